@@ -1,4 +1,4 @@
-//! A user as it is kept in memory and in its document.
+//! A user, in memory and as a document.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -12,16 +12,16 @@ use crate::tags::Tags;
 
 /// RabbitMQ's default user.
 pub(crate) const GUEST: &str = "guest";
-/// Where it may do everything: the virtual host that is there from the start.
+/// The virtual host in which `guest` has all permissions; it exists from the start.
 const GUEST_VIRTUAL_HOST: &str = "/";
 
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
     pub(crate) name: Arc<str>,
-    /// Of its document; 0: it has none.
+    /// Version of its document; 0: it has none.
     pub(crate) version: u64,
     pub(crate) secret: Arc<Secret>,
-    /// By virtual host.
+    /// Keyed by virtual host.
     pub(crate) permissions: BTreeMap<Arc<str>, Arc<Granted>>,
     pub(crate) tags: Tags,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Account {
 #[derive(Debug)]
 pub(crate) struct Granted {
     set: Permissions,
-    /// Made when it is first needed: a user who never comes costs its text.
+    /// Compiled on first use: a user who never logs in costs only the text.
     patterns: OnceLock<Arc<Patterns>>,
 }
 
@@ -42,7 +42,7 @@ impl Granted {
         if let Some(patterns) = self.patterns.get() {
             return Some(Grant::of(Arc::clone(patterns)));
         }
-        // They were checked when they were set.
+        // The patterns were validated when they were set.
         let compiled = Arc::new(self.set.compile().ok()?);
         Some(Grant::of(Arc::clone(self.patterns.get_or_init(|| compiled))))
     }
@@ -50,7 +50,7 @@ impl Granted {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct UserDocument {
-    /// None at all: there is no such user. Only of the default one is that ever said.
+    /// Without any verifier the user is deleted. Only the default user has such a document.
     #[serde(flatten)]
     verifiers: Verifiers,
     #[serde(default)]
@@ -60,7 +60,7 @@ pub(crate) struct UserDocument {
 }
 
 impl UserDocument {
-    /// Says that there is no such user.
+    /// Marks the default user as deleted.
     pub(crate) const GONE: Self = Self {
         verifiers: Verifiers { password_hash: None, rabbitmq: None, scram: Vec::new() },
         permissions: BTreeMap::new(),
@@ -68,7 +68,7 @@ impl UserDocument {
     };
 }
 
-/// Why a document is of no use.
+/// Reason why a document cannot be used.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub(crate) enum AccountError {
     #[error(transparent)]
@@ -91,8 +91,8 @@ impl Account {
         })
     }
 
-    /// `None`: the document says that there is no such user.
-    pub(crate) fn of_document(
+    /// `None`: the document marks the user as deleted.
+    pub(crate) fn from_document(
         name: &str,
         version: u64,
         document: UserDocument,
@@ -119,8 +119,8 @@ impl Account {
         }
     }
 
-    /// Takes over what another account of the user has learnt, where it holds for this one too: the
-    /// password that was right, and patterns that were compiled.
+    /// Takes over cached state of an earlier account of the same user, where it still applies: the last right
+    /// password, and compiled patterns.
     pub(crate) fn learn_from(&mut self, known: &Self) {
         if known.secret == self.secret {
             self.secret = Arc::clone(&known.secret);
@@ -144,18 +144,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_users_document_stays_as_it_is_written() {
+    fn user_document_keeps_its_format() {
         let text = format!(
             r#"{{"password_hash":"{GUEST_HASH}","permissions":{{"/":{{"configure":".*","write":".*","read":".*"}}}},"tags":["administrator"]}}"#
         );
         let guest = Account::guest().expect("guest's hash is one");
         assert_eq!(serde_json::to_string(&guest.document()).expect("JSON"), text);
         let read: UserDocument = serde_json::from_str(&text).expect("a document");
-        let read = Account::of_document(GUEST, 7, read).expect("of use").expect("a user");
+        let read = Account::from_document(GUEST, 7, read).expect("of use").expect("a user");
         assert_eq!((read.version, read.permissions_set()), (7, guest.permissions_set()));
         let gone = r#"{"password_hash":null,"permissions":{}}"#;
         assert_eq!(serde_json::to_string(&UserDocument::GONE).expect("JSON"), gone);
         let read: UserDocument = serde_json::from_str(r#"{"password_hash":null}"#).expect("read");
-        assert!(Account::of_document(GUEST, 1, read).expect("of use").is_none());
+        assert!(Account::from_document(GUEST, 1, read).expect("of use").is_none());
     }
 }

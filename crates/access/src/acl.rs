@@ -1,19 +1,19 @@
-//! Kafka's access lists: rules, who they are about, and filters of them. Pure.
+//! Kafka's access lists: rules and filters of rules. Pure.
 //!
-//! A rule is kept exactly as it was sent. What its numbers mean is Kafka's (`AclBinding`, KIP-11, KIP-290).
+//! A rule is kept exactly as it was sent. Its codes are Kafka's (`AclBinding`, KIP-11, KIP-290).
 
 use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// The name of the one resource of its kind.
+/// Name of the only resource of kind `Cluster`.
 pub const CLUSTER: &str = "kafka-cluster";
-/// Fits every name of a literal rule.
+/// As the name of a literal rule it matches every name.
 const WILDCARD: &str = "*";
 const PRINCIPAL_KIND: &str = "User:";
 
-/// Codes of Kafka's, and words for people.
+/// Enums with Kafka's codes and human-readable words.
 macro_rules! codes {
     ($(#[$doc:meta])* $name:ident { $($variant:ident = $code:literal, $word:literal;)* }) => {
         $(#[$doc])*
@@ -30,7 +30,7 @@ macro_rules! codes {
                 match self { $(Self::$variant => $code,)* }
             }
 
-            pub fn of_code(code: i8) -> Option<Self> {
+            pub fn from_code(code: i8) -> Option<Self> {
                 Self::ALL.iter().copied().find(|it| it.code() == code)
             }
 
@@ -38,7 +38,7 @@ macro_rules! codes {
                 match self { $(Self::$variant => $word,)* }
             }
 
-            pub fn of_word(word: &str) -> Option<Self> {
+            pub fn from_word(word: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|it| it.word() == word)
             }
         }
@@ -46,7 +46,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// What a rule is about.
+    /// Kind of resource that a rule applies to.
     Resource {
         Topic = 2, "topic";
         Group = 3, "group";
@@ -58,7 +58,7 @@ codes! {
 }
 
 codes! {
-    /// What is done to a resource.
+    /// Action on a resource.
     Action {
         Any = 2, "all";
         Read = 3, "read";
@@ -78,7 +78,7 @@ codes! {
 }
 
 codes! {
-    /// How a rule's name is compared.
+    /// How a rule's name is matched.
     Pattern {
         Literal = 3, "literal";
         Prefixed = 4, "prefixed";
@@ -93,7 +93,7 @@ codes! {
 }
 
 impl Action {
-    /// Whether somebody who may do this may do the other, too.
+    /// Whether permission for this action includes the other.
     fn implies(self, other: Self) -> bool {
         match other {
             Self::Describe => {
@@ -111,7 +111,7 @@ pub struct Rule {
     pub resource: Resource,
     pub pattern: Pattern,
     pub name: String,
-    /// `User:NAME`, or `User:*` for everybody.
+    /// `User:NAME`, or `User:*` for every user.
     pub principal: String,
     /// An address, or `*`.
     pub host: String,
@@ -119,7 +119,7 @@ pub struct Rule {
     pub verdict: Verdict,
 }
 
-/// Why a rule is none.
+/// Reason why a rule is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RuleError {
     #[error("a principal is User:NAME, or User:* for everybody")]
@@ -152,7 +152,7 @@ impl Rule {
         Ok(())
     }
 
-    /// Whether it is about somebody who comes from there.
+    /// Whether the rule applies to this user at this address.
     pub(crate) fn is_about(&self, user: &str, host: IpAddr) -> bool {
         let named = self.principal.strip_prefix(PRINCIPAL_KIND);
         let is_named = named.is_some_and(|named| named == user || named == WILDCARD);
@@ -161,7 +161,7 @@ impl Rule {
         is_named && (self.host == WILDCARD || is_host(&self.host))
     }
 
-    /// Whether it is about a resource of this name.
+    /// Whether the rule applies to a resource of this name.
     pub(crate) fn covers(&self, resource: Resource, name: &str) -> bool {
         self.resource == resource
             && match self.pattern {
@@ -170,23 +170,23 @@ impl Rule {
             }
     }
 
-    /// Whether it lets somebody do this, or keeps somebody from it.
+    /// Whether the rule allows or denies this action.
     pub(crate) fn decides(&self, action: Action) -> bool {
         let is_it = self.action == action || self.action == Action::Any;
         is_it || self.verdict == Verdict::Allow && self.action.implies(action)
     }
 }
 
-/// Which names a filter asks for.
+/// How a filter selects rules by pattern and name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PatternFilter {
     Any,
-    /// Of rules that are about a resource of the name.
+    /// Rules that apply to a resource of the name.
     Match,
     Is(Pattern),
 }
 
-/// Which rules are meant: all that fit everything that is given.
+/// Selects the rules that match all given fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RuleFilter {
     pub resource: Option<Resource>,
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_literal_or_a_prefix_and_a_star_is_all() {
+    fn rule_matches_a_literal_name_a_prefix_or_every_name() {
         let covers = |rule: &Rule, name| rule.covers(Resource::Topic, name);
         let literal = rule("orders", Pattern::Literal);
         assert!(covers(&literal, "orders") && !covers(&literal, "orders.eu"));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_change_may_look_but_who_may_not_look_may_change() {
+    fn allow_rule_implies_describe_and_deny_rule_does_not() {
         let mut rule = rule("x", Pattern::Literal);
         assert!(rule.decides(Action::Describe) && !rule.decides(Action::Write));
         rule.action = Action::AlterConfigs;
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_about_a_user_or_everybody_from_an_address_or_everywhere() {
+    fn rule_applies_to_one_or_all_users_from_one_or_all_addresses() {
         let (here, there) = ("10.0.0.1".parse().expect("ip"), "10.0.0.2".parse().expect("ip"));
         let mut rule = rule("x", Pattern::Literal);
         assert!(rule.is_about("app", here) && !rule.is_about("other", here));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_find_what_is_written_or_what_matches() {
+    fn filter_finds_rules_by_literal_name_or_by_match() {
         let filter = |pattern, name: Option<&str>| RuleFilter {
             resource: None,
             pattern,

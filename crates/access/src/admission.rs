@@ -4,16 +4,16 @@ use crate::users::Users;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Admission {
-    /// They may, and need not.
+    /// Log-in is optional.
     #[default]
     Open,
     Required,
-    /// They must as soon as there is a user.
+    /// Log-in is required as soon as there is a user.
     OpenWithoutUsers,
 }
 
 impl Admission {
-    /// Of somebody who comes now, where these are the users that there are.
+    /// Whether a client that connects now must log in, given these users.
     pub fn is_log_in_required(self, users: Option<&Users>) -> bool {
         match self {
             Self::Open => false,

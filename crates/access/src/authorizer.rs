@@ -1,11 +1,11 @@
-//! Whether somebody may do something: the one place where that is decided, whatever protocol asks.
+//! Authorization: the one place that decides whether an action is allowed, for every protocol.
 //!
-//! A rule that denies wins, whichever protocol it came by; then one that allows; then RabbitMQ's permissions. What
-//! nothing allows is not allowed. A queue of a virtual host and its topic are one thing under two names, and both are
-//! looked up: of virtual host `/` they are the same, so that a permission there opens the topic to Kafka, and a rule
-//! opens the queue to AMQP. Where protocols are kept apart (`authorize-cross-protocol`), each goes by its own alone.
+//! Rules that deny come first, whichever protocol set them; then rules that allow; then RabbitMQ's permissions.
+//! Without a match an action is denied. A queue of a virtual host and its topic are one thing under two names, and
+//! both are checked. In virtual host `/` the names are equal, so that a permission there opens the topic to Kafka,
+//! and a rule opens the queue to AMQP. With `authorize-cross-protocol` off, each protocol uses only its own kind.
 //!
-//! What Kafka's requests ask, in words of RabbitMQ:
+//! Kafka's actions and the RabbitMQ permissions that allow them:
 //!
 //! | RabbitMQ's permission | of a topic | of a group |
 //! |---|---|---|
@@ -14,13 +14,14 @@
 //! | read | read | read, delete |
 //! | any | describe | describe (read) |
 //!
-//! The other way round, and for everything of our own, the table is in [`crate::operation`].
+//! The other direction, and our own operations, are in the table of [`crate::operation`].
 //!
 //! # Virtual hosts
 //!
-//! A topic below `amqp.<vhost>.` belongs to that virtual host ([`base::queue_topics`]), and a group so named does, too.
-//! For both, the permissions of that virtual host alone count, on the name of the queue. A rule that allows counts if
-//! its own name begins with `amqp.`; a rule for all names does not. A rule that denies counts always.
+//! A topic below `amqp.<vhost>.` belongs to that virtual host ([`base::queue_topics`]), and so does a group with such
+//! a name. For both, only the permissions of that virtual host count, matched with the queue's name. A rule that
+//! allows counts if its own name begins with `amqp.`; a rule for all names does not. A rule that denies always
+//! counts.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -40,18 +41,18 @@ use crate::principal::Principal;
 use crate::tags::Tags;
 use crate::users::Users;
 
-/// What an operation is done to.
+/// Target of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target<'a> {
-    /// By its name; as the queue that it is in its virtual host, too.
+    /// A topic by its name, which is also a queue of its virtual host.
     Topic(&'a str),
-    /// A queue, and the topic that it is.
+    /// A queue and its topic.
     Queue {
         virtual_host: &'a str,
         name: &'a str,
         topic: &'a str,
     },
-    /// A group of a topic's consumers.
+    /// A group that consumes a topic.
     Group {
         topic: &'a str,
         group: &'a str,
@@ -63,29 +64,29 @@ pub enum Target<'a> {
     Cluster,
 }
 
-/// What somebody may do, as it was when this was asked for.
+/// A snapshot of what a principal may do.
 #[derive(Clone, Debug)]
 pub struct Rights {
     stamp: u64,
     everything: bool,
-    /// Whether what came by one protocol counts for another, too.
+    /// Whether rules and permissions of one protocol count for the others, too.
     across: bool,
-    /// Those about this user from this address.
+    /// Rules about this user at this address.
     rules: Vec<Rule>,
-    /// By virtual host.
+    /// Keyed by virtual host.
     grants: BTreeMap<Arc<str>, Grant>,
     tags: Tags,
-    /// Who asks, if that is written.
+    /// The client, for the audit; `None`: it is not audited.
     asker: Option<Arc<Asker>>,
 }
 
-/// Why somebody may do something, or not.
+/// Reason why an action is allowed or denied.
 #[derive(Clone, Copy, Debug)]
 pub enum Decision<'a> {
-    /// The node's settings name the user, or it is the operator, or nobody logs in.
+    /// A user of the node's settings, the operator, or a port without log-in.
     Everything,
     Rule(&'a Rule),
-    /// RabbitMQ's, in a virtual host.
+    /// A RabbitMQ permission in a virtual host.
     Permission(Permission, &'a str),
     /// A tag of RabbitMQ's management.
     Tag,
@@ -117,19 +118,19 @@ impl fmt::Display for Decision<'_> {
     }
 }
 
-/// One thing that is asked for, by both of its names.
+/// One authorization request, under both names of its target.
 #[derive(Clone, Debug)]
 struct Question<'q> {
-    /// Kafka's: what rules are about.
+    /// In Kafka's terms, for rules.
     rule: Option<(Resource, Action, &'q str)>,
-    /// RabbitMQ's: a name in a virtual host, and permissions of which any is enough.
+    /// In RabbitMQ's terms: a name in a virtual host, and permissions of which one is enough.
     permission: Option<(TopicOwner<'q>, &'q [Permission])>,
-    /// Whether it came by AMQP.
+    /// Whether the request came by AMQP.
     of_rabbitmq: bool,
 }
 
 impl Rights {
-    /// Of somebody who need not log in.
+    /// Rights of a client that need not log in.
     pub fn everything() -> Self {
         let (rules, grants) = (Vec::new(), BTreeMap::new());
         Self {
@@ -147,14 +148,14 @@ impl Rights {
         self.everything
     }
 
-    /// Whether nothing has changed since about any user or rule.
+    /// Whether no user or rule has changed since the snapshot.
     pub fn is_current(&self, users: &Users) -> bool {
         self.stamp == users.stamp()
     }
 
     // ------------------------------------------------------------------------------ deciding
 
-    /// Every question of every protocol comes to this.
+    /// Every request of every protocol is decided here.
     fn answer<'a>(&'a self, question: Question<'a>) -> Decision<'a> {
         if self.everything {
             return Decision::Everything;
@@ -162,7 +163,7 @@ impl Rights {
         if let Some((Resource::Topic, action, name)) = question.rule
             && is_written_by_nodes(name)
         {
-            return self.of_nodes_alone(action);
+            return self.decide_on_node_topic(action);
         }
         let counts_rules = self.across || !question.of_rabbitmq;
         if let Some((resource, action, name)) = question.rule.filter(|_| counts_rules) {
@@ -192,8 +193,9 @@ impl Rights {
         allowing.map_or(Decision::Nothing, |it| Decision::Permission(*it, virtual_host))
     }
 
-    /// What nodes have written of everybody is for those to read who may change the cluster, and for nobody to write.
-    fn of_nodes_alone(&self, action: Action) -> Decision<'_> {
+    /// Topics that nodes write about all users: administrators of the cluster may read and describe them, no user may
+    /// write them.
+    fn decide_on_node_topic(&self, action: Action) -> Decision<'_> {
         let is_a_look = matches!(
             action,
             Action::Read | Action::Describe | Action::DescribeConfigs | Action::AlterConfigs
@@ -204,7 +206,7 @@ impl Rights {
         }
     }
 
-    /// Whether an operation may be done to a target.
+    /// Decides whether an operation may be done to a target.
     pub fn decide_on<'a>(&'a self, operation: Operation, target: Target<'a>) -> Decision<'a> {
         let needs = operation.needs();
         let of_topic = |topic: &'a str, permission, of_rabbitmq| {
@@ -224,7 +226,7 @@ impl Rights {
             Target::Group { topic, group } => {
                 let decision = of_topic(topic, same(topic), false);
                 match needs.group {
-                    // The main group is the queue, and has no name of its own.
+                    // The main lease group is the queue itself, and has no name of its own.
                     Some(action) if decision.is_allowed() && group != MAIN_LEASE_GROUP => {
                         self.decide_on_group_of(topic, action, group)
                     }
@@ -246,7 +248,7 @@ impl Rights {
         }
     }
 
-    /// A group of a queue's consumers belongs to the queue's virtual host, unless it is named below another one.
+    /// A group of a queue belongs to the queue's virtual host, unless its name is below another one.
     fn decide_on_group_of<'a>(
         &'a self,
         topic: &'a str,
@@ -272,12 +274,12 @@ impl Rights {
         }
     }
 
-    /// Whether it may use RabbitMQ's management API at all.
+    /// Whether the user may use RabbitMQ's management API at all.
     pub fn manages(&self) -> bool {
         self.tags.manages() || self.would(Operation::Look, Target::Cluster)
     }
 
-    /// Whether it may set policies where it may open the virtual host.
+    /// Whether the user may set policies in the virtual hosts that it may open.
     pub fn sets_policies(&self) -> bool {
         self.tags.sets_policies() || self.would(Operation::Administer, Target::Cluster)
     }
@@ -286,7 +288,7 @@ impl Rights {
         &self.tags
     }
 
-    /// What a request of Kafka asks.
+    /// Decides a request in Kafka's terms.
     pub fn decide<'a>(&'a self, action: Action, resource: Resource, name: &'a str) -> Decision<'a> {
         let permission = Some((queue_topics::owner(name), permissions(action, resource)));
         self.answer(Question {
@@ -296,8 +298,8 @@ impl Rights {
         })
     }
 
-    /// Whether it is allowed for some name. What is denied for a name may be allowed for others; for all of them it
-    /// is denied only by a rule for every name.
+    /// Whether the action is allowed for at least one name. A rule that denies one name does not deny the others;
+    /// only a rule for every name denies all.
     pub fn allows_some(&self, action: Action, resource: Resource) -> bool {
         let is_for_all = |rule: &Rule| rule.covers(resource, "*");
         let decides = |rule: &&Rule| rule.resource == resource && rule.decides(action);
@@ -310,7 +312,7 @@ impl Rights {
         self.everything || by_permission || deciding.any(|rule| rule.verdict == Verdict::Allow)
     }
 
-    /// Kafka's bits of what is allowed, of these actions.
+    /// Kafka's bit field of the allowed ones among these actions.
     pub fn bits(&self, actions: &[Action], resource: Resource, name: &str) -> i32 {
         let may = |action: &&Action| self.decide(**action, resource, name).is_allowed();
         let allowed = actions.iter().filter(may);
@@ -319,8 +321,8 @@ impl Rights {
 
     // ---------------------------------------------------------------------- virtual hosts
 
-    /// Whether it may open the virtual host at all: it has permissions there, or, of `/`, rules that let it read or
-    /// write its queues.
+    /// Whether the user may open the virtual host at all: it has permissions there or, for `/`, rules that let it
+    /// read or write its queues.
     pub fn opens(&self, virtual_host: &str) -> bool {
         let by_rules = || {
             let lets = |rule: &Rule| {
@@ -336,7 +338,7 @@ impl Rights {
 
     // ------------------------------------------------- publishing, which is a right to exchanges
 
-    /// Whether there are rules by which it may append to some topic, or may not.
+    /// Whether rules allow, or deny, appends to some topic.
     pub fn has_rules_on_appends(&self, verdict: Verdict) -> bool {
         let decides = |rule: &Rule| {
             let is_of_topics = rule.resource == Resource::Topic && rule.verdict == verdict;
@@ -345,7 +347,7 @@ impl Rights {
         self.across && !self.everything && self.rules.iter().any(decides)
     }
 
-    /// What rules say of appending to a topic, whatever permissions say; `None`: nothing.
+    /// The verdict of rules on appending to a topic, regardless of permissions; `None`: no rule decides.
     pub fn append_by_rules(&self, topic: &str) -> Option<Verdict> {
         if is_written_by_nodes(topic) && !self.everything {
             return Some(Verdict::Deny);
@@ -360,14 +362,14 @@ impl Rights {
     }
 }
 
-/// Whether a rule that covers a name counts for it. In another virtual host than `/`, one that allows must say so.
+/// Whether a matching rule counts for this name. Outside of `/`, a rule that allows must name the virtual host.
 fn reaches(rule: &Rule, name: &str) -> bool {
     rule.verdict == Verdict::Deny
         || rule.name.starts_with(queue_topics::ESCAPED_PREFIX)
         || !queue_topics::is_of_other_vhost(name)
 }
 
-/// RabbitMQ's permissions any of which is enough for what a request of Kafka asks.
+/// RabbitMQ permissions that allow an action of Kafka; one is enough.
 fn permissions(action: Action, resource: Resource) -> &'static [Permission] {
     use Permission::{Configure, Read, Write};
     match (resource, action) {
@@ -385,7 +387,7 @@ fn permissions(action: Action, resource: Resource) -> &'static [Permission] {
 }
 
 impl Users {
-    /// Why a user may do something from there, or not, in words; `None`: there is no such user.
+    /// Explains in words why a user may or may not do something from this address; `None`: there is no such user.
     pub fn explain(
         &self,
         user: &str,
@@ -417,9 +419,9 @@ impl Users {
         }
     }
 
-    /// What somebody may do who comes from there.
+    /// The rights of a principal that connects from this address.
     pub fn rights(&self, principal: &Principal, host: IpAddr) -> Rights {
-        // Before anything is read: what changes meanwhile makes it look again.
+        // Read the stamp first: a concurrent change then invalidates the result.
         let stamp = self.stamp();
         let (name, across) = (principal.name(), self.counts_across_protocols());
         if !principal.exists() {

@@ -1,4 +1,4 @@
-//! SCRAM's verifiers of users, as Kafka's requests list and change them: one mechanism at a time.
+//! SCRAM credentials of users, as Kafka's requests list and change them: one mechanism at a time.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use scram::{Hash, Verifier};
 use crate::secret::Verifiers;
 use crate::users::{UserError, Users};
 
-/// A mechanism that a user may log in by, and what its verifier costs.
+/// A SCRAM mechanism of a user, and its iterations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScramCredential {
     pub hash: Hash,
@@ -15,7 +15,7 @@ pub struct ScramCredential {
 }
 
 impl Users {
-    /// `None`: there is no such user, or none with a document.
+    /// `None`: there is no such user, or it has no document.
     pub fn scram_credentials(&self, name: &str) -> Option<Vec<ScramCredential>> {
         let account = self.account(name)?;
         let of = |it: &Verifier| ScramCredential { hash: it.hash(), iterations: it.iterations() };
@@ -24,7 +24,7 @@ impl Users {
         Some(credentials)
     }
 
-    /// Sets the verifier of a mechanism; makes the user, who may do nothing yet, if there is none.
+    /// Sets the verifier of a mechanism. Creates the user, without any rights, if there is none.
     pub async fn set_scram_credential(
         &self,
         name: &str,
@@ -43,14 +43,14 @@ impl Users {
             let scram = vec![verifier.to_string()];
             let added =
                 self.add(name, Verifiers { password_hash: None, rabbitmq: None, scram }).await;
-            // Somebody else may have made it meanwhile.
+            // A concurrent request may have created it.
             if !matches!(added, Err(UserError::Exists(_))) {
                 return added;
             }
         }
     }
 
-    /// Takes the verifier of a mechanism away; a user who has nothing else to log in by is deleted.
+    /// Removes the verifier of a mechanism; a user without another way to log in is deleted.
     pub async fn delete_scram_credential(&self, name: &str, hash: Hash) -> Result<(), UserError> {
         let missing = || UserError::NoCredential { user: name.to_owned(), hash };
         let account = self.account(name).ok_or_else(missing)?;

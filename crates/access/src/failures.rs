@@ -1,5 +1,4 @@
-//! Log-ins that failed: counted, logged once a minute for each address and name, and answered the later the more
-//! there are.
+//! Failed log-ins: counted, logged once a minute for each address and name, and delayed longer the more there are.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,11 +12,11 @@ use world::Instant;
 
 use crate::audit::Audit;
 
-/// Failures of an address and a name that are not further apart are one row.
+/// Failures of an address and a name within this interval are one row.
 const ROW: Duration = Duration::from_secs(60);
 const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(3);
-/// Of a name, in the log.
+/// Characters of a name that are kept and logged.
 const NAME_CHARS_MAX: usize = 64;
 
 #[derive(Debug, Default)]
@@ -32,7 +31,7 @@ type Key = (IpAddr, Box<str>);
 #[derive(Debug, Default)]
 struct Rows {
     of: BTreeMap<Key, Row>,
-    /// By the failure that was last, so that the oldest is forgotten first.
+    /// Keyed by the order of last failures, so that the oldest row is evicted first.
     by_age: BTreeMap<u64, Key>,
     next: u64,
 }
@@ -41,12 +40,12 @@ struct Rows {
 struct Row {
     since: Instant,
     count: u32,
-    /// Place among all by age.
+    /// Key in `by_age`.
     place: u64,
 }
 
 impl Rows {
-    /// Counts a failure, as `count_row` says.
+    /// Counts a failure; returns the same as `count_row`.
     fn count(&mut self, key: Key, now: Instant) -> (u32, u32) {
         let place = self.next;
         self.next += 1;
@@ -75,10 +74,10 @@ impl Rows {
 }
 
 impl Failures {
-    /// Counts one more. Answers for how long it is not answered.
+    /// Counts a failure. Returns the delay of its reply.
     pub(crate) fn note(&self, peer: IpAddr, name: &str, reason: &str) -> Duration {
         self.count.fetch_add(1, Ordering::Relaxed);
-        // As it is kept, so that a long name costs no more than a short one.
+        // Truncated first, so that a long name costs no more than a short one.
         let name: String = name.chars().take(NAME_CHARS_MAX).collect();
         let (count, earlier) = self.count_row(peer, &name, Instant::now());
         if count == 1 {
@@ -93,7 +92,7 @@ impl Failures {
     }
 
     pub(crate) fn set_audit(&self, audit: Audit) {
-        // Once, as those who set it see to.
+        // The callers set it once.
         let _ = self.audit.set(audit);
     }
 
@@ -101,7 +100,7 @@ impl Failures {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// How many there are in the row by now, and how many there were in the one before.
+    /// Number of failures in the current row and, at its start, in the one before.
     fn count_row(&self, peer: IpAddr, name: &str, now: Instant) -> (u32, u32) {
         self.rows.lock().count((peer, Box::from(name)), now)
     }
@@ -119,7 +118,7 @@ mod tests {
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     #[tokio::test(start_paused = true)]
-    async fn who_fails_often_waits_longer_and_is_logged_once_a_minute() {
+    async fn repeated_failures_are_delayed_longer_and_logged_once_a_minute() {
         let failures = Failures::default();
         let note = |name: &str| failures.note(HERE, name, "wrong").as_millis();
         assert_eq!([(); 7].map(|()| note("a")), [100, 200, 400, 800, 1600, 3000, 3000]);
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_names_take_no_more_memory() {
+    async fn number_of_failure_rows_is_bounded() {
         let failures = Failures::default();
         for i in 0..LOGIN_FAILURES_KEPT_MAX + 10 {
             failures.count_row(HERE, &i.to_string(), Instant::now());
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn flood_of_names_forgets_the_oldest_failure_and_not_the_lowest_address() {
+    async fn flood_of_names_evicts_the_oldest_failure_first() {
         let failures = Failures::default();
         let high: IpAddr = "203.0.113.9".parse().expect("an address");
         let count = |peer, name: &str| failures.count_row(peer, name, Instant::now()).0;

@@ -1,4 +1,4 @@
-//! Memory follows the documents: what this node changes, and what others do.
+//! Keeps memory in step with the documents, whichever node changes them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -12,7 +12,7 @@ use crate::store::{self, Known, OpenError};
 use crate::users::{Inner, UserError, Users};
 
 impl Users {
-    /// A user as its document has it, or as it is by default.
+    /// A user by its document, or the default user.
     pub(crate) fn current(&self, name: &str) -> Result<Option<Account>, OpenError> {
         Ok(match store::one(&self.0.broker, name)? {
             Some(Known::User(account)) => Some(account),
@@ -21,19 +21,19 @@ impl Users {
         })
     }
 
-    /// Who is there without a document.
+    /// The default user, if it exists without a document.
     pub(crate) fn account_by_default(&self, name: &str) -> Option<Account> {
         let is_there = name == GUEST && self.0.settings.is_empty();
         is_there.then(Account::guest)?.ok()
     }
 
     fn take_changes(&self) {
-        // Held until memory has them: whoever comes next finds them there.
+        // Held until memory is up to date, so that a concurrent caller finds all changes.
         let documents = self.0.documents.lock();
         let read = match documents.take() {
             DocumentChanges::Named(names) if names.is_empty() => return,
             DocumentChanges::All => {
-                vec![self.read_anew(), self.read_rules(), self.read_limits()]
+                vec![self.read_accounts(), self.read_rules(), self.read_limits()]
             }
             DocumentChanges::Named(names) => {
                 let read = names.iter().map(|(space, name)| match &**space {
@@ -45,22 +45,22 @@ impl Users {
             }
         };
         for error in read.into_iter().filter_map(Result::err) {
-            // A later version may have written it: what was known of the user goes on.
+            // A later version may have written it: the last known state is kept.
             tracing::error!(%error, "a user, the rules or the limits cannot be read");
         }
-        self.told_of_change();
+        self.notify_changed();
     }
 
     /// Reads all users into memory.
-    pub(crate) fn read_anew(&self) -> Result<(), OpenError> {
+    pub(crate) fn read_accounts(&self) -> Result<(), OpenError> {
         let mut names: BTreeSet<Arc<str>> = self.0.accounts.read().keys().cloned().collect();
         names.insert(Arc::from(GUEST));
         names.extend(store::names(&self.0.broker));
         names.iter().try_for_each(|name| self.refresh(name))
     }
 
-    /// Memory has what all nodes have changed before the call, when this returns. What this node does not know may
-    /// be there all the same, since another node made it a moment ago.
+    /// Brings memory up to date with all changes before the call. Callers use it before they reject an unknown user,
+    /// which another node may have just created.
     pub async fn catch_up(&self) -> Result<(), UserError> {
         if self.0.broker.is_alone() {
             return Ok(());
@@ -71,7 +71,7 @@ impl Users {
         Ok(())
     }
 
-    /// A user, also one that another node made a moment ago.
+    /// A user, also one that another node has just created.
     pub(crate) async fn known(&self, name: &str) -> Result<Option<Account>, UserError> {
         if let Some(account) = self.current(name)? {
             return Ok(Some(account));
@@ -80,8 +80,7 @@ impl Users {
         Ok(self.current(name)?)
     }
 
-    /// Reads a user into memory. The document is read under the lock, so that what is older never
-    /// takes the place of what is newer.
+    /// Reads a user into memory. The document is read under the lock, so that older state never replaces newer.
     pub(crate) fn refresh(&self, name: &str) -> Result<(), OpenError> {
         let mut accounts = self.0.accounts.write();
         match self.current(name)? {
@@ -99,7 +98,7 @@ impl Users {
     }
 }
 
-/// Takes over what any node changes, until the users are gone.
+/// Applies changes of all nodes until the users are dropped.
 pub(crate) async fn follow(users: Weak<Inner>, documents: DocumentWatch) {
     while documents.changed().await {
         documents.take();

@@ -1,12 +1,12 @@
-//! What must hold of what a client says while it logs in, and of its certificate, whatever the bytes are: for fuzz
-//! targets, and for tests of what those found.
+//! Invariants of log-in messages and client certificates for any bytes: for fuzz targets, and for tests of their
+//! findings.
 
 use scram::{ClientFirst, Hash, Verifier};
 
 use crate::certificate::{CertificateMapping, CertificateNames};
 use crate::sasl;
 
-/// A message of SASL, by every mechanism.
+/// A SASL message, by every mechanism.
 pub fn message(data: &[u8]) {
     if let Ok(credentials) = sasl::plain(data) {
         let own = sasl::plain_as_oneself(data);
@@ -17,7 +17,7 @@ pub fn message(data: &[u8]) {
         assert!(bearer.token.len() < data.len());
         let _ = bearer.is_as("app,=");
     }
-    let nobody = || Verifier::of_nobody(Hash::Sha256, &[7; 16], 4_096);
+    let nobody = || Verifier::decoy(Hash::Sha256, &[7; 16], 4_096);
     if let Ok(first) = ClientFirst::parse(data) {
         assert!(!first.name().is_empty());
         let written = first.name().replace('=', "=3D").replace(',', "=2C");
@@ -31,9 +31,9 @@ pub fn message(data: &[u8]) {
     assert!(asked.challenge(nobody(), "ours").0.finish(data).is_err(), "nobody proves nothing");
 }
 
-/// A client's certificate, in DER. Whom it names must be somebody that can be written.
+/// A client's certificate, in DER. The length of its name is bounded by the certificate's.
 pub fn certificate(data: &[u8]) {
-    let Ok(names) = CertificateNames::of_der(data) else { return };
+    let Ok(names) = CertificateNames::from_der(data) else { return };
     for setting in
         ["cn", "dn", "san:dns", "san:email", "san:uri", "RULE:^CN=([^,]+).*$/$1/L,DEFAULT"]
     {
@@ -47,7 +47,7 @@ pub fn certificate(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_kept_of_log_ins_holds() {
+    fn log_in_corpus_holds_the_invariants() {
         test_corpus::each("sasl_message", super::message);
         test_corpus::each("certificate", super::certificate);
     }

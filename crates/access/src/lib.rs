@@ -1,25 +1,27 @@
-//! Who may log in, and what each may do.
+//! Authentication and authorization of users.
 //!
-//! A gateway takes what its protocol says of a client ([`Credentials`], by SASL or however else),
-//! and asks [`Users`] for a [`Principal`]: a user who is logged in. The principal gives a [`Grant`]
-//! for a virtual host, and the grant says whether something may be done to an entity of a name. What
-//! a refusal is called and how it is worded is the protocol's; nothing of one is here.
+//! A gateway reads credentials from its protocol ([`Credentials`], by SASL or otherwise), and [`Users`] turns them
+//! into a [`Principal`], a logged-in user. The principal gives a [`Grant`] for a virtual host, and the grant decides
+//! about permissions on a named entity. The protocols choose codes and texts of a rejection; nothing here is specific
+//! to one.
+//!
+//! * [`users`]: users, and changes of them; `account`: one user in memory
 //!
 //! * [`users`]: users, and changing them; `account`: one as it is kept
-//! * [`admission`]: who must log in; [`login`]: from credentials to a principal; [`sasl`]: credentials as SASL has them
-//! * [`principal`], [`permissions`]: what somebody who is logged in may do
-//! * [`tags`]: what RabbitMQ's management API goes by besides
-//! * [`proof`]: the same by SCRAM; `failures`: log-ins that failed
-//! * [`credentials`]: what is kept for SCRAM, listed and changed
-//! * [`password`], [`rabbitmq_hash`], `secret`: what is kept of a password
-//! * [`acl`], [`authorizer`]: Kafka's access lists, and what somebody may do by all that there is; [`operation`]: what
-//!   there is to be done
-//! * [`certificate`], [`token`]: who a client is by its certificate, or by a token of somebody else
-//! * [`audit`]: who did what, written down
-//! * [`quotas`]: how much each may send, take and change in a second
-//! * [`limits`]: how many connections, channels and queues there may be, by RabbitMQ's names
-//! * [`standing`]: whether a log-in of a while ago still holds
-//! * `store`, `rules`: the documents of users, and of rules; `following`: memory goes after them
+//! * [`admission`]: which ports require a log-in; [`login`]: from credentials to a principal; [`sasl`]: SASL messages
+//! * [`principal`], [`permissions`]: a logged-in user and its permissions
+//! * [`tags`]: user tags of RabbitMQ's management API
+//! * [`proof`]: log-in by SCRAM; `failures`: failed log-ins
+//! * [`credentials`]: SCRAM credentials, listed and changed
+//! * [`password`], [`rabbitmq_hash`], `secret`: hashes and verifiers of passwords
+//! * [`acl`], [`authorizer`]: Kafka's access lists, and decisions by rules, permissions and tags; [`operation`]: all
+//!   operations
+//! * [`certificate`], [`token`]: principals by client certificate, or by a token of an external issuer
+//! * [`audit`]: audit of changes, log-ins and denials
+//! * [`quotas`]: rates of produced, consumed and changed data for each client
+//! * [`limits`]: limits of connections, channels and queues, by RabbitMQ's names
+//! * [`standing`]: whether an earlier log-in is still valid
+//! * `store`, `rules`: documents of users and of rules; `following`: keeps memory in step with them
 
 mod account;
 pub mod acl;

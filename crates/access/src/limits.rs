@@ -1,5 +1,5 @@
-//! RabbitMQ's limits: how many connections and channels a user may have, how many connections and queues there may be
-//! in a virtual host. All of them are one document; they go with what they are of.
+//! RabbitMQ's limits: connections and channels of a user, connections and queues of a virtual host. All of them are
+//! in one document; a limit is deleted with its user or virtual host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use crate::users::{UserError, Users};
 pub(crate) const SPACE: &str = "access.limits";
 const DOCUMENT: &str = "rabbitmq";
 
-/// What is limited.
+/// Limited resource.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
     MaxConnections,
-    /// Of a user.
+    /// Applies to users.
     MaxChannels,
-    /// Of a virtual host.
+    /// Applies to virtual hosts.
     MaxQueues,
 }
 
-/// Whom a limit is of.
+/// The user or virtual host that a limit applies to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LimitOf<'a> {
     User(&'a str),
@@ -40,7 +40,7 @@ impl LimitOf<'_> {
         }
     }
 
-    /// Its limit of this name, if it can have one.
+    /// Parses the name of a limit that applies to this kind.
     pub fn limit(&self, word: &str) -> Option<Limit> {
         match (self, word) {
             (_, "max-connections") => Some(Limit::MaxConnections),
@@ -52,7 +52,7 @@ impl LimitOf<'_> {
 }
 
 impl Limit {
-    /// As RabbitMQ calls it.
+    /// RabbitMQ's name of it.
     pub fn word(self) -> &'static str {
         match self {
             Self::MaxConnections => "max-connections",
@@ -62,7 +62,7 @@ impl Limit {
     }
 }
 
-/// What is set; less than zero: there may be any number.
+/// Limits that are set; a negative value means no limit.
 pub type LimitsSet = BTreeMap<Limit, i64>;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ impl Limits {
     }
 }
 
-/// As the document has them, and its version.
+/// The limits in the document, and its version.
 fn current(broker: &Broker) -> Result<(u64, Limits), OpenError> {
     let found = read::<Limits>(broker, SPACE, DOCUMENT)?;
     Ok(found.map_or_else(Default::default, |found| (found.stored.version, found.body)))
@@ -100,13 +100,13 @@ impl Users {
         Arc::clone(&self.0.limits.read())
     }
 
-    /// How many there may be; `None`: any number.
+    /// The limit in effect; `None`: unlimited.
     pub fn limit(&self, of: LimitOf<'_>, limit: Limit) -> Option<u64> {
         let limits = self.0.limits.read();
         u64::try_from(*limits.of(of)?.get(&limit)?).ok()
     }
 
-    /// Sets a limit; `None`: there is none any more. Answers whether anything changed.
+    /// Sets a limit; `None` removes it. Returns whether anything changed.
     pub async fn set_limit(
         &self,
         of: LimitOf<'_>,
@@ -131,7 +131,7 @@ impl Users {
         .await
     }
 
-    /// What they are of is gone.
+    /// Removes the limits of a deleted user or virtual host.
     pub(crate) async fn forget_limits(&self, of: LimitOf<'_>) -> Result<(), UserError> {
         if self.limits().of(of).is_none() {
             return Ok(());
@@ -161,9 +161,9 @@ impl Users {
         }
     }
 
-    /// Takes into memory what the document has.
+    /// Reads the document into memory.
     pub(crate) fn read_limits(&self) -> Result<(), OpenError> {
-        // Under the lock, so that what is older never takes the place of what is newer.
+        // Under the lock, so that older state never replaces newer.
         let mut limits = self.0.limits.write();
         *limits = Arc::new(current(self.broker())?.1);
         Ok(())

@@ -1,4 +1,4 @@
-//! From what a client says of itself to a [`Principal`].
+//! From a client's credentials to a [`Principal`].
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::principal::Principal;
 use crate::turns::Crowded;
 use crate::users::Users;
 
-/// A name and a password, as a client said them.
+/// A name and a password, as the client sent them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     pub name: String,
@@ -33,8 +33,8 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Why somebody is not logged in. It is for the node's log: a client is told no reason, or it would
-/// learn which users there are.
+/// Reason why a log-in failed, for the node's log. The client receives no reason, which would reveal which users
+/// exist.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LoginError {
     #[error("user '{user}' - invalid credentials")]
@@ -52,11 +52,11 @@ pub enum LoginError {
 }
 
 impl Users {
-    /// Logs in by a password that is seen at once to be right: a user's of the node's settings, or one
-    /// that was right before. `None`: that takes longer, by [`Users::log_in`].
+    /// Logs in by a password that is cheap to check: of a user in the node's settings, or one that was right before.
+    /// `None`: use [`Users::log_in`], which takes longer.
     pub fn log_in_at_once(&self, credentials: &Credentials, peer: IpAddr) -> Option<Principal> {
         let Credentials { name, password } = credentials;
-        let is_right = match self.of_settings(name) {
+        let is_right = match self.settings_user(name) {
             Some(user) => same(user.password.as_bytes(), password.as_bytes()),
             None => self.account(name)?.secret.is_right_again(password),
         };
@@ -66,8 +66,7 @@ impl Users {
         self.admitted(name, peer).ok()
     }
 
-    /// Logs in by a password. Takes as long for a user that is not there, and the longer the more often it was
-    /// tried in vain.
+    /// Logs in by a password. Takes as long for an unknown user, and longer after each failure.
     pub async fn log_in(
         &self,
         credentials: Credentials,
@@ -76,7 +75,7 @@ impl Users {
         if let Some(known) = self.log_in_at_once(&credentials, peer) {
             return Ok(known);
         }
-        // Until it is answered, so that guesses in parallel are no faster.
+        // Held until the reply, so that parallel guesses are no faster.
         let turn = self.0.queue.guess(peer, &credentials.name).await;
         if let Some(known) = self.log_in_at_once(&credentials, peer) {
             return Ok(known);
@@ -100,7 +99,7 @@ impl Users {
         if self.is_right(credentials, known.as_deref(), peer).await? {
             return self.logged_in(&credentials.name, true, peer);
         }
-        // Another node may have made the user, or changed the password, a moment ago.
+        // Another node may have just created the user or changed the password.
         let is_current = self.may_be_current().await;
         let now = self.current_account(&credentials.name);
         let version = |account: &Option<Arc<Account>>| account.as_ref().map(|it| it.version);
@@ -110,7 +109,7 @@ impl Users {
         self.logged_in(&credentials.name, is_right, peer)
     }
 
-    /// Passes a barrier of the catalog, once for all failures that wait for one.
+    /// Passes a catalog barrier; concurrent failures share one.
     async fn may_be_current(&self) -> bool {
         let asked = Instant::now();
         let mut passed = self.0.queue.barrier().await;
@@ -131,23 +130,23 @@ impl Users {
         peer: IpAddr,
     ) -> Result<bool, LoginError> {
         let password = credentials.password.clone();
-        let secret = account.map_or(self.secret_of_nobody(), |account| &account.secret);
+        let secret = account.map_or(self.decoy_secret(), |account| &account.secret);
         let secret = Arc::clone(secret);
         let crowded = |Crowded| LoginError::Crowded { user: credentials.name.clone() };
         let _turn = self.0.queue.check(peer).await.map_err(crowded)?;
-        // The same password may have been found right while this one waited.
+        // The same password may have been verified while this one waited.
         if self.log_in_at_once(credentials, peer).is_some() {
             return Ok(true);
         }
         let workers = self.broker().workers();
         let checked = workers.blocking(Task::AmqpPassword, move || secret.is_right(&password));
         let is_right = checked.await.unwrap_or(false);
-        // Users of the settings were looked at before, and have no other password.
-        Ok(is_right && account.is_some() && self.of_settings(&credentials.name).is_none())
+        // Users of the settings were checked before, and have no other password.
+        Ok(is_right && account.is_some() && self.settings_user(&credentials.name).is_none())
     }
 
-    /// Logs in as a user whom somebody else vouches for: the node's settings say who a client is
-    /// that says no name. It must be one who exists.
+    /// Logs in as a user that someone else vouches for: the node's settings name the user of clients that send no
+    /// credentials. The user must exist.
     pub async fn log_in_vouched(&self, name: &str, peer: IpAddr) -> Result<Principal, LoginError> {
         if !self.exists(name) {
             let is_current = self.catch_up().await.is_ok();
@@ -164,28 +163,28 @@ impl Users {
         self.admitted(name, peer)
     }
 
-    /// Counts a failure, and waits before it is told.
+    /// Counts a failure, and delays its reply.
     pub async fn refuse(&self, name: &str, peer: IpAddr, error: LoginError) -> LoginError {
         tokio::time::sleep(self.0.failures.note(peer, name, &error.to_string())).await;
         error
     }
 
-    /// Notes that somebody was turned away without a name.
+    /// Counts a failed log-in without a name.
     pub fn note_refused(&self, peer: IpAddr, reason: &str) {
         self.0.failures.note(peer, "", reason);
     }
 
-    /// The wall clock's.
+    /// Wall-clock time.
     pub(crate) fn now_ms(&self) -> i64 {
         self.broker().clock().now_ms()
     }
 
-    /// Log-ins that failed since the node's start.
+    /// Failed log-ins since the node started.
     pub fn failed_logins(&self) -> u64 {
         self.0.failures.count()
     }
 
-    /// Somebody whose password was right.
+    /// The principal of a user whose credentials are verified.
     pub(crate) fn admitted(&self, name: &str, peer: IpAddr) -> Result<Principal, LoginError> {
         if self.is_loopback_only(name) && !peer.to_canonical().is_loopback() {
             return Err(LoginError::LoopbackOnly { user: name.to_owned() });

@@ -1,4 +1,4 @@
-//! Which ports clients log in at, in words: for the start of a node, and for the operator who makes its first user.
+//! Log-in requirements of ports, in words: for the start of a node, and for the operator who creates its first user.
 
 use std::net::SocketAddr;
 
@@ -19,12 +19,12 @@ pub struct LoginPort {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LoginPorts {
     pub ports: Vec<LoginPort>,
-    /// Whether there being users decides about ports that are open (`auth = "auto"`).
+    /// Whether the existence of users decides about open ports (`auth = "auto"`).
     pub by_users: bool,
 }
 
 impl LoginPorts {
-    /// Settings of the ports where clients log in, and of those that are open to everybody.
+    /// Settings of the ports that require a log-in, and of those that are open.
     fn split(&self, users: &Users) -> [Vec<&'static str>; 2] {
         let settings = |required: bool| {
             let is_so =
@@ -36,13 +36,13 @@ impl LoginPorts {
 }
 
 impl Users {
-    /// Says which ports the node has; once, at its start.
+    /// Sets the node's ports; called once, at its start.
     pub fn set_login_ports(&self, ports: LoginPorts) {
         let set = self.0.login_ports.set(ports);
         debug_assert!(set.is_ok(), "they were set before");
     }
 
-    /// `log-in required: kafka, http`, and which ports are open, if some are.
+    /// `log-in required: kafka, http`, followed by the open ports, if there are any.
     pub fn login_line(&self) -> String {
         let [required, open] =
             self.0.login_ports.get().map_or_else(Default::default, |ports| ports.split(self));
@@ -58,8 +58,7 @@ impl Users {
         format!("log-in required: {}{open}", or_none(required))
     }
 
-    /// Effect of the first user on clients: the ports that require a log-in from now on, and since when. `None`: it
-    /// changes nothing.
+    /// Effect of the first user on clients: the ports that now require a log-in, and since when. `None`: no effect.
     pub fn login_notice(&self) -> Option<String> {
         let known = self.0.login_ports.get().filter(|known| known.by_users && self.has_any())?;
         let of = |admission: Admission| {
@@ -84,15 +83,15 @@ impl Users {
         })
     }
 
-    /// Whether there is one user apart from the default one.
+    /// Whether there is exactly one user besides the default one.
     fn has_one(&self) -> bool {
         let accounts = self.0.accounts.read();
         let made = accounts.values().filter(|account| &*account.name != GUEST);
         self.0.settings.is_empty() && made.take(2).count() == 1
     }
 
-    /// Writes to the log what a new user means.
-    pub(crate) fn warn_of_log_ins(&self) {
+    /// Logs the effect of a new user.
+    pub(crate) fn log_login_notice(&self) {
         if let Some(notice) = self.login_notice() {
             tracing::warn!("{notice}");
         }

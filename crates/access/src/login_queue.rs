@@ -1,4 +1,4 @@
-//! Log-ins by password that wait: for a core to check them on, and for the answers to those before them.
+//! Queues of log-ins by password: for a core to check them, and for replies to earlier ones.
 
 use std::net::IpAddr;
 
@@ -10,20 +10,20 @@ use world::Instant;
 
 use crate::turns::{Crowded, Turn, Turns};
 
-/// An address and a name that is tried from it.
+/// An address, and a name that is tried from it.
 type Guessed = (IpAddr, Box<str>);
 
-/// Checks of one address at a time, so that one alone never takes all turns.
+/// Concurrent checks of one address, so that one address never takes all turns.
 const CHECKS_PER_ADDRESS_MAX: usize = 1;
-/// Of a name: longer ones that begin alike share their turns.
+/// Characters of a name: longer ones with the same beginning share their turns.
 const NAME_CHARS_MAX: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct LoginQueue {
-    /// Each check of a password holds 19 MiB and a core for its time.
+    /// Each check of a password holds 19 MiB and a core.
     checks: Turns<IpAddr>,
     guesses: Turns<Guessed>,
-    /// Begin of the last barrier that was passed for a log-in that failed.
+    /// Start of the last barrier that a failed log-in passed.
     barrier: Mutex<Option<Instant>>,
 }
 
@@ -40,18 +40,18 @@ impl Default for LoginQueue {
 }
 
 impl LoginQueue {
-    /// The right to check a password that came from this address.
+    /// Takes a turn to check a password from this address.
     pub(crate) async fn check(&self, peer: IpAddr) -> Result<Turn<IpAddr>, Crowded> {
         self.checks.take(peer.to_canonical()).await
     }
 
-    /// The right to try a password of this name, until that is answered.
+    /// Takes a turn to try a password of this name, until the reply.
     pub(crate) async fn guess(&self, peer: IpAddr, name: &str) -> Result<Turn<Guessed>, Crowded> {
         let name: String = name.chars().take(NAME_CHARS_MAX).collect();
         self.guesses.take((peer.to_canonical(), name.into())).await
     }
 
-    /// One barrier at a time; it holds for all that failed before it began.
+    /// One barrier at a time; it covers all log-ins that failed before it began.
     pub(crate) async fn barrier(&self) -> MutexGuard<'_, Option<Instant>> {
         self.barrier.lock().await
     }

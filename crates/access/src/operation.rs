@@ -1,23 +1,23 @@
-//! What can be done by whatever protocol, and which rights it takes.
+//! Operations of all protocols, and the rights that they need.
 //!
-//! Kafka's requests ask in words of Kafka (an action on a resource), and need nothing of this. AMQP, HTTP and the
-//! operations of our own ask by the table here. A topic and the queue that it is are one thing under two names: a row
-//! says what somebody needs who has rules about the topic, and what somebody who has permissions for the queue.
+//! Kafka's requests are already in Kafka's terms (an action on a resource) and do not use this. AMQP, HTTP and our
+//! own operations use this table. A topic and its queue are one thing under two names, so a row has both: the action
+//! that rules must allow on the topic, and the permissions of which one is needed on the queue.
 
 use crate::acl::Action;
 use crate::permissions::Permission;
 use crate::permissions::Permission::{Configure, Read, Write};
 
-/// What an operation takes; what it says nothing of gives no right to it.
+/// Rights that an operation needs; a missing entry grants nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Needs {
-    /// Kafka's, of the topic.
+    /// Kafka action on the topic.
     pub(crate) topic: Option<Action>,
-    /// RabbitMQ's, of the queue or the exchange; any of them is enough.
+    /// RabbitMQ permissions on the queue or exchange; one is enough.
     pub(crate) permissions: &'static [Permission],
-    /// Kafka's, of the group as well, if it is a group of its own.
+    /// Kafka action on the group, additionally, unless it is the main lease group.
     pub(crate) group: Option<Action>,
-    /// Kafka's, of the cluster.
+    /// Kafka action on the cluster.
     pub(crate) cluster: Option<Action>,
 }
 
@@ -46,7 +46,7 @@ macro_rules! operations {
 }
 
 impl Operation {
-    /// As it is written: `delete-group`.
+    /// Name in audit events: `delete-group`.
     pub(crate) fn word(self) -> String {
         let mut word = String::new();
         for (place, letter) in format!("{self:?}").char_indices() {
@@ -58,44 +58,44 @@ impl Operation {
         word
     }
 
-    /// What RabbitMQ calls the right to it.
+    /// RabbitMQ's permission for it.
     pub fn permission(self) -> Option<Permission> {
         self.needs().permissions.first().copied()
     }
 }
 
 operations! {
-    // ------------------------------------------------- of topics, which queues are
-    /// Make it.
+    // ------------------------------------------------- on topics, which are queues
+    /// Create it.
     Create: Some(Action::Create), [Configure], None, None;
-    /// Change what it is set to, or its groups.
+    /// Change its configuration or its groups.
     Alter: Some(Action::Alter), [Configure], None, None;
     Delete: Some(Action::Delete), [Configure], None, None;
-    /// See that it is there, how much it has, and what it is set to.
+    /// See its existence, size and configuration.
     Describe: Some(Action::Describe), [Read Write Configure], None, None;
     Append: Some(Action::Write), [Write], None, None;
-    /// By offset, or without settling.
+    /// Read by offset, or without settling.
     Browse: Some(Action::Read), [Read], None, None;
-    /// Take records and settle them, as a member of a group.
+    /// Lease records and settle them, as a member of a group.
     Consume: Some(Action::Read), [Read], Some(Action::Read), None;
-    /// Move a group's position: what it skips is thrown away like what is purged.
+    /// Move a group's position: skipped records are lost to the group, as by a purge.
     Seek: Some(Action::Delete), [Configure], Some(Action::Read), None;
-    /// Throw records away.
+    /// Delete records.
     Purge: Some(Action::Delete), [Read], None, None;
-    // ------------------------------------------------- of groups
+    // ------------------------------------------------- on groups
     DescribeGroup: Some(Action::Describe), [Read Write Configure], Some(Action::Describe), None;
     DeleteGroup: Some(Action::Read), [Configure], Some(Action::Delete), None;
-    // ------------------------------------------------- of exchanges, which are AMQP's alone
+    // ------------------------------------------------- on exchanges, which only AMQP has
     DeclareExchange: None, [Configure], None, None;
     DeleteExchange: None, [Configure], None, None;
-    /// Through it, to whatever it leads to.
+    /// Publish through it, to any of its targets.
     Publish: None, [Write], None, None;
-    /// Have it lead somewhere.
+    /// Bind a target to it.
     BindFrom: None, [Read], None, None;
-    /// Have something lead to it.
+    /// Bind it to a source.
     BindTo: None, [Write], None, None;
-    // ------------------------------------------------- of the cluster
-    /// See how it stands, who is connected, which users, virtual hosts and policies there are.
+    // ------------------------------------------------- on the cluster
+    /// See its state, connections, users, virtual hosts and policies.
     Look: None, [], None, Some(Action::Describe);
     /// Change any of that.
     Administer: None, [], None, Some(Action::Alter);

@@ -1,13 +1,12 @@
-//! Passwords, of which only salted hashes are kept.
+//! Passwords, which are kept as salted hashes only.
 //!
-//! The hash is argon2id by RustCrypto's `argon2`: of its kept crates (pbkdf2 and scrypt are the
-//! others) it is the one that OWASP names first, and that costs a guesser memory and not only time.
-//! Whoever sets a password sends its hash, so the password itself never reaches the node but at
-//! log-in.
+//! The hash is argon2id by RustCrypto's `argon2`: of its maintained crates (pbkdf2 and scrypt are the others) it is
+//! OWASP's first choice, and costs a guesser memory as well as time. Clients that set a password send its hash, so
+//! the node sees the password only at log-in.
 //!
-//! Such a hash takes 20 ms by design, and a thousand clients that come back after a restart must
-//! not wait for 20 s of it. So the last password that was right is remembered, as a digest that is
-//! cheap, and worthless outside of this process: its salt is 244 random bits that never leave it.
+//! Such a hash takes 20 ms by design, and a thousand clients that reconnect after a restart must not wait 20 s for
+//! it. So the last right password is cached as a cheap digest, which is worthless outside of this process: its salt
+//! is 244 random bits that never leave it.
 
 use std::sync::OnceLock;
 
@@ -17,11 +16,11 @@ use base::limits::{AMQP_PASSWORD_BYTES_MAX, AMQP_PASSWORD_HASH_KIB_MAX};
 use scram::{Hash, VerifierError};
 use world::{Entropy, OsEntropy};
 
-/// What `guest` has until somebody changes it. That password is public, so its hash may be too.
+/// Default password of `guest`. It is public, so its hash may be, too.
 pub(crate) const GUEST_PASSWORD: &str = "guest";
 pub(crate) const GUEST_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$cG9zdHJvYWQncyBndWVzdA$Iqp5YzaPtN/6wKcusq4T4b9g8a0FpaFgkjP9Npy4A3o";
 
-/// Passes over the memory, at most: more is a way to keep the node busy.
+/// Passes over the memory, at most: more could be used to keep the node busy.
 const PASSES_MAX: u32 = 16;
 const LANES_MAX: u32 = 16;
 
@@ -47,7 +46,7 @@ pub enum PasswordError {
     TooCostly,
 }
 
-/// The hash of a password under a salt of its own (PHC string: algorithm, costs, salt, hash).
+/// Hashes a password with a salt of its own (PHC string: algorithm, costs, salt, hash).
 pub fn hash_password(password: &str) -> Result<String, PasswordError> {
     check_password(password)?;
     let salt = OsEntropy.uuid();
@@ -63,7 +62,7 @@ pub(crate) fn check_password(password: &str) -> Result<(), PasswordError> {
     }
 }
 
-/// A hash that can be verified at a bounded cost.
+/// Checks that a hash can be verified at a bounded cost.
 pub(crate) fn check_hash(hash: &str) -> Result<(), PasswordError> {
     let malformed = |error: &dyn std::fmt::Display| PasswordError::Malformed(error.to_string());
     let read = phc::PasswordHash::new(hash).map_err(|error| malformed(&error))?;
@@ -80,14 +79,14 @@ pub(crate) fn check_hash(hash: &str) -> Result<(), PasswordError> {
     if too_costly { Err(PasswordError::TooCostly) } else { Ok(()) }
 }
 
-/// Whether the hash is of this password. Takes its time.
+/// Whether the hash matches this password. Slow.
 pub(crate) fn verifies(hash: &str, password: &str) -> bool {
     Argon2::default().verify_password(password.as_bytes(), hash).is_ok()
 }
 
 pub(crate) type Digest = [u8; 32];
 
-/// Argon2id at its cheapest, for comparing what this process has seen with what it sees.
+/// Argon2id at its cheapest, to compare passwords within this process.
 pub(crate) fn digest(password: &str) -> Option<Digest> {
     static SALT: OnceLock<[u8; 32]> = OnceLock::new();
     let salt = SALT.get_or_init(|| {
@@ -102,12 +101,12 @@ pub(crate) fn digest(password: &str) -> Option<Digest> {
     Some(digest)
 }
 
-/// Whether two secrets are the same; takes the same time wherever they differ.
+/// Compares two secrets in constant time.
 pub fn is_same(expected: &str, given: &str) -> bool {
     same(expected.as_bytes(), given.as_bytes())
 }
 
-/// Takes the same time wherever the two differ.
+/// Compares in constant time.
 pub(crate) fn same(expected: &[u8], given: &[u8]) -> bool {
     let differ = expected.iter().zip(given).fold(0, |differ, (a, b)| differ | (a ^ b));
     expected.len() == given.len() && std::hint::black_box(differ) == 0
@@ -118,20 +117,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_password_has_a_hash_of_its_own_each_time() {
+    fn hashes_of_one_password_have_different_salts() {
         let [one, two] = [(); 2].map(|()| hash_password("x").expect("a hash"));
         assert_ne!(one, two);
         assert!(one.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{one}");
     }
 
     #[test]
-    fn the_hash_of_guest_is_that_of_the_public_password() {
+    fn guest_hash_matches_the_public_password() {
         let hash = phc::PasswordHash::new(GUEST_HASH).expect("a hash");
         Argon2::default().verify_password(GUEST_PASSWORD.as_bytes(), &hash).expect("is right");
     }
 
     #[test]
-    fn what_is_no_hash_or_costs_too_much_is_refused() {
+    fn malformed_or_too_costly_hash_is_rejected() {
         let wrong = |hash: &str| check_hash(hash).expect_err("is refused");
         for malformed in [
             "",

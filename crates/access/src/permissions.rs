@@ -1,5 +1,5 @@
-//! What a user may do in a virtual host: three regular expressions that names of its entities are
-//! compared with, as RabbitMQ has them (`rabbit_auth_backend_internal`).
+//! Permissions of a user in a virtual host: three regular expressions matched with names of its entities, as in
+//! RabbitMQ (`rabbit_auth_backend_internal`).
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 /// Compiled size of a pattern.
 const PATTERN_COMPILED_BYTES_MAX: usize = 1 << 20;
 
-/// What is done to an entity of a virtual host.
+/// Kind of access to an entity of a virtual host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Permission {
-    /// Made, altered, deleted.
+    /// Create, alter, delete.
     Configure,
-    /// Given messages, or bound as the destination.
+    /// Publish to it, or bind it as the destination.
     Write,
-    /// Asked for messages, or bound as the source.
+    /// Consume from it, or bind it as the source.
     Read,
 }
 
@@ -47,7 +47,7 @@ pub struct PatternError {
 }
 
 impl Permissions {
-    /// Whether all are patterns.
+    /// Validates all patterns.
     pub fn check(&self) -> Result<(), PatternError> {
         self.compile().map(drop)
     }
@@ -66,7 +66,7 @@ impl Permissions {
     }
 }
 
-/// Patterns as they are compared with.
+/// Compiled patterns.
 #[derive(Debug)]
 pub(crate) struct Patterns {
     configure: Pattern,
@@ -76,18 +76,18 @@ pub(crate) struct Patterns {
 
 #[derive(Debug)]
 enum Pattern {
-    /// Most are: not worth a look at the name.
+    /// Matches every name, as most patterns do.
     Everything,
     Some(Regex),
 }
 
 impl Pattern {
-    /// RabbitMQ's patterns are PCRE's: no look-around and no back-references here, which makes
-    /// matching linear in the name.
+    /// RabbitMQ's patterns are PCRE's. Here they have no look-around and no back-references, which makes matching
+    /// linear in the name.
     fn new(permission: Permission, text: &str) -> Result<Self, PatternError> {
         let text = match text {
             ".*" | "^.*$" | "^.*" => return Ok(Self::Everything),
-            // An empty pattern would fit everything, and means nothing at all.
+            // An empty pattern would match everything, but means no permission at all.
             "" => "^$",
             text => text,
         };
@@ -104,7 +104,7 @@ impl Pattern {
     }
 }
 
-/// What a principal may do in one virtual host, as it was when this was asked for.
+/// A snapshot of a principal's permissions in one virtual host.
 #[derive(Clone, Debug)]
 pub struct Grant(Rules);
 
@@ -121,12 +121,12 @@ impl Grant {
         Self(Rules::Patterns(patterns))
     }
 
-    /// Whether that may be done to the entity of this name.
+    /// Whether this permission is granted on the entity of this name.
     pub fn allows(&self, permission: Permission, name: &str) -> bool {
         self.pattern(permission).is_none_or(|pattern| pattern.fits(name))
     }
 
-    /// Whether that may be done to any entity, whatever its name.
+    /// Whether this permission is granted on every entity.
     pub(crate) fn allows_every_name(&self, permission: Permission) -> bool {
         matches!(self.pattern(permission), None | Some(Pattern::Everything))
     }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn each_permission_is_a_pattern_that_is_found_anywhere_in_a_name() {
+    fn permission_pattern_matches_anywhere_in_a_name() {
         let grant = grant("^app\\.", "", "mail");
         assert!(grant.allows(Permission::Configure, "app.x"));
         assert!(grant.allows(Permission::Read, "the.mails"));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_pattern_fits_nothing_and_a_wrong_one_is_refused() {
+    fn empty_pattern_matches_nothing_and_an_invalid_one_is_rejected() {
         assert!(!grant("", "", "").allows(Permission::Read, "q"));
         let wrong = Permissions { read: "(".to_owned(), ..Permissions::everything() };
         assert_eq!(wrong.compile().expect_err("is refused").permission, "read");

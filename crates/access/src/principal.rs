@@ -1,4 +1,4 @@
-//! Somebody who is logged in.
+//! Logged-in users.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use crate::permissions::Grant;
 use crate::users::{OPERATOR, Users};
 
-/// A user who is logged in. Users change while they are connected: a session asks again for what it
-/// holds when [`Users::changes`] says so.
+/// A logged-in user. Users may change while they are connected: sessions reload their rights when [`Users::changes`]
+/// fires.
 #[derive(Clone, Debug)]
 pub struct Principal {
     name: Arc<str>,
     users: Users,
-    /// Somebody else says that this is its name: there need be no such user.
+    /// Named by a certificate or token: there need not be such a user.
     is_vouched_for: bool,
-    /// When what it logged in by ends, by the wall clock.
+    /// Expiry of its credentials, in wall-clock time.
     ends_ms: Option<i64>,
 }
 
@@ -32,7 +32,7 @@ impl Principal {
         Self { ends_ms: Some(ends_ms), ..self }
     }
 
-    /// For how long what it logged in by is good: a certificate, for one. `None`: for ever.
+    /// Remaining validity of its credentials, such as a certificate; `None`: unlimited.
     pub fn ends_in(&self) -> Option<Duration> {
         let left_ms = self.ends_ms?.saturating_sub(self.users.now_ms());
         Some(Duration::from_millis(u64::try_from(left_ms).unwrap_or(0)))
@@ -46,22 +46,22 @@ impl Principal {
         &self.name
     }
 
-    /// Whoever has the operators' token.
+    /// The principal of the operators' token.
     pub fn operator(users: &Users) -> Self {
         Self::new(OPERATOR, users)
     }
 
-    /// Whether it may do everything by Kafka: the operator, and those whom the node's settings name.
+    /// Whether it may do everything: the operator, and super users of the node's settings.
     pub fn is_super(&self) -> bool {
         &*self.name == OPERATOR || self.users.is_super(&self.name)
     }
 
-    /// Whether the user is still there, where there must be one.
+    /// Whether the user still exists, where one is required.
     pub fn exists(&self) -> bool {
         self.is_vouched_for || &*self.name == OPERATOR || self.users.exists(&self.name)
     }
 
-    /// What it may do in a virtual host; `None`: not even open it.
+    /// Its permissions in a virtual host; `None`: it may not open it.
     pub fn grant(&self, virtual_host: &str) -> Option<Grant> {
         self.users.grant(&self.name, virtual_host)
     }

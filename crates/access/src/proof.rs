@@ -1,8 +1,8 @@
-//! Logging in by proving a password (SCRAM), without telling which users there are.
+//! Log-in by proof of a password (SCRAM), without revealing which users exist.
 //!
-//! Somebody who is not there is answered as one who is, at the same step and after the same work: a salt that is always
-//! the same for the name, and a verifier that no proof fits. The salt follows from a secret of the cluster, so that all
-//! nodes say the same, also after a restart.
+//! An unknown user gets the same replies as a known one, at the same step and after the same work: a salt that never
+//! changes for the name, and a verifier that no proof matches. The salt is derived from a secret of the cluster, so
+//! that all nodes send the same one, also after a restart.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ use crate::password::GUEST_PASSWORD;
 use crate::principal::Principal;
 use crate::users::Users;
 
-/// Where the secret is.
+/// Document of the secret.
 const SPACE: &str = "access";
 const DOCUMENT: &str = "salts";
 const SALT_BYTES: usize = 16;
@@ -37,16 +37,16 @@ struct SaltDocument {
 #[derive(Debug, Default)]
 pub(crate) struct Proofs {
     secret: OnceCell<[u8; 32]>,
-    /// Of users whose password is known: those of the settings, and the default one.
+    /// Verifiers derived from known passwords: those of the settings' users and of the default user.
     made: Mutex<BTreeMap<(Box<str>, Hash), Verifier>>,
 }
 
-/// A proof that is waited for.
+/// A pending SCRAM exchange.
 #[derive(Debug)]
 pub struct Proof(Challenge);
 
 impl Users {
-    /// Takes a client's first message. Answers what it is sent.
+    /// Handles the client-first message. Returns the reply.
     pub async fn challenge(
         &self,
         hash: Hash,
@@ -62,7 +62,7 @@ impl Users {
         Ok((Proof(challenge), answer))
     }
 
-    /// Takes a client's last message. Answers who it is, and what it is sent.
+    /// Handles the client-final message. Returns the principal and the reply.
     pub async fn proved(
         &self,
         proof: Proof,
@@ -81,7 +81,7 @@ impl Users {
         match proved {
             Ok(proved) => Ok(proved),
             Err(error) => {
-                // Answers to guesses in parallel wait for each other.
+                // Replies to parallel guesses wait for each other.
                 let _turn = self.0.queue.guess(peer, name).await;
                 Err(self.refuse(name, peer, error).await)
             }
@@ -96,7 +96,7 @@ impl Users {
 
     async fn verifier(&self, name: &str, hash: Hash) -> Verifier {
         let salt = salt(&self.salt_secret().await, name, hash);
-        let password = match self.of_settings(name) {
+        let password = match self.settings_user(name) {
             Some(user) => Some(user.password.clone()),
             None => match self.account(name) {
                 Some(account) => match account.secret.verifier(hash) {
@@ -107,13 +107,13 @@ impl Users {
             },
         };
         match password {
-            Some(password) => self.verifier_of_known(name, password, hash, salt).await,
-            None => Verifier::of_nobody(hash, &salt, ITERATIONS_MADE),
+            Some(password) => self.derived_verifier(name, password, hash, salt).await,
+            None => Verifier::decoy(hash, &salt, ITERATIONS_MADE),
         }
     }
 
-    /// Made once, because it takes its time.
-    async fn verifier_of_known(
+    /// Derived once and cached, because it is slow.
+    async fn derived_verifier(
         &self,
         name: &str,
         password: String,
@@ -125,19 +125,19 @@ impl Users {
             return made.clone();
         }
         let making = self.broker().workers().blocking(Task::AmqpPassword, move || {
-            Verifier::of_password(hash, &password, &salt, ITERATIONS_MADE)
+            Verifier::from_password(hash, &password, &salt, ITERATIONS_MADE)
         });
         match making.await {
             Ok(Ok(made)) => {
                 self.0.proofs.made.lock().insert(key, made.clone());
                 made
             }
-            _ => Verifier::of_nobody(hash, &salt, ITERATIONS_MADE),
+            _ => Verifier::decoy(hash, &salt, ITERATIONS_MADE),
         }
     }
 
-    /// The cluster's, made when it is first needed. Without a leader of the catalog it is one of this process, and is
-    /// looked for again.
+    /// Secret of the cluster, created on first use. Without a leader of the catalog, a secret of this process is used
+    /// and the cluster's is tried again later.
     async fn salt_secret(&self) -> [u8; 32] {
         let found = self.0.proofs.secret.get_or_try_init(|| async {
             loop {
@@ -174,7 +174,7 @@ fn process_secret() -> &'static [u8; 32] {
 fn salt(secret: &[u8; 32], name: &str, hash: Hash) -> [u8; SALT_BYTES] {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
     let mut all = hmac::Context::with_key(&key);
-    // No mechanism has a zero in its name.
+    // The zero byte separates: no mechanism's name has one.
     all.update(hash.mechanism().as_bytes());
     all.update(&[0]);
     all.update(name.as_bytes());

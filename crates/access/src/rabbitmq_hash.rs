@@ -1,5 +1,6 @@
-//! Hashes of passwords as RabbitMQ keeps and exports them: base64 of four bytes of salt, and of SHA-256 or SHA-512 over
-//! the salt and the password. They cost a guesser next to nothing; they are there so that users can be taken over.
+//! Password hashes as RabbitMQ stores and exports them: base64 of a four-byte salt, followed by SHA-256 or SHA-512
+//! over the salt and the password. They offer little protection against guessing, and exist so that users can be
+//! imported.
 
 use aws_lc_rs::digest::{Algorithm, SHA256, SHA512, digest};
 use base64::Engine;
@@ -25,7 +26,7 @@ pub enum RabbitMqHashing {
 }
 
 impl RabbitMqHashing {
-    /// As definitions name it, and without the module's prefix.
+    /// Parses the name that definitions use, with or without the module's prefix.
     pub fn named(name: &str) -> Option<Self> {
         match name.strip_prefix("rabbit_password_hashing_").unwrap_or(name) {
             "sha256" => Some(Self::Sha256),
@@ -50,8 +51,8 @@ impl RabbitMqHashing {
 }
 
 impl RabbitMqHash {
-    /// A hash of which nobody says by what it was made: by what its length says, else by RabbitMQ's default.
-    pub fn of_length(hash: &str) -> Self {
+    /// A hash of unknown algorithm: determined by its length, else RabbitMQ's default.
+    pub fn with_guessed_algorithm(hash: &str) -> Self {
         let by = |algorithm| Self { hash: hash.to_owned(), algorithm };
         let sha512 = by(RabbitMqHashing::Sha512);
         if sha512.check().is_ok() { sha512 } else { by(RabbitMqHashing::Sha256) }
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_of_rabbitmqs_documentation_is_of_its_password() {
+    fn hash_of_rabbitmqs_documentation_matches_its_password() {
         // "Credentials and Passwords": salt 908DC60A, password test12.
         let hash = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR".to_owned();
         let known = RabbitMqHash { hash, algorithm: RabbitMqHashing::Sha256 };
@@ -92,9 +93,9 @@ mod tests {
         assert!(known.is_of("test12") && !known.is_of("test13") && !known.is_of(""));
         let other = RabbitMqHash { algorithm: RabbitMqHashing::Sha512, ..known.clone() };
         assert!(other.check().is_err() && !other.is_of("test12"));
-        assert_eq!(RabbitMqHash::of_length(&known.hash), known);
+        assert_eq!(RabbitMqHash::with_guessed_algorithm(&known.hash), known);
         let long = BASE64.encode([7; SALT_BYTES + 64]);
-        assert_eq!(RabbitMqHash::of_length(&long).algorithm, RabbitMqHashing::Sha512);
+        assert_eq!(RabbitMqHash::with_guessed_algorithm(&long).algorithm, RabbitMqHashing::Sha512);
         for wrong in ["", "?", "kI3GCg=="] {
             assert!(RabbitMqHash { hash: wrong.to_owned(), ..known.clone() }.check().is_err());
         }

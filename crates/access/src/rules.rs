@@ -1,4 +1,4 @@
-//! The rules of all users: one document, so that what a request makes or takes away is one entry of the log.
+//! Rules of all users: one document, so that the changes of a request are one entry of the log.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::acl::{Rule, RuleFilter};
 use crate::store::OpenError;
 use crate::users::{UserError, Users};
 
-/// Where they are.
+/// Space of the document.
 pub(crate) const SPACE: &str = "access.rules";
 const DOCUMENT: &str = "kafka";
 
@@ -21,7 +21,7 @@ struct RulesDocument {
     rules: Vec<Rule>,
 }
 
-/// As the document has them, and its version.
+/// The rules in the document, and its version.
 pub(crate) fn current(broker: &Broker) -> Result<(u64, Vec<Rule>), OpenError> {
     let found = read::<RulesDocument>(broker, SPACE, DOCUMENT)?;
     Ok(found.map_or_else(Default::default, |found| (found.stored.version, found.body.rules)))
@@ -33,7 +33,7 @@ impl Users {
         Arc::clone(&self.0.rules.read())
     }
 
-    /// Adds rules; one that is there already is none the more for it. They are checked by [`Rule::check`].
+    /// Adds rules; existing ones are not duplicated. Callers validate them by [`Rule::check`].
     pub async fn add_rules(&self, rules: Vec<Rule>) -> Result<(), UserError> {
         self.change_rules(|known| {
             known.extend(rules.iter().cloned());
@@ -47,7 +47,7 @@ impl Users {
         .await
     }
 
-    /// Takes away what any of the filters fits. Answers what that was, by filter.
+    /// Removes rules that match any of the filters. Returns the removed rules of each filter.
     pub async fn remove_rules(&self, filters: &[RuleFilter]) -> Result<Vec<Vec<Rule>>, UserError> {
         self.change_rules(|known| {
             let fits = |filter: &RuleFilter| {
@@ -80,16 +80,16 @@ impl Users {
                 written => {
                     written?;
                     self.read_rules()?;
-                    self.told_of_change();
+                    self.notify_changed();
                     return Ok(answer);
                 }
             }
         }
     }
 
-    /// Takes into memory what the document has.
+    /// Reads the document into memory.
     pub(crate) fn read_rules(&self) -> Result<(), OpenError> {
-        // Under the lock, so that what is older never takes the place of what is newer.
+        // Under the lock, so that older state never replaces newer.
         let mut rules = self.0.rules.write();
         *rules = Arc::new(current(self.broker())?.1);
         Ok(())

@@ -1,4 +1,4 @@
-//! SASL's mechanisms that say a password or a token, as bytes. What comes of a password is [`Credentials`]'s.
+//! SASL mechanisms that send a password or a token, as bytes.
 
 use std::fmt;
 
@@ -12,8 +12,8 @@ pub enum PlainError {
     OtherIdentity,
 }
 
-/// PLAIN (RFC 4616): an identity to act as, which is not used, a name and a password, with zeros
-/// between. What is no UTF-8 is nobody's name or password, and is refused as such.
+/// PLAIN (RFC 4616): an authorization identity, which is ignored, a name and a password, separated by zeros. Invalid
+/// UTF-8 matches no name or password, and fails as such.
 pub fn plain(response: &[u8]) -> Result<Credentials, PlainError> {
     let mut parts = response.split(|byte| *byte == 0);
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
@@ -22,7 +22,7 @@ pub fn plain(response: &[u8]) -> Result<Credentials, PlainError> {
     }
 }
 
-/// The same, where nobody may say that it acts as somebody else.
+/// As [`plain`], but rejects an authorization identity other than the name.
 pub fn plain_as_oneself(response: &[u8]) -> Result<Credentials, PlainError> {
     let credentials = plain(response)?;
     let identity = response.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -32,10 +32,10 @@ pub fn plain_as_oneself(response: &[u8]) -> Result<Credentials, PlainError> {
     }
 }
 
-/// What a client says by OAUTHBEARER.
+/// A message of OAUTHBEARER.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Bearer<'a> {
-    /// Whom it wants to act as, if it says so. Commas and equals signs stand as `=2C` and `=3D`.
+    /// Authorization identity, if there is one; commas and equals signs are escaped as `=2C` and `=3D`.
     identity: Option<&'a str>,
     pub token: &'a str,
 }
@@ -48,11 +48,11 @@ pub enum BearerError {
     NoToken,
 }
 
-/// Of the parts of a message by OAUTHBEARER.
+/// Separates the parts of a message.
 const SEPARATOR: char = '\u{1}';
 
-/// OAUTHBEARER (RFC 7628, 3.1): a header, and then names with values, among which `auth` has the token. Others, with
-/// which a client may tell of itself (KIP-342), are not used.
+/// OAUTHBEARER (RFC 7628, 3.1): a header, then key-value pairs, of which `auth` has the token. Other pairs, such as
+/// the extensions of KIP-342, are ignored.
 pub fn bearer(message: &[u8]) -> Result<Bearer<'_>, BearerError> {
     let text = std::str::from_utf8(message).map_err(|_| BearerError::Malformed)?;
     let (header, pairs) = text.split_once(SEPARATOR).ok_or(BearerError::Malformed)?;
@@ -65,7 +65,7 @@ pub fn bearer(message: &[u8]) -> Result<Bearer<'_>, BearerError> {
         "" => None,
         said => Some(said.strip_prefix("a=").ok_or(BearerError::Malformed)?),
     };
-    // Each pair has a separator behind it, and one more ends them.
+    // Each pair ends with a separator, and one more ends the list.
     let pairs = pairs.strip_suffix(SEPARATOR).ok_or(BearerError::Malformed)?;
     let mut said = None;
     for pair in pairs.strip_suffix(SEPARATOR).unwrap_or_default().split(SEPARATOR) {
@@ -91,7 +91,7 @@ impl fmt::Debug for Bearer<'_> {
 }
 
 impl Bearer<'_> {
-    /// Whether it wants to act as nobody else.
+    /// Whether the authorization identity, if any, is this name.
     pub fn is_as(&self, name: &str) -> bool {
         let written = || name.replace('=', "=3D").replace(',', "=2C");
         self.identity.is_none_or(|identity| identity == written())
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bearers_message_has_a_token_and_perhaps_more() {
+    fn oauthbearer_message_gives_its_token() {
         let token = |message: &str| bearer(message.as_bytes()).map(|it| it.token.to_owned());
         for good in [
             "n,,\u{1}auth=Bearer a.b.c\u{1}\u{1}",
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_response_is_three_parts() {
+    fn plain_response_has_three_parts() {
         let credentials = plain(b"\0guest\0secret").expect("three parts");
         assert_eq!((&*credentials.name, &*credentials.password), ("guest", "secret"));
         for wrong in [&b""[..], b"guest", b"\0guest", b"\0a\0b\0c"] {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_acts_as_somebody_else_where_that_is_looked_at() {
+    fn foreign_authorization_identity_is_rejected_where_it_is_checked() {
         assert!(plain_as_oneself(b"\0a\0x").is_ok() && plain_as_oneself(b"a\0a\0x").is_ok());
         assert_eq!(plain_as_oneself(b"b\0a\0x").err(), Some(PlainError::OtherIdentity));
     }

@@ -1,8 +1,8 @@
-//! What is kept of a user's password: a verifier for each way to log in.
+//! Stored secrets of a user's password: a verifier for each way to log in.
 //!
-//! One that says its password (PLAIN) is checked by argon2id, which costs a guesser the most. One that proves it
-//! (SCRAM) needs a verifier of its mechanism. A user who has no hash, because only SCRAM's verifiers of it were ever set,
-//! says its password all the same: it is checked against one of these.
+//! A password that the client sends (PLAIN) is checked by argon2id, which is the most expensive to guess. A proof
+//! (SCRAM) needs a verifier of its mechanism. For a user with SCRAM verifiers only, a sent password is checked
+//! against one of these.
 
 use base::limits::AMQP_PASSWORD_BYTES_MAX;
 use parking_lot::Mutex;
@@ -19,25 +19,25 @@ use crate::password::{
 
 const SALT_BYTES: usize = 16;
 
-/// What is sent and kept of a password.
+/// Hashes and verifiers of a password, as they are sent and stored.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Verifiers {
-    /// By [`hash_password`].
+    /// From [`hash_password`].
     pub password_hash: Option<String>,
-    /// As RabbitMQ has it ([`crate::rabbitmq_hash`]).
+    /// RabbitMQ's hash ([`crate::rabbitmq_hash`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rabbitmq: Option<RabbitMqHash>,
-    /// As [`Verifier`] writes them, one for a mechanism at most.
+    /// Text form of [`Verifier`], at most one for each mechanism.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scram: Vec<String>,
 }
 
 impl Verifiers {
-    /// All of them. Takes a tenth of a second, by design.
-    pub fn of_password(password: &str) -> Result<Self, PasswordError> {
+    /// Derives all of them. Takes a tenth of a second, by design.
+    pub fn from_password(password: &str) -> Result<Self, PasswordError> {
         let password_hash = Some(hash_password(password)?);
         let scram = Hash::ALL.into_iter().map(|hash| {
-            let made = Verifier::of_password(hash, password, &new_salt(), ITERATIONS_MADE);
+            let made = Verifier::from_password(hash, password, &new_salt(), ITERATIONS_MADE);
             Ok(made?.to_string())
         });
         let scram = scram.collect::<Result<_, PasswordError>>()?;
@@ -51,21 +51,21 @@ fn new_salt() -> [u8; SALT_BYTES] {
     salt
 }
 
-/// Only a hash.
+/// The hash alone.
 impl From<String> for Verifiers {
     fn from(hash: String) -> Self {
         Self { password_hash: Some(hash), rabbitmq: None, scram: Vec::new() }
     }
 }
 
-/// A user's password, as far as it is known.
+/// Stored secrets of a user, and a cache of the last right password.
 pub(crate) struct Secret {
-    /// Checked: it can be verified at a bounded cost.
+    /// Validated: its cost is bounded.
     hash: Option<String>,
     rabbitmq: Option<RabbitMqHash>,
-    /// One for a mechanism at most, the one that was set last at the front.
+    /// At most one for each mechanism; the last one that was set comes first.
     scram: Vec<Verifier>,
-    /// Digest of the last password that was right.
+    /// Digest of the last right password.
     right: Mutex<Option<Digest>>,
 }
 
@@ -110,15 +110,14 @@ impl Secret {
         Verifiers { password_hash: self.hash.clone(), rabbitmq: self.rabbitmq.clone(), scram }
     }
 
-    /// With another verifier for its mechanism. The hash goes: it may be of the password before, which would go on to
-    /// be taken.
+    /// Replaces the verifier of its mechanism. Drops the hash, which may belong to the previous password.
     pub(crate) fn with(&self, verifier: Verifier) -> Self {
         let others = self.scram.iter().filter(|known| known.hash() != verifier.hash()).cloned();
         let scram = std::iter::once(verifier.clone()).chain(others).collect();
         Self { hash: None, rabbitmq: None, scram, right: Mutex::default() }
     }
 
-    /// Without the verifier for a mechanism; `None`: nothing would be left.
+    /// Removes the verifier of a mechanism; `None`: nothing would be left.
     pub(crate) fn without(&self, hash: Hash) -> Option<Self> {
         let scram: Vec<_> = self.scram.iter().filter(|it| it.hash() != hash).cloned().collect();
         let left = self.hash.is_some() || self.rabbitmq.is_some() || !scram.is_empty();
@@ -126,7 +125,7 @@ impl Secret {
         left.then(|| Self { hash, rabbitmq, scram, right: Mutex::default() })
     }
 
-    /// What a client's proof is checked against.
+    /// The verifier of a mechanism.
     pub(crate) fn verifier(&self, hash: Hash) -> Option<&Verifier> {
         self.scram.iter().find(|verifier| verifier.hash() == hash)
     }
@@ -135,12 +134,12 @@ impl Secret {
         &self.scram
     }
 
-    /// Whether nobody has changed the public password of the default user.
+    /// Whether it still is the default user's public password.
     pub(crate) fn is_guests(&self) -> bool {
         self.hash.as_deref() == Some(GUEST_HASH)
     }
 
-    /// Whether it is the password that was right before; says nothing of any other.
+    /// Whether the password is the last right one; false says nothing.
     pub(crate) fn is_right_again(&self, password: &str) -> bool {
         if self.is_guests() {
             return same(GUEST_PASSWORD.as_bytes(), password.as_bytes());
@@ -149,7 +148,7 @@ impl Secret {
         digest(password).is_some_and(|digest| same(&right, &digest))
     }
 
-    /// Whether it is the password. Takes its time: not for a thread that serves others.
+    /// Whether the password is right. Slow: not for a thread that serves other tasks.
     pub(crate) fn is_right(&self, password: &str) -> bool {
         let right = password.len() <= AMQP_PASSWORD_BYTES_MAX
             && match (&self.hash, self.scram.first(), &self.rabbitmq) {
@@ -173,13 +172,13 @@ impl Secret {
 mod tests {
     use super::*;
 
-    fn of_hash(password: &str) -> Secret {
+    fn hash_only(password: &str) -> Secret {
         Secret::new(&hash_password(password).expect("a hash").into()).expect("is one")
     }
 
     #[test]
-    fn a_password_is_right_again_once_it_was_right() {
-        let secret = of_hash("se:cret");
+    fn password_is_cached_once_it_was_right() {
+        let secret = hash_only("se:cret");
         assert!(!secret.is_right_again("se:cret"), "nobody has said it yet");
         assert!(!secret.is_right("secret") && !secret.is_right(""));
         assert!(secret.is_right("se:cret"));
@@ -187,27 +186,27 @@ mod tests {
     }
 
     #[test]
-    fn one_password_has_a_verifier_for_each_way_to_log_in() {
-        let verifiers = Verifiers::of_password("secret").expect("made");
+    fn password_gets_a_hash_and_a_verifier_for_each_mechanism() {
+        let verifiers = Verifiers::from_password("secret").expect("made");
         let secret = Secret::new(&verifiers).expect("of use");
         assert_eq!(secret.verifiers(), verifiers);
         assert!(secret.is_right("secret"));
         for hash in Hash::ALL {
             assert!(secret.verifier(hash).expect("is there").is_of("secret"));
         }
-        assert!(of_hash("secret").verifier(Hash::Sha256).is_none());
+        assert!(hash_only("secret").verifier(Hash::Sha256).is_none());
     }
 
     #[test]
-    fn without_a_hash_a_password_is_checked_against_what_scram_has() {
-        let Verifiers { scram, .. } = Verifiers::of_password("secret").expect("made");
+    fn password_without_a_hash_is_checked_against_a_scram_verifier() {
+        let Verifiers { scram, .. } = Verifiers::from_password("secret").expect("made");
         let secret =
             Secret::new(&Verifiers { password_hash: None, rabbitmq: None, scram }).expect("of use");
         assert!(secret.is_right("secret") && !secret.is_right("other") && !secret.is_right(""));
     }
 
     #[test]
-    fn what_is_no_verifier_is_refused() {
+    fn missing_unknown_or_duplicate_verifier_is_rejected() {
         let of = |scram: &[&str]| {
             let scram = scram.iter().map(|text| text.to_string()).collect();
             Secret::new(&Verifiers { password_hash: None, rabbitmq: None, scram })
@@ -216,7 +215,7 @@ mod tests {
         };
         assert_eq!(of(&[]), PasswordError::Nothing);
         assert!(matches!(of(&["SCRAM-SHA-1$4096:x$y:z"]), PasswordError::Scram(_)));
-        let Verifiers { scram, .. } = Verifiers::of_password("x").expect("made");
+        let Verifiers { scram, .. } = Verifiers::from_password("x").expect("made");
         assert_eq!(of(&[&scram[0], &scram[0]]), PasswordError::Twice(Hash::Sha256));
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a log-in of a while ago still holds, for who does not say its password again: a browser's session.
+//! Validity of an earlier log-in, for clients that do not send their password again: browser sessions.
 
 use std::net::IpAddr;
 
@@ -7,12 +7,13 @@ use aws_lc_rs::digest::{Context, SHA256};
 use crate::principal::Principal;
 use crate::users::{OPERATOR, Users};
 
-/// What a log-in rests on. Another one once the password is another, or the user was deleted and made anew.
+/// Fingerprint of the credentials behind a log-in. It changes when the password changes, or when the user is deleted
+/// and created again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Standing([u8; 32]);
 
 impl Users {
-    /// `None`: the user is not there any more.
+    /// `None`: the user no longer exists.
     pub fn standing(&self, principal: &Principal) -> Option<Standing> {
         let name = &**principal.name();
         let mut context = Context::new(&SHA256);
@@ -21,13 +22,13 @@ impl Users {
             context.update(part.as_bytes());
         };
         if name == OPERATOR {
-            // Its token stays the same for as long as the node runs.
+            // The operators' token stays the same while the node runs.
             add("operator");
-        } else if let Some(user) = self.of_settings(name) {
+        } else if let Some(user) = self.settings_user(name) {
             add("settings");
             add(&user.password);
         } else {
-            // Each verifier has a salt of its own, so the same password set again is another one.
+            // Each verifier has its own salt, so setting the same password again changes it.
             let verifiers = self.account(name)?.secret.verifiers();
             add("account");
             add(verifiers.password_hash.as_deref().unwrap_or_default());
@@ -38,7 +39,7 @@ impl Users {
         Some(Standing(digest))
     }
 
-    /// Whether somebody who logged in on this standing would be let in now, from there.
+    /// Whether a principal with this standing would be admitted now, from this address.
     pub fn still_admits(&self, principal: &Principal, standing: Standing, peer: IpAddr) -> bool {
         self.standing(principal) == Some(standing)
             && (&**principal.name() == OPERATOR || self.admitted(principal.name(), peer).is_ok())

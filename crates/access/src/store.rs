@@ -1,5 +1,5 @@
-//! The documents of users: one each, with the hash of the password and the permissions in every
-//! virtual host, so that what is deleted or changed about somebody is one entry of the log.
+//! Documents of users: one each, with password hash and permissions in all virtual hosts, so that a change of a user
+//! is one entry of the log.
 
 use std::sync::Arc;
 
@@ -9,8 +9,7 @@ use documents::{Expect, Found, MalformedDocument, StoreError, Stored};
 
 use crate::account::{Account, AccountError, UserDocument};
 
-/// The space of their documents. It has a protocol's name because it had one when the first were
-/// written.
+/// Space of the documents. Its name dates from the time when only AMQP had users.
 pub(crate) const SPACE: &str = "amqp.users";
 
 #[derive(Debug, thiserror::Error)]
@@ -23,16 +22,16 @@ pub enum OpenError {
     Clearing(#[from] StoreError),
 }
 
-/// What the documents say of a name.
+/// State of a user's document.
 pub(crate) enum Known {
     User(Account),
-    /// There is no such user, whoever is there by default; the version of the document.
+    /// Deleted, even if it is the default user; the version of the document.
     Gone(u64),
 }
 
 fn decode(name: &str, found: Found<UserDocument>) -> Result<Known, OpenError> {
     let version = found.stored.version;
-    match Account::of_document(name, version, found.body) {
+    match Account::from_document(name, version, found.body) {
         Ok(Some(account)) => Ok(Known::User(account)),
         Ok(None) => Ok(Known::Gone(version)),
         Err(reason) => Err(inconsistent(found.stored.name, &reason)),
@@ -43,7 +42,7 @@ pub(crate) fn inconsistent(name: String, reason: &AccountError) -> OpenError {
     OpenError::Inconsistent { space: SPACE, name, reason: reason.to_string() }
 }
 
-/// Of which users there is a document.
+/// Names of all users with a document.
 pub(crate) fn names(broker: &Broker) -> Vec<Arc<str>> {
     let catalog = broker.catalog();
     let documents = catalog.documents(SPACE);
@@ -56,14 +55,14 @@ pub(crate) fn one(broker: &Broker, name: &str) -> Result<Option<Known>, OpenErro
     found.map(|found| decode(name, found)).transpose()
 }
 
-/// Writes a user as it is to be, unless the document has changed since it was read.
+/// Writes a user, unless its document has changed since it was read.
 pub(crate) async fn write(broker: &Broker, account: &Account) -> Result<(), StoreError> {
     let name = documents::join(&[&account.name]);
     let expect = Expect::Version(account.version);
     put(broker, SPACE, name, &account.document(), expect).await.map(drop)
 }
 
-/// Writes that there is no such user, whoever is there by default.
+/// Writes that the user is deleted, even if it is the default user.
 pub(crate) async fn write_gone(broker: &Broker, account: &Account) -> Result<(), StoreError> {
     let name = documents::join(&[&account.name]);
     let expect = Expect::Version(account.version);

@@ -1,4 +1,4 @@
-//! Tags of users, which RabbitMQ's management API goes by: what somebody may do besides what permissions say.
+//! User tags of RabbitMQ's management API: rights beyond permissions.
 //!
 //! | tag | |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | `monitoring` | look at the cluster, at all virtual hosts and connections |
 //! | `administrator` | all of that, and change users, virtual hosts and permissions |
 //!
-//! Others are kept, and mean nothing.
+//! Other tags are stored, and have no meaning.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Users over a broker on a simulated disk: what a restart keeps, and changes at the same time.
+//! Users over a broker on a simulated disk: persistence and concurrent changes.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -42,7 +42,7 @@ fn hash(password: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_user_logs_in_by_its_password_and_is_kept() {
+async fn user_logs_in_by_password_and_survives_a_restart() {
     let disk = SimulatedDisk::default();
     let (broker, users) = open_on(&disk, &[]).await;
     users.add("app", hash("secret")).await.expect("added");
@@ -66,7 +66,7 @@ async fn a_user_logs_in_by_its_password_and_is_kept() {
 }
 
 #[tokio::test]
-async fn guest_is_there_until_it_is_deleted_and_comes_from_this_machine() {
+async fn guest_exists_until_deleted_and_connects_from_localhost_only() {
     let disk = SimulatedDisk::default();
     let (broker, users) = open_on(&disk, &[]).await;
     let guest = credentials("guest", "guest");
@@ -84,7 +84,7 @@ async fn guest_is_there_until_it_is_deleted_and_comes_from_this_machine() {
 }
 
 #[tokio::test]
-async fn changes_of_one_user_at_the_same_time_are_all_made() {
+async fn concurrent_changes_of_one_user_are_all_applied() {
     let disk = SimulatedDisk::default();
     let (broker, users) = open_on(&disk, &[]).await;
     users.add("app", hash("secret")).await.expect("added");
@@ -100,7 +100,7 @@ async fn changes_of_one_user_at_the_same_time_are_all_made() {
 }
 
 #[tokio::test]
-async fn the_settings_users_are_not_changed_and_may_do_everything() {
+async fn users_of_the_settings_cannot_be_changed_and_may_do_everything() {
     let disk = SimulatedDisk::default();
     let admin = SettingsUser { name: "admin".to_owned(), password: "secret".to_owned() };
     let (broker, users) = open_on(&disk, &[admin]).await;
@@ -117,10 +117,10 @@ async fn the_settings_users_are_not_changed_and_may_do_everything() {
 }
 
 fn verifiers(password: &str) -> Verifiers {
-    Verifiers::of_password(password).expect("made")
+    Verifiers::from_password(password).expect("made")
 }
 
-/// Logs in by SCRAM, as a client does. Answers the salt, too.
+/// Logs in by SCRAM, as a client does. Returns the salt, too.
 async fn prove(
     users: &Users,
     name: &str,
@@ -142,7 +142,7 @@ async fn prove(
 }
 
 #[tokio::test]
-async fn a_user_proves_its_password_and_one_who_is_not_there_is_answered_alike() {
+async fn scram_proves_a_password_and_does_not_reveal_unknown_users() {
     let disk = SimulatedDisk::default();
     let settings = [SettingsUser { name: "root".into(), password: "toor".into() }];
     let (broker, users) = open_on(&disk, &settings).await;
@@ -161,7 +161,7 @@ async fn a_user_proves_its_password_and_one_who_is_not_there_is_answered_alike()
     assert_eq!(users.failed_logins(), 6);
     broker.shutdown().await;
     drop((broker, users));
-    // Nor does a restart tell who is there.
+    // A restart does not reveal it either.
     let (broker, users) = open_on(&disk, &settings).await;
     assert_eq!(prove(&users, "nobody", "x", ELSEWHERE).await.0, salt);
     prove(&users, "app", "secret", ELSEWHERE).await.1.expect("is kept");
@@ -169,7 +169,7 @@ async fn a_user_proves_its_password_and_one_who_is_not_there_is_answered_alike()
 }
 
 #[tokio::test]
-async fn guest_proves_its_public_password_from_this_machine() {
+async fn guest_logs_in_by_scram_from_localhost_only() {
     let (broker, users) = open_on(&SimulatedDisk::default(), &[]).await;
     prove(&users, "guest", "guest", HERE).await.1.expect("logged in");
     let elsewhere = prove(&users, "guest", "guest", ELSEWHERE).await.1;
@@ -177,16 +177,16 @@ async fn guest_proves_its_public_password_from_this_machine() {
     assert!(!users.has_any());
     users.add("app", hash("x")).await.expect("added");
     assert!(users.has_any());
-    // What was kept of a password before there was SCRAM proves nothing.
+    // A hash that is older than SCRAM support proves nothing.
     assert!(prove(&users, "app", "x", HERE).await.1.is_err());
     broker.shutdown().await;
 }
 
 #[tokio::test]
-async fn credentials_are_changed_one_mechanism_at_a_time_and_the_password_before_goes() {
+async fn scram_credential_of_one_mechanism_replaces_the_old_password() {
     let (broker, users) = open_on(&SimulatedDisk::default(), &[]).await;
     let made = |password| {
-        scram::Verifier::of_password(Hash::Sha256, password, &[7; 16], 8_192).expect("made")
+        scram::Verifier::from_password(Hash::Sha256, password, &[7; 16], 8_192).expect("made")
     };
     users.set_scram_credential("tool", made("one")).await.expect("the user is made");
     prove(&users, "tool", "one", ELSEWHERE).await.1.expect("is right");
@@ -207,7 +207,7 @@ async fn credentials_are_changed_one_mechanism_at_a_time_and_the_password_before
 }
 
 #[tokio::test]
-async fn a_log_in_holds_until_the_password_or_the_user_is_another_one() {
+async fn standing_ends_when_the_password_changes_or_the_user_is_deleted() {
     let root = SettingsUser { name: "root".to_owned(), password: "toor".to_owned() };
     let (_broker, users) = open_on(&SimulatedDisk::default(), &[root]).await;
     users.add("app", hash("secret")).await.expect("added");
@@ -222,7 +222,7 @@ async fn a_log_in_holds_until_the_password_or_the_user_is_another_one() {
     assert_eq!(users.standing(&app), None);
     users.add("app", hash("secret")).await.expect("added");
     assert!(!users.still_admits(&app, standing, HERE), "another user of that name");
-    // Those who need not be stored.
+    // Principals without a document.
     let root = users.log_in(credentials("root", "toor"), ELSEWHERE).await.expect("logged in");
     let operator = Principal::operator(&users);
     for principal in [root, operator] {
@@ -246,7 +246,7 @@ async fn flood_of_guesses_from_one_address_does_not_delay_the_log_in_of_another(
         async move { users.log_in(credentials(&name, "wrong"), ELSEWHERE).await.is_ok() }
     };
     let flood: Vec<_> = (0..400).map(|number| tokio::spawn(guess(number))).collect();
-    // All of them wait. A failure is counted when its password was checked.
+    // All of them wait. A failure is counted once its password is checked.
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     let before = users.failed_logins();
     users.log_in(credentials("app", "secret"), HERE).await.expect("logged in");
@@ -258,7 +258,7 @@ async fn flood_of_guesses_from_one_address_does_not_delay_the_log_in_of_another(
 }
 
 #[tokio::test]
-async fn guesses_of_one_name_in_parallel_are_no_faster_than_one_after_another() {
+async fn parallel_guesses_of_one_name_are_no_faster_than_sequential_ones() {
     let (broker, users) = open_on(&SimulatedDisk::default(), &[]).await;
     users.add("app", hash("secret")).await.expect("added");
     let guess = || {
@@ -275,7 +275,7 @@ async fn guesses_of_one_name_in_parallel_are_no_faster_than_one_after_another() 
 }
 
 #[tokio::test]
-async fn first_user_says_where_clients_have_to_log_in_and_from_when_on() {
+async fn first_user_gives_a_notice_of_ports_that_require_log_in() {
     use crate::login_ports::{LoginPort, LoginPorts};
     let port = |setting, admission| {
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], 9_092));

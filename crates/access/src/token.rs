@@ -1,7 +1,7 @@
-//! Who somebody is by a token that somebody else signed (the crate `tokens`).
+//! Principal of a client by a token of an external issuer (the crate `tokens`).
 //!
-//! Whom a token names need not be a user, as with certificates: the issuer knows who there is. What it may do is what
-//! rules and permissions say of the name. It goes on until the token ends.
+//! The name in a token need not be a user, as with certificates: the issuer knows its users. Rules and permissions
+//! for the name apply. The log-in ends with the token.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::login::LoginError;
 use crate::principal::Principal;
 use crate::users::Users;
 
-/// What is wrong with a token, without a word of it.
+/// Reason why a token is rejected, without any part of the token.
 #[derive(Debug, thiserror::Error)]
 enum UnnamedError {
     #[error("its token is refused: {0}")]
@@ -25,23 +25,23 @@ enum UnnamedError {
 }
 
 impl Users {
-    /// Has these tokens say who somebody is; once, before anybody connects.
+    /// Enables log-in by these tokens; called once, before clients connect.
     pub fn believe_tokens(&self, tokens: Tokens) {
         let believed = self.0.tokens.set(tokens);
         debug_assert!(believed.is_ok(), "they were believed before");
     }
 
-    /// Whether somebody may log in by a token.
+    /// Whether log-in by token is enabled.
     pub fn takes_tokens(&self) -> bool {
         self.0.tokens.get().is_some()
     }
 
-    /// Whether a password is to be taken for a token.
+    /// Whether a password is to be treated as a token.
     pub fn is_token(&self, password: &str) -> bool {
-        self.takes_tokens() && tokens::is_like_one(password)
+        self.takes_tokens() && tokens::looks_like_token(password)
     }
 
-    /// Logs in whom a token names. Somebody who fails often waits for the answer.
+    /// Logs in by a token. Replies to repeated failures are delayed.
     pub async fn log_in_by_token(
         &self,
         token: &str,

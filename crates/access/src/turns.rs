@@ -1,5 +1,5 @@
-//! Turns at something scarce, by key: those of one key come in their order, and keys take turns. A flood of one address
-//! so delays the log-ins of that address, and not those of others.
+//! Turns at a scarce resource, by key: requests of one key are served in their order, and keys take turns. A flood of
+//! one address thus delays its own log-ins, not those of others.
 
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -52,7 +52,7 @@ pub(crate) struct Turn<K: Eq + Hash + Clone> {
     key: K,
 }
 
-/// Too many of this key wait already.
+/// Too many requests of this key are waiting already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Crowded;
 
@@ -75,7 +75,7 @@ impl<K: Eq + Hash + Clone> Turns<K> {
             self.0.serve(&mut state, Some(&key));
             Waiting { turns: self, key, receiver, has_begun: false }
         };
-        // The sender goes only by being used.
+        // A sender is never dropped without being used.
         let _ = (&mut entry.receiver).await;
         Ok(entry.begin())
     }
@@ -103,7 +103,7 @@ impl<K: Eq + Hash + Clone> Drop for Waiting<'_, K> {
         }
         self.receiver.close();
         if self.receiver.try_recv().is_ok() {
-            // Its turn had come meanwhile.
+            // Its turn had begun meanwhile.
             drop(Turn { turns: self.turns.clone(), key: self.key.clone() });
             return;
         }
@@ -129,7 +129,7 @@ impl<K: Eq + Hash + Clone> Drop for Turn<K> {
 }
 
 impl<K: Eq + Hash + Clone> Shared<K> {
-    /// Begins as many turns as there is room for. `changed`: the key of which a turn came or went.
+    /// Begins as many turns as there is room for. `changed`: the key whose turn began or ended.
     fn serve(&self, state: &mut State<K>, changed: Option<&K>) {
         if let Some(key) = changed {
             self.make_ready(state, key);
@@ -140,7 +140,7 @@ impl<K: Eq + Hash + Clone> Shared<K> {
             let Some(queue) = state.keys.get_mut(&key) else { continue };
             queue.is_ready = false;
             let Some(next) = queue.waiting.pop_front() else { continue };
-            // One that waits no more has no turn.
+            // A waiter that has left gets no turn.
             if next.send(()).is_ok() {
                 queue.taken += 1;
                 state.taken += 1;
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn one_key_takes_no_more_than_its_turns_and_its_places() {
+    fn one_key_cannot_exceed_its_turns_and_waiting_places() {
         let turns = Turns::new(2, 1, 1);
         let first = now(&turns, "a").expect("a turn");
         let waiting = ask(&turns, "a");

@@ -1,15 +1,13 @@
-//! Users: who there is, and changes of them.
+//! Users, and changes of them.
 //!
-//! The documents are what is kept, and memory follows them: a change is judged by the document,
-//! written under the condition that nobody else has written it since, and only then read into
-//! memory. What other nodes change comes the same way, by a watch of the documents. So two changes of one user may come at the same time and none is lost, without a lock
-//! that only this node would know of. Sessions hold what they may do, and look again when
-//! [`Users::changes`] says that something changed.
+//! The documents are authoritative, and memory follows them. A change is validated against the document, written on
+//! condition that the document has not changed since, and then read into memory. Changes of other nodes arrive
+//! through a watch of the documents. So concurrent changes of one user are all applied, without a lock, which would
+//! be local to a node. Sessions cache their rights, and reload them when [`Users::changes`] fires.
 //!
-//! Two kinds of users are there without a document. Those of the node's settings may do everything,
-//! and only whoever writes the settings can change that. `guest`, RabbitMQ's default user, is there
-//! while the settings name nobody and no document says otherwise; it can do everything in `/`, and
-//! connects from this machine only, whatever is changed about it.
+//! Two kinds of users exist without a document. Those of the node's settings may do everything, and can be changed in
+//! the settings only. `guest`, RabbitMQ's default user, exists while the settings name no user and no document
+//! deletes it. It can do everything in `/`, and connects from this machine only, whatever is changed about it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,14 +39,14 @@ use crate::store::{self, Known, OpenError};
 use crate::tags::Tags;
 use crate::{following, rules};
 
-/// Where the documents are that are followed.
+/// Document spaces that memory follows.
 const SPACES: [&str; 3] = [store::SPACE, rules::SPACE, limits::SPACE];
-/// A short string of AMQP 0-9-1, the narrowest of what protocols allow.
+/// A short string of AMQP 0-9-1, the narrowest of all protocols.
 pub(crate) const USER_NAME_BYTES_MAX: usize = 255;
-/// Whoever has the operators' token logs in by this name, which no user has.
+/// Principal of clients with the operators' token; no user has this name.
 pub const OPERATOR: &str = "_operator";
 
-/// Somebody whom the node's settings name: may log in from anywhere and do everything.
+/// A user of the node's settings: may log in from anywhere and do everything.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SettingsUser {
     pub name: String,
@@ -71,15 +69,15 @@ pub(crate) struct Inner {
     /// Whether there is a virtual host of this name.
     virtual_host_exists: Box<dyn Fn(&str) -> bool + Send + Sync>,
     pub(crate) accounts: RwLock<BTreeMap<Arc<str>, Arc<Account>>>,
-    /// What is looked at instead where there is no such user.
+    /// Decoy that is checked where there is no such user.
     nobody: Arc<Secret>,
     pub(crate) queue: LoginQueue,
     pub(crate) login_ports: OnceLock<LoginPorts>,
     pub(crate) proofs: Proofs,
     pub(crate) failures: Failures,
-    /// Tells sessions that a user changed.
+    /// Notifies sessions that a user changed.
     pub(crate) changed: watch::Sender<()>,
-    /// What changed in documents.
+    /// Pending changes of documents.
     pub(crate) documents: Mutex<DocumentWatch>,
     super_users: OnceLock<Vec<String>>,
     kept_apart: OnceLock<()>,
@@ -88,7 +86,7 @@ pub(crate) struct Inner {
     pub(crate) audit: OnceLock<Audit>,
     pub(crate) rules: RwLock<Arc<Vec<Rule>>>,
     pub(crate) limits: RwLock<Arc<Limits>>,
-    /// Another one after each change of a user or a rule.
+    /// Changes with each change of a user or a rule.
     stamp: AtomicU64,
 }
 
@@ -98,14 +96,14 @@ impl fmt::Debug for Inner {
     }
 }
 
-/// A user as it is listed.
+/// A user in the list of users.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedUser {
     pub name: Arc<str>,
     /// May do everything, and cannot be changed: the node's settings name it.
     pub of_settings: bool,
     pub loopback_only: bool,
-    /// By virtual host.
+    /// Keyed by virtual host.
     pub permissions: BTreeMap<Arc<str>, Permissions>,
     pub tags: Tags,
 }
@@ -140,7 +138,7 @@ pub enum UserError {
     Pattern(#[from] PatternError),
     #[error("it could not be stored: {0}")]
     Storage(#[from] StoreError),
-    /// What is kept of the user.
+    /// A stored document is unreadable.
     #[error("{0}")]
     Unreadable(String),
 }
@@ -152,8 +150,8 @@ impl From<OpenError> for UserError {
 }
 
 impl Users {
-    /// Reads what is kept, takes away what is said of virtual hosts that are gone, and follows what any node
-    /// changes from then on. `virtual_host_exists` says what this node knows by now.
+    /// Reads all users, removes permissions in virtual hosts that no longer exist, and follows changes of all nodes.
+    /// `virtual_host_exists` reflects this node's current knowledge.
     pub async fn open(
         broker: Broker,
         settings: Vec<SettingsUser>,
@@ -185,10 +183,10 @@ impl Users {
             stamp: AtomicU64::new(1),
         }));
         users.0.documents.lock().take();
-        users.read_anew()?;
+        users.read_accounts()?;
         users.read_rules()?;
         users.read_limits()?;
-        for name in users.with_missing_virtual_hosts() {
+        for name in users.users_with_missing_virtual_hosts() {
             users.forget_missing_virtual_hosts(&name).await?;
         }
         let following = following::follow(Arc::downgrade(&users.0), more);
@@ -196,7 +194,7 @@ impl Users {
         Ok(users)
     }
 
-    fn with_missing_virtual_hosts(&self) -> Vec<Arc<str>> {
+    fn users_with_missing_virtual_hosts(&self) -> Vec<Arc<str>> {
         let missing = |name: &Arc<str>| !(self.0.virtual_host_exists)(name);
         let accounts = self.0.accounts.read();
         let stale = accounts.values().filter(|account| account.permissions.keys().any(missing));
@@ -217,32 +215,32 @@ impl Users {
         }
     }
 
-    /// Becomes ready when a user has changed.
+    /// Fires when a user has changed.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.0.changed.subscribe()
     }
 
-    // ---------------------------------------------------------------------------- asking
+    // ---------------------------------------------------------------------------- queries
 
-    /// Whether there is anybody who logs in from elsewhere: the default user does not.
+    /// Whether there is a user besides the default one, which cannot log in from elsewhere.
     pub fn has_any(&self) -> bool {
         let is_made = |account: &Arc<Account>| &*account.name != GUEST;
         !self.0.settings.is_empty() || self.0.accounts.read().values().any(is_made)
     }
 
     pub fn exists(&self, name: &str) -> bool {
-        self.of_settings(name).is_some() || self.0.accounts.read().contains_key(name)
+        self.settings_user(name).is_some() || self.0.accounts.read().contains_key(name)
     }
 
-    /// What a user may do in a virtual host; `None`: not even open it.
+    /// A user's permissions in a virtual host; `None`: it may not open it.
     pub(crate) fn grant(&self, name: &str, virtual_host: &str) -> Option<Grant> {
-        if self.of_settings(name).is_some() {
+        if self.settings_user(name).is_some() {
             return Some(Grant::EVERYTHING);
         }
         self.account(name)?.permissions.get(virtual_host)?.grant()
     }
 
-    /// The same of all of them.
+    /// A user's permissions in all virtual hosts.
     pub(crate) fn grants(&self, name: &str) -> BTreeMap<Arc<str>, Grant> {
         let Some(account) = self.account(name) else { return BTreeMap::new() };
         let granted = account.permissions.iter();
@@ -253,25 +251,24 @@ impl Users {
         self.0.accounts.read().get(name).cloned()
     }
 
-    /// The same as the documents have it now.
+    /// The user, reread from its document.
     pub(crate) fn current_account(&self, name: &str) -> Option<Arc<Account>> {
-        // What cannot be read stays as it was.
+        // On an error the known state is kept.
         let _ = self.refresh(name);
         self.account(name)
     }
 
-    pub(crate) fn of_settings(&self, name: &str) -> Option<&SettingsUser> {
+    pub(crate) fn settings_user(&self, name: &str) -> Option<&SettingsUser> {
         self.0.settings.iter().find(|user| user.name == name)
     }
 
-    /// Names further users who may do everything; once, before anybody logs in.
+    /// Names further users that may do everything; called once, before clients log in.
     pub fn name_super_users(&self, names: Vec<String>) {
         let named = self.0.super_users.set(names);
         debug_assert!(named.is_ok(), "they were named before");
     }
 
-    /// Has rules of Kafka's count for Kafka alone and RabbitMQ's permissions for AMQP alone; once, before anybody logs
-    /// in.
+    /// Makes permissions count for AMQP alone, and rules for everything else; called once, before clients log in.
     pub fn keep_protocols_apart(&self) {
         let kept = self.0.kept_apart.set(());
         debug_assert!(kept.is_ok(), "they were kept apart before");
@@ -283,25 +280,25 @@ impl Users {
 
     pub(crate) fn is_super(&self, name: &str) -> bool {
         let named = self.0.super_users.get().is_some_and(|all| all.iter().any(|it| it == name));
-        named || self.of_settings(name).is_some()
+        named || self.settings_user(name).is_some()
     }
 
     pub(crate) fn is_loopback_only(&self, name: &str) -> bool {
-        name == GUEST && self.of_settings(name).is_none()
+        name == GUEST && self.settings_user(name).is_none()
     }
 
     pub(crate) fn broker(&self) -> &Broker {
         &self.0.broker
     }
 
-    pub(crate) fn secret_of_nobody(&self) -> &Arc<Secret> {
+    pub(crate) fn decoy_secret(&self) -> &Arc<Secret> {
         &self.0.nobody
     }
 
     /// Sorted by name.
     pub fn list(&self) -> Vec<ListedUser> {
         let accounts: Vec<Arc<Account>> = self.0.accounts.read().values().cloned().collect();
-        let of_settings = |name: &str| self.of_settings(name).is_some();
+        let of_settings = |name: &str| self.settings_user(name).is_some();
         let accounts = accounts.iter().filter(|account| !of_settings(&account.name));
         let mut listed: Vec<_> = accounts
             .map(|account| ListedUser {
@@ -323,9 +320,9 @@ impl Users {
         listed
     }
 
-    // -------------------------------------------------------------------------- changing
+    // -------------------------------------------------------------------------- changes
 
-    /// Makes a user, who may do nothing yet.
+    /// Creates a user without any rights.
     pub async fn add(&self, name: &str, verifiers: impl Into<Verifiers>) -> Result<(), UserError> {
         if name.is_empty() || name.len() > USER_NAME_BYTES_MAX || name == OPERATOR {
             return Err(UserError::Name);
@@ -338,8 +335,7 @@ impl Users {
                 Some(Known::Gone(version)) => version,
                 None | Some(Known::User(_)) => return Err(UserError::Exists(name.to_owned())),
             };
-            // Those that are being added at this moment are not counted: the bound is on memory,
-            // and a few more are no harm.
+            // Concurrent additions are not counted: the bound protects memory, and a few more do no harm.
             if self.0.accounts.read().len() >= AMQP_USERS_MAX {
                 return Err(UserError::TooMany);
             }
@@ -347,13 +343,13 @@ impl Users {
             let (kept, tags) = (Arc::from(name), Tags::NONE);
             let account = Account { name: kept, version, secret, permissions, tags };
             if self.take(name, store::write(&self.0.broker, &account).await)? {
-                self.warn_of_log_ins();
+                self.log_login_notice();
                 return Ok(());
             }
         }
     }
 
-    /// Connections that are open stay so.
+    /// Open connections stay open.
     pub async fn set_password(
         &self,
         name: &str,
@@ -367,7 +363,7 @@ impl Users {
         .await
     }
 
-    /// Gives a user these tags, and no others.
+    /// Replaces a user's tags.
     pub async fn set_tags(&self, name: &str, tags: Tags) -> Result<(), UserError> {
         self.change(name, |account| {
             account.tags = tags.clone();
@@ -376,12 +372,12 @@ impl Users {
         .await
     }
 
-    /// What a user's password is checked by; `None`: there is no such user, or none with a document.
+    /// A user's stored verifiers; `None`: there is no such user, or it has no document.
     pub fn verifiers(&self, name: &str) -> Option<Verifiers> {
         Some(self.account(name)?.secret.verifiers())
     }
 
-    /// Gives a user these permissions in a virtual host, and no others.
+    /// Replaces a user's permissions in a virtual host.
     pub async fn allow(
         &self,
         name: &str,
@@ -402,7 +398,7 @@ impl Users {
         .await
     }
 
-    /// Takes a virtual host from a user, whose connections to it are closed.
+    /// Removes a user's access to a virtual host; its connections there are closed.
     pub async fn deny(&self, name: &str, virtual_host: &str) -> Result<(), UserError> {
         self.change(name, |account| match account.permissions.remove(virtual_host) {
             Some(_) => Ok(()),
@@ -414,7 +410,7 @@ impl Users {
         .await
     }
 
-    /// Deletes a user, whose connections are closed.
+    /// Deletes a user; its connections are closed.
     pub async fn delete(&self, name: &str) -> Result<(), UserError> {
         self.refuse_settings(name)?;
         loop {
@@ -431,14 +427,14 @@ impl Users {
         }
     }
 
-    /// A virtual host is gone, and with it what anybody may do there.
+    /// Removes all permissions and limits of a deleted virtual host.
     pub async fn forget_virtual_host(&self, virtual_host: &str) -> Result<(), UserError> {
         let accounts: Vec<Arc<Account>> = self.0.accounts.read().values().cloned().collect();
         let affected =
             accounts.iter().filter(|account| account.permissions.contains_key(virtual_host));
         let denied = affected.map(|account| async {
             match self.deny(&account.name, virtual_host).await {
-                // Somebody else was faster.
+                // A concurrent request was faster.
                 Err(UserError::NotFound(_) | UserError::NoPermissions { .. }) => Ok(()),
                 denied => denied,
             }
@@ -448,7 +444,7 @@ impl Users {
     }
 
     fn refuse_settings(&self, name: &str) -> Result<(), UserError> {
-        match self.of_settings(name) {
+        match self.settings_user(name) {
             Some(_) => Err(UserError::OfSettings(name.to_owned())),
             None => Ok(()),
         }
@@ -469,25 +465,25 @@ impl Users {
         }
     }
 
-    /// Takes what became of a change into memory. `false`: somebody else has changed the user
-    /// meanwhile, and it is to be tried again with what is there now.
+    /// Reads a written change into memory. `false`: a concurrent change came first, and the caller retries on the
+    /// current state.
     fn take(&self, name: &str, written: Result<(), StoreError>) -> Result<bool, UserError> {
         match written {
             Err(error) if error.is_conflict() => return Ok(false),
             written => written?,
         }
         self.refresh(name)?;
-        self.told_of_change();
+        self.notify_changed();
         Ok(true)
     }
 
-    /// Sessions look at what they hold.
-    pub(crate) fn told_of_change(&self) {
+    /// Makes sessions reload their rights.
+    pub(crate) fn notify_changed(&self) {
         self.0.stamp.fetch_add(1, Ordering::AcqRel);
         self.0.changed.send_replace(());
     }
 
-    /// The same for as long as no user and no rule changes.
+    /// Unchanged as long as all users and rules are.
     pub(crate) fn stamp(&self) -> u64 {
         self.0.stamp.load(Ordering::Acquire)
     }

@@ -1,4 +1,4 @@
-//! Users on three nodes: what one changes of them holds on all.
+//! Users on three nodes: changes made on one apply on all.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn says(password: &str) -> Credentials {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_made_at_one_node_logs_in_at_another_until_it_is_deleted() {
+async fn user_created_at_one_node_logs_in_at_another_until_deleted() {
     let nodes = timeout(SOON, start_three()).await.expect("they start");
     let mut users = Vec::new();
     for node in &nodes {

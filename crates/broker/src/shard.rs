@@ -427,7 +427,7 @@ impl StateMachine for Shard {
         if entry.ticket != 0
             && let Some(feed) = self.delivery.get().and_then(|delivery| delivery.feed.as_ref())
         {
-            feed.tell_of_appends(now_ms, appends);
+            feed.send_appends(now_ms, appends);
         }
         if entry.ticket != 0
             && let Some(pending) = self.pending.take(entry.ticket)

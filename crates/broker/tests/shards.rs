@@ -1,5 +1,5 @@
-//! What gateways ask of the catalog and of shards: answers stand in the order of the questions, and what
-//! is gone by the time it is asked about is answered as gone.
+//! Gateways' queries to the catalog and to shards: results are in the order of the request, and deleted items
+//! are reported as missing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn commit(partition: PartitionId, offset: u64) -> CommitOffset {
 const EMPTY: Option<Bounds> = Some(Bounds { log_start: 0, end: 0 });
 
 #[tokio::test]
-async fn answers_stand_in_the_order_of_the_questions() {
+async fn results_are_in_the_order_of_the_request() {
     let broker = open().await;
     let topic = topic(&broker, "t", 2).await;
     let asked = [1, 7, 0].map(|index| PartitionId::new(topic, index));
@@ -44,7 +44,7 @@ async fn answers_stand_in_the_order_of_the_questions() {
 }
 
 #[tokio::test]
-async fn what_a_deleted_topic_had_is_gone() {
+async fn state_of_a_deleted_topic_is_gone() {
     let broker = open().await;
     let topic = topic(&broker, "t", 1).await;
     let partition = PartitionId::new(topic, 0);
@@ -78,7 +78,7 @@ async fn what_a_deleted_topic_had_is_gone() {
 }
 
 #[tokio::test]
-async fn offsets_and_their_groups_are_shown_page_by_page() {
+async fn offsets_and_their_groups_are_listed_page_by_page() {
     let broker = open().await;
     let topic = topic(&broker, "t", 5).await;
     let shards = broker.shards();
@@ -102,7 +102,7 @@ async fn offsets_and_their_groups_are_shown_page_by_page() {
 }
 
 #[tokio::test]
-async fn numbers_of_partitions_may_come_from_outside() {
+async fn partition_numbers_from_clients_are_range_checked() {
     let broker = open().await;
     let topic = topic(&broker, "t", 2).await;
     let catalog = broker.catalog();

@@ -1,11 +1,11 @@
-//! Documents that change together, and a topic with them: all of it, or nothing.
+//! Atomic changes of several documents, optionally together with a topic.
 
 use broker::{Broker, Check, DocumentChange, DocumentsChange, TopicChange};
 use serde::Serialize;
 
 use crate::store::{Expect, StoreError, Stored};
 
-/// What is to change, and under which conditions.
+/// Writes and deletions of documents, and the conditions under which they are applied.
 #[derive(Clone, Debug, Default)]
 pub struct Change(DocumentsChange);
 
@@ -14,7 +14,7 @@ impl Change {
         Self::default()
     }
 
-    /// Makes or replaces a document.
+    /// Creates or replaces a document.
     pub fn put(
         &mut self,
         space: &str,
@@ -28,39 +28,39 @@ impl Change {
         Ok(())
     }
 
-    /// Deletes a document that has not changed meanwhile.
+    /// Deletes a document, provided its version is unchanged.
     pub fn delete(&mut self, stored: &Stored) {
         let Stored { space, name, version } = stored;
         let (space, name) = ((*space).to_owned(), name.clone());
         self.0.documents.push(DocumentChange { space, name, body: None, expect: Some(*version) });
     }
 
-    /// Only while this is so.
+    /// Adds a condition on the change.
     pub fn check(&mut self, check: Check) {
         self.0.checks.push(check);
     }
 
-    /// Only while the document has this version; 0: while it is not there.
+    /// Requires the document to have this version; 0 requires that it does not exist.
     pub fn check_version(&mut self, space: &str, name: String, version: u64) {
         self.check(Check::Document { space: space.to_owned(), name, version });
     }
 
-    /// Only while there are so many documents whose names begin so.
+    /// Requires exactly `count` documents whose names begin with `prefix`.
     pub fn check_under(&mut self, space: &str, prefix: String, count: usize) {
         self.check(Check::Under { space: space.to_owned(), prefix, count: count as u64 });
     }
 
-    /// What happens to a topic.
+    /// Sets the topic change that is applied together with the documents.
     pub fn topic(&mut self, change: TopicChange) {
         self.0.topic = change;
     }
 
-    /// The change itself, for whoever has the catalog without a broker.
+    /// The change itself, for callers that reach the catalog without a broker.
     pub fn into_inner(self) -> DocumentsChange {
         self.0
     }
 
-    /// Makes the change; [`StoreError::is_conflict`]: a condition does not hold, and nothing changed.
+    /// Applies the change. Nothing changes where a condition does not hold ([`StoreError::is_conflict`]).
     pub async fn make(self, broker: &Broker) -> Result<(), StoreError> {
         Ok(broker.change_documents(self.0).await?)
     }

@@ -1,12 +1,12 @@
-//! Documents as their owners hold them: typed, and written as JSON under a name of several parts.
+//! Typed documents, stored as JSON under a name of several parts.
 //!
-//! The state keeps bytes under a space and a name, each with the version of the change that made
-//! them what they are. What a space means is its owner's: users are `access`'s, virtual hosts with
-//! all that is in them `topology`'s. This crate has what the owners share:
+//! The catalog stores bytes under a space and a name, each with the version of its last change. The meaning of a
+//! space belongs to its owner: `access` owns users, `topology` owns virtual hosts and their contents. The owners
+//! share this crate:
 //!
-//! * [`name`]: the parts of a name, escaped so that `/` separates them and nothing else does
-//! * [`store`]: reading, and writing with the version as compare-and-set
-//! * [`change`]: several documents, and a topic with them, that change together
+//! * [`name`]: joins and splits names; parts are escaped, so that every `/` is a separator
+//! * [`store`]: reads, and writes with the version as compare-and-set
+//! * [`change`]: changes several documents and a topic atomically
 
 pub mod change;
 pub mod name;

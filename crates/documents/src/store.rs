@@ -1,4 +1,4 @@
-//! Reading and writing documents: the one place that knows how the broker is asked for it.
+//! Reads and writes of documents in the broker's catalog.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use broker::{Broker, ExecuteError, Refusal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A document that is there, and its version.
+/// Name and version of an existing document.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stored {
     pub space: &'static str,
@@ -14,19 +14,19 @@ pub struct Stored {
     pub version: u64,
 }
 
-/// A document and what it says.
+/// A document's name, version and decoded body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found<T> {
     pub stored: Stored,
     pub body: T,
 }
 
-/// What must be there for a document to be written.
+/// Precondition of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expect {
-    /// Whatever is there is replaced.
+    /// Replaces the document, if there is one.
     Anything,
-    /// The document has this version; 0: it is not there.
+    /// The document has this version; 0: it does not exist.
     Version(u64),
 }
 
@@ -43,13 +43,13 @@ impl Expect {
 pub enum StoreError {
     #[error(transparent)]
     Execute(#[from] ExecuteError),
-    /// Serialization of a type of our own failed.
+    /// One of our own types failed to serialize.
     #[error("the document cannot be written as JSON: {0}")]
     Encoding(String),
 }
 
 impl StoreError {
-    /// Somebody else changed the document meanwhile: read it again.
+    /// The document changed since it was read: read it again.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Execute(ExecuteError::Refused(Refusal::DocumentConflict { .. })))
     }
@@ -66,7 +66,7 @@ pub struct MalformedDocument {
 /// A document's version and body.
 pub type Raw = (u64, Arc<[u8]>);
 
-/// Reads a document as what it says.
+/// Decodes a document's JSON body.
 pub fn decode<T: DeserializeOwned>(
     space: &'static str,
     name: String,
@@ -93,7 +93,7 @@ pub fn read_all<T: DeserializeOwned>(
     raw.into_iter().map(|(name, raw)| decode(space, name, raw)).collect()
 }
 
-/// One document.
+/// Reads one document.
 pub fn read<T: DeserializeOwned>(
     broker: &Broker,
     space: &'static str,
@@ -107,12 +107,12 @@ pub fn read<T: DeserializeOwned>(
     raw.map(|raw| decode(space, name.to_owned(), raw)).transpose()
 }
 
-/// A document's version; `None`: it is not there.
+/// A document's version; `None`: it does not exist.
 pub fn version(broker: &Broker, space: &str, name: &str) -> Option<u64> {
     broker.catalog().document(space, name).map(|document| document.version)
 }
 
-/// Makes or replaces a document; answers its version once that is durable.
+/// Creates or replaces a document; returns its version once that is durable.
 pub async fn put(
     broker: &Broker,
     space: &str,
@@ -127,7 +127,7 @@ pub(crate) fn encode(body: &impl Serialize) -> Result<Vec<u8>, StoreError> {
     serde_json::to_vec(body).map_err(|fault| StoreError::Encoding(fault.to_string()))
 }
 
-/// Deletes a document unless it has changed meanwhile.
+/// Deletes a document. A document that changed meanwhile is kept, without an error.
 pub async fn delete(broker: &Broker, stored: &Stored) -> Result<(), StoreError> {
     match delete_expecting(broker, stored).await {
         Err(error) if error.is_conflict() => Ok(()),
@@ -135,7 +135,7 @@ pub async fn delete(broker: &Broker, stored: &Stored) -> Result<(), StoreError> 
     }
 }
 
-/// Deletes a document, or says by [`StoreError::is_conflict`] that it has changed or gone meanwhile.
+/// Deletes a document; [`StoreError::is_conflict`] if it has changed or gone meanwhile.
 pub async fn delete_expecting(broker: &Broker, stored: &Stored) -> Result<(), StoreError> {
     let Stored { space, name, version } = stored;
     match broker.delete_document(space, name.clone(), Some(*version)).await {
@@ -144,7 +144,7 @@ pub async fn delete_expecting(broker: &Broker, stored: &Stored) -> Result<(), St
     }
 }
 
-/// All of them in as few log entries as they fit in.
+/// Deletes all of them, in as few log entries as possible.
 pub async fn delete_all(broker: &Broker, stored: &[Stored]) -> Result<(), StoreError> {
     for some in stored.chunks(DELETED_AT_ONCE) {
         let deleted = some.iter().map(|stored| delete(broker, stored));

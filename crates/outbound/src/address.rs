@@ -1,4 +1,4 @@
-//! Where a server is.
+//! Address of a server.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use hyper::Uri;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Address {
     pub is_encrypted: bool,
-    /// Without brackets where it is an address of IPv6.
+    /// Without brackets, also for an IPv6 address.
     pub host: String,
     pub port: u16,
-    /// With its query; at least `/`.
+    /// Includes the query; at least `/`.
     pub path: String,
 }
 
@@ -51,12 +51,12 @@ impl Address {
         if is_encrypted { 443 } else { 80 }
     }
 
-    /// The host with its port, as a connection wants it.
+    /// Host and port, as `connect` takes them.
     pub fn host_and_port(&self) -> String {
         format!("{}:{}", self.bracketed_host(), self.port)
     }
 
-    /// As a request names the host (RFC 9110, section 7.2): with its port where that is not the usual one.
+    /// `Host` header of a request (RFC 9110, section 7.2): with the port, unless it is the scheme's default.
     pub fn host_header(&self) -> String {
         match self.port == Self::default_port(self.is_encrypted) {
             true => self.bracketed_host(),
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_has_a_host_a_port_and_a_path() {
+    fn address_parses_into_scheme_host_port_and_path() {
         let of = |text: &str| {
             let Address { is_encrypted, host, port, path } = Address::parse(text).expect("valid");
             (is_encrypted, host, port, path)
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn invalid_address_is_rejected() {
         for (text, error) in [
             ("", AddressError::Scheme),
             ("collector:4318", AddressError::Scheme),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_as_it_was_said() {
+    fn address_displays_as_it_was_parsed() {
         for text in ["https://id.example.com/", "http://[::1]:4318/v1", "https://id:8443/k?v=1"] {
             assert_eq!(Address::parse(text).expect("valid").to_string(), text);
         }

@@ -1,4 +1,4 @@
-//! Who is believed to be a host.
+//! Certificate authorities that vouch for servers.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,7 +10,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use tasks::Task;
 use world::Workers;
 
-/// A file of certificates that is longer is not read.
+/// Size limit of a certificate file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -29,21 +29,21 @@ pub enum AuthoritiesError {
     Task,
 }
 
-/// Certificates in PEM of a file; `None`: those that the machine believes. `task` is the one that reads them, off the
-/// threads that serve sockets.
+/// Reads CA certificates from a PEM file, or from the system's trust store where there is no file. `task` names the
+/// blocking task that reads them, off the threads that serve sockets.
 pub async fn read_authorities(
     file: Option<PathBuf>,
     workers: &Workers,
     task: Task,
 ) -> Result<RootCertStore, AuthoritiesError> {
     let reading = workers.blocking(task, move || match file {
-        Some(path) => of_file(path),
-        None => of_machine(),
+        Some(path) => read_file(path),
+        None => system_roots(),
     });
     reading.await.map_err(|_| AuthoritiesError::Task)?
 }
 
-fn of_machine() -> Result<RootCertStore, AuthoritiesError> {
+fn system_roots() -> Result<RootCertStore, AuthoritiesError> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(found.certs);
@@ -57,7 +57,7 @@ fn of_machine() -> Result<RootCertStore, AuthoritiesError> {
     }
 }
 
-fn of_file(path: PathBuf) -> Result<RootCertStore, AuthoritiesError> {
+fn read_file(path: PathBuf) -> Result<RootCertStore, AuthoritiesError> {
     let pem = read_whole(&path)?;
     let mut roots = RootCertStore::empty();
     let wrong = |source| AuthoritiesError::Content { path: path.clone(), source };
@@ -88,15 +88,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_has_certificates_or_is_refused_with_its_name() {
+    fn file_without_certificates_is_rejected_with_its_path() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("ca.pem");
-        let error = |path: &Path| of_file(path.into()).expect_err("refused").to_string();
+        let error = |path: &Path| read_file(path.into()).expect_err("refused").to_string();
         assert!(error(&path).contains("cannot be read"));
         std::fs::write(&path, "no certificate").expect("written");
         assert!(error(&path).contains("ca.pem has no certificates"));
         std::fs::write(&path, Authority::new().pem()).expect("written");
-        assert_eq!(of_file(path.clone()).expect("read").len(), 1);
+        assert_eq!(read_file(path.clone()).expect("read").len(), 1);
         std::fs::write(&path, vec![b'\n'; FILE_BYTES_MAX as usize + 1]).expect("written");
         assert!(error(&path).contains("more than"));
     }

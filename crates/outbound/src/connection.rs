@@ -1,4 +1,4 @@
-//! A connection to a server, and requests on it, one after the other.
+//! A connection to an HTTP server; requests run on it one at a time.
 
 use std::fmt;
 use std::future::Future;
@@ -41,10 +41,10 @@ pub enum RequestError {
     Body(usize),
 }
 
-/// After an error it is of no use any more: another one is opened.
+/// Unusable after an error: open another one.
 pub struct Connection {
     sender: SendRequest<Full<Bytes>>,
-    /// Driven by whoever waits for an answer: between two requests nothing happens on it.
+    /// Polled only while a request waits for its response. Between two requests the connection is idle.
     driving: Fuse<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>,
     host: String,
 }
@@ -56,7 +56,7 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Connects to the host of `address`; where that is encrypted, to one whom `believed` says to be it.
+    /// Connects to the host of `address`. Over TLS, its certificate must be signed by an authority in `believed`.
     pub async fn open(
         address: &Address,
         believed: Option<RootCertStore>,
@@ -85,8 +85,8 @@ impl Connection {
         Ok(Self { sender, driving: driving.fuse(), host })
     }
 
-    /// Makes a request, of which only the path is used to say where, and returns the answer with at most so many bytes.
-    /// It is asked for as long as that takes: whoever asks sets the bound.
+    /// Sends a request and returns the response, with at most `body_bytes_max` bytes of body. Of the URI only the
+    /// path is used. There is no timeout: the caller sets one.
     pub async fn send(
         &mut self,
         mut request: Request<Full<Bytes>>,
@@ -128,7 +128,7 @@ mod tests {
 
     const ANSWER: &[u8] = b"HTTP/1.1 202 Accepted\r\nContent-Length: 4\r\n\r\ntook";
 
-    /// Reads a request whose body is `body` from `stream`, and returns its head.
+    /// Reads a request with this body from `stream`, and returns its head.
     async fn request(stream: &mut (impl AsyncRead + Unpin), body: &[u8]) -> String {
         let mut read = Vec::new();
         while !read.ends_with(body) || !read.windows(4).any(|it| it == b"\r\n\r\n") {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_on_a_connection_are_answered_one_after_the_other() {
+    async fn connection_serves_requests_in_order_until_it_closes() {
         let (listener, address) = listening("http").await;
         let port = address.port;
         let serving = tokio::spawn(async move {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_too_long_is_refused() {
+    async fn response_body_over_the_limit_is_rejected() {
         let (listener, address) = listening("http").await;
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.expect("accepted");
@@ -185,7 +185,7 @@ mod tests {
         assert!(matches!(error, RequestError::Body(3)), "{error}");
     }
 
-    fn server_of(authority: &Authority) -> TlsAcceptor {
+    fn tls_acceptor(authority: &Authority) -> TlsAcceptor {
         let pair = authority.server();
         let chain = CertificateDer::from_pem_slice(pair.chain.as_bytes()).expect("PEM");
         let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("PEM");
@@ -198,11 +198,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_is_believed_by_its_authority_only() {
+    async fn server_certificate_of_another_authority_is_rejected() {
         let authority = Authority::new();
         let (listener, mut address) = listening("https").await;
         address.host = "localhost".to_owned();
-        let acceptor = server_of(&authority);
+        let acceptor = tls_acceptor(&authority);
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.expect("accepted");

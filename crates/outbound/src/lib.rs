@@ -1,9 +1,10 @@
-//! Requests that a node makes of other servers: of an issuer for its keys, of a collector that takes traces.
+//! HTTP requests from a node to other servers: to an issuer for its keys, to a collector for traces.
 //!
-//! HTTP/1.1, over TLS where the address says so. Redirects are not followed: a node connects where its settings say, and
-//! nobody else decides that.
+//! HTTP/1.1, over TLS for `https://`. Redirects are not followed: a node connects only to the servers in its
+//! settings.
 //!
-//! * [`address`]: where; [`authorities`]: who is believed to be a host; [`connection`]: one connection, and requests on it
+//! * [`address`]: URLs; [`authorities`]: trusted certificate authorities; [`connection`]: a connection and its
+//!   requests
 
 pub mod address;
 pub mod authorities;

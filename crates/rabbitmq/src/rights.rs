@@ -62,7 +62,7 @@ impl Rights {
     pub fn of(users: &Users, principal: &Principal, peer: IpAddr, vhost: &str) -> Option<Self> {
         let user = Arc::clone(principal.name());
         let asker = users.audit().asker(Some(&user), peer, PROTOCOL);
-        let rights = users.rights(principal, peer).asked_by(asker);
+        let rights = users.rights(principal, peer).audited_as(asker);
         rights.opens(vhost).then(|| Self { user, rights: Arc::new(rights) })
     }
 

@@ -1,4 +1,4 @@
-//! The side that knows the password.
+//! The client's side: it knows the password.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::message::{Malformed, attribute, decode_bytes, encode_bytes, encode_na
 use crate::verifier::{CLIENT_KEY, Hash, SERVER_KEY};
 
 const HEADER: &str = "n,,";
-/// A server may not keep its clients busy for ever.
+/// A server must not keep its clients busy without bound.
 const ITERATIONS_MAX: u32 = 1_000_000;
 
 pub struct Client {
@@ -18,7 +18,7 @@ pub struct Client {
     nonce: String,
 }
 
-/// What the server's last message must prove.
+/// The signature that the server's last message must carry.
 pub struct Expected(Vec<u8>);
 
 impl fmt::Debug for Client {
@@ -34,18 +34,18 @@ impl fmt::Debug for Expected {
 }
 
 impl Client {
-    /// The nonce is random, printable and without commas.
+    /// `nonce` must be random, printable and without commas.
     pub fn new(hash: Hash, name: &str, password: &str, nonce: &str) -> Self {
         let bare = format!("n={},r={nonce}", encode_name(name));
         Self { hash, password: password.to_owned(), bare, nonce: nonce.to_owned() }
     }
 
-    /// The first message.
+    /// The client-first message.
     pub fn first(&self) -> String {
         format!("{HEADER}{}", self.bare)
     }
 
-    /// The last message, and what it is to be answered with.
+    /// The client-final message, and the server signature expected in reply to it.
     pub fn answer(&self, challenge: &[u8]) -> Result<(String, Expected), Malformed> {
         self.answer_with_nonce(challenge, str::to_owned)
     }
@@ -80,7 +80,7 @@ impl Client {
 }
 
 impl Expected {
-    /// Whether the server knows what is kept of the password.
+    /// Checks that the server knows the verifier of the password.
     pub fn check(&self, message: &[u8]) -> Result<(), Malformed> {
         let (signature, _) = attribute(text(message)?, "v=", "the server proves nothing")?;
         let signature = decode_bytes(signature, "the server proves nothing")?;

@@ -1,16 +1,16 @@
-//! SCRAM (RFC 5802, RFC 7677): a client proves that it knows a password, and the server that it knows what is kept
-//! of it, and neither says it.
+//! SCRAM (RFC 5802, RFC 7677): the client proves that it knows a password and the server that it knows the verifier.
+//! Neither is sent.
 //!
-//! Both sides are here, apart from sockets, clocks and entropy: messages go in and come out, and whoever carries
-//! them gives the random parts. It is our own because what there is on crates.io panics on short input, tells which users
-//! exist, or refuses clients that are in use (docs/adr/0013-one-store-of-users-and-one-authorizer.md).
+//! Both sides are here, without sockets, clocks or entropy: messages go in and come out, and the caller supplies the
+//! random parts. It is our own because the crates on crates.io panic on short input, reveal which users exist, or
+//! refuse clients that are in use (docs/adr/0013-one-store-of-users-and-one-authorizer.md).
 //!
-//! * [`verifier`]: what is kept of a password
+//! * [`verifier`]: the stored keys that check a password
 //! * [`server`], [`client`]: the two sides
-//! * `message`: the pieces that messages are made of
+//! * `message`: attributes and encodings of messages
 //!
-//! Names and passwords are taken as they are, without SASLprep: clients of Kafka do no such thing either, and a server
-//! that did would compare something else than they hash.
+//! Names and passwords are used as they are, without SASLprep: Kafka's clients do not apply it, and a server that did
+//! would compare a different string than they hash.
 
 pub mod client;
 mod message;

@@ -1,18 +1,18 @@
-//! Attributes of messages: `a=value`, with commas between.
+//! Attributes of messages: `a=value`, separated by commas.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use thiserror::Error;
 
-/// Of a message; what clients send has a few hundred.
+/// Limit of a message; clients send a few hundred bytes.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 4 << 10;
 
-/// A message that is none of SCRAM.
+/// A malformed SCRAM message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("{0}")]
 pub struct Malformed(pub(crate) &'static str);
 
-/// A message as text.
+/// Decodes a message as text.
 pub(crate) fn text(message: &[u8]) -> Result<&str, Malformed> {
     if message.len() > MESSAGE_BYTES_MAX {
         return Err(Malformed("the message is too long"));
@@ -20,7 +20,7 @@ pub(crate) fn text(message: &[u8]) -> Result<&str, Malformed> {
     std::str::from_utf8(message).map_err(|_| Malformed("the message is no text"))
 }
 
-/// The value of the attribute that comes next, and what follows.
+/// Reads the next attribute; returns its value and the rest.
 pub(crate) fn attribute<'a>(
     message: &'a str,
     name: &'static str,
@@ -30,7 +30,7 @@ pub(crate) fn attribute<'a>(
     Ok(rest.split_once(',').unwrap_or((rest, "")))
 }
 
-/// A name, in which a comma and an equals sign are written otherwise.
+/// Decodes a name, in which `=2C` is a comma and `=3D` an equals sign.
 pub(crate) fn decode_name(encoded: &str) -> Result<String, Malformed> {
     let mut name = String::with_capacity(encoded.len());
     let mut parts = encoded.split('=');

@@ -1,4 +1,4 @@
-//! The side that knows what is kept of passwords.
+//! The server's side: it knows the verifiers of passwords.
 //!
 //! ```text
 //! client   n,,n=user,r=CLIENTNONCE
@@ -17,7 +17,7 @@ use crate::message::{
 };
 use crate::verifier::Verifier;
 
-/// Why somebody did not prove anything. It is for the node's log: the client hears the same of all.
+/// Reason of a failed authentication, for the node's log. The client receives the same error for all of them.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ScramError {
     #[error(transparent)]
@@ -39,7 +39,7 @@ pub enum ScramError {
 pub struct ClientFirst {
     name: String,
     nonce: String,
-    /// What comes before the bare message, and is repeated in the last one.
+    /// The GS2 header, which precedes the bare message; the last message repeats it.
     header: String,
     bare: String,
 }
@@ -51,7 +51,7 @@ impl ClientFirst {
         let (binding, rest) = message.split_once(',').ok_or(short)?;
         let (identity, bare) = rest.split_once(',').ok_or(short)?;
         match binding {
-            // "y" is of a client that can bind, and believes that we cannot.
+            // "y": the client supports channel binding and believes that the server does not.
             "n" | "y" => {}
             _ if binding.starts_with("p=") => return Err(ScramError::ChannelBinding),
             _ => return Err(Malformed("its header is none").into()),
@@ -71,7 +71,7 @@ impl ClientFirst {
             Some(_) => return Err(ScramError::OtherIdentity),
             None => return Err(Malformed("its header is none").into()),
         }
-        // Other extensions are of no meaning here, and the proof covers them.
+        // Other extensions have no meaning here; the proof covers them.
         if extensions.split(',').any(|it| it.eq_ignore_ascii_case("tokenauth=true")) {
             return Err(ScramError::DelegationToken);
         }
@@ -79,13 +79,13 @@ impl ClientFirst {
         Ok(Self { name, nonce: nonce.to_owned(), header, bare: bare.to_owned() })
     }
 
-    /// Who the client says that it is.
+    /// Name of the user that the client claims to be.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the client is answered, and what its proof is compared with. The nonce is random, printable and
-    /// without commas.
+    /// The server-first message, and the state that checks the client's proof. `server_nonce` must be random,
+    /// printable and without commas.
     pub fn challenge(self, verifier: Verifier, server_nonce: &str) -> (Challenge, String) {
         let nonce = format!("{}{server_nonce}", self.nonce);
         let salt = encode_bytes(verifier.salt());
@@ -95,7 +95,7 @@ impl ClientFirst {
     }
 }
 
-/// What a proof is waited for.
+/// State between the server's challenge and the client's proof.
 #[derive(Clone)]
 pub struct Challenge {
     first: ClientFirst,
@@ -111,12 +111,13 @@ impl fmt::Debug for Challenge {
 }
 
 impl Challenge {
-    /// Who the client says that it is.
+    /// Name of the user that the client claims to be.
     pub fn name(&self) -> &str {
         self.first.name()
     }
 
-    /// Checks the client's last message. Answers what proves to the client that the server knows it, too.
+    /// Checks the client-final message. Returns the server-final message, which proves that the server knows the
+    /// verifier.
     pub fn finish(&self, message: &[u8]) -> Result<String, ScramError> {
         let message = text(message)?;
         let no_proof = Malformed("it has no proof");
@@ -126,8 +127,8 @@ impl Challenge {
         if decode_bytes(header, "its header is none")? != self.first.header.as_bytes() {
             return Err(Malformed("it repeats another header than it sent").into());
         }
-        // The whole, where RFC 5802 wants nothing before it: librdkafka before 2.6.1 sends its own part twice. The
-        // proof covers what was sent, so nothing is gained by that.
+        // Compares the end only, though RFC 5802 allows nothing before it: librdkafka before 2.6.1 sends its own part
+        // twice. The proof covers the sent nonce, so an attacker gains nothing.
         if !nonce.ends_with(&self.nonce) {
             return Err(ScramError::Nonce);
         }
@@ -157,7 +158,7 @@ mod tests {
     const OURS: &str = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0";
 
     fn verifier(hash: Hash) -> Verifier {
-        Verifier::of_password(hash, "pencil", b"0123456789abcdef", 4_096).expect("made")
+        Verifier::from_password(hash, "pencil", b"0123456789abcdef", 4_096).expect("made")
     }
 
     fn first(message: &str) -> Result<ClientFirst, ScramError> {
@@ -166,9 +167,9 @@ mod tests {
 
     /// RFC 7677, section 3.
     #[test]
-    fn the_example_of_the_specification_holds() {
+    fn example_of_rfc_7677_verifies() {
         let salt = decode_bytes("W22ZaJ0SNY7soEsUEjb6gQ==", "salt").expect("base64");
-        let verifier = Verifier::of_password(Hash::Sha256, "pencil", &salt, 4_096).expect("made");
+        let verifier = Verifier::from_password(Hash::Sha256, "pencil", &salt, 4_096).expect("made");
         let parsed = first("n,,n=user,r=rOprNGfwEbeRWgbNEkqO").expect("well-formed");
         assert_eq!(parsed.name(), "user");
         let (challenge, said) = parsed.challenge(verifier, OURS);
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_prove_the_same_password_and_no_other() {
+    fn exchange_succeeds_only_with_the_right_password() {
         for hash in Hash::ALL {
             for (name, password, is_right) in [
                 ("user", "pencil", true),
@@ -212,18 +213,17 @@ mod tests {
     }
 
     #[test]
-    fn nobodys_password_is_never_right() {
+    fn decoy_verifier_rejects_every_proof() {
         let client = Client::new(Hash::Sha256, "nobody", "pencil", "clientnonce");
-        let nobody = Verifier::of_nobody(Hash::Sha256, b"0123456789abcdef", 4_096);
+        let nobody = Verifier::decoy(Hash::Sha256, b"0123456789abcdef", 4_096);
         let (challenge, said) = first(&client.first()).expect("first").challenge(nobody, OURS);
         let (last, _) = client.answer(said.as_bytes()).expect("well-formed");
         assert_eq!(challenge.finish(last.as_bytes()), Err(ScramError::Proof));
     }
 
-    /// Their last message has `r=CLIENTNONCE` and then the whole nonce.
+    /// librdkafka before 2.6.1 sends `r=CLIENTNONCE` followed by the whole nonce.
     #[test]
-    fn a_client_that_sends_its_part_of_the_nonce_twice_is_let_in_and_one_that_has_none_of_ours_is_not()
-     {
+    fn repeated_client_nonce_is_accepted_and_a_nonce_without_the_servers_part_is_not() {
         let client = Client::new(Hash::Sha512, "user", "pencil", "clientnonce");
         let (challenge, said) =
             first(&client.first()).expect("first").challenge(verifier(Hash::Sha512), OURS);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_offered_is_refused() {
+    fn unsupported_features_and_malformed_first_messages_are_rejected() {
         assert_eq!(first("p=tls-unique,,n=u,r=x"), Err(ScramError::ChannelBinding));
         assert_eq!(first("n,a=other,n=u,r=x"), Err(ScramError::OtherIdentity));
         assert_eq!(first("n,,n=u,r=x,tokenauth=true"), Err(ScramError::DelegationToken));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_message_repeats_the_header_of_the_first() {
+    fn last_message_with_another_header_is_rejected() {
         let client = Client::new(Hash::Sha256, "user", "pencil", "clientnonce");
         let (challenge, said) =
             first(&client.first()).expect("first").challenge(verifier(Hash::Sha256), OURS);
@@ -279,22 +279,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+        fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>) {
             if let Ok(first) = ClientFirst::parse(&bytes) {
-                let _ = first.challenge(Verifier::of_nobody(Hash::Sha256, &[0; 16], 4_096), "x");
+                let _ = first.challenge(Verifier::decoy(Hash::Sha256, &[0; 16], 4_096), "x");
             }
             let parsed = first("n,,n=u,r=x").expect("well-formed");
-            let nobody = Verifier::of_nobody(Hash::Sha512, &[0; 16], 4_096);
+            let nobody = Verifier::decoy(Hash::Sha512, &[0; 16], 4_096);
             prop_assert!(parsed.challenge(nobody, "y").0.finish(&bytes).is_err());
         }
 
         #[test]
-        fn nor_does_text_that_looks_like_a_message(
+        fn text_like_a_message_does_not_panic(
             text in "[nyp]?=?,?(a=)?[a-z=,]{0,4},?(n=)?[a-z=23CD,]{0,9}(,r=)?[!-~]{0,9}(,p=)?[A-Za-z=]{0,9}"
         ) {
             let _ = first(&text);
             let parsed = first("n,,n=u,r=x").expect("well-formed");
-            let nobody = Verifier::of_nobody(Hash::Sha256, &[0; 16], 4_096);
+            let nobody = Verifier::decoy(Hash::Sha256, &[0; 16], 4_096);
             prop_assert!(parsed.challenge(nobody, "y").0.finish(text.as_bytes()).is_err());
         }
     }

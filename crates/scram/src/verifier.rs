@@ -1,4 +1,4 @@
-//! What is kept of a password: enough to check a proof of it, and to prove that one has it.
+//! The verifier of a password: it checks a client's proof, and proves to the client that the server has it.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -9,15 +9,15 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use thiserror::Error;
 
-/// Fewer are refused by Kafka's clients.
+/// Kafka's clients reject fewer iterations.
 pub const ITERATIONS_MIN: u32 = 4_096;
-/// More are a way to keep clients busy.
+/// More iterations could be used to keep clients busy.
 pub const ITERATIONS_MAX: u32 = 16_384;
-/// Of verifiers that are made here.
+/// Iterations of verifiers that are derived here.
 pub const ITERATIONS_MADE: u32 = 16_384;
 const SALT_BYTES: std::ops::RangeInclusive<usize> = 8..=256;
 
-/// The hash that a mechanism is named after.
+/// Hash function of a mechanism.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Hash {
     Sha256,
@@ -35,11 +35,11 @@ impl Hash {
         }
     }
 
-    pub fn of_mechanism(name: &str) -> Option<Self> {
+    pub fn from_mechanism(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|hash| hash.mechanism() == name)
     }
 
-    /// Of a key.
+    /// Length of the hash and of its keys.
     pub const fn bytes(self) -> usize {
         match self {
             Self::Sha256 => 32,
@@ -75,7 +75,7 @@ impl Hash {
     }
 }
 
-/// Why something is no verifier.
+/// Reason why a text is not a valid verifier.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum VerifierError {
     #[error("it is not of the form MECHANISM$ITERATIONS:SALT$STOREDKEY:SERVERKEY")]
@@ -90,7 +90,7 @@ pub enum VerifierError {
     Key,
 }
 
-/// What is kept of a password for one mechanism. As text it has the form that PostgreSQL gave it.
+/// Verifier of a password for one mechanism. Its text form is PostgreSQL's.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verifier {
     hash: Hash,
@@ -101,19 +101,19 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// Takes some milliseconds: that is what a guesser has to pay, too.
-    pub fn of_password(
+    /// Derives the keys from a password. Takes some milliseconds, a cost that a guesser pays, too.
+    pub fn from_password(
         hash: Hash,
         password: &str,
         salt: &[u8],
         iterations: u32,
     ) -> Result<Self, VerifierError> {
         check(salt, iterations)?;
-        Self::of_salted(hash, &hash.salted(password, salt, iterations), salt, iterations)
+        Self::from_salted_password(hash, &hash.salted(password, salt, iterations), salt, iterations)
     }
 
-    /// From what a client made of the password: the two keys follow, and what was given is not kept.
-    pub fn of_salted(
+    /// Derives the two keys from a password that the client has salted. The salted password is not kept.
+    pub fn from_salted_password(
         hash: Hash,
         salted: &[u8],
         salt: &[u8],
@@ -133,8 +133,8 @@ impl Verifier {
         })
     }
 
-    /// Of nobody's password: no proof fits it, and nothing else tells it from another.
-    pub fn of_nobody(hash: Hash, salt: &[u8], iterations: u32) -> Self {
+    /// Decoy for an unknown user: no proof matches it, and its challenge looks like any other.
+    pub fn decoy(hash: Hash, salt: &[u8], iterations: u32) -> Self {
         let none = vec![0; hash.bytes()];
         Self {
             hash,
@@ -165,7 +165,7 @@ impl Verifier {
         &self.server_key
     }
 
-    /// Whether it is of this password. Takes as long as making one.
+    /// Compares a password. Takes as long as [`Verifier::from_password`].
     pub fn is_of(&self, password: &str) -> bool {
         let salted = self.hash.salted(password, &self.salt, self.iterations);
         let stored = self.hash.digest(&self.hash.hmac(&salted, CLIENT_KEY));
@@ -183,7 +183,7 @@ fn check(salt: &[u8], iterations: u32) -> Result<(), VerifierError> {
     if SALT_BYTES.contains(&salt.len()) { Ok(()) } else { Err(VerifierError::Salt) }
 }
 
-/// Nothing that helps a guesser.
+/// Without the keys, which would help a guesser.
 impl fmt::Debug for Verifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Verifier")
@@ -212,7 +212,7 @@ impl FromStr for Verifier {
         else {
             return Err(VerifierError::Form);
         };
-        let hash = Hash::of_mechanism(mechanism)
+        let hash = Hash::from_mechanism(mechanism)
             .ok_or_else(|| VerifierError::Mechanism(mechanism.to_owned()))?;
         let pair = |text: &str| {
             let (one, two) = text.split_once(':').ok_or(VerifierError::Form)?;
@@ -243,9 +243,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verifier_is_read_as_it_was_written_and_knows_its_password() {
+    fn verifier_round_trips_as_text_and_accepts_only_its_password() {
         for hash in Hash::ALL {
-            let verifier = Verifier::of_password(hash, "pencil", &[7; 16], 4_096).expect("made");
+            let verifier = Verifier::from_password(hash, "pencil", &[7; 16], 4_096).expect("made");
             let text = verifier.to_string();
             assert!(text.starts_with(&format!("{}$4096:", hash.mechanism())), "{text}");
             assert_eq!(text.parse(), Ok(verifier.clone()));
@@ -255,22 +255,22 @@ mod tests {
     }
 
     #[test]
-    fn the_salted_password_of_a_client_makes_the_same_verifier() {
+    fn password_salted_by_the_client_gives_the_same_verifier() {
         let salt = [9; 16];
         let salted = Hash::Sha512.salted("x", &salt, 8_192);
-        let made = Verifier::of_salted(Hash::Sha512, &salted, &salt, 8_192);
-        assert_eq!(made, Verifier::of_password(Hash::Sha512, "x", &salt, 8_192));
+        let made = Verifier::from_salted_password(Hash::Sha512, &salted, &salt, 8_192);
+        assert_eq!(made, Verifier::from_password(Hash::Sha512, "x", &salt, 8_192));
     }
 
     #[test]
-    fn what_is_too_cheap_or_too_costly_is_refused() {
+    fn verifier_with_too_few_or_too_many_iterations_or_a_short_salt_is_rejected() {
         let of = |salt: &[u8], iterations| {
-            Verifier::of_password(Hash::Sha256, "x", salt, iterations).expect_err("is refused")
+            Verifier::from_password(Hash::Sha256, "x", salt, iterations).expect_err("is refused")
         };
         assert_eq!(of(&[0; 16], 4_095), VerifierError::Iterations(4_095));
         assert_eq!(of(&[0; 16], 16_385), VerifierError::Iterations(16_385));
         assert_eq!(of(&[0; 7], 4_096), VerifierError::Salt);
-        let short = Verifier::of_salted(Hash::Sha256, &[0; 31], &[0; 16], 4_096);
+        let short = Verifier::from_salted_password(Hash::Sha256, &[0; 31], &[0; 16], 4_096);
         assert_eq!(short, Err(VerifierError::Key));
         for malformed in ["", "$", "SCRAM-SHA-256$4096:AA==$AA==", "SCRAM-SHA-256$x:y$z:w"] {
             assert_eq!(malformed.parse::<Verifier>(), Err(VerifierError::Form), "{malformed}");
@@ -279,7 +279,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_reading_panic(text: String) {
+        fn parsing_arbitrary_text_does_not_panic(text: String) {
             let _ = text.parse::<Verifier>();
         }
     }

@@ -12,7 +12,7 @@ pub(crate) struct Gate(pub(crate) Quotas);
 impl gateway::Gate for Gate {
     fn opens(&self, peer: SocketAddr, protocol: &'static str) -> Result<(), Duration> {
         // Whoever scrapes the port for metrics is no client.
-        let protocol = Protocol::of_word(protocol);
+        let protocol = Protocol::from_word(protocol);
         protocol.map_or(Ok(()), |protocol| self.0.connects(peer.ip(), protocol))
     }
 }

@@ -1,8 +1,7 @@
-//! When an issuer's keys are read: at the start, after a while, and when a token names a key that is not among them.
+//! Schedule of reading an issuer's keys: at the start, periodically, and when a token names an unknown key.
 //!
-//! One task reads. Whoever has such a token asks it to, and waits for what comes of it; but it reads at most once in a
-//! while, so that tokens with names of keys that somebody made up cost the issuer nothing. What cannot be read leaves the
-//! keys as they were.
+//! One task reads. A caller with such a token wakes it and waits for the outcome. Reads are rate-limited, so that
+//! tokens with invented key names cost the issuer nothing. A failed read leaves the keys unchanged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +16,14 @@ use crate::keys::Keys;
 use crate::options::TokenOptions;
 use crate::source;
 
-/// A node that has never had keys tries again this soon, and so does one whose last try failed.
+/// Retry interval while a node has no keys yet, or after a failed read.
 const TRIES_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(crate) struct Followed {
     current: RwLock<Arc<Keys>>,
     asked: Notify,
-    /// How often they were read or could not be, and when that was last.
+    /// Number of finished reads, successful or not, and time of the last one.
     read: watch::Sender<(u64, Option<Instant>)>,
     at_most_every: Duration,
 }
@@ -44,12 +43,12 @@ impl Followed {
     }
 
     #[cfg(any(test, fuzzing))]
-    pub(crate) fn have(&self, keys: Keys) {
+    pub(crate) fn set_keys(&self, keys: Keys) {
         *self.current.write() = Arc::new(keys);
     }
 
-    /// Has the keys read anew, unless that was done a moment ago. False: they are as they were.
-    pub(crate) async fn read_anew(&self) -> bool {
+    /// Triggers a read of the keys, unless the last one was a moment ago. False: no read took place.
+    pub(crate) async fn refresh(&self) -> bool {
         let mut read = self.read.subscribe();
         let (count, at) = *read.borrow_and_update();
         if at.is_some_and(|at| at.elapsed() < self.at_most_every) {
@@ -57,18 +56,18 @@ impl Followed {
         }
         self.asked.notify_one();
         let again = read.wait_for(|(now, _)| *now != count);
-        // What is read may take its time, and so may connecting.
+        // Connecting and reading each have their own timeout.
         matches!(timeout(TOKEN_KEYS_READ_WITHIN * 2, again).await, Ok(Ok(_)))
     }
 
-    /// Reads them until the node stops.
+    /// Reads the keys periodically until the node stops.
     pub(crate) async fn follow(
         &self,
         options: &TokenOptions,
         world: &World,
         mut stopping: watch::Receiver<bool>,
     ) {
-        // What is wrong is said once, and not each time.
+        // A lasting error is logged once, not at each try.
         let mut said = None;
         loop {
             let read = source::read(&options.keys, world.net, &world.workers);

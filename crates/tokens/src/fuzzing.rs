@@ -1,5 +1,4 @@
-//! What must hold of tokens and of documents with keys, whatever they are: for fuzz targets, and for tests of what
-//! those found.
+//! Invariants of tokens and of documents with keys for any input: for fuzz targets, and for tests of their findings.
 
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
@@ -9,7 +8,7 @@ use world::ManualClock;
 
 use crate::keys::Keys;
 use crate::options::{KeySource, TokenOptions};
-use crate::verifying::{Tokens, is_like_one};
+use crate::verifying::{Tokens, looks_like_token};
 
 const KEYS: &[u8] = br#"{"keys":[
     {"kty":"EC","crv":"P-256","kid":"1","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"},
@@ -19,27 +18,27 @@ static TOKENS: LazyLock<Tokens> = LazyLock::new(|| {
     let keys = KeySource::File(PathBuf::new());
     let options = TokenOptions::new("issuer".to_owned(), vec!["us".to_owned()], keys);
     let tokens = Tokens::new(options, Arc::new(ManualClock::new(1_000_000)));
-    tokens.have_keys(Keys::parse(KEYS).expect("keys"));
+    tokens.set_keys(Keys::parse(KEYS).expect("keys"));
     tokens
 });
 
-/// A token, none of which is good, since nobody has the keys.
+/// A token. None verifies, since the private keys are unknown.
 pub fn token(data: &[u8]) {
     let Ok(token) = std::str::from_utf8(data) else { return };
-    let _ = is_like_one(token);
+    let _ = looks_like_token(token);
     assert!(TOKENS.verify_by_known_keys(token).is_err(), "nobody has signed it");
 }
 
-/// What a token says once its signature was found good.
+/// Claims of a token with a valid signature.
 pub fn claims(data: &[u8]) {
     let Ok(claims) = serde_json::from_slice::<Map<String, serde_json::Value>>(data) else { return };
-    if let Ok(verified) = TOKENS.judge(&claims) {
+    if let Ok(verified) = TOKENS.check_claims(&claims) {
         assert_eq!(claims["sub"].as_str(), Some(&*verified.name));
         assert!(verified.ends_ms > 1_000_000, "it has ended");
     }
 }
 
-/// An issuer's document.
+/// A JWK set.
 pub fn keys(data: &[u8]) {
     if let Ok(keys) = Keys::parse(data) {
         assert!(keys.len() > 0 && keys.len() <= base::limits::TOKEN_KEYS_MAX);
@@ -48,7 +47,7 @@ pub fn keys(data: &[u8]) {
     }
 }
 
-/// One of the three, as the first byte says.
+/// Selects one of the three by the first byte.
 pub fn any(data: &[u8]) {
     match data.split_first() {
         Some((b'k', rest)) => keys(rest),
@@ -61,7 +60,7 @@ pub fn any(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_kept_of_tokens_holds() {
+    fn token_corpus_holds_the_invariants() {
         test_corpus::each("token", super::any);
     }
 }

@@ -1,8 +1,8 @@
 //! An issuer's public keys, as a JWK set has them (RFC 7517).
 //!
-//! A key says which algorithms it is for: by itself, or by its kind. A token's algorithm must be one of its key's, so
-//! that nobody has a public key taken for the secret of an HMAC. Keys of kinds that are not used here are passed over, as
-//! the RFC wants it.
+//! A key is valid for the algorithm that it names, or for those of its kind. The algorithm of a token must be one of
+//! its key's, so that a public key is never used as an HMAC secret. Keys of other kinds are skipped, as the RFC
+//! requires.
 
 use base::json::{self, JsonTooLarge};
 use base::limits::{TOKEN_KEYS_LIMITS, TOKEN_KEYS_MAX};
@@ -19,7 +19,7 @@ const RSA: [Algorithm; 6] = [
     Algorithm::PS512,
 ];
 
-/// What tokens may be signed by: public keys alone.
+/// Algorithms that may sign tokens: those with public keys only.
 pub(crate) fn is_allowed(algorithm: Algorithm) -> bool {
     RSA.contains(&algorithm)
         || matches!(algorithm, Algorithm::ES256 | Algorithm::ES384 | Algorithm::EdDSA)
@@ -68,7 +68,7 @@ impl Keys {
         self.0.len()
     }
 
-    /// Those that a token of this algorithm may be signed with: the one that it names, else any.
+    /// Keys that may verify a token of this algorithm: the key with this id, or any key if the token names none.
     pub(crate) fn fitting(
         &self,
         id: Option<&str>,
@@ -83,7 +83,7 @@ impl Keys {
 }
 
 impl Key {
-    /// `None`: it is not for this.
+    /// `None`: the key is not usable for signatures.
     fn of(jwk: &Jwk) -> Option<Self> {
         let common = &jwk.common;
         let is_for_signatures =
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_for_the_algorithms_of_its_kind_or_for_the_one_that_it_says() {
+    fn key_allows_the_algorithm_it_names_or_those_of_its_kind() {
         assert_eq!(algorithms(EC), [Algorithm::ES256]);
         assert_eq!(algorithms(OKP), [Algorithm::EdDSA]);
         assert_eq!(algorithms(RSA_KEY), RSA);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_by_its_name_and_without_one_all_are_tried() {
+    fn key_id_selects_the_key_and_no_id_tries_all() {
         let [one, two] = [1, 2].map(|id| format!(r#"{EC},"kid":"{id}""#));
         let keys = keys(&[&one, &two, OKP]).expect("keys");
         assert_eq!(keys.len(), 3);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_keys_or_too_many_is_refused() {
+    fn key_set_without_keys_or_with_too_many_is_rejected() {
         for wrong in ["", "[]", "{}", "{\"keys\":1}", "<html>"] {
             assert!(matches!(Keys::parse(wrong.as_bytes()), Err(KeysError::Malformed(_))));
         }

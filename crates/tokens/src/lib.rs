@@ -1,13 +1,16 @@
-//! Tokens that somebody else signed: JSON Web Tokens of an OpenID Connect issuer.
+//! Tokens signed by a third party: JSON Web Tokens of an OpenID Connect issuer.
 //!
-//! Whoever has a good one is whom it names, until it ends. [`Tokens`] says whether one is good: the keys are the
-//! issuer's, read from where the node's settings say and from nowhere that a token names; the algorithms are those of the
-//! key, never one that the token chooses (`none`, or HMAC with a public key for its secret); and issuer, audience and end
-//! must be there. What is wrong with a token is told without a word of it.
+//! The bearer of a valid token is the principal that it names, until it expires. [`Tokens`] verifies a token:
 //!
-//! * [`options`]: what is believed, and where the keys are
-//! * `keys`: an issuer's keys, as a document has them; `source`: reading that; `following`: when it is read
-//! * [`verifying`]: from a token to a name
+//! * The keys are the issuer's, read only from the location in the node's settings, not from a place that the
+//!   token names.
+//! * The algorithm must be one of the key's; the token cannot choose `none`, or HMAC with a public key as its secret.
+//! * Issuer, audience and expiry must be present.
+//! * Errors contain no part of the token.
+//!
+//! * [`options`]: trusted issuer, audiences, and location of the keys
+//! * `keys`: an issuer's JWK set; `source`: reads it; `following`: schedules the reads
+//! * [`verifying`]: verifies a token and returns its principal
 
 mod following;
 #[cfg(any(test, fuzzing))]
@@ -18,4 +21,4 @@ mod source;
 pub mod verifying;
 
 pub use options::{KeySource, OptionsError, TokenOptions};
-pub use verifying::{TokenError, Tokens, Verified, is_like_one};
+pub use verifying::{TokenError, Tokens, Verified, looks_like_token};

@@ -1,4 +1,4 @@
-//! What a node is told of who issues tokens.
+//! Settings of the token issuer that a node trusts.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,37 +8,37 @@ use base::limits::{
 };
 use outbound::{Address, AddressError};
 
-/// The claim that names somebody unless something else is said.
+/// Default claim that names the principal.
 pub const PRINCIPAL_CLAIM: &str = "sub";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TokenOptions {
-    /// What a token says of who issued it, to the letter.
+    /// Expected `iss` claim, compared exactly.
     pub issuer: String,
-    /// Of whom a token must be for one.
+    /// Accepted `aud` claims; one match is enough.
     pub audiences: Vec<String>,
     pub keys: KeySource,
-    /// Which claim names whoever has the token.
+    /// Claim that names the principal.
     pub principal_claim: String,
-    /// Keys are read anew after so long.
+    /// Interval between reads of the keys.
     pub read_every: Duration,
-    /// A token of an unknown key makes the node read them anew, at most once in this time.
+    /// Minimum interval between reads that are triggered by tokens of an unknown key.
     pub read_at_most_every: Duration,
 }
 
-/// Where an issuer's keys are (RFC 7517).
+/// Location of an issuer's keys (RFC 7517).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum KeySource {
     File(PathBuf),
     Https {
         address: Address,
-        /// Certificates in PEM of who is believed to be the host; `None`: those that the machine believes.
+        /// PEM file of CA certificates that vouch for the host; `None`: the system's trust store.
         authorities: Option<PathBuf>,
     },
-    /// Where the issuer itself says (OpenID Connect Discovery 1.0, section 4).
+    /// Found through the issuer (OpenID Connect Discovery 1.0, section 4).
     Discovered {
         issuer: String,
-        /// As above, for the issuer and for the host that it names.
+        /// As above, for the issuer and for the host that its metadata names.
         authorities: Option<PathBuf>,
     },
 }
@@ -71,7 +71,7 @@ impl TokenOptions {
 }
 
 impl KeySource {
-    /// Of an issuer that says itself where they are: its name is an address.
+    /// Keys found through the issuer's metadata; the issuer's name is its address.
     pub fn discovered(issuer: &str, authorities: Option<PathBuf>) -> Result<Self, OptionsError> {
         match Self::parse(issuer, authorities.clone())? {
             Self::Https { .. } if !issuer.contains(['?', '#']) => {
@@ -82,7 +82,8 @@ impl KeySource {
         }
     }
 
-    /// An address, or the path of a file. Without encryption anybody on the way could say which keys there are.
+    /// Parses an `https://` address or a file path. Plain HTTP is rejected: an attacker on the path could replace the
+    /// keys.
     pub fn parse(text: &str, authorities: Option<PathBuf>) -> Result<Self, OptionsError> {
         let Some((scheme, _)) = text.split_once("://") else {
             return match text {
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_in_a_file_or_behind_encryption() {
+    fn key_source_is_a_file_or_an_https_address() {
         let of = |text: &str| KeySource::parse(text, None);
         assert_eq!(of("keys.json"), Ok(KeySource::File("keys.json".into())));
         assert_eq!(of("https://id.example.com"), https("https://id.example.com/"));
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issuer_that_is_asked_is_an_address() {
+    fn discovered_issuer_must_be_an_https_address() {
         let of = |issuer: &str| KeySource::discovered(issuer, None).map(drop);
         assert_eq!(of("https://id.example.com/realms/main"), Ok(()));
         assert_eq!(of("id.example.com"), Err(OptionsError::Scheme));

@@ -1,7 +1,7 @@
 //! Reading the document with an issuer's keys: a file, or a request over TLS.
 //!
-//! Each request has a connection of its own, and redirects are not followed. The node connects to the address in its settings
-//! or, where they have none, to the one that the issuer names for its keys; nobody else decides where it connects to.
+//! Each request opens its own connection, and redirects are not followed. The node connects to the address in its
+//! settings or, with discovery, to the one in the issuer's metadata, and to no other.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -65,7 +65,7 @@ pub(crate) async fn read(
     Ok(Keys::parse(&document)?)
 }
 
-/// What an issuer says of itself.
+/// Provider metadata of an issuer.
 #[derive(Deserialize)]
 struct Configuration {
     issuer: String,
@@ -103,14 +103,18 @@ async fn fetch(
     net: Net,
     workers: &Workers,
 ) -> Result<Vec<u8>, SourceError> {
-    // Read each time, which is seldom: certificates of authorities change, too.
+    // Read at each fetch: fetches are rare, and CA certificates change, too.
     let believed = read_authorities(authorities.clone(), workers, Task::TokenKeyFile).await?;
-    let asking = ask(address, believed, net);
+    let asking = request_keys(address, believed, net);
     let asked = timeout(TOKEN_KEYS_READ_WITHIN, Box::pin(asking)).await;
     Ok(asked.map_err(|_| SourceError::Slow)??.to_vec())
 }
 
-async fn ask(address: &Address, believed: RootCertStore, net: Net) -> Result<Bytes, SourceError> {
+async fn request_keys(
+    address: &Address,
+    believed: RootCertStore,
+    net: Net,
+) -> Result<Bytes, SourceError> {
     let mut connection = Connection::open(address, Some(believed), net).await?;
     let request = Request::get(&address.path)
         .header(ACCEPT, "application/json")

@@ -1,4 +1,4 @@
-//! From a token to whom it names.
+//! Verification of tokens.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::following::Followed;
 use crate::keys::is_allowed;
 use crate::options::TokenOptions;
 
-/// The tokens of one issuer. Clones are the same.
+/// The trusted tokens of one issuer. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Tokens(Arc<Inner>);
 
@@ -24,15 +24,15 @@ struct Inner {
     clock: Arc<dyn Clock>,
 }
 
-/// Whom a good token names, and until when it is good.
+/// Principal of a valid token, and its expiry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verified {
     pub name: String,
-    /// By the wall clock.
+    /// In wall-clock time.
     pub ends_ms: i64,
 }
 
-/// What is wrong with a token, without a word of it.
+/// Reason why a token is rejected, without any part of the token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TokenError {
     #[error("it has more than {TOKEN_BYTES_MAX} bytes")]
@@ -61,37 +61,35 @@ pub enum TokenError {
     Nameless,
 }
 
-/// Whether a text has the form of a signed token: three parts, the first of which begins as every header in JSON does.
-pub fn is_like_one(text: &str) -> bool {
+/// Whether a text looks like a signed token: three parts, the first of which begins like every JSON header.
+pub fn looks_like_token(text: &str) -> bool {
     text.starts_with("eyJ") && text.bytes().filter(|byte| *byte == b'.').count() == 2
 }
 
 impl Tokens {
-    /// Keys are there once [`Tokens::follow`] runs.
+    /// Without keys until [`Tokens::follow`] runs.
     pub fn new(options: TokenOptions, clock: Arc<dyn Clock>) -> Self {
         let keys = Followed::new(&options);
         Self(Arc::new(Inner { options, keys, clock }))
     }
 
-    /// Reads the issuer's keys, again and again, until the node stops.
+    /// Reads the issuer's keys periodically until the node stops.
     pub async fn follow(self, world: World, stopping: watch::Receiver<bool>) {
         self.0.keys.follow(&self.0.options, &world, stopping).await;
     }
 
-    /// Whom a token names. A key that is not known yet is looked for, which may take its time.
+    /// Verifies a token. An unknown key triggers a read of the keys, which may take a while.
     pub async fn verify(&self, token: &str) -> Result<Verified, TokenError> {
         match self.verify_by_known_keys(token) {
-            Err(TokenError::Key) if self.0.keys.read_anew().await => {
-                self.verify_by_known_keys(token)
-            }
+            Err(TokenError::Key) if self.0.keys.refresh().await => self.verify_by_known_keys(token),
             verified => verified,
         }
     }
 
-    /// These keys, for tries.
+    /// Installs keys, for tests and fuzz targets.
     #[cfg(any(test, fuzzing))]
-    pub(crate) fn have_keys(&self, keys: crate::keys::Keys) {
-        self.0.keys.have(keys);
+    pub(crate) fn set_keys(&self, keys: crate::keys::Keys) {
+        self.0.keys.set_keys(keys);
     }
 
     pub(crate) fn verify_by_known_keys(&self, token: &str) -> Result<Verified, TokenError> {
@@ -101,7 +99,7 @@ impl Tokens {
         if token.bytes().filter(|byte| *byte == b'.').count() != 2 {
             return Err(TokenError::Malformed);
         }
-        // What is not known as an algorithm, as `none` is not, is no header.
+        // Unknown algorithms, such as `none`, fail to decode here.
         let header = decode_header(token).map_err(|_| TokenError::Malformed)?;
         if !is_allowed(header.alg) {
             return Err(TokenError::Algorithm);
@@ -110,7 +108,7 @@ impl Tokens {
             return Err(TokenError::Critical);
         }
         let mut validation = Validation::new(header.alg);
-        // What it says is looked at below, by the node's own clock.
+        // Expiry and audience are checked below, by the node's own clock.
         validation.validate_exp = false;
         validation.validate_aud = false;
         validation.required_spec_claims.clear();
@@ -118,14 +116,14 @@ impl Tokens {
         let mut refused = TokenError::Key;
         for key in keys.fitting(header.kid.as_deref(), header.alg) {
             match claims(token, key, &validation) {
-                Ok(claims) => return self.judge(&claims),
+                Ok(claims) => return self.check_claims(&claims),
                 Err(error) => refused = error,
             }
         }
         Err(refused)
     }
 
-    pub(crate) fn judge(&self, claims: &Map<String, Value>) -> Result<Verified, TokenError> {
+    pub(crate) fn check_claims(&self, claims: &Map<String, Value>) -> Result<Verified, TokenError> {
         let options = &self.0.options;
         let text = |claim: &str| claims.get(claim).and_then(Value::as_str);
         if text("iss") != Some(&options.issuer) {
@@ -155,7 +153,7 @@ impl Tokens {
             return Err(TokenError::Early);
         }
         let name = text(&options.principal_claim).ok_or(TokenError::Nameless)?;
-        // By the issuer's clock it may have ended, and is good for as long as the clocks may differ.
+        // Within the leeway an expired token is still valid; its end is extended by it.
         let ends_ms = if ends_ms > now_ms { ends_ms } else { ends_ms + leeway_ms };
         Ok(Verified { name: name.to_owned(), ends_ms })
     }
@@ -173,9 +171,9 @@ fn claims(
     })
 }
 
-/// A time of a claim: seconds since the epoch, which may have a fraction (RFC 7519, 2).
+/// A time claim: seconds since the epoch, possibly with a fraction (RFC 7519, 2).
 fn time_ms(value: &Value) -> Option<i64> {
-    /// Beyond it there is no such time: the year 9999.
+    /// The year 9999: later times are rejected.
     const SECS_MAX: f64 = 253_402_300_799.0;
     let secs = value.as_f64().filter(|secs| (0.0..=SECS_MAX).contains(secs))?;
     Some((secs * 1_000.0) as i64)

@@ -1,4 +1,4 @@
-//! Tokens, good and bad, by keys that are read from a file and from a server over TLS.
+//! Valid and invalid tokens, with keys from a file and from a server over TLS.
 
 #![expect(clippy::disallowed_types, reason = "a server in the kernel's network")]
 
@@ -17,14 +17,14 @@ use test_tls::Authority;
 use test_tokens::{
     AUDIENCE, ISSUER, Signer, Value, claims, document, json, now_secs, unsigned, with_secret,
 };
-use tokens::{KeySource, TokenError, TokenOptions, Tokens, is_like_one};
+use tokens::{KeySource, TokenError, TokenOptions, Tokens, looks_like_token};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, watch};
 use tokio_rustls::TlsAcceptor;
 use world::World;
 
-/// Tokens of an issuer with these keys, in a file.
+/// Verifies tokens against these signers' keys, stored in a file.
 struct Reader {
     tokens: Tokens,
     path: PathBuf,
@@ -74,16 +74,16 @@ fn without(claim: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_good_token_names_somebody_until_it_ends() {
+async fn valid_token_gives_its_principal_and_expiry() {
     let signers = [Signer::rsa("r"), Signer::p256("e"), Signer::ed25519("d")];
     let reader = Reader::of(&signers.each_ref());
     for signer in &signers {
         let token = signer.token(&claims("app", 300));
-        assert!(is_like_one(&token));
+        assert!(looks_like_token(&token));
         let verified = reader.tokens.verify(&token).await.expect("is good");
         assert_eq!(verified.name, "app");
         assert!((verified.ends_ms / 1_000 - now_secs() - 300).abs() < 30);
-        // Without a name of its key it is of any of them.
+        // Without a key id any key may match.
         let header = json!({"alg": signer.algorithm()});
         let token = signer.token_with(&header, &claims("app", 300));
         reader.tokens.verify(&token).await.expect("is good");
@@ -98,7 +98,7 @@ async fn a_good_token_names_somebody_until_it_ends() {
 }
 
 #[tokio::test]
-async fn what_a_token_must_say_and_does_not_is_refused() {
+async fn token_with_a_missing_or_wrong_claim_is_rejected() {
     let signer = Signer::p256("e");
     let reader = Reader::of(&[&signer]);
     let leeway = TOKEN_LEEWAY.as_secs() as i64;
@@ -122,7 +122,7 @@ async fn what_a_token_must_say_and_does_not_is_refused() {
     ] {
         assert_eq!(reader.refuses(&signer.token(&claims)).await, expected, "{claims}");
     }
-    // Clocks differ by some.
+    // Clock skew within the leeway is accepted.
     let late = signer.token(&with("exp", json!(now_secs() - leeway / 2)));
     let verified = reader.tokens.verify(&late).await.expect("is good");
     assert!(verified.ends_ms > now_secs() * 1_000);
@@ -134,7 +134,7 @@ async fn what_a_token_must_say_and_does_not_is_refused() {
 }
 
 #[tokio::test]
-async fn no_token_chooses_by_what_it_is_verified() {
+async fn token_cannot_choose_its_algorithm_or_key() {
     let (signer, other) = (Signer::rsa("r"), Signer::rsa("r"));
     let reader = Reader::of(&[&signer]);
     let good = claims("app", 300);
@@ -143,14 +143,14 @@ async fn no_token_chooses_by_what_it_is_verified() {
         assert_eq!(reader.refuses(&unsigned(&header, &good)).await, TokenError::Malformed);
         assert_eq!(reader.refuses(&signer.token_with(&header, &good)).await, TokenError::Malformed);
     }
-    // The public key for a secret.
+    // The public key used as an HMAC secret.
     let header = json!({"alg": "HS256", "kid": "r"});
     let published = document(&[&signer]);
     for secret in [&signer.public_bytes()[..], published.as_bytes(), b""] {
         let token = with_secret(secret, &header, &good);
         assert_eq!(reader.refuses(&token).await, TokenError::Algorithm);
     }
-    // An algorithm of another kind of key, another key of the same name, and one that comes along.
+    // An algorithm of another kind of key, another key of the same name, and a key inside the token.
     let header = json!({"alg": "ES256", "kid": "r"});
     assert_eq!(reader.refuses(&signer.token_with(&header, &good)).await, TokenError::Key);
     assert_eq!(reader.refuses(&other.token(&good)).await, TokenError::Signature);
@@ -158,7 +158,7 @@ async fn no_token_chooses_by_what_it_is_verified() {
     assert_eq!(reader.refuses(&other.token_with(&header, &good)).await, TokenError::Signature);
     let header = json!({"alg": "RS256", "kid": "r", "crit": ["b64"], "b64": false});
     assert_eq!(reader.refuses(&signer.token_with(&header, &good)).await, TokenError::Critical);
-    // What was signed is what is read.
+    // The signature covers exactly the claims that are read.
     let token = signer.token(&good);
     let forged = signer.token(&claims("root", 300));
     let mixed: Vec<&str> = vec![
@@ -170,7 +170,7 @@ async fn no_token_chooses_by_what_it_is_verified() {
 }
 
 #[tokio::test]
-async fn garbage_is_refused_whatever_its_size() {
+async fn malformed_token_of_any_size_is_rejected() {
     let signer = Signer::ed25519("d");
     let reader = Reader::of(&[&signer]);
     let huge = signer.token(&with("more", json!("x".repeat(TOKEN_BYTES_MAX))));
@@ -185,17 +185,17 @@ async fn garbage_is_refused_whatever_its_size() {
     assert_eq!(reader.refuses(&encrypted).await, TokenError::Malformed);
     let number = signer.token(&json!(7));
     assert_eq!(reader.refuses(&number).await, TokenError::Malformed);
-    // What is told of a token has nothing of it.
+    // Error messages contain no part of the token.
     for error in [TokenError::Malformed, TokenError::Signature, TokenError::Large] {
         assert!(!error.to_string().contains("eyJ"));
     }
     for password in ["secret", "eyJ.", "a.b.c", "eyJ.a.b.c"] {
-        assert!(!is_like_one(password), "{password}");
+        assert!(!looks_like_token(password), "{password}");
     }
 }
 
 #[tokio::test]
-async fn keys_that_change_are_found_and_what_cannot_be_read_changes_nothing() {
+async fn changed_keys_are_found_and_a_failed_read_keeps_the_old_ones() {
     let (old, new) = (Signer::p256("old"), Signer::p256("new"));
     let reader = Reader::with(&[&old], |options| options.read_at_most_every = Duration::ZERO);
     let [of_old, of_new] = [&old, &new].map(|signer| signer.token(&claims("app", 300)));
@@ -211,11 +211,11 @@ async fn keys_that_change_are_found_and_what_cannot_be_read_changes_nothing() {
 
 // ------------------------------------------------------------------------------- over the network
 
-/// Who issues tokens, on a port of its own: answers what it is told to, and counts who asks.
+/// A token issuer on its own port: replies as configured, and counts requests.
 struct Server {
     address: SocketAddr,
     answer: Arc<Mutex<String>>,
-    /// What it says of itself, as an issuer.
+    /// Its provider metadata.
     of_itself: Arc<Mutex<String>>,
     asked: Arc<AtomicUsize>,
 }
@@ -289,7 +289,7 @@ fn authority_in(folder: &tempfile::TempDir, authority: &Authority) -> PathBuf {
 }
 
 #[tokio::test]
-async fn keys_are_asked_for_over_tls_and_for_an_unknown_one_once_in_a_while() {
+async fn unknown_key_triggers_a_rate_limited_read_over_tls() {
     let (authority, folder) = (Authority::new(), tempfile::tempdir().expect("a folder"));
     let (one, two) = (Signer::p256("1"), Signer::p256("2"));
     let server = Server::start(&authority, ok(&document(&[&one]))).await;
@@ -314,7 +314,7 @@ async fn keys_are_asked_for_over_tls_and_for_an_unknown_one_once_in_a_while() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_and_a_server_that_is_not_believed_give_no_keys() {
+async fn bad_response_or_untrusted_server_gives_no_keys() {
     let (authority, folder) = (Authority::new(), tempfile::tempdir().expect("a folder"));
     let signer = Signer::p256("1");
     let token = signer.token(&claims("app", 300));
@@ -339,7 +339,7 @@ async fn an_answer_that_is_none_and_a_server_that_is_not_believed_give_no_keys()
 }
 
 #[tokio::test]
-async fn an_issuer_says_itself_where_its_keys_are() {
+async fn keys_are_discovered_through_the_issuers_metadata() {
     let (authority, folder) = (Authority::new(), tempfile::tempdir().expect("a folder"));
     let signer = Signer::p256("1");
     let server = Server::start(&authority, ok(&document(&[&signer]))).await;

@@ -1,12 +1,12 @@
-//! Who changed what, who logged in, who was kept from something, and who looked into records: as records of a topic that
-//! administrators alone read, and as lines of the log.
+//! Audit of changes, log-ins, denials and reads of records: as records of a topic that only administrators read, and
+//! as lines of the log.
 //!
-//! It hears of it where that is decided ([`crate::authorizer`]) and where somebody becomes somebody, so that no handler
-//! has to think of it. What is written are names and rules, never what was set or read. It is written behind
-//! the requests, by a task of its own; between the two is a buffer. Where that is full, an event is counted and
-//! dropped, or (`strict`) the change is refused that it is of.
+//! Events are recorded where decisions are made ([`crate::authorizer`]) and where clients log in, so that no handler
+//! has to do it. They contain names and rules, never values or record contents. A task of its own writes them behind
+//! the requests, through a buffer. Where the buffer is full, an event is counted and dropped or, with `strict`, its
+//! change is rejected.
 //!
-//! * `sampled`: what would be too much is counted; `writer`: the topic
+//! * `sampled`: limits the rate of frequent events; `writer`: writes the topic
 
 mod sampled;
 mod writer;
@@ -30,12 +30,12 @@ use crate::quotas::meter::ANONYMOUS;
 use crate::users::Users;
 use sampled::{Denials, LogIns};
 
-/// Where events are.
+/// The topic of events.
 pub use base::topics::AUDIT as TOPIC;
-/// Of the log.
+/// Target of the log lines.
 const TARGET: &str = "audit";
 
-/// A node's. Clones are the same; by default nothing is written.
+/// The audit of a node. Clones share it; the default one records nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Audit(Option<Arc<Inner>>);
 
@@ -53,11 +53,11 @@ struct Inner {
 #[derive(Debug)]
 enum Queued {
     Event(Box<Event>),
-    /// Tells once all before it is written.
+    /// Completes once all earlier events are written.
     Flush(oneshot::Sender<()>),
 }
 
-/// What happened.
+/// One audited event.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Event {
     time_ms: i64,
@@ -72,18 +72,18 @@ pub(crate) struct Event {
     #[serde(skip_serializing_if = "String::is_empty")]
     name: String,
     outcome: Outcome,
-    /// Why so.
+    /// Rule or permission that decided.
     #[serde(skip_serializing_if = "String::is_empty")]
     rule: String,
-    /// As the protocol calls it.
+    /// Name of the request in its protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     request: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<String>,
-    /// What of the resource, where its name does not say it: which user, which rule.
+    /// Part of the resource that its name does not identify: a user, a rule.
     #[serde(skip_serializing_if = "String::is_empty")]
     subject: String,
-    /// So many of the kind came before it and were not written one by one.
+    /// Number of earlier events of this kind that were left out.
     #[serde(skip_serializing_if = "is_none")]
     more_before: u32,
 }
@@ -95,14 +95,14 @@ fn is_none(count: &u32) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Outcome {
-    /// It was allowed; the answer says whether it was done.
+    /// Allowed; the response to the request says whether it also succeeded.
     Allowed,
     Denied,
     LoggedIn,
     LogInRefused,
 }
 
-/// What was asked, of what.
+/// Action and resource of a request.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Asked {
     pub(crate) action: String,
@@ -110,12 +110,12 @@ pub(crate) struct Asked {
     pub(crate) name: String,
 }
 
-/// What is written of a question besides what was asked.
+/// Context of a request: its name and the affected part of the resource.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Said<'a> {
-    /// As the protocol calls the request.
+    /// Name of the request in its protocol.
     pub request: &'a str,
-    /// What of the resource: names, and no values.
+    /// Affected part of the resource: names, no values.
     pub subject: &'a str,
 }
 
@@ -125,20 +125,20 @@ impl<'a> From<&'a str> for Said<'a> {
     }
 }
 
-/// What is written of something that is asked.
+/// Class of a request, which decides whether it is audited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// Always.
+    /// Always audited.
     Change,
-    /// Where people look, and not programs.
+    /// Audited where people look at records, not for programs.
     Contents,
-    /// Where it is denied.
+    /// Audited where it is denied.
     Use,
-    /// Never: lists ask it of all that there is.
+    /// Never audited: lists check it for each of their entries.
     Look,
 }
 
-/// Who asks, as it is written.
+/// The client of a request, for the audit.
 pub struct Asker {
     audit: Audit,
     principal: Arc<str>,
@@ -146,9 +146,9 @@ pub struct Asker {
     protocol: &'static str,
     request: Option<String>,
     request_id: Option<String>,
-    /// It is a person who looks.
+    /// The requests come from a person that browses records.
     looks: bool,
-    /// What was written of this request, which may be asked twice. `None`: it is no single request.
+    /// Events already written for this request, which may be checked twice. `None`: it is not a single request.
     written: Option<Mutex<HashSet<(Asked, String)>>>,
 }
 
@@ -159,7 +159,7 @@ impl fmt::Debug for Asker {
 }
 
 impl Audit {
-    /// Writes from now on. `strict`: where it cannot, changes are refused.
+    /// Starts the task that writes events. `strict`: rejects changes whose event cannot be queued.
     pub fn open(broker: &Broker, strict: bool) -> Self {
         let (events, queued) = mpsc::channel(AUDIT_EVENTS_QUEUED_MAX);
         broker.vital(Task::Audit, writer::run(broker.clone(), queued));
@@ -178,13 +178,13 @@ impl Audit {
         self.0.is_some()
     }
 
-    /// Events that were taken, and those that found the buffer full.
+    /// Number of queued events, and of those dropped because the buffer was full.
     pub fn counted(&self) -> (u64, u64) {
         let seen = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         self.0.as_ref().map_or((0, 0), |inner| (seen(&inner.recorded), seen(&inner.dropped)))
     }
 
-    /// Returns once all that was taken is written, or after that time.
+    /// Returns once all queued events are written, or after `within`.
     pub async fn flush(&self, within: Duration) {
         let Some(inner) = &self.0 else { return };
         let (told, written) = oneshot::channel();
@@ -198,7 +198,8 @@ impl Audit {
         }
     }
 
-    /// Somebody, for whom what it asks is written. `None`: nothing is. `principal`: `None` where nobody logged in.
+    /// Client whose requests are audited; `None` where the audit is off. `principal`: `None` where the client did not
+    /// log in.
     pub fn asker(
         &self,
         principal: Option<&str>,
@@ -217,7 +218,7 @@ impl Audit {
         })
     }
 
-    /// Somebody logged in. By protocols that say who they are with each request it is written once in a while.
+    /// Records a log-in. `again`: the protocol logs in with each request, so the event is written once in a while.
     pub fn logged_in(&self, principal: &str, address: IpAddr, protocol: &'static str, again: bool) {
         let Some(inner) = &self.0 else { return };
         if again && !inner.log_ins.lock().is_new(principal, address) {
@@ -229,7 +230,8 @@ impl Audit {
         inner.queue(Event { protocol: Some(protocol), ..event });
     }
 
-    /// Somebody who said that name did not get in, the first time within a minute, after so many in the one before.
+    /// Records the first failed log-in of a name within a minute. `before` counts the failures that were left out
+    /// earlier.
     pub(crate) fn log_in_refused(&self, name: &str, address: IpAddr, reason: &str, before: u32) {
         let Some(inner) = &self.0 else { return };
         let action = "log-in".to_owned();
@@ -240,14 +242,14 @@ impl Audit {
 }
 
 impl Users {
-    /// Has it written what users do; once, before anybody logs in.
+    /// Enables the audit; called once, before clients log in.
     pub fn set_audit(&self, audit: Audit) {
         self.0.failures.set_audit(audit.clone());
         let set = self.0.audit.set(audit);
         debug_assert!(set.is_ok(), "it was set before");
     }
 
-    /// Where it is written what users do.
+    /// The audit that records the actions of users.
     pub fn audit(&self) -> Audit {
         self.0.audit.get().cloned().unwrap_or_default()
     }
@@ -273,7 +275,7 @@ impl Inner {
         }
     }
 
-    /// Whether it will be written.
+    /// Queues an event. False: the buffer is full.
     fn queue(&self, event: Event) -> bool {
         let taken = self.events.try_send(Queued::Event(Box::new(event))).is_ok();
         let counter = if taken { &self.recorded } else { &self.dropped };
@@ -288,7 +290,7 @@ fn cut(mut text: String) -> String {
 }
 
 impl Asker {
-    /// It asks by one request, which is called so.
+    /// Binds the client to one request, by its name and id.
     pub fn by(mut self, request: String, id: Option<String>) -> Self {
         self.request = Some(cut(request));
         self.request_id = id;
@@ -296,7 +298,7 @@ impl Asker {
         self
     }
 
-    /// It is a person who looks into records.
+    /// Marks the client as a person that browses records.
     pub fn looking(mut self, looks: bool) -> Self {
         self.looks = looks;
         self
@@ -306,7 +308,8 @@ impl Asker {
         self.looks
     }
 
-    /// Something was decided. Answers whether it may be done now: what has to be written and cannot be is not.
+    /// Records a decision. Returns whether the action may proceed: with `strict`, a change whose event cannot be
+    /// queued may not.
     pub(crate) fn decided(
         &self,
         kind: Kind,
@@ -326,7 +329,7 @@ impl Asker {
             },
         }
         let asked = asked();
-        // Whoever reads it would write more to be read.
+        // Reading the audit topic would write to it, and so on without end.
         if kind == Kind::Contents && asked.name == TOPIC {
             return is_allowed;
         }

@@ -1,4 +1,5 @@
-//! What may come again and again: denials of a user, and log-ins of somebody who says who it is with each request.
+//! Rate limits of frequent events: denials of a user, and log-ins by protocols that send credentials with each
+//! request.
 
 use base::HashMap;
 use std::net::IpAddr;
@@ -8,7 +9,7 @@ use base::limits::{AUDIT_DENIALS_A_MINUTE_MAX, AUDIT_SAMPLED_KEPT_MAX};
 use world::Instant;
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// Somebody who logs in with each request has logged in anew after so long.
+/// Interval in which repeated log-ins with each request count as one.
 const LOG_IN: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
@@ -22,7 +23,7 @@ struct Row {
 }
 
 impl Denials {
-    /// Whether this one is written, with how many were not before it.
+    /// Number of denials that were left out before this one; `None`: this one is left out, too.
     pub(super) fn next(&mut self, principal: &str) -> Option<u32> {
         let now = Instant::now();
         if let Some(row) = self.0.get_mut(principal) {
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn so_many_denials_a_minute_are_written_and_the_rest_is_counted() {
+    async fn denials_over_the_rate_are_counted_instead_of_written() {
         let mut denials = Denials::default();
         let written = (0..100).filter(|_| denials.next("ada").is_some()).count();
         assert_eq!(written, AUDIT_DENIALS_A_MINUTE_MAX as usize);
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_logs_in_with_each_request_is_new_once_in_a_while() {
+    async fn repeated_log_in_counts_as_new_once_per_interval() {
         let (mut log_ins, here) = (LogIns::default(), IpAddr::from([127, 0, 0, 1]));
         assert!(log_ins.is_new("ada", here) && !log_ins.is_new("ada", here));
         assert!(log_ins.is_new("bob", here) && log_ins.is_new("ada", IpAddr::from([10, 0, 0, 1])));

@@ -1,4 +1,4 @@
-//! The audit over a broker on a simulated disk: what is written, who reads it, what happens where there is no room.
+//! The audit over a broker on a simulated disk: recorded events, access to them, and a full buffer.
 
 use std::path::Path;
 
@@ -28,10 +28,10 @@ async fn open(strict: bool) -> (Broker, Users) {
 
 fn rights(users: &Users, name: &str) -> Rights {
     let principal = Principal::new(name, users);
-    users.rights(&principal, HERE).asked_by(users.audit().asker(Some(name), HERE, "kafka"))
+    users.rights(&principal, HERE).audited_as(users.audit().asker(Some(name), HERE, "kafka"))
 }
 
-/// All that was written, without times.
+/// All events of the topic, without their times.
 async fn written(broker: &Broker, users: &Users) -> Vec<Value> {
     users.audit().flush(SOON).await;
     let Some(topic) = broker.catalog().topic_named(TOPIC).map(|topic| topic.id()) else {
@@ -70,7 +70,7 @@ async fn user_with(users: &Users, action: Action, name: &str) {
 }
 
 #[tokio::test]
-async fn changes_and_denials_are_written_and_use_is_not() {
+async fn changes_and_denials_are_audited_and_use_is_not() {
     let (broker, users) = open(false).await;
     user_with(&users, Action::Any, "t").await;
     let app = rights(&users, "app");
@@ -107,16 +107,16 @@ async fn changes_and_denials_are_written_and_use_is_not() {
 }
 
 #[tokio::test]
-async fn what_people_look_into_is_written_and_once_for_a_request() {
+async fn records_read_by_a_person_are_audited_once_per_request() {
     let (broker, users) = open(false).await;
     let principal = Principal::new("root", &users);
     let asker = users.audit().asker(Some("root"), HERE, "console").expect("it is on");
     let asker = asker.by("GET /v1/topics/t/records".to_owned(), Some("7".to_owned()));
-    let root = users.rights(&principal, HERE).asked_by(Some(asker.looking(true)));
+    let root = users.rights(&principal, HERE).audited_as(Some(asker.looking(true)));
     for _ in 0..2 {
         assert!(root.may(Operation::Browse, Target::Topic("t")));
     }
-    // To look at the audit is not written in it.
+    // Browsing the audit topic is not audited.
     assert!(root.may(Operation::Browse, Target::Topic(TOPIC)));
     let events = written(&broker, &users).await;
     assert_eq!(events.len(), 1, "{events:?}");
@@ -127,7 +127,7 @@ async fn what_people_look_into_is_written_and_once_for_a_request() {
 }
 
 #[tokio::test]
-async fn log_ins_are_written_without_what_was_said() {
+async fn log_ins_are_audited_without_passwords() {
     let (broker, users) = open(false).await;
     users.audit().logged_in("root", HERE, "amqp", false);
     for _ in 0..3 {
@@ -144,7 +144,7 @@ async fn log_ins_are_written_without_what_was_said() {
 }
 
 #[tokio::test]
-async fn administrators_alone_read_what_nodes_write_and_nobody_writes_it() {
+async fn topics_of_nodes_are_read_only_by_administrators_and_written_by_no_user() {
     let (_broker, users) = open(false).await;
     user_with(&users, Action::Any, "*").await;
     let app = rights(&users, "app");
@@ -171,18 +171,18 @@ async fn administrators_alone_read_what_nodes_write_and_nobody_writes_it() {
 }
 
 #[tokio::test]
-async fn where_there_is_no_room_events_are_counted_or_changes_refused() {
+async fn full_buffer_drops_events_or_with_strict_rejects_changes() {
     for strict in [false, true] {
         let (broker, users) = open(strict).await;
         let root = rights(&users, "root");
-        // The task that writes does not run before something is waited for.
+        // The writer task does not run before the test yields.
         let done = (0..AUDIT_EVENTS_QUEUED_MAX + 5)
             .filter(|_| root.allows(Action::Alter, Resource::Topic, "t"))
             .count();
         let (recorded, dropped) = users.audit().counted();
         assert_eq!((recorded as usize, dropped), (AUDIT_EVENTS_QUEUED_MAX, 5));
         assert_eq!(done, AUDIT_EVENTS_QUEUED_MAX + if strict { 0 } else { 5 });
-        // What changes nothing is done as ever, and all is again when there is room.
+        // Actions that change nothing are still allowed. Once there is room, changes are, too.
         assert!(root.allows(Action::Write, Resource::Topic, "t"));
         users.audit().flush(SOON).await;
         assert!(root.allows(Action::Alter, Resource::Topic, "t"));

@@ -1,4 +1,4 @@
-//! Events as records: one topic of one partition, which is made when there is something to write.
+//! Writes events as records of a topic with one partition, which is created at the first event.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use tokio::time::sleep;
 
 use super::{Event, Queued, TARGET, TOPIC};
 
-/// What cannot be written is tried again after so long.
+/// Interval between retries of a failed write.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Writes until the audit is gone.
+/// Writes until the audit is dropped.
 pub(super) async fn run(broker: Broker, mut queued: mpsc::Receiver<Queued>) {
     let mut some = Vec::new();
     while queued.recv_many(&mut some, AUDIT_EVENTS_AT_ONCE_MAX).await > 0 {
@@ -25,13 +25,13 @@ pub(super) async fn run(broker: Broker, mut queued: mpsc::Receiver<Queued>) {
             }
         }
         events.iter().for_each(|event| log(event));
-        // Until it is: what comes meanwhile waits in the buffer.
+        // Retries until written; later events wait in the buffer.
         while let Err(error) = write(&broker, &events).await {
             tracing::warn!(target: TARGET, error, "events cannot be written, trying again");
             sleep(AGAIN_AFTER).await;
         }
         for told in flushed {
-            // Who does not wait any more need not know.
+            // The caller may have stopped waiting.
             let _ = told.send(());
         }
     }

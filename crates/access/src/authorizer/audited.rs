@@ -1,4 +1,4 @@
-//! What is asked in order to do it: decided, and written where an audit wants to know.
+//! Authorization of actions that are about to be done: decided, and recorded by the audit.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::audit::{Asked, Asker, Kind, Said};
 use crate::operation::Operation;
 
 impl Rights {
-    /// From now on this one asks, if anything is written of it.
-    pub fn asked_by(mut self, asker: Option<Asker>) -> Self {
+    /// Audits further decisions as those of this client.
+    pub fn audited_as(mut self, asker: Option<Asker>) -> Self {
         self.asker = asker.map(Arc::new);
         self
     }
 
-    /// Whether something is written of it.
+    /// Whether the decisions are audited.
     pub fn is_audited(&self) -> bool {
         self.asker.is_some()
     }
@@ -44,14 +44,14 @@ impl Rights {
         self.may_by("", operation, target)
     }
 
-    /// The same, of which this is said.
+    /// As [`Rights::may`], with context for the audit.
     pub fn may_by<'a>(
         &self,
         said: impl Into<Said<'a>>,
         operation: Operation,
         target: Target<'_>,
     ) -> bool {
-        let kind = of_operation(operation, self.looks());
+        let kind = operation_kind(operation, self.looks());
         if self.everything && (self.asker.is_none() || matches!(kind, Kind::Use | Kind::Look)) {
             return true;
         }
@@ -62,17 +62,17 @@ impl Rights {
         })
     }
 
-    /// The same of somebody who only wants to know.
+    /// As [`Rights::may`], without an audit event: for requests that only want to know.
     pub fn would(&self, operation: Operation, target: Target<'_>) -> bool {
         self.everything || self.decide_on(operation, target).is_allowed()
     }
 
-    /// Whether what a request of Kafka asks may be done now.
+    /// Whether an action of Kafka may be done now.
     pub fn allows(&self, action: Action, resource: Resource, name: &str) -> bool {
         self.allows_by("", action, resource, name)
     }
 
-    /// The same, of which this is said.
+    /// As [`Rights::allows`], with context for the audit.
     pub fn allows_by<'a>(
         &self,
         said: impl Into<Said<'a>>,
@@ -80,27 +80,28 @@ impl Rights {
         resource: Resource,
         name: &str,
     ) -> bool {
-        let kind = of_action(action, self.looks());
+        let kind = action_kind(action, self.looks());
         if self.everything && (self.asker.is_none() || matches!(kind, Kind::Use | Kind::Look)) {
             return true;
         }
         let decision = self.decide(action, resource, name);
-        self.note(kind, decision, said.into(), || of_kafka(action, resource, name))
+        self.note(kind, decision, said.into(), || kafka_request(action, resource, name))
     }
 
-    /// Whether a topic of this name may be made now: the right to make any in `/` is one to the cluster.
+    /// Whether a topic of this name may be created now. The right to create any topic, a right to the cluster, covers
+    /// `/` only.
     pub fn creates_topic(&self, request: &str, name: &str) -> bool {
         let by_cluster = self.decide(Action::Create, Resource::Cluster, CLUSTER);
         let decision = match by_cluster.is_allowed() && !is_of_other_vhost(name) {
             true => by_cluster,
             false => self.decide(Action::Create, Resource::Topic, name),
         };
-        let asked = || of_kafka(Action::Create, Resource::Topic, name);
+        let asked = || kafka_request(Action::Create, Resource::Topic, name);
         self.note(Kind::Change, decision, request.into(), asked)
     }
 }
 
-fn of_kafka(action: Action, resource: Resource, name: &str) -> Asked {
+fn kafka_request(action: Action, resource: Resource, name: &str) -> Asked {
     Asked { action: action.word().to_owned(), resource: resource.word(), name: name.to_owned() }
 }
 
@@ -116,7 +117,7 @@ fn named(target: Target<'_>) -> (&'static str, String) {
     }
 }
 
-fn of_operation(operation: Operation, looks: bool) -> Kind {
+fn operation_kind(operation: Operation, looks: bool) -> Kind {
     use Operation::*;
     match operation {
         Create | Alter | Delete | Purge | Seek | DeleteGroup | DeclareExchange | DeleteExchange
@@ -127,7 +128,7 @@ fn of_operation(operation: Operation, looks: bool) -> Kind {
     }
 }
 
-fn of_action(action: Action, looks: bool) -> Kind {
+fn action_kind(action: Action, looks: bool) -> Kind {
     match action {
         Action::Create | Action::Delete | Action::Alter | Action::AlterConfigs => Kind::Change,
         Action::Describe | Action::DescribeConfigs => Kind::Look,

@@ -27,7 +27,7 @@ fn rights(rules: Vec<Rule>, grant: Option<[&str; 3]>) -> Rights {
 }
 
 #[test]
-fn what_nothing_allows_is_not_allowed_and_a_denial_wins() {
+fn action_without_a_rule_is_denied_and_a_denial_wins() {
     use Verdict::{Allow, Deny};
     let none = rights(Vec::new(), None);
     assert!(!none.allows(Action::Describe, Resource::Topic, "a"));
@@ -51,14 +51,14 @@ fn what_nothing_allows_is_not_allowed_and_a_denial_wins() {
 }
 
 #[test]
-fn who_is_denied_all_may_do_none_of_it() {
+fn denial_of_all_names_overrides_every_allow_rule() {
     let all = rule(Verdict::Deny, Action::Write, Pattern::Literal, "*");
     let one = rule(Verdict::Allow, Action::Write, Pattern::Literal, "a");
     assert!(!rights(vec![all, one], None).allows_some(Action::Write, Resource::Topic));
 }
 
 #[test]
-fn permissions_of_rabbitmq_are_of_topics_and_groups_and_of_nothing_else() {
+fn rabbitmq_permissions_cover_topics_and_groups_only() {
     let rights = rights(Vec::new(), Some(["^c", "^w", "^r"]));
     for (action, resource, name, is_allowed) in [
         (Action::Read, Resource::Topic, "r", true),
@@ -84,7 +84,7 @@ const QUEUE: Target<'_> = Target::Queue { virtual_host: "/", name: "q", topic: "
 const ELSEWHERE: Target<'_> = Target::Queue { virtual_host: "v", name: "q", topic: "amqp.v.q" };
 
 #[test]
-fn somebody_without_rights_may_do_none_of_all_operations_and_super_users_may_do_all() {
+fn user_without_rights_may_do_nothing_and_super_user_everything() {
     let (none, all) = (rights(Vec::new(), None), Rights::everything());
     let exchange = Target::Exchange { virtual_host: "/", name: "e" };
     let group = Target::Group { topic: "t", group: "g" };
@@ -98,7 +98,7 @@ fn somebody_without_rights_may_do_none_of_all_operations_and_super_users_may_do_
 }
 
 #[test]
-fn a_queue_of_the_default_vhost_and_its_topic_are_one_thing() {
+fn rights_to_a_topic_are_rights_to_its_queue_in_the_default_vhost() {
     let (append, browse) = (Operation::Append, Operation::Browse);
     let by_rule = rights(vec![rule(Verdict::Allow, Action::Write, Pattern::Literal, "q")], None);
     assert!(by_rule.may(append, QUEUE) && by_rule.may(append, Target::Topic("q")));
@@ -111,7 +111,7 @@ fn a_queue_of_the_default_vhost_and_its_topic_are_one_thing() {
 }
 
 #[test]
-fn a_denial_holds_for_the_queue_whatever_its_permissions_say() {
+fn denial_of_the_topic_overrides_permissions_on_the_queue() {
     let deny = |action, name| vec![rule(Verdict::Deny, action, Pattern::Literal, name)];
     let all = Some([".*", ".*", ".*"]);
     let read = rights(deny(Action::Read, "q"), all);
@@ -124,13 +124,13 @@ fn a_denial_holds_for_the_queue_whatever_its_permissions_say() {
     let delete = rights(deny(Action::Delete, "q"), all);
     assert!(!delete.may(Operation::Purge, QUEUE) && !delete.may(Operation::Delete, QUEUE));
     assert!(delete.may(Operation::Consume, QUEUE));
-    // Exchanges are no topics.
+    // Exchanges are not topics.
     let exchange = Target::Exchange { virtual_host: "/", name: "q" };
     assert!(rights(deny(Action::Any, "q"), all).may(Operation::Publish, exchange));
 }
 
 #[test]
-fn kept_apart_each_protocol_goes_by_its_own() {
+fn separated_protocols_use_only_their_own_rules_or_permissions() {
     let denied = rule(Verdict::Deny, Action::Any, Pattern::Literal, "q");
     let apart = Rights { across: false, ..rights(vec![denied], Some([".*", ".*", ".*"])) };
     assert!(apart.may(Operation::Consume, QUEUE));
@@ -145,7 +145,7 @@ fn kept_apart_each_protocol_goes_by_its_own() {
 }
 
 #[test]
-fn a_group_of_its_own_takes_a_right_of_its_own() {
+fn named_group_needs_a_right_to_the_group() {
     let read = |resource, name: &str| Rule {
         resource,
         ..rule(Verdict::Allow, Action::Read, Pattern::Literal, name)
@@ -172,7 +172,7 @@ fn tenant(vhosts: &[&str], rules: Vec<Rule>) -> Rights {
 const FOREIGN: &str = "amqp.shop.secretq";
 
 #[test]
-fn permissions_of_a_vhost_count_for_its_topics_and_groups_alone() {
+fn permissions_of_a_vhost_apply_only_to_its_topics_and_groups() {
     let (slash, shop) = (tenant(&["/"], Vec::new()), tenant(&["shop"], Vec::new()));
     let below = ["amqp.shop.secretq", "amqp.shop.secretq.dead", "amqp.shop.made_by_kafka"];
     for name in below {
@@ -199,19 +199,19 @@ fn permissions_of_a_vhost_count_for_its_topics_and_groups_alone() {
 }
 
 #[test]
-fn permission_pattern_is_matched_with_the_name_of_the_queue() {
+fn permission_pattern_is_matched_against_the_queue_name() {
     let patterns = Permissions { read: "^secretq$".to_owned(), ..Permissions::everything() };
     let grant = Grant::of(Arc::new(patterns.compile().expect("patterns")));
     let shop = Rights { grants: [(Arc::from("shop"), grant)].into(), ..rights(Vec::new(), None) };
     let reads = |name: &str| shop.allows(Action::Read, Resource::Topic, name);
     assert!(reads(FOREIGN) && !reads("amqp.shop.other") && !reads("amqp.shop.secretq.dead"));
-    // A name that is not held by the topic's is one of all names.
+    // A name that the topic's cannot hold needs a permission for all names.
     let long = base::queue_topics::escaped_topic_name("shop", &"q".repeat(250));
     assert!(!reads(&long) && shop.allows(Action::Write, Resource::Topic, &long));
 }
 
 #[test]
-fn rule_opens_a_topic_of_another_vhost_only_by_its_name() {
+fn allow_rule_covers_another_vhosts_topic_only_by_its_full_name() {
     use Verdict::{Allow, Deny};
     let reads = |rule: Rule| {
         let rights = rights(vec![rule], None);
@@ -236,7 +236,7 @@ fn rule_opens_a_topic_of_another_vhost_only_by_its_name() {
 }
 
 #[test]
-fn rule_opens_the_default_vhost_only_where_it_lets_read_or_write_there() {
+fn default_vhost_opens_only_with_a_read_or_write_rule() {
     let opens = |action, pattern, name| {
         rights(vec![rule(Verdict::Allow, action, pattern, name)], None).opens("/")
     };
@@ -249,7 +249,7 @@ fn rule_opens_the_default_vhost_only_where_it_lets_read_or_write_there() {
 }
 
 #[test]
-fn seek_needs_the_right_to_throw_records_away() {
+fn seek_needs_the_right_to_delete_records() {
     let of_topic = |action| rule(Verdict::Allow, action, Pattern::Literal, "t");
     let of_group = Rule { resource: Resource::Group, ..of_topic(Action::Read) };
     let of_group = Rule { name: "g".to_owned(), ..of_group };

@@ -1,4 +1,4 @@
-//! One name of all that a certificate says, by the setting `tls-principal`.
+//! Maps a certificate to one name, by the setting `tls-principal`.
 //!
 //! | setting | the name |
 //! |---|---|
@@ -7,9 +7,9 @@
 //! | `san`, `san:email`, `san:uri` | the first alternative name of that kind; `san` is `san:dns` |
 //! | `RULE:PATTERN/REPLACEMENT/[L\|U]`, `DEFAULT` | Kafka's `ssl.principal.mapping.rules`, of the whole subject |
 //!
-//! Rules stand in a list with commas between, and the first one whose pattern fits the whole subject decides; `DEFAULT`
-//! takes the subject as it is. A pattern is a regular expression without look-around and back-references, so that
-//! matching is linear in what a certificate says.
+//! Rules stand in a comma-separated list, and the first one whose pattern matches the whole subject decides;
+//! `DEFAULT` takes the subject as it is. Patterns are regular expressions without look-around and back-references, so
+//! that matching is linear in the size of the certificate.
 
 use std::str::FromStr;
 
@@ -20,7 +20,7 @@ use super::names::CertificateNames;
 /// Compiled size of a pattern.
 const PATTERN_COMPILED_BYTES_MAX: usize = 1 << 20;
 
-/// How a certificate's name is found.
+/// How a certificate's name is determined.
 #[derive(Clone, Debug)]
 pub struct CertificateMapping {
     text: String,
@@ -42,7 +42,7 @@ enum Alternative {
     Uri,
 }
 
-/// One of Kafka's.
+/// One of Kafka's mapping rules.
 #[derive(Clone, Debug)]
 enum Rule {
     Default,
@@ -56,7 +56,7 @@ enum Case {
     Upper,
 }
 
-/// Of a replacement.
+/// Part of a replacement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Part {
     Text(String),
@@ -64,7 +64,7 @@ enum Part {
     Named(String),
 }
 
-/// Why a setting is none.
+/// Reason why a setting is invalid.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum MappingError {
     #[error(
@@ -81,7 +81,7 @@ pub enum MappingError {
     Group(String),
 }
 
-/// Why a certificate names nobody.
+/// Reason why a certificate gives no name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NamelessError {
     #[error("its subject has no common name")]
@@ -114,7 +114,7 @@ impl FromStr for CertificateMapping {
             "san" | "san:dns" => Kind::Alternative(Alternative::Dns),
             "san:email" => Kind::Alternative(Alternative::Email),
             "san:uri" => Kind::Alternative(Alternative::Uri),
-            rules => Kind::Rules(rules_of(rules)?),
+            rules => Kind::Rules(parse_rules(rules)?),
         };
         Ok(Self { text: text.to_owned(), kind })
     }
@@ -127,7 +127,7 @@ impl CertificateMapping {
             Kind::CommonName => match &names.common[..] {
                 [name] => Ok(name.clone()),
                 [] => Err(NamelessError::NoCommonName),
-                // Which of them is meant is for nobody to choose.
+                // Ambiguous: several common names.
                 _ => Err(NamelessError::CommonNames),
             },
             Kind::Alternative(Alternative::Dns) => first(&names.dns),
@@ -144,7 +144,7 @@ impl CertificateMapping {
 }
 
 impl Rule {
-    /// `None`: it does not fit.
+    /// `None`: the rule does not match.
     fn apply(&self, subject: &str) -> Option<String> {
         let (whole, pattern, replacement, case) = match self {
             Self::Default => return Some(subject.to_owned()),
@@ -155,7 +155,7 @@ impl Rule {
         if !whole.is_match(subject) {
             return None;
         }
-        // As Kafka does: it fits the whole, and then all that the pattern finds is replaced.
+        // As in Kafka: the pattern must match the whole, then all its matches are replaced.
         let name = pattern.replace_all(subject, |found: &Captures<'_>| filled(replacement, found));
         Some(match case {
             Case::Kept => name.into_owned(),
@@ -179,7 +179,7 @@ fn filled(replacement: &[Part], found: &Captures<'_>) -> String {
 
 // ---------------------------------------------------------------------------------------- reading
 
-fn rules_of(text: &str) -> Result<Vec<Rule>, MappingError> {
+fn parse_rules(text: &str) -> Result<Vec<Rule>, MappingError> {
     let mut rules = Vec::new();
     let mut rest = text.trim();
     loop {
@@ -209,7 +209,7 @@ fn rules_of(text: &str) -> Result<Vec<Rule>, MappingError> {
     }
 }
 
-/// What stands before the next slash that no backslash is before, and what after it.
+/// Splits at the first slash that is not escaped by a backslash.
 fn until_slash(text: &str) -> Option<(&str, &str)> {
     let mut escaped = false;
     for (at, char) in text.char_indices() {
@@ -228,14 +228,14 @@ fn rule(pattern: &str, replacement: &str, case: Case) -> Result<Rule, MappingErr
         let compiled = RegexBuilder::new(text).size_limit(PATTERN_COMPILED_BYTES_MAX).build();
         compiled.map_err(|error| MappingError::Pattern(Box::new(error)))
     };
-    // By itself first: a pattern must not end the group around it.
+    // Compiled alone first: a pattern must not close the group around it.
     let compiled = compile(pattern)?;
     let whole = compile(&format!("\\A(?:{pattern})\\z"))?;
     let replacement = parts(replacement, &compiled)?;
     Ok(Rule::Mapping { whole, pattern: compiled, replacement, case })
 }
 
-/// `$1`, `${name}`, and a backslash before what is meant as it is. A number without a group is text, as in Kafka.
+/// Parses `$1`, `${name}` and backslash escapes. A number without a group is literal text, as in Kafka.
 fn parts(replacement: &str, pattern: &Regex) -> Result<Vec<Part>, MappingError> {
     let wrong = || MappingError::Group(replacement.to_owned());
     let (mut parts, mut text) = (Vec::new(), String::new());
@@ -306,9 +306,9 @@ mod tests {
         setting.parse::<CertificateMapping>().expect_err(setting)
     }
 
-    /// Of Kafka's own tests (`SslPrincipalMapperTest`).
+    /// Cases of Kafka's own tests (`SslPrincipalMapperTest`).
     #[test]
-    fn rules_are_kafkas() {
+    fn mapping_rules_follow_kafka() {
         let rules = "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/L, \
                      RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L, \
                      RULE:^cn=(.*?),ou=(.*?),dc=(.*?),dc=(.*?)$/$1@$2/U, \
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(mapped(rules, "O=apache"), Err(NamelessError::NoRule));
         assert_eq!(mapped(&format!("{rules},DEFAULT"), "O=a").as_deref(), Ok("O=a"));
         assert_eq!(mapped("DEFAULT", "CN=Duke").as_deref(), Ok("CN=Duke"));
-        // Commas, slashes and what is no group.
+        // Commas, slashes and numbers without a group.
         let of = |rule: &str| mapped(rule, "CN=a/b,OU=c").expect("fits");
         assert_eq!(of("RULE:CN=a\\/b,OU=(.)/$1\\/x/"), "c/x");
         assert_eq!(of("RULE:CN=(.*),OU=(.)/$1$3$21$0/"), "a/b$3c1CN=a/b,OU=c");
@@ -333,16 +333,16 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_fits_the_whole_subject_or_not_at_all() {
+    fn mapping_pattern_must_match_the_whole_subject() {
         assert_eq!(mapped("RULE:CN=app/app/", "CN=app,O=Evil"), Err(NamelessError::NoRule));
         assert_eq!(mapped("RULE:CN=app|x/app/", "CN=app,O=x"), Err(NamelessError::NoRule));
-        // A comma that a name has is escaped in the subject, and no rule for another field finds it.
+        // A comma within a value is escaped in the subject, so no rule for another field matches it.
         let rule = "RULE:^CN=([^,]*),O=Org$/$1/";
         assert_eq!(mapped(rule, "CN=root\\,O=Org,O=Evil"), Err(NamelessError::NoRule));
     }
 
     #[test]
-    fn what_is_no_rule_is_refused_with_the_reason() {
+    fn invalid_mapping_setting_is_rejected_with_the_reason() {
         assert_eq!(refused("common"), MappingError::Unknown);
         assert_eq!(refused(""), MappingError::Unknown);
         assert_eq!(refused("DEFAULT,"), MappingError::Unknown);
@@ -354,7 +354,7 @@ mod tests {
         assert!(matches!(refused("RULE:a)|(?:b/b/"), MappingError::Pattern(_)));
         assert!(matches!(refused("RULE:(?=a)b/b/"), MappingError::Pattern(_)));
         for wrong in ["$", "${no}", "${no", "\\"] {
-            // A backslash would take the slash along.
+            // A backslash would escape the slash.
             let setting = format!("RULE:(a)/{wrong}/");
             let error = refused(&setting);
             let is_it = matches!(error, MappingError::Group(_) | MappingError::Unfinished(_));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_common_name_is_the_only_one_and_an_alternative_name_the_first() {
+    fn common_name_must_be_unique_and_the_first_alternative_name_counts() {
         let of = |setting: &str, names: &CertificateNames| {
             setting.parse::<CertificateMapping>().expect(setting).name_of(names)
         };

@@ -1,11 +1,11 @@
-//! Who a client is by the certificate that it was let in with: the setting `tls-principal`.
+//! Principal of a client by its TLS client certificate: the setting `tls-principal`.
 //!
-//! TLS has checked by now that an authority of clients signed it, and that the client has its key. What is left is a
-//! name: [`names`] reads what the certificate says of its holder, [`mapping`] makes one name of it. Whatever names
-//! nobody is nobody, who may still log in by other means.
+//! TLS has verified by now that a client authority signed the certificate and that the client has its key. What
+//! remains is a name: [`names`] reads those in the certificate, [`mapping`] picks one. A client whose certificate
+//! gives no name may still log in by other means.
 //!
-//! A name of a certificate need not be a user for Kafka and HTTP, where rules name whom they like; AMQP's EXTERNAL takes
-//! users only, as RabbitMQ does. Either ends with the certificate.
+//! For Kafka and HTTP the name need not be a user, since rules may name any principal. AMQP's EXTERNAL accepts users
+//! only, as RabbitMQ does. Either log-in ends with the certificate.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ pub mod names;
 pub use mapping::{CertificateMapping, MappingError, NamelessError};
 pub use names::{CertificateError, CertificateNames};
 
-/// Whom a certificate names, and until when.
+/// Name given by a certificate, and its expiry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Certified {
     name: Arc<str>,
     ends_ms: i64,
 }
 
-/// Why a name that somebody else vouches for is none.
+/// Reason why an externally vouched name is rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NameError {
     #[error("it is empty")]
@@ -40,8 +40,8 @@ pub enum NameError {
     Reserved,
 }
 
-/// Whether somebody may be called so whom this node has not made itself. The operator's name is a log-in of its own,
-/// which nobody else can vouch for; `*` is everybody in rules.
+/// Whether an external authority may vouch for this name. The operator's name has a log-in of its own; `*` is every
+/// user in rules.
 pub(crate) fn check_name(name: &str) -> Result<(), NameError> {
     match name {
         "" => Err(NameError::Empty),
@@ -69,13 +69,13 @@ enum UnnamedError {
 }
 
 impl Users {
-    /// Has certificates of clients say who they are; once, before anybody connects.
+    /// Enables log-in by client certificates; called once, before clients connect.
     pub fn believe_certificates(&self, mapping: CertificateMapping) {
         let believed = self.0.certificates.set(mapping);
         debug_assert!(believed.is_ok(), "they were believed before");
     }
 
-    /// Whom the certificate of a client names, if these count here and it names somebody.
+    /// The name given by a client's certificate, if certificates are enabled and it gives one.
     pub fn certify(&self, certificate: Option<&[u8]>, peer: IpAddr) -> Option<Certified> {
         let (mapping, certificate) = (self.0.certificates.get()?, certificate?);
         match certified(mapping, certificate) {
@@ -87,7 +87,7 @@ impl Users {
         }
     }
 
-    /// Lets somebody in by a certificate, whether there is such a user or not.
+    /// Logs in by a certificate; the name need not be a user.
     pub fn admit_certified(
         &self,
         certified: &Certified,
@@ -98,7 +98,7 @@ impl Users {
         Ok(principal.vouched_for().until(certified.ends_ms))
     }
 
-    /// Logs a user in by a certificate. There must be one.
+    /// Logs in by a certificate; the name must be a user.
     pub async fn log_in_certified(
         &self,
         certified: &Certified,
@@ -114,7 +114,7 @@ impl Users {
         }
     }
 
-    /// A connection that was resumed shows the certificate of before.
+    /// Checked again here: a resumed TLS connection presents its original certificate.
     fn check_end(&self, certified: &Certified) -> Result<(), LoginError> {
         match self.now_ms() < certified.ends_ms {
             true => Ok(()),
@@ -124,7 +124,7 @@ impl Users {
 }
 
 fn certified(mapping: &CertificateMapping, certificate: &[u8]) -> Result<Certified, UnnamedError> {
-    let names = CertificateNames::of_der(certificate)?;
+    let names = CertificateNames::from_der(certificate)?;
     let name = mapping.name_of(&names)?;
     check_name(&name)?;
     Ok(Certified { name: Arc::from(name), ends_ms: names.ends_secs.saturating_mul(1_000) })
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_called_as_the_operator_or_as_everybody_or_as_nothing() {
+    fn reserved_and_malformed_names_are_rejected() {
         for (name, expected) in [
             ("app", Ok(())),
             ("CN=app,O=Postroad", Ok(())),

@@ -1,4 +1,4 @@
-//! What a certificate says of its holder.
+//! Names in a certificate.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::AttributeTypeAndValue;
 
-/// As RFC 2253 abbreviates attributes, which is what Kafka's principals have; any other is its number.
+/// Attribute keywords of RFC 2253, which Kafka's principals use; any other attribute is written by its number.
 const KEYWORDS: [(&str, &str); 9] = [
     (COMMON_NAME, "CN"),
     ("2.5.4.6", "C"),
@@ -36,7 +36,7 @@ pub struct CertificateNames {
     pub(crate) dns: Vec<String>,
     pub(crate) emails: Vec<String>,
     pub(crate) uris: Vec<String>,
-    /// When it ends, in seconds since the epoch.
+    /// Expiry, in seconds since the epoch.
     pub(crate) ends_secs: i64,
 }
 
@@ -49,7 +49,7 @@ pub enum CertificateError {
 }
 
 impl CertificateNames {
-    pub fn of_der(der: &[u8]) -> Result<Self, CertificateError> {
+    pub fn from_der(der: &[u8]) -> Result<Self, CertificateError> {
         let (_, certificate) =
             X509Certificate::from_der(der).map_err(|_| CertificateError::NoCertificate)?;
         let mut names =
@@ -61,7 +61,7 @@ impl CertificateNames {
             let common = together.iter().filter(|it| it.attr_type().to_id_string() == COMMON_NAME);
             names.common.extend(common.filter_map(text).map(str::to_owned));
         }
-        // The most specific one comes first in text, and last in a certificate.
+        // RFC 2253 writes the most specific name first; a certificate has it last.
         distinguished.reverse();
         names.distinguished = distinguished.join(",");
         let alternatives = certificate
@@ -72,7 +72,7 @@ impl CertificateNames {
                 GeneralName::DNSName(name) => names.dns.push((*name).to_owned()),
                 GeneralName::RFC822Name(name) => names.emails.push((*name).to_owned()),
                 GeneralName::URI(name) => names.uris.push((*name).to_owned()),
-                // What cannot be read is not passed over: the next one would be taken for the first.
+                // Unreadable names are not skipped: the next one would count as the first.
                 GeneralName::Invalid(..) => return Err(CertificateError::AlternativeNames),
                 _ => {}
             }
@@ -81,7 +81,7 @@ impl CertificateNames {
     }
 }
 
-/// The value, if it is a text that all read alike.
+/// The value, if it is text in an unambiguous encoding.
 fn text<'a>(attribute: &'a AttributeTypeAndValue<'_>) -> Option<&'a str> {
     let value = attribute.attr_value();
     let is_ascii = value.data.is_ascii();
@@ -94,7 +94,7 @@ fn text<'a>(attribute: &'a AttributeTypeAndValue<'_>) -> Option<&'a str> {
     }
 }
 
-/// RFC 2253, 2.3 and 2.4: what has a keyword and is a text is written as that, the rest as bytes.
+/// RFC 2253, 2.3 and 2.4: text attributes with a keyword are written as text, all others as hex bytes.
 fn written(attribute: &AttributeTypeAndValue<'_>) -> String {
     let number = attribute.attr_type().to_id_string();
     let keyword = KEYWORDS.iter().find(|(known, _)| *known == number).map(|(_, keyword)| *keyword);
@@ -117,7 +117,7 @@ fn written(attribute: &AttributeTypeAndValue<'_>) -> String {
     }
 }
 
-/// As DER has it.
+/// A length in DER.
 fn length(bytes: usize) -> Vec<u8> {
     if bytes < 0x80 {
         return vec![bytes as u8];
@@ -158,7 +158,7 @@ mod tests {
         change(&mut params);
         let key = KeyPair::generate().expect("a key");
         let der = params.self_signed(&key).expect("a certificate").der().to_vec();
-        CertificateNames::of_der(&der).expect("a certificate")
+        CertificateNames::from_der(&der).expect("a certificate")
     }
 
     fn subject(attributes: &[(DnType, &str)]) -> String {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_is_written_as_kafka_writes_it_the_most_specific_first() {
+    fn subject_is_written_as_in_kafka_most_specific_first() {
         let written = subject(&[
             (DnType::CountryName, "US"),
             (DnType::LocalityName, "PaloAlto"),
@@ -183,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn no_value_passes_for_more_than_itself() {
+    fn subject_values_are_escaped() {
         let hostile = subject(&[(DnType::CommonName, "app,CN=root")]);
         assert_eq!(hostile, "CN=app\\,CN=root");
         let hostile = subject(&[(DnType::CommonName, " a+b\\\"<c>;\0#d ")]);
         assert_eq!(hostile, "CN=\\ a\\+b\\\\\\\"\\<c\\>\\;\\00#d\\ ");
         assert_eq!(subject(&[(DnType::CommonName, "#a")]), "CN=\\#a");
-        // An attribute without a keyword, and a text of a form that is read in more than one way, are bytes.
+        // Attributes without a keyword, and text in an ambiguous encoding, are written as bytes.
         let email = DnType::CustomDnType(vec![1, 2, 840, 113549, 1, 9, 1]);
         let names = names_of(|params| {
             let address = Ia5String::try_from("a@b").expect("ASCII");
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn alternative_names_are_kept_by_kind_in_their_order() {
+    fn alternative_names_keep_their_kind_and_order() {
         let names = names_of(|params| {
             let text = |text: &str| Ia5String::try_from(text).expect("ASCII");
             params.subject_alt_names = vec![
@@ -222,16 +222,16 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_as_der_has_them() {
+    fn lengths_are_encoded_as_in_der() {
         assert_eq!(length(0x7f), [0x7f]);
         assert_eq!(length(0x80), [0x81, 0x80]);
         assert_eq!(length(0x1234), [0x82, 0x12, 0x34]);
     }
 
     #[test]
-    fn what_is_no_certificate_is_refused() {
+    fn malformed_certificate_is_rejected() {
         for bytes in [&b""[..], b"x", &[0x30, 0x82, 0xff, 0xff], &[0xff; 64]] {
-            assert_eq!(CertificateNames::of_der(bytes), Err(CertificateError::NoCertificate));
+            assert_eq!(CertificateNames::from_der(bytes), Err(CertificateError::NoCertificate));
         }
     }
 }

@@ -1,18 +1,18 @@
-//! What somebody may take: a token bucket that may go into debt, since a batch may be larger than a second's share.
+//! Token bucket of a quota. It may go into debt, since a batch may be larger than a second's share.
 //!
-//! It is kept as a time: until when all that was taken is paid for, at the rate. What lies before now is what may be
-//! taken at once, a second's worth at most; what lies after now is owed. So it is one number, which is changed without
-//! a lock.
+//! Its state is one time: the moment until which everything taken is paid for at the rate. The distance to the past
+//! is what may be taken at once, a second's worth at most; the distance to the future is debt. One number is updated
+//! without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// So much of the rate may be saved up.
+/// Credit that may be saved up, as time at the rate.
 pub(super) const BURST_NANOS: u64 = 1_000_000_000;
 
 #[derive(Debug)]
 pub struct Bucket {
-    /// In a second, as the bits of an `f64`.
+    /// Per second, as the bits of an `f64`.
     rate: AtomicU64,
     paid_until: AtomicU64,
 }
@@ -26,7 +26,7 @@ impl Bucket {
         f64::from_bits(self.rate.load(Ordering::Relaxed))
     }
 
-    /// What is owed stays as much as it was, and is paid at the new rate.
+    /// Changes the rate. The owed amount stays the same, and is paid at the new rate.
     pub fn set_rate(&self, rate: f64, now: u64) {
         let before = f64::from_bits(self.rate.swap(rate.to_bits(), Ordering::Relaxed));
         if before == rate {
@@ -36,13 +36,13 @@ impl Bucket {
             let owed = until.checked_sub(now)? as f64;
             Some(now.saturating_add((owed * before / rate) as u64))
         };
-        // Nothing owed: what is saved up is as much time as it was.
+        // Without debt, the saved-up time stays the same.
         let _ = self.paid_until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, scaled);
     }
 
-    /// Takes so much. Answers for how long whoever took it is to wait.
+    /// Takes an amount. Returns how long the client must wait.
     pub fn charge(&self, amount: u64, now: u64) -> Duration {
-        // A cast of too large a number is the largest there is.
+        // Casts saturate.
         let cost = (amount as f64 * 1e9 / self.rate()) as u64;
         let charged = |until: u64| until.max(now.saturating_sub(BURST_NANOS)).saturating_add(cost);
         let update = |until| Some(charged(until));
@@ -51,7 +51,7 @@ impl Bucket {
         Duration::from_nanos(until.saturating_sub(now))
     }
 
-    /// For how long something is owed.
+    /// Time until the debt is paid.
     pub fn debt(&self, now: u64) -> Duration {
         Duration::from_nanos(self.paid_until.load(Ordering::Relaxed).saturating_sub(now))
     }
@@ -66,32 +66,32 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn a_seconds_share_is_there_at_once_and_more_is_owed() {
+    fn charge_over_one_second_of_rate_becomes_debt() {
         let (bucket, now) = (Bucket::new(100.0), 10 * SECOND);
         assert_eq!(bucket.charge(100, now), Duration::ZERO);
-        // A batch of five seconds' share is taken whole, and owed.
+        // A batch of five seconds' share is taken whole, as debt.
         assert_eq!(bucket.charge(500, now), Duration::from_secs(5));
         assert_eq!(bucket.debt(now + 2 * SECOND), Duration::from_secs(3));
         assert_eq!(bucket.charge(100, now + 2 * SECOND), Duration::from_secs(4));
         assert_eq!(bucket.debt(now + 6 * SECOND), Duration::ZERO);
-        // What is not taken is not saved up for more than a second.
+        // Credit accumulates for one second at most.
         assert_eq!(bucket.charge(200, now + 60 * SECOND), Duration::from_secs(1));
     }
 
     #[test]
-    fn what_is_owed_is_paid_at_the_rate_that_holds() {
+    fn debt_is_paid_at_the_current_rate() {
         let (bucket, now) = (Bucket::new(10.0), 10 * SECOND);
         bucket.charge(1010, now);
         assert_eq!(bucket.debt(now), Duration::from_secs(100));
         bucket.set_rate(1000.0, now);
         assert_eq!(bucket.debt(now), Duration::from_secs(1));
-        // Without debt, a new rate gives nothing and takes nothing.
+        // Without debt, a new rate has no effect on the balance.
         bucket.set_rate(1.0, now + 5 * SECOND);
         assert_eq!(bucket.debt(now + 5 * SECOND), Duration::ZERO);
     }
 
     #[test]
-    fn what_no_number_holds_is_owed_for_ever_and_nothing_overflows() {
+    fn debt_saturates_instead_of_overflowing() {
         let bucket = Bucket::new(0.001);
         bucket.charge(u64::MAX, u64::MAX / 2);
         bucket.charge(u64::MAX, u64::MAX / 2);
@@ -99,9 +99,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever waits for what it owes before it takes more gets its rate, whatever it takes at a time.
+        /// A client that waits for its debt before it takes more gets exactly its rate, whatever the amounts.
         #[test]
-        fn over_time_it_is_the_rate(amounts in prop::collection::vec(1_u64..100_000, 1..200)) {
+        fn throughput_over_time_equals_the_rate(amounts in prop::collection::vec(1_u64..100_000, 1..200)) {
             let (bucket, rate) = (Bucket::new(1000.0), 1000.0);
             let mut now = 100 * SECOND;
             let begun = now;

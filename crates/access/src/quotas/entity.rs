@@ -1,6 +1,6 @@
-//! Whom a quota is of, which quotas there are, and which of them holds for a client.
+//! Entities and kinds of quotas, and the selection of the quota that applies to a client.
 //!
-//! The most specific one holds, for each quota by itself (KIP-13, KIP-257):
+//! The most specific one applies, separately for each kind of quota (KIP-13, KIP-257):
 //!
 //! ```text
 //! user and client   user, default client   user   default user and client   default user and default client
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{QuotaError, Table};
 
-/// The part of an entity that a name is of.
+/// Kind of a part of an entity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum EntityType {
     #[serde(rename = "user")]
@@ -31,7 +31,7 @@ pub enum EntityType {
 impl EntityType {
     pub const ALL: [Self; 3] = [Self::User, Self::ClientId, Self::Address];
 
-    /// As Kafka calls it.
+    /// Kafka's name of it.
     pub fn word(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -40,13 +40,13 @@ impl EntityType {
         }
     }
 
-    pub fn of_word(word: &str) -> Option<Self> {
+    pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.word() == word)
     }
 }
 
-/// Whom a quota is of: a user, a client, a client of a user, or an address. `None` stands for all that have none of
-/// their own.
+/// The entity that a quota applies to: a user, a client, a client of a user, or an address. `None` is the default for
+/// all without a quota of their own.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Entity(pub BTreeMap<EntityType, Option<String>>);
@@ -96,19 +96,19 @@ impl fmt::Display for Entity {
     }
 }
 
-/// What there may be so much of in a second.
+/// Limited quantity, per second.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Quota {
-    /// Bytes that are sent.
+    /// Produced bytes.
     #[serde(rename = "producer_byte_rate")]
     ProducerByteRate,
-    /// Bytes that are taken.
+    /// Consumed bytes.
     #[serde(rename = "consumer_byte_rate")]
     ConsumerByteRate,
-    /// Partitions that are made or deleted.
+    /// Created and deleted partitions.
     #[serde(rename = "controller_mutation_rate")]
     ControllerMutationRate,
-    /// Connections that are opened.
+    /// Opened connections.
     #[serde(rename = "connection_creation_rate")]
     ConnectionCreationRate,
 }
@@ -121,7 +121,7 @@ impl Quota {
         Self::ConnectionCreationRate,
     ];
 
-    /// As Kafka calls it.
+    /// Kafka's name of it.
     pub fn word(self) -> &'static str {
         match self {
             Self::ProducerByteRate => "producer_byte_rate",
@@ -131,11 +131,11 @@ impl Quota {
         }
     }
 
-    pub fn of_word(word: &str) -> Option<Self> {
+    pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.word() == word)
     }
 
-    /// Its place among [`Quota::ALL`].
+    /// Index in [`Quota::ALL`].
     pub(crate) fn place(self) -> usize {
         self as usize
     }
@@ -144,19 +144,19 @@ impl Quota {
         self == Self::ConnectionCreationRate
     }
 
-    /// Whether there are no parts of one.
+    /// Whether its values are whole numbers.
     fn is_whole(self) -> bool {
         self != Self::ControllerMutationRate
     }
 }
 
-/// What is set for one entity, in a second.
+/// Quotas of one entity, per second.
 pub type Values = BTreeMap<Quota, f64>;
 
-/// Kafka's quota of the time of threads. Requests share the threads of a node, and what one costs them is not known.
+/// Kafka's quota of thread time. Not supported: requests share the threads of a node, and their cost is not measured.
 const REQUEST_PERCENTAGE: &str = "request_percentage";
 
-/// What is to change for an entity: quotas by Kafka's names, `None`: it is to be gone.
+/// Change of an entity's quotas, by Kafka's names; `None` removes a quota.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Alteration {
     pub entity: Entity,
@@ -173,9 +173,9 @@ impl Alteration {
     }
 
     fn check_value(&self, key: &str, value: Option<f64>) -> Result<(), String> {
-        let Some(quota) = Quota::of_word(key) else {
+        let Some(quota) = Quota::from_word(key) else {
             return match (key, value) {
-                // It is not there.
+                // Removing it is allowed: it is never set.
                 (REQUEST_PERCENTAGE, None) => Ok(()),
                 (REQUEST_PERCENTAGE, Some(_)) => Err(format!(
                     "{REQUEST_PERCENTAGE} is not offered: clients share this broker's threads, and the time that \
@@ -205,7 +205,7 @@ impl Alteration {
     pub(super) fn apply(&self, table: &mut Table) {
         let values = table.entry(self.entity.clone()).or_default();
         for (key, value) in &self.values {
-            let Some(quota) = Quota::of_word(key) else { continue };
+            let Some(quota) = Quota::from_word(key) else { continue };
             match value {
                 Some(value) => values.insert(quota, *value),
                 None => values.remove(&quota),
@@ -217,10 +217,10 @@ impl Alteration {
     }
 }
 
-/// A part of an entity: it is not there, or it is the default, or it has a name.
+/// A part of an entity: absent, the default, or a name.
 type Part = Option<Option<String>>;
 
-/// What holds for a client: how much, and whether the user and the client have it for themselves.
+/// The rate that applies to a client, and whether it is specific to the user and to the client.
 pub(super) fn resolve(
     table: &Table,
     quota: Quota,
@@ -248,7 +248,7 @@ pub(super) fn resolve(
     })
 }
 
-/// How many connections there may be in a second from an address.
+/// Connection rate of an address, per second.
 pub(super) fn resolve_address(table: &Table, address: IpAddr) -> Option<f64> {
     let of = |entity: &Entity| match entity.name(EntityType::Address) {
         Some(Some(name)) => name.parse::<IpAddr>().is_ok_and(|it| it.to_canonical() == address),

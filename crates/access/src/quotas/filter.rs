@@ -1,14 +1,14 @@
-//! Which quotas are listed, as Kafka's DescribeClientQuotas asks.
+//! Filters of quotas, for Kafka's DescribeClientQuotas.
 
 use super::{Entity, EntityType, Table, Values};
 
-/// What is asked of a part of an entity.
+/// Condition on a part of an entity.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Match {
     Name(String),
-    /// The one for all that have none of their own.
+    /// The default for all without a quota of their own.
     Default,
-    /// It has this part, whatever it says.
+    /// The part is present, with any name.
     Any,
 }
 
@@ -18,11 +18,11 @@ pub struct Component {
     pub matches: Match,
 }
 
-/// All components have to fit.
+/// All components must match.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
     pub components: Vec<Component>,
-    /// Entities with other parts do not fit.
+    /// Entities with other parts do not match.
     pub strict: bool,
 }
 
@@ -38,7 +38,7 @@ impl Filter {
             && !(self.strict && entity.0.len() != self.components.len())
     }
 
-    /// What fits of all that is set.
+    /// The matching entries of a table.
     pub fn of<'a>(&self, table: &'a Table) -> impl Iterator<Item = (&'a Entity, &'a Values)> {
         table.iter().filter(|(entity, _)| self.fits(entity))
     }

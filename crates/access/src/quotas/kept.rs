@@ -1,4 +1,4 @@
-//! What is set, as it is kept: one document, so that what a request changes is one entry of the log.
+//! Storage of quotas: one document, so that the changes of a request are one entry of the log.
 
 use broker::Broker;
 use documents::store::{put, read};
@@ -22,7 +22,7 @@ struct Kept {
     values: Values,
 }
 
-/// As the document has them, and its version.
+/// The quotas in the document, and its version.
 pub(super) fn current(broker: &Broker) -> Result<(u64, Table), OpenError> {
     let Some(found) = read::<QuotasDocument>(broker, SPACE, DOCUMENT)? else {
         return Ok((0, Table::new()));

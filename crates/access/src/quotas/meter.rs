@@ -1,4 +1,5 @@
-//! What a session is charged by: the buckets that it shares, until something changes, and until when it waits.
+//! Meter of a session: the buckets that it is charged by, cached until a quota changes, and the time until which it
+//! waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,31 +13,31 @@ use super::bucket::Bucket;
 use super::{Protocol, Quota, Quotas};
 use crate::users::OPERATOR;
 
-/// Whom Kafka takes somebody for who did not log in.
+/// Principal of an unauthenticated Kafka connection (`User:ANONYMOUS`).
 pub const ANONYMOUS: &str = "ANONYMOUS";
 
-/// Who is charged.
+/// The client that is charged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Asker<'a> {
     pub user: &'a str,
-    /// What the client calls itself; empty where it says nothing.
+    /// The client's own name for itself; empty where it sends none.
     pub client: &'a str,
 }
 
 impl<'a> Asker<'a> {
-    /// `user`: `None` where nobody logged in.
+    /// `user`: `None` where the client did not log in.
     pub fn new(user: Option<&'a str>, client: &'a str) -> Self {
         Self { user: user.unwrap_or(ANONYMOUS), client }
     }
 }
 
-/// Of one session.
+/// Meter of one session.
 #[derive(Debug)]
 pub struct Meter {
     quotas: Quotas,
     protocol: Protocol,
     held: Mutex<Option<Held>>,
-    /// In the time of the quotas; 0: it does not wait.
+    /// On the clock of the quotas; 0: it does not wait.
     waits_until: AtomicU64,
 }
 
@@ -50,12 +51,12 @@ struct Held {
 
 impl Held {
     fn find(quotas: &Quotas, asker: Asker<'_>) -> Self {
-        // Before anything is read: what changes meanwhile makes it look again.
+        // Read the stamp first: a concurrent change then triggers another lookup.
         let stamp = quotas.stamp();
         let Asker { user, client } = asker;
         let of = |quota| match quota {
             Quota::ConnectionCreationRate => None,
-            // The operator is no client.
+            // The operator is exempt.
             _ if user == OPERATOR => None,
             quota => quotas.bucket(quota, user, client),
         };
@@ -69,7 +70,7 @@ impl Meter {
         Self { quotas: quotas.clone(), protocol, held, waits_until }
     }
 
-    /// Whether nothing limits anybody.
+    /// Whether no quotas are set.
     pub fn is_idle(&self) -> bool {
         self.quotas.is_empty()
     }
@@ -90,33 +91,33 @@ impl Meter {
         held.as_ref().and_then(|held| held.buckets[quota.place()].clone())
     }
 
-    /// Takes so much; answers for how long the session is to wait.
+    /// Charges an amount; returns how long the session must wait.
     pub fn charge(&self, quota: Quota, asker: Asker<'_>, amount: u64) -> Duration {
         let Some(bucket) = self.bucket(quota, asker) else { return Duration::ZERO };
         bucket.charge(amount, self.quotas.now_nanos())
     }
 
-    /// For how long something is owed of it.
+    /// Time until the debt of a quota is paid.
     pub fn debt(&self, quota: Quota, asker: Asker<'_>) -> Duration {
         let bucket = self.bucket(quota, asker);
         bucket.map_or(Duration::ZERO, |bucket| bucket.debt(self.quotas.now_nanos()))
     }
 
-    /// Somebody is told to wait for so long, whoever sees to it.
+    /// Counts a wait for metrics; the caller enforces it.
     pub fn note(&self, quota: Quota, wait: Duration) {
         if !wait.is_zero() {
             self.quotas.counters().add(self.protocol, quota, wait);
         }
     }
 
-    /// As [`Meter::charge`], and the session waits from now on ([`Meter::waited`]).
+    /// As [`Meter::charge`], and makes the session wait ([`Meter::waited`]).
     pub fn take(&self, quota: Quota, asker: Asker<'_>, amount: u64) -> Duration {
         let wait = self.charge(quota, asker, amount);
         self.wait_for(quota, wait);
         wait
     }
 
-    /// The session waits for so long from now on.
+    /// Makes the session wait for this long from now.
     pub fn wait_for(&self, quota: Quota, wait: Duration) {
         if wait.is_zero() {
             return;
@@ -127,12 +128,12 @@ impl Meter {
         self.waits_until.fetch_max(until, Ordering::Relaxed);
     }
 
-    /// Whether the session is to wait.
+    /// Whether the session must wait.
     pub fn waits(&self) -> bool {
         self.waits_until.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns once it need not wait any more, which may be sooner than was said: somebody changed what is set.
+    /// Returns at the end of the wait, which is earlier than announced if a quota is raised or removed.
     pub async fn waited(&self) {
         if !self.waits() {
             return;
@@ -158,12 +159,12 @@ impl Meter {
     }
 
     fn due(&self, until: u64) -> Instant {
-        /// What a timer takes.
+        /// Longest duration that a timer accepts.
         const FAR: u64 = 365 * 24 * 3600 * 1_000_000_000;
         self.quotas.instant(until.min(self.quotas.now_nanos().saturating_add(FAR)))
     }
 
-    /// Waits no longer than is owed by what is set now.
+    /// Shortens the wait to the debt under the current quotas.
     fn look_again(&self) {
         let mut held = self.held.lock();
         let Some(before) = held.take() else { return };

@@ -1,16 +1,16 @@
-//! Quotas: how much clients may send, take and change in a second, by Kafka's names and rules (KIP-13, KIP-257,
+//! Quotas: rates of produced, consumed and changed data for each client, by Kafka's names and rules (KIP-13, KIP-257,
 //! KIP-546, KIP-599, KIP-612), for every protocol.
 //!
-//! What is set is one document, which memory follows as it does the rules. A node counts for itself: as in Kafka, a quota is
-//! a node's, so that a client of three nodes has three times as much. Whoever takes more than its share is served and
-//! owes the difference as time, for which its protocol keeps it waiting: Kafka's connections are told so and muted, AMQP's are
-//! not read, HTTP answers 429.
+//! Quotas are one document, which memory follows as it does the rules. As in Kafka, each node enforces them for
+//! itself, so that a client of three nodes has three times as much. A client over its quota is served and owes the
+//! difference as time, which its protocol enforces: Kafka's connections are throttled and muted, AMQP's are not read,
+//! HTTP responds 429.
 //!
-//! Where nothing is set, a request costs one look at a number.
+//! Without quotas, a request costs one load of a counter.
 //!
-//! * [`entity`]: whom a quota is of, and which there are; [`filter`]: which are listed
-//! * [`bucket`]: what one has left; [`meter`]: what a session is charged by
-//! * [`throttled`]: who had to wait, for metrics
+//! * [`entity`]: entities and kinds of quotas; [`filter`]: selects the listed ones
+//! * [`bucket`]: remaining credit; [`meter`]: charges a session
+//! * [`throttled`]: waits, for metrics
 //! * `kept`: the document
 
 pub mod bucket;
@@ -43,10 +43,10 @@ pub use meter::{Asker, Meter};
 use throttled::Throttled;
 pub use throttled::{Protocol, ThrottledSeen};
 
-/// So that what may be saved up is there from the start.
+/// A full burst is available from the start.
 const BEGIN_NANOS: u64 = bucket::BURST_NANOS;
 
-/// All that is set, by whom it is of.
+/// All quotas, keyed by entity.
 pub type Table = BTreeMap<Entity, Values>;
 
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -69,17 +69,17 @@ impl From<OpenError> for QuotaError {
     }
 }
 
-/// Those of a node. Clones share them; by default there are none, and none can be set.
+/// The quotas of a node. Clones share them; by default there are none, and none can be set.
 #[derive(Clone, Debug)]
 pub struct Quotas(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     broker: Option<Broker>,
-    /// Times are counted from here, which is [`BEGIN_NANOS`].
+    /// Origin of the clock; its value is [`BEGIN_NANOS`].
     origin: Instant,
     table: RwLock<Arc<Table>>,
-    /// Another one after each change; 0 while nothing is set.
+    /// Changes with each change of the quotas; 0 while none is set.
     stamp: AtomicU64,
     changed: watch::Sender<()>,
     documents: Mutex<Option<DocumentWatch>>,
@@ -87,14 +87,14 @@ struct Inner {
     throttled: Throttled,
 }
 
-/// Who shares a bucket: as in Kafka, all clients of a user where the quota is a user's, all users of a client where it is a
-/// client's.
+/// Key of a shared bucket. As in Kafka, a quota of a user is shared by all its clients, and a quota of a client by
+/// all its users.
 type Shared = (Quota, Option<Arc<str>>, Option<Arc<str>>);
 
 #[derive(Debug)]
 struct Buckets {
     by_sharer: HashMap<Shared, Arc<Bucket>>,
-    /// Those that nobody needs are looked for when there are so many.
+    /// Number of buckets at which unused ones are swept.
     swept_at: usize,
 }
 
@@ -121,7 +121,7 @@ impl Quotas {
         }))
     }
 
-    /// Reads what is kept, and follows what any node changes from then on.
+    /// Reads the quotas, and follows changes of all nodes.
     pub fn open(broker: Broker) -> Result<Self, OpenError> {
         let documents = broker.watch_documents(&[kept::SPACE]);
         let more = broker.watch_documents(&[kept::SPACE]);
@@ -133,27 +133,27 @@ impl Quotas {
         Ok(quotas)
     }
 
-    /// All of them, sorted.
+    /// All quotas, sorted.
     pub fn table(&self) -> Arc<Table> {
         Arc::clone(&self.0.table.read())
     }
 
-    /// Whether nothing is set.
+    /// Whether no quotas are set.
     pub fn is_empty(&self) -> bool {
         self.stamp() == 0
     }
 
-    /// The same for as long as nothing changes.
+    /// Unchanged as long as the quotas are.
     pub(crate) fn stamp(&self) -> u64 {
         self.0.stamp.load(Ordering::Acquire)
     }
 
-    /// Becomes ready when something changed.
+    /// Fires when a quota changes.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.0.changed.subscribe()
     }
 
-    /// Who had to wait since the node started, and for how long.
+    /// Waits since the node started, by protocol and quota.
     pub fn throttled(&self) -> Vec<ThrottledSeen> {
         self.0.throttled.seen()
     }
@@ -167,12 +167,12 @@ impl Quotas {
         BEGIN_NANOS.saturating_add(elapsed)
     }
 
-    /// Of a time of [`Quotas::now_nanos`].
+    /// Converts a time of [`Quotas::now_nanos`].
     pub(crate) fn instant(&self, nanos: u64) -> Instant {
         self.0.origin + Duration::from_nanos(nanos.saturating_sub(BEGIN_NANOS))
     }
 
-    /// What a client is charged by, if anything limits it.
+    /// The bucket that a client is charged by, if a quota applies to it.
     pub(crate) fn bucket(&self, quota: Quota, user: &str, client: &str) -> Option<Arc<Bucket>> {
         let table = self.table();
         let (rate, of_user, of_client) = entity::resolve(&table, quota, user, client)?;
@@ -190,7 +190,7 @@ impl Quotas {
         let key = (quota, user.map(Arc::from), client.map(Arc::from));
         let mut buckets = self.0.buckets.lock();
         if buckets.by_sharer.len() >= buckets.swept_at {
-            // Who owes something may not get rid of it by going away for a moment.
+            // A client must not lose its debt by a short disconnect.
             buckets
                 .by_sharer
                 .retain(|_, bucket| Arc::strong_count(bucket) > 1 || !bucket.debt(now).is_zero());
@@ -201,7 +201,7 @@ impl Quotas {
         Arc::clone(bucket)
     }
 
-    /// A client connects from this address. `Err`: too many have within the last second; it is to be closed after so long.
+    /// Counts a connection of this address. `Err`: over the quota; close the connection after this time.
     pub fn connects(&self, address: IpAddr, protocol: Protocol) -> Result<(), Duration> {
         if self.is_empty() {
             return Ok(());
@@ -220,7 +220,7 @@ impl Quotas {
         Err(debt)
     }
 
-    /// Changes what is set; one answer for each. `validate_only`: changes nothing.
+    /// Changes quotas; one result for each alteration. `validate_only`: changes nothing.
     pub async fn alter(
         &self,
         alterations: &[Alteration],
@@ -272,7 +272,7 @@ impl Quotas {
         }
     }
 
-    /// Memory has what all nodes have changed before the call, when this returns.
+    /// Brings memory up to date with all changes before the call.
     pub async fn catch_up(&self) -> Result<(), QuotaError> {
         let Some(broker) = self.0.broker.as_ref().filter(|broker| !broker.is_alone()) else {
             return Ok(());
@@ -283,10 +283,10 @@ impl Quotas {
         Ok(())
     }
 
-    /// Takes into memory what the document has.
+    /// Reads the document into memory.
     fn read(&self) -> Result<(), OpenError> {
         let Some(broker) = &self.0.broker else { return Ok(()) };
-        // Under the lock, so that what is older never takes the place of what is newer.
+        // Under the lock, so that older state never replaces newer.
         let mut table = self.0.table.write();
         let (version, read) = kept::current(broker)?;
         let stamp = if read.is_empty() { 0 } else { version.max(1) };
@@ -305,13 +305,13 @@ impl Quotas {
             return;
         }
         if let Err(error) = self.read() {
-            // A later version may have written it: what was known goes on.
+            // A later version may have written it: the last known state is kept.
             tracing::error!(%error, "the quotas cannot be read");
         }
     }
 }
 
-/// Takes over what any node changes, until the quotas are gone.
+/// Applies changes of all nodes until the quotas are dropped.
 async fn follow(quotas: Weak<Inner>, documents: DocumentWatch) {
     while documents.changed().await {
         documents.take();

@@ -1,4 +1,4 @@
-//! Quotas over a broker on a simulated disk: which holds for whom, what a restart keeps, who waits.
+//! Quotas over a broker on a simulated disk: selection, persistence and waits.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -39,7 +39,7 @@ async fn altered(quotas: &Quotas, alterations: &[Alteration]) {
 }
 
 #[tokio::test]
-async fn the_most_specific_one_holds_for_each_quota_by_itself() {
+async fn most_specific_entity_applies_for_each_quota_separately() {
     let (_broker, quotas) = open_on(&SimulatedDisk::default()).await;
     let (default, of) = (Some(None), |name| Some(Some(name)));
     let order = [
@@ -53,7 +53,7 @@ async fn the_most_specific_one_holds_for_each_quota_by_itself() {
         entity(None, default),
     ];
     let rate = |quota| Some(entity::resolve(&quotas.table(), quota, "ada", "app")?.0);
-    // From the least to the most specific: each that is set takes the place of the one before.
+    // From the least to the most specific: each one overrides the one before.
     for (place, entity) in order.into_iter().enumerate().rev() {
         altered(&quotas, &[set(entity, Quota::ProducerByteRate, 1.0 + place as f64)]).await;
         assert_eq!(rate(Quota::ProducerByteRate), Some(1.0 + place as f64));
@@ -65,7 +65,7 @@ async fn the_most_specific_one_holds_for_each_quota_by_itself() {
 }
 
 #[tokio::test]
-async fn whoever_a_quota_is_of_shares_it() {
+async fn quota_is_shared_by_clients_of_a_user_and_users_of_a_client() {
     let (_broker, quotas) = open_on(&SimulatedDisk::default()).await;
     let of = |name| Some(Some(name));
     let changes = [(entity(of("ada"), None), 10.0), (entity(None, Some(None)), 10.0)];
@@ -76,17 +76,17 @@ async fn whoever_a_quota_is_of_shares_it() {
     // All clients of the user.
     assert!(!meter().charge(quota, Asker::new(Some("ada"), "one"), 100).is_zero());
     assert!(!meter().debt(quota, Asker::new(Some("ada"), "two")).is_zero());
-    // All users of the client, and nobody else.
+    // All users of the client, and no other.
     assert!(!meter().charge(quota, Asker::new(Some("bob"), "app"), 100).is_zero());
     assert!(!meter().debt(quota, Asker::new(None, "app")).is_zero());
     assert!(meter().debt(quota, Asker::new(None, "other")).is_zero());
     assert!(meter().debt(Quota::ConsumerByteRate, Asker::new(None, "app")).is_zero());
-    // Nothing limits the operator.
+    // The operator is exempt.
     assert!(meter().charge(quota, Asker::new(Some(OPERATOR), "app"), 100).is_zero());
 }
 
 #[tokio::test]
-async fn they_are_kept_and_found_by_filters() {
+async fn quotas_survive_a_restart_and_are_found_by_filters() {
     let disk = SimulatedDisk::default();
     let (broker, quotas) = open_on(&disk).await;
     let of = |name| Some(Some(name));
@@ -110,7 +110,7 @@ async fn they_are_kept_and_found_by_filters() {
     assert_eq!(found(vec![user(Match::Default)], false), 1);
     assert_eq!(found(vec![user(Match::Name("ada".into()))], false), 2);
     assert_eq!(found(vec![user(Match::Name("ada".into()))], true), 1);
-    // What is taken away is gone, and an entity with it that has no more.
+    // A removed quota is gone, and an entity without quotas with it.
     let gone = Alteration {
         entity: entity(of("ada"), None),
         values: vec![("producer_byte_rate".into(), None), ("request_percentage".into(), None)],
@@ -122,7 +122,7 @@ async fn they_are_kept_and_found_by_filters() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_and_the_rest_is_done() {
+async fn invalid_alterations_are_rejected_and_the_others_applied() {
     let (_broker, quotas) = open_on(&SimulatedDisk::default()).await;
     let ada = || entity(Some(Some("ada")), None);
     let with_address =
@@ -157,7 +157,7 @@ async fn what_makes_no_sense_is_refused_and_the_rest_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_from_an_address_are_counted_by_the_second() {
+async fn connection_rate_is_limited_per_address() {
     let (_broker, quotas) = open_on(&SimulatedDisk::default()).await;
     let from = |last| IpAddr::V4(Ipv4Addr::new(192, 0, 2, last));
     assert_eq!(quotas.connects(from(1), Protocol::Amqp), Ok(()));
@@ -169,10 +169,10 @@ async fn connections_from_an_address_are_counted_by_the_second() {
             Err(wait) => break wait,
         }
     };
-    // A second's share, and the one that goes into debt.
+    // A second's share, and one that goes into debt.
     assert_eq!(took, 3);
     assert!(wait <= Duration::from_millis(500), "{wait:?}");
-    // IPv6 is another way to write the same address; others have their own.
+    // An IPv4-mapped address is the same address; other addresses have their own bucket.
     assert!(
         quotas
             .connects(Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped().into(), Protocol::Http)
@@ -187,7 +187,7 @@ async fn connections_from_an_address_are_counted_by_the_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_owes_waits_and_not_longer_than_what_is_set_now_asks() {
+async fn session_in_debt_waits_until_paid_or_until_the_quota_is_removed() {
     let (_broker, quotas) = open_on(&SimulatedDisk::default()).await;
     let ada = || entity(Some(Some("ada")), None);
     altered(&quotas, &[set(ada(), Quota::ProducerByteRate, 10.0)]).await;
@@ -197,7 +197,7 @@ async fn whoever_owes_waits_and_not_longer_than_what_is_set_now_asks() {
     assert!(wait > Duration::from_secs(9), "{wait:?}");
     meter.waited().await;
     assert!(begun.elapsed() >= wait && !meter.waits());
-    // Years of it, and somebody sees that this was a mistake.
+    // Years of debt, until the quota is removed.
     meter.take(Quota::ProducerByteRate, asker, 1 << 40);
     let waited = async {
         meter.waited().await;

@@ -1,4 +1,4 @@
-//! Who had to wait, for metrics: by protocol and quota, since these are few.
+//! Waits because of quotas, for metrics: by protocol and quota, since these are few.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub enum Protocol {
 impl Protocol {
     const ALL: [Self; 3] = [Self::Kafka, Self::Amqp, Self::Http];
 
-    /// As its connections are called.
+    /// Name of the protocol in the connection list.
     pub fn word(self) -> &'static str {
         match self {
             Self::Kafka => "kafka",
@@ -24,7 +24,7 @@ impl Protocol {
         }
     }
 
-    pub fn of_word(word: &str) -> Option<Self> {
+    pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.word() == word)
     }
 }
@@ -35,20 +35,20 @@ struct Counters {
     nanos: AtomicU64,
 }
 
-/// Counted since the node started.
+/// Counters since the node started.
 #[derive(Debug, Default)]
 pub(crate) struct Throttled {
     by_protocol: [[Counters; Quota::ALL.len()]; Protocol::ALL.len()],
     waiting: [AtomicU64; Protocol::ALL.len()],
 }
 
-/// Of one protocol.
+/// Counters of one protocol.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ThrottledSeen {
     pub protocol: &'static str,
     /// Connections that wait at this moment.
     pub waiting: u64,
-    /// By quota: how often somebody had to wait, and for how long together.
+    /// By quota: number of waits and their total duration.
     pub by_quota: Vec<(&'static str, u64, Duration)>,
 }
 
@@ -60,7 +60,7 @@ impl Throttled {
         counters.nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// A connection waits for as long as this is held.
+    /// Counts a connection as waiting while the guard is held.
     pub(crate) fn waits(&self, protocol: Protocol) -> Waiting<'_> {
         let waiting = &self.waiting[protocol as usize];
         waiting.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Looking at lease groups, and changing them from outside: peek, purge, delete, seek, delayed
-//! records, counters. Moving dead letters back is in [`super::redrive`].
+//! Inspecting lease groups and changing them from outside: peek, purge, delete, seek, delayed records,
+//! counters. Redrive of dead letters is in [`super::redrive`].
 
 use std::sync::Arc;
 
@@ -28,20 +28,20 @@ impl Broker {
         self.lease_session_of(SessionUser::default())
     }
 
-    /// The same, and whose it is, for who looks for a record.
+    /// A new session with its user, who is shown in the history of records.
     pub fn lease_session_of(&self, user: SessionUser) -> LeaseSession {
         LeaseSession::open(self.clone(), user)
     }
 
-    /// Who finds the place of dead letters for groups whose `dead.letter.route` begins with this
-    /// scheme and a colon; it is given the rest. Until it is set, their dead letters wait.
+    /// Sets the router of dead letters for groups whose `dead.letter.route` begins with this scheme and a
+    /// colon; it is given the rest of the route. Until it is set, their dead letters wait.
     pub fn set_dead_letter_router(&self, scheme: &'static str, router: Arc<dyn DeadLetterRouter>) {
         for driver in self.drivers().all() {
             driver.routers.set(scheme, Arc::clone(&router));
         }
     }
 
-    /// `None` when there is no such group.
+    /// `None` if the group does not exist.
     pub async fn counters(&self, group: LeaseGroupId) -> Option<Counters> {
         let mut counters: Option<Counters> = None;
         for driver in self.drivers_of(group)? {
@@ -54,7 +54,7 @@ impl Broker {
         counters
     }
 
-    /// Unsettled records and where they stand, in the order of their offsets, untouched.
+    /// Unsettled records and their states, in the order of their offsets, without leasing them.
     pub async fn peek(
         &self,
         group: LeaseGroupId,
@@ -89,7 +89,7 @@ impl Broker {
                 let Some(last) = known.last() else { break };
                 from = last.offset + 1;
                 for known in known {
-                    // One that compaction took is not there, though the group has not met it yet.
+                    // The record may be removed by compaction although the group does not know yet.
                     let Some(record) = reader.record(known.offset).await? else { continue };
                     peeked.push(peeked_at(&known, record, &self.timeline().shifts()));
                 }
@@ -98,7 +98,7 @@ impl Broker {
         Ok(peeked)
     }
 
-    /// Who holds what, by partition and offset, after the given place.
+    /// Leases after the given place, by partition and offset.
     pub async fn leases(
         &self,
         group: LeaseGroupId,
@@ -125,7 +125,7 @@ impl Broker {
             .collect()
     }
 
-    /// Settles all that is not leased; how many records. Durable when it returns.
+    /// Settles all records that are not leased, and returns their number. Durable when it returns.
     pub async fn purge(&self, group: LeaseGroupId) -> Result<u64, RemoveError> {
         let is_unknown = |error: &RemoveError| matches!(error, RemoveError::UnknownGroup(_));
         self.with_group(group, is_unknown, || self.try_to_purge(group)).await
@@ -174,8 +174,8 @@ impl Broker {
         settled(done).await
     }
 
-    /// Records that are to be delivered later, in the order of the log after the given place. Reads
-    /// the group's backlog: it is for people, not for programs in a loop.
+    /// Delayed records in the order of the log after the given place. Reads the group's backlog: it is for
+    /// operators, not for programs in a loop.
     pub async fn list_delayed(
         &self,
         group: LeaseGroupId,
@@ -191,8 +191,8 @@ impl Broker {
         Ok(delayed)
     }
 
-    /// Settles records that are to be delivered later and have this `postroad.id`; how many. Reads
-    /// the group's backlog. Durable when it returns.
+    /// Settles delayed records with this `postroad.id`, and returns their number. Reads the group's backlog.
+    /// Durable when it returns.
     pub async fn cancel_delayed(&self, group: LeaseGroupId, id: &[u8]) -> Result<u64, RemoveError> {
         let mut found = Vec::new();
         let looked = self.for_each_delayed(group, None, |record| {
@@ -218,7 +218,7 @@ impl Broker {
         Ok(cancelled)
     }
 
-    /// Moves a group, forwards or back. Its leases are void.
+    /// Moves a group forwards or back. Its leases are void.
     pub async fn seek(&self, group: LeaseGroupId, to: SeekTo) -> Result<(), SeekError> {
         let (topic, partitions) =
             self.partitions_of(group).map_err(|_| SeekError::UnknownGroup(group))?;
@@ -253,14 +253,14 @@ impl Broker {
         }
     }
 
-    /// The drivers that have any of the group's partitions, in the order of their first; `None` when there is
-    /// no such group.
+    /// The drivers with any of the group's partitions, in the order of their first; `None` if the group does
+    /// not exist.
     fn drivers_of(&self, group: LeaseGroupId) -> Option<Vec<Handle>> {
         let shards = self.drivers().route(group)?.shards();
         Some(shards.into_iter().map(|shard| self.drivers().of(shard).clone()).collect())
     }
 
-    /// The driver that has the partition.
+    /// The driver of the partition.
     pub(super) fn driver_of(&self, partition: PartitionId) -> &Handle {
         self.drivers().of(self.shard_of(partition).id())
     }
@@ -281,8 +281,7 @@ impl Broker {
         Ok((route.topic, route.partitions))
     }
 
-    /// Calls `found` with each unsettled record that is to be delivered later than now, until it
-    /// answers false.
+    /// Calls `found` with each unsettled delayed record, until it returns false.
     async fn for_each_delayed(
         &self,
         group: LeaseGroupId,
@@ -318,7 +317,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Records of a batch that are to be delivered later than now, settled or not.
+    /// Delayed records of a batch, settled or not.
     fn delayed_in(
         &self,
         id: PartitionId,
@@ -345,7 +344,7 @@ fn peeked_at(known: &Known, record: SharedRecord, shifts: &Shifts) -> Peeked {
     Peeked { partition, offset, state: stands(state, shifts), attempts, record }
 }
 
-/// Waits until what was changed from outside is durable.
+/// Waits until a change from outside is durable.
 async fn settled(done: oneshot::Receiver<Settled>) -> Result<(), RemoveError> {
     let unavailable = |why| RemoveError::Unavailable(why);
     let results = done.await.map_err(|_| unavailable(Unavailable::Stopping))?;

@@ -10,11 +10,12 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::outgoing::Sent;
 
-/// For so long after a dead letter was sent its reject waits for its arrival. Later the other shard counts as one that
-/// cannot be reached: the letter is in the log, and arrives when it can.
+/// Time limit for a reject to wait until its dead letter has arrived. After it the other shard counts as
+/// unreachable: the letter is in the log, and arrives when it can.
 const ARRIVED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Messages that one reject waits for: those of the last entries. A shard has what was sent before when it has these.
+/// Number of messages that one reject waits for: those of the last entries. A shard that has these has all
+/// earlier ones.
 const AWAITED_MAX: usize = 8;
 
 /// Dead letters of one log entry, on their way to other shards.
@@ -26,18 +27,18 @@ pub(super) struct Arrival {
 
 impl fmt::Debug for Arrival {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Arrival").field("has_come", &self.has_come()).finish_non_exhaustive()
+        f.debug_struct("Arrival").field("has_come", &self.has_arrived()).finish_non_exhaustive()
     }
 }
 
 impl Arrival {
     fn of(sent: Vec<Sent>) -> Self {
-        // A receipt that never comes belongs to a node that is about to end.
+        // A missing receipt belongs to a node that is stopping.
         let receipts = join_all(sent.into_iter().map(|sent| sent.receipt)).map(drop);
         Self { sent_at: Instant::now(), receipts: receipts.boxed().shared() }
     }
 
-    pub(super) fn has_come(&self) -> bool {
+    pub(super) fn has_arrived(&self) -> bool {
         self.receipts.clone().now_or_never().is_some()
     }
 
@@ -45,7 +46,7 @@ impl Arrival {
         self.sent_at + ARRIVED_WITHIN
     }
 
-    /// Waits until all of them have come, for [`ARRIVED_WITHIN`] at most.
+    /// Waits until all have arrived, for [`ARRIVED_WITHIN`] at most.
     pub(super) async fn all(arrivals: Vec<Self>) {
         let Some(until) = arrivals.iter().map(Self::until).max() else { return };
         let _ = timeout_at(until, join_all(arrivals.into_iter().map(|it| it.receipts))).await;
@@ -58,15 +59,15 @@ pub(super) struct Travelling(VecDeque<Arrival>);
 
 impl Travelling {
     pub(super) fn add(&mut self, sent: Vec<Sent>) {
-        self.0.retain(|arrival| !arrival.has_come());
+        self.0.retain(|arrival| !arrival.has_arrived());
         if !sent.is_empty() {
             self.0.push_back(Arrival::of(sent));
         }
     }
 
-    /// Arrivals that a reject waits for now. Empty once the other shard has not replied for too long.
+    /// Arrivals that a reject waits for now. Empty if the other shard has not replied for too long.
     pub(super) fn awaited(&mut self) -> Vec<Arrival> {
-        self.0.retain(|arrival| !arrival.has_come());
+        self.0.retain(|arrival| !arrival.has_arrived());
         match self.0.front() {
             Some(oldest) if oldest.until() > Instant::now() => {
                 self.0.iter().rev().take(AWAITED_MAX).cloned().collect()
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reject_waits_for_letters_that_have_not_arrived() {
+    async fn reject_waits_for_letters_that_have_not_arrived() {
         let mut travelling = Travelling::default();
         let ((first, one), (second, two)) = (sent(), sent());
         travelling.add(one);
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_reject_waits_for_a_shard_that_has_not_answered_for_long() {
+    async fn reject_does_not_wait_for_a_shard_that_has_not_replied_for_long() {
         let mut travelling = Travelling::default();
         let (_kept, never) = sent();
         travelling.add(never);

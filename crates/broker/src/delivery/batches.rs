@@ -1,7 +1,6 @@
-//! Batches in memory: what deliveries point into, and what the engine learns from them.
-//!
-//! What was read is unpacked once and kept for a while: whoever scans it hands it out soon after. The
-//! bound counts bytes and the oldest goes first; what is leased later than that is read again.
+//! Batches in memory: deliveries point into them, and the engine learns facts of records from them. A batch is
+//! decompressed once and kept for a while, since its records are delivered soon after the scan. The cache is
+//! bounded in bytes and drops the oldest batch first; a record leased later is read again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,7 +19,7 @@ pub(super) struct Batches {
     by_partition: HashMap<PartitionId, BTreeMap<Offset, Arc<SharedBatch>>>,
     oldest_first: VecDeque<(PartitionId, Offset)>,
     bytes: usize,
-    /// The batch that the last record was found in: the next one is in it too, mostly.
+    /// The batch of the last record: the next record is usually in it, too.
     last: Option<(PartitionId, Arc<SharedBatch>)>,
 }
 
@@ -28,7 +27,7 @@ impl Batches {
     pub(super) fn insert(&mut self, partition: PartitionId, batch: &Arc<SharedBatch>) {
         let base = batch.header().base_offset;
         let known = self.by_partition.entry(partition).or_default();
-        // Compaction may have left less of it since: the newer reading holds.
+        // Compaction may have removed records since: the newer read replaces it.
         if let Some(former) = known.insert(base, Arc::clone(batch)) {
             self.bytes -= former.bytes();
         } else {
@@ -51,7 +50,7 @@ impl Batches {
         }
     }
 
-    /// The record, if its batch is in memory. `Err` when the batch is and the record is not in it.
+    /// The record, if its batch is in memory. `Err` if the batch is but lacks the record.
     pub(super) fn record(
         &mut self,
         partition: PartitionId,
@@ -76,21 +75,21 @@ impl Batches {
         Some(batch.record(offset).ok_or(Gone))
     }
 
-    /// Forgets everything: nobody leases at the moment.
+    /// Drops all batches: no session leases at the moment.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 }
 
-/// Compaction or retention took the record.
+/// The record was removed by compaction or retention.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Gone;
 
-/// What `dispatch` wants to know of the records of a batch, from an offset on. It has one line of
-/// time; the dates in records are moved onto it here.
+/// Facts for `dispatch` of the records of a batch, from an offset on. `dispatch` has one timeline; the dates in
+/// records are mapped onto it here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
-    /// Keys of one node only meet each other.
+    /// Hashes of keys are compared only within one node.
     hasher: HashState,
 }
 
@@ -105,20 +104,20 @@ impl Facts {
     ) -> impl Iterator<Item = Scanned> + 'a {
         let control = batch.header().attributes.is_control();
         let records = batch.records_from(from).take(if control { 0 } else { usize::MAX });
-        // Every record was read when the batch was decoded.
+        // All records were read when the batch was decoded.
         records.map_while(Result::ok).map(move |record| {
             let reserved = Reserved::read(&record.headers);
             let stamp_ms = record.timestamp;
             let place = |date_ms: i64| shifts.place(date_ms, stamp_ms);
-            // A record whose expiry date is not after its timestamp has expired, though the line may be some
-            // milliseconds behind the wall clock.
+            // A record whose expiry date is not after its timestamp has expired, though the timeline may be
+            // some milliseconds behind the wall clock.
             let place_expiry =
                 |date_ms: i64| if date_ms <= stamp_ms { i64::MIN } else { place(date_ms) };
             Scanned {
                 offset: record.offset,
                 bytes: record.encoded_len() as u32,
                 value_bytes: record.value.map_or(0, |value| value.len() as u32),
-                // One without a time is as old as our knowledge of it.
+                // A record without a timestamp counts as created now.
                 timestamp: if stamp_ms >= 0 { place(stamp_ms) } else { now_ms },
                 key: record.key.filter(|_| keyed).map(|key| self.hasher.hash_one(key).max(1)),
                 priority: reserved.priority.unwrap_or(0),

@@ -1,10 +1,11 @@
-//! Making durable what was settled.
+//! Making settles durable.
 //!
-//! All that changed in a turn is one command; while a few are under way, what changes meanwhile
-//! joins the next one. Settles that nobody waits for (not every protocol answers them) wait a few
-//! milliseconds for company, and for frames that are written anyway: a consumer that acknowledges
-//! one by one would take every other turn of the disk from its producers. A settle is answered when
-//! the machine has it: from then on the record is never delivered again, whatever crashes.
+//! All changes of an iteration become one command; while the limit of commands is in flight, later changes join
+//! the next one. Settles without a waiting caller (not every protocol has a reply to them) wait a few
+//! milliseconds to be batched, with each other and with frames that are written anyway: a consumer that
+//! acknowledges records one by one would otherwise take every second disk write from its producers. A settle is
+//! acknowledged when the machine has applied it: from then on the record is never delivered again, even after a
+//! crash.
 
 use std::sync::Arc;
 
@@ -26,21 +27,21 @@ use super::groups::Groups;
 use super::settles::split;
 use super::waiter::Waiter;
 
-/// What is to be made durable, and the requests under way. `P` is what such a request is for; it comes
-/// back with the result.
+/// Changes to make durable, and the requests in flight. `P` is the purpose of a request, which is returned with
+/// the result.
 pub(super) struct Commits<P> {
     requests: mpsc::UnboundedSender<Request>,
     under_way: FuturesUnordered<BoxFuture<'static, Committed<P>>>,
     last_number: u64,
     settles_under_way: usize,
-    /// Groups that have something to make durable, each once.
+    /// Groups with changes to make durable, each once.
     changed: Vec<LeaseGroupId>,
     waiters: Vec<Waiter>,
-    /// When what changed is made durable at the latest, though nobody waits for it.
+    /// Latest time to make the changes durable if no caller waits.
     due_at: Option<Instant>,
 }
 
-/// A request that came to its end.
+/// A finished request.
 #[derive(Debug)]
 pub(super) struct Committed<P> {
     pub(super) number: u64,
@@ -49,12 +50,12 @@ pub(super) struct Committed<P> {
     pub(super) result: Result<CommittedAs, Unavailable>,
 }
 
-/// How a request ended to which the log answered.
+/// Outcome of a request that the log replied to.
 #[derive(Debug)]
 pub(super) enum CommittedAs {
-    /// What became of each batch; of none where there were only settles.
+    /// The result of each batch; empty for settles alone.
     Entered(UnitReply),
-    /// Nothing of it was done: it had no room in an outbox before its term was over.
+    /// Nothing was done: there was no room in an outbox before the term was over.
     GivenBack(Unit),
 }
 
@@ -67,7 +68,7 @@ pub(super) struct Unit {
 
 impl<P> Committed<P> {
     /// There was nothing to make durable.
-    pub(super) fn of_nothing(purpose: P) -> Self {
+    pub(super) fn without_request(purpose: P) -> Self {
         let result = Ok(CommittedAs::Entered(UnitReply::nothing()));
         Self { number: 0, groups: Vec::new(), purpose, result }
     }
@@ -86,7 +87,7 @@ impl<P: Send + 'static> Commits<P> {
         }
     }
 
-    /// The group has something to make durable, in the next command or the one after.
+    /// The group has changes to make durable, in the next command or the one after.
     pub(super) fn note_changed(&mut self, group: &mut Group) {
         if !std::mem::replace(&mut group.changed, true) {
             self.changed.push(group.id);
@@ -94,17 +95,17 @@ impl<P: Send + 'static> Commits<P> {
         }
     }
 
-    /// The group's changes were taken otherwise, or are void.
+    /// The group's changes were taken in another way, or are void.
     pub(super) fn forget_changes(&mut self, group: LeaseGroupId) {
         self.changed.retain(|changed| *changed != group);
     }
 
-    /// Answers once what has changed until now is durable.
+    /// Replies once all changes until now are durable.
     pub(super) fn wait(&mut self, waiter: Waiter) {
         self.waiters.push(waiter);
     }
 
-    /// Those who wait for changes of the group, which are void.
+    /// Takes the waiters for changes of the group, which are void.
     pub(super) fn take_waiters_of(&mut self, group: LeaseGroupId) -> Vec<Waiter> {
         let of_group = |waiter: &Waiter| waiter.groups.contains(&group);
         let (taken, others) = std::mem::take(&mut self.waiters).into_iter().partition(of_group);
@@ -112,15 +113,16 @@ impl<P: Send + 'static> Commits<P> {
         taken
     }
 
-    /// Whether a command is to be made of what changed, unless enough are under way. What nobody waits for
-    /// waits a moment for others.
+    /// Whether to build a command now. Never while the limit is in flight; changes without a waiting caller
+    /// wait a moment for others.
     pub(super) fn is_due(&self) -> bool {
         let awaited = || self.waiters.iter().any(Waiter::is_awaited);
         let due = || self.due_at.is_some_and(|due| due <= Instant::now());
         self.may_settle() && (awaited() || due())
     }
 
-    /// When one is, though nothing happens. While enough are under way, their end is what is waited for.
+    /// Time at which a command is due without further events. None while the limit is in flight: the end of one
+    /// triggers the next.
     pub(super) fn due_at(&self) -> Option<Instant> {
         self.due_at.filter(|_| self.may_settle())
     }
@@ -129,7 +131,7 @@ impl<P: Send + 'static> Commits<P> {
         self.settles_under_way < SETTLES_IN_FLIGHT_MAX
     }
 
-    /// What changed and who waits, to make one command of; `None`: nothing is there.
+    /// The changes and waiters for one command; `None` if there are none.
     pub(super) fn take(&mut self) -> Option<(Vec<LeaseGroupId>, Vec<Waiter>)> {
         self.due_at = None;
         if !self.has_changes() {
@@ -138,13 +140,13 @@ impl<P: Send + 'static> Commits<P> {
         Some((std::mem::take(&mut self.changed), std::mem::take(&mut self.waiters)))
     }
 
-    /// Whether anything changed, or anybody waits.
+    /// Whether there is a change or a waiter.
     pub(super) fn has_changes(&self) -> bool {
         !self.changed.is_empty() || !self.waiters.is_empty()
     }
 
-    /// Puts settles alone into the log, in as many commands as their size asks for. They count as under way
-    /// until [`Self::on_settled`].
+    /// Proposes settles alone, in as many commands as their size requires. They count as in flight until
+    /// [`Self::on_settled`].
     pub(super) fn settle(
         &mut self,
         groups: &mut Groups,
@@ -161,7 +163,7 @@ impl<P: Send + 'static> Commits<P> {
         self.settles_under_way -= 1;
     }
 
-    /// Puts settles and batches into one log entry; one that is refused keeps all of it out.
+    /// Puts settles and batches into one log entry; if one is refused all are.
     pub(super) fn execute_unit(
         &mut self,
         groups: &mut Groups,
@@ -172,7 +174,7 @@ impl<P: Send + 'static> Commits<P> {
     ) {
         let number = self.begin(groups, &of, &settles);
         if batches.is_empty() {
-            // In one command, whatever their size: they take effect together.
+            // In one command of any size: they take effect together.
             return self.execute(number, of, vec![settles], purpose);
         }
         let (reply, answer) = oneshot::channel();
@@ -220,7 +222,7 @@ impl<P: Send + 'static> Commits<P> {
         self.under_way.push(answered.map(committed).boxed());
     }
 
-    /// Notes with its groups what a request is about, until it ended.
+    /// Records a request and its settles with its groups until it ends.
     fn begin(&mut self, groups: &mut Groups, of: &[LeaseGroupId], settles: &[GroupSettle]) -> u64 {
         self.last_number += 1;
         let settles: Arc<[GroupSettle]> = settles.into();
@@ -232,27 +234,27 @@ impl<P: Send + 'static> Commits<P> {
         self.last_number
     }
 
-    /// What is under way, and ends without a request to the log.
+    /// Adds work in flight that ends without a request to the log.
     pub(super) fn push(&mut self, ending: BoxFuture<'static, Committed<P>>) {
         self.under_way.push(ending);
     }
 
-    /// Whether units may wait for room in an outbox from now on: not while a driver is about to go.
+    /// Whether units may wait for room in an outbox: not while the driver is about to stop.
     pub(super) fn may_wait(&self, may: bool) {
         let _ = self.requests.send(Request::MayWait(may));
     }
 
-    /// Whether anything is under way.
+    /// Whether anything is in flight.
     pub(super) fn is_under_way(&self) -> bool {
         !self.under_way.is_empty()
     }
 
-    /// The next that ends; `None` if nothing is under way.
+    /// The next finished request; `None` if nothing is in flight.
     pub(super) async fn done(&mut self) -> Option<Committed<P>> {
         self.under_way.next().await
     }
 
-    /// One that has ended.
+    /// A request that is finished already.
     pub(super) fn try_done(&mut self) -> Option<Committed<P>> {
         if self.under_way.is_empty() {
             return None;
@@ -261,7 +263,7 @@ impl<P: Send + 'static> Commits<P> {
     }
 }
 
-/// Of a unit that was made of settles.
+/// The settles of a unit that was built here.
 fn settles_in(commands: Vec<Command>) -> Vec<GroupSettle> {
     let settles = |command| match command {
         Command::Settle { settles } => settles,
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_due_at_once_where_somebody_waits_for_it_or_something_was_rejected() {
+    fn command_is_due_at_once_for_a_waiting_caller_or_a_reject() {
         let (mut commits, _asked) = commits();
         assert!(!commits.is_due() && commits.take().is_none());
         let (waiting, answer) = waiter();
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn while_enough_are_under_way_the_next_command_waits_for_their_end() {
+    fn command_waits_while_the_limit_of_commands_is_in_flight() {
         let (mut commits, _asked) = commits();
         commits.wait(waiter().0);
         let (waiting, _answer) = waiter();
@@ -319,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn waiters_of_a_group_are_those_that_settled_its_records() {
+    fn waiters_of_a_group_are_found_by_the_groups_they_settled() {
         let (mut commits, _asked) = commits();
         let (waiting, _answer) = waiter();
         commits.wait(waiting);
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_comes_back_with_its_purpose_and_its_result() {
+    async fn request_returns_its_purpose_and_its_result() {
         let (mut commits, mut asked) = commits();
         assert!(commits.done().await.is_none());
         commits.push(std::future::pending().boxed());
@@ -341,7 +343,7 @@ mod tests {
         reply.send(Ok(machine::Outcome::Done)).expect("it waits");
         let done = commits.done().await.expect("it ended");
         assert!(done.purpose == "settles" && done.result.is_ok());
-        // The sequencer is no more.
+        // The sequencer is gone.
         drop(asked);
         let done = commits.done().await.expect("it ended");
         assert!(matches!(done.result, Err(Unavailable::Stopping)));

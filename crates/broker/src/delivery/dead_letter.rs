@@ -1,4 +1,4 @@
-//! Where a record goes that is not delivered again.
+//! Targets of records that are not delivered again.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use machine::{Catalog, Topic};
 use parking_lot::RwLock;
 use record::{BatchBuilder, BatchError, Header, SharedRecord};
 
-/// Why a record is not delivered any more.
+/// Reason why a record is not delivered any more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DeathReason {
     Rejected,
-    /// It was delivered as often as the group allows.
+    /// The group's limit of attempts is reached.
     Attempts,
     Expired,
-    /// The topic held too much.
+    /// The topic was full.
     Overflow,
 }
 
 impl DeathReason {
-    /// As written into `postroad.death.reason`.
+    /// The value of `postroad.death.reason`.
     pub const fn name(self) -> &'static str {
         match self {
             DeathReason::Rejected => headers::DEATH_REASON_REJECTED,
@@ -32,7 +32,7 @@ impl DeathReason {
     }
 }
 
-/// A record at its end, as a router sees it.
+/// A dead record as a router gets it.
 #[derive(Clone, Debug)]
 pub struct DeadRecord {
     pub group: LeaseGroupId,
@@ -42,30 +42,30 @@ pub struct DeadRecord {
     pub partition: u32,
     pub offset: Offset,
     pub reason: DeathReason,
-    /// How often it was delivered.
+    /// Number of deliveries.
     pub attempts: u16,
-    /// When, ms since the epoch.
+    /// Time of death, ms since the epoch.
     pub time_ms: i64,
     pub record: SharedRecord,
 }
 
-/// The topic of this name, if letters may go there.
+/// The topic of this name, if dead letters may be appended to it.
 pub(super) fn topic_for_letters<'a>(catalog: &'a Catalog, name: &str) -> Option<&'a Topic> {
     let topic = catalog.topic_named(name)?;
     (!is_written_by_nodes(name)).then_some(topic)
 }
 
-/// A gateway's way to route dead letters (`dead.letter.route`), in its protocol's words.
+/// A gateway's routing of dead letters (`dead.letter.route`), in its protocol's terms.
 pub trait DeadLetterRouter: Send + Sync + std::fmt::Debug {
-    /// The batches to append, one record or more in each, whole and valid (offsets are given
-    /// later). They go into the same log entry that settles the record: a crash neither loses nor
-    /// doubles it. Nothing: the record is dropped. Called by the driver: must not wait.
+    /// The batches to append, one record or more in each, whole and valid (offsets are assigned later). They go
+    /// into the same log entry that settles the record: a crash neither loses nor duplicates it. Empty: the
+    /// record is dropped. Called by the driver: must not block.
     fn route(&self, route: &str, dead: &DeadRecord) -> Vec<(PartitionId, Bytes)>;
 }
 
 impl DeadRecord {
-    /// Puts the record into a batch as it was, but for what would kill or hide it again, and with
-    /// what killed it; and then these headers.
+    /// Copies the record into a batch, without headers that would kill or delay the copy, with the headers of
+    /// its death, and with `more` headers.
     pub fn copy_into(
         &self,
         builder: &mut BatchBuilder,
@@ -87,7 +87,7 @@ impl DeadRecord {
     }
 }
 
-/// Headers of a former death, a delay or an expiry do not hold where the record goes.
+/// Headers of an earlier death, a delay or an expiry do not apply to the copy.
 pub(super) fn copy(
     builder: &mut BatchBuilder,
     record: &SharedRecord,
@@ -118,7 +118,7 @@ impl Routers {
         routers.push((scheme, router));
     }
 
-    /// Who reads this route, and what it is to read.
+    /// The route without its scheme, and the router for it.
     pub(super) fn of<'a>(&self, route: &'a str) -> Option<(&'a str, Arc<dyn DeadLetterRouter>)> {
         let (scheme, rest) = route.split_once(':')?;
         let routers = self.0.read();

@@ -1,4 +1,4 @@
-//! Dead letters as the batches that are appended for them.
+//! Building the batches that are appended for dead letters.
 
 use base::PartitionId;
 use base::limits::{BATCH_BYTES_DEFAULT, ENTRY_ROW_BYTES};
@@ -9,7 +9,7 @@ use crate::append::AppendBatch;
 
 use super::dead_letter::DeadRecord;
 
-/// Dead letters on their way, as batches of the partitions that they go to.
+/// Dead letters as batches of their target partitions.
 #[derive(Default)]
 pub(super) struct DeadLetterBatches {
     builders: Vec<(PartitionId, BatchBuilder)>,
@@ -19,7 +19,7 @@ pub(super) struct DeadLetterBatches {
 
 impl DeadLetterBatches {
     pub(super) fn routed(&mut self, batches: Vec<(PartitionId, Bytes)>) {
-        // What goes to several partitions alike is written once.
+        // A batch for several partitions is written once.
         let same = |a: &(_, Bytes), b: &(_, Bytes)| a.1.as_ptr_range() == b.1.as_ptr_range();
         for batches in batches.chunk_by(same) {
             let [(partition, bytes), others @ ..] = batches else { continue };
@@ -54,13 +54,13 @@ impl DeadLetterBatches {
         let (_, builder) = &mut self.builders[place];
         let before = builder.len();
         if let Err(error) = dead.copy_into(builder, &[]) {
-            // As large as a batch can be: there is no room for what killed it.
+            // The record is as large as a batch can be: there is no room for the death headers.
             tracing::error!(%error, offset = dead.offset, "a dead letter is too large; it is dropped");
         }
         self.bytes += builder.len() - before;
     }
 
-    /// About what they take of an entry.
+    /// Approximate size in an entry.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

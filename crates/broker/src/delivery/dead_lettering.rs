@@ -1,5 +1,5 @@
-//! Dead-lettering: a record's copy is appended where it belongs, in the same log entry that
-//! settles it, so that a crash neither loses nor doubles it.
+//! Dead-lettering: a record's copy is appended to its target in the same log entry that settles the record, so
+//! that a crash neither loses nor duplicates it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::group::Group;
 use super::groups::Groups;
 use super::reading::{Found, Reader};
 
-/// A request under way that appends the first `count` of a group's dead letters.
+/// A request in flight that appends the first `count` of a group's dead letters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeadLettering {
     pub(super) group: LeaseGroupId,
@@ -27,7 +27,7 @@ pub(super) struct DeadLettering {
     pub(super) count: usize,
 }
 
-/// Which groups have dead letters to append, and when those are tried again that failed.
+/// Groups with dead letters to append, and the time of the next retry of failed ones.
 pub(super) struct DeadLetterQueue {
     shard: Arc<Shard>,
     routers: Arc<Routers>,
@@ -60,7 +60,7 @@ impl DeadLetterQueue {
         self.due_at = Some(self.due_at.map_or(due, |at| at.min(due)));
     }
 
-    /// Groups of which dead letters can be appended now.
+    /// Groups whose dead letters can be appended now.
     pub(super) fn take_due(&mut self, groups: &Groups) -> Vec<LeaseGroupId> {
         if self.groups.is_empty() {
             return Vec::new();
@@ -82,7 +82,7 @@ impl DeadLetterQueue {
         due
     }
 
-    /// The record cannot be read: where it is a group's next dead letter, that is not tried again at once.
+    /// The record cannot be read: a group whose next dead letter it is retries after a delay.
     pub(super) fn postpone(&self, groups: &mut Groups, partition: PartitionId, offset: Offset) {
         for id in &self.groups {
             let Some(group) = groups.get_mut(*id) else { continue };
@@ -95,8 +95,8 @@ impl DeadLetterQueue {
         }
     }
 
-    /// `None` while nobody is there who knows: gateways come after the broker, and to append then would be
-    /// to drop.
+    /// `None` while no router of the route is registered: gateways start after the broker, and appending before
+    /// that would drop the record.
     pub(super) fn target(&self, config: &LeaseGroupConfig) -> Option<DeadLetterTarget> {
         if let Some(named) = &config.dead_letter_route {
             let (route, router) = self.routers.of(named)?;
@@ -118,7 +118,7 @@ impl DeadLetterQueue {
     }
 }
 
-/// Where a group's dead letters go.
+/// Target of a group's dead letters.
 pub(super) enum DeadLetterTarget {
     Routed { route: String, router: Arc<dyn DeadLetterRouter> },
     Topic { topic: TopicId, partitions: u32 },
@@ -141,13 +141,13 @@ impl DeadLetterTarget {
     }
 }
 
-/// The first of a group's dead letters, as many as are in memory and fit.
+/// The first of a group's dead letters: those in memory, up to the byte limit of one entry.
 #[derive(Default)]
 pub(super) struct FirstLetters {
     pub(super) batches: DeadLetterBatches,
-    /// Partition and offset of those that are in `batches`, and of those of which nothing is left.
+    /// Partition and offset of the letters in `batches`, and of those whose records are gone.
     pub(super) settled: Vec<(u32, Offset)>,
-    /// The next one has to be read first.
+    /// This letter has to be read before the next can be appended.
     pub(super) unread: Option<(PartitionId, Offset)>,
 }
 
@@ -183,8 +183,8 @@ impl FirstLetters {
     }
 }
 
-/// What stood in the way of a unit, of the answers to its rows: it is among those that were refused
-/// only because of it.
+/// Why a unit was refused, found in the replies of its rows: the error that is not only
+/// [`AppendError::UnitRefused`].
 pub(super) fn cause<R>(rows: Vec<Result<R, AppendError>>) -> Option<AppendError> {
     let mut refused = rows.into_iter().filter_map(Result::err);
     let first = refused.next()?;
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cause_of_a_refusal_is_not_that_others_were_refused() {
+    fn cause_of_a_refused_unit_is_its_first_specific_error() {
         let taken = || Ok(Appended { base_offset: 0, log_start: 0, duplicate: false });
         let full = || AppendError::Full { limit: "limit.records".into() };
         assert_eq!(cause(vec![taken(), taken()]), None);

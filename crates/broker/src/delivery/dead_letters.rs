@@ -1,7 +1,7 @@
-//! The dead letters of one group that are not in the log yet, and who waits for them.
+//! The dead letters of one group that are not in the log yet, and the callers waiting for them.
 //!
-//! They are appended in the order in which the records died, one request at a time. What is refused (a
-//! full disk, a full topic) is tried again: it is not lost, and not delivered.
+//! They are appended in the order in which the records died, one request at a time. A refused append (a full
+//! disk, a full topic) is retried: the record is neither lost nor delivered.
 
 use std::collections::VecDeque;
 use std::collections::vec_deque::Drain;
@@ -20,7 +20,7 @@ use super::waiter::Waiter;
 
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// A record on its way to the dead letters.
+/// A record that is being dead-lettered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingLetter {
     pub(super) letter: DeadLetter,
@@ -30,31 +30,31 @@ pub(super) struct PendingLetter {
 #[derive(Debug, Default)]
 pub(super) struct DeadLetters {
     pending: VecDeque<PendingLetter>,
-    /// A request that appends the first of `pending` is under way.
+    /// A request that appends the first of `pending` is in flight.
     under_way: bool,
-    /// It failed: not tried again before this.
+    /// Earliest time of the retry after a failure.
     not_before: Option<Instant>,
-    /// Why, if it was not for want of room: rejects are answered so until it works again.
+    /// The failure, unless it was a lack of room: rejects get this error until an append succeeds.
     failed: Option<Unavailable>,
-    /// How many were ever added, and how many of them were appended.
+    /// Total of dead letters added, and of those appended.
     added: u64,
     appended: u64,
-    /// Rejects whose dead letters are not appended yet, with `added` as it was then.
+    /// Rejects whose dead letters are not appended yet, with the value of `added` that each waits for.
     waiters: VecDeque<(u64, Waiter)>,
     /// Dead letters in flight to other shards.
     travelling: Travelling,
-    /// Records that were rejected because there were too many.
+    /// Records that were rejected because the topic was over its limit.
     overflowed: HashSet<(u32, Offset)>,
 }
 
-/// What can be done for a group's dead letters.
+/// Next action for a group's dead letters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Next {
     /// There are none.
     Nothing,
-    /// A request is under way, and its end is waited for.
+    /// A request is in flight; wait for its end.
     UnderWay,
-    /// The last request failed: not before this.
+    /// The last request failed: retry at this time.
     At(Instant),
     Append,
 }
@@ -64,17 +64,17 @@ impl DeadLetters {
         self.pending.is_empty()
     }
 
-    /// How many there ever were.
+    /// Total of dead letters ever added.
     pub(super) fn added(&self) -> u64 {
         self.added
     }
 
-    /// The record is about to be rejected because there are too many.
+    /// The record is about to be rejected because the topic is over its limit.
     pub(super) fn note_overflow(&mut self, partition: u32, offset: Offset) {
         self.overflowed.insert((partition, offset));
     }
 
-    /// Why a record died is known better here.
+    /// Adds the reason of death, which is more exact here than in the engine.
     pub(super) fn letter_of(&mut self, letter: DeadLetter) -> PendingLetter {
         let reason = match letter.reason {
             _ if self.overflowed.remove(&(letter.partition, letter.offset)) => {
@@ -87,7 +87,7 @@ impl DeadLetters {
         PendingLetter { letter, reason }
     }
 
-    /// They are to be appended.
+    /// Queues them to be appended.
     pub(super) fn add(&mut self, letters: Vec<PendingLetter>) {
         self.added += letters.len() as u64;
         self.pending.extend(letters);
@@ -103,7 +103,7 @@ impl DeadLetters {
         }
     }
 
-    /// In the order in which they are to be appended.
+    /// In the order of appending.
     pub(super) fn pending(&self) -> impl Iterator<Item = &PendingLetter> {
         self.pending.iter()
     }
@@ -113,17 +113,17 @@ impl DeadLetters {
         self.under_way = true;
     }
 
-    /// They cannot be appended now; when they are tried again.
+    /// They cannot be appended now. Returns the time of the retry.
     pub(super) fn postpone(&mut self, now: Instant) -> Instant {
         *self.not_before.insert(now + TRY_AGAIN_AFTER)
     }
 
-    /// Some of those that are appended now are on their way to other shards.
+    /// Some of those that are appended now are in flight to other shards.
     pub(super) fn on_sent(&mut self, sent: Vec<Sent>) {
         self.travelling.add(sent);
     }
 
-    /// The waiter has to wait for the letters that are on their way, if any.
+    /// Makes the waiter wait for the letters in flight to other shards, if any.
     fn until_arrived(&mut self, mut waiter: Waiter) -> Waiter {
         waiter.arrivals.extend(self.travelling.awaited());
         waiter
@@ -138,7 +138,7 @@ impl DeadLetters {
         self.pending.drain(..count)
     }
 
-    /// The request was refused, or nobody knows what became of it: then rejects are answered so.
+    /// The request was refused, or its outcome is unknown: then rejects get that error.
     pub(super) fn on_refused(&mut self, why: AppendError, now: Instant) {
         self.under_way = false;
         self.postpone(now);
@@ -148,13 +148,13 @@ impl DeadLetters {
         }
     }
 
-    /// The request was not made, and is made in the next term.
+    /// The request was not made, and is repeated in the next term.
     pub(super) fn on_given_back(&mut self, now: Instant) {
         self.under_way = false;
         self.postpone(now);
     }
 
-    /// Goes on in the next term with those of its letters that are for these records. The others are in the log
+    /// Resumes in the next term with those of its letters that are for these records. The others are in the log
     /// already, or their records are gone.
     pub(super) fn resume(mut self, records: &HashSet<(u32, Offset)>) -> Self {
         let before = self.pending.len();
@@ -164,7 +164,7 @@ impl DeadLetters {
         self
     }
 
-    /// These partitions were sought: their dead letters are void, and their rejects come before the seek.
+    /// These partitions were sought: their dead letters are void, and their rejects precede the seek.
     pub(super) fn forget(&mut self, partitions: &[u32]) {
         let before = self.pending.len();
         self.pending.retain(|pending| !partitions.contains(&pending.letter.partition));
@@ -172,8 +172,8 @@ impl DeadLetters {
         self.overflowed.retain(|(partition, _)| !partitions.contains(partition));
     }
 
-    /// Keeps the waiter until the first `mark` that were ever added are appended, and gives it back where
-    /// they are. Where nobody can tell when that will be it is answered so.
+    /// Keeps the waiter until the first `mark` letters ever added are appended; returns it if they are already.
+    /// Fails it if the state of the last append is unknown.
     pub(super) fn hold(&mut self, mark: u64, waiter: Waiter) -> Option<Waiter> {
         if self.appended >= mark {
             return Some(self.until_arrived(waiter));
@@ -195,7 +195,7 @@ impl DeadLetters {
         ready
     }
 
-    /// All of them: the group is gone.
+    /// All waiters: the group is gone.
     pub(super) fn take_waiters(&mut self) -> impl Iterator<Item = Waiter> + use<> {
         std::mem::take(&mut self.waiters).into_iter().map(|(_, waiter)| waiter)
     }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reject_is_answered_when_all_that_died_before_it_is_appended() {
+    fn reject_is_acknowledged_once_all_earlier_dead_letters_are_appended() {
         let mut dead = with(&[(0, 1), (0, 2), (0, 3)]);
         let (waiting, _answer) = waiter();
         assert!(dead.hold(2, waiting).is_none());
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_for_want_of_room_is_tried_again_and_its_rejects_wait() {
+    fn append_refused_for_lack_of_room_is_retried_while_rejects_wait() {
         let now = Instant::now();
         let mut dead = with(&[(0, 1)]);
         let (waiting, mut answer) = waiter();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_can_tell_rejects_are_answered_so_until_it_works_again() {
+    fn rejects_fail_after_an_append_of_unknown_outcome_until_one_succeeds() {
         let unavailable = || Unavailable::NotLeader;
         let mut dead = with(&[(0, 1)]);
         let (before, mut first) = waiter();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seek_takes_dead_letters_away_and_answers_their_rejects() {
+    fn seek_drops_dead_letters_and_acknowledges_their_rejects() {
         let mut dead = with(&[(0, 1), (1, 1)]);
         let (waiting, _answer) = waiter();
         assert!(dead.hold(2, waiting).is_none());
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overflow_is_told_from_a_reject_once() {
+    fn overflow_reason_applies_to_one_death_only() {
         let mut dead = DeadLetters::default();
         dead.note_overflow(0, 1);
         assert_eq!(dead.letter_of(letter(0, 1)).reason, DeathReason::Overflow);

@@ -1,7 +1,8 @@
-//! What a session's consumers may hold, divided over shards: who has which share, and what shards are told of it.
+//! Splits the credit of a session's consumers over shards: the share of each shard, and the messages that
+//! change it.
 //!
-//! A consumer of a group that lies in one shard has all of its credit there; the session's limit is one shard's
-//! for as long as all of its consumers are there. In that case nothing is divided, and no credit moves.
+//! A consumer of a group in one shard has all of its credit there. The session's limit belongs to one shard
+//! while all of its consumers are there. In these cases nothing is split, and no credit moves.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ use super::handle::{Joining, Message};
 use super::options::{ConsumeOptions, Credit, CreditReturns};
 use super::shares::{Orders, Shares};
 
-/// What drivers are to be told, in order.
+/// Messages to drivers, in order.
 pub(super) type Told = Vec<(ShardId, Message)>;
 
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub(super) struct Divided {
     /// Shards in which it has consumed.
     consuming: BTreeSet<ShardId>,
     limit: Limit,
-    /// The last round in which the limit was divided.
+    /// The last round in which the limit was split.
     limit_round: u32,
 }
 
@@ -44,20 +45,20 @@ enum Limit {
 struct Consumer {
     group: LeaseGroupId,
     options: ConsumeOptions,
-    /// Those that it is in, the group's first shard first.
+    /// The shards that it is in, the group's first shard first.
     shards: Vec<ShardId>,
     records: Part,
     bytes: Part,
-    /// What the first shard said last; `None`: nothing yet. In the others it has credit only where it is.
+    /// The first shard's last report; `None`: none yet. The other shards have credit only while it is active.
     active: Option<bool>,
-    /// In all of these shards: until then nothing is moved.
+    /// It is in all of these shards: until then no credit moves.
     joined: bool,
 }
 
 /// One dimension of a consumer's credit.
 #[derive(Debug, Default)]
 struct Part {
-    /// `None`: it is all in one shard, or has no bound.
+    /// `None`: it is all in one shard, or unlimited.
     shares: Option<Shares>,
     last_round: u32,
 }
@@ -77,7 +78,7 @@ impl Consumer {
         self.options.credit_returns == CreditReturns::OnSettle
     }
 
-    /// The only shard that it has credit in, though it is in several.
+    /// The only shard with credit for it, though it is in several.
     fn confined_to(&self) -> Option<ShardId> {
         (self.active == Some(false)).then(|| self.first())
     }
@@ -93,10 +94,10 @@ impl Consumer {
         }
     }
 
-    /// What it has in a shard that it joins now.
+    /// Its options and credit in a shard that it joins now.
     fn joining(&self, consumer: ConsumerId, shard: ShardId) -> Joining {
         let mut options = self.options;
-        // The first shard judges who may consume.
+        // The first shard decides on admission.
         options.exclusive &= shard == self.first();
         let mut divided = Vec::new();
         let is_out = self.confined_to().is_some_and(|only| only != shard);
@@ -117,7 +118,7 @@ impl Consumer {
     }
 }
 
-/// `None`: there is no bound.
+/// `None`: unlimited.
 fn bound(credit: Credit, kind: CreditKind) -> Option<u64> {
     match kind {
         CreditKind::Bytes(_) => Some(credit.bytes).filter(|bytes| *bytes != u64::MAX),
@@ -143,9 +144,9 @@ impl Divided {
         orders.into_iter().map(move |(shard, change)| (shard, message(change)))
     }
 
-    // ------------------------------------------------------------------------------------ coming and going
+    // --------------------------------------------------------------------------------- joining and leaving
 
-    /// A consumer is to join a group in these shards, the first of which judges whether it may.
+    /// A consumer is to join a group in these shards, the first of which decides on admission.
     pub(super) fn register(
         &mut self,
         consumer: ConsumerId,
@@ -170,21 +171,21 @@ impl Divided {
         Ok(())
     }
 
-    /// It joins one of its shards: what that shard is to know, and what is told before.
+    /// It joins one of its shards: returns the data for that shard, and the messages to send before.
     pub(super) fn join(&mut self, consumer: ConsumerId, shard: ShardId) -> Option<(Told, Joining)> {
         let told = self.enter(shard);
         let joining = self.consumers.get(&consumer)?.joining(consumer, shard);
         Some((told, joining))
     }
 
-    /// The first shard has it. The others that it is to join; `None`: it is gone already.
+    /// The first shard has admitted it. Returns the other shards to join; `None`: it is gone already.
     pub(super) fn on_first_joined(
         &mut self,
         consumer: ConsumerId,
         active: bool,
     ) -> Option<Vec<ShardId>> {
         let found = self.consumers.get_mut(&consumer)?;
-        // An event is news, and may have come before this.
+        // An event is newer, and may have come before this.
         found.active.get_or_insert(active);
         let to = found.confined_to();
         let further = found.shards[1..].to_vec();
@@ -196,7 +197,7 @@ impl Divided {
         Some(further)
     }
 
-    /// All shards were told that it joins: from now on credit is moved.
+    /// All shards were sent the join: from now on credit moves.
     pub(super) fn on_joining_all(&mut self, consumer: ConsumerId) -> Told {
         match self.consumers.get_mut(&consumer) {
             Some(found) => found.joined = true,
@@ -205,13 +206,13 @@ impl Divided {
         self.settle_up(consumer)
     }
 
-    /// Its topic has partitions in these shards now: it joins those in which it is not yet.
+    /// Its topic has partitions in these shards now: returns those that it has to join.
     pub(super) fn grow(&mut self, consumer: ConsumerId, shards: &[ShardId]) -> Vec<ShardId> {
         let Some(found) = self.consumers.get(&consumer) else { return Vec::new() };
         shards.iter().copied().filter(|shard| !found.shards.contains(shard)).collect()
     }
 
-    /// It is to be in one more shard, in which it has nothing yet. What others are told before it joins.
+    /// Adds a shard, without credit there. Returns the messages to other shards before it joins.
     pub(super) fn add_shard(&mut self, consumer: ConsumerId, shard: ShardId) -> Told {
         let mut told = Told::new();
         let session = self.session;
@@ -234,7 +235,7 @@ impl Divided {
         told
     }
 
-    /// What a new shard of a consumer is told after it joined: the round of what it has a share of.
+    /// Messages to a new shard of a consumer after it joined: the rounds of its shares.
     pub(super) fn rounds(&self, consumer: ConsumerId, shard: ShardId) -> Told {
         let mut told = Told::new();
         let Some(found) = self.consumers.get(&consumer) else { return told };
@@ -257,7 +258,7 @@ impl Divided {
         of
     }
 
-    /// It is no more. The shards that it was to be in; `None`: it was gone before.
+    /// Removes it. Returns the shards that it was to be in; `None`: it was gone before.
     pub(super) fn remove(&mut self, consumer: ConsumerId) -> Option<Vec<ShardId>> {
         self.consumers.remove(&consumer).map(|found| found.shards)
     }
@@ -306,7 +307,7 @@ impl Divided {
                     continue;
                 }
                 (_, Some(now), Some(shares)) => shares.set(now),
-                // What each shard holds is not known here: it counts in that shard alone.
+                // The records that a shard holds are unknown here: they count in that shard alone.
                 (_, Some(now), none) => {
                     let mut shares = Shares::divide(0, &shards, returns).after(part.last_round);
                     shares.confine(to);
@@ -325,7 +326,7 @@ impl Divided {
         told
     }
 
-    /// The first shard says whether the consumer is the active one.
+    /// The first shard reports whether the consumer is the active one.
     pub(super) fn on_active(&mut self, consumer: ConsumerId, active: bool) -> Told {
         let Some(found) = self.consumers.get_mut(&consumer) else { return Told::new() };
         found.active = Some(active);
@@ -358,7 +359,7 @@ impl Divided {
 
     // -------------------------------------------------------------------------------------------- limit
 
-    /// At most so many unsettled records over all consumers of the session.
+    /// Limits the unsettled records over all consumers of the session.
     pub(super) fn limit(&mut self, records: Option<u32>) -> Told {
         let session = self.session;
         let everywhere = |records| {
@@ -389,7 +390,7 @@ impl Divided {
         self.share(CreditKind::Session, orders).collect()
     }
 
-    /// A consumer joins in this shard: whatever limit there is holds there, too.
+    /// A consumer joins in this shard: the session's limit applies there, too.
     fn enter(&mut self, shard: ShardId) -> Told {
         let others = self.consuming.iter().copied().next();
         if !self.consuming.insert(shard) {
@@ -420,7 +421,7 @@ impl Divided {
 
     // ------------------------------------------------------------------------------------------ notices
 
-    /// What a driver says of a share.
+    /// Handles a driver's notice about a share.
     pub(super) fn on_notice(&mut self, notice: Notice) -> Told {
         let kind = match notice {
             Notice::Starved { kind, .. } | Notice::GaveBack { kind, .. } => kind,
@@ -448,7 +449,7 @@ impl Divided {
     }
 }
 
-/// Credit without a bound has none in every shard, or in the only one that has any.
+/// Unlimited credit is unlimited in every shard, or in the only one that may have any.
 fn unbounded(shards: &[ShardId], confined_to: Option<ShardId>, round: u32) -> Orders {
     let change = |shard: ShardId| match confined_to {
         Some(only) if only != shard => Change::Set { amount: 0, round },

@@ -1,15 +1,15 @@
-//! Credit that is divided over shards: its kinds, and the messages that move it.
+//! Credit that is split over shards: its kinds, and the messages that move it.
 //!
-//! A consumer whose group lies in several shards has a share of its credit in each, and so has a session of
-//! the number of records that it may hold. A session moves shares by messages ([`Change`]); a driver says
-//! when it lacks some, and what it gave back ([`Notice`]). Where all lies in one shard nothing is divided, and
-//! none of this is sent.
+//! A consumer whose group lies in several shards has a share of its credit in each. The same holds for the
+//! record limit of a session. A session moves shares by messages ([`Change`]); a driver reports that it lacks
+//! credit, and how much it returned ([`Notice`]). Nothing is split, and no such message sent, while all of it
+//! lies in one shard.
 
 use base::{LeaseGroupId, ShardId};
 use dispatch::ConsumerId;
 use serde::{Deserialize, Serialize};
 
-/// What is divided. Each kind has shares of its own.
+/// The credit that is split. Each kind has its own shares.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub(crate) enum CreditKind {
     /// Records that a consumer may hold.
@@ -20,29 +20,29 @@ pub(crate) enum CreditKind {
     Session,
 }
 
-/// What becomes of a shard's share.
+/// A change of a shard's share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Change {
-    /// The shard had all of it until now. From now on what it has is its share, in this round.
+    /// The shard had all of the credit until now. From now on its remainder is its share, in this round.
     Begin { round: u32 },
-    /// The share is so much from now on, and nothing is owed. A session that divides an amount anew begins a
-    /// round: what shards gave back in an earlier round does not count.
+    /// Sets the share; no debt remains. A session that splits an amount again begins a round: credit returned
+    /// in an earlier round does not count.
     Set { amount: u64, round: u32 },
-    /// There is no bound, and so nothing to divide.
+    /// There is no limit, and so nothing to split.
     Unlimited,
-    /// So much more.
+    /// Adds to the share.
     Grant(u64),
-    /// So much is to be given back in all since the round began: what is not in use at once, the rest as leases
-    /// end and before it is used again. Counted from the beginning, so that what was given back before this
-    /// arrives is not asked for twice. Instead of what was asked for before.
+    /// The total to return since the round began: unused credit at once, the rest as leases end and before it
+    /// is used again. It is a total, so that credit returned before this message arrives is not requested
+    /// twice. Replaces the earlier request.
     GiveBack { in_all: u64 },
 }
 
-/// What a driver tells a session that is not for its user.
+/// A driver's message to a session that is not for its user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Notice {
-    /// Records are ready, and the share is used up; or that is so no longer. Said once, and again after
-    /// a change of the share that was not enough.
+    /// Records are ready and the share is used up, or no longer. Sent once, and again after a change of the
+    /// share that was not enough.
     Starved {
         shard: ShardId,
         kind: CreditKind,
@@ -59,15 +59,15 @@ pub(crate) enum Notice {
     },
 }
 
-/// What a shard gave back of its share.
+/// Credit that a shard returned from its share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct GivenBack {
     pub(crate) round: u32,
     pub(crate) amount: u64,
-    /// What it was asked for in this round and is done with.
+    /// Total of the requests to return credit in this round that are fulfilled.
     pub(crate) in_all: u64,
-    /// What it has that is not in use, where use does not give back.
+    /// Credit left that is not in use, for credit that a settle does not return.
     pub(crate) left: u64,
-    /// All that it was given in this round until then.
+    /// Total granted in this round until then.
     pub(crate) granted: u64,
 }

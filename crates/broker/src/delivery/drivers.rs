@@ -1,4 +1,4 @@
-//! The drivers of all shards, and which of them has what.
+//! The drivers of all shards, and the routes to them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,39 +14,39 @@ use super::history::who::SessionUsers;
 use super::unread::NodeUnread;
 use super::view::find;
 
-/// Of the number of a session or a consumer, the bits that count those of one node since it started. Those above
-/// are the node's, so that a driver may have sessions of several nodes.
+/// Low bits of a session or consumer id, which count those of one node since it started. The bits above are the
+/// node's id, so that a driver may have sessions of several nodes.
 const IDS_OF_NODE_BITS: u32 = 40;
 
-/// Of a token, the bits that count the leases of a group in one term; those above are the term's.
+/// Low bits of a token, which count the leases of a group in one term; the bits above are the term.
 const TOKENS_PER_TERM_BITS: u32 = 40;
 
-/// Of a group in a term.
+/// First token of a group in a term.
 pub(super) fn first_token(term: u64) -> Token {
     term << TOKENS_PER_TERM_BITS | 1
 }
 
-/// In which a lease with this token began.
+/// The term in which a lease with this token began.
 pub(super) fn term_of(token: Token) -> u64 {
     token >> TOKENS_PER_TERM_BITS
 }
 
-/// The node whose a session or a consumer with this number is.
+/// The node of a session or consumer id.
 pub(super) fn node_of(id: u64) -> u64 {
     id >> IDS_OF_NODE_BITS
 }
 
-/// Whether a session or a consumer with this number is one of the node's.
+/// Whether a session or consumer id belongs to the node.
 pub(super) fn is_of_node(id: u64, node: u64) -> bool {
     node_of(id) == node
 }
 
-/// What sessions and operators reach drivers by. It numbers sessions and consumers, so that no two of a cluster
-/// have the same number at the same time.
+/// Access to the drivers for sessions and operators. It allocates session and consumer ids, unique in the
+/// cluster at any time.
 #[derive(Debug)]
 pub(crate) struct Drivers {
     catalog: Arc<Shard>,
-    /// Of the shards with rows, in the order of their numbers; never empty.
+    /// Drivers of the shards with rows, in the order of their ids; never empty.
     handles: Vec<Handle>,
     users: Arc<SessionUsers>,
     unread: Arc<NodeUnread>,
@@ -54,7 +54,7 @@ pub(crate) struct Drivers {
     last_consumer: AtomicU64,
 }
 
-/// Where the partitions of a lease group are. That changes for no partition, but there may be more of them.
+/// Placement of a lease group's partitions. It never changes for a partition, but partitions may be added.
 #[derive(Clone, Debug)]
 pub(super) struct Route {
     pub(super) topic: TopicId,
@@ -63,7 +63,7 @@ pub(super) struct Route {
 }
 
 impl Drivers {
-    /// `node`: 0 where it is alone.
+    /// `node`: 0 for a single node.
     pub(crate) fn new(
         catalog: Arc<Shard>,
         handles: Vec<Handle>,
@@ -71,7 +71,7 @@ impl Drivers {
         users: Arc<SessionUsers>,
         unread: Arc<NodeUnread>,
     ) -> Self {
-        // Session 0 is a driver's own, and consumer 0 is nobody.
+        // Session 0 is a driver's own, and consumer 0 is none.
         let first = || AtomicU64::new(u64::from(node) << IDS_OF_NODE_BITS);
         let (last_session, last_consumer) = (first(), first());
         Self { catalog, handles, users, unread, last_session, last_consumer }
@@ -85,7 +85,7 @@ impl Drivers {
         self.last_session.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Whose its sessions are.
+    /// The users of its sessions.
     pub(super) fn users(&self) -> &SessionUsers {
         &self.users
     }
@@ -94,7 +94,7 @@ impl Drivers {
         self.last_consumer.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The only driver, where there is one shard with rows: then there is nothing to look up.
+    /// The only driver, if there is one shard with rows: then no lookup is needed.
     pub(super) fn only(&self) -> Option<&Handle> {
         match &self.handles[..] {
             [only] => Some(only),
@@ -107,12 +107,12 @@ impl Drivers {
     }
 
     pub(super) fn of(&self, shard: ShardId) -> &Handle {
-        // An unknown shard: the first one does not have the rows either, and answers so.
+        // An unknown shard: the first one does not have the rows either, and replies so.
         let place = shard.0.saturating_sub(ShardId::FIRST.0) as usize;
         self.handles.get(place).unwrap_or(&self.handles[0])
     }
 
-    /// `None` when there is no such group.
+    /// `None` if the group does not exist.
     pub(super) fn route(&self, group: LeaseGroupId) -> Option<Route> {
         self.catalog.read(|view| {
             let (_, topic) = find(view.catalog, group)?;
@@ -121,7 +121,7 @@ impl Drivers {
         })
     }
 
-    /// The shard of each partition; the first one's for what is not there.
+    /// The shard of each partition; the first shard for unknown ones.
     pub(super) fn shards_of(&self, partitions: impl Iterator<Item = PartitionId>) -> Vec<ShardId> {
         self.catalog.read(|view| {
             let shard = |partition: PartitionId| {
@@ -138,7 +138,7 @@ impl Route {
         self.placement.shard_of(partition)
     }
 
-    /// The shards that have any partition, the one with the first first.
+    /// The shards with any partition; that of the first partition comes first.
     pub(super) fn shards(&self) -> Vec<ShardId> {
         self.placement.shards_of(self.partitions).collect()
     }

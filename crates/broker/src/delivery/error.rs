@@ -1,4 +1,4 @@
-//! What can go wrong with leases, per operation.
+//! Errors of lease operations.
 
 use base::{LeaseGroupId, Offset};
 use dispatch::RemoveRefused;
@@ -28,29 +28,29 @@ pub enum TakeError {
     Unavailable(#[from] Unavailable),
 }
 
-/// Why one item of a settle changed nothing.
+/// Why one item of a settle had no effect.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum SettleError {
     #[error("there is no lease group {0}")]
     UnknownGroup(LeaseGroupId),
-    /// The session holds no such lease: it expired, was settled before, or never was.
+    /// The session holds no such lease: it expired, was settled before, or never existed.
     #[error("this session holds no such lease")]
     NotLeased,
-    /// Nobody can tell whether it took effect: the record may be delivered again.
+    /// It is unknown whether it took effect: the record may be delivered again.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
 }
 
-/// Why a transfer (settles and appends in one log entry) changed nothing, or nobody knows what it did.
+/// Why a transfer (settles and appends in one log entry) had no effect, or that its effect is unknown.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TransferError {
     #[error("item {item} cannot be settled: {source}")]
     Settle { item: usize, source: SettleError },
-    /// Records of several shards were to be settled, and those of one are, with everything that was to be
+    /// Records of several shards were to be settled. Those of one shard are, with everything that was to be
     /// appended. The others are not.
     #[error("a part of it took effect, and the rest did not: {0}")]
     Partly(Box<TransferError>),
-    /// A dead letter of what was rejected, if the transfer has no such batch.
+    /// A dead letter of a rejected record, if the transfer has no batch of this number.
     #[error("batch {batch} cannot be appended: {source}")]
     Append { batch: usize, source: AppendError },
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! What a session is told, and how much of that it has not looked at.
+//! Events of a session, and the channel that carries them.
 
 use base::{LeaseGroupId, Offset};
 use bytes::Bytes;
@@ -11,11 +11,11 @@ use super::divided_credit::Notice;
 
 #[derive(Debug)]
 pub enum Event {
-    /// Leased records, in the order of delivery; of one or several consumers of the session.
+    /// Leased records, in the order of delivery; for one or several consumers of the session.
     Deliveries(Vec<Delivery>),
     /// The consumer became the active one of a single-active group, or is it no longer.
     Active { consumer: ConsumerId, active: bool },
-    /// The consumer is no more, and not by its own wish.
+    /// The consumer was ended by the broker.
     Gone { consumer: ConsumerId, reason: GoneReason },
 }
 
@@ -23,8 +23,8 @@ pub enum Event {
 pub enum GoneReason {
     /// The lease group, or its topic, was deleted.
     Deleted,
-    /// Another node leads the shard now, and somebody else consumes the group exclusively there, or does so and
-    /// this one wanted to.
+    /// Another node leads the shard now, and a different consumer is exclusive there, or this one wanted to be
+    /// and there are others.
     LedElsewhere,
 }
 
@@ -34,35 +34,35 @@ pub struct Delivery {
     pub group: LeaseGroupId,
     /// 0 when it was taken, not consumed.
     pub consumer: ConsumerId,
-    /// Names this lease and no other of its partition, for as long as the node runs.
+    /// Identifies this lease among those of its partition while the node runs.
     pub token: Token,
     pub partition: u32,
     pub offset: Offset,
-    /// 1 for the first time.
+    /// 1 for the first delivery.
     pub attempt: u16,
-    /// By which the node of its session claims the lease where another node leads next. `None`: it was settled on send.
+    /// Terms for the claim of the lease at the next leader. `None`: it was settled on send.
     pub(crate) terms: Option<Terms>,
     pub record: SharedRecord,
 }
 
 impl Delivery {
-    /// What names this lease in a settle.
+    /// Selects this lease in a settle.
     pub fn lease(&self) -> Selection {
         Selection::Lease { partition: self.partition, token: self.token }
     }
 
-    /// The lease, to be claimed for the session if another node leads next.
+    /// The claim of the lease for the session at the next leader.
     pub(super) fn claim(&self, session: SessionId) -> Option<Claim> {
         let Self { consumer, token, partition, offset, attempt, terms, .. } = *self;
         Claim::of(&Assignment { consumer, session, token, partition, offset, attempt, terms })
     }
 
-    /// What it counts as until its session has looked at it.
+    /// Bytes that it counts until its session has read it.
     pub(super) fn weight(&self) -> usize {
         self.record.encoded_len() + size_of::<Self>()
     }
 
-    /// Timestamp, key, value and headers in place. Walks the record: call it once.
+    /// Timestamp, key, value and headers in place. Parses the record: call it once.
     pub fn view(&self) -> RecordView<'_> {
         self.record.view()
     }
@@ -78,17 +78,17 @@ impl Delivery {
     }
 }
 
-/// Where a session hears what it is told.
+/// Sending end of a session's events.
 #[derive(Clone, Debug)]
 pub(crate) enum EventSender {
-    /// It is one of this node's.
+    /// A session of this node.
     Here(mpsc::UnboundedSender<Sent>),
-    /// It is another node's, whose relay takes the events of all its sessions.
+    /// A session of another node, whose relay receives the events of all its sessions.
     Relayed { session: SessionId, events: mpsc::UnboundedSender<(SessionId, Sent)> },
 }
 
 impl EventSender {
-    /// Who does not listen any more need not hear it.
+    /// Ignores a closed receiver.
     pub(super) fn send(&self, sent: Sent) {
         match self {
             Self::Here(events) => drop(events.send(sent)),
@@ -97,10 +97,10 @@ impl EventSender {
     }
 }
 
-/// What is on its way to a session.
+/// A message to a session.
 #[derive(Debug)]
 pub(crate) enum Sent {
-    /// With what it weighs.
+    /// An event with its weight in bytes.
     Event(Event, usize),
     /// Not for its user.
     Notice(Notice),

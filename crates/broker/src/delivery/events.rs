@@ -1,4 +1,4 @@
-//! The one place where a session hears what it is told.
+//! The receiver of a session's events.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -9,8 +9,8 @@ use super::event::{Event, Sent};
 use super::links::Links;
 use super::unread::Unread;
 
-/// The one receiver of a session's events, of all shards. What drivers and the session move between them is
-/// moved as events are received.
+/// The one receiver of a session's events, of all shards. Credit moves between drivers and the session as
+/// events are received.
 #[derive(Debug)]
 pub struct Events {
     receiver: mpsc::UnboundedReceiver<Sent>,
@@ -27,8 +27,7 @@ impl Events {
         Self { receiver, unread, links }
     }
 
-    /// The next event; `None` once the session is closed and everything was received. Dropping
-    /// the future loses nothing.
+    /// The next event; `None` once the session is closed and everything was received. Cancel safe.
     pub async fn recv(&mut self) -> Option<Event> {
         loop {
             let sent = self.receiver.recv().await?;
@@ -58,7 +57,7 @@ impl Events {
         }
     }
 
-    /// `None` where it is not for the session's user.
+    /// `None` for a message that is not for the session's user.
     fn note(&self, sent: Sent) -> Option<Event> {
         let (event, bytes) = match sent {
             Sent::Event(event, bytes) => (event, bytes),
@@ -68,7 +67,7 @@ impl Events {
             }
         };
         if bytes > 0 && self.unread.read(bytes) {
-            self.links.tell_room(self.unread.connection());
+            self.links.report_room(self.unread.connection());
         }
         self.links.on_event(&event).then_some(event)
     }

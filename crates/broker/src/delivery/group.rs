@@ -1,4 +1,4 @@
-//! One lease group, as the driver knows it while somebody uses it.
+//! One lease group in the driver, while it is in use.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,22 +26,22 @@ pub(super) struct Group {
     pub(super) topic_name: Arc<str>,
     pub(super) config: Arc<LeaseGroupConfig>,
     pub(super) topic_config: Arc<TopicConfig>,
-    /// Which of the topic's partitions are in this shard.
+    /// The topic's partitions in this shard.
     stripe: Stripe,
-    /// How many the topic has in all shards.
+    /// Number of the topic's partitions in all shards.
     partitions: u32,
     pub(super) dispatch: Dispatch,
-    /// Tells this engine from one that the group had before.
+    /// Distinguishes this engine from earlier ones of the group.
     pub(super) engine: u64,
-    /// What the log of each of its partitions here began at when it was last looked at.
+    /// Log start offset of each of its partitions here, as last seen.
     log_starts: Vec<Offset>,
-    /// So that they can join again should the engine have to be made anew.
+    /// Kept so that they can join again if the engine has to be rebuilt.
     pub(super) consumers: HashMap<ConsumerId, Joined>,
     pub(super) takers: VecDeque<Taker>,
     pub(super) dead: DeadLetters,
-    /// Requests under way, and what they settle, of other groups too.
+    /// Requests in flight and their settles, of other groups too.
     pub(super) under_way: Vec<UnderWay>,
-    /// Partitions that were sought, to be looked at once nothing is under way.
+    /// Partitions that were sought, to be reset once nothing is in flight.
     pub(super) sought: Vec<u32>,
     pub(super) reads: u32,
     /// Waits in the driver's queue of groups to serve.
@@ -51,15 +51,15 @@ pub(super) struct Group {
     pub(super) idle_since: Option<Instant>,
     pub(super) counts: Counts,
     pub(super) meters: GroupMeters,
-    /// What the sequencer was told last of what waits.
+    /// The standing last reported to the sequencer.
     pub(super) standing: Option<Standing>,
-    /// Where records have priorities: what must be known before the next is pushed.
+    /// For topics with priorities: the facts up to these offsets must be known before the next push.
     pub(super) look_to: Option<Vec<Offset>>,
-    /// Bytes of an average record, to read no more than is wanted.
+    /// Average record size in bytes, to limit reads to the wanted data.
     pub(super) record_bytes: usize,
 }
 
-/// The number of a request, and what it settles.
+/// The number of a request, and its settles.
 pub(super) type UnderWay = (u64, Arc<[GroupSettle]>);
 
 impl Group {
@@ -108,13 +108,13 @@ impl Group {
         PartitionId::new(self.topic, index)
     }
 
-    /// How many of the topic's partitions are in this shard, and how many there are.
+    /// Number of the topic's partitions in this shard, and in all.
     pub(super) fn partitions_here(&self) -> (usize, u32) {
         (self.log_starts.len(), self.partitions)
     }
 
-    /// Takes what changed since it was last taken: settles are added, dead letters are returned, and which
-    /// consumers are active now is left in `changes`.
+    /// Takes the changes since the last call: settles are added, dead letters are returned, and the changes of
+    /// active consumers are left in `changes`.
     pub(super) fn take_changes(
         &mut self,
         changes: &mut Changes,
@@ -144,7 +144,7 @@ impl Group {
         self.counts.settled += count as u64;
     }
 
-    /// Dead letters that were no part of `dead` went into the log with the entry that settled their records.
+    /// Dead letters that are not in `dead` went into the log with the entry that settled their records.
     pub(super) fn on_letters_appended(&mut self, letters: &[PendingLetter]) {
         for PendingLetter { letter, .. } in letters {
             self.dispatch.ended(letter.partition, letter.offset);
@@ -153,7 +153,7 @@ impl Group {
         self.counts.settled += letters.len() as u64;
     }
 
-    /// Records (partition and offset) that an entry of the log was to settle are settled.
+    /// The log entry of these withheld records (partition and offset) took effect: they are settled.
     pub(super) fn on_withheld_settled(&mut self, records: &[(u32, Offset)]) {
         for &(partition, offset) in records {
             self.dispatch.ended(partition, offset);
@@ -161,7 +161,7 @@ impl Group {
         self.counts.settled += records.len() as u64;
     }
 
-    /// They are not, and are available again.
+    /// The records are not settled, and are available again.
     pub(super) fn give_back(&mut self, records: &[(u32, Offset)]) {
         for &(partition, offset) in records {
             self.dispatch.give_back(partition, offset);
@@ -188,7 +188,7 @@ impl Group {
         }
     }
 
-    /// What waits here, for the sequencer.
+    /// The group's waiting records, for the sequencer.
     pub(super) fn current_standing(&self, pools: &Pools) -> Standing {
         let counters = self.dispatch.counters();
         let (bytes, known) = self.dispatch.waiting_bytes();
@@ -208,8 +208,8 @@ impl Group {
         config.priorities_max > 0 || config.priorities_order == PrioritiesOrder::TwoToOne
     }
 
-    /// Takes over configuration, and partitions that are new. Whether its consumers are to be told that there
-    /// are more: those of the shard that has the first are.
+    /// Applies configuration and new partitions. Returns whether consumers must be notified of more partitions:
+    /// the shard with the first partition does that.
     pub(super) fn configure(&mut self, found: &GroupView) -> bool {
         let GroupView { group, topic, .. } = found;
         let policy = policy_of(found);
@@ -232,7 +232,7 @@ impl Group {
         is_first && self.partitions > before
     }
 
-    /// Begins again where its partitions were sought to. Their dead letters are void.
+    /// Resets the sought partitions to their new positions. Their dead letters are void.
     pub(super) fn seek(&mut self, found: Option<&GroupView>) {
         let mut sought = std::mem::take(&mut self.sought);
         sought.sort_unstable();
@@ -249,7 +249,7 @@ impl Group {
         self.dead.forget(&sought);
     }
 
-    /// The partition's log begins here now, or did before.
+    /// The partition's log start offset is now at least this.
     pub(super) fn on_log_start(&mut self, partition: u32, log_start: Offset) {
         if let Some(known) = self.log_start_mut(partition)
             && log_start > *known
@@ -271,7 +271,7 @@ impl Group {
         is_attentive(&self.config, &self.topic_config)
     }
 
-    /// Nobody needs what is known of it here.
+    /// Whether its volatile state is not needed.
     pub(super) fn is_idle(&self) -> bool {
         self.consumers.is_empty()
             && self.takers.is_empty()
@@ -288,16 +288,16 @@ impl Group {
     }
 }
 
-/// Only the engine of the group's first shard chooses who is active: in the others its choice holds, for
-/// nobody else has credit there.
+/// Only the engine of the group's first shard selects the active consumer. The others follow, since only that
+/// consumer has credit there.
 fn policy_of(found: &GroupView) -> Policy {
     let mut policy = policy(&found.group.config, &found.topic.config);
     policy.single_active &= found.stripe.first() == 0;
     policy
 }
 
-/// Where its partitions stand by what is durable, and by what is on its way to be: that will be in the
-/// machine, and nobody would tell the engine.
+/// State of its partitions including settles in flight: these will be in the machine, and the engine is not
+/// notified of them.
 fn starts(found: &GroupView, under_way: &[UnderWay]) -> impl Iterator<Item = PartitionStart> {
     let settles = under_way.iter().flat_map(|(_, settles)| settles.iter());
     let mut of_partitions: HashMap<u32, Vec<&GroupSettle>> = HashMap::default();

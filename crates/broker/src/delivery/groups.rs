@@ -1,7 +1,7 @@
-//! The groups that the driver knows, which of them to serve, and when.
+//! The groups loaded in the driver, and the queue of groups to serve.
 //!
-//! A group is known while somebody uses it, or something happens to its records though nobody does. Of the
-//! others the durable state is all there is, but for counters and the next token.
+//! A group is loaded while it is in use, or while its records change without a consumer. For the others only
+//! the durable state exists, except counters and the next token.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,35 +25,33 @@ pub(super) struct Groups {
     shard: Arc<Shard>,
     watch: Arc<Watch>,
     standings: Arc<Standings>,
-    /// Whether what happens to records is remembered.
+    /// Whether steps of records are remembered.
     keeps_history: bool,
     by_id: HashMap<LeaseGroupId, Group>,
     by_topic: HashMap<TopicId, Vec<LeaseGroupId>>,
-    /// What is kept of groups that are not in `by_id` now: counters, and the next token. Of some, since
-    /// before this term.
+    /// Counters and next token of groups that are not in `by_id` now. Some are from before this term.
     retired: HashMap<LeaseGroupId, (Counts, Token)>,
     next_engine: u64,
-    /// Where the tokens of this term begin.
+    /// First token of this term.
     first_token: Token,
     /// Records that may have been delivered without a counted attempt.
     seen: Option<SeenBefore>,
     /// Groups to serve, each once.
     queue: VecDeque<LeaseGroupId>,
-    /// When a group has to be ticked, on the timeline.
+    /// Time of each group's next tick, on the timeline.
     deadlines: BTreeSet<(i64, LeaseGroupId)>,
     take_deadlines: BTreeSet<(Instant, LeaseGroupId)>,
 }
 
-/// What a change that is no settle means for a group.
+/// Effect on a group of a change other than a settle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Moved {
     Deleted,
-    /// It is known here, and was changed. `grown`: its consumers are to be told that its topic has more
-    /// partitions.
+    /// A loaded group was changed. `grown`: its consumers must be notified that its topic has more partitions.
     Changed {
         grown: bool,
     },
-    /// It is not known here, or only now.
+    /// It was not loaded before.
     Elsewhere,
 }
 
@@ -86,7 +84,7 @@ impl Groups {
         }
     }
 
-    /// The groups in the order of their numbers, and the counts of all that were used.
+    /// The groups in the order of their ids, and the counts of all that were used.
     pub(super) fn leave(self) -> (Vec<Group>, HashMap<LeaseGroupId, Counts>) {
         let retired = self.retired.into_iter().map(|(id, (counts, _))| (id, counts));
         let mut counts: HashMap<LeaseGroupId, Counts> = retired.collect();
@@ -101,7 +99,7 @@ impl Groups {
         (groups, counts)
     }
 
-    // ------------------------------------------------------------------------------------ known groups
+    // ----------------------------------------------------------------------------------- loaded groups
 
     pub(super) fn get(&self, id: LeaseGroupId) -> Option<&Group> {
         self.by_id.get(&id)
@@ -111,8 +109,8 @@ impl Groups {
         self.by_id.get_mut(&id)
     }
 
-    /// The group, if its engine is this one still.
-    pub(super) fn of_engine(&mut self, id: LeaseGroupId, engine: u64) -> Option<&mut Group> {
+    /// The group, if its engine is still this one.
+    pub(super) fn with_engine(&mut self, id: LeaseGroupId, engine: u64) -> Option<&mut Group> {
         self.by_id.get_mut(&id).filter(|group| group.engine == engine)
     }
 
@@ -124,12 +122,12 @@ impl Groups {
         self.by_id.is_empty()
     }
 
-    /// What was counted of a group that is not known now.
+    /// Counters of a group that is not loaded.
     pub(super) fn retired_counts(&self, id: LeaseGroupId) -> Counts {
         self.retired.get(&id).map_or_else(Counts::default, |(counts, _)| *counts)
     }
 
-    /// Groups to whose records something happens though nobody consumes.
+    /// Loads the groups whose records change without a consumer.
     pub(super) fn load_attentive(&mut self) {
         let ids: Vec<LeaseGroupId> = self.shard.read(|state| {
             let catalog = &state.catalog;
@@ -165,12 +163,12 @@ impl Groups {
         group
     }
 
-    /// Makes the group known here. False when there is none.
+    /// Loads the group. False if it does not exist.
     pub(super) fn load(&mut self, id: LeaseGroupId) -> bool {
         if self.by_id.contains_key(&id) {
             return true;
         }
-        // First the watch, then the look: nothing that is appended in between is missed.
+        // Watch before the view: appends in between are not missed.
         let topic = self.shard.read(|state| Some(state.catalog.lease_group(id)?.topic));
         let Some(topic) = topic else { return false };
         self.watch.add_topic(topic);
@@ -187,7 +185,7 @@ impl Groups {
         true
     }
 
-    /// The group's engine goes on for one of an earlier term, under the number of that.
+    /// The group's engine continues that of an earlier term, under the same number.
     pub(super) fn resume_engine(&mut self, id: LeaseGroupId, engine: u64) -> Option<&mut Group> {
         self.next_engine = self.next_engine.max(engine + 1);
         let group = self.by_id.get_mut(&id)?;
@@ -207,7 +205,7 @@ impl Groups {
         }
     }
 
-    /// Nobody uses it: what is durable is all that is kept.
+    /// The group is unused: only its durable state, counters and next token are kept.
     fn unload(&mut self, id: LeaseGroupId) {
         let Some(group) = self.forget(id) else { return };
         self.retired.insert(id, (group.counts, group.dispatch.next_token()));
@@ -238,8 +236,8 @@ impl Groups {
         Some(group)
     }
 
-    /// Makes the engine anew from what is durable or will be: leases are void, consumers stay. `end_leases`
-    /// is called with the group as it was. Where it is made anew, that is returned.
+    /// Rebuilds the engine from the durable state and settles in flight: leases are void, consumers stay.
+    /// `end_leases` is called with the old group, which is returned if the engine was rebuilt.
     pub(super) fn renew(
         &mut self,
         id: LeaseGroupId,
@@ -258,12 +256,12 @@ impl Groups {
             return None;
         };
         for (consumer, joined) in joined {
-            // They were there together before.
+            // They were admitted together before.
             let _ = group.dispatch.join(consumer, joined);
         }
         group.consumers = std::mem::take(&mut old.consumers);
         group.takers = std::mem::take(&mut old.takers);
-        // What the sequencer was told holds until the next time that the group is served.
+        // The standing reported to the sequencer holds until the group is served again.
         group.standing = old.standing;
         group.meters = old.meters;
         if let Some(due) = old.deadline {
@@ -275,7 +273,7 @@ impl Groups {
         Some(old)
     }
 
-    /// Groups that nobody has used for so long are not known any more.
+    /// Unloads groups that have been unused for so long.
     pub(super) fn unload_idle(&mut self, idle_max: Duration, now: Instant) {
         let mut unused = Vec::new();
         for (id, group) in &mut self.by_id {
@@ -290,9 +288,9 @@ impl Groups {
         }
     }
 
-    // ---------------------------------------------------------------------------------- whose turn it is
+    // ---------------------------------------------------------------------------------------- scheduling
 
-    /// The group will be served in this turn or a later one.
+    /// The group will be served in this iteration or a later one.
     pub(super) fn enqueue(&mut self, id: LeaseGroupId) {
         if let Some(group) = self.by_id.get_mut(&id)
             && !std::mem::replace(&mut group.queued, true)
@@ -309,7 +307,7 @@ impl Groups {
         self.queue.pop_front()
     }
 
-    /// Its turn comes then, whatever its engine says.
+    /// Schedules the group for that time, whatever its engine's deadline.
     pub(super) fn enqueue_at(&mut self, id: LeaseGroupId, due_ms: i64) {
         self.deadlines.insert((due_ms, id));
     }
@@ -336,7 +334,7 @@ impl Groups {
         }
     }
 
-    /// What is due is served.
+    /// Queues the groups that are due.
     pub(super) fn on_timer(&mut self, now_ms: i64, now: Instant) {
         while let Some(&(due_ms, id)) = self.deadlines.first()
             && due_ms <= now_ms
@@ -355,7 +353,7 @@ impl Groups {
         }
     }
 
-    /// When a group has to be ticked next, on the timeline.
+    /// Time of the next tick of any group, on the timeline.
     pub(super) fn next_deadline(&self) -> Option<i64> {
         self.deadlines.first().map(|&(due_ms, _)| due_ms)
     }
@@ -364,7 +362,7 @@ impl Groups {
         self.take_deadlines.first().map(|&(due, _)| due)
     }
 
-    /// Tells the sequencer how much waits in the group, where it refuses what is too much.
+    /// Reports the group's waiting records to the sequencer, if it refuses records over a limit.
     pub(super) fn note_standing(&mut self, id: LeaseGroupId, pools: &Pools) {
         let Some(group) = self.by_id.get_mut(&id) else { return };
         if !refuses(&group.topic_config) {
@@ -380,11 +378,11 @@ impl Groups {
         }
     }
 
-    // ------------------------------------------------------------------------------- what became of them
+    // --------------------------------------------------------------------------------- changes of groups
 
-    /// Takes over where partitions end and begin that changed since this was last called. After this
-    /// every record is found whose producer was answered: the watch is marked before the answer.
-    /// `serving` is being served, and need not be served again for it.
+    /// Applies new start and end offsets of partitions since the last call. After this every acknowledged
+    /// record is found: the watch is marked before the producer's reply. `serving` is being served, and is not
+    /// queued again for it.
     pub(super) fn on_appended(&mut self, serving: Option<LeaseGroupId>) {
         let ready = self.watch.take_ready();
         let bounds: Vec<(PartitionId, Offset, Offset)> = self.shard.read(|state| {
@@ -407,7 +405,7 @@ impl Groups {
         }
     }
 
-    /// The group changed by something other than a settle, or its topic did, or it is new or gone.
+    /// The group was created, deleted or changed by something other than a settle, or its topic changed.
     pub(super) fn on_moved(&mut self, id: LeaseGroupId) -> Moved {
         let known = self.by_id.contains_key(&id);
         let attentive = self.shard.read(|state| {
@@ -432,8 +430,8 @@ impl Groups {
         }
     }
 
-    /// A partition, or all, was sought. Whether that can be looked at: what is under way was settled before
-    /// the seek, and the look must come after it.
+    /// A partition, or all, was sought. Returns whether the reset can be done now: settles in flight precede
+    /// the seek, and the reset must come after them.
     pub(super) fn on_sought(&mut self, id: LeaseGroupId, partition: u32) -> bool {
         let Some(group) = self.by_id.get_mut(&id) else { return false };
         match partition {
@@ -443,13 +441,13 @@ impl Groups {
         group.under_way.is_empty()
     }
 
-    /// Begins again where the group was sought to.
+    /// Resets the group to the positions that it was sought to.
     pub(super) fn seek(&mut self, id: LeaseGroupId) {
         let Some(group) = self.by_id.get_mut(&id) else { return };
         group.seek(GroupView::of(&self.shard, id).as_ref());
     }
 
-    /// Takes over where a partition, or all, begin.
+    /// Applies new log start offsets of a partition, or of all.
     pub(super) fn refresh_log_starts(&mut self, id: LeaseGroupId, partition: u32) {
         let Some(group) = self.by_id.get_mut(&id) else { return };
         let topic = group.topic;

@@ -1,6 +1,5 @@
-//! How everyone reaches the driver: what it is told and asked, and what it shares with the sequencer.
-//!
-//! This knows neither the driver nor its parts, so that the shard, the sequencer and sessions can have it.
+//! Handle to a driver: its messages and requests, and the data that it shares with the sequencer. It depends on
+//! neither the driver nor its parts, so that the shard, the sequencer and sessions can have it.
 
 use std::sync::Arc;
 
@@ -33,7 +32,7 @@ use super::standings::Standings;
 use super::traced::TraceFeed;
 use super::unread::{NodeUnread, Unread};
 
-/// What sessions and others tell the driver.
+/// A message to the driver.
 pub(crate) enum Message {
     Open {
         session: SessionId,
@@ -43,7 +42,7 @@ pub(crate) enum Message {
     Close {
         session: SessionId,
     },
-    /// Answered with whether records may go to it, where only one of the group's consumers is active.
+    /// The reply is whether the consumer may get records, in a group with a single active consumer.
     Consume {
         session: SessionId,
         group: LeaseGroupId,
@@ -64,13 +63,13 @@ pub(crate) enum Message {
         session: SessionId,
         records: Option<u32>,
     },
-    /// The shard's share of credit that is divided over shards.
+    /// The shard's share of credit that is split over shards.
     Share {
         session: SessionId,
         kind: CreditKind,
         change: Change,
     },
-    /// A share as another driver had it, of a consumer that has just joined or of the session.
+    /// A share as an earlier driver had it, of a consumer that has just joined or of the session.
     Lend {
         session: SessionId,
         kind: CreditKind,
@@ -90,7 +89,7 @@ pub(crate) enum Message {
     Settle {
         session: SessionId,
         settles: Vec<Settle>,
-        /// They were said to an earlier leader, which may have done it.
+        /// Repeated settles: an earlier leader may have applied them.
         again: bool,
         reply: SettleSender,
     },
@@ -100,19 +99,19 @@ pub(crate) enum Message {
         batches: Vec<AppendBatch>,
         reply: oneshot::Sender<Transferred>,
     },
-    /// What a session has leased of a leader in an earlier term, by group.
+    /// A session's leases of leaders in earlier terms, by group.
     Present {
         session: SessionId,
         claims: Vec<(LeaseGroupId, Claim)>,
     },
-    /// A node has said which sessions it has and what they have leased.
+    /// A node has presented its sessions and their leases.
     Presented {
         node: u64,
     },
     /// The session's connection, which had too much unread, has room again.
     Room {
         session: SessionId,
-        /// 0: it is of none.
+        /// 0: no connection.
         connection: u64,
     },
     /// A group changed by something other than a settle.
@@ -121,25 +120,25 @@ pub(crate) enum Message {
         partition: u32,
         sought: bool,
     },
-    /// Batches that the sequencer refused for want of room, to be made dead letters; then their
-    /// producer gets its answers.
+    /// Batches that the sequencer refused because the topic is full, to be made dead letters. Their producer's
+    /// replies are sent after that.
     Overflowed {
         batches: Vec<(PartitionId, Bytes)>,
         answers: Appends,
         reply: oneshot::Sender<Appends>,
     },
     Ask(Question),
-    /// Where a record stands in groups. Only the shard's leader answers.
+    /// Request for a record's state in groups. Only the shard's leader replies.
     Look {
         look: Look,
         reply: oneshot::Sender<Vec<Option<Standing>>>,
     },
-    /// Everything under way comes to its end, and then the driver does.
+    /// The driver finishes all work in flight, then stops.
     Stop,
 }
 
 impl Message {
-    /// Whose it is; `None` where it is no session's.
+    /// The session of the message; `None` for a message of no session.
     pub(super) fn session(&self) -> Option<SessionId> {
         match self {
             Self::Open { session, .. }
@@ -165,7 +164,7 @@ impl Message {
         }
     }
 
-    /// Answers without having done anything. Whoever asked a question finds that nobody answers.
+    /// Replies with an error. The reply channel of a question is dropped.
     pub(super) fn refuse(self, why: &Unavailable) {
         match self {
             Self::Consume { reply, .. } => {
@@ -206,24 +205,24 @@ impl Message {
 #[derive(Clone, Debug)]
 pub(crate) struct Joining {
     pub(crate) consumer: ConsumerId,
-    /// With the credit that it has in this shard.
+    /// With its credit in this shard.
     pub(crate) options: ConsumeOptions,
-    /// What of that is a share of what it has in all shards.
+    /// Kinds of that credit which are a share of the whole.
     pub(crate) divided: Vec<CreditKind>,
 }
 
-/// Where the batches of a transfer are, or on their way to.
+/// Places of a transfer's batches, in the log or in flight to another shard.
 pub(crate) type Moved = Entered<Option<Appended>>;
 pub(crate) type Transferred = Result<Moved, TransferError>;
 
-/// What an operator wants to know or to change, for which the driver's own knowledge is needed. `None`, where
-/// an answer may be so: there is no such group.
+/// A query or change by an operator that needs the driver's volatile state. A reply of `None` means that the
+/// group does not exist.
 pub(crate) enum Question {
     Counters {
         group: LeaseGroupId,
         reply: oneshot::Sender<Option<Counters>>,
     },
-    /// What the group's engine knows of a partition's unsettled records.
+    /// The engine's state of a partition's unsettled records.
     Unsettled {
         group: LeaseGroupId,
         partition: u32,
@@ -237,13 +236,13 @@ pub(crate) enum Question {
         leases_max: usize,
         reply: oneshot::Sender<Vec<LeaseView>>,
     },
-    /// Settle all that is not leased; how many records.
+    /// Settles all records that are not leased; the reply is their number.
     Purge {
         group: LeaseGroupId,
         durable: oneshot::Sender<Settled>,
         reply: oneshot::Sender<Result<u64, RemoveError>>,
     },
-    /// Settle one record that is not leased.
+    /// Settles one record that is not leased.
     Remove {
         group: LeaseGroupId,
         partition: u32,
@@ -251,14 +250,14 @@ pub(crate) enum Question {
         durable: oneshot::Sender<Settled>,
         reply: oneshot::Sender<Result<(), RemoveError>>,
     },
-    /// Which of these records are neither settled nor anybody's.
+    /// Whether each of these records is neither settled nor leased.
     Free {
         group: LeaseGroupId,
         partition: u32,
         offsets: Vec<Offset>,
         reply: oneshot::Sender<Option<Vec<bool>>>,
     },
-    /// Settle records that nobody has, and append, in one log entry.
+    /// Settles records that are not leased, and appends, in one log entry.
     MoveAway {
         group: LeaseGroupId,
         partition: u32,
@@ -270,7 +269,7 @@ pub(crate) enum Question {
 
 pub(crate) type Inbox = mpsc::UnboundedReceiver<Message>;
 
-/// How everyone reaches the driver.
+/// Handle to a driver.
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
     inbox: mpsc::UnboundedSender<Message>,
@@ -286,7 +285,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// `history_bytes`: to remember what happened to records; nothing is remembered with 0.
+    /// `history_bytes`: capacity for steps of records; 0 remembers nothing.
     pub(crate) fn new(
         timeline: Arc<Timeline>,
         history_bytes: usize,
@@ -313,11 +312,11 @@ impl Handle {
     }
 
     pub(crate) fn tell(&self, message: Message) {
-        // Without a driver the node is going down: whoever waits for a reply hears that.
+        // Without a driver the node is stopping: a caller's reply channel is dropped.
         let _ = self.inbox.send(message);
     }
 
-    /// What an entry of the log means for groups. Called by apply, for every entry.
+    /// Forwards the effects of a log entry on groups. Called by apply, for every entry.
     pub(crate) fn applied(&self, commands: &[Command], applied: &Applied) {
         for &(group, partition) in &applied.moved {
             let sought = commands.iter().any(|command| {
@@ -333,7 +332,7 @@ impl Handle {
         }
     }
 
-    /// Asks the driver; `None` when it is no more.
+    /// Queries the driver; `None` when it is gone.
     pub(super) async fn ask<R>(
         &self,
         question: impl FnOnce(oneshot::Sender<R>) -> Question,

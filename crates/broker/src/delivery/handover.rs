@@ -1,15 +1,15 @@
-//! From the driver of one term to that of the next: who is there and what it holds.
+//! Handover from the driver of one term to that of the next: sessions, consumers and leases.
 //!
-//! Nothing that a driver decided outlives its term, but for leases, whose records are with consumers, and for
-//! how long records wait that came back from leases. A
-//! driver whose term is over hands nothing out any more, waits until all that it asked of the log has come
-//! to its end, in the next term where it has to, and leaves its sessions with their leases. The next one
-//! begins with what is durable by then, and takes them over where nobody else led in between. Dead letters that
-//! had no room in an outbox, and transfers, go over too: nobody is told that they failed.
+//! A driver's decisions end with its term, except leases, whose records are with consumers, and the back-offs
+//! of released records. A driver whose term is over delivers nothing more. It waits until all its requests to
+//! the log have ended, in the next term if need be, and leaves its sessions with their leases. The next driver
+//! begins with the durable state of that time, and takes them over if no other node led in between. Dead
+//! letters that had no room in an outbox, and transfers, are handed over too, and do not fail.
 //!
-//! Where another node leads, all that is under way is over, but for settles. Sessions and their consumers go on at that
-//! node, by a [`Relay`], until this one leads again, and present there what they have leased
-//! ([`super::presenting`]). Settles of this node's sessions that are not durable are repeated there ([`super::repeat`]).
+//! If another node leads, all requests in flight have failed, except settles. Sessions and their consumers
+//! continue at that node, by a [`Relay`], until this one leads again, and present their leases there
+//! ([`super::presenting`]). Settles of this node's sessions that are not durable are repeated there
+//! ([`super::repeat`]).
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -34,37 +34,37 @@ use super::view::SeenBefore;
 
 #[derive(Default)]
 pub(super) struct Handover {
-    /// In which it was made; 0: there was no driver yet.
+    /// The term of the driver that left this; 0: there was none yet.
     pub(super) term: u64,
-    /// Records that may have been delivered without a counted attempt. `None` if another node led since.
+    /// Records that may have been delivered without a counted attempt. `None` if another node has led since.
     pub(super) seen: Option<SeenBefore>,
     pub(super) sessions: HashMap<SessionId, Session>,
     pub(super) groups: Vec<Users>,
     pub(super) transfers: Vec<LeftTransfer>,
     pub(super) counts: HashMap<LeaseGroupId, Counts>,
-    /// Leases of this node's sessions that another leader granted, and leases whose settle was not durable when the term
-    /// ended. One of the messages repeats that settle.
+    /// Leases of this node's sessions that another leader granted, and leases whose settle was not durable when
+    /// the term ended. One of the messages repeats that settle.
     pub(super) presented: Vec<(LeaseGroupId, Claim)>,
-    /// What other nodes say of their sessions before they say anything else.
+    /// Messages of other nodes about their sessions that precede all their others.
     pub(super) introduced: Vec<Message>,
     /// To be handled by the next driver before all others.
     pub(super) messages: VecDeque<Message>,
 }
 
-/// Who uses a group, and what became of their leases.
+/// The consumers of a group, and its leases.
 pub(super) struct Users {
     pub(super) group: LeaseGroupId,
     pub(super) consumers: Vec<(ConsumerId, Joined)>,
     pub(super) claims: Vec<Claim>,
     pub(super) back_offs: Vec<BackOff>,
-    /// Its engine, by which those who wait for dead letters know it.
+    /// Its engine, by which waiters for dead letters identify it.
     pub(super) engine: u64,
     pub(super) dead: DeadLetters,
     /// The records of these letters.
     pub(super) dead_letters: Vec<DeadLetterClaim>,
 }
 
-/// A transfer that had no room in an outbox: what is to be put into the log.
+/// A transfer that had no room in an outbox, with the unit to propose.
 pub(super) struct LeftTransfer {
     pub(super) groups: Vec<LeaseGroupId>,
     pub(super) unit: Unit,
@@ -72,7 +72,8 @@ pub(super) struct LeftTransfer {
 }
 
 impl Handover {
-    /// `None` when there will be no more. `ground`: where there are other nodes, who may lead meanwhile.
+    /// `None` when this node will not lead again. `ground`: set in a cluster, where other nodes may lead
+    /// meanwhile.
     pub(super) async fn wait_for_leadership(
         &mut self,
         consensus: &Consensus,
@@ -99,23 +100,23 @@ impl Handover {
         };
         let mut relay = self.give_up(ground);
         loop {
-            relay.go_on();
+            relay.advance();
             tokio::select! {
                 biased;
                 leadership = &mut leadership => {
-                    self.take_back(relay);
+                    self.resume_from_relay(relay);
                     match leadership {
                         Ok(leadership) => return Some(leadership),
                         Err(_) => return self.end(inbox).await,
                     }
                 }
-                happened = relay.happens() => relay.on(happened),
+                happened = relay.next_event() => relay.on(happened),
                 message = inbox.recv() => match message {
                     None | Some(Message::Stop) => return None,
                     Some(message) => relay.tell(message),
                 },
             }
-            // What is there already goes with it.
+            // Messages received already go with it.
             for _ in 0..LEASE_MESSAGES_PER_TURN {
                 match inbox.try_recv() {
                     Ok(Message::Stop) => return None,
@@ -142,8 +143,8 @@ impl Handover {
         relay
     }
 
-    /// Another node led meanwhile, or leads: the leases of sessions here are presented, and rejects whose dead letters are
-    /// not in the log are repeated.
+    /// Another node led meanwhile, or leads: the leases of sessions here are presented, and rejects whose dead
+    /// letters are not in the log are repeated.
     pub(super) fn present_leases(&mut self) {
         for Users { group, claims, dead, .. } in &mut self.groups {
             let lost = dead.take_waiters().filter_map(|it| it.lost(&Unavailable::NotLeader));
@@ -156,7 +157,7 @@ impl Handover {
     }
 
     /// This node leads again.
-    fn take_back(&mut self, relay: Relay) {
+    fn resume_from_relay(&mut self, relay: Relay) {
         let handed = relay.hand_over();
         self.sessions = handed.sessions;
         self.groups = handed.groups.into_iter().map(|(id, all)| Users::anew(id, all)).collect();
@@ -165,7 +166,7 @@ impl Handover {
     }
 
     async fn end(&mut self, inbox: &mut Inbox) -> Option<Leadership> {
-        // Consensus is gone. Those who wait for an answer hear that there is no driver.
+        // Consensus has stopped. The reply channels of waiting callers are dropped.
         self.messages.clear();
         self.groups.clear();
         self.transfers.clear();
@@ -175,14 +176,14 @@ impl Handover {
 }
 
 impl Users {
-    /// Nobody has a lease: another node led.
+    /// Consumers without leases: another node led.
     pub(super) fn anew(group: LeaseGroupId, consumers: Vec<(ConsumerId, Joined)>) -> Self {
         let (claims, back_offs, dead_letters) = (Vec::new(), Vec::new(), Vec::new());
         let (engine, dead) = (0, DeadLetters::default());
         Self { group, consumers, claims, back_offs, engine, dead, dead_letters }
     }
 
-    /// `None` where nobody uses the group.
+    /// `None` if the group has no users.
     pub(super) fn of(group: &mut Group) -> Option<Self> {
         let dispatch = &group.dispatch;
         let (consumers, claims) = (dispatch.joined(), dispatch.claims());

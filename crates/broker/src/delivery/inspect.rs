@@ -1,4 +1,4 @@
-//! What operators see of lease groups.
+//! Operators' view of lease groups.
 
 use base::{Level, Offset};
 use bytes::Bytes;
@@ -9,22 +9,22 @@ use serde::{Deserialize, Serialize};
 use super::rates::Rates;
 use crate::timeline::Shifts;
 
-/// Where a record of a group stands. A variant is only ever added at the end.
+/// State of a record in a group. A variant is only ever added at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum RecordState {
     Ready,
-    /// Ready but for an earlier record of its key that is not settled.
+    /// Blocked by an earlier, unsettled record of the same key.
     Blocked,
     Leased {
         session: SessionId,
-        /// When the lease ends, ms since the epoch; `None`: with its session.
+        /// Expiry of the lease, ms since the epoch; `None`: it ends with its session.
         expires_ms: Option<i64>,
     },
     Delayed {
         /// Ms since the epoch.
         due_ms: i64,
     },
-    /// On its way to the dead letters.
+    /// The record is being dead-lettered.
     DeadLettering,
 }
 
@@ -32,13 +32,13 @@ base::levels!(RecordState {
     Level::FIRST => Ready | Blocked | Leased | Delayed | DeadLettering;
 });
 
-/// A record that was looked at and not taken.
+/// A record that was peeked at, not leased.
 #[derive(Clone, Debug)]
 pub struct Peeked {
     pub partition: u32,
     pub offset: Offset,
     pub state: RecordState,
-    /// How often it was delivered and came back.
+    /// Number of deliveries after which it came back.
     pub attempts: u16,
     pub record: SharedRecord,
 }
@@ -47,7 +47,7 @@ pub struct Peeked {
 pub struct PeekOptions {
     /// `None`: all, one after another.
     pub partition: Option<u32>,
-    /// In each partition.
+    /// First offset in each partition.
     pub from: Offset,
     pub records_max: usize,
 }
@@ -58,19 +58,19 @@ impl Default for PeekOptions {
     }
 }
 
-/// What a group holds and does.
+/// Counters and gauges of a group.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Counters {
-    /// Records that are not settled.
+    /// Number of unsettled records.
     pub depth: u64,
-    /// Of those, neither leased, delayed nor on the way to the dead letters. A group that nobody uses
-    /// counts all as ready.
+    /// Unsettled records that are neither leased, delayed nor being dead-lettered. All count as ready in a
+    /// group that is not in use.
     pub ready: u64,
     pub leased: u64,
     pub leased_bytes: u64,
     pub delayed: u64,
     pub consumers: u32,
-    /// Timestamp of the oldest record that is not settled, ms since the epoch, as far as is known.
+    /// Timestamp of the oldest unsettled record, ms since the epoch, if known.
     pub oldest_unsettled_ms: Option<i64>,
     /// Since the node started.
     pub delivered: u64,
@@ -81,7 +81,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Of a further shard, too. Consumers are in all shards of their group, so the first one's are all.
+    /// Adds the counters of another shard. Consumers are in all shards of their group, so the first shard's
+    /// number is the total.
     pub(super) fn and(self, other: Self) -> Self {
         let oldest = [self.oldest_unsettled_ms, other.oldest_unsettled_ms];
         Self {
@@ -101,7 +102,7 @@ impl Counters {
     }
 }
 
-/// A record that is to be delivered later.
+/// A record with delayed delivery.
 #[derive(Clone, Debug)]
 pub struct DelayedRecord {
     pub partition: u32,
@@ -113,36 +114,36 @@ pub struct DelayedRecord {
     pub record: SharedRecord,
 }
 
-/// What somebody holds.
+/// A lease on a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseInfo {
     pub partition: u32,
     pub offset: Offset,
     pub attempt: u16,
     pub session: SessionId,
-    /// Ms since the epoch; `None`: with its session.
+    /// Ms since the epoch; `None`: it ends with its session.
     pub expires_ms: Option<i64>,
 }
 
-/// Where a group goes.
+/// Target of a seek.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SeekTo {
-    /// Everything that is still there.
+    /// The first stored record.
     Start,
-    /// Nothing of what is there.
+    /// The end of the log.
     End,
     /// The first record at or after this time, ms since the epoch.
     Time(i64),
-    /// Of single partitions; the others stay.
+    /// Positions of single partitions; the others stay.
     Offsets(Vec<(u32, Offset)>),
 }
 
-/// By the wall clock.
+/// Converts an expiry to the wall clock.
 pub(super) fn ends(expires_ms: i64, shifts: &Shifts) -> Option<i64> {
     Some(expires_ms).filter(|at| *at != i64::MAX).map(|at| shifts.wall(at))
 }
 
-/// By the wall clock.
+/// Converts the times of a state to the wall clock.
 pub(super) fn stands(state: dispatch::RecordState, shifts: &Shifts) -> RecordState {
     match state {
         dispatch::RecordState::Ready => RecordState::Ready,

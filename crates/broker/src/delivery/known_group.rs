@@ -1,7 +1,7 @@
-//! Requests about a lease group that the leader it goes to may not know yet.
+//! Requests about a lease group that the shard's leader may not know yet.
 //!
-//! The leader of a shard knows groups by its own copy of the catalog, and the node that asks knows them by another
-//! copy. Either may be behind. So neither says alone that a group does not exist.
+//! The leader of a shard and the requesting node each know groups by their own copy of the catalog. Either may
+//! be behind, so neither alone proves that a group does not exist.
 
 use std::future::Future;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::error::Unavailable;
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 impl Broker {
-    /// Repeats a request while its answer is that the group is unknown and the newest catalog has the group: the leader is
-    /// behind. An unknown group in the outcome is one that the newest catalog does not have.
+    /// Repeats a request while the leader replies that the group is unknown but the newest catalog has it: the
+    /// leader is behind. An unknown group in the outcome is not in the newest catalog.
     pub(super) async fn with_group<T, E: From<Unavailable>, Attempt>(
         &self,
         group: LeaseGroupId,

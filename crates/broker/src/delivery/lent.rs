@@ -1,5 +1,5 @@
-//! A driver's side of credit that sessions divide over shards: how much of a share it has to give back, and what
-//! it has told the session.
+//! A driver's side of credit that sessions split over shards: the debt of a share, and what was reported to the
+//! session.
 
 use std::collections::BTreeSet;
 
@@ -13,21 +13,21 @@ use super::divided_credit::GivenBack;
 pub(super) struct Lent {
     round: u32,
     granted: u64,
-    /// The session asked for so much in this round, in all. The driver owes the difference to `given_back`: it
-    /// gives it back as leases end, before it uses it again.
+    /// Total that the session requested back in this round. The driver owes the difference to `given_back`: it
+    /// returns that as leases end, before it uses the credit again.
     asked: u64,
     given_back: u64,
     /// Groups in which records wait for more of it.
     starved_in: BTreeSet<LeaseGroupId>,
-    /// The session was told that it is not enough.
+    /// The session was notified that it is not enough.
     told_starved: bool,
-    /// It was changed since.
+    /// It was changed since then.
     tell_again: bool,
-    /// Something was handed out by it since it was given back last.
+    /// It was used for a delivery since it was last returned.
     used: bool,
 }
 
-/// A share as it goes from one driver to another: where it stands, and not which records wait for it.
+/// A share as it goes from one driver to another: its amounts, without the records that wait for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Loan {
     round: u32,
@@ -49,7 +49,7 @@ impl Lent {
         Loan { round, granted, asked, given_back, told_starved }
     }
 
-    /// Another node's driver has the share, and this is what is known of it here: it has told so much.
+    /// Another node's driver has the share; this is what it reported to this node.
     pub(super) fn note_given_back(&mut self, given: &GivenBack) -> bool {
         let is_of_round = given.round == self.round;
         if is_of_round {
@@ -58,8 +58,8 @@ impl Lent {
         is_of_round
     }
 
-    /// As [`Self::note_given_back`].
-    pub(super) fn note_told_starved(&mut self, starved: bool) {
+    /// See [`Self::note_given_back`].
+    pub(super) fn note_starved_notice(&mut self, starved: bool) {
         self.told_starved = starved;
     }
 
@@ -77,19 +77,19 @@ impl Lent {
         self.tell_again = true;
     }
 
-    /// So much is to be given back in all.
+    /// Sets the total to return.
     pub(super) fn ask(&mut self, in_all: u64) {
         self.asked = in_all;
     }
 
-    /// Something was handed out by it.
+    /// It was used for a delivery.
     pub(super) fn note_used(&mut self) {
         self.used = true;
     }
 
-    /// Whether nothing of it is given back now. `could_use`: a record needs it and has what it needs before; it
-    /// may lack what comes after, which is about to come then. Given back each time that it is asked for, the two
-    /// might pass each other between two shards without end.
+    /// Whether nothing of it is returned now. `could_use`: a record needs it and has the credit of earlier
+    /// kinds; credit of later kinds may be about to come. If it were returned on every request, two kinds of
+    /// credit might pass each other between two shards without end.
     pub(super) fn keeps(&self, could_use: bool) -> bool {
         could_use && !self.used
     }
@@ -98,9 +98,8 @@ impl Lent {
         self.asked.saturating_sub(self.given_back)
     }
 
-    /// `given` of it is given back, and `left` is what is not in use. `returns`: whether leases that end give
-    /// back what they used; where they do not, nothing is owed any more. What the session is told; `None`
-    /// where there is nothing to tell.
+    /// Returns `given` of it; `left` is the unused rest. `returns`: whether leases that end return their
+    /// credit; if not, no debt remains. The result is the notice to the session, if any.
     pub(super) fn give_back(&mut self, given: u64, left: u64, returns: bool) -> Option<GivenBack> {
         self.given_back += given;
         self.used &= given == 0;
@@ -112,7 +111,7 @@ impl Lent {
         told.then_some(GivenBack { round, amount: given, in_all, left, granted })
     }
 
-    /// Notes whether records of a group wait for more. What the session is told, if anything.
+    /// Records whether records of a group wait for more. Returns the notice to the session, if any.
     pub(super) fn on_served(&mut self, group: LeaseGroupId, starved: bool) -> Option<bool> {
         match starved {
             true => self.starved_in.insert(group),
@@ -133,7 +132,7 @@ mod tests {
     const TWO: LeaseGroupId = LeaseGroupId(2);
 
     #[test]
-    fn who_is_starved_says_so_once_and_again_when_more_was_not_enough() {
+    fn starved_share_is_reported_once_and_again_after_an_insufficient_grant() {
         let mut lent = Lent::new(3, 0);
         assert_eq!(lent.on_served(ONE, false), None);
         assert_eq!((lent.on_served(ONE, true), lent.on_served(ONE, true)), (Some(true), None));
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_is_given_back_in_pieces_where_leases_give_it_back() {
+    fn debt_is_returned_in_parts_as_leases_end() {
         let mut lent = Lent::new(5, 0);
         lent.ask(3);
         assert_eq!(lent.give_back(0, 0, true), None);
@@ -157,11 +156,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_before_it_was_asked_for_again_is_not_owed_twice() {
+    fn credit_returned_before_a_repeated_request_is_not_owed_twice() {
         let mut lent = Lent::new(5, 0);
         lent.ask(2);
         lent.give_back(2, 0, true).expect("given back");
-        // Sent before the session heard of that.
+        // Sent before the session was notified of that.
         lent.ask(2);
         assert_eq!(lent.owed(), 0);
         lent.ask(3);

@@ -1,7 +1,7 @@
-//! What a session has with drivers: in which it is open, and where they have what it asks for.
+//! A session's links to drivers: the drivers in which it is open, and the routes of its groups.
 //!
-//! Where there is one shard with rows it is open there from the beginning, and nothing else is kept. Where there
-//! are several, it opens itself in a driver when it first uses it.
+//! With one shard with rows it is open there from the beginning, and nothing else is kept. With several it
+//! opens itself in a driver when it first uses it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use super::unread::Unread;
 pub(super) struct Links {
     pub(super) session: SessionId,
     drivers: Arc<Drivers>,
-    /// `None` where there is only one.
+    /// `None` if there is only one.
     several: Option<Mutex<Several>>,
 }
 
 #[derive(Debug)]
 struct Several {
-    /// What each driver gets when the session opens itself there; `None` once it is closed.
+    /// Passed to each driver when the session opens itself there; `None` once it is closed.
     events: Option<mpsc::UnboundedSender<Sent>>,
     unread: Arc<Unread>,
     opened: BTreeSet<ShardId>,
@@ -41,7 +41,7 @@ struct Several {
 }
 
 impl Links {
-    /// With what the session hears, and how much of that it has not looked at.
+    /// Returns the receiver of the session's events, and the count of unread bytes.
     pub(super) fn open(
         drivers: Arc<Drivers>,
         user: SessionUser,
@@ -72,12 +72,12 @@ impl Links {
         self.drivers.next_consumer()
     }
 
-    /// The only driver, where there is one.
+    /// The only driver, if there is one.
     pub(super) fn only(&self) -> Option<&Handle> {
         self.drivers.only()
     }
 
-    /// Tells the driver of a shard, in which the session is open then.
+    /// Sends to the driver of a shard; opens the session there first.
     pub(super) fn tell(&self, shard: ShardId, message: Message) {
         match &self.several {
             None => self.drivers.of(shard).tell(message),
@@ -85,8 +85,8 @@ impl Links {
         }
     }
 
-    /// Tells all drivers in which it is open.
-    pub(super) fn tell_opened(&self, message: impl Fn() -> Message) {
+    /// Sends to all drivers in which the session is open.
+    pub(super) fn send_to_opened(&self, message: impl Fn() -> Message) {
         let Some(several) = &self.several else {
             return self.drivers.all().iter().for_each(|driver| driver.tell(message()));
         };
@@ -95,20 +95,21 @@ impl Links {
         }
     }
 
-    /// The session's connection has been read enough. Drivers in which only others of its sessions are open hold these back.
-    pub(super) fn tell_room(&self, connection: u64) {
+    /// The connection's unread bytes fell below the limit. This also reaches drivers that hold back only other
+    /// sessions of the connection.
+    pub(super) fn report_room(&self, connection: u64) {
         let session = self.session;
         let message = || Message::Room { session, connection };
         match connection {
-            0 => self.tell_opened(message),
+            0 => self.send_to_opened(message),
             _ => self.drivers.all().iter().for_each(|driver| driver.tell(message())),
         }
     }
 
-    /// No driver has anything of the session any more.
+    /// Closes the session in all drivers.
     pub(super) fn close(&self) {
         let session = self.session;
-        self.tell_opened(|| Message::Close { session });
+        self.send_to_opened(|| Message::Close { session });
         self.drivers.users().end(session);
         if let Some(several) = &self.several {
             let mut several = several.lock();
@@ -117,7 +118,7 @@ impl Links {
         }
     }
 
-    /// Where a group's partitions are; `None` when there is no such group.
+    /// Placement of a group's partitions; `None` if the group does not exist.
     pub(super) fn route(&self, group: LeaseGroupId) -> Option<Route> {
         match &self.several {
             None => self.drivers.route(group),
@@ -125,7 +126,7 @@ impl Links {
         }
     }
 
-    /// Whether the group is there still, whatever was known of it before.
+    /// Whether the group still exists, regardless of cached routes.
     pub(super) fn is_there(&self, group: LeaseGroupId) -> bool {
         let there = self.drivers.route(group).is_some();
         if !there && let Some(several) = &self.several {
@@ -134,13 +135,13 @@ impl Links {
         there
     }
 
-    /// The shard that has what a settle is about.
+    /// The shard of a settle.
     pub(super) fn shard_of(&self, settle: &Settle) -> ShardId {
         let several = self.several.as_ref();
         several.map_or(ShardId::FIRST, |it| it.lock().shard_of(&self.drivers, settle))
     }
 
-    /// The one shard that has all of what settles are about; `None` where they are several.
+    /// The only shard of these settles; `None` if there are several.
     pub(super) fn one_shard_of(&self, settles: &[Settle]) -> Option<ShardId> {
         let Some(several) = &self.several else { return Some(ShardId::FIRST) };
         let mut several = several.lock();
@@ -149,12 +150,12 @@ impl Links {
         shards.all(|shard| shard == first).then_some(first)
     }
 
-    /// The shards of the partitions to which batches go.
+    /// The shards of the partitions that batches are for.
     pub(super) fn shards_of(&self, partitions: impl Iterator<Item = PartitionId>) -> Vec<ShardId> {
         self.drivers.shards_of(partitions)
     }
 
-    /// Which of so many shards is the first to be asked this time.
+    /// Index of the shard, of `count`, to query first this time.
     pub(super) fn next_turn(&self, count: usize) -> usize {
         let Some(several) = &self.several else { return 0 };
         let mut several = several.lock();
@@ -162,12 +163,12 @@ impl Links {
         several.turn % count.max(1)
     }
 
-    /// Changes what is divided over shards, and tells them.
+    /// Changes the split of credit, and sends the messages that result.
     pub(super) fn divide(&self, change: impl FnOnce(&mut Divided) -> Told) {
         self.with_divided(|divided| (change(divided), ()));
     }
 
-    /// As [`Self::divide`]. All is told before anybody else changes anything.
+    /// As [`Self::divide`]. All messages are sent before the next change.
     pub(super) fn with_divided<R>(
         &self,
         change: impl FnOnce(&mut Divided) -> (Told, R),
@@ -178,7 +179,7 @@ impl Links {
         Some(result)
     }
 
-    /// What is not for the session's user.
+    /// Handles a message that is not for the session's user.
     pub(super) fn on_notice(&self, notice: Notice) {
         match notice {
             Notice::Grown { group } => self.on_grown(group),
@@ -186,7 +187,7 @@ impl Links {
         }
     }
 
-    /// Whether the session's user hears of it. A consumer that is in several shards goes once.
+    /// Whether the session's user gets the event. A consumer in several shards ends once.
     pub(super) fn on_event(&self, event: &Event) -> bool {
         match *event {
             Event::Deliveries(_) => true,
@@ -202,7 +203,7 @@ impl Links {
         }
     }
 
-    /// The group's topic has more partitions: its consumers join where they are not yet.
+    /// The group's topic has more partitions: its consumers join in the new shards.
     pub(super) fn on_grown(&self, group: LeaseGroupId) {
         let Some(route) = self.route(group) else { return };
         let shards = route.shards();
@@ -215,7 +216,7 @@ impl Links {
         });
     }
 
-    /// A consumer joins in those of these shards in which it is not yet. Nobody waits for that.
+    /// Joins a consumer in the shards where it is missing. The replies are not awaited.
     pub(super) fn join_further(
         &self,
         divided: &mut Divided,
@@ -256,7 +257,7 @@ impl Several {
     }
 
     fn shard_of(&mut self, drivers: &Drivers, settle: &Settle) -> ShardId {
-        // Where a partition is never changes, and what is gone is held by nobody in any shard.
+        // A partition's shard never changes, and a deleted group has leases in no shard.
         let known = self.routes.get(&settle.group).cloned();
         let route = known.or_else(|| self.route(drivers, settle.group));
         route.map_or(ShardId::FIRST, |route| route.shard_of(settle.what.partition()))

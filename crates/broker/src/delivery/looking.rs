@@ -1,4 +1,4 @@
-//! Asks all nodes that have a shard what they know of a record.
+//! Queries all nodes with a replica of a shard for the history of a record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,49 +16,49 @@ use super::drivers::node_of;
 use super::handle::Message;
 use super::history::{Look, Looked, SessionUser, Standing};
 
-/// A node that does not say within this what it knows is not waited for.
+/// Time limit for a node's reply.
 const SAID_WITHIN: Duration = Duration::from_secs(2);
 
-/// What is known of a record.
+/// History of a record.
 #[derive(Clone, Debug, Default)]
 pub struct RecordHistory {
-    /// Of each group that was asked about, in their order, where the record stands if it is not settled. `None`:
-    /// nobody who leads has said it.
+    /// State of the record in each queried group, in their order; `None` in it: settled. `None` as a whole: no
+    /// leader has replied.
     pub standings: Option<Vec<Option<Standing>>>,
     /// By time.
     pub events: Vec<HistoryEvent>,
-    /// What happened before is not remembered by every node that was asked.
+    /// Steps before this time are not remembered by every queried node.
     pub since_ms: Option<i64>,
-    /// Nodes that did not say what they know.
+    /// Nodes that did not reply.
     pub silent: Vec<u32>,
-    /// Whose sessions they are that are named, as far as that is known.
+    /// The users of the sessions in the history, as far as known.
     pub users: BTreeMap<SessionId, SessionUser>,
 }
 
-/// Something that happened to a record.
+/// A step of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HistoryEvent {
     /// By the clock of the node.
     pub at_ms: i64,
-    /// Which led the shard.
+    /// The leader of the shard at that time.
     pub node: u32,
     pub group: LeaseGroupId,
     pub what: What,
-    /// 0: nobody's.
+    /// 0: no session.
     pub session: SessionId,
-    /// 1: the first delivery; 0: it is of no delivery.
+    /// 1: the first delivery; 0: no delivery.
     pub attempt: u16,
 }
 
 impl LocalShard {
-    /// What this node knows.
+    /// This node's knowledge of the record.
     pub(crate) async fn look(&self, look: Look) -> Looked {
         let Some(delivery) = self.delivery() else { return Looked::default() };
         let mut standings = None;
         if self.is_led_here() {
             let (reply, answer) = oneshot::channel();
             delivery.tell(Message::Look { look: look.clone(), reply });
-            // Nobody answers where it leads no more.
+            // No reply if it is no longer the leader.
             standings = timeout(SAID_WITHIN, answer).await.ok().and_then(Result::ok);
         }
         let now_ms = delivery.timeline.shifts().wall(delivery.timeline.now_ms());
@@ -68,7 +68,8 @@ impl LocalShard {
 }
 
 impl Broker {
-    /// Where a record stands in these groups of its topic, and what happened to it. Whichever node leads is asked.
+    /// State of a record in these groups of its topic, and its past steps. The leader is among the queried
+    /// nodes.
     pub async fn record_history(
         &self,
         partition: PartitionId,
@@ -88,7 +89,7 @@ impl Broker {
             };
             (node, said)
         });
-        // Who is no member knows nothing, which is not that nothing happened.
+        // A node without a replica knows nothing, which does not mean that nothing happened.
         let ours = async {
             match local.has_rows() {
                 true => Some((here, Some(local.look(look.clone()).await))),
@@ -115,18 +116,18 @@ impl Broker {
                 attempt: past.attempt,
             }));
         }
-        // What one node says stays in its order.
+        // The sort is stable: steps of one node stay in order.
         history.events.sort_by_key(|event| event.at_ms);
         history.users = self.users_of(shard, history.sessions()).await;
         history
     }
 
-    /// Whose a session of this node is. `None`: it is another node's, or forgotten.
+    /// The user of a session of this node. `None`: another node's session, or forgotten.
     pub fn session_user(&self, session: SessionId) -> Option<SessionUser> {
         self.peers().session_users().of(session)
     }
 
-    /// Each node knows whose its own sessions are.
+    /// Queries each node for the users of its own sessions.
     pub(super) async fn users_of(
         &self,
         shard: ShardId,

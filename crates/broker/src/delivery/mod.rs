@@ -1,15 +1,15 @@
 //! Delivery by lease: consumers lease records one by one and settle each.
 //!
-//! A driver, one a shard and term, owns everything volatile (who consumes, what is leased, what
-//! waits); nothing of it is shared or locked. A turn of it drains what sessions said, lets
-//! `dispatch` decide, and makes ONE request to the sequencer of all that must be durable. Bodies
-//! are read beside the loop and never in it.
+//! One driver per shard and term owns all volatile state (consumers, leases, waiting takes); none of it is
+//! shared or locked. An iteration of the driver drains the messages of sessions, runs `dispatch`, and makes ONE
+//! request to the sequencer with everything that must become durable. Record bodies are read concurrently,
+//! never in the loop.
 //!
-//! * [`session`]: what a session may do; [`event`]: what it hears
-//! * [`admin`]: looking at groups and changing them from outside
-//! * [`history`]: what became of a record
-//! * [`dead_letter`]: where a record goes that is not delivered again; [`redrive`]: the way back
-//! * [`error`]: what can go wrong, per operation
+//! * [`session`]: the operations of a session; [`event`]: the events that it receives
+//! * [`admin`]: inspecting and changing groups from outside
+//! * [`history`]: the history of a record
+//! * [`dead_letter`]: the target of records that are not delivered again; [`redrive`]: the way back
+//! * [`error`]: the errors of each operation
 
 pub mod admin;
 mod arrival;

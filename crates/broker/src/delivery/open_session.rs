@@ -1,4 +1,4 @@
-//! One session, as a driver knows it, and as it is kept while another node leads.
+//! One session as a driver knows it, also kept while another node leads the shard.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,16 +16,16 @@ pub(super) struct Session {
     pub(super) events: EventSender,
     pub(super) unread: Arc<Unread>,
     pub(super) consumers: HashMap<ConsumerId, LeaseGroupId>,
-    /// Where it may hold leases.
+    /// Groups in which it may hold leases.
     pub(super) groups: HashSet<LeaseGroupId>,
-    /// To be sent at the end of the turn.
+    /// Sent at the end of the iteration.
     pub(super) outgoing: Vec<Delivery>,
     pub(super) outgoing_bytes: usize,
     /// Behind a record that is being read again, in order.
     pub(super) waiting: VecDeque<(LeaseGroupId, Assignment)>,
     pub(super) limit: Option<u32>,
     pub(super) held_back: bool,
-    /// Of what it divides over shards.
+    /// Its shares of split credit.
     pub(super) lent: BTreeMap<CreditKind, Lent>,
 }
 
@@ -45,13 +45,13 @@ impl Session {
         }
     }
 
-    /// A consumer is no more. A session that does not listen any more need not hear it.
-    pub(super) fn tell_gone(&mut self, consumer: ConsumerId, reason: GoneReason) {
+    /// A consumer has ended. A closed receiver ignores the event.
+    pub(super) fn send_gone(&mut self, consumer: ConsumerId, reason: GoneReason) {
         self.consumers.remove(&consumer);
         self.events.send(Sent::Event(Event::Gone { consumer, reason }, 0));
     }
 
-    /// How many records its consumers may hold together; none while it has too much unread.
+    /// Number of records that its consumers may hold together; 0 while it has too much unread.
     pub(super) fn pool(&self) -> Option<u32> {
         if self.held_back { Some(0) } else { self.limit }
     }

@@ -1,4 +1,4 @@
-//! What a session asks for when it consumes, takes and settles.
+//! Options of consume, take and settle.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use base::LeaseGroupId;
 use dispatch::{Selection, Settlement};
 
-/// How much a consumer may hold.
+/// Limit of the records that a consumer may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Credit {
     /// `u32::MAX`: any number.
@@ -23,10 +23,10 @@ impl Credit {
     }
 }
 
-/// What gives used credit back.
+/// Event that returns used credit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum CreditReturns {
-    /// A settle: credit is a window of what is unsettled (a prefetch).
+    /// A settle: credit is a window of unsettled records (a prefetch).
     #[default]
     OnSettle,
     /// [`LeaseSession::grant`](super::LeaseSession::grant) only.
@@ -37,13 +37,13 @@ pub enum CreditReturns {
 pub struct ConsumeOptions {
     pub credit: Credit,
     pub credit_returns: CreditReturns,
-    /// Higher ones are served first; equals in turn.
+    /// Higher ones are served first, equal ones in turn.
     pub priority: i32,
-    /// Nobody else may consume or take while it is there.
+    /// No other consumer or take is admitted while it exists.
     pub exclusive: bool,
     /// A record is settled when it is sent: none is leased, none comes back.
     pub settle_on_send: bool,
-    /// Instead of the group's `lease.ms`. 0: for as long as the session lives.
+    /// Instead of the group's `lease.ms`. 0: until the session ends.
     pub lease_ms: Option<i64>,
 }
 
@@ -65,13 +65,13 @@ pub struct TakeOptions {
     pub records_max: u32,
     /// The first record is given whatever its size.
     pub bytes_max: u64,
-    /// How long to wait for the first record when there is none.
+    /// How long to wait for the first record if none is ready.
     pub wait: Duration,
-    /// Instead of the group's `lease.ms`. 0: for as long as the session lives.
+    /// Instead of the group's `lease.ms`. 0: until the session ends.
     pub lease_ms: Option<i64>,
-    /// Only from these partitions, in rising order; empty: from all.
+    /// Only from these partitions, in ascending order; empty: from all.
     pub partitions: Vec<u32>,
-    /// Not from a partition of which so many records are leased, whoever has them.
+    /// Not from a partition with this many leased records, of any session.
     pub leased_max: Option<u32>,
     /// As [`ConsumeOptions::settle_on_send`].
     pub settle_on_send: bool,

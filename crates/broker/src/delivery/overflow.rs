@@ -1,10 +1,9 @@
-//! A topic in which more records wait than may (`limit.records`, `limit.bytes`).
+//! Topics with more waiting records than their limit (`limit.records`, `limit.bytes`).
 //!
-//! Only what waits counts: what is leased is with somebody already. Refusing is the sequencer's
-//! ([`crate::sequencer`]), before a record has its place; dropping the oldest is the driver's, after. Bytes
-//! are those of values: what a producer sent, without headers and without the broker's own. The engine counts
-//! them as it reads each record, which it does for a topic with such a limit; what was sequenced since then
-//! is counted by its batches, whose records are only stepped over.
+//! Only waiting records count, not leased ones. The sequencer refuses ([`crate::sequencer`]) before a record
+//! has its offset; the driver drops the oldest afterwards. Bytes are those of values, without headers and
+//! overhead. The engine counts them as it reads each record, which it does for a topic with such a limit.
+//! Batches that were sequenced later are counted when they are sequenced, by skipping over their records.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,11 +25,11 @@ use super::dead_letter_batches::DeadLetterBatches;
 use super::group::Group;
 use super::policy::{drops_oldest, has_dead_letters, limit_here};
 
-/// The session that takes what is dropped.
+/// The session that takes the records to drop.
 const DROPPING: SessionId = 0;
 
-/// Settles, or makes dead letters of, as many of the oldest records as there are too many. Whether no more
-/// than may be are left: a record that is not read yet, or is behind a leased one of its key, cannot go now.
+/// Settles or dead-letters the oldest records over the limit. Returns whether the topic is within its limits
+/// now: a record that is not read yet, or is behind a leased one of its key, cannot be dropped yet.
 pub(super) fn drop_oldest(group: &mut Group, now_ms: i64) -> bool {
     debug_assert!(drops_oldest(&group.topic_config));
     let dead_letters = has_dead_letters(&group.config);
@@ -46,8 +45,8 @@ pub(super) fn drop_oldest(group: &mut Group, now_ms: i64) -> bool {
         let bytes = config.limit_bytes.map_or(0, |limit| held.saturating_sub(here(limit)));
         let (records_max, bytes_max) = match (records, bytes) {
             (0, 0) => break true,
-            // A record has more bytes than its value, so that this takes too few rather than too many,
-            // and at least one.
+            // A record is larger than its value, so that this takes too few rather than too many, and at least
+            // one.
             (0, bytes) => (u64::MAX, bytes),
             (records, _) => (records, u64::MAX),
         };
@@ -77,13 +76,13 @@ pub(super) fn drop_oldest(group: &mut Group, now_ms: i64) -> bool {
     within_limits
 }
 
-/// A producer whose batches were refused for want of room, while dead letters are made of them: it is
-/// answered once those are in the log, so that it cannot send more than its budget ahead of them.
+/// A producer whose batches were refused because the topic is full, while they are made dead letters. It gets
+/// its reply once those are in the log, so that it cannot send more than its budget ahead of them.
 #[derive(Debug)]
 pub(super) struct Overflowed {
-    /// Batches that are not looked at.
+    /// Batches not processed yet.
     refused: VecDeque<(PartitionId, Bytes)>,
-    /// The one that is, from this offset on. `None`: it cannot be read.
+    /// The current batch, from this offset on. `None`: it cannot be read.
     unpacked: Option<(PartitionId, Option<Arc<SharedBatch>>, Offset)>,
     answers: Appends,
     reply: oneshot::Sender<Appends>,
@@ -98,7 +97,7 @@ impl Overflowed {
         Self { refused: refused.into(), unpacked: None, answers, reply }
     }
 
-    /// Makes dead letters of the next of these records, as many as go into one request.
+    /// Builds dead letters of the next of these records, up to the size of one request.
     pub(super) fn next(mut self, places: &Places<'_>) -> NextOverflow {
         let mut letters = DeadLetterBatches::default();
         while letters.bytes() < OVERFLOW_BYTES_AT_ONCE {
@@ -127,7 +126,7 @@ impl Overflowed {
         }
     }
 
-    /// Unpacks a batch on another thread.
+    /// Decompresses a batch on another thread.
     pub(super) async fn unpack(
         mut self,
         partition: PartitionId,
@@ -141,21 +140,21 @@ impl Overflowed {
     }
 
     pub(super) fn answer(self) {
-        // The producer may have gone.
+        // The producer may be gone.
         let _ = self.reply.send(self.answers);
     }
 }
 
-/// What comes next for a producer whose batches were refused.
+/// Next action for a producer whose batches were refused.
 pub(super) enum NextOverflow {
-    /// Everything is in the log that can be.
+    /// All dead letters are in the log.
     Answer(Overflowed),
-    /// This batch takes long to unpack.
+    /// This batch takes long to decompress.
     Unpack(PartitionId, Bytes, Overflowed),
     Append(Vec<AppendBatch>, Overflowed),
 }
 
-/// Where refused records would have been, and where their dead letters go.
+/// Places of refused records, and the targets of their dead letters.
 pub(super) struct Places<'a> {
     pub(super) shard: &'a Shard,
     pub(super) routers: &'a Routers,
@@ -163,7 +162,7 @@ pub(super) struct Places<'a> {
 }
 
 impl Places<'_> {
-    /// Adds dead letters of the batch's records from this offset on. Where the next request begins.
+    /// Adds dead letters of the batch's records from this offset on. Returns the offset for the next request.
     fn add(
         &self,
         partition: PartitionId,
@@ -181,7 +180,7 @@ impl Places<'_> {
                 let index = partition.index % target.partition_count();
                 Some(PartitionId::new(target.id, index))
             });
-            // Where it would have been.
+            // The offset that it would have had.
             let end = state.rows.partition(partition)?.next_offset();
             let (name, topic_name) = (group.name.clone(), topic.name.clone());
             Some((group.id, name, topic_name, group.config.clone(), target, end))

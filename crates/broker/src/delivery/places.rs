@@ -1,4 +1,4 @@
-//! Appends that stand alone, to whatever shards they are for.
+//! Appends outside of units, to the shards of their partitions.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl AppendPlaces {
         Self { own: shard.role().shard(), shard, peers }
     }
 
-    /// Resolves once all of it is in the logs, or refused.
+    /// Resolves once every batch is in a log or refused.
     pub(super) fn append(
         &self,
         batches: Vec<AppendBatch>,
@@ -41,7 +41,7 @@ impl AppendPlaces {
         }
         async move {
             for answer in answers {
-                // Whoever waits is told no more than that there was no room.
+                // The caller does not need the results.
                 let _ = answer.await;
             }
         }

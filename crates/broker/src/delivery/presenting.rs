@@ -1,6 +1,6 @@
-//! Between an election and the first turn of its driver: this node's copy of the catalog gets the groups that the shard
-//! has rows of, and sessions of all nodes come with what they have leased of earlier leaders, so that nothing is handed
-//! out that a consumer has already.
+//! Between an election and the first iteration of its driver: this node's copy of the catalog gets the groups
+//! that the shard has rows of, and sessions of all nodes present their leases of earlier leaders, so that no
+//! record is delivered that a consumer already holds.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -17,9 +17,9 @@ use super::relay::Ground;
 use crate::shard::Shard;
 
 impl Handover {
-    /// Waits until this node knows the groups that have rows, and each connected node has said which sessions it has and
-    /// what they have leased, or has had the time for it. False: there is to be no driver.
-    pub(super) async fn hear_presented(
+    /// Waits until this node knows the groups that have rows, and each connected node has presented its
+    /// sessions and leases or timed out. False: no driver must be started.
+    pub(super) async fn receive_presented(
         &mut self,
         ground: &Ground,
         shard: &Shard,
@@ -40,7 +40,7 @@ impl Handover {
         let mut late = pin!(sleep_until(begun + LEASES_PRESENTED_WITHIN));
         let mut known = pin!(shard.catalog_has_rows());
         let mut is_known = false;
-        // A driver would count a group that it does not know as deleted, and cancel its consumers.
+        // A driver would take an unknown group for deleted, and cancel its consumers.
         while !is_known || !presenting.awaited.is_empty() {
             tokio::select! {
                 biased;
@@ -62,7 +62,7 @@ impl Handover {
 
 struct Presenting {
     here: u64,
-    /// Nodes that are there and have not presented what they have.
+    /// Connected nodes that have not presented their leases.
     awaited: BTreeSet<u64>,
     presented: BTreeSet<u64>,
 }

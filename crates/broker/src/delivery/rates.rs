@@ -1,7 +1,7 @@
-//! Records a second, over the last seconds, without a clock that ticks for it.
+//! Records per second over the last seconds, without a timer.
 //!
-//! A meter counts by the second in a ring, and turns the ring when it is next touched: what nobody
-//! touches costs nothing, and what has been quiet for a window is forgotten whole.
+//! A meter counts by the second in a ring, and advances the ring when it is next used: an unused meter costs
+//! nothing, and one that was quiet for a window restarts at zero.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,21 +9,22 @@ use base::{HashMap, TopicId};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// Over so many seconds.
+/// Window in seconds.
 pub const RATE_WINDOW_SECONDS: usize = 10;
 const WINDOW: i64 = RATE_WINDOW_SECONDS as i64;
 
-/// Records a second over the last ten seconds, or since it began if that is less (but a second).
+/// Records per second over the last ten seconds, or since the first record if that is less (but at least a
+/// second).
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Rates {
-    /// Of the topic: what its partitions took.
+    /// Records appended to the topic.
     pub published: f64,
     pub delivered: f64,
     pub settled: f64,
 }
 
 impl Rates {
-    /// Of a further shard, too.
+    /// Adds the rates of another shard.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             published: self.published + other.published,
@@ -37,9 +38,9 @@ impl Rates {
 pub(super) struct Meter {
     /// By second, modulo the window.
     counts: [u32; RATE_WINDOW_SECONDS],
-    /// The second that was touched last; 0 = none was.
+    /// The second of the last use; 0 = never used.
     second: i64,
-    /// When this began after a quiet time.
+    /// First record after a quiet time.
     since_ms: i64,
 }
 
@@ -59,14 +60,13 @@ impl Meter {
     pub(super) fn per_second(mut self, now_ms: i64) -> f64 {
         self.turn(now_ms);
         let records: u64 = self.counts.iter().map(|&count| u64::from(count)).sum();
-        // The ring holds the whole seconds before this one, and what there is of this one.
+        // The ring has the whole seconds before the current one, and a part of the current one.
         let covered_ms = (WINDOW - 1) * 1000 + now_ms.rem_euclid(1000);
         let since_ms = now_ms.saturating_sub(self.since_ms);
         records as f64 * 1000.0 / covered_ms.min(since_ms).max(1000) as f64
     }
 
-    /// Drops the seconds that are out of the window. A clock that was set back counts on where it
-    /// was.
+    /// Drops the seconds outside the window. If the clock was set back, the meter continues at its last second.
     fn turn(&mut self, now_ms: i64) {
         let second = now_ms.div_euclid(1000);
         let passed = second.saturating_sub(self.second).clamp(0, WINDOW);
@@ -85,7 +85,7 @@ fn place(second: i64) -> usize {
     second.rem_euclid(WINDOW) as usize
 }
 
-/// Since the group was first used.
+/// Counts since the group was first used.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) delivered: u64,
@@ -105,8 +105,8 @@ impl Counts {
     }
 }
 
-/// What all groups of a shard did since the node started, those that are no more, too. The driver adds to it once a
-/// turn of a group.
+/// Counts of all groups of a shard since the node started, deleted ones included. The driver adds to it once
+/// per pass over a group.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     delivered: AtomicU64,
@@ -115,12 +115,12 @@ pub(crate) struct Totals {
     dead_letters: AtomicU64,
 }
 
-/// [`Totals`] as they were when somebody looked.
+/// A snapshot of [`Totals`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LeaseTotals {
     pub delivered: u64,
     pub redelivered: u64,
-    /// By their consumers, and as dead letters.
+    /// By consumers, and as dead letters.
     pub settled: u64,
     pub dead_letters: u64,
 }
@@ -151,7 +151,7 @@ impl Totals {
     }
 }
 
-/// What a group does, by what it counted.
+/// Rates of a group, derived from its counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GroupMeters {
     delivered: Meter,
@@ -160,12 +160,12 @@ pub(super) struct GroupMeters {
 }
 
 impl GroupMeters {
-    /// From here on.
+    /// Starts from these counts.
     pub(super) fn new(counts: Counts) -> Self {
         Self { delivered: Meter::default(), settled: Meter::default(), noted: counts }
     }
 
-    /// Takes in what was counted since the last time, here and for the node.
+    /// Adds the difference since the last call, here and to the node's totals.
     pub(super) fn note(&mut self, counts: Counts, now_ms: i64, totals: &Totals) {
         self.delivered.add(now_ms, counts.delivered - self.noted.delivered);
         self.settled.add(now_ms, counts.settled - self.noted.settled);
@@ -182,7 +182,7 @@ impl GroupMeters {
     }
 }
 
-/// What topics take. The sequencer counts, once a proposal.
+/// Append rates of topics. The sequencer counts once per proposal.
 #[derive(Debug, Default)]
 pub(crate) struct Published {
     topics: Mutex<Topics>,
@@ -211,7 +211,7 @@ impl Published {
 }
 
 impl Topics {
-    /// Forgets topics that have been quiet for a window.
+    /// Forgets topics that were quiet for a window.
     fn sweep(&mut self, now_ms: i64) {
         if now_ms.saturating_sub(self.swept_ms) < WINDOW * 1000 {
             return;
@@ -230,7 +230,7 @@ mod tests {
     const START_MS: i64 = 1_700_000_000_300;
 
     #[test]
-    fn a_steady_rate_is_shown_from_the_second_second_on() {
+    fn steady_rate_is_accurate_after_the_first_second() {
         let mut meter = Meter::default();
         for tick in 0..300 {
             let now_ms = START_MS + tick * 100;
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_quiet_for_a_window_comes_to_nothing_and_begins_anew() {
+    fn rate_drops_to_zero_after_a_quiet_window_and_restarts() {
         let mut meter = Meter::default();
         assert_eq!(meter.per_second(START_MS), 0.0);
         meter.add(START_MS, 100);

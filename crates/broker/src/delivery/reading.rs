@@ -1,6 +1,5 @@
-//! Reading what a group's engine wants to know, and records whose batch has left memory.
-//!
-//! Reads run beside the driver's loop, but for what is in memory anyway.
+//! Reads of the records that a group's engine wants, and of records whose batch has left memory. They run
+//! concurrently with the driver's loop, except for data that is in memory.
 
 use std::sync::Arc;
 
@@ -21,23 +20,23 @@ use crate::stored::batches_in;
 use super::batches::{Batches, Facts};
 use super::group::Group;
 
-/// Less is not worth a call, where what follows is wanted next.
+/// Minimum of a read whose following records are probably wanted next.
 const READ_BYTES_MIN: usize = 64 << 10;
-/// Of so few nothing may follow.
+/// Below this number of wanted records, the following ones are probably not wanted.
 const FEW_RECORDS: u64 = 16;
-/// What the smallest read counts as, where reads of one turn are bounded.
+/// Least bytes that a read counts in the budget of an iteration.
 const LOOK_UP_BYTES_MIN: usize = 2 << 10;
-/// What a record may take more than the average.
+/// Allowance for a record's size above the average.
 const READ_OVERHEAD_BYTES: usize = 64;
-/// What cannot be read now is tried again after this.
+/// Delay before a failed read is retried.
 pub(super) const READ_AGAIN_AFTER_MS: i64 = 1_000;
 
-/// What a read is for.
+/// Purpose of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ReadFor {
-    /// A want of the group's engine, as long as it is still the same engine.
+    /// A want of the group's engine, valid while the engine is the same.
     Scan { group: LeaseGroupId, engine: u64, up_to: Offset },
-    /// A record whose batch left memory before it was handed out, or dead-lettered.
+    /// A record whose batch left memory before it was delivered or dead-lettered.
     Record,
 }
 
@@ -51,7 +50,7 @@ pub(super) struct Read {
 
 pub(super) type ReadDone = (Read, Result<Vec<Arc<SharedBatch>>, ReadError>);
 
-/// Batches from the one that holds `read.from` on, or the next after it; none at the end.
+/// Batches from the one with `read.from` on, or from the next one after it; none at the end.
 async fn read(journal: Journal, cpu: CpuPool, read: Read) -> ReadDone {
     let found = journal.read(read.partition.stream(), read.from, read.bytes_max).await;
     let pieces = match found {
@@ -62,7 +61,7 @@ async fn read(journal: Journal, cpu: CpuPool, read: Read) -> ReadDone {
         .any(|batch| batch.is_ok_and(|(header, _)| !header.attributes.compression().is_none()));
     let partition = read.partition;
     let batches = if packed {
-        // Unpacking takes its time, which is not the loop's.
+        // Decompression takes CPU time that the loop must not spend.
         cpu.run_as(Task::DeliveryDecoding, move || decode(partition, &pieces)).await
     } else {
         decode(partition, &pieces)
@@ -70,8 +69,8 @@ async fn read(journal: Journal, cpu: CpuPool, read: Read) -> ReadDone {
     (read, Ok(batches))
 }
 
-/// As many batches as unfold to [`LEASE_READ_UNPACKED_BYTES`], at least one: what is stored in a
-/// megabyte may be gigabytes.
+/// Decodes batches up to [`LEASE_READ_UNPACKED_BYTES`] decompressed, at least one: a stored megabyte may be
+/// gigabytes.
 fn decode(partition: PartitionId, pieces: &[Stored]) -> Vec<Arc<SharedBatch>> {
     let mut batches: Vec<Arc<SharedBatch>> = Vec::new();
     let mut unpacked = 0;
@@ -86,8 +85,8 @@ fn decode(partition: PartitionId, pieces: &[Stored]) -> Vec<Arc<SharedBatch>> {
                 unpacked += batch.bytes();
                 batches.push(Arc::new(batch));
             }
-            // It was valid when it was taken, and what was read passed the journal's checks: the
-            // group must not stand still for ever.
+            // It was valid when it was appended, and passed the journal's checks now: skip it, so that the
+            // group does not stall for ever.
             Err(error) => {
                 tracing::error!(%partition, %error, "a stored batch cannot be read; it is passed over");
             }
@@ -101,8 +100,7 @@ impl Read {
         let Want { partition, from, up_to, known } = want;
         let records = up_to.saturating_sub(from);
         let bytes = (records as usize).saturating_mul(group.record_bytes + READ_OVERHEAD_BYTES);
-        // What lies behind a known record is none of what is looked for; its batch comes however
-        // little is asked for.
+        // The records behind a known one are not wanted; its whole batch is read even for the smallest limit.
         let bytes_min = if known || records < FEW_RECORDS { 0 } else { READ_BYTES_MIN };
         Self {
             partition: group.partition(partition),
@@ -113,27 +111,27 @@ impl Read {
     }
 }
 
-/// Where a record is.
+/// Place of a record.
 #[derive(Debug)]
 pub(super) enum Found {
     Here(SharedRecord),
-    /// Compaction or retention took it.
+    /// Removed by compaction or retention.
     Gone,
     /// Not in memory.
     Unread,
 }
 
-/// The batches that are in memory, and the reads under way.
+/// The batches in memory, and the reads in flight.
 pub(super) struct Reader {
     journal: Journal,
-    /// Not the pool of producers: a read would wait behind all of them.
+    /// Not the pool of producers: a read would queue behind all of them.
     cpu: CpuPool,
     batches: Batches,
     facts: Facts,
     under_way: FuturesUnordered<BoxFuture<'static, ReadDone>>,
-    /// Single records that are being read.
+    /// Single records whose read is in flight.
     records: HashSet<(PartitionId, Offset)>,
-    /// Records that are gone, for as long as somebody may still ask.
+    /// Records that are gone, kept while deliveries may refer to them.
     gone: HashSet<(PartitionId, Offset)>,
 }
 
@@ -167,7 +165,7 @@ impl Reader {
         }
     }
 
-    /// As [`Self::find`], and reads what is not in memory.
+    /// As [`Self::find`]; starts a read if the record is not in memory.
     pub(super) fn find_or_read(&mut self, partition: PartitionId, offset: Offset) -> Found {
         let found = self.find(partition, offset);
         if matches!(found, Found::Unread) {
@@ -176,7 +174,7 @@ impl Reader {
         found
     }
 
-    /// Reads a single record again, unless that is under way.
+    /// Reads a single record again, unless its read is in flight.
     pub(super) fn read_record(&mut self, partition: PartitionId, offset: Offset) {
         if self.records.insert((partition, offset)) {
             let (from, bytes_max) = (offset, READ_BYTES_MIN);
@@ -185,13 +183,12 @@ impl Reader {
         }
     }
 
-    /// Whether as many reads are under way as may be.
+    /// Whether the limit of reads in flight is reached.
     pub(super) fn is_full(&self) -> bool {
         self.under_way.len() >= LEASE_READS_IN_FLIGHT_MAX
     }
 
-    /// Reads what a group's engine wants. While `budget` lasts, what is in memory anyway is read at once and
-    /// returned.
+    /// Reads what a group's engine wants. While `budget` lasts, data in memory is read at once and returned.
     pub(super) fn read_wanted(
         &mut self,
         group: &Group,
@@ -214,22 +211,22 @@ impl Reader {
         read(self.journal.clone(), self.cpu.clone(), what).boxed()
     }
 
-    /// Whether any read is under way.
+    /// Whether any read is in flight.
     pub(super) fn is_reading(&self) -> bool {
         !self.under_way.is_empty()
     }
 
-    /// Whether any single record is.
+    /// Whether a read of a single record is in flight.
     pub(super) fn is_reading_records(&self) -> bool {
         !self.records.is_empty()
     }
 
-    /// The next read that ends; `None` if none is under way.
+    /// The next finished read; `None` if none is in flight.
     pub(super) async fn done(&mut self) -> Option<ReadDone> {
         self.under_way.next().await
     }
 
-    /// A read that has ended.
+    /// A read that is finished already.
     pub(super) fn try_done(&mut self) -> Option<ReadDone> {
         if self.under_way.is_empty() {
             return None;
@@ -237,14 +234,13 @@ impl Reader {
         self.under_way.next().now_or_never().flatten()
     }
 
-    /// Keeps what was read.
     pub(super) fn keep(&mut self, partition: PartitionId, batches: &[Arc<SharedBatch>]) {
         for batch in batches {
             self.batches.insert(partition, batch);
         }
     }
 
-    /// The read of a single record has ended, and what came of it is kept.
+    /// The read of a single record has ended; its result was kept before.
     pub(super) fn on_record_read(&mut self, partition: PartitionId, offset: Offset, failed: bool) {
         self.records.remove(&(partition, offset));
         if !failed && !matches!(self.batches.record(partition, offset), Some(Ok(_))) {
@@ -252,12 +248,12 @@ impl Reader {
         }
     }
 
-    /// Nobody leases at the moment.
+    /// No session leases at the moment.
     pub(super) fn forget_batches(&mut self) {
         self.batches.clear();
     }
 
-    /// Nobody asks any more for records that are gone, or they are read again.
+    /// No delivery refers to the gone records any more, or they are read again.
     pub(super) fn forget_gone(&mut self) {
         self.gone.clear();
     }
@@ -271,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_unfolds_to_little_more_than_its_bound() {
+    fn read_decompresses_little_more_than_its_limit() {
         let bomb = |base_offset: u64| {
             let options =
                 BatchOptions { compression: Compression::Zstd, ..BatchOptions::default() };

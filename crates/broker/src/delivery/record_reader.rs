@@ -1,5 +1,6 @@
-//! Single records of a partition, for operators: read as a fetch reads, beside the driver. They are read from this
-//! node's copy, which is brought up to date before it is said to end. Where the node has no copy the leader reads them.
+//! Reads of single records of a partition for operators, as a fetch does, independent of the driver. They read
+//! this node's replica, which catches up before it reports the end. Without a replica here the leader reads
+//! them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::broker::Broker;
 use crate::error::FetchError;
 use crate::stored::batches_in;
 
-/// Batches from the one that holds `offset` on; none at the end.
+/// Batches from the one with `offset` on; none at the end.
 pub(super) async fn read_shared(
     broker: &Broker,
     partition: PartitionId,
@@ -22,7 +23,7 @@ pub(super) async fn read_shared(
     read_up_to(broker, partition, offset, LEASE_READ_BYTES).await
 }
 
-/// So many bytes of batches, and at least one.
+/// Up to `bytes_max` of batches, and at least one.
 async fn read_up_to(
     broker: &Broker,
     partition: PartitionId,
@@ -60,8 +61,8 @@ async fn read_up_to(
 }
 
 impl Broker {
-    /// Those of `count` records of a partition, from `first` on, that are still stored, in the order of their offsets. No more
-    /// is read than the batches that they are in.
+    /// The stored ones of `count` records of a partition, from `first` on, in the order of their offsets. Reads
+    /// only the batches with these records.
     pub async fn stored_records(
         &self,
         partition: PartitionId,
@@ -86,7 +87,7 @@ impl Broker {
     }
 }
 
-/// Reads single records that ascend, a batch at a time.
+/// Reads single records in ascending order, a batch at a time.
 pub(super) struct RecordReader<'a> {
     broker: &'a Broker,
     partition: PartitionId,
@@ -98,7 +99,7 @@ impl<'a> RecordReader<'a> {
         Self { broker, partition, batches: VecDeque::new() }
     }
 
-    /// `None` when it is not stored any more.
+    /// `None` if it is no longer stored.
     pub(super) async fn record(
         &mut self,
         offset: Offset,

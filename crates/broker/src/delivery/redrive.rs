@@ -1,6 +1,6 @@
-//! The way back for dead letters: appended where they came from (or elsewhere) and settled where
-//! they are, in one log entry, in the order of their offsets. Those that came from another shard go there by a
-//! message in that entry.
+//! Redrive of dead letters: they are appended to their source (or elsewhere) and settled in the dead-letter
+//! topic, in one log entry, in the order of their offsets. Those from another shard go there by a message in
+//! that entry.
 
 use base::limits::BATCH_BYTES_DEFAULT;
 use base::{LeaseGroupId, Offset, PartitionId, TopicId, headers};
@@ -18,10 +18,10 @@ use super::handle::{Message, Question};
 use super::inspect::{PeekOptions, Peeked};
 use super::record_reader::RecordReader;
 
-/// Which dead letters go back.
+/// Selection of the dead letters to redrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedriveWhat {
-    /// All that are there now and not leased.
+    /// All that are stored now and not leased.
     All,
     /// `(partition, offset)` in the dead-letter topic.
     Records(Vec<(u32, Offset)>),
@@ -29,7 +29,7 @@ pub enum RedriveWhat {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedriveTo {
-    /// The topic and partition that its headers name.
+    /// The topic and partition in its headers.
     Source,
     Topic(TopicId),
 }
@@ -37,7 +37,7 @@ pub enum RedriveTo {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Redriven {
     pub moved: u64,
-    /// They name no source, or one that is no more, or somebody has them: they stay.
+    /// Records that stay: their source is not named or is deleted, or they are leased.
     pub left: u64,
 }
 
@@ -45,8 +45,8 @@ pub struct Redriven {
 const RECORDS_PER_ENTRY: usize = 500;
 
 impl Broker {
-    /// Moves records of a lease group (of a dead-letter topic) back to where they came from, or to
-    /// a topic. The copies lose the headers that death wrote.
+    /// Moves records of a lease group (of a dead-letter topic) back to their source, or to a topic. The copies
+    /// lose the death headers.
     pub async fn redrive(
         &self,
         group: LeaseGroupId,
@@ -61,7 +61,7 @@ impl Broker {
                 self.copies_are_current(&ids.collect::<Vec<_>>()).await?;
                 for index in 0..partitions {
                     let partition = PartitionId::new(topic, index);
-                    // What dies again meanwhile is for the next time.
+                    // Records that die again meanwhile are left for the next redrive.
                     let end = self.bounds_of(partition).await?.map_or(0, |bounds| bounds.end);
                     self.redrive_partition(group, index, end, to, &mut redriven).await?;
                 }
@@ -168,7 +168,7 @@ impl Broker {
                     builders.len() - 1
                 }
             };
-            // Smaller than it is now, so that it fits.
+            // It is smaller than the original, so it fits.
             match copy(&mut builders[place].1, record, &[]) {
                 Ok(()) => moving.push(*offset),
                 Err(_) => redriven.left += 1,
@@ -192,7 +192,7 @@ impl Broker {
             }
             Err(TransferError::Append { source, .. }) => return Err(source.into()),
             Err(TransferError::Unavailable(why)) => return Err(why.into()),
-            // Somebody leased one of them in between. They are all in one shard.
+            // A consumer leased one of them in between. They are all in one shard.
             Err(TransferError::Settle { .. } | TransferError::Partly(_)) => redriven.left += moved,
         }
         Ok(())

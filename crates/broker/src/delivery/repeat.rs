@@ -1,8 +1,9 @@
 //! Settles that are repeated in the next term.
 //!
-//! A settle ends leases in memory, and is durable later. If the term ends in between, the leases are presented at the next
-//! leader like those that still hold, and the settle is repeated there, each lease by its token. What took effect before
-//! the term ended has left no lease to take over, so nothing is settled, counted or dead-lettered twice.
+//! A settle ends leases in memory at once, and is durable later. If the term ends in between, its leases are
+//! presented to the next leader like those that are still held, and the settle is repeated there, each lease by
+//! its token. A settle that took effect before the term ended has left no lease to take over, so nothing is
+//! settled, counted or dead-lettered twice.
 
 use base::LeaseGroupId;
 use dispatch::{Claim, Selection, SessionId, Settlement};
@@ -12,12 +13,12 @@ use super::handle::{Message, Settled};
 use super::options::Settle;
 use super::settle_reply::{Fold, SettleSender};
 
-/// The leases that a settle ended, for as long as it is not durable.
+/// The leases that a settle ended, kept until it is durable.
 #[derive(Debug)]
 pub(super) struct Repeat {
     session: SessionId,
     ended: Vec<(LeaseGroupId, Claim, Settlement)>,
-    /// How many each of its items ended.
+    /// Number of leases that each of its items ended.
     of_items: Vec<u32>,
 }
 
@@ -66,7 +67,7 @@ impl Repeat {
     }
 }
 
-/// Selects exactly this lease, whichever session settles it.
+/// Selects exactly this lease, also if another session settles it.
 pub(super) fn named(session: SessionId, claim: &Claim) -> Selection {
     let (partition, token) = (claim.place().0, claim.token());
     match claim.session() {

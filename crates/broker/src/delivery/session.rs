@@ -1,7 +1,6 @@
-//! A session's side of the delivery engine: it consumes, takes and settles.
-//!
-//! Nothing here waits for anything but the drivers' answers: a session sends messages to the
-//! drivers, which own all state, and hears through one receiver.
+//! A session's interface to the delivery engine: it consumes, takes and settles. It waits only for replies of
+//! the drivers: a session sends messages to the drivers, which own all state, and receives all events on one
+//! channel.
 
 use std::sync::Arc;
 
@@ -30,7 +29,7 @@ use super::transfers_over_shards;
 
 pub use super::settle_reply::SettleReply;
 
-/// Who leases. Dropped or closed, its consumers leave and its leases come back at once.
+/// A leasing session. When it is dropped or closed its consumers leave and its leases are released at once.
 #[derive(Debug)]
 pub struct LeaseSession {
     broker: Broker,
@@ -49,14 +48,14 @@ impl LeaseSession {
         self.links.session
     }
 
-    /// The session's one receiver; `None` when it was taken before. What lies unread in it is
-    /// bounded by credit, and by bytes for consumers whose credit is not. Whoever consumes receives
-    /// all the time: credit goes from one shard to another only then.
+    /// The session's only receiver; `None` when it was taken before. Unread events are bounded by credit, and
+    /// by bytes for consumers with unlimited credit. A consuming session must receive continuously: credit
+    /// moves between shards only then.
     pub fn events(&self) -> Option<Events> {
         self.events.lock().take()
     }
 
-    /// Records of the group come to this session from now on.
+    /// Starts delivery of the group's records to this session.
     pub async fn consume(
         &self,
         group: LeaseGroupId,
@@ -104,7 +103,7 @@ impl LeaseSession {
         Ok(consumer)
     }
 
-    /// Joins the shards that are not the first, with credit from there on.
+    /// Joins the shards after the first, with credit in each.
     fn join_others(
         &self,
         group: LeaseGroupId,
@@ -112,7 +111,7 @@ impl LeaseSession {
         active: bool,
         route: Route,
     ) -> Vec<oneshot::Receiver<Joined>> {
-        // The topic may have grown before the first shard knew of the consumer, who told nobody then.
+        // The topic may have grown before the first shard knew the consumer, which sent no notice then.
         let now = self.links.route(group).unwrap_or(route).shards();
         let (session, mut answers) = (self.links.session, Vec::new());
         self.links.divide(|divided| {
@@ -128,12 +127,12 @@ impl LeaseSession {
             told.extend(divided.on_joining_all(consumer));
             told
         });
-        // And between that look and this.
+        // It may also have grown between that look and this one.
         self.links.on_grown(group);
         answers
     }
 
-    /// Asks one shard to have a consumer that is registered.
+    /// Requests one shard to add a consumer that is registered.
     fn join_as(
         &self,
         shard: ShardId,
@@ -162,8 +161,8 @@ impl LeaseSession {
         answered(answer).await
     }
 
-    /// Adds to a consumer's credit. Where its group lies in several shards those get it that have used up
-    /// what they have and need more, else those that have least.
+    /// Adds to a consumer's credit. If its group lies in several shards, shards that have used up their credit
+    /// and need more get it first, then those with the least.
     pub fn grant(&self, consumer: ConsumerId, credit: Credit) {
         match self.links.only() {
             Some(only) => {
@@ -173,8 +172,8 @@ impl LeaseSession {
         }
     }
 
-    /// Sets a consumer's credit anew; what it holds already counts. Where its group lies in several shards
-    /// a window grows or shrinks by the difference, and what is left of grants is divided evenly.
+    /// Replaces a consumer's credit; records that it holds count. If its group lies in several shards a window
+    /// grows or shrinks by the difference, and the rest of grants is split evenly.
     pub fn set_credit(&self, consumer: ConsumerId, credit: Credit) {
         match self.links.only() {
             Some(only) => {
@@ -184,7 +183,7 @@ impl LeaseSession {
         }
     }
 
-    /// At most so many unsettled records over all consumers of the session; `None`: any number.
+    /// Limits the unsettled records over all consumers of the session; `None`: unlimited.
     pub fn limit(&self, records: Option<u32>) {
         match self.links.only() {
             Some(only) => only.tell(Message::Limit { session: self.links.session, records }),
@@ -192,8 +191,8 @@ impl LeaseSession {
         }
     }
 
-    /// The consumer gets no more. What it holds stays with the session, to be settled. Events that
-    /// are under way may still come until this returns.
+    /// Ends the consumer. The session keeps its leases, to settle them. Events in flight may still come until
+    /// this returns.
     pub async fn cancel(&self, consumer: ConsumerId) {
         if self.links.only().is_some() {
             return self.leave([ShardId::FIRST], consumer).await;
@@ -201,7 +200,7 @@ impl LeaseSession {
         let remove = |divided: &mut Divided| (Told::new(), divided.remove(consumer));
         let Some(shards) = self.links.with_divided(remove).flatten() else { return };
         let Some((first, others)) = shards.split_first() else { return };
-        // Nobody takes its place before it has left everywhere.
+        // No other consumer takes its place before it has left all shards.
         self.leave(others.iter().copied(), consumer).await;
         self.leave([*first], consumer).await;
     }
@@ -217,8 +216,8 @@ impl LeaseSession {
         join_all(answers).await;
     }
 
-    /// Leases what is ready, and waits if nothing is. Empty when the time is up. Records that are
-    /// being handed out when the future is dropped come back at once.
+    /// Leases ready records, or waits for some. Empty after a timeout. Records that are being delivered when
+    /// the future is dropped are released at once.
     pub async fn take(
         &self,
         group: LeaseGroupId,
@@ -230,7 +229,7 @@ impl LeaseSession {
             .await
     }
 
-    /// Takes its place among the settles when this is called, not when it is awaited.
+    /// The order among settles is that of the calls, not of the awaits.
     pub fn settle(&self, settles: Vec<Settle>) -> SettleReply {
         if let Some(shard) = self.links.one_shard_of(&settles) {
             let (items, reply) = (settles.len(), self.settle_in(shard, settles));
@@ -272,16 +271,15 @@ impl LeaseSession {
         answer
     }
 
-    /// Settles and appends in one log entry, all or nothing: after a crash either both happened or
-    /// neither. What a transaction, or moving a record to another topic, needs. Records that it
-    /// rejects become dead letters in the same entry; where they are too many for that (thousands, or
-    /// megabytes), by entries of their own, behind it and before this returns.
+    /// Settles and appends in one log entry, all or nothing: after a crash either both happened or neither.
+    /// Transactions, and moving a record to another topic, need this. Records that it rejects become dead
+    /// letters in the same entry. If they are too many for that (thousands, or megabytes), entries of their own
+    /// follow before this returns.
     ///
-    /// What is for partitions of other shards goes there by a message that is in the same entry. This
-    /// returns when it has arrived; if it fails to, that may be under way still. Such a row has no
-    /// offset where an election came in between. Limits of length do not hold for it. Where records of
-    /// several shards are settled, what is settled in each is all or nothing by itself, and the batches
-    /// go with the first.
+    /// Batches for partitions of other shards go there by a message in the same entry. This returns when the
+    /// message has arrived; after an error it may still be in flight. Such a row has no offset if an election
+    /// came in between, and length limits do not apply to it. If records of several shards are settled, the
+    /// settles of each shard are all or nothing by themselves, and the batches go with the first.
     pub async fn transfer(
         &self,
         settles: Vec<Settle>,
@@ -290,7 +288,7 @@ impl LeaseSession {
         transfers_over_shards::transfer(&self.links, settles, batches).await
     }
 
-    /// As dropping it.
+    /// Same as dropping it.
     pub fn close(self) {}
 }
 

@@ -1,6 +1,6 @@
-//! Sessions: who consumes what, how much each may hold, and what is on its way to whom.
+//! Sessions: their consumers, limits and pending deliveries.
 //!
-//! This knows which groups a session uses, and nothing of what is in them.
+//! This module knows the groups that a session uses, and nothing of their contents.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,25 +19,24 @@ use super::unread::Unread;
 
 pub(super) struct Sessions {
     by_id: HashMap<SessionId, Session>,
-    /// What each may hold over all groups.
+    /// Limit of each session over all groups.
     pub(super) pools: Pools,
     shard: ShardId,
-    /// How many shares there are: mostly none.
+    /// Number of shares of split credit: usually none.
     lent: usize,
-    /// Those of which something is owed.
+    /// Shares with a debt.
     indebted: BTreeSet<(SessionId, CreditKind)>,
-    /// Sessions with something to send at the end of the turn.
+    /// Sessions with deliveries to send at the end of the iteration.
     outgoing: Vec<SessionId>,
     /// Sessions whose next delivery is being read.
     waiting: BTreeSet<SessionId>,
-    /// The sessions of each connection.
     of_connections: BTreeSet<(u64, SessionId)>,
-    /// Sessions that are held back.
+    /// Sessions that get no deliveries because too much is unread.
     held_back: BTreeSet<SessionId>,
 }
 
 impl Sessions {
-    /// With the sessions that the driver of an earlier term left.
+    /// Takes over the sessions that the driver of an earlier term left.
     pub(super) fn resume(by_id: HashMap<SessionId, Session>, shard: ShardId) -> Self {
         let mut pools = Pools::new();
         let (mut lent, mut indebted) = (0, BTreeSet::new());
@@ -55,7 +54,7 @@ impl Sessions {
         Self { by_id, pools, shard, lent, indebted, outgoing, waiting, of_connections, held_back }
     }
 
-    /// What the driver of the next term takes over. Which groups they use is found out anew.
+    /// The sessions for the driver of the next term, which collects their groups again.
     pub(super) fn leave(mut self) -> HashMap<SessionId, Session> {
         for session in self.by_id.values_mut() {
             session.groups.clear();
@@ -71,7 +70,7 @@ impl Sessions {
         self.hold_back(id);
     }
 
-    /// The groups in which it may hold something.
+    /// Closes the session. Returns the groups in which it may hold leases.
     pub(super) fn close(&mut self, id: SessionId) -> Option<HashSet<LeaseGroupId>> {
         let session = self.by_id.remove(&id)?;
         self.waiting.remove(&id);
@@ -87,7 +86,7 @@ impl Sessions {
         self.by_id.contains_key(&id)
     }
 
-    /// Whether the session may have one more consumer.
+    /// Checks that the session may have one more consumer.
     pub(super) fn admits_consumer(&self, id: SessionId) -> Result<(), ConsumeError> {
         let consumers = self.by_id.get(&id).map_or(0, |session| session.consumers.len());
         let at_most = LEASE_CONSUMERS_PER_SESSION_MAX;
@@ -97,7 +96,6 @@ impl Sessions {
         Ok(())
     }
 
-    /// The consumer joined the group.
     pub(super) fn on_joined(&mut self, id: SessionId, consumer: ConsumerId, group: LeaseGroupId) {
         if let Some(session) = self.by_id.get_mut(&id) {
             session.consumers.insert(consumer, group);
@@ -105,7 +103,7 @@ impl Sessions {
         }
     }
 
-    /// The session may hold leases of the group from now on. False where it is gone.
+    /// The session may hold leases of the group from now on. False if the session is gone.
     pub(super) fn note_use(&mut self, id: SessionId, group: LeaseGroupId) -> bool {
         let session = self.by_id.get_mut(&id);
         session.map(|session| session.groups.insert(group)).is_some()
@@ -125,7 +123,7 @@ impl Sessions {
         users.map(|(id, _)| *id)
     }
 
-    /// The consumer gets no more. Its group.
+    /// The consumer gets no more records. Returns its group.
     pub(super) fn cancel(&mut self, id: SessionId, consumer: ConsumerId) -> Option<LeaseGroupId> {
         self.forget_shares(id, consumer);
         self.by_id.get_mut(&id)?.consumers.remove(&consumer)
@@ -157,7 +155,7 @@ impl Sessions {
         self.by_id.get(&id)?.limit
     }
 
-    /// Whether it has too much unread, and gets nothing for that reason.
+    /// Whether the session gets no deliveries because too much is unread.
     pub(super) fn is_held_back(&self, id: SessionId) -> bool {
         self.by_id.get(&id).is_some_and(|session| session.held_back)
     }
@@ -168,7 +166,7 @@ impl Sessions {
         self.lent > 0
     }
 
-    /// The session divides this over shards.
+    /// The session splits this credit over shards.
     pub(super) fn lend(&mut self, id: SessionId, kind: CreditKind, lent: Lent) {
         if let Some(session) = self.by_id.get_mut(&id)
             && session.lent.insert(kind, lent).is_none()
@@ -181,7 +179,7 @@ impl Sessions {
         self.by_id.get_mut(&id)?.lent.get_mut(&kind)
     }
 
-    /// There is no share of it any more.
+    /// The credit is no longer split.
     pub(super) fn forget_share(&mut self, id: SessionId, kind: CreditKind) {
         if let Some(session) = self.by_id.get_mut(&id)
             && session.lent.remove(&kind).is_some()
@@ -196,7 +194,7 @@ impl Sessions {
         self.forget_share(id, CreditKind::Bytes(consumer));
     }
 
-    /// Something of it is owed still, or not.
+    /// Records whether the share has a debt.
     pub(super) fn note_debt(&mut self, id: SessionId, kind: CreditKind) {
         let owed = self.lent(id, kind).map_or(0, |lent| lent.owed());
         match owed {
@@ -205,12 +203,12 @@ impl Sessions {
         };
     }
 
-    /// Those of which something is owed.
+    /// Shares with a debt.
     pub(super) fn indebted(&self) -> Vec<(SessionId, CreditKind)> {
         self.indebted.iter().copied().collect()
     }
 
-    /// Notes whether records of the group wait for more of a share, and tells the session if it is news.
+    /// Records whether records of the group wait for more of a share; notifies the session of a change.
     pub(super) fn note_starved(
         &mut self,
         id: SessionId,
@@ -225,7 +223,7 @@ impl Sessions {
         }
     }
 
-    pub(super) fn tell_given_back(&self, id: SessionId, kind: CreditKind, given: GivenBack) {
+    pub(super) fn send_given_back(&self, id: SessionId, kind: CreditKind, given: GivenBack) {
         self.tell(id, Notice::GaveBack { shard: self.shard, kind, given });
     }
 
@@ -237,22 +235,22 @@ impl Sessions {
 
     // ------------------------------------------------------------------------------------------- events
 
-    /// Tells a session that a consumer of its is no more.
-    pub(super) fn tell_gone(&mut self, id: SessionId, consumer: ConsumerId, reason: GoneReason) {
+    /// Notifies a session that one of its consumers has ended.
+    pub(super) fn send_gone(&mut self, id: SessionId, consumer: ConsumerId, reason: GoneReason) {
         self.forget_shares(id, consumer);
         if let Some(session) = self.by_id.get_mut(&id) {
-            session.tell_gone(consumer, reason);
+            session.send_gone(consumer, reason);
         }
     }
 
-    /// Tells a session which of its consumers is the active one.
-    pub(super) fn tell_active(&self, id: SessionId, consumer: ConsumerId, active: bool) {
+    /// Notifies a session whether its consumer is the active one.
+    pub(super) fn send_active(&self, id: SessionId, consumer: ConsumerId, active: bool) {
         if let Some(session) = self.by_id.get(&id) {
             session.events.send(Sent::Event(Event::Active { consumer, active }, 0));
         }
     }
 
-    /// The delivery is sent at the end of the turn.
+    /// The delivery is sent at the end of the iteration.
     pub(super) fn queue_delivery(&mut self, id: SessionId, delivery: Delivery) {
         let Some(session) = self.by_id.get_mut(&id) else { return };
         if session.outgoing.is_empty() {
@@ -262,13 +260,13 @@ impl Sessions {
         session.outgoing.push(delivery);
     }
 
-    /// Whether deliveries of the session wait for one that is being read: others go behind them. `None`
-    /// where the session is gone.
+    /// Whether deliveries of the session wait for one that is being read: later ones queue behind them. `None`
+    /// if the session is gone.
     pub(super) fn is_waiting(&self, id: SessionId) -> Option<bool> {
         Some(!self.by_id.get(&id)?.waiting.is_empty())
     }
 
-    /// What is handed out waits until its record, or the one that waits before it, is read.
+    /// The delivery waits until its record, or that of one before it, is read.
     pub(super) fn wait(&mut self, group: LeaseGroupId, assignment: Assignment) {
         let Some(session) = self.by_id.get_mut(&assignment.session) else { return };
         if session.waiting.is_empty() {
@@ -282,12 +280,12 @@ impl Sessions {
         !self.waiting.is_empty()
     }
 
-    /// Takes the sessions of which deliveries wait; each is put back where it has to wait on.
+    /// Takes the sessions with waiting deliveries; those that must wait longer are put back.
     pub(super) fn take_waiting(&mut self) -> BTreeSet<SessionId> {
         std::mem::take(&mut self.waiting)
     }
 
-    /// The deliveries of a session that wait, in order.
+    /// The waiting deliveries of a session, in order.
     pub(super) fn take_deliveries(
         &mut self,
         id: SessionId,
@@ -295,7 +293,7 @@ impl Sessions {
         self.by_id.get_mut(&id).map_or_else(VecDeque::new, |it| std::mem::take(&mut it.waiting))
     }
 
-    /// These wait still.
+    /// Puts back the deliveries that still wait.
     pub(super) fn wait_on(&mut self, id: SessionId, rest: VecDeque<(LeaseGroupId, Assignment)>) {
         let Some(session) = self.by_id.get_mut(&id) else { return };
         if !rest.is_empty() {
@@ -304,7 +302,7 @@ impl Sessions {
         session.waiting = rest;
     }
 
-    /// Takes out the first delivery of each session whose record is this one: it cannot be read.
+    /// Takes out the first delivery of each session that matches: its record cannot be read.
     pub(super) fn give_up(
         &mut self,
         is_it: impl Fn(LeaseGroupId, &Assignment) -> bool,
@@ -318,8 +316,8 @@ impl Sessions {
         }
     }
 
-    /// Sends what this turn handed out, to each session at once. Calls `has_room` with those that were held
-    /// back for too much unread, and read it in the same moment.
+    /// Sends the deliveries of this iteration, one event for each session. Calls `has_room` for sessions that
+    /// were held back for too much unread but were read at the same moment.
     pub(super) fn send(&mut self, mut has_room: impl FnMut(&Self, SessionId)) {
         for id in std::mem::take(&mut self.outgoing) {
             let Some(session) = self.by_id.get_mut(&id) else { continue };
@@ -333,7 +331,7 @@ impl Sessions {
         }
     }
 
-    /// The session and those that share its connection.
+    /// The session and those on the same connection.
     fn sharing(&self, id: SessionId, connection: u64) -> Vec<SessionId> {
         match connection {
             0 => vec![id],
@@ -344,8 +342,8 @@ impl Sessions {
         }
     }
 
-    /// Holds a session back, and all that share its connection, if that has too much unread. Returns those that were held
-    /// back and are no more, since it was read in the same moment.
+    /// Holds back a session and all on the same connection, if too much is unread. Returns those that can
+    /// resume already, because the client read at the same moment.
     fn hold_back(&mut self, id: SessionId) -> Vec<SessionId> {
         let Some(unread) = self.by_id.get(&id).map(|session| Arc::clone(&session.unread)) else {
             return Vec::new();
@@ -368,7 +366,7 @@ impl Sessions {
         }
     }
 
-    /// The connection has been read enough. Returns those of its sessions that were held back until now.
+    /// The connection's unread bytes fell below the limit. Returns its sessions that were held back until now.
     pub(super) fn on_room(&mut self, id: SessionId, connection: u64) -> Vec<SessionId> {
         let mut ids = self.sharing(id, connection);
         ids.retain(|id| self.held_back.remove(id));
@@ -380,7 +378,7 @@ impl Sessions {
         ids
     }
 
-    /// Sessions that are held back although there is room: another session of their connection ended unread, or the
+    /// Held-back sessions for which there is room: another session of their connection ended unread, or the
     /// node's unread bytes decreased.
     pub(super) fn with_room(&self) -> Vec<(SessionId, u64)> {
         let held_back = self.held_back.iter().filter_map(|id| Some((*id, self.by_id.get(id)?)));
@@ -389,7 +387,7 @@ impl Sessions {
     }
 }
 
-/// A consumer as its group's engine knows it.
+/// A consumer in the terms of its group's engine.
 pub(super) fn joined(session: SessionId, options: &ConsumeOptions) -> Joined {
     Joined {
         session,
@@ -437,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_turn_hands_out_is_one_event() {
+    fn deliveries_of_one_iteration_are_one_event() {
         let (mut sessions, mut events, _) = with_session();
         sessions.queue_delivery(1, delivery(10));
         sessions.queue_delivery(1, delivery(10));
@@ -449,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_of_a_connection_with_too_much_unread_get_nothing_until_it_was_read() {
+    fn unread_connection_gets_no_deliveries_until_it_was_read() {
         let (mut sessions, _events, unread) = with_session();
         let (events, _others) = mpsc::unbounded_channel();
         let node = NodeUnread::of(&unread);
@@ -459,7 +457,7 @@ mod tests {
         unread.add(LEASE_CONNECTION_UNREAD_BYTES_MAX);
         sessions.queue_delivery(1, delivery(10));
         sessions.send(|_, _| panic!("it has read nothing"));
-        // One that opens now gets nothing either.
+        // A session that opens now gets nothing either.
         sessions.open(4, EventSender::Here(events), node.unread_of(7));
         let pool = |sessions: &Sessions, id| sessions.by_id[&id].pool();
         assert_eq!([1, 2, 3, 4].map(|id| pool(&sessions, id)), [Some(0), Some(0), None, Some(0)]);

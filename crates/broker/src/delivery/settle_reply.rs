@@ -1,4 +1,4 @@
-//! The answer to a settle, whose items may be of several shards.
+//! The reply to a settle, whose items may be in several shards.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,8 +13,8 @@ use super::error::SettleError;
 /// The results of a settle's items, in their order.
 pub(crate) type Settled = Vec<Result<(), SettleError>>;
 
-/// Sends the results of a settle to its caller. A settle that is repeated names each lease by its token, so one item of the
-/// caller may have become several or none: the results are folded back into the caller's items.
+/// Sends the results of a settle to its caller. A repeated settle names each lease by its token, so one item of
+/// the caller may have become several or none: the results are folded back into the caller's items.
 #[derive(Debug)]
 pub(crate) struct SettleSender {
     to: oneshot::Sender<Settled>,
@@ -26,25 +26,25 @@ pub(crate) struct SettleSender {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Fold {
     Known(Result<(), SettleError>),
-    /// The first error of the next results, so many.
+    /// The first error of the next `n` results.
     Next(u32),
 }
 
 impl SettleSender {
-    /// The results that are sent from now on are those of the repetition.
+    /// Results that are sent from now on are those of the repetition.
     pub(super) fn folded(mut self, folds: Vec<Fold>) -> Self {
         self.folds.push(folds);
         self
     }
 
-    /// The caller may have gone.
+    /// The caller may be gone.
     pub(super) fn send(self, mut results: Settled) {
         for folds in self.folds.into_iter().rev() {
             let mut of_repetition = results.into_iter();
             let fold = |fold: Fold| match fold {
                 Fold::Known(result) => result,
                 Fold::Next(count) => {
-                    // All of them are taken, also behind an error.
+                    // All of them are consumed, also after an error.
                     let of_item: Settled = of_repetition.by_ref().take(count as usize).collect();
                     of_item.into_iter().find(Result::is_err).unwrap_or(Ok(()))
                 }
@@ -65,23 +65,23 @@ impl From<oneshot::Sender<Settled>> for SettleSender {
     }
 }
 
-/// Resolves, in the order of the items, once what they changed is durable. Dropping it changes
-/// nothing: the settles take effect all the same.
+/// Resolves, with results in the order of the items, once the settles are durable. Dropping it does not cancel
+/// them.
 #[derive(Debug)]
 pub struct SettleReply(Parts);
 
 #[derive(Debug)]
 enum Parts {
-    /// All items are of one shard.
+    /// All items are in one shard.
     One(Part),
     Several {
         parts: Vec<Part>,
-        /// Of each item, which part has it.
+        /// Index of the part of each item.
         places: Vec<usize>,
     },
 }
 
-/// What one shard answers.
+/// The reply of one shard.
 #[derive(Debug)]
 pub(super) struct Part {
     items: usize,
@@ -107,7 +107,7 @@ impl SettleReply {
         Self(Parts::One(Part::new(items, reply)))
     }
 
-    /// `places` says of each item which part has it; a part has its items in their order.
+    /// `places`: index of the part of each item; a part has its items in their order.
     pub(super) fn several(parts: Vec<Part>, places: Vec<usize>) -> Self {
         Self(Parts::Several { parts, places })
     }
@@ -144,7 +144,7 @@ mod tests {
         let (to, mut answer) = oneshot::channel();
         let known = Fold::Known(Err(SettleError::NotLeased));
         let sender = SettleSender::from(to).folded(vec![Fold::Next(2), known, Fold::Next(1)]);
-        // Repeated once more, when its second lease had ended.
+        // Repeated once more, after its second lease had ended.
         let sender = sender.folded(vec![Fold::Next(1), Fold::Known(Ok(())), Fold::Next(1)]);
         let stopping = || Err(SettleError::Unavailable(Unavailable::Stopping));
         sender.send(vec![stopping(), Ok(())]);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_of_several_shards_stand_in_the_order_of_the_items() {
+    async fn replies_of_several_shards_are_merged_in_the_order_of_the_items() {
         let (first, one) = oneshot::channel();
         let (second, other) = oneshot::channel::<Settled>();
         let parts = vec![Part::new(2, one), Part::new(2, other)];

@@ -1,4 +1,4 @@
-//! What becomes durable of settles, in the machine's words.
+//! Conversion of settles to machine commands.
 
 use base::{LeaseGroupId, Offset};
 use machine::GroupSettle;
@@ -21,14 +21,14 @@ pub(super) fn settles_of(group: LeaseGroupId, mut records: Vec<(u32, Offset)>) -
     settles
 }
 
-/// What of these settles stays true if they are not settled.
+/// The attempt counts of these settles, which stay true if the records are not settled.
 pub(super) fn attempts_of(settles: &[GroupSettle]) -> Vec<GroupSettle> {
     let counted = settles.iter().filter(|settle| !settle.attempts.is_empty());
     counted.map(|settle| GroupSettle { settled: Vec::new(), ..settle.clone() }).collect()
 }
 
-/// Settles in pieces of about so many bytes at most. Each piece is right by itself: a settle that is
-/// not there yet is as if it came later.
+/// Splits settles into pieces of about `bytes_max` bytes. Each piece is valid alone: a missing settle is as if
+/// it came later.
 pub(super) fn split(settles: Vec<GroupSettle>, bytes_max: usize) -> Vec<Vec<GroupSettle>> {
     let ranges_max = bytes_max / size_of::<(Offset, u32)>();
     let (mut pieces, mut piece, mut bytes) = (Vec::new(), Vec::new(), 0);
@@ -53,7 +53,7 @@ pub(super) fn split(settles: Vec<GroupSettle>, bytes_max: usize) -> Vec<Vec<Grou
     pieces
 }
 
-/// Nearly always all of it.
+/// Usually all of it.
 fn take_front<T>(all: &mut Vec<T>, count: usize) -> Vec<T> {
     let rest = all.split_off(count.min(all.len()));
     std::mem::replace(all, rest)
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_ranges_become_commands_of_a_bounded_size_and_none_is_lost() {
+    fn a_million_ranges_are_split_into_commands_of_bounded_size() {
         const BYTES_MAX: usize = SETTLE_COMMAND_BYTES_MAX;
         let all = vec![settle(0, 3), settle(1, 1_000_000), settle(2, 5)];
         let pieces = split(all.clone(), BYTES_MAX);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_stays_one_command() {
+    fn settles_within_the_limit_stay_one_command() {
         let all = vec![settle(0, 3), settle(1, 10)];
         assert_eq!(split(all.clone(), SETTLE_COMMAND_BYTES_MAX), [all]);
     }

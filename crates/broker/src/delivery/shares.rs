@@ -1,16 +1,15 @@
-//! One amount, divided over shards: who has how much of it, and who gets it next.
+//! One amount, split over shards: the share of each shard, and the rules for moving it.
 //!
-//! A session's side decides, and knows no more than drivers tell it: which of them are starved (records are
-//! ready there and the share is used up), and what they gave back. It asks the others for credit and grants
-//! it on; what it was given back and nobody got yet is `free`. Nothing is created or lost: the shares, what is
-//! free and what is on its way are the credit at any time, whatever the order in which messages of different
-//! shards come.
+//! A session's side decides, and knows only the drivers' notices: which of them are starved (records are ready
+//! there and the share is used up), and how much they returned. It requests credit from the others and grants
+//! it to the starved; returned credit that is not granted yet is `free`. Credit is conserved: the sum of
+//! shares, `free` and credit in flight is constant, in any order of messages of different shards.
 //!
-//! Of those that are starved the one that has least gets credit first, among equals the one that waits
-//! longest; it says so again when that was not enough. The others are asked for half of what they have, at once for what they do not use, and for the rest as it is not used
-//! any more. So who is starved has all that others do not use after a few steps, and who has one record now
-//! and then keeps something for it. Where all are starved, shares become equal; where the credit is less than
-//! the number of shards it goes round, from one lease to the next.
+//! Among starved shards the one with the least credit is served first, among equals the one that waits longest;
+//! it reports again if that was not enough. The others are requested to return half of their share: unused
+//! credit at once, the rest as it becomes unused. So a starved shard gets all unused credit of the others after
+//! a few steps, and a shard with an occasional record keeps some credit for it. If all are starved, shares
+//! become equal. If the credit is less than the number of shards it rotates, from one lease to the next.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,39 +20,39 @@ use super::divided_credit::{Change, GivenBack};
 #[derive(Debug)]
 pub(super) struct Shares {
     accounts: BTreeMap<ShardId, Account>,
-    /// Given back, and nobody's yet.
+    /// Returned, and not granted yet.
     free: u64,
-    /// To be taken out: the credit was made smaller.
+    /// To be removed: the credit was reduced.
     excess: u64,
-    /// Those that are starved, in the order of their turns.
+    /// The starved shards, in the order in which they are served.
     starved: VecDeque<ShardId>,
-    /// Whether leases that end give back what they used.
+    /// Whether leases that end return their credit.
     returns: bool,
     round: u32,
     /// All of it belongs to this shard at the moment.
     confined_to: Option<ShardId>,
 }
 
-/// A shard's share as the session knows it: what was granted and not given back.
+/// A shard's share as the session knows it: granted and not returned.
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
     share: u64,
-    /// Asked of it, and not given back.
+    /// Requested from it, and not returned.
     owed: u64,
-    /// What of all that was asked of it in this round it is done with.
+    /// Total of the requests in this round that are fulfilled.
     given_back: u64,
-    /// All that it was given in this round.
+    /// Total granted in this round.
     granted: u64,
-    /// It was granted what it lacked, and has not said since whether that is enough. It is asked for nothing
-    /// until then: what it gave back at once would be granted to it again, without end.
+    /// It was granted the credit that it lacked, and has not reported since whether that is enough. Nothing is
+    /// requested from it until then: credit that it returned at once would be granted to it again, without end.
     is_served: bool,
 }
 
-/// What shards are to be told, in order.
+/// Changes to send to shards, in order.
 pub(super) type Orders = Vec<(ShardId, Change)>;
 
 impl Shares {
-    /// Divides an amount evenly. `returns`: whether leases that end give back what they used.
+    /// Splits an amount evenly. `returns`: whether leases that end return their credit.
     pub(super) fn divide(amount: u64, shards: &[ShardId], returns: bool) -> Self {
         let mut shares = Self::of(returns);
         for (place, &shard) in shards.iter().enumerate() {
@@ -67,7 +66,7 @@ impl Shares {
         Self::divide(amount, &[shard], returns)
     }
 
-    /// Goes on with the rounds of what was divided before among the same.
+    /// Continues the rounds of an earlier split over the same shards.
     pub(super) fn after(mut self, round: u32) -> Self {
         self.round = round;
         self
@@ -89,12 +88,12 @@ impl Shares {
         self.accounts.insert(shard, Account { share, granted: share, ..Account::default() });
     }
 
-    /// One more shard, which has nothing yet.
+    /// Adds a shard, without credit.
     pub(super) fn add(&mut self, shard: ShardId) {
         self.accounts.entry(shard).or_default();
     }
 
-    /// What the shard has been given.
+    /// The share granted to the shard.
     pub(super) fn share(&self, shard: ShardId) -> u64 {
         self.accounts.get(&shard).map_or(0, |account| account.share)
     }
@@ -103,7 +102,7 @@ impl Shares {
         self.round
     }
 
-    /// A shard that was not told of its share yet gives it up.
+    /// Takes back the share of a shard that was not notified of it yet.
     pub(super) fn withdraw(&mut self, shard: ShardId) {
         if let Some(account) = self.accounts.get_mut(&shard) {
             self.free += std::mem::take(account).share;
@@ -133,11 +132,11 @@ impl Shares {
         if self.returns {
             account.share = account.share.saturating_sub(given.amount);
         } else {
-            // What is used up is known only now, but for what is on its way there.
+            // Used-up credit is known only now, except for grants in flight to the shard.
             account.share = given.left + account.granted.saturating_sub(given.granted);
         }
         self.free += given.amount;
-        // It had its turn.
+        // It moves to the end of the queue.
         if let Some(place) = self.starved.iter().position(|other| *other == shard)
             && given.amount > 0
         {
@@ -146,19 +145,19 @@ impl Shares {
         }
     }
 
-    /// So much more credit.
+    /// Adds credit.
     pub(super) fn grow(&mut self, amount: u64) {
         let kept = amount.min(self.excess);
         self.excess -= kept;
         self.free = self.free.saturating_add(amount - kept);
     }
 
-    /// So much less: it goes out as it is given back.
+    /// Reduces the credit: it is removed as it is returned.
     pub(super) fn shrink(&mut self, amount: u64) {
         self.excess += amount;
     }
 
-    /// Divides a new amount, whatever there was. What shards are told says so to each.
+    /// Splits a new amount, replacing the old one. The orders notify each shard.
     pub(super) fn set(&mut self, amount: u64) -> Orders {
         self.round += 1;
         (self.free, self.excess) = (0, 0);
@@ -176,12 +175,12 @@ impl Shares {
         orders
     }
 
-    /// From now on all of it belongs to this shard; `None`: to all of them.
+    /// Moves all of it to this shard over time; `None`: splits it over all again.
     pub(super) fn confine(&mut self, to: Option<ShardId>) {
         self.confined_to = to;
     }
 
-    /// What follows from all that came: to be called after it.
+    /// Returns the orders that follow from the notices so far; call it after each.
     pub(super) fn settle_up(&mut self) -> Orders {
         let mut orders = Orders::new();
         let out = self.free.min(self.excess);
@@ -201,7 +200,7 @@ impl Shares {
             && let Some((place, shard)) = self.neediest()
         {
             let amount = self.free.div_ceil(self.starved.len() as u64);
-            // Whoever needs more says so again.
+            // A shard that needs more reports it again.
             self.starved.remove(place);
             self.free -= amount;
             self.grant(shard, amount, orders);
@@ -222,7 +221,7 @@ impl Shares {
         }
     }
 
-    /// Its place among the starved, too.
+    /// With its index among the starved.
     fn neediest(&self) -> Option<(usize, ShardId)> {
         let all = self.starved.iter().copied().enumerate();
         all.min_by_key(|&(place, shard)| (self.share(shard), place))
@@ -235,14 +234,14 @@ impl Shares {
             account.share += amount;
             account.granted += amount;
             if std::mem::take(&mut account.owed) > 0 {
-                // Before it gets more, or it would give that back.
+                // The request is cancelled first, or the shard would return the grant.
                 orders.push((shard, Change::GiveBack { in_all: account.given_back }));
             }
             orders.push((shard, Change::Grant(amount)));
         }
     }
 
-    /// Asks shards for what others lack, or asks no more.
+    /// Requests credit from shards for those that lack it, or cancels requests.
     fn ask(&mut self, orders: &mut Orders) {
         let neediest = self.neediest().map(|(_, shard)| (shard, self.share(shard)));
         for (&shard, account) in &mut self.accounts {
@@ -260,7 +259,7 @@ impl Shares {
                 },
                 (None, Some(_)) => (account.share.div_ceil(2), false),
             };
-            // While something is owed it makes no difference how much.
+            // While a debt remains its exact amount does not matter.
             let stays =
                 if exact { wanted == account.owed } else { account.owed > 0 || wanted == 0 };
             if !stays {
@@ -272,7 +271,7 @@ impl Shares {
     }
 }
 
-/// What the one at `place` of `count` gets of an amount that is divided evenly.
+/// The part with index `place` of `count`, of an amount that is split evenly.
 fn part(amount: u64, place: usize, count: usize) -> u64 {
     let count = count as u64;
     amount / count + u64::from((place as u64) < amount % count)

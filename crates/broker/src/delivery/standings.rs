@@ -1,8 +1,7 @@
-//! What waits in the lease groups of topics that refuse records when they are full.
-//!
-//! A limit counts what waits to be handed out, and only the driver knows what is leased; it is the
-//! sequencer that refuses. So the driver notes here where each such group stands, with the ends up
-//! to which that was counted: what the sequencer has given a place since comes on top.
+//! Waiting records in the lease groups of topics that refuse records when they are full. A limit counts records
+//! that wait for delivery. Only the driver knows which are leased, but the sequencer refuses. So the driver
+//! records the state of each such group here, with the sum of end offsets at that time; the sequencer adds the
+//! records that it has sequenced since.
 
 use std::collections::VecDeque;
 
@@ -10,36 +9,36 @@ use base::limits::LEASE_SEQUENCED_BATCHES_MAX;
 use base::{HashMap, LeaseGroupId, TopicId};
 use parking_lot::Mutex;
 
-/// Where a group stands.
+/// Number and size of a group's waiting records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Standing {
-    /// Records that could be handed out, known or not.
+    /// Records that could be delivered, scanned or not.
     pub(crate) waiting: u64,
-    /// Records whose time has not come: nobody takes those.
+    /// Delayed records, which are not delivered yet.
     pub(crate) delayed: u64,
-    /// So many more would be handed out at once, and never wait.
+    /// Number of further records that would be delivered at once, and never wait.
     pub(crate) credit: u64,
-    /// The sum of the partitions' ends.
+    /// The sum of the partitions' end offsets.
     pub(crate) ends: u64,
-    /// Bytes of the values of what waits, as far as it was read.
+    /// Bytes of the values of waiting records, as far as they were read.
     pub(crate) bytes: u64,
-    /// The sum of the offsets up to which it was.
+    /// The sum of the offsets up to which they were read.
     pub(crate) known: u64,
 }
 
 impl Standing {
-    /// How many records wait once the topic's ends come to `ends`.
+    /// Number of waiting records once the sum of the topic's end offsets is `ends`.
     pub(crate) fn held_at(&self, ends: u64) -> u64 {
         let waiting = self.waiting + ends.saturating_sub(self.ends);
         self.delayed + waiting.saturating_sub(self.credit)
     }
 }
 
-/// Only of groups that the driver knows at the moment: of the others nothing is leased.
+/// Has only groups that the driver has loaded: the others have no leases.
 #[derive(Debug, Default)]
 pub(crate) struct Standings {
     groups: Mutex<HashMap<LeaseGroupId, Standing>>,
-    /// Batches of topics with a limit in bytes, until they are read: the sum of the topic's ends behind
+    /// Batches of topics with a limit in bytes, until they are read: the sum of the topic's end offsets after
     /// each, and the bytes of its values.
     sequenced: Mutex<HashMap<TopicId, Sequenced>>,
 }
@@ -47,7 +46,7 @@ pub(crate) struct Standings {
 #[derive(Debug, Default)]
 struct Sequenced {
     batches: VecDeque<(u64, u64)>,
-    /// Of all of them.
+    /// Sum of all batches.
     bytes: u64,
 }
 
@@ -72,11 +71,11 @@ impl Standings {
         self.groups.lock().remove(&group);
     }
 
-    /// A batch was given its place: the topic's ends come to `ends` with it.
+    /// A batch was sequenced; after it the sum of the topic's end offsets is `ends`.
     pub(crate) fn note_sequenced(&self, topic: TopicId, ends: u64, bytes: u64) {
         let mut sequenced = self.sequenced.lock();
         let of_topic = sequenced.entry(topic).or_default();
-        // What was noted and then refused for another reason gave its place to this one.
+        // A batch that was recorded and then refused for another reason has given its offsets to this one.
         of_topic.forget(|_| false, |other| other >= ends);
         if of_topic.batches.len() >= LEASE_SEQUENCED_BATCHES_MAX
             && let Some((_, bytes)) = of_topic.batches.pop_front()
@@ -87,7 +86,7 @@ impl Standings {
         of_topic.bytes += bytes;
     }
 
-    /// Bytes of what was sequenced up to `ends` and is not among what is known up to `known`.
+    /// Bytes of batches that were sequenced up to `ends` and not read up to `known`.
     pub(crate) fn bytes_since(&self, topic: TopicId, known: u64, ends: u64) -> u64 {
         let mut sequenced = self.sequenced.lock();
         let Some(of_topic) = sequenced.get_mut(&topic) else { return 0 };
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_consumers_would_take_at_once_does_not_wait() {
+    fn records_within_spare_credit_do_not_count_as_waiting() {
         let standing = Standing { waiting: 2, delayed: 1, ends: 100, ..Standing::default() };
         assert_eq!((standing.held_at(100), standing.held_at(103)), (3, 6));
         let standing = Standing { waiting: 0, credit: 5, ..standing };
@@ -124,7 +123,7 @@ mod tests {
         standings.note_sequenced(topic, 12, 6);
         assert_eq!(standings.bytes_since(topic, 0, 12), 10);
         assert_eq!(standings.bytes_since(topic, 10, 12), 6);
-        // It was refused after all: another one comes in its place.
+        // It was refused after all: another one has its offsets.
         standings.note_sequenced(topic, 13, 100);
         standings.note_sequenced(topic, 13, 1);
         assert_eq!(standings.bytes_since(topic, 10, 13), 7);

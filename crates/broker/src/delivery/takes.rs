@@ -1,4 +1,4 @@
-//! Takes: who waits for records, and what they have so far.
+//! Takes that wait for records, with the records that they have so far.
 
 use std::collections::VecDeque;
 
@@ -12,20 +12,20 @@ use super::event::Delivery;
 use super::handle::Message;
 use super::options::TakeOptions;
 
-/// A take that has something waits for so many reads at most.
+/// Limit of the rounds that a take with some records waits for further reads.
 const TAKE_ROUNDS_MAX: u32 = 4;
 
 pub(super) type TakeReply = oneshot::Sender<Result<Vec<Delivery>, TakeError>>;
 
-/// Somebody who waits for records to take.
+/// A take that waits for records.
 #[derive(Debug)]
 pub(super) struct Taker {
     pub(super) session: SessionId,
     pub(super) options: TakeOptions,
-    /// What it has so far, while more is being read.
+    /// Its records so far, while more are being read.
     pub(super) assigned: Vec<Assignment>,
     rounds: u32,
-    /// Where records have priorities: what must be known first.
+    /// For topics with priorities: the facts up to these offsets must be known first.
     known_to: Vec<Offset>,
     pub(super) deadline: Instant,
     pub(super) reply: TakeReply,
@@ -42,7 +42,8 @@ impl Taker {
         Self { session, options, assigned: Vec::new(), rounds: 0, known_to, deadline, reply }
     }
 
-    /// Takes what is ready now; whether it has all that it asked for. `record_bytes`: of an average record.
+    /// Takes the ready records; returns whether the take is complete. `record_bytes`: size of an average
+    /// record.
     pub(super) fn take_from(
         &mut self,
         dispatch: &mut Dispatch,
@@ -73,7 +74,7 @@ impl Taker {
         self.assigned.len() as u32 >= options.records_max
     }
 
-    /// Whether it gets what it has, though that is not all. `reading`: more may come of reads under way.
+    /// Whether the take ends although it is not complete. `reading`: reads in flight may find more records.
     pub(super) fn is_over(&self, reading: bool, now: Instant) -> bool {
         let has_some = !self.assigned.is_empty();
         match reading {
@@ -82,13 +83,13 @@ impl Taker {
         }
     }
 
-    /// Whether it is answered at the end of a term. Reads begin anew in the next one: a take whose time is up would
-    /// never be answered where terms are shorter than its reads.
-    pub(super) fn ends_with_the_term(&self, now: Instant) -> bool {
+    /// Whether it ends with the term. Reads restart in the next one: a take after its deadline would never get
+    /// a reply if terms are shorter than its reads.
+    pub(super) fn ends_with_term(&self, now: Instant) -> bool {
         !self.assigned.is_empty() || self.deadline <= now
     }
 
-    /// What it asked for, to be asked in the next term.
+    /// The message that repeats the take in the next term.
     pub(super) fn into_message(self, group: LeaseGroupId, now: Instant) -> Message {
         let Taker { session, mut options, deadline, reply, .. } = self;
         options.wait = deadline.saturating_duration_since(now);
@@ -96,7 +97,7 @@ impl Taker {
     }
 }
 
-/// Taken, and not yet all in memory.
+/// Taken records that are not yet all in memory.
 #[derive(Debug)]
 pub(super) struct PendingTake {
     pub(super) session: SessionId,
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_take_without_a_record_waits_until_its_time_is_up_and_for_reads_under_way() {
+    fn take_without_a_record_waits_for_its_deadline_and_reads_in_flight() {
         let now = Instant::now();
         let taker = taker(now + Duration::from_secs(1));
         assert!(!taker.is_over(false, now));
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_take_with_some_waits_for_a_few_reads_and_no_longer() {
+    fn take_with_a_record_waits_for_a_few_reads_only() {
         let now = Instant::now();
         let mut taker = taker(now + Duration::from_secs(1));
         taker.assigned.push(assignment());
@@ -153,17 +154,17 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_of_a_term_a_take_is_answered_that_has_something_or_no_time_left() {
+    fn end_of_term_ends_takes_that_have_records_or_no_time_left() {
         let now = Instant::now();
         let mut taker = taker(now + Duration::from_secs(1));
-        assert!(!taker.ends_with_the_term(now));
-        assert!(taker.ends_with_the_term(now + Duration::from_secs(1)));
+        assert!(!taker.ends_with_term(now));
+        assert!(taker.ends_with_term(now + Duration::from_secs(1)));
         taker.assigned.push(assignment());
-        assert!(taker.ends_with_the_term(now));
+        assert!(taker.ends_with_term(now));
     }
 
     #[test]
-    fn in_the_next_term_a_take_waits_for_the_rest_of_its_time() {
+    fn take_waits_for_its_remaining_time_in_the_next_term() {
         let now = Instant::now();
         let taker = taker(now + Duration::from_secs(10));
         let message = taker.into_message(GROUP, now + Duration::from_secs(3));

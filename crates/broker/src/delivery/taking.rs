@@ -1,8 +1,7 @@
-//! A take, of the shards that have what is wanted.
-//!
-//! Several shards are asked one after the other for what is ready, beginning with another one each time,
-//! until there is enough. Where there is nothing all of them are waited for, and whoever has something first is
-//! heard; what others hand out in the same moment comes back.
+//! A take from the shards of a group. Several shards are queried one after the other for ready records,
+//! beginning with another one each time, until there are enough. If there are none the take waits at all
+//! shards, and the first reply with records wins; records that other shards deliver at the same moment are
+//! released.
 
 use std::time::Duration;
 
@@ -72,7 +71,7 @@ pub(super) async fn take(links: &Links, group: LeaseGroupId, options: TakeOption
     Ok(Vec::new())
 }
 
-/// A shard that has not taken over that it has partitions of the topic has nothing to give.
+/// A shard that has not yet applied its partitions of the topic has no records to give.
 fn known(links: &Links, group: LeaseGroupId, answer: Answer) -> Answer {
     match answer {
         Err(TakeError::UnknownGroup(_)) if links.is_there(group) => Ok(Vec::new()),
@@ -80,8 +79,8 @@ fn known(links: &Links, group: LeaseGroupId, answer: Answer) -> Answer {
     }
 }
 
-/// A take whose answer may have been sent, and may never be looked at: its future is dropped when
-/// somebody's patience ends in the same moment. What lies in it would be leased to nobody.
+/// A take whose reply may have been sent but never read: its future is dropped when the caller's timeout ends
+/// at the same moment. The records in it would stay leased without a consumer.
 struct Taking<'a> {
     links: &'a Links,
     shard: ShardId,
@@ -103,7 +102,7 @@ impl<'a> Taking<'a> {
 
 impl Drop for Taking<'_> {
     fn drop(&mut self) {
-        // From here on the driver's sending fails, and it takes back what it wanted to send.
+        // From here on the driver cannot send any more, and releases the records that it meant to send.
         self.answer.close();
         if let Ok(Ok(unseen)) = self.answer.try_recv() {
             give_back(self.links, self.shard, unseen.iter());
@@ -111,7 +110,7 @@ impl Drop for Taking<'_> {
     }
 }
 
-/// What shards gave so far, which comes back if nobody gets it.
+/// Records taken from shards so far; released on drop unless they are returned.
 struct Taken<'a> {
     links: &'a Links,
     records: Vec<Delivery>,
@@ -119,7 +118,7 @@ struct Taken<'a> {
 }
 
 impl Taken<'_> {
-    /// What goes beyond the bound comes back. The first record is taken whatever its size.
+    /// Releases the records over the byte limit. The first record is taken whatever its size.
     fn add(&mut self, records: Vec<Delivery>, bytes_max: u64) {
         let mut records = records.into_iter();
         for record in records.by_ref() {
@@ -140,7 +139,7 @@ impl Taken<'_> {
 
     fn give_back(&self, records: &[Delivery]) {
         for record in records {
-            let settle = as_not_taken(record);
+            let settle = release_of(record);
             give_back(self.links, self.links.shard_of(&settle), std::iter::once(record));
         }
     }
@@ -153,11 +152,11 @@ impl Drop for Taken<'_> {
 }
 
 fn give_back<'a>(links: &Links, shard: ShardId, records: impl Iterator<Item = &'a Delivery>) {
-    let settles: Vec<Settle> = records.map(as_not_taken).collect();
+    let settles: Vec<Settle> = records.map(release_of).collect();
     if settles.is_empty() {
         return;
     }
-    // Nobody waits for that.
+    // The reply is not awaited.
     let (reply, _) = oneshot::channel();
     links.tell(
         shard,
@@ -165,7 +164,7 @@ fn give_back<'a>(links: &Links, shard: ShardId, records: impl Iterator<Item = &'
     );
 }
 
-fn as_not_taken(delivery: &Delivery) -> Settle {
+fn release_of(delivery: &Delivery) -> Settle {
     Settle {
         group: delivery.group,
         what: delivery.lease(),

@@ -1,10 +1,11 @@
-//! What happened to records of topics that ask for it (`trace`), on its way from the driver that leads to the task that writes it
+//! Queue for the steps of records of topics with `trace`, from the driver to the task that writes them
 //! ([`super::trace_topic`]).
 //!
-//! Nobody waits for it: between the two is a buffer, and what does not fit is not written, and counted. A share of a topic's
-//! records is the same share on every node and at every time, so that of a record all is written or nothing.
+//! Drivers never wait for it: steps that do not fit into the queue are not written, but counted. The share of a
+//! topic's records that is traced is the same on every node and at every time, so that either all steps of a
+//! record are written or none.
 //!
-//! What happens to records of topics that only nodes write is not written: it would be written without end.
+//! Topics that only nodes write are never traced: their traces would be written without end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +21,7 @@ use tokio::time::timeout;
 
 const MILLION: u64 = 1_000_000;
 
-/// Something that happened to records of a topic that asks for it.
+/// A step of records of a traced topic.
 #[derive(Debug)]
 pub(crate) struct TracedStep {
     pub(crate) at_ms: i64,
@@ -35,11 +36,11 @@ pub(crate) struct TracedStep {
 #[derive(Debug)]
 pub(crate) enum Queued {
     Step(Box<TracedStep>),
-    /// Tells once all before it is written.
+    /// Signals once all steps before it are written.
     Flush(oneshot::Sender<()>),
 }
 
-/// Where drivers say what happens. Clones are the same.
+/// The drivers' end of the queue. Clones share the queue.
 #[derive(Clone, Debug)]
 pub(crate) struct TraceFeed {
     queue: mpsc::Sender<Queued>,
@@ -72,13 +73,14 @@ impl TraceFeed {
         self.counts.written.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Records that were written of steps, and steps that there was no room for or that could not be written.
+    /// Number of records written for steps, and of steps dropped because the queue was full or the write
+    /// failed.
     pub(crate) fn counted(&self) -> (u64, u64) {
         let seen = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (seen(&self.counts.written), seen(&self.counts.dropped))
     }
 
-    /// Returns once all that was told is written, or after that time.
+    /// Waits until all queued steps are written, or the timeout.
     pub(crate) async fn flush(&self, within: Duration) -> bool {
         let (told, written) = oneshot::channel();
         let flushed =
@@ -87,7 +89,7 @@ impl TraceFeed {
     }
 }
 
-/// Of a million records of a topic, those whose steps are written. `None`: none.
+/// Traced records per million records of a topic. `None`: none.
 pub(crate) fn share(topic: &str, config: &TopicConfig) -> Option<u32> {
     let share = Some(config.traced_per_million).filter(|share| *share > 0)?;
     (!is_written_by_nodes(topic)).then_some(share)
@@ -102,7 +104,7 @@ pub(crate) fn is_in_share(per_million: u32, partition: PartitionId, offset: Offs
     mixed(mixed(place) ^ offset) % MILLION < u64::from(per_million)
 }
 
-/// Neighbours come far from one another (the end of SplitMix64).
+/// Mixes the bits, so that neighbours differ widely (the end of SplitMix64).
 fn mixed(mut bits: u64) -> u64 {
     bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_and_what_there_is_no_room_for_is_counted() {
+    async fn full_trace_queue_drops_and_counts_steps() {
         let (feed, mut queued) = TraceFeed::new();
         for first in 0..TRACED_STEPS_QUEUED_MAX as u64 + 5 {
             feed.tell(step(first));
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_has_about_so_many_records_of_each_partition_and_always_the_same() {
+    fn share_selects_the_same_fraction_of_each_partition_every_time() {
         for partition in [PartitionId::new(TopicId(1), 0), PartitionId::new(TopicId(7), 3)] {
             for (share, expected) in
                 [(1_000_000, 100_000), (500_000, 50_000), (10_000, 1_000), (0, 0)]
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_that_nodes_write_are_not_traced_whatever_they_say() {
+    fn topics_written_by_nodes_are_never_traced() {
         let on = TopicConfig { traced_per_million: 1_000_000, ..TopicConfig::default() };
         assert_eq!(share("t", &on), Some(1_000_000));
         assert_eq!(share(base::topics::TRACE, &on), None);

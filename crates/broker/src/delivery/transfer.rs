@@ -1,11 +1,9 @@
-//! Settles and appends that take effect together, all or nothing: a transaction, a move to another
-//! topic.
+//! Settles and appends that take effect together, all or nothing: a transaction, or a move to another topic.
 //!
-//! What a transfer rejects becomes dead letters in its own log entry. For that the records must be in
-//! memory when the entry is made; so a transfer waits until they are, and nothing of it is done yet.
-//! Where that cannot be (their router is not there, they are too many, the disk does not give them)
-//! they are appended afterwards: once the entry is in the log, so that a transfer that is refused
-//! dead-letters nothing, and before the transfer is answered.
+//! The rejects of a transfer become dead letters in its own log entry. Their records must be in memory when the
+//! entry is built, so a transfer waits for them before it changes anything. If that is impossible (no router
+//! yet, too many records, a read error) they are appended afterwards: once the entry is in the log, so that a
+//! refused transfer dead-letters nothing, and before the reply.
 
 use base::limits::{DEAD_LETTERS_PER_ENTRY, LEASE_BATCH_CACHE_BYTES, PROPOSAL_BYTES_MAX};
 use base::{HashMap, LeaseGroupId, Offset, PartitionId};
@@ -27,12 +25,12 @@ use super::options::Settle;
 use super::reading::{Found, Reader};
 use super::settles::settles_of;
 
-/// Records that are read for a transfer at a time.
+/// Limit of concurrent reads for a transfer.
 const READS_MAX: usize = 16;
-/// Batches that its dead letters keep in memory, beside what is there anyway.
+/// Limit of batches that its dead letters keep in memory, in addition to the cache.
 const PINNED_BYTES_MAX: usize = LEASE_BATCH_CACHE_BYTES / 4;
 
-/// Not begun: what it makes dead letters of is being read.
+/// A transfer that has not begun: the records that it dead-letters are being read.
 #[derive(Debug)]
 pub(super) struct PendingTransfer {
     pub(super) session: SessionId,
@@ -43,7 +41,7 @@ pub(super) struct PendingTransfer {
     reading: Vec<(PartitionId, Offset)>,
 }
 
-/// Records that become dead letters; `None`: nothing is left of it.
+/// Records that become dead letters; `None`: the record is gone.
 #[derive(Debug, Default)]
 pub(super) struct RejectedRecords {
     records: HashMap<(PartitionId, Offset), Option<SharedRecord>>,
@@ -77,26 +75,26 @@ impl RejectedRecords {
     }
 }
 
-/// A transfer whose entry is under way.
+/// A transfer whose entry is in flight.
 #[derive(Debug)]
 pub(super) struct Transfer {
-    /// How many results its own batches have; those of dead letters follow.
+    /// Number of results of its own batches; those of dead letters follow.
     pub(super) own_rows: usize,
     /// Records that it settles. They are not delivered meanwhile.
     pub(super) withheld: Vec<Withheld>,
-    /// In the entry: appended with it.
+    /// Dead letters in the entry.
     pub(super) dead_lettered: Vec<Letters>,
-    /// Not in it.
+    /// Dead letters that are not in the entry.
     pub(super) to_dead_letter: Vec<Letters>,
-    /// How often records came back that were released with it: durable also if it is refused.
+    /// Attempts of records that were released with it: durable also if it is refused.
     pub(super) attempts: Vec<GroupSettle>,
-    /// Records of this group were removed, and cannot be given back one by one: if the transfer is
-    /// refused, the group is made anew.
+    /// Records of this group were removed, and cannot be restored one by one: if the transfer is refused, the
+    /// group's engine is rebuilt.
     pub(super) removed_from: Option<LeaseGroupId>,
     pub(super) reply: oneshot::Sender<Transferred>,
 }
 
-/// Records of a group that are settled by an entry under way.
+/// Records of a group that an entry in flight settles.
 #[derive(Debug)]
 pub(super) struct Withheld {
     pub(super) group: LeaseGroupId,
@@ -126,7 +124,7 @@ impl Transfers {
         self.pending.push(transfer);
     }
 
-    /// All of them, each of which may be ready.
+    /// Takes all transfers, each of which may be ready.
     pub(super) fn take(&mut self) -> Vec<PendingTransfer> {
         std::mem::take(&mut self.pending)
     }
@@ -135,7 +133,7 @@ impl Transfers {
         self.pending.is_empty()
     }
 
-    /// A record cannot be read: transfers that wait for it go on without.
+    /// A record cannot be read: transfers that wait for it dead-letter in separate entries.
     pub(super) fn on_unreadable(&mut self, partition: PartitionId, offset: Offset) {
         for transfer in &mut self.pending {
             if transfer.reading.contains(&(partition, offset)) {
@@ -156,7 +154,7 @@ impl PendingTransfer {
         Self { session, settles, batches, reply, rejected, reading }
     }
 
-    /// Takes into memory what becomes dead letters with it; whether all of it is there.
+    /// Collects the records that become dead letters with it; returns whether all are in memory.
     pub(super) fn gather(&mut self, groups: &Groups, reader: &mut Reader) -> bool {
         self.reading.clear();
         for settle in &self.settles {
@@ -187,8 +185,8 @@ impl PendingTransfer {
 }
 
 impl RejectedRecords {
-    /// Adds dead letters of a group to `letters`, and their settles to `changes`; which of them are there,
-    /// and which are not.
+    /// Adds dead letters of a group to `letters`, and their settles to `changes`. Returns the letters that are
+    /// included and those that are not.
     pub(super) fn include(
         &self,
         group: &Group,
@@ -214,19 +212,19 @@ impl RejectedRecords {
 }
 
 impl Transfer {
-    /// Nobody can tell what became of it.
+    /// The outcome is unknown.
     pub(super) fn fail(self, why: &Unavailable) {
         let _ = self.reply.send(Err(why.clone().into()));
     }
 
-    /// The engines that withhold its records are no more; none has this number.
+    /// The engines that withhold its records are gone; no engine has number 0.
     pub(super) fn forget_engines(&mut self) {
         self.withheld.iter_mut().for_each(|withheld| withheld.engine = 0);
         let letters = self.dead_lettered.iter_mut().chain(&mut self.to_dead_letter);
         letters.for_each(|letters| letters.engine = 0);
     }
 
-    /// Everything that it was to settle, for when it is refused.
+    /// Takes all records that it was to settle, after a refusal.
     pub(super) fn take_withheld(&mut self) -> Vec<Withheld> {
         let mut withheld = std::mem::take(&mut self.withheld);
         let dead = std::mem::take(&mut self.dead_lettered).into_iter();

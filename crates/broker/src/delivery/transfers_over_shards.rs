@@ -1,9 +1,9 @@
-//! Transfers whose records are leased in more than one shard.
+//! Transfers whose records are leased in several shards.
 //!
-//! One entry of one log is all or nothing, and so is a transfer whose settles are in one shard: what it appends
-//! in others goes there by messages that are in the same entry. Settles in several shards are as many entries,
-//! each whole by itself, as RabbitMQ's transactions are for each queue. Before the first of them all are looked
-//! at, so that a transfer with a lease that is lost does nothing, but for what ends in the moment between.
+//! One entry of one log is all or nothing, and so is a transfer whose settles are in one shard: batches for
+//! other shards go there by messages in the same entry. Settles in several shards are one entry per shard, each
+//! atomic by itself, like RabbitMQ's transactions for each queue. All leases are checked before the first
+//! entry. So a transfer with a lost lease does nothing, unless the lease ends between check and entry.
 
 use base::ShardId;
 use dispatch::Settlement;
@@ -34,20 +34,20 @@ pub(super) async fn transfer(
         let partly = |error| TransferError::Partly(Box::new(error));
         part.transfer(links, Vec::new()).await.map_err(partly)?;
     }
-    // The others need not wait for that.
+    // The other parts need not wait for this.
     Ok(moved.arrived().await?)
 }
 
-/// What a transfer settles in one shard.
+/// The settles of a transfer in one shard.
 struct Part {
     shard: ShardId,
-    /// Each with its place among all settles of the transfer.
+    /// Each with its index among all settles of the transfer.
     settles: Vec<(usize, Settle)>,
 }
 
 impl Part {
-    /// The first part appends, and is there also where nothing is settled. It is of the shard of the first batch
-    /// where something is settled there or nothing is settled at all: the less has to be sent.
+    /// The first part appends, and exists also without settles. It is in the shard of the first batch if that
+    /// shard has settles or there are none at all: then less has to be sent.
     fn divide(links: &Links, settles: Vec<Settle>, batches: &[AppendBatch]) -> Vec<Self> {
         if links.only().is_some() {
             let settles = settles.into_iter().enumerate().collect();
@@ -73,7 +73,7 @@ impl Part {
         parts
     }
 
-    /// Whether the session holds all of it, which is found out by renewing it.
+    /// Checks that the session holds all of its leases, by renewing them.
     async fn probe(&self, links: &Links) -> Result<(), TransferError> {
         let settlement = Settlement::Renew { lease_ms: None };
         let settles = self.settles.iter().map(|(_, settle)| Settle { settlement, ..*settle });

@@ -1,8 +1,9 @@
-//! Deliveries that were sent to sessions and that no session has looked at, in bytes: of a session, of its connection, and
-//! of the node. What bounds a client that asks for everything and reads nothing.
+//! Bytes of deliveries that were sent to sessions and not read yet: per session, per connection, and per node.
+//! They bound the memory for a client that requests everything and reads nothing.
 //!
-//! A connection is read as a whole: one socket carries all its channels, so its sessions share one bound. The node's bound
-//! holds back the connections with the most unread. One with little unread is always delivered to, whatever others leave.
+//! A connection is read as a whole: one socket carries all its channels, so its sessions share one limit. The
+//! node's limit holds back the connections with the most unread bytes. A connection with few unread bytes
+//! always gets deliveries.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -25,7 +26,7 @@ pub(crate) struct NodeUnread {
 #[derive(Debug)]
 pub(crate) struct ConnectionUnread {
     node: Arc<NodeUnread>,
-    /// 0: of a single session, which is of no connection.
+    /// 0: a single session without a connection.
     number: u64,
     bytes: AtomicUsize,
     /// Drivers hold deliveries back; the reader that makes room notifies them.
@@ -49,7 +50,7 @@ impl NodeUnread {
         (self.bytes.load(Ordering::Acquire) as u64, LEASE_NODE_UNREAD_BYTES_MAX as u64)
     }
 
-    /// Of a new session. `connection`: a number of the node's; 0: none.
+    /// The count of a new session. `connection`: the node's number of it; 0: none.
     pub(super) fn unread_of(self: &Arc<Self>, connection: u64) -> Arc<Unread> {
         let new = || {
             let (bytes, held_back) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -80,7 +81,7 @@ impl Drop for ConnectionUnread {
     fn drop(&mut self) {
         if self.number != 0 {
             let mut connections = self.node.connections.lock();
-            // The number may have a successor already.
+            // The number may be in use again already.
             if connections.get(&self.number).is_some_and(|it| it.strong_count() == 0) {
                 connections.remove(&self.number);
             }
@@ -89,7 +90,7 @@ impl Drop for ConnectionUnread {
 }
 
 impl Unread {
-    /// The number of its connection; 0: it is of none.
+    /// The number of its connection; 0: none.
     pub(super) fn connection(&self) -> u64 {
         self.connection.number
     }
@@ -110,26 +111,26 @@ impl Unread {
         self.connection.node.bytes.load(Ordering::Acquire) > LEASE_NODE_UNREAD_BYTES_MAX
     }
 
-    /// Whether its connection is to be held back.
+    /// Whether its connection must be held back.
     pub(super) fn is_too_much(&self) -> bool {
         let bytes = self.connection.bytes.load(Ordering::Acquire);
         bytes > LEASE_CONNECTION_UNREAD_BYTES_MAX
             || (bytes > LEASE_CONNECTION_UNREAD_BYTES_ALWAYS && self.is_node_full())
     }
 
-    /// Whether its connection is held back no more: less than at the bound, so that it is not at once there again.
+    /// Whether its connection can resume. The threshold is below the limit, to avoid flapping.
     pub(super) fn has_room(&self) -> bool {
         let bytes = self.connection.bytes.load(Ordering::Acquire);
         bytes <= LEASE_CONNECTION_UNREAD_BYTES_MAX / 2
             && (bytes <= LEASE_CONNECTION_UNREAD_BYTES_ALWAYS / 2 || !self.is_node_full())
     }
 
-    /// Asks to be notified when there is room again.
+    /// Requests a notification when there is room again.
     pub(super) fn hold_back(&self) {
         self.connection.held_back.store(true, Ordering::Release);
     }
 
-    /// True if drivers wait for it and enough is read.
+    /// True if drivers wait for room and there is room now.
     pub(super) fn read(&self, bytes: usize) -> bool {
         self.subtract(bytes);
         let held_back = &self.connection.held_back;
@@ -140,7 +141,7 @@ impl Unread {
 }
 
 impl Drop for Unread {
-    /// Drops the unread bytes of a session that ends.
+    /// Subtracts the unread bytes of a session that ends.
     fn drop(&mut self) {
         self.subtract(self.bytes.load(Ordering::Acquire));
     }
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_of_a_connection_share_one_bound_and_others_are_delivered_to() {
+    fn sessions_of_a_connection_share_one_limit_without_affecting_others() {
         let node = Arc::<NodeUnread>::default();
         let (one, two) = (node.unread_of(7), node.unread_of(7));
         let (other, alone) = (node.unread_of(8), node.unread_of(0));
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn full_node_holds_back_connections_with_much_unread_and_not_those_that_read() {
+    fn full_node_holds_back_only_connections_with_much_unread() {
         let node = Arc::<NodeUnread>::default();
         let unread: Vec<_> = (1..=33).map(|number| node.unread_of(number)).collect();
         unread.iter().for_each(|it| it.add(LEASE_CONNECTION_UNREAD_BYTES_MAX));

@@ -1,4 +1,4 @@
-//! Lease groups by what is durable of them.
+//! Lease groups by their durable state.
 
 use std::sync::Arc;
 
@@ -10,15 +10,16 @@ use machine::{Catalog, LeaseGroup, Partition, Progress, Topic};
 
 use crate::shard::Shard;
 
-/// Records that may have been delivered by drivers of earlier terms, whose leases are lost: those that were in the log when
-/// the term began.
+/// Records that drivers of earlier terms may have delivered, whose leases are lost: those that were in the log
+/// when the term began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SeenBefore {
     pub(super) term: u64,
 }
 
 impl SeenBefore {
-    /// The first offset that was appended in the term. `epoch_base`: what the partition's leader epochs have above terms.
+    /// The first offset that was appended in the term. `epoch_base`: difference between the partition's leader
+    /// epochs and terms.
     pub(super) fn below(self, partition: &Partition, epoch_base: i32) -> Offset {
         let epoch = i64::from(epoch_base).saturating_add_unsigned(self.term);
         let epochs = partition.epochs();
@@ -27,7 +28,7 @@ impl SeenBefore {
     }
 }
 
-/// Where a partition of the group stands by what is durable.
+/// A partition's durable state in the group.
 fn start(progress: &Progress, partition: &Partition, seen_below: Offset) -> PartitionStart {
     PartitionStart {
         floor: progress.floor(),
@@ -39,7 +40,7 @@ fn start(progress: &Progress, partition: &Partition, seen_below: Offset) -> Part
     }
 }
 
-/// Whether no record of any group may have been delivered before and is not settled.
+/// Whether all records that may have been delivered before are settled, in all groups.
 pub(super) fn nothing_seen(shard: &Shard, seen: SeenBefore) -> bool {
     shard.read(|state| {
         state.catalog.lease_groups().all(|group| {
@@ -53,7 +54,7 @@ pub(super) fn nothing_seen(shard: &Shard, seen: SeenBefore) -> bool {
     })
 }
 
-/// Records of a group that are not settled, by what is durable.
+/// Number of unsettled records of a group, by the durable state.
 pub(crate) fn depth(group: &GroupRows, topic: &TopicRows) -> u64 {
     let partitions = group.progress().zip(topic.partitions());
     let unsettled = partitions.map(|(progress, (_, partition))| {
@@ -63,15 +64,14 @@ pub(crate) fn depth(group: &GroupRows, topic: &TopicRows) -> u64 {
     unsettled.sum()
 }
 
-/// A group and its topic as they are at one time. It is kept while a look takes long: the machine is not
-/// locked meanwhile.
+/// Snapshot of a group and its topic. A long inspection uses it without locking the machine.
 pub(super) struct GroupView {
     pub(super) group: Arc<LeaseGroup>,
     pub(super) topic: Arc<Topic>,
     pub(super) stripe: Stripe,
-    /// `None` while the shard has none: the topic grew, or is new, and the shard has not taken that over.
+    /// `None` while the shard has none: the topic grew or is new, and the shard has not applied that yet.
     rows: Option<(Arc<GroupRows>, Arc<TopicRows>)>,
-    /// With what the leader epochs of its partitions here have above terms.
+    /// With the difference between leader epochs and terms, for each partition here.
     seen: Option<(SeenBefore, Vec<i32>)>,
 }
 
@@ -88,7 +88,7 @@ impl GroupView {
         })
     }
 
-    /// Counts what may have been delivered before this term as delivered once.
+    /// Counts records that may have been delivered before this term as delivered once.
     pub(super) fn seen_before(mut self, shard: &Shard, seen: Option<SeenBefore>) -> Self {
         if let (Some(seen), Some((_, topic))) = (seen, &self.rows) {
             let bases = shard.read(|state| {
@@ -99,7 +99,7 @@ impl GroupView {
         self
     }
 
-    /// Where its partitions here stand by what is durable.
+    /// Durable state of its partitions here.
     pub(super) fn starts(&self) -> impl Iterator<Item = (PartitionId, PartitionStart)> {
         self.partitions().enumerate().map(|(row, (id, partition, progress))| {
             let below = |(seen, bases): &(SeenBefore, Vec<i32>)| {
@@ -110,12 +110,12 @@ impl GroupView {
         })
     }
 
-    /// How many of its partitions are here.
+    /// Number of its partitions here.
     pub(super) fn row_count(&self) -> usize {
         self.rows.as_ref().map_or(0, |(_, rows)| rows.row_count())
     }
 
-    /// Its partitions here, with how far it is in each.
+    /// Its partitions here, with the group's progress in each.
     pub(super) fn partitions(&self) -> impl Iterator<Item = (PartitionId, &Partition, &Progress)> {
         self.rows.iter().flat_map(|(group, topic)| {
             let both = topic.partitions().zip(group.progress());
@@ -123,14 +123,14 @@ impl GroupView {
         })
     }
 
-    /// Where a partition of the group stands by what is durable. No record counts as delivered before.
+    /// Durable state of a partition in the group. No record counts as delivered before.
     pub(super) fn start(&self, index: u32) -> Option<PartitionStart> {
         let (group, topic) = self.rows.as_ref()?;
         Some(start(group.row(self.stripe.row(index)?)?, topic.partition(index)?, 0))
     }
 }
 
-/// The group and its topic, if both are there.
+/// The group and its topic, if both exist.
 pub(super) fn find(catalog: &Catalog, id: LeaseGroupId) -> Option<(&LeaseGroup, &Topic)> {
     let group = catalog.lease_group(id)?;
     Some((group, catalog.topic(group.topic)?))

@@ -1,4 +1,4 @@
-//! Who waits until settles are durable, and what is answered then.
+//! Callers that wait until settles are durable, and the replies that they get.
 
 use base::LeaseGroupId;
 use dispatch::Settlement;
@@ -16,16 +16,17 @@ use super::settle_reply::SettleSender;
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) reply: Reply,
-    /// Whose records were settled.
+    /// Groups of the settled records.
     pub(super) groups: Vec<LeaseGroupId>,
     pub(super) rejects: Vec<Reject>,
-    /// Repeats the settle in the next term. `None`: the node of its session repeats it, or there is nothing to repeat.
+    /// Repeats the settle in the next term. `None`: the session's node repeats it, or there is nothing to
+    /// repeat.
     pub(super) repeat: Option<Repeat>,
-    /// Of dead letters that are in the log, and on their way to other shards.
+    /// Dead letters that are in the log and on their way to other shards.
     pub(super) arrivals: Vec<Arrival>,
 }
 
-/// What is answered, to whom.
+/// The reply and its receiver.
 #[derive(Debug)]
 pub(super) enum Reply {
     Settles(Settled, SettleSender),
@@ -36,8 +37,8 @@ pub(super) enum Reply {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reject {
     pub(super) group: LeaseGroupId,
-    /// The engine that took the reject, and how many of its dead letters have to be appended before
-    /// that is durable. Known once the group's changes are drained.
+    /// The engine that accepted the reject, and the number of its dead letters that must be appended before the
+    /// reject is durable. Known once the group's changes are drained.
     pub(super) engine: u64,
     pub(super) dead_lettered: u64,
 }
@@ -47,7 +48,7 @@ impl Waiter {
         Self { reply, groups, rejects, repeat: None, arrivals: Vec::new() }
     }
 
-    /// A record that was rejected becomes a dead letter at once, whether or not somebody waits.
+    /// A rejected record becomes a dead letter whether or not a caller waits.
     pub(super) fn is_awaited(&self) -> bool {
         let caller_is_there = match &self.reply {
             Reply::Settles(_, reply) => !reply.is_closed(),
@@ -58,7 +59,7 @@ impl Waiter {
 
     /// The settle is durable. Replies once its dead letters have arrived.
     pub(super) fn answer(mut self) {
-        self.arrivals.retain(|arrival| !arrival.has_come());
+        self.arrivals.retain(|arrival| !arrival.has_arrived());
         if self.arrivals.is_empty() {
             return self.answer_now();
         }
@@ -70,14 +71,14 @@ impl Waiter {
     }
 
     fn answer_now(self) {
-        // The caller may have gone.
+        // The caller may be gone.
         match self.reply {
             Reply::Settles(results, reply) => reply.send(results),
             Reply::Transfer(appended, reply) => drop(reply.send(Ok(appended))),
         }
     }
 
-    /// Nobody can tell whether it is durable.
+    /// It is unknown whether the settle is durable.
     pub(super) fn fail(self, why: &Unavailable) {
         match self.reply {
             Reply::Settles(mut results, reply) => {
@@ -90,7 +91,8 @@ impl Waiter {
         }
     }
 
-    /// The term is over, and what it settled may not be durable. Where it cannot be repeated, its caller gets `why`.
+    /// The term is over, and its settles may not be durable. The caller of one that cannot be repeated gets
+    /// `why`.
     pub(super) fn lost(self, why: &Unavailable) -> Option<Lost> {
         match self {
             Self { reply: Reply::Settles(results, reply), repeat: Some(repeat), .. } => {
@@ -104,7 +106,7 @@ impl Waiter {
     }
 }
 
-/// Notes the settle's group where it rejects.
+/// Records the settle's group if it rejects.
 pub(super) fn note_reject(rejects: &mut Vec<Reject>, settle: &Settle) {
     let known = rejects.iter().any(|reject| reject.group == settle.group);
     if settle.settlement == Settlement::Reject && !known {

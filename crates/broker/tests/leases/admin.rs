@@ -1,4 +1,4 @@
-//! Looking at groups, and changing them from outside.
+//! Inspecting groups, and changing them from outside.
 
 use broker::delivery::{PeekOptions, RecordState, RemoveError, SeekTo};
 use broker::{ConsumeOptions, Credit, Event, Settle, SettleWhat, Settlement};
@@ -8,7 +8,7 @@ use world::SimulatedDisk;
 use crate::harness::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn peeking_shows_where_each_record_stands_and_takes_nothing() {
+async fn peek_shows_record_states_and_leases_nothing() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("jobs", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -29,7 +29,7 @@ async fn peeking_shows_where_each_record_stands_and_takes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn purging_settles_all_but_what_is_leased() {
+async fn purge_settles_all_records_except_leased_ones() {
     let disk = SimulatedDisk::new();
     let node = open(&disk).await;
     let topic = node.topic("jobs", 1, &[]).await;
@@ -49,7 +49,7 @@ async fn purging_settles_all_but_what_is_leased() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_record_is_deleted() {
+async fn delete_settles_one_record_unless_leased() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("jobs", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -66,7 +66,7 @@ async fn one_record_is_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_group_is_sought_back_and_delivers_again() {
+async fn group_sought_back_delivers_again() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("jobs", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -90,7 +90,7 @@ async fn a_group_is_sought_back_and_delivers_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_paused_group_delivers_nothing_until_it_goes_on() {
+async fn paused_group_delivers_nothing_until_resumed() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("jobs", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -105,7 +105,7 @@ async fn a_paused_group_delivers_nothing_until_it_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn consumers_hear_that_their_group_or_topic_is_gone() {
+async fn consumers_are_notified_of_the_deletion_of_their_group_or_topic() {
     let node = open(&SimulatedDisk::new()).await;
     for whole_topic in [false, true] {
         let topic = node.topic("gone", 1, &[]).await;
@@ -127,7 +127,7 @@ async fn consumers_hear_that_their_group_or_topic_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn new_partitions_are_delivered_from() {
+async fn new_partitions_are_delivered() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("grows", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -141,7 +141,7 @@ async fn new_partitions_are_delivered_from() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn records_deleted_from_the_log_are_delivered_no_more() {
+async fn records_deleted_from_the_log_are_not_delivered() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("jobs", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -159,7 +159,7 @@ async fn records_deleted_from_the_log_are_delivered_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transfer_settles_and_appends_or_does_neither() {
+async fn transfer_settles_and_appends_or_does_neither() {
     let node = open(&SimulatedDisk::new()).await;
     let from = node.topic("from", 1, &[]).await;
     let to = node.topic("to", 1, &[]).await;
@@ -187,7 +187,7 @@ async fn a_transfer_settles_and_appends_or_does_neither() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rates_are_of_the_last_ten_seconds() {
+async fn rates_cover_the_last_ten_seconds() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("busy", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -196,7 +196,7 @@ async fn rates_are_of_the_last_ten_seconds() {
         [rates.published, rates.delivered, rates.settled].map(|rate| rate.round())
     };
     assert_eq!(rates().await, [0.0; 3]);
-    // Also of a group that nobody uses.
+    // Also for a group that is not in use.
     node.append(topic, &values(40)).await;
     assert_eq!(rates().await, [40.0, 0.0, 0.0]);
     node.clock.advance_ms(2_000);

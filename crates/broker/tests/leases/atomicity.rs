@@ -1,5 +1,5 @@
-//! What takes effect together does so in the machine, whatever was under way before it; and what is
-//! refused harms nobody else.
+//! Atomic operations are atomic in the machine, regardless of requests in flight before; and a refused one does
+//! not affect others.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn settle(delivery: &Delivery, settlement: Settlement) -> Settle {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_transfer_leaves_the_leases_of_others_as_they_are() {
+async fn refused_transfer_does_not_affect_leases_of_other_sessions() {
     let node = open(&SimulatedDisk::new()).await;
     let small = node.topic("small", 1, &[("limit.records", "1")]).await;
     node.append(small, &values(1)).await;
@@ -29,7 +29,7 @@ async fn a_refused_transfer_leaves_the_leases_of_others_as_they_are() {
         let taken = take(&one, group, 2).await;
         assert_eq!(texts(&taken), ["v2", "v3"]);
         let batch = batch(PartitionId::new(small, 0), Default::default(), &values(1));
-        // A session that settles something of its own at the same time, and waits for it.
+        // A session that settles its own lease at the same time, and waits for the reply.
         let settles = taken.iter().map(|it| settle(it, Settlement::Accept)).collect();
         let (refused, renewed) = tokio::join!(
             one.transfer(settles, vec![batch]),
@@ -46,7 +46,7 @@ async fn a_refused_transfer_leaves_the_leases_of_others_as_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delete_under_way_keeps_the_whole_transfer_out() {
+async fn delete_in_flight_refuses_the_whole_transfer() {
     for round in 0..30 {
         let node = open(&SimulatedDisk::new()).await;
         let target = node.topic("target", 1, &[]).await;
@@ -75,7 +75,7 @@ async fn a_delete_under_way_keeps_the_whole_transfer_out() {
         let left = u64::from(moved.is_err());
         assert_eq!(node.depth(group).await, left, "{moved:?}");
         if left == 1 {
-            // Refused before it began, it is still leased.
+            // Refused before it began: the record is still leased.
             drop(session);
             node.wait_for_ready(group, 1).await;
             let session = node.broker.lease_session();
@@ -86,7 +86,7 @@ async fn a_delete_under_way_keeps_the_whole_transfer_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_append_after_a_delete_is_refused_as_unknown_and_not_as_retriable() {
+async fn append_after_a_delete_fails_with_unknown_partition() {
     let node = open(&SimulatedDisk::new()).await;
     let (gone, stays) = (node.topic("gone", 1, &[]).await, node.topic("stays", 1, &[]).await);
     let to = |topic| batch(PartitionId::new(topic, 0), Default::default(), &values(1));
@@ -107,7 +107,7 @@ async fn an_append_after_a_delete_is_refused_as_unknown_and_not_as_retriable() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_for_several_partitions_is_taken_in_each_by_itself() {
+async fn batch_for_several_partitions_is_accepted_per_partition() {
     let disk = SimulatedDisk::new();
     let node = open(&disk).await;
     let mut topics = Vec::new();
@@ -144,7 +144,7 @@ async fn a_batch_for_several_partitions_is_taken_in_each_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_producer_is_answered_after_its_dead_letters_are_in_the_log() {
+async fn producer_gets_its_reply_after_its_dead_letters_are_in_the_log() {
     let node = open(&SimulatedDisk::new()).await;
     let dead = node.topic("dead", 1, &[]).await;
     let limits = [("limit.records", "1"), ("limit.overflow", "reject-dead-letter")];
@@ -162,7 +162,7 @@ async fn a_producer_is_answered_after_its_dead_letters_are_in_the_log() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_time_of_the_log_goes_on_where_it_was_when_the_clock_was_set_back() {
+async fn log_time_does_not_go_back_with_the_clock() {
     let disk = SimulatedDisk::new();
     let node = open(&disk).await;
     let topic = node.topic("t", 1, &[]).await;

@@ -1,5 +1,5 @@
-//! The wall clock is set while records are held, delayed or about to expire: nothing comes early,
-//! and nothing that has to do with how long something lasts comes at another time.
+//! The wall clock is set while records are leased, delayed or about to expire: nothing happens early, and no
+//! duration changes.
 
 use base::headers;
 use broker::ConsumeOptions;
@@ -11,7 +11,7 @@ const HOUR_MS: i64 = 3_600_000;
 const STEPS: [i64; 2] = [HOUR_MS, -HOUR_MS];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_step_of_the_clock_takes_no_lease_away_and_lengthens_none() {
+async fn clock_step_neither_ends_nor_extends_a_lease() {
     for step in STEPS {
         let node = open(&SimulatedDisk::new()).await;
         let topic = node.topic("jobs", 1, &[]).await;
@@ -32,7 +32,7 @@ async fn a_step_of_the_clock_takes_no_lease_away_and_lengthens_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_lease_lists_as_its_end_is_by_the_clock_as_it_is_now() {
+async fn listed_lease_expiry_follows_the_current_wall_clock() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("jobs", 1, &[]).await;
     let group = node.group(topic, &[("lease.ms", "60000")]).await;
@@ -45,9 +45,9 @@ async fn what_a_lease_lists_as_its_end_is_by_the_clock_as_it_is_now() {
     node.broker.shutdown().await;
 }
 
-/// Whether the group knew of the record before the step or reads of it afterwards.
+/// Whether the group had scanned the record before the step, or scans it afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delay_ends_no_earlier_for_a_step() {
+async fn clock_step_does_not_shorten_a_delay() {
     for (step, known) in STEPS.into_iter().flat_map(|step| [(step, true), (step, false)]) {
         let node = open(&SimulatedDisk::new()).await;
         let topic = node.topic("later", 1, &[]).await;
@@ -71,7 +71,7 @@ async fn a_delay_ends_no_earlier_for_a_step() {
         assert_eq!(listed.len(), 1, "step {step}, known {known}");
         node.clock.advance_ms(58_999);
         consumer.nothing().await;
-        // One that was not known yet is due when the clock that was set back says so.
+        // A record that was not scanned yet is due by the clock that was set back.
         node.clock.advance_ms(if known || step > 0 { 1 } else { 1 + HOUR_MS });
         let delivered = consumer.next(1).await;
         assert_eq!(texts(&delivered), ["later"], "step {step}, known {known}");
@@ -80,7 +80,7 @@ async fn a_delay_ends_no_earlier_for_a_step() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delay_from_after_a_step_means_the_clock_as_it_is_then() {
+async fn delay_set_after_a_clock_step_uses_the_new_clock() {
     for step in STEPS {
         let node = open(&SimulatedDisk::new()).await;
         let topic = node.topic("later", 1, &[]).await;
@@ -101,7 +101,7 @@ async fn a_delay_from_after_a_step_means_the_clock_as_it_is_then() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_does_not_expire_by_a_step() {
+async fn clock_step_does_not_expire_a_record() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("jobs", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -121,9 +121,9 @@ async fn a_record_does_not_expire_by_a_step() {
     node.broker.shutdown().await;
 }
 
-/// The line of time and the wall clock are two clocks: they agree to some milliseconds.
+/// The timeline and the wall clock are two clocks: they agree to some milliseconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_that_had_expired_when_it_was_stamped_is_not_delivered() {
+async fn record_expired_at_its_timestamp_is_not_delivered() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("jobs", 1, &[]).await;
     let at_once = node.group_named(topic, "at once", &[("record.ttl.ms", "0")]).await;

@@ -1,4 +1,4 @@
-//! Several consumers, and how much each is given: credit, limits, and who is served at all.
+//! Several consumers, and the share of each: credit, limits, and admission.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use world::SimulatedDisk;
 use crate::harness::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn credit_bounds_what_is_unsettled() {
+async fn unsettled_records_never_exceed_the_credit() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("jobs", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -40,7 +40,7 @@ async fn credit_bounds_what_is_unsettled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sessions_limit_holds_over_all_its_groups() {
+async fn session_limit_holds_over_all_its_groups() {
     let node = open(&SimulatedDisk::new()).await;
     let (one, two) = (node.topic("one", 1, &[]).await, node.topic("two", 1, &[]).await);
     let (of_one, of_two) = (node.group(one, &[]).await, node.group(two, &[]).await);
@@ -63,7 +63,7 @@ async fn a_sessions_limit_holds_over_all_its_groups() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_consumer_that_does_not_read_is_bounded() {
+async fn deliveries_to_a_consumer_that_does_not_read_are_bounded() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("big", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -120,7 +120,7 @@ async fn several_consumers_of_a_group_share_its_records() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_one_consumer_of_a_single_active_group_is_served_until_it_leaves() {
+async fn single_active_group_serves_one_consumer_until_it_leaves() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("alone", 1, &[]).await;
     let group = node.group(topic, &[("consumers", "single-active")]).await;
@@ -137,7 +137,7 @@ async fn only_one_consumer_of_a_single_active_group_is_served_until_it_leaves() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_exclusive_consumer_is_alone() {
+async fn exclusive_consumer_is_alone() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("mine", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -151,7 +151,7 @@ async fn an_exclusive_consumer_is_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_topic_is_consumed_by_several_groups_and_by_offset_at_the_same_time() {
+async fn topic_is_consumed_by_several_groups_and_by_offset_concurrently() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("both", 1, &[]).await;
     let one = node.group_named(topic, "one", &[]).await;
@@ -169,7 +169,7 @@ async fn a_topic_is_consumed_by_several_groups_and_by_offset_at_the_same_time() 
     node.broker.shutdown().await;
 }
 
-/// A connection with so many sessions whose consumers read nothing.
+/// A connection with `count` sessions whose consumers read nothing.
 async fn unread_connection(
     node: &Node,
     group: LeaseGroupId,
@@ -188,7 +188,7 @@ async fn unread_connection(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions_of_a_connection_that_is_not_read_are_bounded_together_and_others_get_records() {
+async fn sessions_of_an_unread_connection_share_one_limit_and_others_get_records() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("big", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -203,7 +203,7 @@ async fn sessions_of_a_connection_that_is_not_read_are_bounded_together_and_othe
     let bound = base::limits::LEASE_CONNECTION_UNREAD_BYTES_MAX as u64;
     let held = leased(node.broker.counters(group).await);
     assert!(held > 0 && held < 3 * bound, "{held} bytes were sent to a connection that reads none");
-    // One that opens now gets nothing, and a connection that reads gets the rest.
+    // A session that opens now gets nothing, and a connection that reads gets the rest.
     unread.extend(unread_connection(&node, group, 7, 1).await);
     assert!(unread[200].events.try_recv().is_none());
     let mut reads = unread_connection(&node, group, 8, 1).await.remove(0);

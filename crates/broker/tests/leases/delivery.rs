@@ -1,4 +1,4 @@
-//! Who is leased what, and what becomes of it.
+//! Leases of records, and their ends.
 
 use std::future::Future;
 use std::task::Poll;
@@ -13,7 +13,7 @@ use world::SimulatedDisk;
 use crate::harness::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_produced_is_leased_and_accepted() {
+async fn produced_records_are_leased_and_accepted() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("jobs", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -34,7 +34,7 @@ async fn what_is_produced_is_leased_and_accepted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn compressed_batches_are_unpacked_once_and_delivered_record_by_record() {
+async fn compressed_batches_are_delivered_record_by_record() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("packed", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -52,7 +52,7 @@ async fn compressed_batches_are_unpacked_once_and_delivered_record_by_record() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_released_record_comes_back_with_its_second_attempt() {
+async fn released_record_is_redelivered_as_its_second_attempt() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("jobs", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -63,7 +63,7 @@ async fn a_released_record_comes_back_with_its_second_attempt() {
     let second = consumer.next(1).await;
     assert_eq!((text(&second[0]).as_str(), second[0].attempt), ("a", 2));
     assert_ne!(first[0].token, second[0].token);
-    // The first lease's token is worth nothing any more.
+    // The first lease's token is no longer valid.
     let late = try_settle(&consumer.session, &first, Settlement::Accept).await;
     assert_eq!(late, [Err(SettleError::NotLeased)]);
     consumer.accept(&second).await;
@@ -72,7 +72,7 @@ async fn a_released_record_comes_back_with_its_second_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_lost_session_held_is_available_again_at_once() {
+async fn leases_of_a_lost_session_are_released_at_once() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("jobs", 1, &[]).await;
     let group = node.group(topic, &[("lease.ms", "0")]).await;
@@ -90,7 +90,7 @@ async fn what_a_lost_session_held_is_available_again_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_that_runs_out_makes_its_record_available() {
+async fn expired_lease_makes_its_record_available() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("jobs", 1, &[]).await;
     let group = node.group(topic, &[("lease.ms", "1000")]).await;
@@ -108,7 +108,7 @@ async fn a_lease_that_runs_out_makes_its_record_available() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_range_is_settled_at_once_by_who_holds_it() {
+async fn range_settle_requires_a_lease_of_each_record() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("jobs", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -128,7 +128,7 @@ async fn a_range_is_settled_at_once_by_who_holds_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_take_waits_for_the_first_record() {
+async fn take_waits_for_the_first_record() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("jobs", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -147,14 +147,14 @@ async fn a_take_waits_for_the_first_record() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_gives_up_without_looking_at_the_answer_holds_nothing() {
+async fn take_dropped_after_its_reply_holds_no_lease() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("jobs", 1, &[]).await;
     let group = node.group(topic, &[("lease.ms", "0")]).await;
     let session = node.broker.lease_session();
     let options = TakeOptions { wait: SOON, ..TakeOptions::default() };
     let mut gives_up = Box::pin(session.take(group, options));
-    // It is asked for once, so that it is under way, and then never looked at again.
+    // It is polled once, so that it is in flight, and then never again.
     let asked = std::future::poll_fn(|context| Poll::Ready(gives_up.as_mut().poll(context)));
     assert!(asked.await.is_pending());
     node.append(topic, &[new("a")]).await;
@@ -172,7 +172,7 @@ async fn who_gives_up_without_looking_at_the_answer_holds_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_gives_up_waiting_holds_nothing() {
+async fn take_dropped_while_waiting_holds_no_lease() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("jobs", 1, &[]).await;
     let group = node.group(topic, &[("lease.ms", "0")]).await;

@@ -1,4 +1,4 @@
-//! What outlives a restart and a crash, and what does not.
+//! State that survives a restart or a crash, and state that does not.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use world::disk::{RealDisk, SimulatedDisk};
 use crate::harness::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_settled_is_not_delivered_after_a_restart_and_the_rest_is() {
+async fn only_unsettled_records_are_delivered_after_a_restart() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let node = open_on(Arc::new(RealDisk), dir.path()).await;
     let topic = node.topic("jobs", 1, &[]).await;
@@ -43,7 +43,7 @@ async fn what_was_settled_is_not_delivered_after_a_restart_and_the_rest_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_confirmed_settle_survives_power_loss() {
+async fn acknowledged_settle_survives_power_loss() {
     for seed in 0..10 {
         let disk = SimulatedDisk::new();
         let node = open(&disk).await;
@@ -82,7 +82,7 @@ async fn a_confirmed_settle_survives_power_loss() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rejected_record_is_in_the_dead_letters_exactly_once_whenever_the_power_fails() {
+async fn rejected_record_is_dead_lettered_exactly_once_under_power_loss() {
     for seed in 0..30 {
         let disk = SimulatedDisk::new();
         let node = open(&disk).await;
@@ -124,7 +124,7 @@ async fn a_rejected_record_is_in_the_dead_letters_exactly_once_whenever_the_powe
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_letter_says_why_and_where_and_keeps_the_rest() {
+async fn dead_letter_has_death_headers_and_keeps_its_own() {
     let node = open(&SimulatedDisk::new()).await;
     let dead = node.topic("dead", 1, &[]).await;
     let of_dead = node.group(dead, &[]).await;
@@ -158,7 +158,7 @@ async fn a_dead_letter_says_why_and_where_and_keeps_the_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_expired_record_goes_to_the_dead_letters_though_nobody_consumes() {
+async fn expired_record_is_dead_lettered_without_a_consumer() {
     let node = open(&SimulatedDisk::new()).await;
     let dead = node.topic("dead", 1, &[]).await;
     let of_dead = node.group(dead, &[]).await;
@@ -181,7 +181,7 @@ async fn an_expired_record_goes_to_the_dead_letters_though_nobody_consumes() {
     assert_eq!(header(&dead[0], headers::EXPIRES_AT), None, "it would expire again");
     node.broker.shutdown().await;
 
-    // The same, after a restart in which nobody asked for the group.
+    // The same, after a restart in which no client used the group.
     let disk = SimulatedDisk::new();
     let node = open(&disk).await;
     let dead = node.topic("dead", 1, &[]).await;
@@ -194,7 +194,7 @@ async fn an_expired_record_goes_to_the_dead_letters_though_nobody_consumes() {
     node.broker.shutdown().await;
 }
 
-/// Sends all dead letters to one topic, whatever the route says.
+/// Sends all dead letters to one topic, whatever the route.
 #[derive(Debug)]
 struct TestRouter {
     dead: PartitionId,
@@ -210,7 +210,7 @@ impl DeadLetterRouter for TestRouter {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transfer_that_rejects_is_answered_when_the_dead_letter_is_durable() {
+async fn transfer_with_a_reject_replies_once_the_dead_letter_is_durable() {
     let node = open(&SimulatedDisk::new()).await;
     let dead = node.topic("dead", 1, &[]).await;
     let of_dead = node.group(dead, &[]).await;
@@ -222,7 +222,7 @@ async fn a_transfer_that_rejects_is_answered_when_the_dead_letter_is_durable() {
     let end = |taken: &Delivery, settlement| Settle { group, what: taken.lease(), settlement };
     let settles = vec![end(&taken[0], Settlement::Accept), end(&taken[1], Settlement::Reject)];
     let mut transfer = std::pin::pin!(session.transfer(settles, Vec::new()));
-    // Nobody can dead-letter it yet: what was rejected would come again if the power failed now.
+    // There is no router yet, so the rejected record would come again after a power failure now.
     let early = tokio::time::timeout(Duration::from_millis(200), &mut transfer).await;
     assert!(early.is_err(), "answered too early: {early:?}");
     assert_eq!((node.depth(group).await, node.depth(of_dead).await), (1, 0));
@@ -234,7 +234,7 @@ async fn a_transfer_that_rejects_is_answered_when_the_dead_letter_is_durable() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_letter_waits_for_the_gateway_that_routes_it() {
+async fn dead_letter_waits_for_the_gateway_that_routes_it() {
     let disk = SimulatedDisk::new();
     let node = open(&disk).await;
     let dead = node.topic("dead", 1, &[]).await;
@@ -245,7 +245,7 @@ async fn a_dead_letter_waits_for_the_gateway_that_routes_it() {
     node.append(topic, &[new("x")]).await;
     node.broker.shutdown().await;
 
-    // It dies as the node starts, when no gateway is there yet.
+    // It dies as the node starts, before any gateway is there.
     let node = open_at(Arc::new(disk), Path::new("/data"), START_MS + 6_000).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!((node.depth(group).await, node.depth(of_dead).await), (1, 0));
@@ -274,13 +274,14 @@ async fn node_with_consumer_of_two(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn records_that_may_have_been_delivered_before_a_crash_count_as_delivered_once() {
+async fn records_possibly_delivered_before_a_crash_count_as_delivered_once() {
     let disk = SimulatedDisk::new();
     let (_node, topic, group, mut consumer) = node_with_consumer_of_two(&disk).await;
     let held = consumer.next(2).await;
     assert_eq!(attempts(&held), [("v0".into(), 1), ("v1".into(), 1)]);
     let mut disk = disk.power_loss(1);
-    // No consumer is there in the second life, and it ends without a crash: what is not known does not become known.
+    // No consumer is there in the second life, and it ends cleanly: the unknown deliveries of the first remain
+    // unknown.
     for crashes in [true, false, true] {
         let node = open(&disk).await;
         node.append(topic, &[new("later")]).await;
@@ -300,7 +301,7 @@ async fn records_that_may_have_been_delivered_before_a_crash_count_as_delivered_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn records_that_were_not_delivered_before_a_clean_end_do_not_count_as_delivered() {
+async fn records_undelivered_before_a_clean_shutdown_do_not_count_as_delivered() {
     let disk = SimulatedDisk::new();
     let (node, _, group, mut consumer) = node_with_consumer_of_two(&disk).await;
     consumer.next(2).await;
@@ -310,7 +311,7 @@ async fn records_that_were_not_delivered_before_a_clean_end_do_not_count_as_deli
     let node = open(&disk).await;
     let taken = take_all(&node.broker.lease_session(), group).await;
     assert_eq!(attempts(&taken), expected);
-    // The mark of that end is not that of this one.
+    // The mark of the earlier clean shutdown does not apply to this crash.
     drop(taken);
     let disk = disk.power_loss(1);
     let node = open(&disk).await;

@@ -1,8 +1,7 @@
-//! A data directory that a former version wrote is opened, and everything in it is where it was.
+//! A data directory of an earlier version is opened, with all of its data.
 //!
-//! `cargo test -p broker --test leases write_a_directory -- --ignored` writes the directory that this
-//! version makes to `tests/fixtures/new.data`: run it before a format changes, and keep what it wrote
-//! under the version's name.
+//! `cargo test -p broker --test leases write_a_directory -- --ignored` writes the directory of this version to
+//! `tests/fixtures/new.data`: run it before a format changes, and keep its output under the version's name.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,7 +41,7 @@ async fn try_open(disk: &SimulatedDisk) -> Result<Node, broker::OpenError> {
     Ok(Node { broker, clock })
 }
 
-/// A value that takes its place in a segment, and none in the repository: zeros are left out there.
+/// A value that is long in a segment but not in the repository, which omits zeros.
 fn long(name: &str) -> String {
     format!("{name}{}", "\0".repeat(2_000))
 }
@@ -52,7 +51,7 @@ fn name(value: &str) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_data_directory_of_version_1_has_all_its_records_and_what_became_of_them() {
+async fn data_directory_of_version_1_opens_with_its_records_and_settles() {
     let disk = v1();
     let rewritten = |name: &String| name.ends_with(".g2.seg");
     assert!(disk.list(Path::new(ROWS)).unwrap().iter().any(rewritten));
@@ -74,18 +73,18 @@ async fn a_data_directory_of_version_1_has_all_its_records_and_what_became_of_th
         let expected: Vec<String> = (120..150).map(|number| format!("log {number}")).collect();
         assert_eq!(texts(&read).iter().map(|it| name(it)).collect::<Vec<_>>(), expected);
 
-        // Of ten jobs one was done, one rejected, one is delayed, one came once before.
+        // One of ten jobs was settled, one rejected, one is delayed, one was delivered once before.
         let waiting = take_all(&session, of_jobs).await;
         let values = texts(&waiting);
         let values: Vec<&str> = values.iter().map(|it| name(it)).collect();
         assert_eq!(values, ["job 2", "job 3", "job 4", "job 5", "job 6", "job 7", "job 8"]);
-        // Each look here is another attempt.
+        // Each check here is another attempt.
         let attempt = waiting[0].attempt;
         assert!(attempt == 2 || (life > 0 && attempt > 2), "{attempt}");
         let dead = take_all(&session, of_graves).await;
         assert_eq!(name(&text(&dead[0])), "job 1");
         assert_eq!(reason(&dead[0]), headers::DEATH_REASON_REJECTED);
-        // What had expired when it came is dead-lettered sooner or later.
+        // Records that had expired on arrival are dead-lettered sooner or later.
         let expired = |it| reason(it) == headers::DEATH_REASON_EXPIRED && text(it) == "fill";
         assert!(dead[1..].iter().all(expired), "{:?}", texts(&dead));
         drop(session);
@@ -105,9 +104,9 @@ async fn a_data_directory_of_version_1_has_all_its_records_and_what_became_of_th
     }
 }
 
-/// The power fails, or the process is killed, after each change of the disk that the first start makes.
+/// The power fails, or the process is killed, after each change of the disk by the first start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_that_divides_the_catalog_from_the_rows_may_end_anywhere() {
+async fn first_start_that_separates_catalog_and_rows_survives_a_crash_anywhere() {
     let (mut at, mut cut) = (0, 0);
     loop {
         let disk = v1();
@@ -174,7 +173,7 @@ async fn write_a_directory() {
     node.broker.shards().advance_starts(starts).await.expect("deleted");
     let rewritten = async || {
         let names = disk.list(Path::new(ROWS)).unwrap();
-        // Snapshots are taken by bytes of log.
+        // Snapshots are triggered by the bytes of the log.
         node.append(jobs, &[new("fill").header(headers::EXPIRES_AT, START_MS)]).await;
         names.iter().any(|name| name.ends_with(".g2.seg"))
     };

@@ -1,4 +1,4 @@
-//! A node with a clock that stands still until it is moved.
+//! A node whose clock moves only when it is set.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ pub(crate) struct Node {
     pub(crate) clock: Arc<ManualClock>,
 }
 
-/// A record to be appended.
+/// A record to append.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct New {
     pub(crate) key: Option<String>,
     pub(crate) value: String,
     pub(crate) headers: Vec<(&'static str, String)>,
-    /// When it was made; none: at the start.
+    /// Its timestamp; none: the start time.
     pub(crate) timestamp: Option<i64>,
 }
 
@@ -139,7 +139,7 @@ impl Node {
         partitions: u32,
         config: &[(&str, &str)],
     ) -> TopicId {
-        // Each topic begins in the shard after that of the topic before it.
+        // Each topic starts in the shard after that of the previous topic.
         for number in 0.. {
             let topic = self.topic(name, partitions, config).await;
             if topic.0.abs_diff(other.0).is_multiple_of(crate::SHARDS) {
@@ -183,7 +183,7 @@ impl Node {
         self.broker.shards().live_bytes(&[partition]).await.expect("answers")[0]
     }
 
-    /// Values of what is taken now.
+    /// Number of unsettled records.
     pub(crate) async fn depth(&self, group: LeaseGroupId) -> u64 {
         self.broker.counters(group).await.expect("the group is there").depth
     }
@@ -198,7 +198,7 @@ impl Node {
     }
 }
 
-/// Waits for what comes about soon.
+/// Waits until the condition holds.
 pub(crate) async fn wait_for(mut condition: impl AsyncFnMut() -> bool, what: impl Fn() -> String) {
     for _ in 0..1_000 {
         if condition().await {
@@ -238,7 +238,7 @@ impl Consumer {
         all
     }
 
-    /// Nothing comes for a while.
+    /// Checks that no event comes for a while.
     pub(crate) async fn nothing(&mut self) {
         let event = tokio::time::timeout(Duration::from_millis(60), self.events.recv()).await;
         assert!(event.is_err(), "unexpected {event:?}");
@@ -287,7 +287,7 @@ pub(crate) async fn take(
         .expect("may take")
 }
 
-/// Everything that is ready.
+/// All ready records.
 pub(crate) async fn take_all(session: &LeaseSession, group: LeaseGroupId) -> Vec<Delivery> {
     let mut all = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! Groups over as many partitions as a topic may have: what others wait for them, and what a take of one costs.
+//! Groups over the largest number of partitions: the delay for other requests, and the cost of one take.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::harness::*;
 
 const PARTITIONS: u32 = base::limits::NEW_TOPIC_PARTITIONS_MAX;
 
-/// A look at all partitions takes milliseconds without optimisation; a take that looks at
-/// those that changed, a fraction of one.
+/// Checking all partitions takes milliseconds without optimisation; a take that only checks changed ones takes
+/// a fraction of one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn take_from_many_partitions_looks_at_those_that_changed() {
+async fn take_from_many_partitions_checks_only_changed_ones() {
     let node = open(&SimulatedDisk::new()).await;
     let large = node.topic("large", PARTITIONS, &[]).await;
     let group = node.group(large, &[]).await;
@@ -28,7 +28,7 @@ async fn take_from_many_partitions_looks_at_those_that_changed() {
     let taken = begun.elapsed();
     assert!(taken < Duration::from_secs(2), "1,000 takes took {taken:?}");
 
-    // A producer that has its answer finds its record.
+    // Once an append is acknowledged, its record is found.
     for index in [0, 1, PARTITIONS / 2, PARTITIONS - 1] {
         let batch = batch(PartitionId::new(large, index), Default::default(), &values(2));
         node.broker.append(vec![batch]).await.remove(0).expect("taken");
@@ -42,8 +42,8 @@ async fn take_from_many_partitions_looks_at_those_that_changed() {
     node.broker.shutdown().await;
 }
 
-/// The first use of a group builds what is known of its partitions. It takes long without
-/// optimisation, and nobody who appends waits for all of it.
+/// The first use of a group builds the state of its partitions. It takes long without optimisation, and appends
+/// do not wait for all of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn appends_continue_while_a_group_of_many_partitions_is_first_used() {
     let node = open(&SimulatedDisk::new()).await;

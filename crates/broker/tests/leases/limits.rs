@@ -1,4 +1,4 @@
-//! Topics that hold only so much, and bytes that come back.
+//! Topics with limits, and the return of disk space.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use world::SimulatedDisk;
 use crate::harness::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_topic_refuses_records_until_some_are_leased() {
+async fn full_topic_refuses_records_until_some_are_leased() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("small", 1, &[("limit.records", "3")]).await;
     let group = node.group(topic, &[]).await;
@@ -23,7 +23,7 @@ async fn a_full_topic_refuses_records_until_some_are_leased() {
     assert!(node.try_append(topic, &values(3)).await.is_err(), "as many as fit, or none");
     node.append(topic, &values(2)).await;
     assert!(node.try_append(topic, &values(1)).await.is_err());
-    // What is settled was not counted any more, and what comes back is.
+    // Settling a leased record makes no room, since it did not count; a released one counts again.
     settle(&session, &taken[..1], Settlement::Accept).await;
     assert!(node.try_append(topic, &values(1)).await.is_err());
     let back = Settlement::Release { delay_ms: None, count: true };
@@ -34,13 +34,13 @@ async fn a_full_topic_refuses_records_until_some_are_leased() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_consumer_takes_at_once_finds_room_in_a_full_topic() {
+async fn records_within_free_credit_are_accepted_by_a_full_topic() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("small", 1, &[("limit.records", "2")]).await;
     let group = node.group(topic, &[]).await;
     let options = ConsumeOptions { credit: Credit::records(3), ..ConsumeOptions::default() };
     let mut consumer = consume(&node, group, options).await;
-    // All are under way together: three are taken, two wait, and for two there is no room.
+    // All are in flight together: three are delivered, two wait, and for two there is no room.
     let appends: Vec<_> = (0..7)
         .map(|number| {
             let record = [new(format!("v{number}"))];
@@ -59,7 +59,7 @@ async fn what_a_consumer_takes_at_once_finds_room_in_a_full_topic() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_leased_makes_no_room_and_needs_none() {
+async fn leased_records_do_not_count_in_the_limit() {
     let node = open(&SimulatedDisk::new()).await;
     let limits = [("limit.records", "2"), ("limit.overflow", "drop-oldest")];
     let topic = node.topic("recent", 1, &limits).await;
@@ -76,7 +76,7 @@ async fn what_is_leased_makes_no_room_and_needs_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_full_topic_refuses_may_become_a_dead_letter() {
+async fn records_refused_by_a_full_topic_can_become_dead_letters() {
     let node = open(&SimulatedDisk::new()).await;
     let dead = node.topic("dead", 1, &[]).await;
     let of_dead = node.group(dead, &[]).await;
@@ -93,7 +93,7 @@ async fn what_a_full_topic_refuses_may_become_a_dead_letter() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_oldest_records_make_room_for_new_ones() {
+async fn full_topic_drops_the_oldest_records() {
     for dead_letters in [false, true] {
         let node = open(&SimulatedDisk::new()).await;
         let dead = node.topic("dead", 1, &[]).await;
@@ -116,9 +116,9 @@ async fn the_oldest_records_make_room_for_new_ones() {
     }
 }
 
-/// The driver hears of records after their producers do.
+/// The driver learns of records after the producers' acknowledgement.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_takes_after_publishing_finds_the_newest_records_only() {
+async fn take_after_a_publish_finds_only_the_newest_records() {
     let node = open(&SimulatedDisk::new()).await;
     let limits = [("limit.records", "3"), ("limit.overflow", "drop-oldest")];
     let topic = node.topic("recent", 1, &limits).await;
@@ -146,7 +146,7 @@ async fn who_takes_after_publishing_finds_the_newest_records_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_every_group_settled_gives_its_space_back() {
+async fn records_settled_by_all_groups_free_their_space() {
     let node = open(&SimulatedDisk::new()).await;
     let config = [("retention.settled", "true"), ("retention.ms", "-1")];
     let topic = node.topic("queue", 1, &config).await;
@@ -160,7 +160,7 @@ async fn what_every_group_settled_gives_its_space_back() {
     assert!(stored > 6 << 20);
     let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
     let held = consumer.next(200).await;
-    // All but the oldest: the floor cannot move, the space comes back all the same.
+    // All but the oldest: the floor cannot move, but the space is freed.
     consumer.accept(&held[1..]).await;
     let is_below = async |bytes| node.live_bytes(partition).await < bytes;
     wait_for(async || is_below(256 << 10).await, || "fewer live bytes".to_owned()).await;
@@ -171,7 +171,7 @@ async fn what_every_group_settled_gives_its_space_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_append_that_expects_another_offset_is_refused() {
+async fn append_with_a_wrong_expected_offset_is_refused() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("state", 1, &[]).await;
     let expecting = |expect| {
@@ -179,7 +179,7 @@ async fn an_append_that_expects_another_offset_is_refused() {
         batch.expect = Some(expect);
         batch
     };
-    // Both are under way together: only one can have read the end it expects.
+    // Both are in flight together: only one can have read the end that it expects.
     let first = node.broker.append(vec![expecting(0)]);
     let second = node.broker.append(vec![expecting(0)]);
     assert_eq!(first.await[0].as_ref().expect("taken").base_offset, 0);
@@ -200,7 +200,7 @@ async fn dead_letters_wait_while_their_topic_is_full() {
     for value in ["a", "b"] {
         node.append(topic, &[new(value)]).await;
         let taken = take(&session, group, 1).await;
-        // The second is not answered before it is dead-lettered.
+        // The second is acknowledged only once it is dead-lettered.
         let reply = session.settle(vec![broker::Settle {
             group,
             what: taken[0].lease(),
@@ -217,12 +217,12 @@ async fn dead_letters_wait_while_their_topic_is_full() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_with_an_id_that_was_there_lately_is_not_appended_again() {
+async fn record_with_a_recent_id_is_not_appended_again() {
     let disk = SimulatedDisk::new();
     let node = open(&disk).await;
     let topic = node.topic("once", 1, &[("dedup.window.ms", "60000")]).await;
     let id = |id: &str| new(id).header(headers::ID, id);
-    // Both are under way together.
+    // Both are in flight together.
     let record = [id("a")];
     let (first, second) =
         tokio::join!(node.try_append(topic, &record), node.try_append(topic, &record));
@@ -246,9 +246,9 @@ async fn a_record_with_an_id_that_was_there_lately_is_not_appended_again() {
     node.broker.shutdown().await;
 }
 
-/// Unpacking and packing the rest of such a batch takes a tenth of a second and more.
+/// Decompressing such a batch and compressing the rest takes a tenth of a second and more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_waits_while_a_large_batch_is_made_without_its_copies() {
+async fn append_does_not_wait_while_a_large_batch_is_deduplicated() {
     let node = open(&SimulatedDisk::new()).await;
     let once = node.topic("once", 1, &[("dedup.window.ms", "60000")]).await;
     let other = node.topic("other", 1, &[]).await;
@@ -264,7 +264,7 @@ async fn nobody_waits_while_a_large_batch_is_made_without_its_copies() {
     let taken = large.await.remove(0).expect("taken");
     assert_eq!((taken.base_offset, taken.duplicate), (2, false));
 
-    // Its records have the places that they had in the batch; the copies' are empty.
+    // Its records keep their offsets in the batch; those of the duplicates are empty.
     let group = node.group(once, &[]).await;
     let session = node.broker.lease_session();
     let mut offsets = Vec::new();
@@ -285,7 +285,7 @@ async fn nobody_waits_while_a_large_batch_is_made_without_its_copies() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_packed_batch_for_a_full_topic_becomes_dead_letters_of_bounded_requests() {
+async fn compressed_batch_for_a_full_topic_is_dead_lettered_in_bounded_requests() {
     let node = open(&SimulatedDisk::new()).await;
     let dead = node.topic("dead", 1, &[]).await;
     let refusing = [("limit.records", "1"), ("limit.overflow", "reject-dead-letter")];
@@ -296,13 +296,13 @@ async fn a_packed_batch_for_a_full_topic_becomes_dead_letters_of_bounded_request
         let records: Vec<_> = (from..from + 10_000).map(record).collect();
         batch(PartitionId::new(small, 0), Compression::Zstd, &records)
     };
-    // Five megabytes and a few records each, and one that is not packed.
+    // Five megabytes and a few records each, and one uncompressed.
     let plain = batch(PartitionId::new(small, 0), Compression::None, &values(3));
     let answers = node.broker.append(vec![packed(0), plain, packed(10_000)]).await;
     let full = Err(AppendError::Full { limit: "limit.records".into() });
     assert!(answers.iter().all(|answer| *answer == full), "{answers:?}");
 
-    // All of them are there when the producer has its answer.
+    // All of them are there when the producer gets its reply.
     let group = node.group(dead, &[]).await;
     let session = node.broker.lease_session();
     let letters = texts(&take_all(&session, group).await);

@@ -1,4 +1,4 @@
-//! Delivery by lease on a whole broker: what a gateway may rely on, also across crashes.
+//! Delivery by lease on a whole broker: the guarantees for gateways, also after crashes.
 
 mod admin;
 mod atomicity;

@@ -1,4 +1,4 @@
-//! What comes first, and what waits: keys, delays, priorities, and records whose time is over.
+//! Order of delivery: keys, delays, priorities, and expired records.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use world::SimulatedDisk;
 use crate::harness::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_poison_key_holds_up_nobody_but_itself() {
+async fn poison_record_blocks_only_its_own_key() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("keyed", 1, &[]).await;
     let group = node.group(topic, &[("ordering", "key"), ("retry.backoff.ms", "1000")]).await;
@@ -57,7 +57,7 @@ async fn a_poison_key_holds_up_nobody_but_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delayed_record_comes_when_it_is_due_and_not_before() {
+async fn delayed_record_is_delivered_when_due_and_not_before() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("later", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -92,7 +92,7 @@ async fn a_delayed_record_comes_when_it_is_due_and_not_before() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delayed_record_is_cancelled_by_its_id() {
+async fn delayed_record_is_cancelled_by_its_id() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("later", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -133,7 +133,7 @@ async fn higher_priorities_come_first() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_comes_back_goes_before_what_has_a_lower_priority_and_nothing_else() {
+async fn released_record_precedes_only_records_of_lower_priority() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("ranked", 1, &[("priorities.max", "2")]).await;
     let group = node.group(topic, &[]).await;
@@ -158,7 +158,7 @@ async fn what_comes_back_goes_before_what_has_a_lower_priority_and_nothing_else(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_consumer_gets_the_best_of_what_was_there_when_it_had_credit_again() {
+async fn consumer_gets_the_best_ready_record_when_credit_returns() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("ranked", 1, &[("priorities.max", "9")]).await;
     let group = node.group(topic, &[]).await;
@@ -179,7 +179,7 @@ async fn a_consumer_gets_the_best_of_what_was_there_when_it_had_credit_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_whose_time_is_over_as_it_comes_is_for_those_who_wait_for_it() {
+async fn record_expired_on_arrival_goes_only_to_a_consumer_with_credit() {
     let node = open(&SimulatedDisk::new()).await;
     for config in [&[("record.ttl.ms", "0")][..], &[]] {
         let topic = node.topic(&format!("now{}", config.len()), 1, &[]).await;
@@ -194,7 +194,7 @@ async fn a_record_whose_time_is_over_as_it_comes_is_for_those_who_wait_for_it() 
             node.append(topic, &at_once(value)).await;
             let held = consumer.next(1).await;
             assert_eq!(texts(&held), [value]);
-            // He is busy, so this one is not for him.
+            // The consumer is busy, so this one expires.
             node.append(topic, &at_once("nobody")).await;
             consumer.nothing().await;
             consumer.accept(&held).await;

@@ -1,5 +1,5 @@
-//! Copies of records with an id, in topics with `dedup.window.ms`: what is sent twice is delivered once, whatever
-//! happened to the first one.
+//! Duplicates of records with an id, in topics with `dedup.window.ms`: a record that is sent twice is delivered
+//! once, whatever happened to the first copy.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl Node {
     }
 }
 
-/// Takes and settles all that is ready, and waits until it is deleted.
+/// Takes and settles all ready records, and waits until they are deleted.
 async fn work_off(node: &Node, topic: base::TopicId, group: base::LeaseGroupId) -> Vec<String> {
     let session = node.broker.lease_session();
     let taken = take_all(&session, group).await;
@@ -138,15 +138,15 @@ async fn node_with_too_many_ids_forgets_the_oldest_arrivals_of_all_topics() {
     node.broker.shutdown().await;
 }
 
-/// Unpacking such a batch takes a tenth of a second and more.
+/// Decompressing such a batch takes a tenth of a second and more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn append_does_not_wait_while_the_ids_of_a_large_batch_are_read() {
+async fn append_does_not_wait_for_the_ids_of_a_large_batch() {
     let node = open(&SimulatedDisk::new()).await;
     let once = node.topic("once", 1, &WINDOW[..1]).await;
     let other = node.topic_beside(once, "other", 1, &[]).await;
     let record = |number: u32| new("v".repeat(2_000)).header(headers::ID, number);
     let records: Vec<_> = (0..20_000).map(record).collect();
-    // As it comes from another node, without the ids.
+    // As sent by another node, without the ids.
     let large = batch(PartitionId::new(once, 0), Compression::Zstd, &records);
     let mut large = node.broker.append(vec![large]);
     node.append(other, &values(1)).await;
@@ -157,7 +157,7 @@ async fn append_does_not_wait_while_the_ids_of_a_large_batch_are_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ids_that_were_learned_below_the_level_are_kept_once_it_is_raised() {
+async fn ids_learned_below_the_level_are_stored_once_it_is_raised() {
     let disk = SimulatedDisk::new();
     let at = |now_ms: i64, levels: Levels| {
         let disk = disk.clone();
@@ -182,7 +182,7 @@ async fn ids_that_were_learned_below_the_level_are_kept_once_it_is_raised() {
     node.broker.shutdown().await;
     drop(node);
 
-    // The next program learns them from the log.
+    // The next version learns them from the log.
     let node = at(START_MS + 1_000, Levels::OURS).await;
     assert!(node.is_copy(topic, id("a")).await);
     assert!(!node.is_copy(topic, id("c")).await);

@@ -1,4 +1,4 @@
-//! The way back for dead letters.
+//! Redrive of dead letters.
 
 use base::headers;
 use broker::Settlement;
@@ -9,7 +9,7 @@ use world::SimulatedDisk;
 use crate::harness::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dead_letters_go_back_to_where_they_came_from_in_order() {
+async fn dead_letters_are_redriven_to_their_source_in_order() {
     let node = open(&SimulatedDisk::new()).await;
     let dead = node.topic("dead", 1, &[]).await;
     let of_dead = node.group(dead, &[]).await;
@@ -23,7 +23,7 @@ async fn dead_letters_go_back_to_where_they_came_from_in_order() {
     let taken = take(&session, group, 6).await;
     settle(&session, &taken, Settlement::Reject).await;
     assert_eq!(node.depth(group).await, 0);
-    // They may come from other shards, and then a moment later.
+    // They may come from other shards, with a delay.
     node.wait_for_depth(of_dead, 6).await;
     node.append(dead, &[new("of unknown origin")]).await;
 

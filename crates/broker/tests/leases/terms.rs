@@ -1,5 +1,4 @@
-//! A term ends and another begins: what is waited for comes late, and nothing is lost, refused or
-//! delivered again.
+//! A term ends and another begins: requests are delayed, but nothing is lost, refused or delivered again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,7 +44,7 @@ impl Elections {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn producers_wait_over_elections_and_their_records_are_there_once_and_in_order() {
+async fn producers_append_once_and_in_order_across_elections() {
     const PRODUCERS: usize = 4;
     const BATCHES: usize = 300;
     let node = open(&SimulatedDisk::new()).await;
@@ -96,14 +95,14 @@ async fn producers_wait_over_elections_and_their_records_are_there_once_and_in_o
         let end = node.broker.bounds(PartitionId::new(topic, partition)).expect("there").end;
         assert_eq!(end, all);
     }
-    // Every second one was a copy.
+    // Every second one was a duplicate.
     let end = node.broker.bounds(PartitionId::new(once, 0)).expect("there").end;
     assert_eq!(end, all / 2);
     node.broker.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leases_go_on_in_the_next_term() {
+async fn leases_continue_in_the_next_term() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("t", 1, &[]).await;
     let group = node.group(topic, &[("lease.ms", "30000")]).await;
@@ -116,7 +115,7 @@ async fn leases_go_on_in_the_next_term() {
     assert_eq!((texts(&held)[3].as_str(), texts(&taken)[0].as_str()), ("v3", "v4"));
 
     node.broker.reelect().await.expect("it is elected");
-    // Its credit is used up still, and nobody else gets what is leased.
+    // Its credit is still used up, and no other session gets the leased records.
     consumer.nothing().await;
     let counters = node.broker.counters(group).await.expect("the group is there");
     assert_eq!((counters.leased, counters.depth, counters.consumers), (6, 10, 1));
@@ -128,7 +127,7 @@ async fn leases_go_on_in_the_next_term() {
     let again = consumer.next(1).await;
     assert_eq!((texts(&again)[0].as_str(), again[0].attempt), ("v4", 2));
 
-    // Their time runs on.
+    // Their deadlines still hold.
     node.broker.reelect().await.expect("it is elected");
     consumer.nothing().await;
     node.clock.advance_ms(30_001);
@@ -139,7 +138,7 @@ async fn leases_go_on_in_the_next_term() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_is_held_over_an_election_by_the_lease_of_its_first_record() {
+async fn key_stays_blocked_by_its_leased_record_across_an_election() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("t", 1, &[]).await;
     let group = node.group(topic, &[("lease.ms", "30000"), ("ordering", "key")]).await;
@@ -156,7 +155,7 @@ async fn a_key_is_held_over_an_election_by_the_lease_of_its_first_record() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_that_was_released_with_a_delay_waits_over_elections() {
+async fn record_released_with_a_delay_waits_across_elections() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("t", 1, &[]).await;
     let group = node.group(topic, &[("ordering", "key")]).await;
@@ -180,7 +179,7 @@ async fn a_record_that_was_released_with_a_delay_waits_over_elections() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_record_is_delivered_once_however_many_elections_there_are() {
+async fn each_record_is_delivered_once_across_many_elections() {
     const RECORDS: usize = 2_000;
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("t", 3, &[]).await;
@@ -241,7 +240,7 @@ async fn each_record_is_delivered_once_however_many_elections_there_are() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rejected_records_are_dead_letters_once_over_elections() {
+async fn rejected_records_are_dead_lettered_once_across_elections() {
     const RECORDS: usize = 600;
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("t", 1, &[]).await;

@@ -12,7 +12,7 @@ use world::disk::{RealDisk, SimulatedDisk};
 
 use crate::harness::*;
 
-/// A queue whose dead letters go to `dead`, and a topic that takes two records.
+/// A queue whose dead letters go to `dead`, and a topic with room for two records.
 struct Stage {
     node: Node,
     jobs: TopicId,
@@ -50,7 +50,7 @@ impl Stage {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transfer_that_is_refused_settles_and_moves_nothing() {
+async fn refused_transfer_settles_and_appends_nothing() {
     let stage = stage().await;
     let Stage { node, jobs, group, of_dead, small } = &stage;
     node.append(*jobs, &values(3)).await;
@@ -74,7 +74,7 @@ async fn a_transfer_that_is_refused_settles_and_moves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dead_letters_that_have_no_room_keep_the_whole_transfer_out() {
+async fn dead_letters_without_room_refuse_the_whole_transfer() {
     let node = open(&SimulatedDisk::new()).await;
     let stage = stage_on(node, &[("limit.records", "1")]).await;
     let Stage { node, jobs, group, of_dead, small } = &stage;
@@ -128,7 +128,7 @@ async fn transfer_that_names_a_record_twice_is_refused_and_ends_none_of_its_leas
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_batch_of_a_transfer_has_to_fit_beside_the_others() {
+async fn batches_of_a_transfer_must_fit_together() {
     let stage = stage().await;
     let Stage { node, jobs, group, small, .. } = &stage;
     node.append(*jobs, &values(1)).await;
@@ -150,7 +150,7 @@ async fn each_batch_of_a_transfer_has_to_fit_beside_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transfer_is_there_with_its_dead_letters_or_not_at_all_whenever_the_power_fails() {
+async fn transfer_and_its_dead_letters_are_atomic_under_power_loss() {
     let mut there = 0;
     for seed in 0..40 {
         let disk = SimulatedDisk::new();
@@ -183,10 +183,10 @@ async fn a_transfer_is_there_with_its_dead_letters_or_not_at_all_whenever_the_po
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_to_be_dead_lettered_and_left_memory_is_read_before_anything_is_done() {
+async fn transfer_reads_rejected_records_that_left_memory_first() {
     let stage = stage().await;
     let Stage { node, jobs, group, of_dead, small } = &stage;
-    // More than is kept of what was delivered.
+    // More than the cache keeps of delivered records.
     let large = "x".repeat(900_000);
     for number in 0..80 {
         node.append(*jobs, &[new(format!("{number} {large}"))]).await;
@@ -197,7 +197,7 @@ async fn what_is_to_be_dead_lettered_and_left_memory_is_read_before_anything_is_
     session.transfer(settles, vec![stage.to_small("x")]).await.expect("done");
     assert_eq!((node.depth(*group).await, node.depth(*of_dead).await), (77, 3));
     assert_eq!(stage.stored(*small), 1);
-    // Too much for one entry: afterwards, and still before the answer.
+    // Too many for one entry: appended afterwards, but before the reply.
     let rest: Vec<Settle> =
         taken[2..79].iter().map(|it| stage.end(it, Settlement::Reject)).collect();
     session.transfer(rest, vec![stage.to_small("y")]).await.expect("done");
@@ -206,7 +206,7 @@ async fn what_is_to_be_dead_lettered_and_left_memory_is_read_before_anything_is_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_confirmed_beside_a_refused_transfer_does_not_come_again() {
+async fn settles_concurrent_with_a_refused_transfer_stay_settled() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let stage = stage_on(open_on(Arc::new(RealDisk), dir.path()).await, &[]).await;
     let Stage { node, jobs, group, small, .. } = &stage;
@@ -222,7 +222,7 @@ async fn what_was_confirmed_beside_a_refused_transfer_does_not_come_again() {
         let accept = |at: usize| vec![stage.end(&taken[at], Settlement::Accept)];
         let before = session.settle(accept(0));
         let transfer = session.transfer(accept(1), vec![stage.to_small("x")]);
-        // Sent with the first poll, and perhaps answered by then.
+        // Sent with the first poll, and possibly completed by then.
         let mut transfer = std::pin::pin!(maybe_done(transfer));
         let _ = poll!(transfer.as_mut());
         let meanwhile = session.settle(accept(2));

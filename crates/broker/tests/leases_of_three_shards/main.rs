@@ -1,4 +1,4 @@
-//! The lease suites once more, on a node with several shards: a gateway may rely on the same.
+//! The lease suites on a node with several shards: the guarantees are the same.
 
 #[path = "../leases/admin.rs"]
 mod admin;

@@ -1,4 +1,4 @@
-//! What a session does with a topic that lies in several shards.
+//! Sessions on topics in several shards.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use world::SimulatedDisk;
 use crate::SHARDS;
 use crate::harness::*;
 
-/// A topic with one partition in each shard, and so many records in each of them.
+/// A topic with one partition in each shard, and `records` in each of them.
 async fn jobs(node: &Node, config: &[(&str, &str)], records: usize) -> (TopicId, LeaseGroupId) {
     let topic = node.topic("jobs", SHARDS, &[]).await;
     let group = node.group(topic, config).await;
@@ -41,7 +41,7 @@ fn window(records: u32) -> ConsumeOptions {
     ConsumeOptions { credit: Credit::records(records), ..ConsumeOptions::default() }
 }
 
-/// What comes next, however many that are.
+/// The deliveries of the next event.
 async fn some(consumer: &mut Consumer) -> Vec<Delivery> {
     loop {
         let event = timeout(SOON, consumer.events.recv()).await.expect("in time");
@@ -53,13 +53,13 @@ async fn some(consumer: &mut Consumer) -> Vec<Delivery> {
     }
 }
 
-fn of_partitions(deliveries: &[Delivery]) -> Vec<usize> {
+fn count_by_partition(deliveries: &[Delivery]) -> Vec<usize> {
     let count = |partition| deliveries.iter().filter(|it| it.partition == partition).count();
     (0..SHARDS).map(count).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_prefetch_of_one_goes_round_the_shards() {
+async fn prefetch_of_one_rotates_over_the_shards() {
     let node = open(&SimulatedDisk::new()).await;
     let (_, group) = jobs(&node, &[], 20).await;
     let mut consumer = consume(&node, group, window(1)).await;
@@ -70,21 +70,21 @@ async fn a_prefetch_of_one_goes_round_the_shards() {
         consumer.accept(&held).await;
         seen.extend(held);
     }
-    let counts = of_partitions(&seen);
+    let counts = count_by_partition(&seen);
     assert!(counts.iter().all(|count| *count >= 4), "{counts:?}");
     node.broker.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_credit_of_a_consumer_goes_where_records_are() {
+async fn consumer_credit_moves_to_shards_with_records() {
     let node = open(&SimulatedDisk::new()).await;
     let (topic, group) = jobs(&node, &[], 0).await;
     let mut consumer = consume(&node, group, window(10)).await;
     append_to(&node, topic, 2, 25).await;
     let held = consumer.next(10).await;
     consumer.nothing().await;
-    assert_eq!(of_partitions(&held), [0, 0, 10]);
-    // What comes elsewhere waits for what is settled, and then has its turn.
+    assert_eq!(count_by_partition(&held), [0, 0, 10]);
+    // Records in another shard wait until some are settled, and then are served.
     append_to(&node, topic, 0, 5).await;
     consumer.nothing().await;
     let mut all = held.clone();
@@ -94,12 +94,12 @@ async fn the_credit_of_a_consumer_goes_where_records_are() {
         consumer.accept(&more).await;
         all.extend(more);
     }
-    assert_eq!((of_partitions(&all), node.depth(group).await), (vec![5, 0, 25], 0));
+    assert_eq!((count_by_partition(&all), node.depth(group).await), (vec![5, 0, 25], 0));
     node.broker.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_and_grants_are_divided_as_well() {
+async fn byte_credit_and_grants_are_split_over_shards() {
     let node = open(&SimulatedDisk::new()).await;
     let (_, group) = jobs(&node, &[], 9).await;
     let grants = ConsumeOptions { credit_returns: CreditReturns::OnGrant, ..window(4) };
@@ -117,7 +117,7 @@ async fn bytes_and_grants_are_divided_as_well() {
     let bytes = Credit { records: u32::MAX, bytes: 3 };
     let mut consumer =
         consume(&node, group, ConsumeOptions { credit: bytes, ..ConsumeOptions::default() }).await;
-    // A record that is larger than the window goes all the same, one in each shard.
+    // A record larger than the window is delivered all the same, one in each shard.
     let mut left = node.depth(group).await as usize;
     while left > 0 {
         let event = timeout(SOON, consumer.events.recv()).await.expect("in time");
@@ -130,7 +130,7 @@ async fn bytes_and_grants_are_divided_as_well() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_limit_of_a_session_holds_over_queues_in_different_shards() {
+async fn session_limit_holds_over_queues_in_different_shards() {
     let node = open(&SimulatedDisk::new()).await;
     let mut groups = Vec::new();
     for number in 0..SHARDS {
@@ -156,13 +156,13 @@ async fn the_limit_of_a_session_holds_over_queues_in_different_shards() {
         settle(&session, std::slice::from_ref(&first), Settlement::Accept).await;
         assert!(done.insert((first.group, first.offset)), "delivered twice");
     }
-    // Each queue had its turns.
+    // Each queue was served.
     session.limit(None);
     node.broker.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mixed_list_of_settles_is_answered_in_its_order() {
+async fn results_of_settles_in_several_shards_are_in_request_order() {
     let node = open(&SimulatedDisk::new()).await;
     let (_, group) = jobs(&node, &[], 2).await;
     let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
@@ -171,7 +171,7 @@ async fn a_mixed_list_of_settles_is_answered_in_its_order() {
     let accept = |what| Settle { group, what, settlement: Settlement::Accept };
     let mut settles: Vec<Settle> = held.iter().map(|it| accept(it.lease())).collect();
     settles.push(accept(SettleWhat::UpTo { partition: 9, last: 9 }));
-    // The token of another partition's lease is worth nothing.
+    // The token of another partition's lease is not valid.
     let token = held[0].token;
     settles.push(accept(SettleWhat::Lease { partition: (held[0].partition + 1) % SHARDS, token }));
     let answers = consumer.session.settle(settles).await;
@@ -184,7 +184,7 @@ async fn a_mixed_list_of_settles_is_answered_in_its_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_take_is_filled_from_all_shards_and_no_further() {
+async fn take_is_filled_from_all_shards_up_to_its_limits() {
     let node = open(&SimulatedDisk::new()).await;
     let (topic, group) = jobs(&node, &[], 4).await;
     let session = node.broker.lease_session();
@@ -201,7 +201,7 @@ async fn a_take_is_filled_from_all_shards_and_no_further() {
     assert!(!few.is_empty() && (few.len() == 1 || bytes <= 20), "{} of {bytes} bytes", few.len());
     settle(&session, &few, Settlement::Accept).await;
     assert_eq!(take_all(&session, group).await.len(), 12 - few.len());
-    // All of them are waited for, and one answers.
+    // The take waits at all shards, and one replies.
     let waiting = tokio::spawn(async move {
         let options = TakeOptions { wait: SOON, records_max: 5, ..TakeOptions::default() };
         let taken = session.take(group, options).await.expect("may take");
@@ -219,7 +219,7 @@ async fn a_take_is_filled_from_all_shards_and_no_further() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn takes_that_are_given_up_lose_nothing() {
+async fn dropped_takes_lose_no_records() {
     let node = open(&SimulatedDisk::new()).await;
     let (topic, group) = jobs(&node, &[], 0).await;
     let session = node.broker.lease_session();
@@ -241,7 +241,7 @@ async fn takes_that_are_given_up_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_active_consumer_alone_is_served_and_the_next_one_when_it_leaves() {
+async fn active_consumer_alone_is_served_until_it_leaves() {
     let node = open(&SimulatedDisk::new()).await;
     for credit in [window(4), ConsumeOptions::default()] {
         let topic = node.topic(&format!("alone-{}", credit.credit.records), SHARDS, &[]).await;
@@ -257,7 +257,7 @@ async fn the_active_consumer_alone_is_served_and_the_next_one_when_it_leaves() {
             first.accept(&held).await;
             done.extend(held);
         }
-        assert_eq!(of_partitions(&done), [4, 4, 4]);
+        assert_eq!(count_by_partition(&done), [4, 4, 4]);
         while let Ok(Some(event)) = timeout(Duration::from_millis(40), second.events.recv()).await {
             assert!(matches!(event, Event::Active { active: false, .. }), "unexpected {event:?}");
         }
@@ -271,14 +271,14 @@ async fn the_active_consumer_alone_is_served_and_the_next_one_when_it_leaves() {
             second.accept(&held).await;
             done.extend(held);
         }
-        assert_eq!(of_partitions(&done), [4, 4, 4]);
+        assert_eq!(count_by_partition(&done), [4, 4, 4]);
         assert_eq!(node.broker.counters(group).await.expect("there").consumers, 1);
     }
     node.broker.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_exclusive_consumer_is_alone_in_all_shards() {
+async fn exclusive_consumer_is_alone_in_all_shards() {
     let node = open(&SimulatedDisk::new()).await;
     let (_, group) = jobs(&node, &[], 1).await;
     let exclusive = ConsumeOptions { exclusive: true, ..ConsumeOptions::default() };
@@ -294,7 +294,7 @@ async fn an_exclusive_consumer_is_alone_in_all_shards() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_topic_that_grows_is_consumed_in_its_new_shards_with_the_same_credit() {
+async fn consumer_of_a_growing_topic_gets_new_shards_with_the_same_credit() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("grows", 1, &[]).await;
     let group = node.group(topic, &[]).await;
@@ -311,12 +311,12 @@ async fn a_topic_that_grows_is_consumed_in_its_new_shards_with_the_same_credit()
         consumer.accept(&held).await;
         done.extend(held);
     }
-    assert_eq!(of_partitions(&done), [5, 5, 5]);
+    assert_eq!(count_by_partition(&done), [5, 5, 5]);
     node.broker.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_consumer_of_a_group_that_is_deleted_is_gone_once() {
+async fn consumer_of_a_deleted_group_gets_one_gone_event() {
     let node = open(&SimulatedDisk::new()).await;
     let (topic, group) = jobs(&node, &[], 0).await;
     let mut consumer = consume(&node, group, window(5)).await;
@@ -329,7 +329,7 @@ async fn a_consumer_of_a_group_that_is_deleted_is_gone_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn operators_see_and_change_all_shards() {
+async fn operators_inspect_and_change_all_shards() {
     let node = open(&SimulatedDisk::new()).await;
     let (topic, group) = jobs(&node, &[], 5).await;
     let session = node.broker.lease_session();
@@ -371,7 +371,7 @@ async fn operators_see_and_change_all_shards() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_leased_is_there_again_after_a_restart_and_what_was_settled_is_not() {
+async fn leased_records_are_redelivered_after_a_restart_and_settled_ones_are_not() {
     let disk = SimulatedDisk::new();
     let node = open(&disk).await;
     let (_, group) = jobs(&node, &[], 6).await;
@@ -390,7 +390,7 @@ async fn what_was_leased_is_there_again_after_a_restart_and_what_was_settled_is_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn over_elections_of_all_shards_credit_holds_and_each_record_comes_once() {
+async fn credit_holds_and_records_come_once_across_elections_of_all_shards() {
     const RECORDS: usize = 300;
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("t", SHARDS * 2, &[]).await;
@@ -437,7 +437,7 @@ async fn over_elections_of_all_shards_credit_holds_and_each_record_comes_once() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transfer_settles_in_one_shard_what_it_appends_in_that_or_another() {
+async fn transfer_settles_in_one_shard_and_appends_in_any() {
     let node = open(&SimulatedDisk::new()).await;
     let (topic, group) = jobs(&node, &[], 2).await;
     let session = node.broker.lease_session();
@@ -458,7 +458,7 @@ async fn a_transfer_settles_in_one_shard_what_it_appends_in_that_or_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_limit_of_a_topic_is_divided_over_its_shards() {
+async fn topic_limit_is_split_over_its_shards() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("full", SHARDS, &[("limit.records", "7")]).await;
     node.group(topic, &[]).await;
@@ -470,7 +470,7 @@ async fn the_limit_of_a_topic_is_divided_over_its_shards() {
             usize::from(node.broker.append(vec![batch]).await.remove(0).is_ok());
     }
     assert_eq!(taken, [2, 2, 2]);
-    // One that is larger than the part of its shard goes where nothing waits.
+    // A batch over its shard's part of the limit is accepted if nothing waits there.
     let topic = node.topic("empty", SHARDS, &[("limit.records", "7")]).await;
     for (records, is_taken) in [(8, false), (5, true), (1, false)] {
         let batch = batch(PartitionId::new(topic, 0), Compression::None, &values(records));

@@ -1,4 +1,4 @@
-//! A disk that hangs, fails or is full: what is acknowledged, and what is refused.
+//! A disk that hangs, fails or is full: which appends are acknowledged, and which are refused.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use world::disk::SimulatedDisk;
 use crate::harness::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_a_topic_that_says_so_is_acknowledged_before_the_sync() {
+async fn only_replicated_durability_acknowledges_before_the_sync() {
     let disk = SimulatedDisk::new();
     let node = open_on(Arc::new(disk.clone()), Path::new("/data")).await;
     let synced = PartitionId::new(node.topic("synced", 1, &[]).await, 0);
@@ -29,7 +29,7 @@ async fn only_a_topic_that_says_so_is_acknowledged_before_the_sync() {
     let late = append(synced);
     tokio::pin!(late);
     assert!(tokio::time::timeout(Duration::from_millis(100), &mut late).await.is_err());
-    // Not durable, so not shown to consumers either.
+    // Not durable, so not visible to consumers either.
     assert_eq!(node.broker.bounds(written).expect("there").end, 0);
     disk.hang_syncs(false);
     assert_eq!(late.await[0].as_ref().expect("taken").base_offset, 0);
@@ -38,7 +38,7 @@ async fn only_a_topic_that_says_so_is_acknowledged_before_the_sync() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failed_sync_stops_the_node_and_loses_nothing_acknowledged() {
+async fn failed_sync_stops_the_node_and_loses_nothing_acknowledged() {
     let disk = SimulatedDisk::new();
     let node = open_on(Arc::new(disk.clone()), Path::new("/data")).await;
     let partition = PartitionId::new(node.topic("safe", 1, &[]).await, 0);
@@ -58,7 +58,7 @@ async fn a_failed_sync_stops_the_node_and_loses_nothing_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_refuses_records_and_takes_them_again_when_there_is_room() {
+async fn full_disk_refuses_records_until_there_is_room() {
     let disk = SimulatedDisk::new();
     let node = open_on(Arc::new(disk.clone()), Path::new("/data")).await;
     let partition = PartitionId::new(node.topic("big", 1, &[]).await, 0);
@@ -76,7 +76,7 @@ async fn a_full_disk_refuses_records_and_takes_them_again_when_there_is_room() {
         }
     }
     assert!(matches!(refused, Some(AppendError::StorageFull { .. })), "{refused:?}");
-    // Reading, committing and deleting go on.
+    // Reading, committing and deleting still work.
     assert_eq!(node.values(partition, 0).await[0].1, "first");
     let end = node.broker.bounds(partition).expect("there").end;
     let commit = CommitOffset {

@@ -1,4 +1,4 @@
-//! A node, what is appended to it, and what is read from it.
+//! A node under test, with helpers to append and read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -64,8 +64,8 @@ impl Node {
         }
     }
 
-    /// Returns when retention has looked at all that was there before the call: it deletes by size
-    /// what is appended here.
+    /// Returns when retention has checked everything that existed before the call: it deletes by size a batch
+    /// that is appended here.
     pub(crate) async fn wait_for_retention(&self) {
         let name = format!("looked-at-{}", OsEntropy.uuid());
         let config = [("retention.bytes", "1"), ("retention.ms", "-1")];

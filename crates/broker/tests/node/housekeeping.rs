@@ -1,4 +1,4 @@
-//! Housekeeping: what retention deletes and compaction keeps, and when.
+//! Housekeeping: the records that retention deletes and compaction keeps, and the times when they run.
 
 use base::PartitionId;
 use record::BatchOptions;
@@ -6,7 +6,7 @@ use record::BatchOptions;
 use crate::harness::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn old_records_go_when_their_time_is_up() {
+async fn records_are_deleted_after_their_retention_time() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let node = open(dir.path()).await;
     node.configure(&[("log.retention.check.interval.ms", "1")]).await;
@@ -21,7 +21,7 @@ async fn old_records_go_when_their_time_is_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn records_do_not_grow_old_by_a_step_of_the_clock() {
+async fn clock_step_does_not_age_records() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let node = open(dir.path()).await;
     node.configure(&[("log.retention.check.interval.ms", "1")]).await;
@@ -32,7 +32,7 @@ async fn records_do_not_grow_old_by_a_step_of_the_clock() {
     node.append(looked, &["b"]).await;
     node.clock.step_ms(60 * 60 * 1000);
     node.clock.advance_ms(2_000);
-    // Both are looked at in one round.
+    // Both are checked in one round.
     wait_for(|| node.broker.bounds(looked).expect("there").log_start == 1).await;
     assert_eq!(node.broker.bounds(kept).expect("there").log_start, 0);
     node.clock.advance_ms(30 * 60 * 1000);
@@ -41,7 +41,7 @@ async fn records_do_not_grow_old_by_a_step_of_the_clock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_of_last_year_is_there_for_the_check_interval() {
+async fn record_with_an_old_timestamp_stays_for_one_check_interval() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let node = open(dir.path()).await;
     let config = [("retention.ms", "1000")];
@@ -59,7 +59,7 @@ async fn a_record_of_last_year_is_there_for_the_check_interval() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn compaction_leaves_a_batch_that_reaches_the_end() {
+async fn compaction_keeps_the_last_batch_even_if_empty() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let node = open(dir.path()).await;
     let config = [
@@ -73,7 +73,7 @@ async fn compaction_leaves_a_batch_that_reaches_the_end() {
     for batch in [put("a", Some("1")), put("b", Some("1")), put("a", None), put("b", None)] {
         node.broker.append(vec![batch]).await.remove(0).expect("taken");
     }
-    // The first pass keeps the tombstones and says until when, the second drops them.
+    // The first pass keeps the tombstones and records their deletion time, the second drops them.
     node.clock.advance_ms(100);
     wait_for_values(&node, partition, &[(2, String::new()), (3, String::new())]).await;
     node.clock.advance_ms(100);

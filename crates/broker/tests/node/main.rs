@@ -1,4 +1,4 @@
-//! One node: what a gateway may rely on.
+//! One node: the guarantees for gateways.
 
 mod disk;
 mod harness;

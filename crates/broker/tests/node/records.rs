@@ -31,7 +31,7 @@ async fn records_get_dense_offsets_and_survive_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_producers_at_once_leave_no_gap_and_lose_nothing() {
+async fn concurrent_producers_leave_no_gap_and_lose_nothing() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let node = open(dir.path()).await;
     let topic = node.topic("busy", 3, &[]).await;
@@ -69,7 +69,7 @@ async fn many_producers_at_once_leave_no_gap_and_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_retried_batch_is_answered_with_its_first_offset() {
+async fn retried_batch_gets_its_first_offset() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let node = open(dir.path()).await;
     let partition = PartitionId::new(node.topic("once", 1, &[]).await, 0);
@@ -79,7 +79,7 @@ async fn a_retried_batch_is_answered_with_its_first_offset() {
         base_sequence,
         ..BatchOptions::default()
     };
-    // Both are under way together: the second stands on what is not applied yet.
+    // Both are in flight together: the second depends on one that is not applied yet.
     let first = node.broker.append(vec![batch(partition, numbered(0), &["a", "b"])]);
     let second = node.broker.append(vec![batch(partition, numbered(2), &["c"])]);
     let retry = node.broker.append(vec![batch(partition, numbered(0), &["a", "b"])]);
@@ -96,7 +96,7 @@ async fn a_retried_batch_is_answered_with_its_first_offset() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_watches_the_end_is_woken_by_the_next_record() {
+async fn watch_of_the_log_end_is_woken_by_the_next_record() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let node = open(dir.path()).await;
     let partition = PartitionId::new(node.topic("tail", 1, &[]).await, 0);
@@ -121,7 +121,7 @@ async fn who_watches_the_end_is_woken_by_the_next_record() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_there_is_said_so() {
+async fn unknown_partitions_and_offsets_beyond_the_end_are_reported() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let node = open(dir.path()).await;
     let partition = PartitionId::new(node.topic("small", 1, &[]).await, 0);

@@ -11,7 +11,7 @@ use crate::harness::*;
 
 const IN_FLIGHT: usize = 20;
 
-/// A producer that waits for no answer before it appends the next value.
+/// A producer that appends without waiting for earlier replies.
 #[derive(Default)]
 struct Producer {
     made: usize,
@@ -28,13 +28,13 @@ impl Producer {
             let reply = cluster.broker(node).append_at_leaders(vec![batch]);
             self.in_flight.push_back((value, reply));
             if self.in_flight.len() > IN_FLIGHT {
-                self.hear_one().await;
+                self.receive_one().await;
             }
         }
         self.made += count;
     }
 
-    async fn hear_one(&mut self) {
+    async fn receive_one(&mut self) {
         let Some((value, reply)) = self.in_flight.pop_front() else { return };
         let answers = timeout(SOON, reply).await.expect("it is answered");
         assert_eq!(answers.len(), 1);
@@ -46,13 +46,13 @@ impl Producer {
         }
     }
 
-    async fn hear_all(&mut self) {
+    async fn receive_all(&mut self) {
         while !self.in_flight.is_empty() {
-            self.hear_one().await;
+            self.receive_one().await;
         }
     }
 
-    /// What was acknowledged is there, once and in its order, and what was refused is not.
+    /// Acknowledged values are stored once and in order, and refused ones are not.
     async fn check(&self, cluster: &Cluster) {
         let session = cluster.broker(cluster.leader(0).await).lease_session();
         let mut stored = Vec::new();
@@ -71,17 +71,17 @@ impl Producer {
 }
 
 #[tokio::test]
-async fn appends_reach_the_leader_in_their_order() {
+async fn appends_reach_the_leader_in_order() {
     let cluster = Cluster::start(1, &[]).await;
     let mut producer = Producer::default();
     producer.append(&cluster, cluster.follower().await, 500).await;
-    producer.hear_all().await;
+    producer.receive_all().await;
     assert_eq!(producer.acknowledged, values(0..500));
     producer.check(&cluster).await;
 }
 
 #[tokio::test]
-async fn an_append_for_several_shards_is_answered_row_by_row() {
+async fn append_for_several_shards_gets_a_result_per_row() {
     let cluster = Cluster::start(3, &[]).await;
     let partition = |index| PartitionId::new(cluster.topic, index);
     let mut wide = batch(partition(0), &values(0..2));
@@ -95,11 +95,11 @@ async fn an_append_for_several_shards_is_answered_row_by_row() {
 }
 
 #[tokio::test]
-async fn a_producer_goes_on_wherever_the_leader_moves() {
+async fn producer_continues_when_the_leader_moves() {
     let cluster = Cluster::start(1, &[]).await;
     let node = cluster.follower().await;
     let mut producer = Producer::default();
-    // At this node, too.
+    // Also at this node.
     for _ in 0..6 {
         producer.append(&cluster, node, 100).await;
         let leader = cluster.leader(0).await;
@@ -109,13 +109,13 @@ async fn a_producer_goes_on_wherever_the_leader_moves() {
         wait_for(moved, || "the leader moves".into()).await;
     }
     producer.append(&cluster, node, 10).await;
-    producer.hear_all().await;
+    producer.receive_all().await;
     assert_eq!(producer.acknowledged[producer.acknowledged.len() - 10..], values(1_200..1_210));
     producer.check(&cluster).await;
 }
 
 #[tokio::test]
-async fn a_producer_at_the_leader_hears_nothing_of_a_hand_over() {
+async fn hand_over_is_invisible_to_a_producer_at_the_leader() {
     let cluster = Cluster::start(1, &[]).await;
     let node = cluster.leader(0).await;
     let mut producer = Producer::default();
@@ -124,13 +124,13 @@ async fn a_producer_at_the_leader_hears_nothing_of_a_hand_over() {
         tokio::join!(producer.append(&cluster, node, 200), broker.hand_over());
         producer.append(&cluster, node, 100).await;
     }
-    producer.hear_all().await;
+    producer.receive_all().await;
     assert_eq!(producer.acknowledged, values(0..producer.made));
     producer.check(&cluster).await;
 }
 
 #[tokio::test]
-async fn a_producer_goes_on_after_the_leader_dies() {
+async fn producer_continues_after_the_leader_dies() {
     let mut cluster = Cluster::start(1, &[]).await;
     let leader = cluster.leader(0).await;
     let node = leader % 3 + 1;
@@ -138,15 +138,15 @@ async fn a_producer_goes_on_after_the_leader_dies() {
     producer.append(&cluster, node, 100).await;
     cluster.kill(leader);
     producer.append(&cluster, node, 100).await;
-    producer.hear_all().await;
-    // What was on its way when the leader died went to the next one, and what that one had already is there once.
+    producer.receive_all().await;
+    // Requests in flight at the leader's death went to the next one; those that it had already are stored once.
     assert_eq!(producer.acknowledged, values(0..200));
     producer.check(&cluster).await;
 }
 
-/// The leader takes a request, and its answer does not come: its disk hangs, and the others go on without it.
+/// The leader accepts a request but does not reply: its disk hangs, and the others elect a new leader.
 #[tokio::test]
-async fn what_a_leader_took_that_did_not_answer_is_taken_once() {
+async fn request_accepted_by_a_leader_that_never_replied_is_appended_once() {
     let cluster = Cluster::start(1, &[]).await;
     let leader = cluster.leader(0).await;
     let node = leader % 3 + 1;
@@ -164,15 +164,15 @@ async fn what_a_leader_took_that_did_not_answer_is_taken_once() {
         producer.append(&cluster, node, 100).await;
         cluster.hang_disk(leader, false);
     }
-    producer.hear_all().await;
+    producer.receive_all().await;
     assert!(producer.refused.is_empty(), "{:?}", producer.refused);
     assert_eq!(producer.acknowledged, values(0..producer.made));
     producer.check(&cluster).await;
 }
 
-/// The leader that takes it does not answer, as above.
+/// The leader that accepts it does not reply, as above.
 #[tokio::test]
-async fn request_with_more_rows_than_a_shard_remembers_is_answered_by_the_next_leader() {
+async fn request_with_more_rows_than_a_shard_remembers_completes_at_the_next_leader() {
     let cluster = Cluster::start(1, &[]).await;
     let leader = cluster.leader(0).await;
     let node = leader % 3 + 1;
@@ -190,7 +190,7 @@ async fn request_with_more_rows_than_a_shard_remembers_is_answered_by_the_next_l
 }
 
 #[tokio::test]
-async fn appends_are_refused_after_a_while_without_a_majority() {
+async fn appends_fail_after_a_timeout_without_a_majority() {
     let mut cluster = Cluster::start(1, &[]).await;
     let leader = cluster.leader(0).await;
     let node = leader % 3 + 1;
@@ -199,7 +199,7 @@ async fn appends_are_refused_after_a_while_without_a_majority() {
     let begun = Instant::now();
     let mut producer = Producer::default();
     producer.append(&cluster, node, 5).await;
-    producer.hear_all().await;
+    producer.receive_all().await;
     assert_eq!(producer.acknowledged, [""; 0]);
     assert!(begun.elapsed() < SOON);
 }

@@ -1,5 +1,5 @@
-//! Nodes of a cluster in one process, mostly three, each on a runtime of its own, so that one can end as a process does that is
-//! killed.
+//! Nodes of a cluster in one process, usually three. Each has its own runtime, so that one can be killed like a
+//! process.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -25,7 +25,7 @@ use tokio::time::{sleep, timeout};
 use world::{Disk, Entropy, OsEntropy, SimulatedDisk, World};
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
-/// One for each node, so that each leads one.
+/// One per node, so that each leads one.
 const SHARDS: u32 = 3;
 
 struct Node {
@@ -41,7 +41,7 @@ impl Drop for Node {
 }
 
 impl Node {
-    /// Its process is gone: its system closes its connections.
+    /// Kills the process: the operating system closes its connections.
     fn kill(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -49,15 +49,15 @@ impl Node {
     }
 }
 
-/// Nodes 1 to 3, or more, in their order.
+/// Nodes 1 to 3, or more, in order.
 pub(crate) struct Cluster {
     nodes: Vec<Node>,
-    /// Of all topics: they have a group each.
+    /// The topics, each with a group.
     pub(crate) topic: TopicId,
     pub(crate) group: LeaseGroupId,
 }
 
-/// All of loopback leads to this machine: nobody else has the address.
+/// All of 127/8 is this machine, so no other process has the address.
 fn peer_address() -> String {
     static LAST: AtomicU32 = AtomicU32::new(0);
     let (process, number) = (std::process::id(), LAST.fetch_add(1, Ordering::SeqCst));
@@ -69,19 +69,20 @@ fn overrides(config: &[(&str, &str)]) -> std::collections::BTreeMap<String, Stri
 }
 
 impl Cluster {
-    /// With a topic of so many partitions, and a lease group of it.
+    /// A cluster with a topic of `partitions` and a lease group of it.
     pub(crate) async fn start(partitions: u32, config: &[(&str, &str)]) -> Self {
         Self::start_of(3, partitions, config).await
     }
 
-    /// The same with so many nodes: of more than three each shard has three, and they tell each other who leads.
+    /// The same with `count` nodes: with more than three each shard has three replicas, and the nodes gossip
+    /// leaders.
     pub(crate) async fn start_of(count: usize, partitions: u32, config: &[(&str, &str)]) -> Self {
         let seeds: Vec<String> = (0..count).map(|_| peer_address()).collect();
         let nodes = join_all(seeds.iter().map(|address| start(address, &seeds)));
         let mut nodes = timeout(SOON, nodes).await.expect("they start");
         nodes.sort_by_key(|node| node.broker.node());
         if count > 3 {
-            tell_each_other(&nodes);
+            gossip_leaders(&nodes);
         }
         for node in &nodes {
             let ready = timeout(SOON, node.broker.ready()).await.expect("soon");
@@ -117,19 +118,19 @@ impl Cluster {
         self.nodes[node as usize - 1].kill();
     }
 
-    /// No sync of the node's disk returns until it is to.
+    /// Makes syncs of the node's disk hang, or return again.
     pub(crate) fn hang_disk(&self, node: u32, hangs: bool) {
         self.nodes[node as usize - 1].disk.hang_syncs(hangs);
     }
 
-    /// The node's disk is full, or has room again.
+    /// Fills the node's disk, or frees it.
     pub(crate) fn fill_disk(&self, node: u32, full: bool) {
         let disk = &self.nodes[node as usize - 1].disk;
         let space = disk.space(Path::new("/data")).expect("it is known");
         disk.set_capacity(full.then_some(space.total_bytes - space.free_bytes));
     }
 
-    /// The node that leads the shard of a partition.
+    /// The leader of the shard of a partition.
     pub(crate) async fn leader(&self, partition: u32) -> u32 {
         let id = PartitionId::new(self.topic, partition);
         let leads = |node: &u32| self.is_up(*node) && self.broker(*node).leads_each(&[id])[0];
@@ -147,14 +148,14 @@ impl Cluster {
         self.leader(0).await % 3 + 1
     }
 
-    /// Appends at whichever node leads.
+    /// Appends at the current leader.
     pub(crate) async fn append(&self, partition: u32, values: &[String]) {
         loop {
             let leader = self.leader(partition).await;
             let batch = batch(PartitionId::new(self.topic, partition), values);
             match self.broker(leader).append(vec![batch]).await.remove(0) {
                 Ok(_) => return,
-                // It may have been taken, or not: these tests look for values, not for their number.
+                // It may have been appended or not: these tests check values, not their number.
                 Err(_) => sleep(Duration::from_millis(5)).await,
             }
         }
@@ -169,8 +170,8 @@ impl Cluster {
     }
 }
 
-/// As the nodes' gossip does, for as long as each lives.
-fn tell_each_other(nodes: &[Node]) {
+/// Like the nodes' gossip, for as long as each node lives.
+fn gossip_leaders(nodes: &[Node]) {
     for node in nodes {
         let broker = node.broker.clone();
         let others: Vec<Broker> = nodes.iter().map(|node| node.broker.clone()).collect();
@@ -240,7 +241,7 @@ pub(crate) fn values(numbers: std::ops::Range<usize>) -> Vec<String> {
     numbers.map(|number| format!("v{number}")).collect()
 }
 
-/// Waits for what comes about soon.
+/// Waits until the condition holds.
 pub(crate) async fn wait_for(mut condition: impl AsyncFnMut() -> bool, what: impl Fn() -> String) {
     for _ in 0..2_000 {
         if condition().await {
@@ -258,7 +259,7 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    /// What comes next; empty where that is not a delivery.
+    /// The deliveries of the next event; empty for another event or a timeout.
     pub(crate) async fn some(&mut self, within: Duration) -> Vec<Delivery> {
         match timeout(within, self.events.recv()).await {
             Ok(Some(Event::Deliveries(deliveries))) => deliveries,

@@ -1,5 +1,5 @@
-//! Lease sessions and appends at nodes that do not lead the shard, on three nodes in one process; and all that
-//! is asked of a shard at a node that has nothing of it, on four.
+//! Lease sessions and appends at nodes that do not lead the shard, on three nodes in one process; and all
+//! requests to a shard at a node without a replica, on four.
 
 mod appends;
 mod harness;

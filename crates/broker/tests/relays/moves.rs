@@ -1,4 +1,4 @@
-//! Leaders move, and nodes end.
+//! Moves of leaders, and failures of nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn window(records: u32) -> ConsumeOptions {
     ConsumeOptions { credit: Credit::records(records), ..ConsumeOptions::default() }
 }
 
-/// Settles all values at one consumer's node, each once: what was answered as settled does not come again.
+/// Settles all values at one consumer's node, each once: an acknowledged settle is not delivered again.
 async fn work(consumer: &mut Consumer, count: usize) {
     let mut settled: BTreeSet<String> = BTreeSet::new();
     let begun = Instant::now();
@@ -28,7 +28,7 @@ async fn work(consumer: &mut Consumer, count: usize) {
         for (delivery, result) in some.iter().zip(results) {
             match result {
                 Ok(()) => drop(settled.insert(text(delivery))),
-                // Its lease went with the leader, or it may be settled and not come again.
+                // Its lease was lost with the leader, or the record is settled already and does not come again.
                 Err(SettleError::NotLeased) => {}
                 Err(SettleError::Unavailable(_)) => {}
                 Err(other) => panic!("{other}"),
@@ -38,14 +38,14 @@ async fn work(consumer: &mut Consumer, count: usize) {
 }
 
 #[tokio::test]
-async fn a_consumer_goes_on_wherever_its_shards_leader_moves() {
+async fn consumer_continues_when_the_leader_moves() {
     let cluster = Cluster::start(1, &[]).await;
     let first = cluster.leader(0).await;
     let mut consumers = Vec::new();
     for node in 1..=3 {
         consumers.push(cluster.consume(node, window(3)).await);
     }
-    // At each node in turn: the two others' sessions are relayed to it.
+    // At each node in turn: the sessions of the other two are relayed to it.
     for round in 0..4 {
         let leader = cluster.leader(0).await;
         cluster.broker(leader).hand_over().await;
@@ -62,7 +62,7 @@ async fn a_consumer_goes_on_wherever_its_shards_leader_moves() {
                 let some = consumer.some(Duration::from_millis(200)).await;
                 assert!(some.len() <= 3, "its window");
                 seen.extend(texts(&some));
-                // Beside much else another node may be elected once more, which ends the leases: they come again.
+                // Under load another election may happen, which ends the leases: the records come again.
                 let _ = consumer.settle(&some, Settlement::Accept).await;
             }
         }
@@ -71,9 +71,9 @@ async fn a_consumer_goes_on_wherever_its_shards_leader_moves() {
     }
 }
 
-/// The first entry of a term has nothing for the machine, and may stay the last one.
+/// The first entry of a term has no command for the machine, and may stay the last one.
 #[tokio::test]
-async fn what_is_known_at_a_node_is_current_after_an_election_though_nobody_writes() {
+async fn state_of_a_node_is_current_after_an_election_without_writes() {
     let cluster = Cluster::start(1, &[]).await;
     cluster.append(0, &values(0..3)).await;
     let leader = cluster.leader(0).await;
@@ -88,7 +88,7 @@ async fn what_is_known_at_a_node_is_current_after_an_election_though_nobody_writ
 }
 
 #[tokio::test]
-async fn a_shard_leaves_a_node_whose_disk_hangs_and_stays_away() {
+async fn leadership_leaves_a_node_whose_disk_hangs_and_stays_away() {
     let cluster = Cluster::start(1, &[]).await;
     let leader = cluster.leader(0).await;
     cluster.append(0, &values(0..1)).await;
@@ -98,7 +98,7 @@ async fn a_shard_leaves_a_node_whose_disk_hangs_and_stays_away() {
     let others = [leader % 3 + 1, (leader + 1) % 3 + 1];
     let mut number = 1;
     let moved = async || {
-        // What is written makes the disk busy.
+        // Writes make the disk busy.
         let batch = batch(partition, &values(number..number + 1));
         number += 1;
         drop(cluster.broker(leader).append(vec![batch]));
@@ -110,7 +110,7 @@ async fn a_shard_leaves_a_node_whose_disk_hangs_and_stays_away() {
     let appended = timeout(SOON, cluster.broker(others[0]).append_at_leaders(vec![batch])).await;
     appended.expect("it is answered").remove(0).expect("it is appended");
     cluster.hang_disk(leader, false);
-    // It is offered the shards of who stops now, and would not lead them.
+    // The next hand-over must not go to the node whose disk hung.
     let led = cluster.leader(0).await;
     cluster.broker(led).hand_over().await;
     let third = 6 - leader - led;
@@ -134,7 +134,7 @@ async fn leadership_leaves_a_node_whose_disk_is_full_and_no_shard_is_handed_to_i
     let batch = batch(partition, &values(1..2));
     let appended = timeout(SOON, cluster.broker(leader).append_at_leaders(vec![batch])).await;
     appended.expect("it is answered").remove(0).expect("another node takes it");
-    // The next leader offers its shards to a node that is well.
+    // The next leader offers its shards to a healthy node.
     let led = cluster.leader(0).await;
     cluster.broker(led).hand_over().await;
     let third = 6 - leader - led;
@@ -142,7 +142,7 @@ async fn leadership_leaves_a_node_whose_disk_is_full_and_no_shard_is_handed_to_i
     cluster.fill_disk(leader, false);
 }
 
-/// No disk is well after the second fault, since a disk counts as unwell for a minute after one.
+/// All disks are unwell after the second fault, since a disk counts as unwell for a minute after one.
 #[tokio::test]
 async fn leadership_leaves_a_full_disk_though_the_other_disks_were_full_a_moment_ago() {
     let cluster = Cluster::start(1, &[]).await;
@@ -171,7 +171,8 @@ async fn election_of_all_shards_ends_under_load_and_leaves_leaders_balanced() {
     };
     let balanced = async || leaders().await == [1, 2, 3];
     wait_for(balanced, || "each node leads one shard".into()).await;
-    // Some tens of milliseconds. Where other tests take the processor a shard may be reported, and is elected again.
+    // It takes tens of milliseconds. If other tests use the processor a shard may be reported, and is elected
+    // again.
     let elect = async |at: u32| {
         loop {
             let begun = Instant::now();
@@ -212,9 +213,9 @@ async fn election_of_all_shards_ends_under_load_and_leaves_leaders_balanced() {
     assert!(newest > first, "{newest} {first}");
 }
 
-/// Presents itself at each leader: whoever leads, what a session holds stays its own.
+/// The node presents its leases at each leader: a session keeps them under any leader.
 #[tokio::test]
-async fn leases_go_over_to_whichever_node_leads_next() {
+async fn leases_are_presented_to_each_next_leader() {
     let cluster = Cluster::start(1, &[]).await;
     let mut consumers = Vec::new();
     for node in 1..=3 {
@@ -239,7 +240,7 @@ async fn leases_go_over_to_whichever_node_leads_next() {
         assert_eq!(consumer.some(Duration::from_millis(100)).await.len(), 0, "its window is used");
         consumer.accept(&held[..3]).await;
     }
-    // One has room for the record that waits; what is held still is nobody else's.
+    // One consumer has room for the waiting record; the held leases are not available to others.
     let mut came = Vec::new();
     while came.is_empty() {
         for consumer in &mut consumers {
@@ -252,7 +253,7 @@ async fn leases_go_over_to_whichever_node_leads_next() {
 }
 
 #[tokio::test]
-async fn leases_outlive_the_node_that_led_and_those_of_its_sessions_come_back_at_once() {
+async fn leases_survive_the_leader_except_those_of_its_own_sessions() {
     let mut cluster = Cluster::start(1, &[]).await;
     let leader = cluster.leader(0).await;
     let (one, other) = (leader % 3 + 1, (leader + 1) % 3 + 1);
@@ -268,7 +269,7 @@ async fn leases_outlive_the_node_that_led_and_those_of_its_sessions_come_back_at
     cluster.kill(leader);
     let lost = held.remove(0);
     drop(consumers.remove(0));
-    // Settled while nobody leads: by the next leader, and once.
+    // Settled while there is no leader: the next leader applies it, once.
     for (consumer, held) in consumers.iter().zip(&held) {
         let results = consumer.settle(held, Settlement::Accept).await;
         assert_eq!(results, [Ok(()), Ok(())]);
@@ -287,7 +288,7 @@ async fn leases_outlive_the_node_that_led_and_those_of_its_sessions_come_back_at
 }
 
 #[tokio::test]
-async fn a_lease_that_was_released_or_ran_out_is_not_presented() {
+async fn released_or_expired_lease_is_not_presented() {
     let cluster = Cluster::start(1, &[("lease.ms", "1500")]).await;
     let leader = cluster.leader(0).await;
     let mut consumer = cluster.consume(leader % 3 + 1, window(3)).await;
@@ -303,7 +304,7 @@ async fn a_lease_that_was_released_or_ran_out_is_not_presented() {
     cluster.broker(leader).hand_over().await;
     let moved = async || cluster.leader(0).await != leader;
     wait_for(moved, || "the leader moves".into()).await;
-    // One was renewed, the others ran out.
+    // One was renewed, the others expired.
     let mut later = consumer.next(2).await;
     later.sort_by_key(|delivery| delivery.offset);
     assert_eq!(texts(&later), [texts(&held[..1]), texts(&held[2..])].concat());
@@ -312,7 +313,7 @@ async fn a_lease_that_was_released_or_ran_out_is_not_presented() {
 }
 
 #[tokio::test]
-async fn nothing_that_was_settled_comes_again_while_leaders_move_under_load() {
+async fn settled_records_never_come_again_while_leaders_move_under_load() {
     let cluster = Cluster::start(1, &[]).await;
     let mut consumer = cluster.consume(cluster.follower().await, window(20)).await;
     let count = 600;
@@ -329,7 +330,7 @@ async fn nothing_that_was_settled_comes_again_while_leaders_move_under_load() {
             cluster.broker(leader).hand_over().await;
         }
     };
-    // A value may have been appended twice, and settled without an answer: then it is not seen again.
+    // A value may have been appended twice, and settled without a reply: then it is not seen again.
     let working = async {
         let mut settled: BTreeMap<(u32, u64), bool> = BTreeMap::new();
         let begun = Instant::now();
@@ -355,7 +356,7 @@ async fn nothing_that_was_settled_comes_again_while_leaders_move_under_load() {
 }
 
 #[tokio::test]
-async fn a_node_that_ends_gives_its_leases_back_at_once() {
+async fn leases_of_a_stopped_node_are_released_at_once() {
     let mut cluster = Cluster::start(1, &[("lease.ms", "600000")]).await;
     let leader = cluster.leader(0).await;
     let gateway = leader % 3 + 1;
@@ -379,7 +380,7 @@ async fn a_node_that_ends_gives_its_leases_back_at_once() {
 }
 
 #[tokio::test]
-async fn a_consumer_goes_on_at_the_next_leader_when_the_leader_ends() {
+async fn consumer_continues_at_the_next_leader_when_the_leader_dies() {
     let mut cluster = Cluster::start(1, &[]).await;
     let leader = cluster.leader(0).await;
     let mut consumer = cluster.consume(leader % 3 + 1, window(20)).await;
@@ -391,7 +392,7 @@ async fn a_consumer_goes_on_at_the_next_leader_when_the_leader_ends() {
 }
 
 #[tokio::test]
-async fn grants_that_are_used_up_do_not_come_back_with_another_leader_and_others_stay() {
+async fn change_of_leader_keeps_used_up_grants_used_and_others_valid() {
     let cluster = Cluster::start(1, &[]).await;
     let leader = cluster.leader(0).await;
     let grants = ConsumeOptions { credit_returns: CreditReturns::OnGrant, ..window(5) };
@@ -413,7 +414,7 @@ async fn grants_that_are_used_up_do_not_come_back_with_another_leader_and_others
 }
 
 #[tokio::test]
-async fn a_take_that_waits_is_answered_by_the_next_leader() {
+async fn waiting_take_is_served_by_the_next_leader() {
     let cluster = Cluster::start(1, &[]).await;
     let leader = cluster.leader(0).await;
     let session = cluster.broker(leader % 3 + 1).lease_session();
@@ -428,7 +429,7 @@ async fn a_take_that_waits_is_answered_by_the_next_leader() {
 }
 
 #[tokio::test]
-async fn credit_over_three_shards_is_whole_after_their_leaders_have_moved() {
+async fn credit_over_three_shards_is_complete_after_their_leaders_moved() {
     let cluster = Cluster::start(3, &[]).await;
     let mut consumer = cluster.consume(1, window(6)).await;
     let mut appended = 0;
@@ -448,7 +449,7 @@ async fn credit_over_three_shards_is_whole_after_their_leaders_have_moved() {
         let moved = async || cluster.leader(round).await != leader;
         timeout(SOON, wait_for(moved, || "the leader moves".into())).await.expect("soon");
     }
-    // All of it in one shard, which has no more than a share until others give theirs.
+    // All credit moves to one shard, which has only a share until the others return theirs.
     cluster.append(0, &values(appended..appended + 6)).await;
     let mut six = Vec::new();
     while six.len() < 6 {

@@ -13,14 +13,14 @@ use crate::harness::*;
 const RECORDS: usize = 600;
 const RELEASE: Settlement = Settlement::Release { delay_ms: Some(0), count: true };
 
-/// How the first delivery of a record is settled.
+/// Settlement of a record's first delivery.
 fn first_settlement(value: &str) -> Settlement {
     let number: usize = value[1..].parse().expect("a number");
     [Settlement::Accept, Settlement::Reject, RELEASE, Settlement::Accept][number % 4]
 }
 
 impl Cluster {
-    /// A group of the topic of dead letters.
+    /// A group of the dead-letter topic.
     async fn dead_letters(&self) -> LeaseGroupId {
         let broker = self.broker(1);
         let letters = NewTopic {
@@ -39,7 +39,7 @@ impl Cluster {
 /// The attempts of each value, of all consumers, in the order of its deliveries.
 type Attempts = Mutex<BTreeMap<String, Vec<u16>>>;
 
-/// Settles without waiting for answers, as AMQP's clients do, until nothing is left.
+/// Settles without waiting for replies, as AMQP clients do, until nothing is left.
 async fn work(cluster: &Cluster, consumer: &mut Consumer, attempts: &Attempts) {
     let begun = Instant::now();
     loop {
@@ -76,7 +76,7 @@ async fn settles_in_flight_at_a_hand_over_take_effect_once_at_the_next_leader() 
     let leader = cluster.leader(0).await;
     let of_letters = cluster.dead_letters().await;
     let window = || ConsumeOptions { credit: Credit::records(50), ..ConsumeOptions::default() };
-    // One is at the node that leads, and one at another.
+    // One is at the leader, and one at another node.
     let mut at_leader = cluster.consume(leader, window()).await;
     let mut at_follower = cluster.consume(leader % 3 + 1, window()).await;
     cluster.append(0, &values(0..RECORDS)).await;
@@ -101,7 +101,7 @@ async fn settles_in_flight_at_a_hand_over_take_effect_once_at_the_next_leader() 
     assert_eq!(attempts.len(), RECORDS);
     let mut wrong = Vec::new();
     for (value, attempts) in &attempts {
-        // One that was first delivered after a leader was lost counts as if it had been delivered before.
+        // A first delivery after a leader was lost counts as if there had been one before.
         let deliveries = if first_settlement(value) == RELEASE { 2 } else { 1 };
         let counts = attempts.iter().is_sorted_by(|one, next| one < next);
         if attempts.len() != deliveries || !counts {

@@ -1,4 +1,4 @@
-//! What a session may do at any node.
+//! Operations of a session at any node.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn window(records: u32) -> ConsumeOptions {
 }
 
 #[tokio::test]
-async fn what_is_consumed_at_a_follower_is_settled_there() {
+async fn records_consumed_at_a_follower_are_settled_there() {
     let cluster = Cluster::start(1, &[]).await;
     let mut consumer = cluster.consume(cluster.follower().await, window(5)).await;
     cluster.append(0, &values(0..12)).await;
@@ -50,14 +50,14 @@ async fn what_is_consumed_at_a_follower_is_settled_there() {
 }
 
 #[tokio::test]
-async fn a_session_without_a_consumer_takes_and_gives_back_what_nobody_waits_for() {
+async fn records_of_a_cancelled_take_or_closed_session_are_released() {
     let cluster = Cluster::start(1, &[]).await;
     let session = cluster.broker(cluster.follower().await).lease_session();
     assert!(take(&session, cluster.group, 3, Duration::ZERO).await.is_empty());
-    // It is given up while it waits.
+    // It is cancelled while it waits.
     let waiting = take(&session, cluster.group, 3, Duration::from_secs(15));
     assert!(timeout(Duration::from_millis(100), waiting).await.is_err());
-    // The leader is told of it by then.
+    // The cancellation reaches the leader before the append.
     sleep(RELAY_SIGN_EVERY).await;
     cluster.append(0, &values(0..4)).await;
     let ready = async || {
@@ -78,7 +78,7 @@ async fn a_session_without_a_consumer_takes_and_gives_back_what_nobody_waits_for
 }
 
 #[tokio::test]
-async fn a_consumer_that_leaves_gets_no_more_and_keeps_what_it_has() {
+async fn cancelled_consumer_gets_no_more_and_keeps_its_leases() {
     let cluster = Cluster::start(1, &[]).await;
     let mut consumer = cluster.consume(cluster.follower().await, window(3)).await;
     cluster.append(0, &values(0..3)).await;
@@ -92,7 +92,7 @@ async fn a_consumer_that_leaves_gets_no_more_and_keeps_what_it_has() {
 }
 
 #[tokio::test]
-async fn sessions_of_all_nodes_share_a_group_and_one_excludes_the_others() {
+async fn sessions_of_all_nodes_share_a_group_and_an_exclusive_one_is_alone() {
     let cluster = Cluster::start(1, &[]).await;
     let mut consumers = Vec::new();
     for node in 1..=3 {
@@ -130,7 +130,7 @@ async fn records_move_to_another_topic_in_one_entry_from_any_node() {
     let held = consumer.next(2).await;
     let settle = |settlement| Settle { group: cluster.group, what: held[0].lease(), settlement };
     for partition in [0, 1, 2] {
-        // What it settles is of one shard, and what it appends of any.
+        // It settles in one shard and appends in any.
         let to = PartitionId::new(cluster.topic, partition);
         let settles = match partition {
             0 => vec![settle(Settlement::Accept)],
@@ -150,7 +150,7 @@ async fn records_move_to_another_topic_in_one_entry_from_any_node() {
 }
 
 #[tokio::test]
-async fn operators_ask_and_change_a_group_at_any_node() {
+async fn operators_inspect_and_change_a_group_at_any_node() {
     let cluster = Cluster::start(1, &[]).await;
     let follower = cluster.broker(cluster.follower().await);
     cluster.append(0, &values(0..10)).await;
@@ -174,7 +174,7 @@ async fn operators_ask_and_change_a_group_at_any_node() {
 }
 
 #[tokio::test]
-async fn a_session_that_does_not_read_bounds_what_the_leader_hands_out() {
+async fn deliveries_to_a_session_that_does_not_read_are_bounded() {
     let cluster = Cluster::start(1, &[]).await;
     let mut consumer = cluster.consume(cluster.follower().await, ConsumeOptions::default()).await;
     let value = "x".repeat(256 << 10);
@@ -186,13 +186,13 @@ async fn a_session_that_does_not_read_bounds_what_the_leader_hands_out() {
     let leased = async || {
         cluster.broker(1).counters(cluster.group).await.expect("there").leased_bytes as usize
     };
-    // What lies unread at both nodes, and what was handed out in one turn.
+    // Unread bytes at both nodes, and the deliveries of one iteration.
     wait_for(async || leased().await > LEASE_CONNECTION_UNREAD_BYTES_MAX, || "the bound".into())
         .await;
     sleep(Duration::from_millis(500)).await;
     let held = leased().await;
     assert!(held <= 3 * LEASE_CONNECTION_UNREAD_BYTES_MAX, "{held} of {appended}");
-    // Once it reads all of it comes.
+    // Once it reads, it gets all of it.
     let mut read = 0;
     while read < appended {
         let event = timeout(SOON, consumer.events.recv()).await.expect("it goes on");
@@ -202,7 +202,7 @@ async fn a_session_that_does_not_read_bounds_what_the_leader_hands_out() {
 }
 
 #[tokio::test]
-async fn credit_that_is_granted_is_used_up_and_divided_over_the_leaders_of_three_shards() {
+async fn granted_credit_is_split_over_the_leaders_of_three_shards() {
     let cluster = Cluster::start(3, &[]).await;
     for partition in 0..3 {
         cluster.append(partition, &values(0..20)).await;

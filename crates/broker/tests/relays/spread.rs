@@ -1,4 +1,4 @@
-//! Four nodes, of which each shard has three: what is asked at the one that has no rows is what the leader has.
+//! Four nodes, of which three have a replica of each shard: the one without rows returns the leader's data.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ impl Cluster {
         PartitionId::new(self.topic, index)
     }
 
-    /// The node that has no rows of a partition's shard.
+    /// The node without rows of a partition's shard.
     pub(crate) fn outsider(&self, index: u32) -> u32 {
         let id = self.partition(index);
         let lacks = |node: &u32| {
@@ -26,7 +26,7 @@ impl Cluster {
             if let [outsider] = all[..] {
                 return outsider;
             }
-            // A member learns that it is one a moment after the leader.
+            // A member learns of its membership a moment after the leader.
             assert!(Instant::now() < until, "nodes {all:?} have no rows of partition {index}");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -57,7 +57,7 @@ impl Cluster {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn partitions_are_the_same_at_a_node_that_has_none_of_their_rows() {
+async fn partitions_are_readable_at_a_node_without_a_replica() {
     let cluster = Cluster::start_of(4, 3, &[]).await;
     let all: Vec<PartitionId> = (0..3).map(|index| cluster.partition(index)).collect();
     for index in 0..3 {
@@ -155,7 +155,7 @@ async fn committed_offsets_are_the_same_at_every_node() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_for_records_is_woken_at_a_node_that_has_none_of_their_rows() {
+async fn waiter_for_records_is_woken_at_a_node_without_a_replica() {
     let cluster = Cluster::start_of(4, 1, &[]).await;
     let outsider = cluster.outsider(0);
     let watch = cluster.broker(outsider).watch();
@@ -174,14 +174,14 @@ async fn who_waits_for_records_is_woken_at_a_node_that_has_none_of_their_rows() 
             }
         };
         timeout(SOON, seen).await.expect("it is woken");
-        // It waits again, until the next one comes.
+        // It waits again, until the next record.
         let _ = timeout(Duration::from_millis(50), watch.ready()).await;
         watch.take_ready();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_leader_is_asked_and_where_there_is_none_nothing_is_made_up() {
+async fn requests_go_to_the_next_leader_and_fail_without_one() {
     let mut cluster = Cluster::start_of(4, 3, &[]).await;
     let (outsider, id) = (cluster.outsider(0), cluster.partition(0));
     cluster.append_at(outsider, 0, &values(0..4)).await;
@@ -193,7 +193,7 @@ async fn the_next_leader_is_asked_and_where_there_is_none_nothing_is_made_up() {
     };
     wait_for(found, || "the next leader".to_owned()).await;
     assert_eq!(cluster.read(outsider, 0, 0).await, values(0..4));
-    // Of its three nodes one is left: nobody leads, and there is no answer.
+    // One of its three nodes is left: there is no leader, and no reply.
     let second = cluster.leader(0).await;
     cluster.kill(second);
     let broker = cluster.broker(outsider);
@@ -207,7 +207,7 @@ async fn the_next_leader_is_asked_and_where_there_is_none_nothing_is_made_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_is_told_that_it_is_none_asks_the_leader() {
+async fn member_that_learns_of_its_removal_queries_the_leader() {
     let cluster = Cluster::start_of(4, 1, &[]).await;
     let (id, leader, outsider) =
         (cluster.partition(0), cluster.leader(0).await, cluster.outsider(0));
@@ -225,11 +225,11 @@ async fn a_member_that_is_told_that_it_is_none_asks_the_leader() {
     let bounds = broker.bounds_of(id).await.expect("the leader says it");
     assert_eq!(bounds, Some(Bounds { log_start: 0, end: 3 }));
     assert_eq!(broker.shards().live_bytes_here(&[id]), [None]);
-    // What was told in an older term is no news.
+    // Gossip of an older term is ignored.
     without.term -= 1;
     broker.hear_of_groups(leader.into(), vec![without.clone()]);
     wait_for(async || broker.is_member(shard), || "it knows better".to_owned()).await;
-    // Nobody talks a leader out of it.
+    // Gossip does not change the leader's own view.
     without.term = with.term + 9;
     cluster.broker(leader).hear_of_groups(member.into(), vec![without]);
     tokio::time::sleep(Duration::from_millis(300)).await;

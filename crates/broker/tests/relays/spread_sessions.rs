@@ -1,4 +1,4 @@
-//! Queues at a node that has no rows of their shard: it consumes, takes, settles and looks as any other.
+//! Queues at a node without a replica of their shard: consume, take, settle and inspect as at any other.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use broker::{ConsumeOptions, NewTopic, Settlement};
 use crate::harness::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_is_consumed_and_settled() {
+async fn queue_is_consumed_and_settled() {
     let cluster = Cluster::start_of(4, 1, &[]).await;
     let outsider = cluster.outsider(0);
     cluster.append(0, &values(0..10)).await;
@@ -32,7 +32,7 @@ async fn a_queue_is_consumed_and_settled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn records_are_looked_at_removed_and_sought() {
+async fn records_are_inspected_purged_and_sought() {
     let cluster = Cluster::start_of(4, 1, &[]).await;
     let (outsider, group) = (cluster.outsider(0), cluster.group);
     cluster.append(0, &values(0..6)).await;
@@ -62,7 +62,7 @@ async fn records_are_looked_at_removed_and_sought() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dead_letters_go_back() {
+async fn dead_letters_are_redriven() {
     let cluster = Cluster::start_of(4, 1, &[("dead.letter.topic", "letters")]).await;
     let outsider = cluster.outsider(0);
     let broker = cluster.broker(outsider);

@@ -1,4 +1,4 @@
-//! One connection, from accepted to closed: HTTP/1.1 and HTTP/2 by hyper.
+//! One connection, from accept to close: HTTP/1.1 and HTTP/2 by hyper.
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
@@ -32,16 +32,16 @@ use crate::problem::Problem;
 use crate::slow_client::Watched;
 use crate::streams::{Answer, Streams};
 
-/// Who is at the other end; every request carries it.
+/// The client of a connection; every request carries it.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) connection: Connection,
     pub(crate) encrypted: bool,
-    /// What it showed, if it did.
+    /// The client's certificate, if it sent one.
     certificate: Option<Arc<Shown>>,
 }
 
-/// A client's certificate, and whom it names.
+/// A client certificate, and the principal that it names.
 #[derive(Debug)]
 struct Shown {
     der: Vec<u8>,
@@ -55,24 +55,24 @@ impl Peer {
         Self { connection, encrypted: socket.is_encrypted(), certificate }
     }
 
-    /// Whom its certificate names. It is read once: connections have many requests.
+    /// The principal named by the certificate. Parsed once, since connections have many requests.
     pub(crate) fn certified(&self, users: &Users) -> Option<&Certified> {
         let shown = self.certificate.as_ref()?;
         let named = || users.certify(Some(&shown.der), self.connection.peer().ip());
         shown.named.get_or_init(named).as_ref()
     }
 
-    /// Whether nobody else hears what is said.
+    /// Whether the connection is encrypted or local, so that credentials are safe on it.
     pub(crate) fn is_private(&self) -> bool {
         self.encrypted || self.connection.peer().ip().to_canonical().is_loopback()
     }
 }
 
-/// A request that is refused for what it is, before anybody looks into it.
+/// Rejection of a request before a handler sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Refused(pub(crate) Problem);
 
-/// What connections are served with.
+/// Shared state of all connections.
 #[derive(Clone)]
 pub(crate) struct Serving {
     pub(crate) routes: Router,
@@ -126,7 +126,7 @@ async fn serve_1(io: Watched, peer: Peer, serving: Serving) -> Option<hyper::Res
     let serving = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
-            // What does not say anything for so long is closed as well.
+            // Also closes idle connections after this time.
             .header_read_timeout(HTTP_HEADERS_WITHIN)
             .max_buf_size(HTTP_HEADER_BYTES_MAX)
             .max_headers(HTTP_HEADERS_MAX)
@@ -148,7 +148,7 @@ async fn serve_2(
     let service = service_fn(move |mut request: Request<Incoming>| {
         let (progress, place) = (begun.next(), places.take());
         let refused = match place {
-            Some(_) => http2::as_of_http1(&mut request).err(),
+            Some(_) => http2::to_http1_form(&mut request).err(),
             None => Some(Problem::busy(format!(
                 "{} connections and requests are served at a time, each further request of a connection as one",
                 places.most()
@@ -173,7 +173,7 @@ async fn serve_2(
     until_closed(serving, |serving| serving.get_mut().finish(), &connection, stopping).await
 }
 
-/// Serves a connection until it ends, is to end, or the node shuts down. `None`: an operator has closed it.
+/// Serves a connection until it ends, is asked to end, or the node shuts down. `None`: an operator closed it.
 async fn until_closed<S: Future<Output = hyper::Result<()>>>(
     mut serving: Pin<&mut S>,
     finish: impl Fn(Pin<&mut S>),
@@ -181,7 +181,7 @@ async fn until_closed<S: Future<Output = hyper::Result<()>>>(
     mut stopping: watch::Receiver<bool>,
 ) -> Option<hyper::Result<()>> {
     let stopped = async {
-        // The other end is gone only together with the node.
+        // The sender is dropped only when the node stops.
         let _ = stopping.wait_for(|stopping| *stopping).await;
     };
     tokio::select! {

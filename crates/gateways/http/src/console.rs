@@ -1,9 +1,9 @@
-//! The console: pages for people, which ask `/v1` and nothing else.
+//! The web console, whose pages use only `/v1`.
 //!
-//! Its files are made of `console/` at the root of the repository and committed, so that the broker is built without Node. They
-//! are in the binary. Nobody has to log in for them, since there is nothing in them that is not public; what they show they
-//! ask for as the user who looks. Browsers ask each time whether a file is still the same (`no-cache` with an `ETag`), so
-//! that nobody has the pages of the version before after an upgrade.
+//! Its files are built from `console/` at the root of the repository and committed, so that the broker builds without
+//! Node. They are embedded in the binary. They are public and need no log-in; the data that they show is requested as
+//! the logged-in user. Browsers revalidate each file (`no-cache` with an `ETag`), so that an upgrade never leaves the
+//! pages of an older version in use.
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ use flate2::write::GzEncoder;
 
 use crate::front::Front;
 
-/// A file of it.
+/// A file of the console.
 #[derive(Debug)]
 struct File {
     path: &'static str,
@@ -31,11 +31,11 @@ struct File {
     prepared: OnceLock<Prepared>,
 }
 
-/// What is the same for everybody who asks.
+/// Derived once for all requests.
 #[derive(Debug)]
 struct Prepared {
     tag: HeaderValue,
-    /// `None`: it would not be smaller.
+    /// `None`: compression would not make it smaller.
     packed: Option<Bytes>,
 }
 
@@ -101,7 +101,7 @@ fn packed(bytes: &[u8]) -> Option<Bytes> {
     encoder.finish().ok().map(Bytes::from)
 }
 
-/// Whether the browser has this version of it.
+/// Whether the browser has this version of the file.
 fn is_known(asked: &HeaderMap, tag: &HeaderValue) -> bool {
     let Some(known) = asked.get(IF_NONE_MATCH).and_then(|it| it.to_str().ok()) else {
         return false;
@@ -127,7 +127,7 @@ fn takes_gzip(asked: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
-    /// Packed, of what the first page needs. All that there will ever be may have 150 KiB.
+    /// Compressed size of the files of the first page. All pages together may have 150 KiB.
     const FIRST_BYTES_MAX: usize = 60 << 10;
 
     fn packed_len(file: &File) -> usize {
@@ -135,15 +135,15 @@ mod tests {
     }
 
     #[test]
-    fn the_console_stays_small() {
+    fn console_files_stay_within_their_size_limit() {
         let all: usize = FILES.iter().map(packed_len).sum();
         // The first page needs all of them.
         assert!(all <= FIRST_BYTES_MAX, "{all}");
     }
 
-    /// The policy of the node's answers would stop what comes from elsewhere, and what stands in the page itself.
+    /// The node's content security policy blocks other hosts and inline code.
     #[test]
-    fn its_page_has_no_script_and_no_style_in_it_and_nothing_of_other_hosts() {
+    fn page_has_no_inline_code_or_style_and_nothing_from_other_hosts() {
         let page = std::str::from_utf8(FILES[0].bytes).expect("text");
         assert!(
             page.contains("<script type=\"module\" src=\"/console/app.js\"></script>"),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn its_scripts_make_no_code_and_no_markup_of_text() {
+    fn scripts_never_turn_text_into_code_or_markup() {
         for file in FILES.iter().filter(|file| file.path.ends_with(".js")) {
             let text = std::str::from_utf8(file.bytes).expect("text");
             for forbidden in ["eval(", "new Function", "document.write", "insertAdjacentHTML"] {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_sent_to_who_takes_it() {
+    fn gzip_is_sent_only_to_clients_that_accept_it() {
         let of = |text: &'static str| {
             takes_gzip(&HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static(text))]))
         };

@@ -1,8 +1,8 @@
-//! How new the catalog is that a request is answered from.
+//! Freshness of the catalog that a request is answered from.
 //!
-//! Another node may have created or deleted something a moment ago, or while this node was cut off. So a request passes
-//! the catalog's barrier before a handler sees it, and a change that was answered by any node is seen by all that is
-//! asked later. Without a leader of the catalog the request is refused as busy.
+//! Another node may have created or deleted something a moment ago, or while this node was partitioned. So a request
+//! passes the catalog's barrier before its handler runs, and a change confirmed by any node is visible to all later
+//! requests. Without a leader of the catalog the request is rejected as busy.
 
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
@@ -13,17 +13,17 @@ use broker::Broker;
 use crate::front::Front;
 use crate::problem::Problem;
 
-/// Part of the catalog that must be new.
+/// Part of the catalog that must be current.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Need {
-    /// Nothing of it is answered, or only how this node sees the cluster.
+    /// None: the response does not depend on it, or shows this node's view of the cluster.
     Nothing,
-    /// The topic and the group of the path must be known. The shard that has them refuses what is gone.
+    /// The topic and the group in the path must be known. If they were deleted, their shard rejects the request.
     Named,
     All,
 }
 
-/// Paths of which nothing depends on definitions: an operator asks them during an outage.
+/// Paths that do not depend on definitions: operators use them during an outage.
 const OF_THE_NODE: [&str; 17] = [
     "/metrics",
     "/metrics/detailed",
@@ -44,11 +44,11 @@ const OF_THE_NODE: [&str; 17] = [
     "/api/cluster-name",
 ];
 
-/// The same below the management API's only route.
+/// The same for paths below the management API's only route.
 const OF_THE_NODE_BELOW: [&str; 5] =
     ["/api/health", "/api/nodes", "/api/connections", "/api/channels", "/api/consumers"];
 
-/// Paths of records, which are asked often.
+/// Paths of records, which are requested often.
 const OF_RECORDS: [&str; 6] = [
     "/v1/topics/{topic}/records",
     "/v1/topics/{topic}/partitions/{partition}/records",
@@ -59,7 +59,7 @@ const OF_RECORDS: [&str; 6] = [
 ];
 
 impl Need {
-    /// `matched`: the path as its route is written.
+    /// `matched`: the path pattern of the route.
     fn of(matched: &str, path: &str) -> Self {
         let path = path.strip_suffix('/').unwrap_or(path);
         let is_below = |of: &&str| path.strip_prefix(*of).is_some_and(is_end_of_segment);
@@ -83,7 +83,7 @@ fn is_end_of_segment(rest: &str) -> bool {
 /// Passes the catalog's barrier, for requests that need it.
 pub(crate) async fn catalog(
     State(front): State<Front>,
-    // A path that is no text is refused by its handler.
+    // A path with invalid UTF-8 is rejected by its handler.
     params: Result<RawPathParams, RawPathParamsRejection>,
     request: Request,
     next: Next,
@@ -91,7 +91,7 @@ pub(crate) async fn catalog(
     let matched = request.extensions().get::<MatchedPath>();
     let matched = matched.map_or("", MatchedPath::as_str);
     let need = Need::of(matched, request.uri().path());
-    // One that is not open yet is refused by the handler.
+    // A node that is not open yet is rejected by the handler.
     if let Ok(node) = front.opened() {
         let passes = match need {
             Need::Nothing => false,
@@ -106,7 +106,7 @@ pub(crate) async fn catalog(
     next.run(request).await
 }
 
-/// Whether this node's copy has the topic and the group that a path names.
+/// Whether this node's copy has the topic and the group in the path.
 fn are_known(broker: &Broker, params: &RawPathParams) -> bool {
     let param = |name| params.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
     let catalog = broker.catalog();
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_path_but_those_of_the_node_and_of_records_needs_a_current_catalog() {
+    fn only_paths_of_the_node_and_of_records_skip_the_catalog_barrier() {
         for path in ["/v1/overview", "/metrics/detailed"] {
             assert_eq!(Need::of(path, path), Need::Nothing, "{path}");
         }

@@ -1,4 +1,4 @@
-//! What every answer has, whoever gave it: the request's id, headers that browsers obey, and problems as documents.
+//! Common parts of every response: the request id, security headers, and problem documents.
 
 use std::time::Duration;
 
@@ -22,22 +22,22 @@ use crate::problem::{Kind, Problem};
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
-/// Whatever it says, the console's scripts ask.
+/// Sent by the console's scripts, with any value.
 pub(crate) const FROM_CONSOLE: HeaderName = HeaderName::from_static("postroad-console");
-/// Nothing of another site, no script in a page, no frame around it.
+/// No content of other sites, no inline scripts, no framing.
 const SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
      form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
 );
-/// A year, as RFC 6797's examples have it.
+/// A year, as in RFC 6797's examples.
 const ENCRYPTED_FROM_NOW_ON: HeaderValue = HeaderValue::from_static("max-age=31536000");
 pub(crate) const CHALLENGE: HeaderValue =
     HeaderValue::from_static("Basic realm=\"postroad\", charset=\"UTF-8\"");
 const PROBLEM_TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
-/// Of requests that are for nothing that is there.
+/// Route label of requests that match no route.
 const NO_ROUTE: &str = "none";
 
-/// What a request is known by.
+/// Id of a request.
 #[derive(Clone)]
 pub(crate) struct RequestId(pub(crate) String);
 
@@ -51,12 +51,12 @@ pub(crate) async fn finish(
     let matched = request.extensions().get::<MatchedPath>();
     let route = matched.map_or(NO_ROUTE.into(), |path| path.as_str().to_owned());
     let encrypted = request.extensions().get::<Peer>().is_some_and(|peer| peer.encrypted);
-    let is_management = api::is_of(request.uri().path());
+    let is_management = api::is_management_path(request.uri().path());
     let from_console = request.headers().contains_key(&FROM_CONSOLE);
     request.extensions_mut().insert(RequestId(id.clone()));
     let mut response = next.run(request).await;
     if response.status() == StatusCode::BAD_REQUEST && is_text(&response) {
-        // The router's own word for a path that cannot be read.
+        // The router's own response to a path that it cannot decode.
         let detail = "the path has something in it that is no text of UTF-8";
         response = Problem::new(Kind::BadRequest, detail).into_response();
     }
@@ -65,12 +65,12 @@ pub(crate) async fn finish(
             warn!(request = id, route, %problem, "a request failed");
         }
         response = match is_management {
-            true => api::of_problem(&problem),
+            true => api::problem_response(&problem),
             false => written(response, &problem, &id),
         };
     }
     if from_console {
-        // A browser would ask for a password over the console's own page, which has a form for it.
+        // A browser would prompt for a password over the console's own log-in form.
         response.headers_mut().remove(WWW_AUTHENTICATE);
     }
     add_headers(response.headers_mut(), &id, encrypted);
@@ -78,7 +78,7 @@ pub(crate) async fn finish(
     response
 }
 
-/// The one that a client chose, if it can stand in a header and in a log.
+/// The client's request id, if it is safe in headers and logs.
 fn request_id(headers: &HeaderMap) -> Option<String> {
     let text = headers.get(REQUEST_ID)?.to_str().ok()?;
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b':');
@@ -107,7 +107,7 @@ fn written(response: Response, problem: &Problem, id: &str) -> Response {
     Response::from_parts(head, problem.document(id))
 }
 
-/// In whole seconds, and never sooner than was said.
+/// In whole seconds, rounded up.
 pub(crate) fn seconds(after: Duration) -> HeaderValue {
     HeaderValue::from(u64::try_from(after.as_millis().div_ceil(1000)).unwrap_or(u64::MAX))
 }
@@ -119,7 +119,7 @@ fn add_headers(headers: &mut HeaderMap, id: &str, encrypted: bool) {
     headers.insert(REFERRER_POLICY, fixed("no-referrer"));
     headers.insert(OPENER_POLICY, fixed("same-origin"));
     headers.insert(RESOURCE_POLICY, fixed("same-origin"));
-    // Only the console's own files say otherwise.
+    // The console's files set it themselves.
     headers.entry(CACHE_CONTROL).or_insert(fixed("no-store"));
     if encrypted {
         headers.insert(STRICT_TRANSPORT_SECURITY, ENCRYPTED_FROM_NOW_ON);
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clients_id_is_taken_if_it_can_stand_in_a_log() {
+    fn client_request_id_is_used_only_if_safe_in_a_log() {
         let of = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(REQUEST_ID, HeaderValue::from_str(text).expect("a value"));

@@ -1,10 +1,10 @@
-//! Frames of HTTP/2 that cost a client next to nothing and the node some work: those by which requests are taken back
-//! (CVE-2023-44487), and those that ask for nothing. A client that sends too many of them in a while is cut off.
+//! Rate limit of HTTP/2 frames that are cheap for a client and costly for the node: cancelled requests
+//! (CVE-2023-44487) and frames without a request. A client that sends too many of them is disconnected.
 //!
-//! The protocol's implementation bounds them as far as they would fill memory: it answers a `PING` and `SETTINGS` before it
-//! reads on, counts requests that are taken back before it has handed them over, parts of a header block and empty or tiny parts
-//! of bodies. What it does not count are requests that are taken back as soon as their handlers have begun, and frames
-//! in time. They are counted here, as they come out of the socket: a frame says its length and type in its first bytes.
+//! The HTTP/2 implementation bounds them as far as memory is concerned: it replies to `PING` and `SETTINGS` before it
+//! reads on, and limits requests that are cancelled before it hands them over, parts of a header block, and empty or
+//! tiny DATA frames. It does not count requests that are cancelled after their handlers have begun, nor frames over
+//! time. Those are counted here as they leave the socket: the first bytes of a frame have its length and type.
 
 use std::io::{Error, ErrorKind};
 
@@ -20,7 +20,7 @@ const RST_STREAM: u8 = 3;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 
-/// What a connection has sent.
+/// Counters of a connection's received frames.
 #[derive(Debug)]
 pub(crate) struct Frames {
     /// Bytes before the next frame.
@@ -33,7 +33,7 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// Of a connection that has sent nothing.
+    /// Counters of a new connection.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             skipped: PREFACE.len(),
@@ -45,7 +45,7 @@ impl Frames {
         }
     }
 
-    /// These bytes came. `Err`: the connection is to end.
+    /// Counts the frames in received bytes. `Err`: close the connection.
     pub(crate) fn came(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), Error> {
         while !bytes.is_empty() {
             let skipped = self.skipped.min(bytes.len());
@@ -96,13 +96,13 @@ mod tests {
     fn frame(kind: u8, length: u32) -> Vec<u8> {
         let [_, high, middle, low] = length.to_be_bytes();
         let mut bytes = vec![high, middle, low, kind, 0, 0, 0, 0, 1];
-        // Of what is in them nothing is taken for a frame.
+        // The content must not be parsed as frames.
         bytes.resize(HEAD_BYTES + length as usize, RST_STREAM);
         bytes
     }
 
     #[test]
-    fn only_frames_that_ask_for_nothing_are_counted_in_whatever_pieces_they_come() {
+    fn control_frames_are_counted_however_the_bytes_are_split() {
         for piece in [1, 2, 7, 9, 10, 1_000_000] {
             let mut bytes = PREFACE.to_vec();
             for _ in 0..HTTP2_CONTROL_FRAMES_MAX + 1 {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_takes_requests_back_now_and_then_goes_on() {
+    fn occasional_resets_stay_within_the_limit() {
         let mut now = Instant::now();
         let mut frames = Frames::new(now);
         frames.came(PREFACE, now).expect("is in order");

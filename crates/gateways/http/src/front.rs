@@ -1,7 +1,7 @@
-//! What all connections share: something to say from the first moment on, and the node once it is open.
+//! State shared by all connections: health from the first moment on, and the node once it is open.
 //!
-//! A probe must learn that a node recovers, which takes as long as it takes. So the listener is there before the
-//! broker, and is given it when it is open.
+//! Probes must see that a node recovers, which may take long. So the listener starts before the broker, and receives
+//! it once it is open.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ use crate::sessions::Sessions;
 /// Returns the reason why a node is not ready, if it is known.
 type WaitsFor = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// Clones are the same.
+/// Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Front(Arc<Inner>);
 
@@ -58,7 +58,7 @@ impl fmt::Debug for Inner {
 /// A port that clients may connect to.
 #[derive(Clone, Debug)]
 pub struct ListeningPort {
-    /// As RabbitMQ names it where it has it: `amqp`, `amqp/ssl`, `http`, `https`.
+    /// RabbitMQ's name where it has one: `amqp`, `amqp/ssl`, `http`, `https`.
     pub protocol: &'static str,
     pub address: SocketAddr,
 }
@@ -67,39 +67,39 @@ pub struct ListeningPort {
 #[derive(Clone, Debug)]
 pub struct Node {
     pub broker: Broker,
-    /// What is declared; `None`: there is no management API.
+    /// Vhosts, exchanges and queues; `None`: there is no management API.
     pub topology: Option<Topology>,
-    /// Where clients may connect.
+    /// Ports for clients.
     pub listening: Vec<ListeningPort>,
-    /// `None`: nobody can log in.
+    /// `None`: log-in is impossible.
     pub users: Option<Users>,
     pub login: LoginOptions,
-    /// How much clients may send, take and change in a second.
+    /// Rates of produced, consumed and changed data for each client.
     pub quotas: Quotas,
-    /// What operators ask for.
+    /// Carries out operations of operators.
     pub operator: Arc<dyn Operator>,
-    /// Whoever knows it is the operator.
+    /// Clients with this token are the operator.
     pub operator_token: Option<Arc<str>>,
-    /// What the product calls itself.
+    /// Version of the product.
     pub version: &'static str,
-    /// What encrypts the node's ports, if one does.
+    /// TLS of the node's ports, if there is any.
     pub tls: Option<Tls>,
-    /// What the machine says of the process; asked for each scrape.
+    /// Process statistics of the machine; read for each scrape.
     pub process: fn() -> ProcessSeen,
-    /// What became of spans of traced records; `None`: none are made.
+    /// Outcomes of spans of traced records; `None`: there are no spans.
     pub spans: Option<spans::Counts>,
 }
 
-/// Carries out what operators ask for, which stands in one place for all who ask.
+/// Carries out operations of operators, for all protocols.
 pub trait Operator: Send + Sync + fmt::Debug {
-    /// For somebody who may do so much. Answers the document of the answer.
+    /// Carries out an operation for a user with these rights. Returns the document of the response.
     fn carry_out<'a>(&'a self, rights: &'a Rights, operation: Operation) -> OperationAnswer<'a>;
 
-    /// Whether somebody may do that, without doing it.
+    /// Whether the rights allow the operation, without doing it.
     fn check(&self, rights: &Rights, operation: &Operation) -> Result<(), OperationError>;
 }
 
-/// Whether clients should be sent here.
+/// Whether clients should be sent to this node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Readiness {
     Ready,
@@ -110,7 +110,7 @@ pub(crate) enum Readiness {
 }
 
 impl Front {
-    /// `failure` is the node's, of which parts may fail before it is open.
+    /// `failure` belongs to the node, parts of which may fail before it is open.
     pub fn new(options: GatewayOptions, failure: Failure, entropy: Arc<dyn Entropy>) -> Self {
         Self(Arc::new(Inner {
             options,
@@ -129,13 +129,13 @@ impl Front {
         }))
     }
 
-    /// The node is open: from now on it is served.
+    /// Sets the node, which is served from now on.
     pub fn open(&self, node: Node) {
         let opened = self.0.node.set(node);
         debug_assert!(opened.is_ok(), "a node is opened once");
     }
 
-    /// Probes are answered with what the node waits for, from now on.
+    /// Sets the reason that probes receive while the node is not ready.
     pub fn explain(&self, waits_for: impl Fn() -> Option<String> + Send + Sync + 'static) {
         let _ = self.0.waiting.set(Box::new(waits_for));
     }
@@ -144,18 +144,18 @@ impl Front {
         self.0.waiting.get().and_then(|waits_for| waits_for())
     }
 
-    /// The node shuts down: nobody should come any more, and whoever waits for something is answered.
+    /// The node shuts down: it is no longer ready, and long-polling requests are answered.
     pub fn drain(&self) {
         self.0.draining.send_replace(true);
     }
 
-    /// Nobody is served any more: connections finish the requests that they have begun. Probes should be answered for
-    /// as long as the node drains, so this comes after all else.
+    /// Ends all connections, after their requests in flight. Called last, since probes are served while the node
+    /// drains.
     pub fn stop(&self) {
         self.0.stopping.send_replace(true);
     }
 
-    /// Becomes true when connections are to end. The other end is gone only together with this.
+    /// Becomes true when connections are to end. The sender lives as long as this.
     pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
         self.0.stopping.subscribe()
     }
@@ -173,20 +173,20 @@ impl Front {
         self.node().ok_or_else(Problem::starting)
     }
 
-    /// The session of all leases that are taken by HTTP on this node.
+    /// The session of all leases taken by HTTP on this node.
     pub(crate) fn leases(&self, broker: &Broker) -> &LeaseSession {
-        // Of everybody who comes by HTTP.
+        // Shared by all users of HTTP.
         let user = || SessionUser { protocol: "http".into(), ..SessionUser::default() };
         self.0.leases.get_or_init(|| broker.lease_session_of(user()))
     }
 
-    /// Room for more of a body, beside what it has.
+    /// Admits more bytes of a request body, in addition to those that `room` covers.
     pub(crate) async fn arriving_room(&self, room: &mut Permit, bytes: usize) {
         self.0.arriving.grow(room, bytes).await;
     }
 
-    /// Parses a document of so many bytes. A large one is parsed by another thread, one at a time: the threads that serve
-    /// sockets also carry every append and answer the probes.
+    /// Parses a document of this size. Large ones are parsed on another thread, one at a time: the threads that serve
+    /// sockets also carry every append and answer probes.
     pub(crate) async fn parse<R: Send + 'static>(
         &self,
         bytes: usize,
@@ -201,7 +201,7 @@ impl Front {
         }
     }
 
-    /// Room for an answer with so many bytes of records.
+    /// Admits a response with this many bytes of records.
     pub(crate) async fn answer_room(&self, bytes: usize) -> Permit {
         self.0.answers.admit(bytes).await
     }
@@ -210,9 +210,9 @@ impl Front {
         *self.0.draining.borrow()
     }
 
-    /// Returns when the node shuts down: whoever waits for something that may never come is answered then.
+    /// Returns when the node shuts down, so that long-polling requests can be answered.
     pub(crate) async fn draining(&self) {
-        // The other end is this.
+        // The sender is a field of this.
         let _ = self.0.draining.subscribe().wait_for(|draining| *draining).await;
     }
 
@@ -220,7 +220,7 @@ impl Front {
         &*self.0.entropy
     }
 
-    /// Of browsers.
+    /// Browser sessions.
     pub(crate) fn sessions(&self) -> &Sessions {
         &self.0.sessions
     }

@@ -1,5 +1,5 @@
-//! What must hold of what a request says, as far as it is read here and not by hyper, whatever it is: for fuzz targets,
-//! and for tests of what those found.
+//! Invariants of the parts of requests that are parsed here and not by hyper, for any input: for fuzz targets, and
+//! for tests of their findings.
 
 use axum::http::header::{COOKIE, HOST};
 use axum::http::{HeaderMap, HeaderValue, Request, Uri};
@@ -12,7 +12,7 @@ use crate::{api, hosts, http2, login, sessions, v1};
 
 const NOW_MS: i64 = 1_793_019_600_000;
 
-/// Part of a request, of which kind the first byte says.
+/// A part of a request; the first byte selects its kind.
 pub fn part(data: &[u8]) {
     let Some((kind, part)) = data.split_first() else { return };
     match kind {
@@ -35,36 +35,36 @@ pub fn part(data: &[u8]) {
     }
 }
 
-/// A value of a header.
+/// A header value.
 fn header(bytes: &[u8]) {
     let Ok(value) = HeaderValue::from_bytes(bytes) else { return };
     if let Ok(text) = value.to_str() {
         if let Some(credentials) = login::basic(text) {
             assert!(!credentials.name.contains(':'), "a name ends at the first colon");
         }
-        let _ = login::of_scheme(text, "bearer");
+        let _ = login::credentials_of_scheme(text, "bearer");
         let _ = hosts::is_ours(text, &["node.example".to_owned()]);
     }
     if let Ok(uri) = Uri::builder().scheme("http").authority(bytes).path_and_query("/a?b").build() {
         let mut request = Request::new(());
         *request.uri_mut() = uri;
-        http2::as_of_http1(&mut request).expect("it is for one host");
+        http2::to_http1_form(&mut request).expect("it is for one host");
         let host = request.headers().get(HOST).expect("the host is in its header");
         assert_eq!((host.as_bytes(), request.uri().to_string()), (bytes, "/a?b".to_owned()));
-        // By a header of its own the same request would be for another one.
+        // With an additional Host header the request would be for another host.
         request.headers_mut().append(HOST, HeaderValue::from_static("another.example"));
-        assert!(http2::as_of_http1(&mut request).is_err());
+        assert!(http2::to_http1_form(&mut request).is_err());
     }
     let mut headers = HeaderMap::new();
     headers.insert(COOKIE, value);
     for encrypted in [false, true] {
-        if let Some(id) = sessions::said(&headers, encrypted) {
+        if let Some(id) = sessions::session_id(&headers, encrypted) {
             assert!(id.bytes().all(|byte| byte.is_ascii_hexdigit()));
         }
     }
 }
 
-/// What a client of HTTP/2 sends: the same frames are counted in whatever pieces it comes.
+/// An HTTP/2 client's frames: the counts do not depend on how the bytes are split.
 fn frames(bytes: &[u8]) {
     let now = Instant::now();
     let (mut whole, mut pieces) = (Frames::new(now), Frames::new(now));
@@ -73,7 +73,7 @@ fn frames(bytes: &[u8]) {
     assert_eq!(of_whole, of_pieces, "pieces make a difference");
 }
 
-/// A place or a time, as people type it.
+/// A position or a time, as a user types it.
 fn place(text: &str) {
     let _ = Position::parse(text, NOW_MS).is_ok();
     let _ = parse_time(text, NOW_MS).is_ok();
@@ -83,7 +83,7 @@ fn place(text: &str) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_kept_of_requests_holds() {
+    fn request_corpus_holds_the_invariants() {
         test_corpus::each("http_part", super::part);
     }
 }

@@ -1,9 +1,9 @@
-//! For probes. Whoever asks learns whether and why, and no name.
+//! Health checks for probes. The response has the state and the reason, and no names.
 //!
-//! * `live` says that the process answers: it looks neither at the disk nor at a quorum, which no restart heals
-//! * `startup` says that what was on the disk is recovered
-//! * `ready` says whether clients should come. A full disk is no reason that they should not: reads and settles go on, and
-//!   `alarms` names it
+//! * `live`: the process responds. It checks neither disk nor quorum, which a restart would not heal.
+//! * `startup`: recovery of the disk is complete.
+//! * `ready`: clients should be sent here. A full disk keeps the node ready, because reads and settles continue;
+//!   `alarms` names it.
 
 use axum::extract::State;
 use axum::http::StatusCode;

@@ -1,8 +1,8 @@
-//! Names that this node answers to where nobody logs in.
+//! Host names that this node accepts where there is no log-in.
 //!
-//! A page of another site can have its own name lead to this machine (DNS rebinding): then its browser takes the node
-//! for that site, and lets the page read and change what it likes. What the page cannot do is call the node by
-//! another name than its own. With a log-in this does not matter: a browser has no password of ours for that name.
+//! A page of another site can make its own name resolve to this machine (DNS rebinding). Its browser then takes the
+//! node for that site, and lets the page read and change everything. The page cannot, however, use a different name
+//! in `Host`. With a log-in the attack fails anyway: a browser has no credentials for that name.
 
 use std::net::IpAddr;
 
@@ -32,7 +32,7 @@ fn refused(front: &Front, request: &Request) -> Option<Problem> {
     if hosts.next().is_some() {
         return Some(Problem::new(Kind::BadRequest, "the request has more than one header Host"));
     }
-    // A proxy names the host in both places, and then it is the same (RFC 9112, 3.2.2).
+    // A proxy names the host in both places, and they must agree (RFC 9112, 3.2.2).
     let named = request.uri().authority().map(|authority| authority.as_str());
     if let (Some(named), Some(said)) = (named, said)
         && !named.eq_ignore_ascii_case(said)
@@ -54,7 +54,7 @@ fn refused(front: &Front, request: &Request) -> Option<Problem> {
 }
 
 pub(crate) fn is_ours(authority: &str, named: &[String]) -> bool {
-    let name = name_of(authority);
+    let name = without_port(authority);
     let bare = name.trim_start_matches('[').trim_end_matches(']');
     if bare.parse::<IpAddr>().is_ok() {
         return true;
@@ -65,8 +65,8 @@ pub(crate) fn is_ours(authority: &str, named: &[String]) -> bool {
         || named.iter().any(|known| known.eq_ignore_ascii_case(&name))
 }
 
-/// Without its port.
-fn name_of(authority: &str) -> &str {
+/// Strips the port.
+fn without_port(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.is_empty() => name,
         _ => authority,
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_localhost_and_what_is_named_are_this_node() {
+    fn addresses_localhost_and_configured_names_are_accepted() {
         let named = ["Broker.internal".to_owned()];
         for ours in [
             "127.0.0.1",

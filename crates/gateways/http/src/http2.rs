@@ -1,5 +1,4 @@
-//! Connections of HTTP/2, by hyper, within the bounds that connections of HTTP/1 have, and those of what a connection can
-//! have many of here.
+//! HTTP/2 connections, by hyper, with the limits of HTTP/1 connections and those of concurrent streams.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -20,23 +19,24 @@ use tokio::time::{Sleep, sleep};
 use crate::problem::{Kind, Problem};
 use crate::streams::{Stream, Streams};
 
-/// What a connection may do. What floods it is bounded by these and by [`crate::frames`].
+/// Settings of a connection. These and [`crate::frames`] bound floods.
 pub(crate) fn builder(streams: Streams) -> Builder<Streams> {
     let mut builder = Builder::new(streams);
     builder
         .timer(TokioTimer::new())
-        // Of a block that is longer, in however many frames it comes, no more than this is kept; it is answered 431, and a
-        // block in more than five frames behind its first ends the connection.
+        // No more than this is kept of a header block, in however many frames it arrives. A longer block gets 431;
+        // one with more than five CONTINUATION frames ends the connection.
         .max_header_list_size(HTTP_HEADER_BYTES_MAX as u32)
         .max_concurrent_streams(HTTP2_STREAMS_MAX)
         .initial_stream_window_size(HTTP2_STREAM_WINDOW_BYTES)
         .initial_connection_window_size(HTTP2_CONNECTION_WINDOW_BYTES)
         .max_send_buf_size(HTTP2_UNSENT_BYTES_MAX)
-        // Clients that take requests back as fast as they send them (CVE-2023-44487): those that nobody has seen yet, at
-        // a time; and requests that are refused for the protocol's sake, as long as the connection lasts.
+        // Clients that cancel requests as fast as they send them (CVE-2023-44487): the first limits cancelled
+        // requests that are not yet accepted, at a time; the second those rejected for protocol errors, over the life
+        // of the connection.
         .max_pending_accept_reset_streams(HTTP2_RESETS_UNSEEN_MAX)
         .max_local_error_reset_streams(HTTP2_ERRORS_MAX)
-        // Requests may wait for long on a connection that has nothing else to say, and whose client is gone.
+        // A request may wait long on a silent connection whose client is gone.
         .keep_alive_interval(HTTP2_PING_EVERY)
         .keep_alive_timeout(HTTP2_PING_ANSWERED_WITHIN);
     builder
@@ -50,14 +50,14 @@ pub(crate) struct Served<C> {
     under_way: FuturesUnordered<Stream>,
     had_any: bool,
     is_finishing: bool,
-    /// While there is no request: until when.
+    /// Deadline of an idle connection.
     idle_until: Option<Pin<Box<Sleep>>>,
     taken_within: Duration,
 }
 
 impl<C> Served<C> {
-    /// `finish` lets a connection take no further request. What is left of answers that were given must be taken within the
-    /// time.
+    /// `finish` makes a connection accept no further requests. The rest of its responses must be read within
+    /// `taken_within`.
     pub(crate) fn new(
         connection: C,
         finish: fn(Pin<&mut C>),
@@ -76,15 +76,15 @@ impl<C> Served<C> {
         }
     }
 
-    /// It takes no further request, and ends when those that it has are answered.
+    /// Accepts no further requests, and ends after those in flight.
     pub(crate) fn finish(&mut self) {
         self.is_finishing = true;
         self.idle_until = None;
         (self.finish)(self.connection.as_mut());
     }
 
-    /// Whether it is to be closed, since it had no request for too long: as one of HTTP/1, whose next one has to come within
-    /// that time. This covers a client that says nothing, and one that sends a header block piece by piece.
+    /// Whether the connection must be closed because it has been idle for too long. As in HTTP/1, the next request
+    /// must arrive within that time. This covers silent clients and slow header blocks.
     fn is_idle_for_long(&mut self, context: &mut Context<'_>) -> bool {
         loop {
             let within = match self.is_finishing {
@@ -98,8 +98,8 @@ impl<C> Served<C> {
             if self.is_finishing || !self.had_any {
                 return true;
             }
-            // What was answered may not be taken whole yet, and a client in order hears why the connection ends: it is polled
-            // once more, since nothing else may wake it.
+            // Responses may still be unread, and a well-behaved client should receive GOAWAY. The connection is
+            // polled once more, since nothing else may wake it.
             self.finish();
             context.waker().wake_by_ref();
         }
@@ -129,14 +129,14 @@ impl<C: Future<Output = hyper::Result<()>>> Future for Served<C> {
 
 impl<C> Drop for Served<C> {
     fn drop(&mut self) {
-        // Each of them has the list that it would be in.
+        // Each stream has a reference to its list: break the cycle.
         drop(self.begun.take());
     }
 }
 
-/// A request as one of HTTP/1 has it: whom it is for in the header `Host`, and nothing before the path. So whatever looks at
-/// these need not know the version.
-pub(crate) fn as_of_http1<B>(request: &mut Request<B>) -> Result<(), Problem> {
+/// Rewrites a request to its form in HTTP/1: the authority moves to the header `Host`, and the URI is only a path.
+/// Handlers need not know the version.
+pub(crate) fn to_http1_form<B>(request: &mut Request<B>) -> Result<(), Problem> {
     let said = host(request.uri(), request.headers())?;
     if let Some(host) = said {
         request.headers_mut().insert(HOST, host);
@@ -147,7 +147,7 @@ pub(crate) fn as_of_http1<B>(request: &mut Request<B>) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What a request says whom it is for, in one place or in both (RFC 9113, section 8.3.1).
+/// The host of a request, from `:authority` or `Host` or both (RFC 9113, section 8.3.1).
 fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<HeaderValue>, Problem> {
     let wrong = |detail| Err(Problem::new(Kind::BadRequest, detail));
     let mut hosts = headers.get_all(HOST).iter();
@@ -179,13 +179,13 @@ mod tests {
             request = request.header(HOST, *host);
         }
         let mut request = request.body(()).expect("a request");
-        as_of_http1(&mut request).map_err(|problem| problem.kind().status().as_u16())?;
+        to_http1_form(&mut request).map_err(|problem| problem.kind().status().as_u16())?;
         let host = request.headers().get(HOST).map(|host| host.to_str().expect("text").to_owned());
         Ok((request.uri().to_string(), host))
     }
 
     #[test]
-    fn whom_a_request_is_for_is_said_once() {
+    fn host_of_a_request_is_unambiguous() {
         let known = |path: &str, host: &str| Ok((path.to_owned(), Some(host.to_owned())));
         assert_eq!(of("http://a.example:1/b?c", &[]), known("/b?c", "a.example:1"));
         assert_eq!(of("http://a.example/", &["A.example"]), known("/", "a.example"));

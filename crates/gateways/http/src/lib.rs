@@ -1,22 +1,22 @@
-//! HTTP: whether the node is well, what it counts, and the API.
+//! The HTTP gateway: health, metrics and the API.
 //!
-//! Connections are accepted, bounded and drained as those of other protocols ([`gateway`]); each is served by hyper
-//! as HTTP/1.1 or HTTP/2, and what it asks for goes through one stack of layers that no route can leave out.
+//! Connections are accepted, limited and drained as in other protocols ([`gateway`]). Hyper serves each one as
+//! HTTP/1.1 or HTTP/2, and every request passes one stack of layers that no route can skip.
 //!
-//! * [`listener`]: both ports; `connection`: one connection; `opening`: which version it is of
-//! * `http2`: connections with many requests at a time; `streams`: these requests; `places`: how many there may be; `frames`:
-//!   floods
-//! * [`front`]: what is there before the node is open, and the node once it is; [`options`]: what its operator decided
-//! * `routes`: which paths there are, and the layers around them
-//! * `finishing`: what every answer has: an id, headers that browsers obey, problems as documents
-//! * `hosts`: names of this node, where nobody logs in; `origin`: which pages a browser may ask from
-//! * `login`: who asks, and what that may do; `sessions`: browsers that have logged in
-//! * `console`: the pages for people
-//! * `problem`: what can go wrong, as RFC 9457 has it
+//! * [`listener`]: both ports; `connection`: one connection; `opening`: detects the HTTP version
+//! * `http2`: HTTP/2 connections; `streams`: their concurrent requests; `places`: limit of requests; `frames`: limit
+//!   of frame floods
+//! * [`front`]: state shared by connections, and the node once it is open; [`options`]: settings
+//! * `routes`: all paths, and the layers around them
+//! * `finishing`: common parts of responses: request id, security headers, problem documents
+//! * `hosts`: accepted host names where there is no log-in; `origin`: protection against CSRF
+//! * `login`: authentication and rights of requests; `sessions`: browser sessions
+//! * `console`: the web console
+//! * `problem`: errors, in the form of RFC 9457
 //! * `health`: for probes; `metrics`: for Prometheus
 //! * `api`: RabbitMQ's management API
 //! * `v1`: topics, records and leases
-//! * `slow_client`: a client that takes nothing is cut off
+//! * `slow_client`: disconnects clients that do not read their responses
 
 #![recursion_limit = "256"]
 
@@ -52,7 +52,7 @@ pub use listener::{HttpPorts, serve};
 pub use metrics::ProcessSeen;
 pub use options::{GatewayOptions, LoginOptions};
 
-/// Every endpoint of the management API, for whoever checks them all: method, path, and whether any tag is enough.
+/// All endpoints of the management API, for exhaustive tests: method, path, and whether any tag grants access.
 pub fn management_endpoints() -> Vec<(&'static str, &'static str, bool)> {
     api::listed()
 }

@@ -1,4 +1,4 @@
-//! Serves each connection that arrives.
+//! Serves the connections of both ports.
 
 use axum::Router;
 use gateway::{Connection, ListenerOptions, Ports, Socket};
@@ -10,16 +10,16 @@ use crate::front::Front;
 use crate::places::Places;
 use crate::routes;
 
-/// As operators call the protocol.
+/// Protocol name of the main port.
 pub(crate) const PROTOCOL: &str = "http";
-/// The same of the port that has metrics and nothing else.
+/// Protocol name of the metrics port.
 const METRICS: &str = "metrics";
 
-/// Where clients connect.
+/// Listeners of the gateway.
 #[derive(Debug, Default)]
 pub struct HttpPorts {
     pub http: Ports,
-    /// Metrics and health alone, for whoever reaches it.
+    /// Serves metrics and health only, without authentication.
     pub metrics: Option<Listener>,
 }
 
@@ -29,8 +29,8 @@ impl HttpPorts {
     }
 }
 
-/// Serves clients until [`Front::stop`], then lets every connection finish the request that it has begun (within the
-/// drain time of its options) and returns.
+/// Serves clients until [`Front::stop`], then lets every connection finish its requests in flight (within the drain
+/// time of its options) and returns.
 pub async fn serve(ports: HttpPorts, front: Front) {
     let metrics = Ports { plain: ports.metrics, tls: None };
     let tls = ports.http.tls.map(|(listener, tls)| (listener, tls.of_http()));

@@ -1,8 +1,9 @@
-//! Who asks, and what that may do.
+//! Authentication of requests, and their rights.
 //!
-//! A password comes with each request. The last right one of a user is remembered as a digest that is cheap
-//! ([`access::Users::log_in_at_once`]), so that only the first request of a user costs a real hash. A browser that has
-//! logged in on the console has a cookie instead ([`crate::sessions`]). Who says nothing is who its certificate names.
+//! Each request carries its credentials. The last right password of a user is cached as a cheap digest
+//! ([`access::Users::log_in_at_once`]), so that only a user's first request costs a real hash. A browser that has
+//! logged in on the console sends a cookie instead ([`crate::sessions`]). A request without either is identified by
+//! its client certificate.
 
 use std::sync::Arc;
 
@@ -25,14 +26,14 @@ use crate::sessions::{self, Resumed};
 
 const BASIC: &str = "basic";
 const BEARER: &str = "bearer";
-/// As the audit calls them.
+/// Protocol names in the audit.
 const PROTOCOL: &str = "http";
 const CONSOLE: &str = "console";
 
-/// A request's asker.
+/// The client of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asker {
-    /// `None`: nobody has logged in, and need not.
+    /// `None`: the client has not logged in, and need not.
     principal: Option<Principal>,
     rights: Arc<Rights>,
     peer: Peer,
@@ -47,8 +48,8 @@ impl Asker {
         Self { principal: Some(principal), rights, peer: peer.clone() }
     }
 
-    /// What it asks is written, if anything is.
-    fn is_written(&mut self, node: &Node, request: &Request) {
+    /// Enables the audit for this request, if there is one.
+    fn enable_audit(&mut self, node: &Node, request: &Request) {
         let Some(audit) = node.users.as_ref().map(Users::audit).filter(Audit::is_on) else {
             return;
         };
@@ -63,16 +64,16 @@ impl Asker {
         let asker = audit.asker(self.name(), ip, protocol);
         let asker = asker.map(|asker| {
             let asked = asker.by(format!("{} {path}", request.method()), id);
-            // What programs read is not written, what people look into is.
-            asked.looking(from_console || api::is_of(path))
+            // Reads by programs are not audited, those by people are.
+            asked.looking(from_console || api::is_management_path(path))
         });
-        // Nobody else has them yet.
+        // The rights are not shared yet.
         if let Some(rights) = Arc::get_mut(&mut self.rights) {
-            *rights = rights.clone().asked_by(asker);
+            *rights = rights.clone().audited_as(asker);
         }
     }
 
-    /// Who has logged in, if somebody has.
+    /// Name of the logged-in user, if there is one.
     pub(crate) fn name(&self) -> Option<&str> {
         self.principal.as_ref().map(|principal| &**principal.name())
     }
@@ -107,7 +108,7 @@ impl Asker {
         Err(Problem::new(Kind::NotAllowed, format!("this user may not do that to {of}")))
     }
 
-    /// Whether it is to know of this.
+    /// Whether the client may see this target.
     pub(crate) fn sees(&self, target: Target<'_>) -> bool {
         self.rights.would(Operation::Describe, target)
     }
@@ -116,7 +117,7 @@ impl Asker {
         self.rights.allows(action, resource, name)
     }
 
-    /// Whether it may make a topic of this name.
+    /// Checks the right to create a topic of this name.
     pub(crate) fn creates_topic(&self, name: &str) -> Result<(), Problem> {
         match self.rights.creates_topic("", name) {
             true => Ok(()),
@@ -127,7 +128,7 @@ impl Asker {
         }
     }
 
-    /// Whether it may read the topic now, whatever has changed since it began.
+    /// Whether the client may still read the topic, after changes of users and rules.
     pub(crate) fn still_reads(&self, node: &Node, topic: &str) -> bool {
         match (&self.principal, &node.users) {
             (Some(principal), _) if principal.has_ended() => false,
@@ -142,7 +143,7 @@ impl Asker {
         }
     }
 
-    /// Whether it may do that to the cluster as a whole.
+    /// Checks a right to the cluster as a whole.
     pub(crate) fn cluster(&self, action: Action) -> Result<(), Problem> {
         match self.rights.allows(action, Resource::Cluster, CLUSTER) {
             true => Ok(()),
@@ -154,7 +155,7 @@ impl Asker {
     }
 }
 
-/// Finds out who asks, for the routes that are not for everybody.
+/// Authenticates a request, on all routes that are not public.
 pub(crate) async fn check(
     State(front): State<Front>,
     mut request: Request,
@@ -166,7 +167,7 @@ pub(crate) async fn check(
     };
     match asker(&front, node, &peer, request.headers()).await {
         Ok(mut asker) => {
-            asker.is_written(node, &request);
+            asker.enable_audit(node, &request);
             request.extensions_mut().insert(asker);
             next.run(request).await
         }
@@ -174,16 +175,16 @@ pub(crate) async fn check(
     }
 }
 
-/// Whether somebody who says nothing is refused.
+/// Whether a request without credentials is rejected.
 pub(crate) fn is_required(node: &Node, peer: &Peer) -> bool {
     node.login.admission(peer.encrypted).is_log_in_required(node.users.as_ref())
 }
 
-fn may_be_said(node: &Node, peer: &Peer) -> bool {
+fn accepts_credentials(node: &Node, peer: &Peer) -> bool {
     peer.is_private() || node.login.plaintext
 }
 
-/// Who asks, by what the request says: a password, else a browser's session, else the connection's certificate.
+/// Identifies the client: by its credentials, else its browser session, else the certificate of its connection.
 pub(crate) async fn asker(
     front: &Front,
     node: &Node,
@@ -191,10 +192,11 @@ pub(crate) async fn asker(
     headers: &HeaderMap,
 ) -> Result<Asker, Problem> {
     if let Some(said) = headers.get(AUTHORIZATION) {
-        if !may_be_said(node, peer) {
+        if !accepts_credentials(node, peer) {
             return Err(plaintext());
         }
-        if let Some(token) = said.to_str().ok().and_then(|said| of_scheme(said, BEARER)) {
+        if let Some(token) = said.to_str().ok().and_then(|said| credentials_of_scheme(said, BEARER))
+        {
             let principal = log_in_by_token(node, peer, token).await?;
             return Ok(Asker::of(principal, node, peer));
         }
@@ -220,15 +222,15 @@ pub(crate) async fn asker(
             let rights = Arc::new(Rights::everything());
             Ok(Asker { principal: None, rights, peer: peer.clone() })
         }
-        // Otherwise a browser would ask for a password, and say it.
-        true if !may_be_said(node, peer) => Err(plaintext()),
+        // Otherwise a browser would prompt for a password, and send it in the clear.
+        true if !accepts_credentials(node, peer) => Err(plaintext()),
         true => {
             Err(refused("the request has no header Authorization, and no session of a browser"))
         }
     }
 }
 
-/// Who the client is by its certificate.
+/// The principal of the client certificate.
 fn certified(node: &Node, peer: &Peer) -> Result<Option<Principal>, Problem> {
     let Some(users) = &node.users else { return Ok(None) };
     let Some(certified) = peer.certified(users) else { return Ok(None) };
@@ -238,26 +240,26 @@ fn certified(node: &Node, peer: &Peer) -> Result<Option<Principal>, Problem> {
     }
 }
 
-/// Whose session the request is of. One that may be overheard is of nobody.
+/// The browser session of the request. On an unencrypted connection from elsewhere it is ignored.
 pub(crate) fn resumed(
     front: &Front,
     node: &Node,
     peer: &Peer,
     headers: &HeaderMap,
 ) -> Option<Resumed> {
-    let (id, users) = (sessions::said(headers, peer.encrypted)?, node.users.as_ref()?);
-    let is_private = may_be_said(node, peer);
+    let (id, users) = (sessions::session_id(headers, peer.encrypted)?, node.users.as_ref()?);
+    let is_private = accepts_credentials(node, peer);
     let resume = || front.sessions().resume(id, users, peer.connection.peer().ip());
     is_private.then(resume).flatten()
 }
 
-/// By a name and a password.
+/// Logs in by a name and a password.
 pub(crate) async fn log_in(
     node: &Node,
     peer: &Peer,
     credentials: Credentials,
 ) -> Result<Principal, Problem> {
-    if !may_be_said(node, peer) {
+    if !accepts_credentials(node, peer) {
         return Err(plaintext());
     }
     let Some(users) = &node.users else { return Err(refused("nobody can log in here")) };
@@ -265,11 +267,11 @@ pub(crate) async fn log_in(
         return Ok(Principal::operator(users));
     }
     let logged_in = users.log_in(credentials, peer.connection.peer().ip()).await;
-    // Which of the two is wrong is for nobody to know.
+    // The response does not reveal which of the two is wrong.
     logged_in.map_err(|_| refused("the name or the password is wrong"))
 }
 
-/// By a token of somebody else (RFC 6750).
+/// Logs in by a token of an external issuer (RFC 6750).
 async fn log_in_by_token(node: &Node, peer: &Peer, token: &str) -> Result<Principal, Problem> {
     let ip = peer.connection.peer().ip();
     match &node.users {
@@ -292,16 +294,16 @@ fn by_token(node: &Node, credentials: &Credentials) -> bool {
         && token.is_some_and(|token| access::is_same(token, &credentials.password))
 }
 
-/// RFC 7617: `Basic` and the name, a colon and the password, in base64.
+/// Parses `Basic` credentials (RFC 7617): name, colon and password, in base64.
 pub(crate) fn basic(value: &str) -> Option<Credentials> {
-    let encoded = of_scheme(value, BASIC)?;
+    let encoded = credentials_of_scheme(value, BASIC)?;
     let decoded = String::from_utf8(BASE64.decode(encoded).ok()?).ok()?;
     let (name, password) = decoded.split_once(':')?;
     Some(Credentials { name: name.to_owned(), password: password.to_owned() })
 }
 
-/// What stands behind a scheme.
-pub(crate) fn of_scheme<'a>(value: &'a str, scheme: &str) -> Option<&'a str> {
+/// Credentials after the scheme, if it is this one.
+pub(crate) fn credentials_of_scheme<'a>(value: &'a str, scheme: &str) -> Option<&'a str> {
     let (said, rest) = value.split_once(' ')?;
     said.eq_ignore_ascii_case(scheme).then(|| rest.trim())
 }
@@ -322,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_ends_at_the_first_colon_and_the_rest_is_the_password() {
+    fn name_ends_at_the_first_colon_of_basic_credentials() {
         let of = |text: &str| basic(&format!("Basic {}", BASE64.encode(text)));
         let known = |name: &str, password: &str| {
             Some(Credentials { name: name.into(), password: password.into() })

@@ -1,5 +1,5 @@
-//! Which version of HTTP a connection is of: what both sides agreed on when they began to encrypt, and else what the
-//! client's first bytes are (RFC 9113, section 3.3).
+//! Detects the HTTP version of a connection: by ALPN on TLS, else by the client's first bytes (RFC 9113, section
+//! 3.3).
 
 use std::io;
 
@@ -8,7 +8,7 @@ use gateway::Socket;
 use gateway::tls::HTTP2;
 use tokio::io::AsyncReadExt;
 
-/// What a client of HTTP/2 says first. Nothing of HTTP/1 begins like that.
+/// Connection preface of HTTP/2 clients. No HTTP/1 request begins like that.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,7 +17,7 @@ pub(crate) enum Version {
     Http2,
 }
 
-/// The version of a connection, and what was read of it to find that out.
+/// The version of a connection, and the bytes that were read to detect it.
 pub(crate) async fn version(socket: &mut Socket) -> io::Result<(Version, Bytes)> {
     if socket.is_encrypted() {
         let is_2 = socket.application_protocol() == Some(HTTP2);
@@ -31,7 +31,7 @@ pub(crate) async fn version(socket: &mut Socket) -> io::Result<(Version, Bytes)>
         if said == PREFACE {
             return Ok((Version::Http2, Bytes::from_static(PREFACE)));
         }
-        // What has ended is told so by who speaks HTTP/1.
+        // The HTTP/1 server also handles connections that were closed early.
         if more == 0 || !PREFACE.starts_with(said) {
             return Ok((Version::Http1, Bytes::copy_from_slice(said)));
         }

@@ -1,4 +1,4 @@
-//! What the one who runs the node decides about this gateway.
+//! Settings of this gateway.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use access::Admission;
 use base::limits;
 use gateway::Connections;
 
-/// How clients log in.
+/// Log-in requirements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoginOptions {
-    /// On the port that does not encrypt.
+    /// On the unencrypted port.
     pub plain: Admission,
-    /// On the port that does.
+    /// On the encrypted port.
     pub tls: Admission,
-    /// Passwords may be said where others may hear them.
+    /// Accepts passwords on unencrypted remote connections.
     pub plaintext: bool,
 }
 
@@ -26,13 +26,13 @@ impl LoginOptions {
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
     pub sessions_max: usize,
-    /// The node's live connections, those of other gateways too.
+    /// The node's live connections, including those of other gateways.
     pub connections: Connections,
-    /// Further names that clients may call this node by where nobody logs in.
+    /// Further host names that are accepted where there is no log-in.
     pub hosts: Vec<String>,
-    /// A client that takes nothing of its answer for so long is cut off.
+    /// A client that reads nothing of its response for this long is disconnected.
     pub answer_taken_within: Duration,
-    /// How long sessions may take to finish what they have begun when the node shuts down.
+    /// Time that connections have at shutdown to finish their requests in flight.
     pub drain_within: Duration,
 }
 

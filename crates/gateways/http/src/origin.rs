@@ -1,5 +1,6 @@
-//! Pages of other sites may change nothing: a browser sends along a password that it knows, whoever's page asks
-//! (CSRF). It also says where the page is from (`Sec-Fetch-Site`, `Origin`), and what is no browser says nothing.
+//! Protection against CSRF: a browser attaches its stored credentials to requests of any page. It also sends the
+//! origin of the page (`Sec-Fetch-Site`, `Origin`), by which requests of other sites that change something are
+//! rejected. Clients other than browsers send neither.
 
 use axum::response::{IntoResponse, Response};
 use tower_http::csrf::{CsrfLayer, ProtectionError};

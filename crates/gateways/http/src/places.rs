@@ -1,12 +1,13 @@
-//! How many requests there may be at a time on a port, where a connection has more than one.
+//! Limit of concurrent requests of a port whose connections may have more than one.
 //!
-//! By HTTP/1 a connection has one request at a time, so that the bound of connections bounds requests that wait, too. By
-//! HTTP/2 each further request of a connection counts as a connection: as many wait as there could be connections.
+//! With HTTP/1 a connection has one request at a time, so that the limit of connections also limits waiting requests.
+//! With HTTP/2 each further request of a connection counts as a connection, so that the same limit applies to their
+//! sum.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Clones are the same.
+/// Clones share their counter.
 #[derive(Clone, Debug)]
 pub(crate) struct Places(Arc<Counted>);
 
@@ -21,7 +22,7 @@ impl Places {
         Self(Arc::new(Counted { most, taken: AtomicUsize::new(0) }))
     }
 
-    /// Of a connection, which whoever accepts connections has let in. Clones are the same.
+    /// Takes the place of an accepted connection. Clones of the result share it.
     pub(crate) fn connected(&self) -> ConnectionPlaces {
         self.0.taken.fetch_add(1, Ordering::Relaxed);
         let own = Arc::new(Own { _counted: Place(self.clone()), is_taken: AtomicBool::new(false) });
@@ -35,7 +36,7 @@ impl Places {
     }
 }
 
-/// Held for as long as what was counted is there.
+/// One counted connection or request, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place(Places);
 
@@ -45,14 +46,14 @@ impl Drop for Place {
     }
 }
 
-/// A connection's place is that of one of its requests.
+/// The place of a connection, which one of its requests may use.
 #[derive(Debug)]
 pub(crate) struct Own {
     _counted: Place,
     is_taken: AtomicBool,
 }
 
-/// The places of the requests of a connection.
+/// Places for the requests of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionPlaces {
     own: Arc<Own>,
@@ -60,7 +61,7 @@ pub(crate) struct ConnectionPlaces {
 }
 
 impl ConnectionPlaces {
-    /// For one more request. `None`: there is no place for it.
+    /// Takes a place for one more request; `None`: there is none left.
     pub(crate) fn take(&self) -> Option<RequestPlace> {
         if !self.own.is_taken.swap(true, Ordering::Relaxed) {
             return Some(RequestPlace::Own(Arc::clone(&self.own)));
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_request_of_a_connection_always_has_a_place_and_others_share_what_is_left() {
+    fn connections_keep_one_place_and_share_the_rest() {
         let places = Places::new(3);
         let (one, other) = (places.connected(), places.connected());
         let first = one.take().expect("its own");
@@ -103,11 +104,11 @@ mod tests {
         assert!(other.take().is_none());
         drop(second);
         let _third = other.take().expect("what the other gave back");
-        // Its own is free again, though there are no others.
+        // Its own is free again, though no others are.
         drop(first);
         let _again = one.take().expect("its own");
         assert!(one.take().is_none());
-        // A connection that has ended leaves its place to others, once its requests have ended.
+        // A connection that has ended frees its place once its requests have ended.
         drop(other);
         assert!(one.take().is_none());
         drop(of_other);

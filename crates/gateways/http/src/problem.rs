@@ -1,7 +1,7 @@
-//! What can go wrong, as a client is told: `application/problem+json` (RFC 9457).
+//! Errors, in the form that clients receive: `application/problem+json` (RFC 9457).
 //!
-//! A handler makes a [`Problem`], and the outermost layer writes the document, which names the request. So no answer
-//! can come without it, whichever layer refused.
+//! A handler returns a [`Problem`], and the outermost layer writes the document, which includes the request id. So
+//! every error response has it, whichever layer raised it.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// All kinds: a name for programs, which stays; the status; a title; and what to do about it.
+/// All kinds: a stable name for programs, a status, a title and advice.
 macro_rules! kinds {
     ($($kind:ident: $status:ident, $slug:literal, $title:literal, $advice:literal;)*) => {
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +35,7 @@ macro_rules! kinds {
                 match self { $(Self::$kind => $title,)* }
             }
 
-            /// What whoever asked can do.
+            /// Advice for the client.
             pub(crate) fn advice(self) -> &'static str {
                 match self { $(Self::$kind => $advice,)* }
             }
@@ -109,7 +109,7 @@ kinds! {
         "The node's log has more, under the request's id.";
 }
 
-/// Something that went wrong with a request.
+/// An error of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Problem {
     kind: Kind,
@@ -123,12 +123,12 @@ impl Problem {
         Self { kind, detail: detail.into(), limit: None, retry_after: None }
     }
 
-    /// There may be no more than so much.
+    /// The request exceeds this limit.
     pub(crate) fn limited(kind: Kind, detail: impl Into<String>, limit: u64) -> Self {
         Self { limit: Some(limit), ..Self::new(kind, detail) }
     }
 
-    /// The same request may be answered otherwise then.
+    /// A retry of the same request may succeed after this time.
     pub(crate) fn later(kind: Kind, detail: impl Into<String>, after: Duration) -> Self {
         Self { retry_after: Some(after), ..Self::new(kind, detail) }
     }
@@ -153,14 +153,14 @@ impl Problem {
         self.retry_after
     }
 
-    /// The document, for the request of this id.
+    /// The document of a response to the request with this id.
     pub(crate) fn document(&self, request: &str) -> Body {
         let document = Document { instance: Some(request.to_owned()), ..self.as_item() };
-        // Strings and numbers always are JSON.
+        // Strings and numbers always serialize.
         Body::from(serde_json::to_vec(&document).unwrap_or_default())
     }
 
-    /// Of one of several things that were asked for together.
+    /// Error of a single item of a batch request.
     pub(crate) fn as_item(&self) -> Document {
         Document {
             kind: format!("/problems/{}", self.kind.slug()),
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_kinds_are_unique_and_fit_a_path() {
+    fn slugs_of_problems_are_unique_and_fit_a_path() {
         let mut slugs: Vec<_> = Kind::ALL.iter().map(|kind| kind.slug()).collect();
         assert!(slugs.iter().all(|slug| slug.bytes().all(|b| b == b'-' || b.is_ascii_lowercase())));
         slugs.sort_unstable();

@@ -1,6 +1,5 @@
-//! What requests are charged where there are quotas. Who owes something is answered 429, and when to ask again; what was
-//! asked before that is done, however much it was. HTTP has no name of a client: quotas of a user count, and those of
-//! clients that have none of their own.
+//! Charges requests where there are quotas. A client in debt gets 429 with the time to retry; an admitted request is
+//! served whole, whatever its size. HTTP has no client ids, so only quotas of users and of the default client apply.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use crate::front::Node;
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
 
-/// Of one request.
+/// Charges of one request.
 pub(crate) struct Spending {
     meter: Meter,
     quota: Quota,
@@ -19,7 +18,7 @@ pub(crate) struct Spending {
 }
 
 impl Spending {
-    /// Somebody wants to send, take or change something, and may unless something is owed.
+    /// Begins a request that produces, consumes or changes something; it fails while the client is in debt.
     pub(crate) fn begin(node: &Node, asker: &Asker, quota: Quota) -> Result<Self, Problem> {
         Self::of(&node.quotas, asker.name(), quota)
     }
@@ -40,12 +39,12 @@ impl Spending {
         Charged::new(self.user.as_deref(), "")
     }
 
-    /// It was so much.
+    /// Charges an amount.
     pub(crate) fn charge(&self, amount: u64) {
         self.meter.charge(self.quota, self.charged(), amount);
     }
 
-    /// The same of an answer that goes on, which waits then.
+    /// Charges a part of a streaming response, and waits while in debt.
     pub(crate) async fn charge_and_wait(&self, amount: u64) {
         self.meter.take(self.quota, self.charged(), amount);
         self.meter.waited().await;

@@ -1,11 +1,11 @@
-//! Which paths there are, and the layers around them.
+//! All paths, and the layers around them.
 //!
 //! ```text
 //! finishing    id, headers, problems
 //! limits       path and query, body
-//! hosts        names, where nobody logs in
-//! origin       nothing is changed from pages of other sites
-//! login        but for health, problems, the console's files, and logging in there
+//! hosts        names, where there is no log-in
+//! origin       rejects changes by pages of other sites
+//! login        except health, problems, the console's files, and its log-in
 //! current      the node's copy of the catalog
 //! ```
 
@@ -25,7 +25,7 @@ use crate::front::Front;
 use crate::problem::{Kind, Problem};
 use crate::{api, console, current, finishing, health, hosts, login, metrics, origin, v1};
 
-/// Of the ports for everything.
+/// Routes of the main ports.
 pub(crate) fn all(front: &Front) -> Router {
     let known = Router::new()
         .route("/metrics", get(metrics::all))
@@ -36,14 +36,14 @@ pub(crate) fn all(front: &Front) -> Router {
         .route_layer(from_fn_with_state(front.clone(), login::check));
     let routes =
         Router::new().merge(known).merge(health_routes()).route("/problems/{slug}", get(problem));
-    let routes = routes.merge(v1::routes_for_everybody()).merge(console::routes());
+    let routes = routes.merge(v1::public_routes()).merge(console::routes());
     let checked = with_fallbacks(routes)
         .layer(origin::layer())
         .layer(from_fn_with_state(front.clone(), hosts::check));
     finished(checked, front)
 }
 
-/// Of the port for metrics: whoever reaches it may ask, and there are no names.
+/// Routes of the metrics port, which has no authentication and shows no names.
 pub(crate) fn metrics_alone(front: &Front) -> Router {
     let routes = health_routes().route("/metrics", get(metrics::without_names));
     finished(with_fallbacks(routes), front)
@@ -75,7 +75,7 @@ async fn method_not_allowed() -> Problem {
     Problem::new(Kind::Method, "the path does not take this method")
 }
 
-/// What is too long is refused before anybody looks at it.
+/// Rejects oversized requests before a handler runs.
 async fn limited(request: Request, next: Next) -> Response {
     if let Some(Refused(problem)) = request.extensions().get::<Refused>() {
         return problem.clone().into_response();
@@ -89,7 +89,7 @@ async fn limited(request: Request, next: Next) -> Response {
     }
     let of = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
     let bytes: usize = request.headers().iter().map(of).sum();
-    // By HTTP/1 there are never more.
+    // HTTP/1 is limited by hyper; this is for HTTP/2.
     let count = request.headers().len();
     if count > HTTP_HEADERS_MAX {
         let detail = format!("there are {count} headers");
@@ -111,7 +111,7 @@ async fn limited(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// What to do about a problem, for people.
+/// Advice on a problem, for people.
 async fn problem(Path(slug): Path<String>) -> Response {
     let Some(kind) = Kind::ALL.iter().find(|kind| kind.slug() == slug) else {
         return no_such_path().await.into_response();

@@ -1,8 +1,8 @@
-//! Sessions of browsers: who logged in on the console, and need not say the password with each request.
+//! Browser sessions: after log-in on the console, requests need no password.
 //!
-//! A browser holds a random id in a cookie that no script can read. The node keeps a digest of it, so that what a look at its
-//! memory shows logs nobody in. They are of this node alone and end with it, after half an hour without a request, after
-//! eight hours, and at once when the password changes.
+//! A browser holds a random id in a cookie that scripts cannot read. The node keeps only its digest, so that a memory
+//! dump logs in no attacker. Sessions are local to the node. They end with it, after half an hour without a request,
+//! after eight hours, and at once when the password changes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,15 +19,15 @@ use base::limits::{
 use parking_lot::Mutex;
 use world::{Entropy, Instant};
 
-/// Over TLS. Browsers take a cookie of such a name only from this host, for all of its paths, and encrypted.
+/// Cookie over TLS. Browsers accept this prefix only from this host, for all paths, and encrypted.
 const COOKIE_ENCRYPTED: &str = "__Host-postroad";
-/// Where nothing is encrypted, which is on the node's own machine for the most part.
+/// Cookie without TLS, which is mostly used on the node's own machine.
 const COOKIE_PLAIN: &str = "postroad";
 const ID_BYTES: usize = 32;
 
 type Digest = [u8; 32];
 
-/// All of a node.
+/// All sessions of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions(Mutex<BTreeMap<Digest, Session>>);
 
@@ -46,16 +46,16 @@ impl Session {
     }
 }
 
-/// Somebody who logged in before.
+/// A resumed session.
 #[derive(Clone, Debug)]
 pub(crate) struct Resumed {
     pub(crate) principal: Principal,
-    /// If nothing more is asked.
+    /// Remaining time without further requests.
     pub(crate) ends_in: Duration,
 }
 
 impl Sessions {
-    /// Begins one; answers its id, which is kept nowhere. `None`: the user is gone again.
+    /// Begins a session; returns its id, which is not stored. `None`: the user has just been deleted.
     pub(crate) fn begin(
         &self,
         principal: Principal,
@@ -76,14 +76,14 @@ impl Sessions {
         let name = principal.name().clone();
         make_room(&mut sessions, HTTP_SESSIONS_OF_A_USER_MAX, |of| *of.principal.name() == name);
         let session = Session { principal, standing, begun: now, used: now };
-        sessions.insert(digest_of(&id), session);
+        sessions.insert(id_digest(&id), session);
         Some(id)
     }
 
-    /// The session of this id, if it has not ended.
+    /// The session with this id, if it has not ended.
     pub(crate) fn resume(&self, id: &str, users: &Users, peer: IpAddr) -> Option<Resumed> {
         let mut sessions = self.0.lock();
-        let key = digest_of(id);
+        let key = id_digest(id);
         let session = sessions.get_mut(&key)?;
         let holds = !session.ends_in().is_zero()
             && users.still_admits(&session.principal, session.standing, peer);
@@ -96,10 +96,10 @@ impl Sessions {
     }
 
     pub(crate) fn end(&self, id: &str) {
-        self.0.lock().remove(&digest_of(id));
+        self.0.lock().remove(&id_digest(id));
     }
 
-    /// All of a user; answers how many there were.
+    /// Ends all sessions of a user; returns their number.
     pub(crate) fn end_all_of(&self, name: &str) -> usize {
         let mut sessions = self.0.lock();
         let before = sessions.len();
@@ -108,7 +108,7 @@ impl Sessions {
     }
 }
 
-/// Ends those that were not used for the longest time, so that there is room for one more of these.
+/// Ends the least recently used of the counted sessions until one more fits.
 fn make_room(
     sessions: &mut BTreeMap<Digest, Session>,
     most: usize,
@@ -124,7 +124,7 @@ fn make_room(
     }
 }
 
-fn digest_of(id: &str) -> Digest {
+fn id_digest(id: &str) -> Digest {
     let mut key = Digest::default();
     key.copy_from_slice(digest(&SHA256, id.as_bytes()).as_ref());
     key
@@ -134,8 +134,8 @@ fn cookie_name(encrypted: bool) -> &'static str {
     if encrypted { COOKIE_ENCRYPTED } else { COOKIE_PLAIN }
 }
 
-/// The id that a request says, if it has the form of one.
-pub(crate) fn said(headers: &HeaderMap, encrypted: bool) -> Option<&str> {
+/// The session id in a request's cookies, if it is well-formed.
+pub(crate) fn session_id(headers: &HeaderMap, encrypted: bool) -> Option<&str> {
     let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|value| value.split(';'));
     pairs.find_map(|pair| {
@@ -145,7 +145,7 @@ pub(crate) fn said(headers: &HeaderMap, encrypted: bool) -> Option<&str> {
     })
 }
 
-/// What tells a browser of its session; `None`: that it has none any more.
+/// Value of `Set-Cookie` for a session; `None` deletes the cookie.
 pub(crate) fn cookie(id: Option<&str>, encrypted: bool) -> String {
     let name = cookie_name(encrypted);
     let secure = if encrypted { "; Secure" } else { "" };
@@ -168,20 +168,20 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_found_among_other_cookies_and_nothing_else_is_one() {
+    fn session_id_is_found_among_other_cookies() {
         let id = "0123456789abcdef".repeat(4);
-        assert_eq!(said(&of(&format!("a=b; postroad={id}; c=d")), false), Some(&*id));
-        assert_eq!(said(&of(&format!("__Host-postroad={id}")), true), Some(&*id));
-        // A page without encryption cannot choose whose session an encrypted one is.
-        assert_eq!(said(&of(&format!("postroad={id}")), true), None);
-        assert_eq!(said(&of(&format!("__Host-postroad={id}")), false), None);
+        assert_eq!(session_id(&of(&format!("a=b; postroad={id}; c=d")), false), Some(&*id));
+        assert_eq!(session_id(&of(&format!("__Host-postroad={id}")), true), Some(&*id));
+        // An unencrypted page must not be able to set the session of an encrypted one.
+        assert_eq!(session_id(&of(&format!("postroad={id}")), true), None);
+        assert_eq!(session_id(&of(&format!("__Host-postroad={id}")), false), None);
         for wrong in ["", "postroad", "postroad=", "postroad=abc", &format!("postroad={id}0")] {
-            assert_eq!(said(&of(wrong), false), None, "{wrong}");
+            assert_eq!(session_id(&of(wrong), false), None, "{wrong}");
         }
     }
 
     #[test]
-    fn no_script_reads_a_cookie_and_no_other_site_has_it_sent() {
+    fn session_cookie_is_http_only_and_same_site() {
         for (id, encrypted) in [(Some("x"), true), (Some("x"), false), (None, true), (None, false)]
         {
             let cookie = cookie(id, encrypted);

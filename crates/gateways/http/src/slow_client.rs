@@ -1,4 +1,4 @@
-//! A client that takes nothing of its answer: its connection ends, and with it what the answer holds.
+//! Disconnects clients that do not read their responses, which frees the memory of these responses.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -12,31 +12,31 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::frames::Frames;
 
-/// A socket whose client has so long for each write to get on.
+/// A socket with a timeout for each write.
 #[derive(Debug)]
 pub(crate) struct Watched {
     socket: Socket,
     within: Duration,
-    /// While a write waits.
+    /// Deadline of the pending write.
     due: Option<Pin<Box<Sleep>>>,
-    /// What was read before, and is read again.
+    /// Bytes that were already read, and are returned first.
     first: Bytes,
-    /// Of HTTP/2.
+    /// Set for HTTP/2.
     frames: Option<Frames>,
 }
 
 impl Watched {
-    /// `first` was read from it already.
+    /// `first` has already been read from the socket.
     pub(crate) fn new(socket: Socket, first: Bytes, within: Duration) -> Self {
         Self { socket, within, due: None, first, frames: None }
     }
 
-    /// Of HTTP/2: frames that ask for nothing are counted.
+    /// Counts frames, for HTTP/2.
     pub(crate) fn counted(self) -> Self {
         Self { frames: Some(Frames::new(Instant::now())), ..self }
     }
 
-    /// What a write came to, unless it waits for too long.
+    /// Passes the result of a write through, or times out.
     fn watched<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -72,7 +72,7 @@ impl AsyncRead for Watched {
             let again = watched.first.len().min(buffer.remaining());
             buffer.put_slice(&watched.first[..again]);
             watched.first.advance(again);
-            // With what follows, as if it was read at once. An end or a fault is found by the next read, too.
+            // Appends what is available now, as one read would. Errors and the end are returned by the next read.
             let _ = Pin::new(&mut watched.socket).poll_read(context, buffer);
             Poll::Ready(Ok(()))
         };

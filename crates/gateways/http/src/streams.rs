@@ -1,8 +1,8 @@
-//! Requests of a connection of HTTP/2, which are under way at the same time.
+//! Concurrent requests of an HTTP/2 connection.
 //!
-//! They run in the connection's own task and end with it, as the request of a connection of HTTP/1 does: a connection that is cut
-//! off leaves nothing behind. A client decides for each answer how much of it is sent. So a socket that takes what is written
-//! says nothing about a client that takes nothing of an answer: that is noticed here, and ends that request alone.
+//! They run in the connection's task and end with it, as with HTTP/1: a closed connection leaves nothing behind. In
+//! HTTP/2 a client controls the flow of each response, so a socket that accepts writes does not prove that the client
+//! reads a response. A stalled response is detected here, and only its request ends.
 
 use std::fmt;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ use tracing::debug;
 
 use crate::places::RequestPlace;
 
-/// Those that have begun and are not polled yet. Clones are the same.
+/// Requests that have begun and are not polled yet. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Streams {
     begun: Arc<Mutex<Begun>>,
@@ -32,7 +32,7 @@ pub(crate) struct Streams {
 
 #[derive(Default)]
 struct Begun {
-    /// Of the request whose handler was made last: hyper makes it, and then has it carried out.
+    /// Progress of the last created handler: hyper creates it, then executes it.
     progress: Option<Arc<Progress>>,
     streams: Vec<Stream>,
 }
@@ -44,19 +44,19 @@ impl fmt::Debug for Streams {
 }
 
 impl Streams {
-    /// A client that takes nothing of an answer for so long does not get the rest.
+    /// A client that reads nothing of a response for this long does not get the rest.
     pub(crate) fn new(taken_within: Duration) -> Self {
         Self { begun: Arc::default(), taken_within }
     }
 
-    /// What the next one that is carried out has of its answer.
+    /// Progress of the response of the next request that is executed.
     pub(crate) fn next(&self) -> Arc<Progress> {
         let progress = Arc::new(Progress::default());
         self.begun.lock().progress = Some(Arc::clone(&progress));
         progress
     }
 
-    /// Those that have begun since.
+    /// Requests that have begun since the last call.
     pub(crate) fn take(&self) -> Vec<Stream> {
         std::mem::take(&mut self.begun.lock().streams)
     }
@@ -71,12 +71,12 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     }
 }
 
-/// A request, until its answer is written.
+/// A request, until its response is written.
 pub(crate) struct Stream {
     answering: BoxFuture<'static, ()>,
     progress: Arc<Progress>,
     within: Duration,
-    /// While a piece of the answer waits: which one, and until when.
+    /// The piece of the response that waits, and its deadline.
     due: Option<(u64, Pin<Box<Sleep>>)>,
 }
 
@@ -105,7 +105,7 @@ impl Future for Stream {
     }
 }
 
-/// How an answer gets on.
+/// Progress of a response.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     pieces: AtomicU64,
@@ -113,18 +113,18 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// The number of the piece that waits for the client, if one does.
+    /// Number of the piece that waits for the client, if one does.
     fn waiting(&self) -> Option<u64> {
         let is_waiting = self.is_waiting.load(Ordering::Relaxed);
         is_waiting.then(|| self.pieces.load(Ordering::Relaxed))
     }
 }
 
-/// A body that is handed over in pieces, each when the client has taken enough of those before.
+/// A response body that is sent in pieces, each after the client has read enough of the previous ones.
 #[derive(Debug)]
 pub(crate) struct Answer {
     body: Body,
-    /// Of a part that is larger than a piece.
+    /// Remainder of a frame that is larger than a piece.
     rest: Bytes,
     progress: Arc<Progress>,
     _place: Option<RequestPlace>,
@@ -137,7 +137,7 @@ impl Answer {
 
     fn piece(&mut self) -> Bytes {
         let piece = self.rest.split_to(self.rest.len().min(HTTP2_ANSWER_PIECE_BYTES));
-        // The last pieces may wait for the client when all else of the answer is gone, and must not keep it.
+        // The last pieces may wait after the rest of the response is dropped, and must not keep its buffer alive.
         Bytes::copy_from_slice(&piece)
     }
 }

@@ -1,4 +1,4 @@
-//! Kafka's requests about rules: who may do what (KIP-11, KIP-140, KIP-290).
+//! Kafka's requests about access rules (ACLs: KIP-11, KIP-140, KIP-290).
 
 use access::acl::{Action, Pattern, PatternFilter, Resource, Rule, RuleFilter, Verdict};
 use access::{UserError, Users};
@@ -22,12 +22,12 @@ use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::scram_credentials;
 
-/// Codes of filters that stand for all.
+/// Filter code that matches every value.
 const ANY: i8 = 1;
-/// Of names that a rule would be about.
+/// Pattern filter code that selects every rule whose pattern matches the name.
 const MATCH: i8 = 2;
 
-/// The users, whose rules these are, for somebody who may look at them, or change this one.
+/// Returns the store of users and rules, if the caller may read the rules, or change `rule`.
 fn users<'a>(gateway: &'a Gateway, request: &Request, rule: &str) -> Result<&'a Users, Fault> {
     scram_credentials::check(gateway, request, rule)?;
     let none = || {
@@ -67,7 +67,7 @@ pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Respon
     Response::encode(&request.head, &response)
 }
 
-/// Rules are sorted by what they are about.
+/// Groups rules by resource. They are sorted, so rules of one resource are adjacent.
 fn by_resource(rules: Vec<Rule>) -> Vec<DescribeAclsResource> {
     let mut resources: Vec<DescribeAclsResource> = Vec::new();
     for rule in rules {
@@ -123,7 +123,7 @@ pub(crate) async fn create(
     Response::encode(&request.head, &response)
 }
 
-/// Of what makes no sense there are no words.
+/// Text of a rule or filter for the audit log; empty for an invalid one.
 fn in_words(read: &Result<impl ToString, Fault>) -> String {
     read.as_ref().map(ToString::to_string).unwrap_or_default()
 }
@@ -131,15 +131,15 @@ fn in_words(read: &Result<impl ToString, Fault>) -> String {
 fn rule(creation: &AclCreation) -> Result<Rule, Fault> {
     let unknown = |what: &str| invalid(format!("the {what} is none that a rule can have"));
     let rule = Rule {
-        resource: Resource::of_code(creation.resource_type)
+        resource: Resource::from_code(creation.resource_type)
             .ok_or_else(|| unknown("resource type"))?,
-        pattern: Pattern::of_code(creation.resource_pattern_type)
+        pattern: Pattern::from_code(creation.resource_pattern_type)
             .ok_or_else(|| unknown("pattern type"))?,
         name: creation.resource_name.to_string(),
         principal: creation.principal.to_string(),
         host: creation.host.to_string(),
-        action: Action::of_code(creation.operation).ok_or_else(|| unknown("operation"))?,
-        verdict: Verdict::of_code(creation.permission_type)
+        action: Action::from_code(creation.operation).ok_or_else(|| unknown("operation"))?,
+        verdict: Verdict::from_code(creation.permission_type)
             .ok_or_else(|| unknown("permission type"))?,
     };
     rule.check().map_err(|error| invalid(error.to_string()))?;
@@ -205,27 +205,27 @@ fn filter(
     [principal, host]: [Option<&StrBytes>; 2],
     [action, verdict]: [i8; 2],
 ) -> Result<RuleFilter, Fault> {
-    fn some<T>(code: i8, of_code: fn(i8) -> Option<T>, what: &str) -> Result<Option<T>, Fault> {
+    fn some<T>(code: i8, from_code: fn(i8) -> Option<T>, what: &str) -> Result<Option<T>, Fault> {
         match code {
             ANY => Ok(None),
-            code => of_code(code)
+            code => from_code(code)
                 .map(Some)
                 .ok_or_else(|| invalid(format!("the {what} of the filter is none"))),
         }
     }
     let owned = |text: Option<&StrBytes>| text.map(|text| text.to_string());
     Ok(RuleFilter {
-        resource: some(resource, Resource::of_code, "resource type")?,
+        resource: some(resource, Resource::from_code, "resource type")?,
         pattern: match pattern {
             MATCH => PatternFilter::Match,
-            code => some(code, Pattern::of_code, "pattern type")?
+            code => some(code, Pattern::from_code, "pattern type")?
                 .map_or(PatternFilter::Any, PatternFilter::Is),
         },
         name: owned(name),
         principal: owned(principal),
         host: owned(host),
-        action: some(action, Action::of_code, "operation")?,
-        verdict: some(verdict, Verdict::of_code, "permission type")?,
+        action: some(action, Action::from_code, "operation")?,
+        verdict: some(verdict, Verdict::from_code, "permission type")?,
     })
 }
 

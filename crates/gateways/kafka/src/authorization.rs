@@ -1,8 +1,8 @@
-//! Whether a client may do what it asks for: what each request needs, and the error of each refusal.
+//! Authorization: the actions that each request needs, and the error of each refusal.
 //!
-//! The decision is the crate `access`'s. Here is what Kafka's requests ask of it: an action on each topic and group
-//! that they name, and one on the cluster for what is about all of it. What a session may do is held with it until a
-//! user or a rule changes; where nobody has to log in, all is allowed to whoever has not.
+//! The crate `access` decides. Kafka's requests need an action on each topic and group that they name, and
+//! one on the cluster if they concern all of it. A session's rights are cached until a user or a rule
+//! changes. Where login is optional, a client without a login may do everything.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::errors::Fault;
 use crate::gateway::{Gateway, PROTOCOL, Session};
 
-/// What a request needs. `None`: it is about nothing of the kind.
+/// Actions that a request requires. `None`: it concerns no resource of that kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Needs {
     topic: Option<Action>,
@@ -47,7 +47,7 @@ const fn each(action: Action) -> Needs {
 
 /// Every request that is handled. A test fails for one that is not here.
 const NEEDS: &[(ApiKey, &str, Needs)] = &[
-    // Before anybody is somebody.
+    // Sent before authentication.
     (ApiKey::ApiVersions, "ApiVersions", NOTHING),
     (ApiKey::SaslHandshake, "SaslHandshake", NOTHING),
     (ApiKey::SaslAuthenticate, "SaslAuthenticate", NOTHING),
@@ -59,11 +59,11 @@ const NEEDS: &[(ApiKey, &str, Needs)] = &[
     (ApiKey::OffsetForLeaderEpoch, "OffsetForLeaderEpoch", topic(Action::Describe)),
     (ApiKey::DescribeProducers, "DescribeProducers", topic(Action::Read)),
     (ApiKey::DeleteRecords, "DeleteRecords", topic(Action::Delete)),
-    // Or the same on the cluster.
+    // The same action on the cluster suffices.
     (ApiKey::CreateTopics, "CreateTopics", topic(Action::Create)),
     (ApiKey::DeleteTopics, "DeleteTopics", topic(Action::Delete)),
     (ApiKey::CreatePartitions, "CreatePartitions", topic(Action::Alter)),
-    // Or to write to some topic.
+    // The right to write to any topic suffices.
     (ApiKey::InitProducerId, "InitProducerId", cluster(Action::IdempotentWrite)),
     (ApiKey::FindCoordinator, "FindCoordinator", group(Action::Describe)),
     (ApiKey::JoinGroup, "JoinGroup", group(Action::Read)),
@@ -126,12 +126,12 @@ const NEEDS: &[(ApiKey, &str, Needs)] = &[
     (ApiKey::ElectLeaders, "ElectLeaders", cluster(Action::Alter)),
     (ApiKey::AlterPartitionReassignments, "AlterPartitionReassignments", cluster(Action::Alter)),
     (ApiKey::ListPartitionReassignments, "ListPartitionReassignments", cluster(Action::Describe)),
-    // Everybody may know which brokers there are, as in Kafka.
+    // Every client may list the brokers, as in Kafka.
     (ApiKey::DescribeCluster, "DescribeCluster", NOTHING),
-    // There are none, whoever asks.
+    // Need no rights: no transactions exist.
     (ApiKey::DescribeTransactions, "DescribeTransactions", NOTHING),
     (ApiKey::ListTransactions, "ListTransactions", NOTHING),
-    // Refused, whoever asks: nodes have other words for it.
+    // Always refused: nodes exchange share group state by their own protocol.
     (ApiKey::InitializeShareGroupState, "InitializeShareGroupState", NOTHING),
     (ApiKey::ReadShareGroupState, "ReadShareGroupState", NOTHING),
     (ApiKey::WriteShareGroupState, "WriteShareGroupState", NOTHING),
@@ -139,7 +139,7 @@ const NEEDS: &[(ApiKey, &str, Needs)] = &[
     (ApiKey::ReadShareGroupStateSummary, "ReadShareGroupStateSummary", NOTHING),
 ];
 
-/// Of the streams group requests, which the message crate does not have.
+/// Needs of the streams group requests, which the message crate does not have.
 pub(crate) const STREAMS_HEARTBEAT: Needs = group_and_topic(Action::Read, Action::Describe);
 pub(crate) const STREAMS_DESCRIBE: Needs = group(Action::Describe);
 
@@ -175,7 +175,7 @@ fn needs(api: ApiKey) -> Option<(Needs, &'static str)> {
     found.map(|(_, name, needs)| (*needs, *name))
 }
 
-/// What a session may do, as it held last.
+/// A session's cached rights.
 #[derive(Debug, Default)]
 pub(crate) struct HeldRights(Mutex<Option<Arc<Rights>>>);
 
@@ -194,24 +194,24 @@ impl HeldRights {
         let ip = session.connection.peer().ip();
         let rights = match (principal, users) {
             (Some(principal), Some(users)) => users.rights(principal, ip),
-            // Only a port where nobody has to log in lets somebody come so far.
+            // Only a port with optional login admits a session without a principal.
             _ => Rights::everything(),
         };
         let name = principal.map(|principal| &**principal.name());
         let asker = users.and_then(|users| users.audit().asker(name, ip, PROTOCOL));
-        let rights = rights.asked_by(asker);
+        let rights = rights.audited_as(asker);
         Arc::clone(held.insert(Arc::new(rights)))
     }
 }
 
-/// A request's asker: what it may do, and what the request needs.
+/// The caller of a request: its rights, and the actions that the request needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Asker {
     rights: Arc<Rights>,
     needs: Needs,
-    /// As it is written in the audit.
+    /// Name of the request in the audit log.
     request: &'static str,
-    /// The catalog's barrier did not pass: see [`crate::currency`].
+    /// The node's catalog may be stale, because the barrier did not pass: see [`crate::currency`].
     copy_may_be_old: bool,
 }
 
@@ -220,7 +220,8 @@ impl Asker {
         self.copy_may_be_old = true;
     }
 
-    /// The error for an object that this node does not know: `unknown`, where its copy of the catalog is current.
+    /// The error for an object that this node does not know: `unknown`, if its copy of the catalog is
+    /// current.
     pub(crate) fn missing(&self, unknown: Fault) -> Fault {
         match self.copy_may_be_old {
             true => Fault::new(
@@ -231,7 +232,7 @@ impl Asker {
         }
     }
 
-    /// A request that is not in the table is one that nobody may make.
+    /// Returns `None` for a request that is not in the table: it is rejected.
     pub(crate) fn of(gateway: &Gateway, session: &Session, api: ApiKey) -> Option<Self> {
         let (needs, request) = needs(api)?;
         Some(Self::with_needs(gateway, session, needs, request))
@@ -247,16 +248,16 @@ impl Asker {
         Self { rights, needs, request, copy_may_be_old: false }
     }
 
-    /// One who may do everything.
+    /// A caller with all rights.
     #[cfg(test)]
-    pub(crate) fn anybody(api: ApiKey) -> Self {
+    pub(crate) fn unrestricted(api: ApiKey) -> Self {
         let (needs, request) = needs(api).expect("it is in the table");
         let rights = Arc::new(Rights::everything());
         Self { rights, needs, request, copy_may_be_old: false }
     }
 
-    /// Whether nothing needs to be looked at.
-    pub(crate) fn may_everything(&self) -> bool {
+    /// Whether all checks can be skipped.
+    pub(crate) fn is_unrestricted(&self) -> bool {
         self.rights.is_everything()
     }
 
@@ -274,7 +275,7 @@ impl Asker {
         let said = Said { request: self.request, subject };
         match action {
             Some(action) => self.rights.allows_by(said, action, resource, name),
-            None => self.may_everything(),
+            None => self.is_unrestricted(),
         }
     }
 
@@ -282,7 +283,7 @@ impl Asker {
         self.may(self.needs.topic, Resource::Topic, name)
     }
 
-    /// Whether the request may do to this topic what it is for.
+    /// Checks that the request may perform its action on the topic.
     pub(crate) fn topic(&self, name: &str) -> Result<(), Fault> {
         if self.may_topic(name) { Ok(()) } else { Err(topic_refused()) }
     }
@@ -291,28 +292,29 @@ impl Asker {
         &self.rights
     }
 
-    /// Whether a topic may become a queue by its group `main`, as by a declaration.
-    pub(crate) fn makes_queue_of(&self, name: &str) -> bool {
+    /// Whether the caller may create the topic's group `main`, which makes it a queue (as a declaration
+    /// does).
+    pub(crate) fn may_make_queue(&self, name: &str) -> bool {
         self.rights.would(Operation::Alter, Target::Topic(name))
     }
 
-    /// Whether records of the topic that a group has not settled may be thrown away.
+    /// Whether the caller may discard records of the topic that the group has not settled.
     pub(crate) fn purges(&self, name: &str, group: &str) -> bool {
         let target = Target::Group { topic: name, group };
         self.rights.may_by(self.request, Operation::Seek, target)
     }
 
-    /// Whether the topic may be made by whoever names it.
+    /// Checks that the caller may create the topic.
     pub(crate) fn creates_topic(&self, name: &str) -> Result<(), Fault> {
         if self.rights.creates_topic(self.request, name) { Ok(()) } else { Err(topic_refused()) }
     }
 
-    /// Whether there is a topic that it may write to.
-    pub(crate) fn writes_somewhere(&self) -> bool {
+    /// Whether the caller may write to at least one topic.
+    pub(crate) fn may_write_to_some_topic(&self) -> bool {
         self.rights.allows_some(Action::Write, Resource::Topic)
     }
 
-    /// Whether the request may do to this group what it is for.
+    /// Checks that the request may perform its action on the group.
     pub(crate) fn group(&self, name: &str) -> Result<(), ResponseError> {
         match self.may(self.needs.group, Resource::Group, name) {
             true => Ok(()),
@@ -320,12 +322,12 @@ impl Asker {
         }
     }
 
-    /// Whether the request may do to the cluster what it is for.
+    /// Checks that the request may perform its action on the cluster.
     pub(crate) fn cluster(&self) -> Result<(), Fault> {
         self.cluster_about("")
     }
 
-    /// The same of a part of it, which is written.
+    /// Like [`Self::cluster`], for a part of the cluster that the audit log names.
     pub(crate) fn cluster_about(&self, subject: &str) -> Result<(), Fault> {
         match self.may_about(subject, self.needs.cluster, Resource::Cluster, CLUSTER) {
             true => Ok(()),
@@ -336,8 +338,8 @@ impl Asker {
         }
     }
 
-    /// Whether it may see all groups, not only those that it may look at.
-    pub(crate) fn sees_the_cluster(&self) -> bool {
+    /// Whether the caller may see all groups, not only those that it may describe.
+    pub(crate) fn may_describe_cluster(&self) -> bool {
         self.rights.allows(Action::Describe, Resource::Cluster, CLUSTER)
     }
 
@@ -363,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_request_that_is_handled_says_what_it_needs() {
+    fn every_handled_request_declares_the_rights_it_needs() {
         for api in ApiKey::iter() {
             let handled = crate::versions::handled(api).is_some();
             assert_eq!(handled, needs(api).is_some(), "{api:?}");
@@ -375,8 +377,8 @@ mod tests {
     }
 
     #[test]
-    fn everybody_sees_all_bits_where_nobody_logs_in() {
-        let asker = Asker::anybody(ApiKey::Metadata);
+    fn caller_with_all_rights_has_every_operation_bit() {
+        let asker = Asker::unrestricted(ApiKey::Metadata);
         assert_eq!(asker.topic_bits("t"), 0b1101_1111_1000);
         assert_eq!(asker.group_bits("g"), 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11);
     }

@@ -1,4 +1,4 @@
-//! Configuration as DescribeConfigs and CreateTopics show it.
+//! Configuration in the responses to DescribeConfigs and CreateTopics.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::static_configs::STATIC_CONFIGS;
 
-/// Where a value comes from (Kafka's `DescribeConfigsResponse.ConfigSource`).
+/// Source of a value (Kafka's `DescribeConfigsResponse.ConfigSource`).
 mod sources {
     pub(super) const TOPIC: i8 = 1;
     pub(super) const DYNAMIC_DEFAULT_BROKER: i8 = 3;
@@ -40,7 +40,7 @@ mod sources {
     pub(super) const GROUP: i8 = 8;
 }
 
-/// Whose own values are described.
+/// Owner of the described values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Owner {
     Topic,
@@ -126,7 +126,7 @@ fn describe_resource(
         }
         Resource::Node => describe_node(catalog.node_config())
             .filter(|entry| is_wanted(entry.name))
-            // For all brokers, Kafka shows only what was set for all.
+            // For the empty name (all brokers), Kafka shows only values that were set.
             .filter(|entry| {
                 !wanted.resource_name.is_empty() || entry.source != ConfigSource::Default
             })
@@ -208,7 +208,7 @@ fn kafka_setting_result(setting: &KafkaSetting, detail: Detail) -> DescribeConfi
         )
 }
 
-/// As Kafka calls the logger of all that has no level of its own.
+/// Kafka's name of the root logger.
 const ROOT_LOGGER: &str = "root";
 
 fn root_logger() -> Fixed {
@@ -221,7 +221,7 @@ fn root_logger() -> Fixed {
     }
 }
 
-/// What Kafka shows of a subscription that nobody made: nothing is collected.
+/// Kafka's values for a metrics subscription that was never configured: nothing is collected.
 fn client_metrics() -> [Fixed; 3] {
     let shown = |name, kind, value: &str, documentation| {
         let (value, source) = (value.to_owned(), sources::DEFAULT);
@@ -246,7 +246,7 @@ fn shown(owner: Owner, entry: &Described<'_>, detail: Detail) -> DescribeConfigs
         )
 }
 
-/// Where the value could come from, what holds first.
+/// Possible sources of the value, the effective one first.
 fn synonyms(owner: Owner, entry: &Described<'_>) -> Vec<DescribeConfigsSynonym> {
     let mut synonyms = Vec::new();
     if entry.source == ConfigSource::Own {
@@ -279,7 +279,7 @@ fn type_number(kind: ConfigKind) -> i8 {
     }
 }
 
-/// A new topic's configuration, as the answer to CreateTopics has it.
+/// A new topic's configuration for the response to CreateTopics.
 pub(crate) fn creatable_configs(
     gateway: &Gateway,
     overrides: &Overrides,
@@ -294,10 +294,10 @@ pub(crate) fn creatable_configs(
         .collect()
 }
 
-/// What a resource takes while the list is made, about.
+/// Approximate bytes of a resource while the list is built.
 const RESOURCE_NAME_BYTES: usize = 160;
 
-/// Version 0 asks for client metrics only, of which there are none.
+/// Version 0 lists client metrics only, of which there are none.
 pub(crate) async fn list_resources(
     gateway: &Gateway,
     mut request: Request,

@@ -1,7 +1,7 @@
 //! Configuration of topics, of the node and of groups, as clients read and change it.
 //!
-//! What exists, what it may be and what it means stands in the broker's tables; here is Kafka's way
-//! of asking. The broker takes whole sets, so a change is "read, alter, write back", one at a time.
+//! The broker's tables define each setting, its values and its meaning. This module maps Kafka's requests
+//! onto them. The broker takes whole sets, so a change is "read, alter, write back", one at a time.
 
 use base::{HashSet, TopicId};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ use crate::response::Response;
 use crate::share::lease_groups;
 use crate::static_configs::STATIC_CONFIGS;
 
-/// What a configuration belongs to (Kafka's `ConfigResource.Type`).
+/// Kinds of configurable resources (Kafka's `ConfigResource.Type`).
 pub(crate) mod resource_types {
     pub(crate) const TOPIC: i8 = 2;
     pub(crate) const BROKER: i8 = 4;
@@ -39,7 +39,7 @@ pub(crate) mod resource_types {
     pub(crate) const GROUP: i8 = 32;
 }
 
-/// What IncrementalAlterConfigs does with a value.
+/// Operations of IncrementalAlterConfigs.
 mod operations {
     pub(super) const SET: i8 = 0;
     pub(super) const DELETE: i8 = 1;
@@ -53,14 +53,14 @@ pub(crate) enum Resource {
     Topic(TopicId),
     Node,
     Group(String),
-    /// How much this node logs: shown, and set when it is started.
+    /// This node's log levels: readable, and set only at the start.
     Logger,
-    /// Which metrics clients are to report: none, whatever the subscription's name.
+    /// A client metrics subscription of any name: it collects nothing.
     ClientMetrics,
 }
 
 impl Resource {
-    /// The resource, for somebody who may do to it what it asks for.
+    /// Finds the resource, if the caller may perform the request's action on it.
     pub(crate) fn find(
         gateway: &Gateway,
         asker: &Asker,
@@ -81,7 +81,8 @@ impl Resource {
                 let topic = gateway.broker.catalog().topic_id(name);
                 topic.map(Self::Topic).ok_or_else(|| asker.missing(Fault::unknown_partition()))
             }
-            // The empty name stands for all brokers. What is set for one is set for all, so it is the same.
+            // The empty name stands for all brokers. A value set for one broker is set for all, so both are
+            // the same.
             resource_types::BROKER if name.is_empty() => Ok(Self::Node),
             resource_types::BROKER if name == gateway.node_id().to_string() => Ok(Self::Node),
             resource_types::BROKER_LOGGER if name == gateway.node_id().to_string() => {
@@ -126,7 +127,7 @@ impl Resource {
         own.unwrap_or_default()
     }
 
-    /// What holds for a list, so that it can be added to.
+    /// The effective value of a list, to which a change is applied.
     fn effective_list(&self, gateway: &Gateway, name: &str, overrides: &Overrides) -> String {
         if let Some(own) = overrides.get(name) {
             return own.clone();
@@ -170,7 +171,7 @@ impl Resource {
                 parsed.check(node)?;
                 check_dead_letter_topic(&parsed, node)
             }
-            // What cannot be changed never gets here.
+            // Read-only resources never get here.
             Self::Logger | Self::ClientMetrics => Ok(()),
         }
     }
@@ -214,14 +215,14 @@ impl Resource {
                 lease_groups::ensure_dead_letter_topic(gateway, &after).await?;
                 lease_groups::carry_over(broker, group, &before, &after).await?;
             }
-            // What cannot be changed never gets here.
+            // Read-only resources never get here.
             Self::Logger | Self::ClientMetrics => {}
         }
         Ok(())
     }
 }
 
-/// Each broker answers for itself, as in Kafka: what it was started with is known to it alone.
+/// Each broker answers for itself, as in Kafka: only it knows its start settings.
 fn other_broker(gateway: &Gateway, name: &str) -> Fault {
     let own = gateway.node_id();
     let is_known = |id: u32| gateway.options.nodes.get(id).is_some();
@@ -232,7 +233,7 @@ fn other_broker(gateway: &Gateway, name: &str) -> Fault {
     Fault::new(ResponseError::InvalidRequest, message)
 }
 
-/// KIP-1191: whoever reads a dead-letter topic knows by its name that it is one.
+/// KIP-1191: the prefix marks a topic as a dead-letter topic.
 fn check_dead_letter_topic(config: &GroupConfig, node: &NodeValues) -> Result<(), ConfigError> {
     let prefix = &node.dead_letters.topic_name_prefix;
     match &config.share.dead_letter_topic {
@@ -302,7 +303,7 @@ fn named_twice() -> Fault {
     Fault::new(ResponseError::InvalidRequest, "the request has this resource more than once")
 }
 
-/// The values given become all of the resource's own values.
+/// Replaces all of the resource's own values.
 async fn replace(
     gateway: &Gateway,
     asker: &Asker,
@@ -312,7 +313,7 @@ async fn replace(
     validate_only: bool,
 ) -> Result<(), Fault> {
     let resource = Resource::find(gateway, asker, kind, name)?;
-    // A null value means the default: nothing of its own.
+    // A null value means the default: no value of its own.
     let config = values.filter_map(|(name, value)| Some((name, value?))).collect();
     resource.check_tenants(gateway, asker)?;
     resource.put(gateway, config, validate_only).await
@@ -379,7 +380,7 @@ fn apply(
 ) -> Result<(), Fault> {
     let name = change.name.to_string();
     if change.config_operation == operations::DELETE {
-        // What is not set needs no deletion, and Kafka does not mind.
+        // Deleting a value that is not set is no error, as in Kafka.
         config.remove(&name);
         return Ok(());
     }
@@ -411,7 +412,7 @@ fn apply(
     Ok(())
 }
 
-/// Adds to a comma-separated list what it does not have, or takes away what it has.
+/// Appends items that a comma-separated list lacks, or removes items that it has.
 fn combine(present: &str, value: &str, is_append: bool) -> String {
     fn items(list: &str) -> impl Iterator<Item = &str> {
         list.split(',').map(str::trim).filter(|item| !item.is_empty())

@@ -1,25 +1,27 @@
-//! How new the node's copy of the catalog must be before a request is answered from it.
+//! How current the node's copy of the catalog must be before a request is answered from it.
 //!
-//! Another node may have created, changed or deleted something a moment ago, or while this node was cut off. So no
-//! response states that something exists, or that it does not, from a copy older than another node's response.
-//! Requests of operators pass the catalog's barrier before they are handled. Requests about records are frequent: they
-//! pass it only before the response is that a topic is unknown. The shard's leader rejects requests for deleted topics.
+//! Another node may have created, changed or deleted something a moment ago, or while this node was cut off.
+//! So no response states that something exists, or that it does not, from a copy older than another node's
+//! response. Requests of operators pass the catalog's barrier before they are handled. Requests about records
+//! are frequent: they pass it only before the response is that a topic is unknown. The shard's leader rejects
+//! requests for deleted topics.
 //!
-//! Where the catalog has no leader for [`BARRIER_WITHIN`](base::limits::BARRIER_WITHIN), the request is answered by what
-//! this node knows. Its change is refused by the catalog. A topic that this node does not know is `REQUEST_TIMED_OUT` in
-//! responses to operators, and the error that clients retry in responses about records.
+//! If the catalog has no leader for [`BARRIER_WITHIN`](base::limits::BARRIER_WITHIN), the request is answered
+//! from this node's copy, and the catalog rejects its changes. A topic missing from that copy is
+//! `REQUEST_TIMED_OUT` in responses to operators, and the error that clients retry in responses about
+//! records.
 
 use kafka_protocol::messages::ApiKey;
 use uuid::Uuid;
 
 use crate::gateway::Gateway;
 
-/// Part of the catalog that must be new.
+/// Part of the catalog that must be current.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Need {
-    /// The request names nothing that is in the catalog.
+    /// The request names nothing in the catalog.
     Nothing,
-    /// Its topics must be known: [`know`].
+    /// Its topics must be known: [`ensure_known`].
     Topics,
     All,
     /// Also users and rules.
@@ -37,13 +39,13 @@ const NEEDS: &[(ApiKey, Need)] = &[
     (ApiKey::DescribeCluster, Need::Nothing),
     (ApiKey::DescribeQuorum, Need::Nothing),
     (ApiKey::UpdateFeatures, Need::Nothing),
-    // Their groups are their coordinator's.
+    // The coordinator owns their groups.
     (ApiKey::FindCoordinator, Need::Nothing),
     (ApiKey::JoinGroup, Need::Nothing),
     (ApiKey::SyncGroup, Need::Nothing),
     (ApiKey::Heartbeat, Need::Nothing),
     (ApiKey::LeaveGroup, Need::Nothing),
-    // Names that are unknown now are assigned once they are known.
+    // Unknown names are assigned once they become known.
     (ApiKey::ConsumerGroupHeartbeat, Need::Nothing),
     (ApiKey::ShareGroupHeartbeat, Need::Nothing),
     (ApiKey::Produce, Need::Topics),
@@ -85,7 +87,7 @@ const NEEDS: &[(ApiKey, Need)] = &[
     (ApiKey::AlterUserScramCredentials, Need::Users),
     (ApiKey::DescribeClientQuotas, Need::Quotas),
     (ApiKey::AlterClientQuotas, Need::Quotas),
-    // Refused, whatever they name.
+    // Always refused.
     (ApiKey::DescribeTransactions, Need::Nothing),
     (ApiKey::ListTransactions, Need::Nothing),
     (ApiKey::InitializeShareGroupState, Need::Nothing),
@@ -129,7 +131,7 @@ pub(crate) enum Named<'a> {
 }
 
 /// Passes the catalog's barrier if this node does not know one of these topics.
-pub(crate) async fn know<'a>(gateway: &Gateway, topics: impl Iterator<Item = Named<'a>>) {
+pub(crate) async fn ensure_known<'a>(gateway: &Gateway, topics: impl Iterator<Item = Named<'a>>) {
     if gateway.broker.is_alone() {
         return;
     }

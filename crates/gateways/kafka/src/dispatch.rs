@@ -1,4 +1,4 @@
-//! From a frame to the one who handles it.
+//! Routes each frame to its handler.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,23 +22,23 @@ use crate::{
     scram_credentials, share, topics, versions,
 };
 
-/// A request that was taken in. Resolves to its response, or to `None` when it wants none.
+/// An accepted request. Resolves to its response, or to `None` if the client expects none.
 pub(crate) enum Started {
     Answered(Response),
-    /// The broker has it, in its place; the answer follows when it is durable.
+    /// Submitted to the broker in order; the response follows when the records are durable.
     Produce(Box<PendingProduce>),
-    /// Runs when it is polled, and that is when its turn comes.
+    /// Starts with its first poll, when its turn comes.
     Later(Pin<Box<dyn Future<Output = Result<Response, RequestError>> + Send>>),
     Taken,
 }
 
 impl Started {
-    /// False for a request whose work begins with the first poll.
-    pub(crate) fn is_under_way(&self) -> bool {
+    /// False for a request that starts with its first poll.
+    pub(crate) fn has_started(&self) -> bool {
         !matches!(self, Self::Later(_))
     }
 
-    /// When the client waits no longer for it, if it says so: [`Started::time_out`] answers it then.
+    /// The client's deadline, if it set one. [`Started::time_out`] produces the response then.
     pub(crate) fn due(&self) -> Option<Instant> {
         match self {
             Self::Produce(pending) => Some(pending.due()),
@@ -71,8 +71,8 @@ impl Future for Started {
     }
 }
 
-/// Takes a frame in. An error closes the connection: the protocol has no other answer to a request
-/// that it does not know or cannot read.
+/// Accepts a frame. An error closes the connection: the protocol has no other reply to an unknown or
+/// unreadable request.
 pub(crate) async fn start(
     gateway: &Arc<Gateway>,
     session: &Arc<Session>,
@@ -93,7 +93,7 @@ pub(crate) async fn start(
     };
     if !range.contains(&preamble.version) {
         if api == ApiKey::ApiVersions {
-            // The one request that may come in a version that we do not know: that is what it asks.
+            // ApiVersions may come in an unknown version, because it negotiates versions.
             return versions::answer_unsupported(preamble.correlation).map(Started::Answered);
         }
         let (min, max) = (*range.start(), *range.end());
@@ -104,13 +104,13 @@ pub(crate) async fn start(
     match api {
         ApiKey::Produce => crate::produce::start(gateway, session, request).await,
         ApiKey::ApiVersions => versions::answer(gateway, session, request).map(Started::Answered),
-        // Whoever logs in is somebody from the next request on.
+        // Completes before the next request, which runs as the authenticated user.
         ApiKey::SaslHandshake => login::handshake(gateway, request).map(Started::Answered),
         ApiKey::SaslAuthenticate => {
             Box::pin(login::authenticate(gateway, request)).await.map(Started::Answered)
         }
-        // What changes the catalog is done before the next request is looked at, because that one
-        // may be started at once and may depend on it.
+        // A catalog change completes before the next request is read, because that one may start at once and
+        // depend on it.
         ApiKey::CreateTopics | ApiKey::DeleteTopics | ApiKey::CreatePartitions => {
             let handling = handle(Arc::clone(gateway), Arc::clone(session), request);
             // Boxed, as below: a session must not carry room for the largest handler while idle.

@@ -1,5 +1,6 @@
-//! ElectLeaders: a partition goes to the first of its replicas, and every partition of its shard with it. Nobody else is
-//! elected by request: a leader that lacks what was acknowledged is none, so that an unclean election is refused.
+//! ElectLeaders: moves a partition, with every partition of its shard, to its preferred (first) replica.
+//!
+//! Unclean elections are refused: a replica that lacks acknowledged records is never elected.
 
 use base::PartitionId;
 use broker::ElectionError;
@@ -15,10 +16,10 @@ use crate::partitions::find_partition;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
-/// Of elections of whichever replica is there; others are of the first one.
+/// Election type of unclean elections (any live replica). The other type is preferred.
 const UNCLEAN: i8 = 1;
 
-/// What comes of the partition of a topic; without a fault it has another leader than before.
+/// Outcome of a partition's election. Without a fault, its leader has changed.
 struct Elected {
     topic: TopicName,
     index: i32,
@@ -50,7 +51,7 @@ pub(crate) async fn elect_leaders(
                 of_topic.map(move |id| (name.clone(), id.index as i32, Ok(id)))
             });
             let mut elected = elect(gateway, is_unclean, found.collect()).await;
-            // Of all partitions Kafka names those whose election was tried.
+            // If the request names no partitions, Kafka lists only those whose election was attempted.
             let is_needless = |fault: &Fault| fault.error == ResponseError::ElectionNotNeeded;
             elected.retain(|it| !it.fault.as_ref().is_some_and(is_needless));
             elected
@@ -62,7 +63,7 @@ pub(crate) async fn elect_leaders(
     Response::encode(&request.head, &response)
 }
 
-/// A partition as it is named, and as it is found.
+/// A partition as the request names it, and the result of its lookup.
 type Named = (TopicName, i32, Result<PartitionId, Fault>);
 
 fn each(
@@ -130,7 +131,7 @@ fn unclean(gateway: &Gateway, partition: PartitionId) -> Fault {
     }
 }
 
-/// Those of a topic follow one another.
+/// Groups results by topic. Partitions of one topic are adjacent.
 fn by_topic(elected: Vec<Elected>) -> Vec<ReplicaElectionResult> {
     let mut topics: Vec<ReplicaElectionResult> = Vec::new();
     for Elected { topic, index, fault } in elected {

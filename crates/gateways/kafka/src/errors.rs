@@ -1,7 +1,7 @@
-//! From what went wrong to Kafka's error codes: the one place that knows both.
+//! Maps internal errors to Kafka's error codes: the only place that knows both.
 //!
-//! A code decides what a client does (retry, refresh its metadata, give up), so each mapping takes
-//! the code that makes stock clients do the right thing; the message says what was wrong.
+//! A code decides the client's reaction (retry, refresh metadata, give up). Each mapping takes the code to
+//! which stock clients react correctly. The message names the cause.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use kafka_protocol::error::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use record::{BatchError, CompressionError, RefusedRecord};
 
-/// An error as the protocol says it.
+/// A Kafka error code with its message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Fault {
     pub(crate) error: ResponseError,
@@ -32,7 +32,7 @@ impl Fault {
         Self { error, message: Some(message) }
     }
 
-    /// Without a message: the code says it all.
+    /// Without a message: the code suffices.
     pub(crate) const fn plain(error: ResponseError) -> Self {
         Self { error, message: None }
     }
@@ -45,7 +45,7 @@ impl Fault {
         self.message.as_deref()
     }
 
-    /// The message as the message crate takes it.
+    /// The message in the message crate's string type.
     pub(crate) fn message_bytes(&self) -> Option<StrBytes> {
         self.message.as_ref().map(|message| StrBytes::from_string(message.to_string()))
     }
@@ -74,10 +74,10 @@ impl fmt::Display for Fault {
 impl From<Unavailable> for Fault {
     fn from(unavailable: Unavailable) -> Self {
         let error = match &unavailable {
-            // Clients look for the leader again and retry there.
+            // Clients refresh the leader and retry there.
             Unavailable::NotLeader | Unavailable::Stopping => ResponseError::NotLeaderOrFollower,
             Unavailable::Failed(_) => ResponseError::KafkaStorageError,
-            // Retriable, and known to leave open whether it was done.
+            // Retriable, and leaves open whether the change was made.
             Unavailable::Unanswered => ResponseError::RequestTimedOut,
         };
         Self::new(error, unavailable.to_string())
@@ -89,15 +89,15 @@ impl From<AppendError> for Fault {
         match error {
             AppendError::UnknownPartition(_) => Self::unknown_partition(),
             AppendError::Sequence(refusal) => refusal.into(),
-            // Retriable: producers wait until there is room or their own time is up.
+            // Retriable: producers wait until there is room or their own timeout expires.
             AppendError::StorageFull { .. } => {
                 Self::new(ResponseError::KafkaStorageError, error.to_string())
             }
-            // Retriable too: room comes as consumers settle.
+            // Retriable too: consumers make room when they settle.
             AppendError::Full { .. } | AppendError::OutboxFull { .. } => {
                 Self::new(ResponseError::ThrottlingQuotaExceeded, error.to_string())
             }
-            // Nothing that Kafka's clients send is a unit; what the node itself moves may be.
+            // Kafka's clients send no units; records that the node itself moves may be one.
             AppendError::NotAtExpected { .. }
             | AppendError::ExpectedElsewhere(_)
             | AppendError::UnitRefused => {
@@ -144,7 +144,7 @@ impl From<ExecuteError> for Fault {
     fn from(error: ExecuteError) -> Self {
         match error {
             ExecuteError::Refused(refusal) => refusal.into(),
-            // Commands go to what Kafka calls the controller.
+            // Kafka sends such commands to the controller.
             ExecuteError::Unavailable(Unavailable::NotLeader) => {
                 Self::new(ResponseError::NotController, Unavailable::NotLeader.to_string())
             }
@@ -167,7 +167,7 @@ impl From<Refusal> for Fault {
             | Refusal::TopicIdsExhausted
             | Refusal::ProducerIdsExhausted => ResponseError::UnknownServerError,
             Refusal::InvalidPartitionCount { .. } => ResponseError::InvalidPartitions,
-            // Final, and every client shows it.
+            // Not retriable, and every client shows it.
             Refusal::TooManyPartitions { .. }
             | Refusal::TooManyOffsets { .. }
             | Refusal::TooManyGroupConfigs { .. }
@@ -187,7 +187,7 @@ impl From<Refusal> for Fault {
             Refusal::TooManyLeaseGroups { .. } | Refusal::TooManyLeaseGroupPartitions { .. } => {
                 ResponseError::PolicyViolation
             }
-            // No request of Kafka's names a document, and none chooses the log that it goes into.
+            // No Kafka request names a document or chooses the log for it.
             Refusal::LeaseGroupIdsExhausted
             | Refusal::UnknownDocument { .. }
             | Refusal::DocumentConflict { .. }
@@ -217,7 +217,7 @@ impl From<&BatchError> for Fault {
                     "a produce request must have exactly one record batch per partition",
                 );
             }
-            // A producer that gets this splits the batch and tries its halves.
+            // Producers split the batch and retry its halves.
             BatchError::TooLarge { .. } | BatchError::TooManyRecords { .. } => {
                 ResponseError::MessageTooLarge
             }
@@ -270,8 +270,8 @@ pub(crate) fn group_code(kind: ErrorKind) -> ResponseError {
     }
 }
 
-/// The records that a batch was refused for. Nobody can say which they are when the batch cannot be
-/// read to its end, and then Kafka names none either.
+/// Records that caused the rejection of the batch. They are unknown if the batch is unreadable, and then
+/// Kafka names none either.
 pub(crate) fn refused_records(error: BatchError) -> Vec<RefusedRecord> {
     match error {
         BatchError::Records(refused) => refused.named,
@@ -279,7 +279,7 @@ pub(crate) fn refused_records(error: BatchError) -> Vec<RefusedRecord> {
     }
 }
 
-/// The code of a result, 0 when it went well.
+/// The result's error code; 0 on success.
 pub(crate) fn code_of<T>(result: &Result<T, Fault>) -> i16 {
     result.as_ref().err().map_or(0, Fault::code)
 }

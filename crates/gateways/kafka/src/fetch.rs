@@ -1,5 +1,5 @@
-//! Fetch: waiting, and what is answered. Which session it belongs to is in [`crate::fetch_context`],
-//! reading in [`crate::fetch_collector`].
+//! Fetch: waiting for data, and the response. The fetch session is in [`crate::fetch_context`], reading in
+//! [`crate::fetch_collector`].
 
 use std::pin::pin;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::authorization::{Asker, topic_refused};
-use crate::currency::{Named, know};
+use crate::currency::{Named, ensure_known};
 use crate::fetch_collector::Collector;
 use crate::fetch_context::{Context, begin};
 use crate::fetch_near::Near;
@@ -26,17 +26,17 @@ use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::topic_ref::TopicRef;
 
-/// From this version on topics are named by id.
+/// First version that names topics by id.
 const TOPIC_IDS_SINCE: i16 = 13;
-/// Decoded, a request is several times as large as it came: of those that are larger than this only
-/// as many are decoded at a time as there are turns.
+/// A decoded request is several times as large as its bytes. Requests above this size are decoded only in a
+/// scheduling slot, which bounds how many are decoded at a time.
 const LARGE_BYTES: usize = 4 << 10;
-/// A fetch without a session that has more partitions than this waits in the form in which it came.
+/// A fetch without a session that has more partitions than this is kept in its encoded form while it waits.
 const WAITING_DECODED_MAX: usize = PARTITIONS_AT_ONCE as usize;
-/// What a watch holds for each of its partitions, about.
+/// Approximate bytes that a watch holds for each partition.
 const WATCH_BYTES_PER_PARTITION: usize = 48;
-/// A large fetch that has to be decoded anew for each look pauses in between for so many times as
-/// long as its last look took, and no longer than [`PAUSE_MAX`].
+/// A large fetch is decoded again before each read. Between reads it pauses for this multiple of the last
+/// read's duration, up to [`PAUSE_MAX`].
 const PAUSES_PER_LOOK: u32 = 8;
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
@@ -45,9 +45,9 @@ pub(crate) async fn handle(
     session: &Session,
     mut request: Request,
 ) -> Result<Response, RequestError> {
-    // Kept as it came: that is the least that a fetch can hold while it waits.
+    // Kept encoded: the smallest form in which a fetch can wait.
     let body = std::mem::take(&mut request.body).freeze();
-    // Before anything is looked at: no change of leaders can slip by.
+    // Subscribed before the first read, so that no change of leaders is missed.
     let changes = gateway.leader_changes();
     let permit = request.permit.take();
     let mut asked = Asked { gateway, session, permit, watch: None, changes };
@@ -67,7 +67,7 @@ pub(crate) async fn handle(
                 true => Named::Name(&topic.topic),
                 false => Named::Id(topic.topic_id),
             });
-            know(gateway, named).await;
+            ensure_known(gateway, named).await;
         }
         let until = *deadline.get_or_insert_with(|| begun + wait);
         if let Some(response) = asked.answer_by(&request, fetch, near, until, &mut pace).await {
@@ -93,7 +93,7 @@ pub(crate) async fn handle(
                 }
                 sleep_until(again).await;
             }
-            // There is no room for what it would hold: it looks once more, after a while.
+            // No waiting room: it pauses, then reads for the last time.
             _ => {
                 asked.watch = None;
                 tokio::select! {
@@ -107,20 +107,20 @@ pub(crate) async fn handle(
     }
 }
 
-/// Who asks, and what is held for it from one look to the next.
+/// The requesting session, and the state that it keeps between two reads.
 struct Asked<'a> {
     gateway: &'a Gateway,
     session: &'a Session,
     /// Its part of the budget of requests, until it waits.
     permit: Option<Permit>,
-    /// On all that it wants, while it waits in the form in which it came.
+    /// Watches all wanted partitions, while the request waits in its encoded form.
     watch: Option<Watch>,
     changes: Changes,
 }
 
 impl Asked<'_> {
-    /// Answers at the deadline, or earlier if there is enough. `None` before the deadline if it is
-    /// not to wait here: there is no room for what it would hold, or it holds too much.
+    /// Answers at the deadline, or earlier if there is enough data. Returns `None` before the deadline if it
+    /// must not wait here: there is no waiting room, or it holds too much.
     async fn answer_by(
         &mut self,
         request: &Request,
@@ -134,12 +134,12 @@ impl Asked<'_> {
         let committed_only = fetch.isolation_level == 1;
         let limits = FetchLimits::of(&fetch);
         if let Some(watch) = &self.watch {
-            // All is looked at now; what changes from now on makes it ready again.
+            // Everything is read below; later changes make the watch ready again.
             watch.take_ready();
         }
-        let throttle_ms = quotas::owes(session, &request.head);
+        let throttle_ms = quotas::throttle_owed(session, &request.head);
         if throttle_ms > 0 && !is_incremental(&fetch) {
-            // Without a session: there is nothing yet that the client would have to know of one.
+            // No session was set up for it yet, so the response names none.
             let fetched = Fetched { throttle_ms, committed_only, ..Fetched::default() };
             return Some(fetch_response::encode(&request.head, fetched));
         }
@@ -152,11 +152,12 @@ impl Asked<'_> {
         };
         let (is_full, session_id) = (context.is_full(), context.session_id());
         if throttle_ms > 0 {
-            // It took too much before, by another connection: nothing, as Kafka answers.
+            // An earlier request over another connection exceeded the quota: an empty response, as Kafka
+            // sends.
             let fetched = Fetched { throttle_ms, session_id, committed_only, ..Fetched::default() };
             return Some(fetch_response::encode(&request.head, fetched));
         }
-        // What a session remembers is bounded by the cache of sessions.
+        // A session's state is bounded by the cache of sessions.
         let is_once = matches!(context, Context::Once(_));
         let state = context.state();
         let mut collector = Collector::new(
@@ -187,13 +188,13 @@ impl Asked<'_> {
                 wait(&mut collector, state, limits, until, pace).await;
             }
         }
-        collector.give_up_beyond(Instant::now() >= deadline);
+        collector.fail_lagging_copies(Instant::now() >= deadline);
         let (topics, (fetched_room, leaders)) = answer(state, collector, is_full, pace).await;
         if let Context::Cached { id, session, .. } = &context {
             gateway.fetch_sessions.resized(*id, session.state.partitions());
         }
         drop((context, room));
-        let throttle_ms = quotas::takes(session, &request.head, || bytes_of(&topics));
+        let throttle_ms = quotas::charge_fetched(session, &request.head, || bytes_of(&topics));
         let fetched =
             Fetched { throttle_ms, error: 0, session_id, committed_only, topics, leaders };
         let mut response = fetch_response::encode(&request.head, fetched);
@@ -218,7 +219,7 @@ impl FetchLimits {
     }
 }
 
-/// Reads what is there; whether that is enough.
+/// Reads the available data. Returns whether it suffices for a response.
 async fn look(
     collector: &mut Collector<'_>,
     state: &mut FetchState,
@@ -238,7 +239,7 @@ fn is_enough(collector: &Collector<'_>, state: &FetchState, limits: FetchLimits)
         || state.missing.values().any(|missing| !missing.told)
 }
 
-/// Watches all that is wanted, and looks once more: no change can slip by.
+/// Watches all wanted partitions, and reads once more, so that no change is missed.
 async fn watch_all(
     collector: &mut Collector<'_>,
     state: &mut FetchState,
@@ -250,13 +251,13 @@ async fn watch_all(
     watch
 }
 
-/// When a fetch waits no longer, or has to look at everything again.
+/// Events that end the wait of a fetch, or make it read all partitions again.
 struct Until<'a> {
     deadline: Instant,
     changes: &'a mut Changes,
 }
 
-/// Waits until there is enough, or until the deadline.
+/// Waits until there is enough data, or until the deadline.
 async fn wait(
     collector: &mut Collector<'_>,
     state: &mut FetchState,
@@ -284,7 +285,7 @@ async fn wait(
     }
 }
 
-/// Makes the response's topics of what was found, and remembers what the client is told.
+/// Builds the response's topics, and records the state that the client receives.
 async fn answer(
     state: &mut FetchState,
     mut collector: Collector<'_>,
@@ -318,7 +319,7 @@ async fn answer(
     (topics.0, collector.finish())
 }
 
-/// Whether it is of a session that is there, and says only what changed (KIP-227).
+/// Whether the fetch belongs to an existing session, and names only changes (KIP-227).
 fn is_incremental(fetch: &FetchRequest) -> bool {
     fetch.session_epoch > 0
 }
@@ -344,7 +345,7 @@ fn missing_partition(
     FetchedPartition::failed(index, code)
 }
 
-/// Groups partitions that follow one another by their topic.
+/// Groups consecutive partitions of one topic.
 #[derive(Default)]
 struct Topics(Vec<FetchedTopic>);
 
@@ -381,7 +382,7 @@ mod tests {
     const PARTITIONS: u32 = 5_000;
     const STEPS: u32 = PARTITIONS / PARTITIONS_AT_ONCE;
 
-    /// The result of `work`, and how often it let other tasks run.
+    /// Runs `work`, and counts how often it yields to other tasks.
     async fn counting_pauses<R>(work: impl Future<Output = R>) -> (R, u32) {
         let (mut work, mut pauses) = (pin!(work), 0);
         let done = poll_fn(|context| {
@@ -412,11 +413,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn others_run_within_every_phase_of_a_fetch_of_many_partitions() {
+    async fn wide_fetch_yields_to_other_tasks_in_every_phase() {
         let (_stop, stopping) = watch::channel(false);
         let gateway = with_topic("wide", stopping).await;
         let topic = TopicRef::Name("wide".into());
-        // Some are not there.
+        // The last ten do not exist.
         let wants = wants_of(&topic, PARTITIONS + 10);
         let mut state = FetchState::new(None);
         state.named = wants.iter().map(|(topic, index, _)| (topic.clone(), *index)).collect();
@@ -430,7 +431,7 @@ mod tests {
         assert_eq!(watch.partitions(), PARTITIONS as usize);
         assert!(pauses >= STEPS - 1, "watching: {pauses}");
 
-        let asker = Asker::anybody(kafka_protocol::messages::ApiKey::Fetch);
+        let asker = Asker::unrestricted(kafka_protocol::messages::ApiKey::Fetch);
         let mut collector = Collector::new(&gateway, false, Near::Nowhere, &asker, 1 << 20, true);
         let ((), pauses) = counting_pauses(collector.look(&mut state, pace)).await;
         assert!(pauses >= STEPS - 1, "looking at them: {pauses}");
@@ -448,7 +449,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_partition_that_is_gone_does_not_hide_its_topic_made_anew() {
+    async fn deleted_partition_does_not_hide_its_recreated_topic() {
         let (_stop, stopping) = watch::channel(false);
         let gateway = with_topic("again", stopping).await;
         let topic = TopicRef::Name("again".into());

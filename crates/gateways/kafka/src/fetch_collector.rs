@@ -1,9 +1,9 @@
-//! Reads for one fetch: partitions in turn, as long as there is room in the response.
+//! Reads for one fetch: partition after partition, until the response is full.
 //!
-//! Who was served goes to the back of the queue and who was not stays in front, so that a consumer
-//! whose responses are always full hears of all its partitions in time. The first partition that
-//! has anything gives at least one batch, whatever the limits say: otherwise a batch above them
-//! would stop its consumer for ever (KIP-74).
+//! A served partition goes to the back of the queue and an unserved one stays in front. So a consumer whose
+//! responses are always full still receives all its partitions in time. The first partition with data returns
+//! at least one batch, whatever the limits: otherwise a batch above them would block its consumer for ever
+//! (KIP-74).
 
 use std::sync::Arc;
 
@@ -21,27 +21,27 @@ use crate::fetch_sessions::{FetchState, Want, Wanted};
 use crate::gateway::{FETCH_BUDGET_UNIT, Gateway};
 use crate::leaders::{Reached, Referrals, is_about_leader, not_leader};
 
-/// What a fetch may read when the node's budget for fetched bytes is used up: consumers that do
-/// not take their responses must not stop the others.
+/// Byte limit of a fetch while the node's budget for fetched bytes is used up: consumers that do not drain
+/// their responses must not block the others.
 const WITHOUT_ROOM_BYTES_MAX: usize = 64 << 10;
 
 pub(crate) struct Collector<'a> {
     gateway: &'a Gateway,
     bytes_max: usize,
-    /// Every partition is answered in the end, whether anything was found or not.
+    /// The response has every partition, even those without data.
     is_full: bool,
     bytes: usize,
-    /// Something is to be said at once.
+    /// The response must not wait any longer.
     urgent: bool,
     /// The next partition did not fit.
     full: bool,
     found: HashMap<PartitionId, Found>,
     near: Near,
-    /// Copies that end before what is wanted of them.
+    /// Copies that end before the requested offset.
     beyond: HashSet<PartitionId>,
     referrals: Referrals,
     asker: &'a Asker,
-    /// Of the topics that were looked at.
+    /// Cached rights, by topic.
     may_read: HashMap<TopicId, bool>,
     room: Option<OwnedSemaphorePermit>,
 }
@@ -49,13 +49,13 @@ pub(crate) struct Collector<'a> {
 #[derive(Default)]
 struct Found {
     fault: Option<Fault>,
-    /// What goes out, one after the other: a batch may be in two pieces, its base offset and the rest.
+    /// Slices of the response in order: a batch may come in two, its base offset and the rest.
     records: Vec<Bytes>,
-    /// Where reading goes on, if more arrives while the fetch waits.
+    /// Offset at which reading resumes, if more data arrives while the fetch waits.
     next_offset: Offset,
     high_watermark: Offset,
     log_start: Offset,
-    /// The node that it is to be read from instead.
+    /// The node from which the client must read instead.
     preferred: Option<u32>,
     /// Where the client's records diverge from the partition's.
     diverging: Option<EpochEnd>,
@@ -64,7 +64,7 @@ struct Found {
 enum Look {
     /// There is nothing to read.
     Nothing,
-    /// Something was read now or before, or something is wrong: worth a look next time too.
+    /// There is data or an error: the partition is read next time too.
     Something,
     /// It must wait for the next response.
     NoRoom,
@@ -113,13 +113,13 @@ impl<'a> Collector<'a> {
         self.urgent
     }
 
-    /// Looks at every partition whose turn it is, and lets others run in between.
+    /// Reads every queued partition, and yields to other tasks in between.
     pub(crate) async fn look(&mut self, state: &mut FetchState, pace: &mut Pace) {
         self.full = false;
         for _ in 0..state.turns.len() {
             pace.step(1).await;
             let Some(partition) = state.turns.pop_front() else { break };
-            // It may have been forgotten since it was queued.
+            // The client may have removed it from the session since it was queued.
             let Some(wanted) = state.wanted.get_mut(&partition) else { continue };
             wanted.queued = false;
             let wanted = *wanted;
@@ -143,9 +143,9 @@ impl<'a> Collector<'a> {
         self.asker
     }
 
-    /// A topic that is gone may be read: that there is nothing is found out then.
+    /// Whether the caller may read the topic. True for a deleted topic: its absence is reported later.
     fn may_read(&mut self, topic: TopicId) -> bool {
-        if self.asker.may_everything() {
+        if self.asker.is_unrestricted() {
             return true;
         }
         let (gateway, asker) = (self.gateway, self.asker);
@@ -164,7 +164,7 @@ impl<'a> Collector<'a> {
             return self.fail(partition, NOWHERE, not_leader());
         }
         let Some(bounds) = self.gateway.broker.bounds(partition) else {
-            // A copy may not have heard of it yet.
+            // This node's copy may not have received the partition's creation yet.
             if !is_led && self.exists(partition) {
                 return self.fail(partition, NOWHERE, not_leader());
             }
@@ -175,7 +175,7 @@ impl<'a> Collector<'a> {
             return self.fail(partition, bounds, fault);
         }
         if !is_led && wanted.want.offset > bounds.end as i64 {
-            // It was read up to there at the leader, and comes here in a moment.
+            // The client read up to there at the leader, and the copy catches up in a moment.
             self.beyond.insert(partition);
             return Look::Nothing;
         }
@@ -197,7 +197,7 @@ impl<'a> Collector<'a> {
             && wanted.want.offset as Offset >= bounds.end
             && !self.found.contains_key(&partition)
         {
-            // Nothing is kept of what the answer can do without, while it waits.
+            // An empty result needs no entry while the fetch waits: a full response fills it in.
             return Look::Nothing;
         }
         let found = self.found.entry(partition).or_insert_with(|| Found::at(wanted));
@@ -213,8 +213,8 @@ impl<'a> Collector<'a> {
         self.read(partition, wanted, offset, bounds, is_led).await
     }
 
-    /// Where the epoch of the client's last record ends in the partition, if that is before the offset that it asks for: the
-    /// client has records that the partition does not have (KIP-595).
+    /// Returns the end of the epoch of the client's last record, if it lies before the requested offset: the
+    /// client then has records that the partition does not have (KIP-595).
     async fn diverges(
         &self,
         partition: PartitionId,
@@ -224,7 +224,7 @@ impl<'a> Collector<'a> {
         let shards = self.gateway.broker.shards();
         let mut ends = shards.epoch_ends(&[(partition, last_epoch)]).await?;
         let known = ends.pop().flatten().ok_or_else(Fault::unknown_partition)?;
-        // An epoch in which nothing was written yet.
+        // Nothing was written in this epoch yet.
         let end = known.ok_or(Fault::plain(ResponseError::OffsetOutOfRange))?;
         Ok((end.epoch < last_epoch || (end.end as i64) < offset).then_some(end))
     }
@@ -243,7 +243,7 @@ impl<'a> Collector<'a> {
         self.near.is_here() && self.gateway.broker.serves_copy(partition)
     }
 
-    /// Whether the client is to read the partition from another node. What was read for it before goes out first.
+    /// Whether the client must read the partition from another node. Records already read are sent first.
     fn sends_elsewhere(&mut self, partition: PartitionId, wanted: &Wanted, bounds: Bounds) -> bool {
         let has_records = |found: &Found| !found.records.is_empty();
         if self.found.get(&partition).is_some_and(has_records) {
@@ -259,9 +259,9 @@ impl<'a> Collector<'a> {
         preferred.is_some()
     }
 
-    /// Before the answer: what a copy still does not have is to be asked for at the leader, if the client has waited for
-    /// it. It is never called out of range here, since the leader may have it (KAFKA-14255).
-    pub(crate) fn give_up_beyond(&mut self, has_waited: bool) {
+    /// Before the response: refers a client that has waited for a lagging copy to the leader. The response is
+    /// never `OFFSET_OUT_OF_RANGE`, since the leader may have the offset (KAFKA-14255).
+    pub(crate) fn fail_lagging_copies(&mut self, has_waited: bool) {
         for partition in std::mem::take(&mut self.beyond) {
             let bounds = self.gateway.broker.bounds(partition).unwrap_or(NOWHERE);
             if has_waited {
@@ -301,7 +301,7 @@ impl<'a> Collector<'a> {
             Err(error) => return self.fail(partition, bounds, error.into()),
         };
         let bytes = batches.bytes();
-        // A batch may be larger than what was asked for: only the first may have its way.
+        // A batch may exceed the limit; only the first batch of a response may do so.
         if self.bytes > 0 && bytes > left {
             return Look::NoRoom;
         }
@@ -317,7 +317,7 @@ impl<'a> Collector<'a> {
         if found.records.is_empty() { Look::Nothing } else { Look::Something }
     }
 
-    /// Room in the node's budget for so many bytes, or for fewer.
+    /// Reserves room for this many bytes, or for fewer, in the node's budget.
     fn reserve(&self, bytes: usize) -> Option<(usize, Option<OwnedSemaphorePermit>)> {
         let units = u32::try_from(bytes.div_ceil(FETCH_BUDGET_UNIT)).unwrap_or(u32::MAX);
         match Arc::clone(&self.gateway.fetch_budget).try_acquire_many_owned(units) {
@@ -327,7 +327,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Gives back the part of the room that was not used.
+    /// Releases the unused part of the reserved room.
     fn keep(&mut self, room: Option<OwnedSemaphorePermit>, bytes: usize) {
         let Some(mut room) = room else { return };
         let used = bytes.div_ceil(FETCH_BUDGET_UNIT);
@@ -358,7 +358,7 @@ impl<'a> Collector<'a> {
     ) -> Option<FetchedPartition> {
         let found = match self.found.remove(&partition) {
             Some(found) => found,
-            // There was nothing, or its turn did not come: answered as empty.
+            // There was no data, or the partition was not read: its result is empty.
             None => {
                 let bounds = self.gateway.broker.bounds(partition)?;
                 let (high_watermark, log_start) = (bounds.end, bounds.log_start);
@@ -371,7 +371,7 @@ impl<'a> Collector<'a> {
         Some(self.answered(partition, found))
     }
 
-    /// What is new to a client that remembers the rest, by topic.
+    /// The partitions that changed since the client's last response, by topic.
     pub(crate) fn take_news(
         &mut self,
         state: &mut FetchState,
@@ -394,7 +394,7 @@ impl<'a> Collector<'a> {
         news
     }
 
-    /// What was found, with the leader if that is another node.
+    /// The result, with the leader if that is another node.
     fn answered(&mut self, partition: PartitionId, found: Found) -> FetchedPartition {
         let mut answered = found.into_partition(partition.index);
         if is_about_leader(answered.error) {
@@ -403,7 +403,7 @@ impl<'a> Collector<'a> {
         answered
     }
 
-    /// The room of what was read, and the nodes that partitions name as their leaders.
+    /// The reserved room of the records, and the nodes that partitions name as their leaders.
     pub(crate) fn finish(self) -> (Option<OwnedSemaphorePermit>, Vec<Reached>) {
         (self.room, self.referrals.into_endpoints())
     }
@@ -432,18 +432,18 @@ impl Found {
     }
 }
 
-/// Of a partition that another node leads.
+/// Bounds of a partition that this node does not lead.
 const NOWHERE: Bounds = Bounds { log_start: 0, end: 0 };
 
-/// What a client must not be served for.
+/// Rejects an offset outside of the partition's readable range.
 fn check_range(wanted: &Wanted, bounds: Bounds) -> Result<(), Fault> {
     let within = u64::try_from(wanted.want.offset)
         .is_ok_and(|offset| (bounds.log_start..=bounds.end).contains(&offset));
     if within { Ok(()) } else { Err(Fault::plain(ResponseError::OffsetOutOfRange)) }
 }
 
-/// A client whose idea of who leads is older or newer than ours must ask again (KIP-320). -1 when
-/// it does not say.
+/// Rejects a leader epoch that is older or newer than this node's: the client must refresh its metadata
+/// (KIP-320). -1 if the client sends none.
 pub(crate) fn check_leader_epoch(
     gateway: &Gateway,
     partition: PartitionId,

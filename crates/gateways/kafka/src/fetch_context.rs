@@ -1,4 +1,4 @@
-//! What one fetch reads from: the state of its session, or one for this once.
+//! The partitions that one fetch reads: the state of its session, or one for this fetch only.
 
 use broker::Pace;
 use kafka_protocol::error::ResponseError;
@@ -14,10 +14,10 @@ use crate::topic_ref::TopicRef;
 
 /// `session_epoch` of a fetch without a session.
 const FINAL_EPOCH: i32 = -1;
-/// `session_epoch` of a fetch that asks for a new session.
+/// `session_epoch` of a fetch that requests a new session.
 const INITIAL_EPOCH: i32 = 0;
 
-/// What one fetch reads from: the state of a session, or one for this once.
+/// The state that one fetch reads from: its session's, or one for this fetch only.
 pub(crate) enum Context {
     Once(Box<FetchState>),
     Cached { id: i32, session: OwnedMutexGuard<FetchSession>, is_new: bool },
@@ -31,7 +31,7 @@ impl Context {
         }
     }
 
-    /// Whether every partition is answered, or only what has news.
+    /// Whether the response has every partition, or only those that changed.
     pub(crate) fn is_full(&self) -> bool {
         !matches!(self, Self::Cached { is_new: false, .. })
     }
@@ -44,7 +44,7 @@ impl Context {
     }
 }
 
-/// Finds or makes the fetch's session, and takes in what the request changes about it.
+/// Finds or creates the fetch's session, and applies the request's changes to it.
 pub(crate) async fn begin(
     gateway: &Gateway,
     session: &Session,
@@ -55,7 +55,7 @@ pub(crate) async fn begin(
     let (id, epoch) = (fetch.session_id, fetch.session_epoch);
     if epoch == FINAL_EPOCH || epoch == INITIAL_EPOCH {
         if id != 0 {
-            // The client is done with its former session.
+            // The client has closed its former session.
             gateway.fetch_sessions.remove(id);
             session.fetch_sessions.remove(id);
         }
@@ -67,7 +67,7 @@ pub(crate) async fn begin(
         .fetch_sessions
         .find(id, Instant::now())
         .ok_or_else(|| Fault::plain(ResponseError::FetchSessionIdNotFound))?;
-    // A request that is still under way, from a connection that the client gave up, holds it.
+    // A request in flight, on a connection that the client abandoned, still holds it.
     let Ok(mut cached) = cached.try_lock_owned() else {
         return Err(Fault::plain(ResponseError::InvalidFetchSessionEpoch));
     };
@@ -110,11 +110,11 @@ async fn begin_full(
             session.fetch_sessions.add(id);
             match made.try_lock_owned() {
                 Ok(made) => Context::Cached { id, session: made, is_new: true },
-                // Nobody else can know its id yet.
+                // No other request can know its id yet.
                 Err(_) => unreachable!("a session that was just made is not in use"),
             }
         }
-        // No room: the client sees session id 0 and asks in full again.
+        // No room: the client receives session id 0, and sends full requests again.
         Err(made) => Context::Once(made.state),
     }
 }

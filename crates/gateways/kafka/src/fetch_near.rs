@@ -1,9 +1,9 @@
-//! Reading near by (KIP-392): a consumer that says in which rack it is, and whose leader is in another one, is sent to a
-//! node of its own rack that has a copy. Kafka has `replica.selector.class` for that; here it is on where nodes are told
-//! in which racks they are.
+//! Follower fetching (KIP-392): a consumer that names its rack, and whose leader is in another one, is
+//! referred to a node of its own rack with a copy. Kafka enables it by `replica.selector.class`; here it is
+//! on once nodes are configured with racks.
 //!
-//! Only who names this node's rack is served a copy. Kafka serves anybody, so that a client which asks a former leader by
-//! mistake stays there; here it is told who leads.
+//! Only a client that names this node's rack reads a copy. Kafka serves every client, so that one which
+//! queries a former leader by mistake stays there; here it is referred to the leader.
 
 use std::time::Duration;
 
@@ -13,19 +13,20 @@ use base::limits::{COPY_FETCH_WAIT_MAX, FETCH_WAIT_MAX};
 use crate::gateway::Gateway;
 use crate::leaders::{Reached, reached};
 
-/// Where a client is, beside this node.
+/// The client's rack in relation to this node.
 #[derive(Debug)]
 pub(crate) enum Near {
-    /// It does not say, or no node is there: the leader serves it.
+    /// The client names no rack, or no node is in it: the leader serves it.
     Nowhere,
-    /// In this node's rack: it is served here what others lead, if this node's copy is a good one.
+    /// In this node's rack: it may read partitions of other leaders here, if this node's copy is current
+    /// enough.
     Here,
     /// In the rack of these other nodes.
     Elsewhere(Vec<u32>),
 }
 
 impl Near {
-    /// For a client whose connection is encrypted or not.
+    /// `encrypted`: the client's connection uses TLS.
     pub(crate) fn of(gateway: &Gateway, rack: &str, encrypted: bool) -> Self {
         let own = gateway.options.nodes.own().endpoints.rack.as_deref();
         if rack.is_empty() || gateway.broker.is_alone() {
@@ -46,18 +47,18 @@ impl Near {
         }
     }
 
-    /// So long its fetches may wait here.
+    /// Maximum wait of the client's fetches on this node.
     pub(crate) fn wait_max(&self) -> Duration {
         if self.is_here() { COPY_FETCH_WAIT_MAX } else { FETCH_WAIT_MAX }
     }
 
-    /// Whether a client may be served copies here.
+    /// Whether this node may serve copies to the client.
     pub(crate) fn is_here(&self) -> bool {
         matches!(self, Self::Here)
     }
 
-    /// A node in the client's rack that has nearly all of a partition which this node leads. Several share the
-    /// partitions.
+    /// Returns a node in the client's rack that has nearly all of a partition which this node leads. Several
+    /// nodes share the partitions.
     pub(crate) fn preferred(&self, gateway: &Gateway, partition: PartitionId) -> Option<u32> {
         let Self::Elsewhere(nodes) = self else { return None };
         let first = partition.index as usize % nodes.len();
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nodes_of_the_clients_rack_are_near_unless_their_disk_is_unwell() {
+    fn nodes_of_the_clients_rack_are_near_unless_their_disk_is_unwell() {
         let nodes = nodes([
             (1, Some("a"), false),
             (2, Some("b"), false),

@@ -1,5 +1,5 @@
-//! Writing a fetch response around records that are not copied: the response is a list of slices,
-//! ours for the fields and the journal's for the batches.
+//! Writes a fetch response around records that are not copied: the response is a list of slices, ours for the
+//! fields and the journal's for the batches.
 
 use broker::EpochEnd;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -11,7 +11,7 @@ use crate::response::{Response, Slices};
 use crate::topic_ref::TopicRef;
 use crate::wire::primitives::Put;
 
-/// One partition's part.
+/// A partition of a fetch response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FetchedPartition {
     pub(crate) index: i32,
@@ -20,9 +20,9 @@ pub(crate) struct FetchedPartition {
     pub(crate) high_watermark: i64,
     pub(crate) log_start: i64,
     pub(crate) records: Vec<Bytes>,
-    /// Who leads it instead.
+    /// Its leader, if that is another node.
     pub(crate) leader: Option<CurrentLeader>,
-    /// The node that the client is to read it from.
+    /// The replica from which the client should read.
     pub(crate) preferred: Option<u32>,
     /// Where the client's records diverge from the partition's.
     pub(crate) diverging: Option<EpochEnd>,
@@ -42,11 +42,11 @@ pub(crate) struct FetchedTopic {
 
 #[derive(Debug, Default)]
 pub(crate) struct Fetched {
-    /// What the client is told to wait, since it took more than it may.
+    /// Throttle time of a client that exceeded its quota.
     pub(crate) throttle_ms: i32,
     pub(crate) error: i16,
     pub(crate) session_id: i32,
-    /// The client asked for committed records only, and wants to know what was aborted.
+    /// The client reads committed records only, and expects the list of aborted transactions.
     pub(crate) committed_only: bool,
     pub(crate) topics: Vec<FetchedTopic>,
     /// The nodes that partitions name as their leaders.
@@ -54,13 +54,14 @@ pub(crate) struct Fetched {
 }
 
 const FLEXIBLE_SINCE: i16 = 12;
-/// From this version on the endpoints of leaders are told (KIP-951); their numbers are since the first flexible one.
+/// First version with the endpoints of leaders (KIP-951). Leader ids and epochs are in every flexible
+/// version.
 const ENDPOINTS_SINCE: i16 = 16;
 /// The tags of a partition's diverging epoch and of its leader, and of the leaders' endpoints.
 const DIVERGING_TAG: u32 = 0;
 const LEADER_TAG: u32 = 1;
 const ENDPOINTS_TAG: u32 = 0;
-/// A partition's fields.
+/// Size of a partition's fields.
 const PARTITION_BYTES: usize = 64;
 
 pub(crate) fn encode(head: &RequestHead, fetched: Fetched) -> Response {
@@ -109,7 +110,7 @@ fn put_partition(
     if version >= 5 {
         out.fields.put_i64(partition.log_start);
     }
-    // Aborted transactions: none, or null for who did not ask.
+    // Aborted transactions: none, or null if the client reads uncommitted records.
     match (committed_only, flexible) {
         (true, _) => out.fields.put_count(0, flexible),
         (false, true) => out.fields.put_u8(0),
@@ -126,7 +127,7 @@ fn put_partition(
     }
 }
 
-/// The tagged fields of a partition with a diverging epoch: it is served here, so no leader is named.
+/// The tagged fields of a partition with a diverging epoch. This node serves it, so no leader is named.
 fn put_tagged_epoch_end(out: &mut BytesMut, end: EpochEnd) {
     const BYTES: u32 = 13;
     out.put_unsigned_varint(1);
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_crate_reads_it_in_every_version() {
+    fn message_crate_decodes_the_response_in_every_version() {
         for version in 4..=18 {
             for committed_only in [false, true] {
                 let head =
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_passed_on_as_they_are() {
+    fn records_are_sent_without_a_copy() {
         let head = RequestHead { api: ApiKey::Fetch, version: 13, correlation: 7, client_id: None };
         let fetched = fetched(13, false);
         let records = fetched.topics[0].partitions[0].records[0].clone();

@@ -1,9 +1,9 @@
-//! Fetch sessions (KIP-227): what a consumer wants is remembered, so that a fetch of 10,000
-//! partitions names, looks at and answers only those that changed.
+//! Fetch sessions (KIP-227): the broker remembers a consumer's partitions, so that a fetch of 10,000
+//! partitions names, reads and returns only those that changed.
 //!
-//! A session remembers its partitions, which of them are worth a look (`turns`), and holds a
-//! [`Watch`] on all of them. Sessions are volatile and bounded: a client whose session is gone is
-//! told so, and starts over with a full fetch.
+//! A session holds its partitions, the queue of those to read (`turns`), and a [`Watch`] on all of them.
+//! Sessions are volatile and bounded: a client whose session was evicted gets an error, and restarts with a
+//! full fetch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,40 +19,40 @@ use tokio::time::Instant;
 
 use crate::topic_ref::TopicRef;
 
-/// Partitions of a fetch that are looked up, watched, looked at or answered without a pause: some
-/// 0.1 ms, which is how long others wait for the thread.
+/// Partitions of a fetch that are looked up, watched, read or answered between two yields: some 0.1 ms, for
+/// which other tasks wait for the thread.
 pub(crate) const PARTITIONS_AT_ONCE: u32 = 256;
 
-/// A full cache gives up a session that was silent for so long (Kafka's
+/// A full cache evicts a session that was idle for so long (Kafka's
 /// `min.incremental.fetch.session.eviction.ms`).
 const EVICTABLE_AFTER: Duration = Duration::from_secs(120);
-/// Partitions of all cached sessions together: each takes some 200 bytes.
+/// Limit of partitions over all cached sessions: each takes some 200 bytes.
 const PARTITIONS_MAX: usize = 1_000_000;
 
-/// What a waiting fetch without a session holds for each of its partitions, about.
+/// Approximate bytes that a waiting fetch without a session holds for each partition.
 const WAITING_BYTES_PER_PARTITION: usize = 160;
 
-/// What a consumer wants of one partition.
+/// A partition's fetch parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Want {
     pub(crate) offset: i64,
     pub(crate) bytes_max: i32,
-    /// -1 when the client did not say.
+    /// -1 if the client sent none.
     pub(crate) leader_epoch: i32,
-    /// The leader epoch of the last record that it has; -1 when it did not say.
+    /// Leader epoch of the client's last record; -1 if it sent none.
     pub(crate) last_epoch: i32,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) want: Want,
-    /// High watermark and log start as the client last heard of them.
+    /// High watermark and log start that the client received last.
     pub(crate) told: Option<(u64, u64)>,
     /// It is in `turns`.
     pub(crate) queued: bool,
 }
 
-/// The partitions of one fetch, remembered or for this once.
+/// The partitions of one fetch: a session's, or those of a single request.
 #[derive(Debug)]
 pub(crate) struct FetchState {
     /// `None` for a fetch without a session, until it has to wait.
@@ -60,9 +60,9 @@ pub(crate) struct FetchState {
     topics: HashMap<TopicRef, TopicId>,
     names: HashMap<TopicId, TopicRef>,
     pub(crate) wanted: HashMap<PartitionId, Wanted>,
-    /// The partitions that are worth a look, the next one first. Who was served goes to the back.
+    /// Queue of the partitions to read. A served partition goes to the back.
     pub(crate) turns: VecDeque<PartitionId>,
-    /// Partitions that are not there (not yet, or no longer), and whether the client was told.
+    /// Partitions that do not exist (yet, or any more), and whether the client was informed.
     pub(crate) missing: HashMap<(TopicRef, i32), Missing>,
     /// Topics and partitions in the order in which the client named them.
     pub(crate) named: Vec<(TopicRef, i32)>,
@@ -100,8 +100,7 @@ impl FetchState {
         Some(PartitionId::new(topic, u32::try_from(index).ok()?))
     }
 
-    /// Takes in what a client wants, or wants differently from now on. In steps: a client may name
-    /// 100,000 partitions.
+    /// Adds partitions, or changes their parameters. In steps: a client may name 100,000 partitions.
     pub(crate) async fn want(
         &mut self,
         broker: &Broker,
@@ -130,7 +129,7 @@ impl FetchState {
         if !self.missing.is_empty() {
             self.missing.remove(&(topic, index));
         }
-        // Watched before it is looked at, so that nothing slips by in between.
+        // Watched before it is read, so that no change is missed in between.
         if let Some(watch) = &self.watch {
             watch.add(partition);
         }
@@ -145,7 +144,7 @@ impl FetchState {
         missing.want = want;
     }
 
-    /// A partition is gone: from now on it is looked for by name, since its topic may be made anew.
+    /// Marks a partition as deleted. It is looked up by name from now on, since its topic may be recreated.
     pub(crate) fn lose(&mut self, partition: PartitionId) {
         let Some(wanted) = self.wanted.remove(&partition) else { return };
         if let Some(watch) = &self.watch {
@@ -153,7 +152,7 @@ impl FetchState {
         }
         let Some(topic) = self.names.get(&partition.topic).cloned() else { return };
         match self.topics.get(&topic) {
-            // A topic of this name was made anew and found already.
+            // A recreated topic of this name was found already.
             Some(anew) if *anew != partition.topic => {
                 if self.wanted.contains_key(&PartitionId::new(*anew, partition.index)) {
                     return;
@@ -168,7 +167,7 @@ impl FetchState {
         if !self.missing.is_empty() {
             self.missing.remove(&(topic.clone(), index));
         }
-        // What is in `turns` is passed over when its turn comes.
+        // An entry in `turns` is skipped when its turn comes.
         if let Some(partition) = self.resolved(topic, index)
             && self.wanted.remove(&partition).is_some()
             && let Some(watch) = &self.watch
@@ -177,7 +176,7 @@ impl FetchState {
         }
     }
 
-    /// Looks again for what was not there.
+    /// Looks up the missing partitions again.
     pub(crate) async fn find_missing(&mut self, broker: &Broker, pace: &mut Pace) {
         if self.missing.is_empty() {
             return;
@@ -190,7 +189,7 @@ impl FetchState {
         self.want(broker, wants, pace).await;
     }
 
-    /// A partition is worth a look.
+    /// Queues a partition for reading.
     pub(crate) fn queue(&mut self, partition: PartitionId) {
         if let Some(wanted) = self.wanted.get_mut(&partition)
             && !wanted.queued
@@ -200,7 +199,7 @@ impl FetchState {
         }
     }
 
-    /// Every partition is worth a look.
+    /// Queues every partition.
     pub(crate) fn queue_all(&mut self) {
         let partitions: Vec<_> = self.wanted.keys().copied().collect();
         for partition in partitions {
@@ -208,7 +207,7 @@ impl FetchState {
         }
     }
 
-    /// Gives back memory that it does not need while it waits.
+    /// Releases memory that is not needed while the fetch waits.
     pub(crate) fn compact(&mut self) {
         self.wanted.shrink_to_fit();
         self.turns.shrink_to_fit();
@@ -216,12 +215,12 @@ impl FetchState {
         self.named.shrink_to_fit();
     }
 
-    /// What it holds while it waits, its watch included.
+    /// Bytes held while the fetch waits, its watch included.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.partitions() * WAITING_BYTES_PER_PARTITION
     }
 
-    /// Queues what changed since the last look.
+    /// Queues partitions that changed since the last read.
     pub(crate) fn queue_ready(&mut self) {
         let Some(watch) = &self.watch else { return };
         for partition in watch.take_ready() {
@@ -229,10 +228,10 @@ impl FetchState {
         }
     }
 
-    /// Watches everything; from now on a change cannot be missed. In steps, as [`Self::want`].
+    /// Watches every partition; no later change is missed. In steps, as [`Self::want`].
     pub(crate) async fn watch_all(&self, broker: &Broker, pace: &mut Pace) -> Watch {
         let watch = broker.watch();
-        // In their order neighbours of the registry follow one another.
+        // Sorted, because neighbours are adjacent in the registry.
         let mut partitions: Vec<_> = self.wanted.keys().copied().collect();
         partitions.sort_unstable();
         for step in partitions.chunks(PARTITIONS_AT_ONCE as usize) {
@@ -243,8 +242,8 @@ impl FetchState {
     }
 }
 
-/// Partitions that exist, each at the place of the one that names it. Those of a topic mostly follow
-/// one another: the topic is looked up once for all of them.
+/// Looks up partitions; each result is at the index of its request. Partitions of a topic are mostly
+/// adjacent, so the topic is looked up once for all of them.
 fn find_partitions(
     catalog: &CatalogView<'_>,
     wants: &[(TopicRef, i32, Want)],
@@ -262,18 +261,18 @@ fn find_partitions(
     found
 }
 
-/// A session that is remembered.
+/// A cached session.
 #[derive(Debug)]
 pub(crate) struct FetchSession {
-    /// What the next request must say.
+    /// Epoch that the next request must have.
     pub(crate) epoch: i32,
     /// Whether topics are named by id (version 13 and later); may not change.
     pub(crate) by_id: bool,
-    /// Boxed, so that it can be handed on when there is no room for the session.
+    /// Boxed, so that it can be returned when there is no room for the session.
     pub(crate) state: Box<FetchState>,
 }
 
-/// After the largest epoch comes 1: 0 and -1 have meanings of their own.
+/// The largest epoch is followed by 1, because 0 and -1 are reserved.
 pub(crate) fn next_epoch(epoch: i32) -> i32 {
     epoch.checked_add(1).unwrap_or(1)
 }
@@ -304,7 +303,7 @@ impl FetchSessions {
         Self { sessions_max, last_id: AtomicI32::new(0), cached: Mutex::default() }
     }
 
-    /// Remembers a session, or gives it back when there is no room and none can be made.
+    /// Caches a session, or returns it if there is no room and no other can be evicted.
     pub(crate) fn insert(
         &self,
         session: FetchSession,
@@ -340,7 +339,7 @@ impl FetchSessions {
         Some(Arc::clone(&cached.session))
     }
 
-    /// A session now has so many partitions.
+    /// Updates the number of a session's partitions.
     pub(crate) fn resized(&self, id: i32, partitions: usize) {
         let mut cache = self.cached.lock();
         let Some(cached) = cache.sessions.get_mut(&id) else { return };
@@ -384,8 +383,8 @@ impl Cache {
     }
 }
 
-/// The sessions that came about through one connection, dropped together with it: a client that
-/// connects again starts over anyway.
+/// Sessions that were created through one connection, and are dropped with it: a client that reconnects
+/// starts with a full fetch anyway.
 #[derive(Debug, Default)]
 pub(crate) struct OwnSessions(Mutex<HashSet<i32>>);
 
@@ -414,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_cache_gives_up_the_longest_silent_session_only() {
+    fn full_cache_evicts_only_the_longest_idle_session() {
         let sessions = FetchSessions::new(2);
         let now = Instant::now();
         let (first, _) = sessions.insert(session(), now).unwrap();
@@ -430,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_skip_what_means_something_else() {
+    fn next_epoch_skips_the_reserved_values() {
         assert_eq!(next_epoch(1), 2);
         assert_eq!(next_epoch(i32::MAX), 1);
     }

@@ -1,13 +1,13 @@
-//! Frames off a socket.
+//! Reads frames from a socket.
 //!
-//! Small reads go through a staging buffer, so that one system call may bring many requests; each
-//! frame then gets memory of exactly its own size, because a produced batch keeps its frame's
-//! memory for as long as it is cached. What is missing of a large frame is read straight into it.
-//! The staging buffer goes back while a session is silent: an idle connection holds none.
+//! Small reads go through a staging buffer, so that one system call may bring many requests. Each frame then
+//! gets memory of exactly its own size, because a produced batch keeps its frame's memory for as long as it
+//! is cached. The rest of a large frame is read straight into it. An idle session releases its staging
+//! buffer.
 //!
-//! A frame that is longer than the staging buffer is charged to a budget of the node as it arrives;
-//! when it is whole, it moves to the producers' budget or to that of other requests. So frames that
-//! were announced and are not sent, or not to their end, take no room from those that are whole.
+//! A frame longer than the staging buffer is charged to a budget of the node as it arrives. Once complete, it
+//! moves to the producers' budget or to that of other requests. So frames that were announced and are not
+//! sent, or not to their end, take no room from complete ones.
 
 use std::future::poll_fn;
 use std::io;
@@ -30,10 +30,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 /// Holds a small request, or the first part of a large one.
 const STAGING_BYTES: usize = 16 << 10;
-/// Other requests than produce requests are charged more than they have on the wire, because they
-/// are several times larger when they are decoded.
+/// Requests other than produce requests are charged a multiple of their wire size, because they are several
+/// times larger when decoded.
 pub(crate) const DECODED_FACTOR: usize = 4;
-/// A client that sends nothing of a frame for so long is cut off if others wait for its room.
+/// A client that sends nothing of a frame for so long is disconnected if other clients wait for its room.
 const STALLED_AFTER: Duration = Duration::from_secs(2);
 const LENGTH_LEN: usize = 4;
 /// The length, and the api key that follows it.
@@ -55,19 +55,19 @@ pub(crate) struct Frame {
     pub(crate) queued: usize,
 }
 
-/// Where a frame gets its room.
+/// The budgets that frames are charged to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameBudgets<'a> {
     pub(crate) produce: &'a Budget,
     pub(crate) requests: &'a Budget,
-    /// Of those that are not whole yet.
+    /// Budget of incomplete frames.
     pub(crate) arriving: &'a Budget,
 }
 
-/// Bytes of a session's requests, other than produce requests, that were read and are not answered.
+/// Bytes of a session's pending requests, other than produce requests.
 ///
-/// Such requests run one after another, and the first may wait for minutes. Those behind it are
-/// left on the socket unless they are few and small: what they hold is missing to other clients.
+/// Such requests run one after another, and the first may wait for minutes. Later ones stay in the socket
+/// unless they are few and small, because other clients lack the memory that they hold.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     bytes: AtomicUsize,
@@ -115,9 +115,9 @@ pub(crate) enum FrameError {
     Io(#[from] std::io::Error),
 }
 
-/// What frames are read from.
+/// Byte source of frames.
 pub(crate) trait Source: AsyncRead + Unpin {
-    /// Ready once a read may bring something, or the end.
+    /// Ready once a read may return data, or the end of the stream.
     fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
@@ -139,7 +139,7 @@ impl<S: Source> FrameReader<S> {
         Self { socket, staging: BytesMut::new(), limits }
     }
 
-    /// The next frame. Waits for its turn and for room before it takes one in.
+    /// Reads the next frame. Waits for its turn and for room before it reads the body.
     pub(crate) async fn next(
         &mut self,
         budgets: FrameBudgets<'_>,
@@ -150,7 +150,7 @@ impl<S: Source> FrameReader<S> {
         if self.staging.is_empty() {
             self.wait_for_client().await?;
         }
-        // Whoever took more than its share is not listened to until that is made up for (KIP-219).
+        // A client over its quota is not read until its throttle time has passed (KIP-219).
         meter.waited().await;
         let deadline = Instant::now() + self.limits.arrives_within;
         while self.staging.len() < KEY_LEN {
@@ -195,8 +195,8 @@ impl<S: Source> FrameReader<S> {
         Ok(Frame { bytes, permit, queued })
     }
 
-    /// Reads what is missing, in pieces that grow with what the client has sent: at any time it
-    /// holds room for twice as much at most.
+    /// Reads the rest of a frame, in pieces that grow with the bytes received: the memory is at most twice
+    /// these bytes.
     async fn read_rest(
         &mut self,
         bytes: &mut BytesMut,
@@ -204,7 +204,7 @@ impl<S: Source> FrameReader<S> {
         mut charged: Option<(&Budget, &mut Permit)>,
     ) -> Result<(), FrameError> {
         let arrives_within = self.limits.arrives_within;
-        // Waiting for room is no fault of the client's: it does not count.
+        // The time spent waiting for room does not count against the client.
         let mut left = arrives_within;
         while bytes.len() < len {
             let piece = (len - bytes.len()).min(bytes.len().max(STAGING_BYTES));
@@ -224,7 +224,7 @@ impl<S: Source> FrameReader<S> {
                         continue;
                     }
                 }
-                // Not before there is something to read.
+                // Charged only once there is something to read.
                 if let Some((budget, permit)) = charged.as_mut().filter(|_| !is_charged) {
                     budget.grow(permit, piece).await;
                     is_charged = true;
@@ -252,7 +252,7 @@ impl<S: Source> FrameReader<S> {
         }
     }
 
-    /// A frame that is no request, and small: it is counted nowhere.
+    /// Reads a small frame that is no request: no budget is charged.
     pub(crate) async fn next_bare(&mut self, bytes_max: usize) -> Result<Frame, FrameError> {
         let deadline = Instant::now() + self.limits.arrives_within;
         let whole = loop {
@@ -273,7 +273,7 @@ impl<S: Source> FrameReader<S> {
         Ok(Frame { bytes: whole, permit: None, queued: 0 })
     }
 
-    /// Between requests: no memory is held and no deadline runs but the idle one.
+    /// Between requests: no memory is held, and only the idle deadline runs.
     async fn wait_for_client(&mut self) -> Result<(), FrameError> {
         self.staging = BytesMut::new();
         match timeout(self.limits.idle_max, self.readable()).await {
@@ -282,7 +282,7 @@ impl<S: Source> FrameReader<S> {
         }
     }
 
-    /// Waits until there is something to read, or the end.
+    /// Waits until there is data to read, or the end of the stream.
     async fn readable(&mut self) -> io::Result<()> {
         poll_fn(|context| self.socket.poll_read_ready(context)).await
     }

@@ -1,4 +1,4 @@
-//! What must hold of what a client of Kafka sends, whatever it is: for fuzz targets, and for tests of what those found.
+//! Invariants of arbitrary input from a Kafka client: for fuzz targets, and for tests of their findings.
 
 use std::cell::RefCell;
 use std::io;
@@ -24,7 +24,7 @@ use crate::versions;
 use crate::wire::known::{Known, requests};
 use crate::wire::shape::{bytes_behind, examine};
 
-/// Of a request here.
+/// Size limit of a fuzzed request.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -35,7 +35,7 @@ thread_local! {
         RefCell::new(Builder::new_current_thread().enable_time().build().expect("a runtime"));
 }
 
-/// Gives bytes in pieces of this size, and then the end.
+/// Returns bytes in pieces of this size, and then the end of the stream.
 struct Pieces<'a> {
     bytes: &'a [u8],
     piece: usize,
@@ -61,8 +61,8 @@ impl Source for Pieces<'_> {
     }
 }
 
-/// The frames until the end or an error, and how it ended.
-fn heard(bytes: &[u8], piece: usize, bare: bool) -> (Vec<BytesMut>, String) {
+/// Reads frames until the end or an error. Returns the frames and the reason of the end.
+fn read_frames(bytes: &[u8], piece: usize, bare: bool) -> (Vec<BytesMut>, String) {
     let limits = FrameLimits { arrives_within: HOUR, idle_max: HOUR };
     let mut reader = FrameReader::new(Pieces { bytes, piece }, limits);
     let [produce, requests, arriving] = [(); 3].map(|()| Budget::new(16 << 20));
@@ -91,18 +91,19 @@ fn heard(bytes: &[u8], piece: usize, bare: bool) -> (Vec<BytesMut>, String) {
     heard
 }
 
-/// What a connection brings: the same frames, whatever the pieces. The first byte says which pieces those are.
+/// Checks a connection's bytes: the frames do not depend on the pieces in which they arrive. The first byte
+/// selects the size of the pieces.
 pub fn connection(data: &[u8]) {
     let Some((&piece, stream)) = data.split_first() else { return };
     let pieces = usize::from(piece) % 64 + 1;
     for bare in [false, true] {
-        let whole = heard(stream, usize::MAX, bare);
-        assert_eq!(heard(stream, pieces, bare), whole, "pieces change what is heard");
+        let whole = read_frames(stream, usize::MAX, bare);
+        assert_eq!(read_frames(stream, pieces, bare), whole, "pieces change what is heard");
         whole.0.iter().for_each(|frame| request(frame));
     }
 }
 
-/// A frame without its length.
+/// Checks a frame without its length.
 pub fn request(frame: &[u8]) {
     let Ok(preamble) = Preamble::parse(frame) else { return };
     let (key, version) = (preamble.api_key, preamble.version);
@@ -133,14 +134,14 @@ pub fn request(frame: &[u8]) {
 fn streams(frame: &[u8]) {
     let _ = streams_messages::HeartbeatRequest::parse(frame);
     let _ = streams_messages::DescribeRequest::parse(frame);
-    // A body, as it is behind the shortest header.
+    // A body, at its place behind the shortest header.
     if let Some(body) = frame.get(11..) {
         let _ = streams_messages::HeartbeatRequest::parse(body);
         let _ = streams_messages::DescribeRequest::parse(body);
     }
 }
 
-/// What we take of a produce request, the message crate takes, and finds the same batches in it.
+/// A produce request that our parser accepts is accepted by the message crate too, with the same batches.
 fn produce(version: i16, body: &[u8]) {
     let Ok(ours) = ProduceRequest::parse(version, BytesMut::from(body)) else { return };
     let mut bytes = Bytes::copy_from_slice(body);
@@ -153,14 +154,14 @@ fn produce(version: i16, body: &[u8]) {
     assert!(our_batches.eq(their_batches), "other batches");
 }
 
-/// What has the shape of a request is decoded, to where the shape says that it ends.
+/// A request of the right shape is decoded to the end that the shape states.
 fn decoded(api: ApiKey, version: i16, body: &[u8]) {
     let Some(known) = REQUESTS.iter().find(|known| known.api == api) else { return };
     if examine(api, version, body).is_err() || !known.versions.contains(&version) {
         return;
     }
     let behind = bytes_behind(api, version, body).expect("it was examined");
-    // A null where none may be is refused by the decoder alone.
+    // Only the decoder rejects a null where none is allowed.
     if let Some(left) = (known.decode)(Bytes::copy_from_slice(body), version) {
         assert_eq!(left, behind, "{api:?} {version}: the decoder ends elsewhere");
     }
@@ -168,21 +169,21 @@ fn decoded(api: ApiKey, version: i16, body: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::heard;
+    use super::read_frames;
 
-    /// The rest of it was taken for there, and the session ended by a panic.
+    /// Regression: the rest was assumed to be there, and the session ended by a panic.
     #[test]
-    fn of_a_bare_message_that_came_in_part_with_the_one_before_the_rest_is_waited_for() {
+    fn rest_of_a_bare_frame_begun_by_an_earlier_read_is_awaited() {
         let stream = b"\0\0\0\x03abc\0\0\0\x02de";
         for piece in 1..=stream.len() {
-            let (frames, end) = heard(stream, piece, true);
+            let (frames, end) = read_frames(stream, piece, true);
             assert_eq!(frames, [&b"abc"[..], &b"de"[..]], "pieces of {piece}");
             assert_eq!(end, "the client closed the connection");
         }
     }
 
     #[test]
-    fn what_is_kept_of_connections_holds() {
+    fn corpus_of_connections_keeps_the_invariants() {
         test_corpus::each("kafka_connection", super::connection);
         test_corpus::each("kafka_request", super::request);
     }

@@ -1,4 +1,4 @@
-//! What all sessions of the gateway share.
+//! State shared by all sessions of the gateway.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,16 +37,16 @@ pub(crate) struct Gateway {
     pub(crate) share_sessions: ShareSessions,
     /// Kilobytes of fetch responses that may be in memory, from read to written.
     pub(crate) fetch_budget: Arc<Semaphore>,
-    /// Produce requests of sessions whose batches take long to check: while they wait for a thread
-    /// they must not keep the producers' budget from the others.
+    /// Produce requests of sessions whose batches take long to check. While they wait for a thread they must
+    /// not keep the producers' budget from other sessions.
     pub(crate) packed_budget: Budget,
     /// Requests other than produce requests, from read to answered or waiting.
     pub(crate) request_budget: Budget,
-    /// Requests that have not arrived whole.
+    /// Incomplete requests.
     pub(crate) arriving_budget: Budget,
-    /// Requests that wait: for records, for members of a group.
+    /// Requests waiting for records or for members of a group.
     pub(crate) waiting_budget: Budget,
-    /// Large answers but fetch responses, from the first row to written.
+    /// Large responses other than fetch responses, from the first row to written.
     pub(crate) answer_budget: Budget,
     pub(crate) operations: OperationPermits,
     /// Held while a configuration is read, altered and written back.
@@ -55,10 +55,10 @@ pub(crate) struct Gateway {
     shutdown: watch::Receiver<bool>,
 }
 
-/// As operators call the protocol.
+/// The protocol's name for operators.
 pub(crate) const PROTOCOL: &str = "kafka";
 
-/// Permits of [`Gateway::fetch_budget`] stand for so many bytes each.
+/// Bytes of one permit of [`Gateway::fetch_budget`].
 pub(crate) const FETCH_BUDGET_UNIT: usize = 1 << 10;
 
 impl Gateway {
@@ -90,7 +90,7 @@ impl Gateway {
         }
     }
 
-    /// Room for an answer of about so many bytes; a small one needs none.
+    /// Reserves room for a response of about so many bytes; a small one needs none.
     pub(crate) async fn answer_room(&self, bytes: usize) -> Option<Permit> {
         if bytes <= ANSWER_UNCOUNTED_BYTES_MAX {
             return None;
@@ -98,16 +98,16 @@ impl Gateway {
         Some(self.answer_budget.admit(bytes).await)
     }
 
-    /// Room for an answer that describes so many items, each of about so many bytes.
+    /// Reserves room for a response that describes so many items, each of about so many bytes.
     pub(crate) async fn described_room(&self, items: usize, item_bytes: usize) -> Option<Permit> {
         self.answer_room(items.saturating_mul(item_bytes).min(DESCRIBED_BYTES_MAX)).await
     }
 
-    /// Returns when the node shuts down: whoever waits for something that may never come (records,
-    /// members of a group) waits for this as well, and then answers with what there is.
+    /// Returns when the node shuts down. A request that waits for records or members of a group waits for
+    /// this as well, and then answers with the data available.
     pub(crate) async fn draining(&self) {
         let mut shutdown = self.shutdown.clone();
-        // The other end is gone only together with the node.
+        // The sender lives as long as the node.
         let _ = shutdown.wait_for(|stopping| *stopping).await;
     }
 
@@ -119,13 +119,13 @@ impl Gateway {
         StrBytes::from_string(self.broker.cluster_id().to_string())
     }
 
-    /// Tells when some shard has another leader, from now on.
+    /// Subscribes to changes of shards' leaders, from now on.
     pub(crate) fn leader_changes(&self) -> Changes {
         self.leaders.changes()
     }
 }
 
-/// One client connection. What [`Connection::client`] says is the library and its version (KIP-511).
+/// One client connection. [`Connection::client`] returns the client's library and its version (KIP-511).
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) connection: Connection,
@@ -133,7 +133,7 @@ pub(crate) struct Session {
     pub(crate) share_sessions: OwnShareSessions,
     pub(crate) login: Login,
     pub(crate) rights: HeldRights,
-    /// What it is charged by, where there are quotas.
+    /// Meter of the quotas that apply to the session.
     pub(crate) meter: Meter,
     encrypted: bool,
     slow_checks: AtomicBool,
@@ -160,14 +160,14 @@ impl Session {
 
     /// A session without a client.
     #[cfg(test)]
-    pub(crate) fn of_nobody() -> Arc<Self> {
+    pub(crate) fn without_client() -> Arc<Self> {
         let peer = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
         let registered = gateway::Connections::default().register("kafka", peer, peer);
         let (login, quotas) = (Login::new(false), Quotas::default());
         Arc::new(Self::new(registered.connection().clone(), false, login, &quotas))
     }
 
-    /// Whether the connection is: its client is sent to such ports only.
+    /// Whether the connection uses TLS: its client is referred to TLS ports only.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.encrypted
     }
@@ -181,19 +181,19 @@ impl Session {
         self.slow_checks.store(true, Ordering::Relaxed);
     }
 
-    /// The connection is gone, and with it what was remembered for it.
+    /// Drops the state kept for the connection, which is closed.
     pub(crate) fn end(&self, gateway: &Gateway) {
         self.fetch_sessions.drop_all(&gateway.fetch_sessions);
         self.share_sessions.end_all(self.connection.id(), &gateway.share_sessions);
     }
 
-    /// A member of a share group is done: what it holds is available again.
+    /// Ends a member's share session: its leased records are available again.
     pub(crate) fn end_share_session(&self, gateway: &Gateway, key: &ShareKey) {
         self.share_sessions.remove(key);
         gateway.share_sessions.end(key);
     }
 
-    /// As Kafka writes a client's host: a slash and the address.
+    /// The client's host as Kafka writes it: a slash and the address.
     pub(crate) fn client_host(&self) -> Text {
         format!("/{}", self.connection.peer().ip()).into()
     }

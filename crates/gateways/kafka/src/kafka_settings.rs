@@ -1,5 +1,5 @@
-//! Settings of Kafka's brokers that this broker does not have. Tools read them: they are shown with the
-//! values that Kafka 4.3 has without a configuration, and cannot be changed.
+//! Settings of Kafka's brokers that this broker does not have. Tools read them: they are shown with Kafka
+//! 4.3's defaults, and cannot be changed.
 
 /// Numbers of Kafka's `DescribeConfigsResponse.ConfigType`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -272,7 +272,7 @@ pub(crate) static KAFKA_SETTINGS: &[KafkaSetting] = &[
     known("unclean.leader.election.interval.ms", Long, Some("300000")),
 ];
 
-/// Whether a setting of this name is Kafka's alone.
+/// Whether only Kafka has a setting of this name.
 pub(crate) fn is_of_kafka(name: &str) -> bool {
     KAFKA_SETTINGS.binary_search_by(|setting| setting.name.cmp(name)).is_ok()
 }
@@ -285,7 +285,7 @@ mod tests {
     use crate::static_configs::STATIC_CONFIGS;
 
     #[test]
-    fn settings_of_kafka_are_sorted_and_none_of_them_is_one_of_the_broker() {
+    fn kafka_settings_are_sorted_and_disjoint_from_the_brokers_own() {
         assert!(KAFKA_SETTINGS.is_sorted_by(|a, b| a.name < b.name));
         let ours = |name: &str| {
             STATIC_CONFIGS.iter().any(|it| it.name == name)

@@ -1,14 +1,15 @@
-//! Writing where clients are sent instead (KIP-951): the leader of a partition, and the endpoints of those that an answer
-//! names. Both are tagged fields of produce and fetch responses, and plain ones of those of share groups.
+//! Writes leader hints (KIP-951): the leader of a partition, and the endpoints of the leaders in a response.
+//! Both are tagged fields of produce and fetch responses, and plain fields of share fetch and acknowledge
+//! responses.
 
 use bytes::{BufMut, BytesMut};
 
 use crate::leaders::{CurrentLeader, Reached};
 use crate::wire::primitives::Put;
 
-/// A leader is not known, or not told.
+/// No leader is known, or none is reported.
 const NONE: CurrentLeader = CurrentLeader { node: -1, epoch: -1 };
-/// The bytes of a leader.
+/// Bytes of a leader.
 const LEADER_BYTES: u32 = 9;
 
 pub(crate) fn put_leader(out: &mut BytesMut, leader: Option<CurrentLeader>) {
@@ -30,7 +31,7 @@ pub(crate) fn put_endpoints(out: &mut BytesMut, nodes: &[Reached]) {
     }
 }
 
-/// The tagged fields of a partition that has no other.
+/// Writes the tagged fields of a partition that has no other.
 pub(crate) fn put_tagged_leader(out: &mut BytesMut, tag: u32, leader: Option<CurrentLeader>) {
     if leader.is_none() {
         return out.put_no_tagged_fields(true);
@@ -41,7 +42,7 @@ pub(crate) fn put_tagged_leader(out: &mut BytesMut, tag: u32, leader: Option<Cur
     put_leader(out, leader);
 }
 
-/// The tagged fields of a response that has no other.
+/// Writes the tagged fields of a response that has no other.
 pub(crate) fn put_tagged_endpoints(out: &mut BytesMut, tag: u32, nodes: &[Reached]) {
     if nodes.is_empty() {
         return out.put_no_tagged_fields(true);

@@ -1,7 +1,7 @@
-//! Tells those who wait in this gateway that a shard has another leader.
+//! Notifies waiting requests of this gateway that a shard's leader changed.
 //!
-//! A fetch that waits for records of a partition that another node leads by now would wait in vain, and a member
-//! that waits for a group which this node does not coordinate any more, too.
+//! Without it, a fetch from a partition that another node now leads would wait in vain, and so would a member
+//! of a group that this node no longer coordinates.
 
 use std::future::pending;
 use std::sync::Weak;
@@ -15,7 +15,7 @@ use crate::groups::Homes;
 
 #[derive(Debug)]
 pub(crate) struct LeaderWatch {
-    /// How often that was; `None` on a node that is alone.
+    /// Number of changes; `None` on a single node.
     changes: Option<watch::Receiver<u64>>,
     task: Option<JoinHandle<()>>,
 }
@@ -27,12 +27,12 @@ impl LeaderWatch {
             return Self { changes: None, task: None };
         }
         let (count, changes) = watch::channel(0);
-        let watching = tell(broker.leader_changes(), homes, count);
+        let watching = notify(broker.leader_changes(), homes, count);
         let task = broker.vital(Task::KafkaLeaders, watching);
         Self { changes: Some(changes), task: Some(task) }
     }
 
-    /// Tells what changes from now on.
+    /// Subscribes to changes from now on.
     pub(crate) fn changes(&self) -> Changes {
         Changes(self.changes.clone().map(|mut changes| {
             changes.mark_unchanged();
@@ -49,23 +49,23 @@ impl Drop for LeaderWatch {
     }
 }
 
-/// Ends only by being cancelled.
-async fn tell(mut changes: LeaderChanges, homes: Weak<Homes>, count: watch::Sender<u64>) {
+/// Runs until it is cancelled.
+async fn notify(mut changes: LeaderChanges, homes: Weak<Homes>, count: watch::Sender<u64>) {
     loop {
         changes.next().await;
-        // Whoever dropped the groups has cancelled this already.
+        // Dropping the groups cancels this task too.
         let Some(homes) = homes.upgrade() else { return pending().await };
         homes.forget_lost();
         count.send_modify(|count| *count += 1);
     }
 }
 
-/// For one who waits.
+/// A subscription of a waiting request.
 #[derive(Debug)]
 pub(crate) struct Changes(Option<watch::Receiver<u64>>);
 
 impl Changes {
-    /// Returns once some shard has another leader, or none. Never on a node that is alone.
+    /// Returns once some shard has another leader, or none. Never returns on a single node.
     pub(crate) async fn next(&mut self) {
         if let Some(changes) = &mut self.0
             && changes.changed().await.is_ok()

@@ -1,4 +1,5 @@
-//! Who leads which partition, as clients are told; and where they are sent that asked another node (KIP-951).
+//! Leaders of partitions as clients see them, and the leaders that clients of another node are referred to
+//! (KIP-951).
 
 use std::time::Duration;
 
@@ -13,28 +14,29 @@ use tokio::time::{Instant, timeout_at};
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
-/// Another node has to give a sign of life within so long; one that is only slow counts as there.
+/// Time in which another node must respond to count as alive; one that is only slow counts too.
 const LOOKS_FOR: Duration = Duration::from_millis(50);
-/// So long an answer waits for a shard to have a leader: most elections after a process ended take less. What a client
-/// has asked for behind it on the same connection waits, too.
+/// How long a response waits for a shard to have a leader: most elections after a process ended take less.
+/// Later requests of the same connection wait as well.
 const LED_WITHIN: Duration = Duration::from_millis(300);
-/// A node that has died is listed for so long.
+/// A dead node stays listed for so long.
 const BROKER_LISTED_FOR: Duration = Duration::from_secs(10);
-/// The number that stands for no node.
+/// Broker id of no node.
 pub(crate) const NO_NODE: BrokerId = BrokerId(-1);
 
-/// A node that clients may be sent to, and where: by the kind of port that was asked.
+/// A node that clients may be referred to, with its endpoint of the same kind (TLS or not) as the client's
+/// connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Reached {
     pub(crate) id: u32,
     pub(crate) at: Endpoint,
-    /// Where it is, if it says so.
+    /// The node's rack, if configured.
     pub(crate) rack: Option<String>,
     pub(crate) is_unwell: bool,
 }
 
-/// The nodes that live and offer such a port, ascending by id. A client that encrypts is not told of one that does
-/// not, and the other way round.
+/// Live nodes that offer such a port, ascending by id. A client with TLS sees only ports with TLS, and vice
+/// versa.
 pub(crate) fn reached(gateway: &Gateway, encrypted: bool) -> Vec<Reached> {
     offering(gateway.options.nodes.live(), encrypted)
 }
@@ -51,23 +53,23 @@ impl Reached {
     }
 }
 
-/// One of these nodes.
+/// The live node with this id, if it offers such a port.
 pub(crate) fn reached_node(gateway: &Gateway, id: u32, encrypted: bool) -> Option<Reached> {
     Reached::of(gateway.options.nodes.get(id)?, encrypted)
 }
 
-/// Who leads, and which nodes live, as it is for one answer.
+/// Leaders and live nodes, as one response reports them.
 #[derive(Debug)]
 pub(crate) struct KnownLeaders {
     shards: ShardLeaders,
     /// Ascending by id.
     live: Vec<Reached>,
-    /// Those, and others that have just left.
+    /// Live nodes, and others that have just left.
     listed: Vec<Reached>,
 }
 
 impl KnownLeaders {
-    /// For a client whose connection is encrypted or not.
+    /// `encrypted`: the client's connection uses TLS.
     pub(crate) fn now(gateway: &Gateway, encrypted: bool) -> Self {
         let listed = gateway.options.nodes.live_lately(BROKER_LISTED_FOR);
         Self {
@@ -77,9 +79,9 @@ impl KnownLeaders {
         }
     }
 
-    /// For an answer that sends clients to leaders. A client that is sent to a process which has just ended, or is told
-    /// that nobody leads, looks again after its back-off, which is longer than most elections. So the other nodes
-    /// are asked for a sign of life first, and a shard without a leader is waited for.
+    /// For a response that directs clients to leaders. A client that is directed to a process which has just
+    /// ended, or that receives no leader, retries after its back-off, which is longer than most elections. So
+    /// this probes the other nodes first, and waits for shards without a leader.
     pub(crate) async fn once_led(gateway: &Gateway, encrypted: bool) -> Self {
         if gateway.broker.is_alone() {
             return Self::now(gateway, encrypted);
@@ -100,32 +102,33 @@ impl KnownLeaders {
         self.shards.each().all(|(leader, _)| led(leader))
     }
 
-    /// The nodes that clients are told of. One that has just died is among them, as Kafka lists a broker until its
-    /// session has expired (`broker.session.timeout.ms`): librdkafka takes its partitions away from a broker that is
-    /// no longer listed, those too that it has just given to the next leader, and looks again after a second.
+    /// Nodes listed to clients, including those that have just died, as Kafka lists a broker until its
+    /// session has expired (`broker.session.timeout.ms`). librdkafka withdraws the partitions of a broker
+    /// that is no longer listed, including those that have just moved to the next leader, and looks again
+    /// after a second.
     pub(crate) fn listed(&self) -> &[Reached] {
         &self.listed
     }
 
-    pub(crate) fn of_topic(&self, gateway: &Gateway, topic: TopicId) -> Leaders {
+    pub(crate) fn topic_leaders(&self, gateway: &Gateway, topic: TopicId) -> Leaders {
         gateway.broker.leaders_among(&self.shards, topic)
     }
 
-    /// Of each shard, by [`Leaders::place_of`]; then that of a shard that is not known.
+    /// State of each shard, by [`Leaders::place_of`], and finally that of an unknown shard.
     pub(crate) fn states(&self) -> Vec<PartitionState> {
         let nobody = (Leader { node: None, epoch: -1 }, &[][..]);
         let all = self.shards.each().chain([nobody]);
         all.map(|(leader, replicas)| PartitionState::of(leader, replicas, &self.live)).collect()
     }
 
-    /// Whom clients send what they change.
+    /// The broker to which clients send changes.
     pub(crate) fn controller(&self, gateway: &Gateway) -> BrokerId {
         controller(&self.live, gateway.broker.catalog_leader(), gateway.broker.node())
     }
 }
 
-/// The node that leads the catalog; if there is none that lives, this one, which finds the next one by itself. With
-/// KRaft, too, Kafka names a broker in any case: a client that is told of none may not look again.
+/// The node that leads the catalog; if no live one does, this node, which finds the next leader by itself. Kafka
+/// with KRaft also names a broker in any case: a client that receives none may not look again.
 fn controller(live: &[Reached], leader: Option<u32>, here: u32) -> BrokerId {
     let leader = leader.filter(|leader| lives(live, *leader));
     let told = leader.or_else(|| Some(here).filter(|here| lives(live, *here)));
@@ -152,7 +155,7 @@ pub(crate) fn rack_of(node: &Reached) -> Option<StrBytes> {
     node.rack.clone().map(StrBytes::from_string)
 }
 
-/// Whether a client names these nodes, each once, in any order: which of them is to lead is the shard's to say.
+/// Whether a client names exactly these nodes, each once, in any order: the shard decides the preferred one.
 pub(crate) fn names_all(named: &[BrokerId], replicas: &[u32]) -> bool {
     let mut named = named.to_vec();
     named.sort_unstable();
@@ -161,7 +164,7 @@ pub(crate) fn names_all(named: &[BrokerId], replicas: &[u32]) -> bool {
     named == replicas
 }
 
-/// What metadata says of the partitions of a shard.
+/// State of a shard's partitions in metadata.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PartitionState {
     pub(crate) error: i16,
@@ -173,8 +176,8 @@ pub(crate) struct PartitionState {
 }
 
 impl PartitionState {
-    /// A leader that clients are not told of is none to them. What is committed is on a majority, whoever lags
-    /// behind: a replica that lives counts as in sync.
+    /// A leader that is not listed to clients counts as none. A majority has all committed records even if
+    /// some replica lags, so every live replica counts as in sync.
     pub(crate) fn of(leader: Leader, replicas: &[u32], live: &[Reached]) -> Self {
         let led = leader.node.filter(|node| lives(live, *node));
         let error = led.map_or(ResponseError::LeaderNotAvailable.code(), |_| 0);
@@ -194,14 +197,14 @@ impl PartitionState {
 
 // ------------------------------------------------------------------------------------- referrals
 
-/// The node that leads a partition, named to a client that asked another one.
+/// The leader of a partition, as reported to a client that queried another node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CurrentLeader {
     pub(crate) node: i32,
     pub(crate) epoch: i32,
 }
 
-/// Whether a client that hears this looks for the leader.
+/// Whether the error makes a client look for the leader.
 pub(crate) fn is_about_leader(error: i16) -> bool {
     error == ResponseError::NotLeaderOrFollower.code()
         || error == ResponseError::FencedLeaderEpoch.code()
@@ -211,23 +214,23 @@ pub(crate) fn not_leader() -> Fault {
     Fault::plain(ResponseError::NotLeaderOrFollower)
 }
 
-/// Collects what an answer tells about other leaders. A client goes astray that is told of a leader and not where it
-/// is, so every leader that is named has its endpoint here.
+/// Collects the leader hints of a response. A client that receives a leader without its endpoint cannot
+/// connect, so every named leader has its endpoint here.
 #[derive(Debug)]
 pub(crate) struct Referrals {
     encrypted: bool,
     known: Option<KnownLeaders>,
-    /// Of the leaders that were named, each once.
+    /// Endpoints of the named leaders, each once.
     named: Vec<Reached>,
 }
 
 impl Referrals {
-    /// For a client whose connection is encrypted or not.
+    /// `encrypted`: the client's connection uses TLS.
     pub(crate) fn new(encrypted: bool) -> Self {
         Self { encrypted, known: None, named: Vec::new() }
     }
 
-    /// The leader of the partition, if it is known and can be reached. It is this node where the client knows of an
+    /// Returns the partition's leader, if it is known and reachable. It is this node if the client knows an
     /// older term of it.
     pub(crate) fn refer(
         &mut self,
@@ -238,7 +241,7 @@ impl Referrals {
             return None;
         }
         let known = self.known.get_or_insert_with(|| KnownLeaders::now(gateway, self.encrypted));
-        let leader = known.of_topic(gateway, partition.topic).of(partition.index);
+        let leader = known.topic_leaders(gateway, partition.topic).of(partition.index);
         let node = leader.node?;
         let reached = known.live.iter().find(|live| live.id == node)?;
         if !lives(&self.named, node) {
@@ -258,7 +261,7 @@ pub(crate) fn live_node(id: u32) -> Reached {
     Reached { id, at, rack: Some(format!("rack-{id}")), is_unwell: false }
 }
 
-/// A node that is alone, for tests.
+/// A single node, for tests.
 #[cfg(test)]
 pub(crate) fn alone() -> nodes::Nodes {
     let endpoints =
@@ -282,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_that_do_not_live_are_offline() {
+    fn replicas_on_dead_nodes_are_offline() {
         let all = state(Some(2), &[1, 2, 3]);
         assert_eq!((all.error, all.leader, all.epoch), (0, BrokerId(2), 7));
         assert_eq!((&all.in_sync, &all.offline), (&ids(&[1, 2, 3]), &ids(&[])));
@@ -293,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_stands_in_for_a_controller_that_is_not_known_or_does_not_live() {
+    fn node_names_itself_controller_while_none_is_known_or_alive() {
         let live = [1, 2].map(live_node);
         assert_eq!(controller(&live, Some(2), 1), BrokerId(2));
         assert_eq!(controller(&live, Some(3), 1), BrokerId(1));
@@ -302,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_is_not_known_or_cannot_be_reached_is_none() {
+    fn unknown_or_unreachable_leader_is_reported_as_not_available() {
         for (leader, live) in [(None, [1, 2, 3]), (Some(3), [1, 2, 4])] {
             let state = state(leader, &live);
             assert_eq!((state.error, state.leader), (NONE_AVAILABLE, NO_NODE));

@@ -2,27 +2,30 @@
 //!
 //! From the socket inwards:
 //!
-//! * `listener`: accepts connections, bounds their number, sees them out
+//! * `listener`: accepts connections, bounds their number, drains them
 //! * `session`, `frames`: one connection: requests in, responses out in order
-//! * `authorization`: what it may do; `acls`: the rules about that, listed and changed
-//! * `login`: who a client is; `scram_credentials`: what is kept for that, listed and changed
+//! * `authorization`: rights of a session; `acls`: lists and changes access rules
+//! * `login`: authentication; `scram_credentials`: lists and changes credentials
 //! * `request`, `response`, `wire`: frames as messages, and back
-//! * `dispatch`, `versions`: who handles what, and in which versions
-//! * `produce`, `produce_effort`, `produce_request`, `produce_replicas`, `produce_response`: the hot path in
-//! * `fetch`, `fetch_context`, `fetch_sessions`, `fetch_collector`, `fetch_response`: the hot path out; `fetch_near`: who reads
-//!   from which node
-//! * `metadata`, `topics`, `configs`, `config_describe`, `static_configs`, `kafka_settings`, `offsets`, `producers`, `log_dirs`: the catalog and its parts
-//! * `leaders`: who leads what, as clients are told, and `leader_fields`: in which bytes; `leader_watch`: who waits hears that it changed
+//! * `dispatch`, `versions`: handlers of requests, and their versions
+//! * `produce`, `produce_effort`, `produce_request`, `produce_replicas`, `produce_response`: the hot path
+//!   in
+//! * `fetch`, `fetch_context`, `fetch_sessions`, `fetch_collector`, `fetch_response`: the hot path out;
+//!   `fetch_near`: follower fetching by rack
+//! * `metadata`, `topics`, `configs`, `config_describe`, `static_configs`, `kafka_settings`, `offsets`,
+//!   `producers`, `log_dirs`: the catalog and its parts
+//! * `leaders`: leaders of partitions as clients see them; `leader_fields`: their encoding; `leader_watch`:
+//!   wakes waiting requests when leaders change
 //! * `groups`: group membership and committed offsets
 //! * `share`: share groups' records, fetched by lease and acknowledged one by one
 //! * `quorum`: the controllers of a cluster and its features
-//! * `no_transactions`: how clients that want transactions are refused
-//! * `quotas`: what clients are charged; `quota_requests`: how much that may be, listed and changed
-//! * `elections`, `reassignments`: who is to lead what, and what is to be where
-//! * `refused`, `refused_share_state`: what clients ask for and a broker without transactions does not have
-//! * [`operations`]: what operators do that Kafka has no words for: our own request
-//! * `topic_ref`: how requests name topics
-//! * `errors`: from what went wrong to Kafka's error codes
+//! * `no_transactions`: refuses clients that use transactions
+//! * `quotas`: charges clients; `quota_requests`: lists and changes quotas
+//! * `elections`, `reassignments`: preferred leaders and placement of replicas
+//! * `refused`, `refused_share_state`: requests that a broker without transactions does not serve
+//! * [`operations`]: operations that Kafka has no request for, in a request of our own
+//! * `topic_ref`: topics by name or id
+//! * `errors`: maps errors to Kafka's error codes
 
 mod acls;
 mod authorization;

@@ -1,9 +1,9 @@
-//! Writing a response that is a list: item by item, so that of what was asked for only bytes are held,
-//! and with pauses in which others are served.
+//! Writes a response that is a list item by item, so that only encoded bytes are held, and yields to other
+//! tasks in between.
 //!
-//! A name takes a few bytes of a request and its description thousands, and a client may name the same
-//! thing a million times. So the answers that describe what was named have a bound: what does not fit is
-//! answered with an error, and the client asks for fewer at a time.
+//! A name takes a few bytes of a request and its description thousands, and a client may name the same thing
+//! a million times. So describing responses are bounded: items beyond the bound get an error, and the client
+//! requests fewer at a time.
 
 use base::limits::DESCRIBED_BYTES_MAX;
 use broker::Pace;
@@ -19,12 +19,12 @@ use crate::wire::primitives::Put;
 
 /// Bytes that go to the socket as one slice.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
-/// Encoded bytes that are written without a pause: some 300 us.
+/// Encoded bytes written between two yields: some 300 us.
 const BYTES_AT_ONCE: u32 = 64 << 10;
-/// What an item costs besides its bytes: it is looked up.
+/// Cost of looking up an item, in addition to its bytes.
 const ITEM_COST: u32 = 256;
 
-/// Bytes of a response on their way, in slices of [`CHUNK_BYTES`] and a little more.
+/// Bytes of a response in progress, in slices slightly above [`CHUNK_BYTES`].
 pub(crate) struct Chunks {
     done: Vec<Bytes>,
     done_bytes: usize,
@@ -37,7 +37,7 @@ impl Chunks {
         Self { done: Vec::new(), done_bytes: 0, buffer }
     }
 
-    /// Closes a slice that is full.
+    /// Closes a full slice.
     pub(crate) fn cut(&mut self, reserve: usize) {
         if self.buffer.len() >= CHUNK_BYTES {
             self.done_bytes += self.buffer.len();
@@ -58,8 +58,8 @@ impl Chunks {
     }
 }
 
-/// A message as it is written before and after its last array, which is empty. `after`: bytes of the
-/// fields that follow the array.
+/// Encodes a message, and splits it around its last array, which must be empty. `after`: bytes of the fields
+/// that follow the array.
 pub(crate) fn around(
     version: i16,
     flexible: bool,
@@ -76,7 +76,7 @@ pub(crate) fn around(
     Ok((bytes, tail))
 }
 
-/// A response whose last field is the list.
+/// Writer of a response whose last field is the list.
 pub(crate) struct ListWriter {
     head: RequestHead,
     chunks: Chunks,
@@ -86,7 +86,7 @@ pub(crate) struct ListWriter {
 }
 
 impl ListWriter {
-    /// `response` is all but the items, of which so many follow.
+    /// `response` has all but the items; `items` is their number.
     pub(crate) fn new<M>(
         gateway: &Gateway,
         head: &RequestHead,
@@ -112,7 +112,7 @@ impl ListWriter {
         })
     }
 
-    /// Writes the next item, which `describe` makes; where it is too much, `refuse` does.
+    /// Writes the next item, as `describe` returns it. Beyond the bound it writes the result of `refuse`.
     pub(crate) async fn push<I: Encodable>(
         &mut self,
         describe: impl FnOnce() -> I,
@@ -128,7 +128,7 @@ impl ListWriter {
             None
         };
         let (item, size) = described.unwrap_or_else(|| {
-            // Why is said once: there may be a million.
+            // The message is written only once, as there may be a million items.
             let is_first = !std::mem::replace(&mut self.has_refused, true);
             let fault = if is_first { too_much() } else { Fault::plain(too_much().error) };
             (refuse(fault), 0)

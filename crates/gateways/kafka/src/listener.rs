@@ -1,4 +1,4 @@
-//! Serves each connection that arrives with a session.
+//! Serves each accepted connection with a session.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::operations::service::Operations;
 use crate::options::GatewayOptions;
 use crate::session;
 
-/// The gateway, before anybody is served.
+/// The gateway before it serves connections.
 #[derive(Debug)]
 pub struct Kafka {
     gateway: Arc<Gateway>,
@@ -27,19 +27,19 @@ impl Kafka {
         Self { gateway: Arc::new(Gateway::new(broker, options, shutdown.clone())), shutdown }
     }
 
-    /// What operators ask for, for whoever asks in another way.
+    /// Operators' operations, for callers without a Kafka connection.
     pub fn operations(&self) -> Operations {
         Operations::of(&self.gateway)
     }
 
-    /// Serves Kafka clients until the node shuts down, then lets every session finish what it has begun (at most
-    /// `drain_within` of its options) and returns.
+    /// Serves Kafka clients until the node shuts down. Then lets every session finish its started requests
+    /// (for at most `drain_within` of its options) and returns.
     pub async fn serve(self, ports: impl Into<Ports>) {
         serve_with(self.gateway, ports.into(), self.shutdown).await;
     }
 }
 
-/// As [`Kafka::serve`].
+/// Like [`Kafka::serve`].
 pub async fn serve(
     ports: impl Into<Ports>,
     broker: Broker,
@@ -85,7 +85,7 @@ async fn serve_session(socket: Socket, session: Arc<Session>, gateway: Arc<Gatew
     }
 }
 
-/// Releases what a session holds when it ends, by a panic too.
+/// Releases a session's resources when it ends, also by a panic.
 struct Releasing(Arc<Session>, Arc<Gateway>);
 
 impl Drop for Releasing {
@@ -104,11 +104,11 @@ mod tests {
 
     use super::*;
 
-    /// 10,000 idle connections must not cost what the records of the busy ones are needed for.
+    /// 10,000 idle connections must not take the memory that busy ones need for records.
     const IDLE_SESSION_BYTES_MAX: usize = 4 << 10;
 
     #[tokio::test]
-    async fn an_idle_session_is_small() {
+    async fn idle_session_stays_within_its_memory_bound() {
         let disk = Arc::new(world::SimulatedDisk::new());
         let broker = Broker::open(World::on(disk), Path::new("/data"), BrokerOptions::default());
         let (_stop, stopping) = watch::channel(false);

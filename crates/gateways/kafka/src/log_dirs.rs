@@ -1,4 +1,4 @@
-//! DescribeLogDirs: the one data directory and what each partition takes of it.
+//! DescribeLogDirs: the one data directory, and the bytes of each partition in it.
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::describe_log_dirs_response::{
@@ -17,7 +17,7 @@ use crate::partitions::PARTITIONS_AT_ONCE;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
-/// What a partition takes while the answer is made.
+/// Approximate bytes of a partition while the response is built.
 const PARTITION_BYTES: usize = 96;
 
 pub(crate) async fn describe(
@@ -26,7 +26,7 @@ pub(crate) async fn describe(
 ) -> Result<Response, RequestError> {
     let message: DescribeLogDirsRequest = request.decode()?;
     if let Err(fault) = request.asker.cluster() {
-        // Before version 3 the answer has no code of its own: there is nothing in it.
+        // Before version 3 the response has no code of its own: it is empty.
         let refused = DescribeLogDirsResponse::default().with_error_code(fault.code());
         return Response::encode(&request.head, &refused);
     }
@@ -69,7 +69,7 @@ async fn describe_dir(
         .with_topics(topics(gateway, wanted).await?))
 }
 
-/// Those of the named partitions that exist: the others are left out, as in Kafka.
+/// The named partitions that exist: the others are left out, as in Kafka.
 fn existing(gateway: &Gateway, topic: &str, indexes: &[i32]) -> Option<Vec<PartitionId>> {
     let catalog = gateway.broker.catalog();
     let topic = catalog.topic_named(topic)?;
@@ -91,7 +91,7 @@ async fn topics(
         let mut partitions = Vec::with_capacity(ids.len());
         for ids in ids.chunks(PARTITIONS_AT_ONCE) {
             pace.step(ids.len() as u32).await;
-            // What this node has no replica of is left out, as in Kafka.
+            // Partitions without a replica on this node are left out, as in Kafka.
             let sizes = gateway.broker.shards().live_bytes_here(ids);
             let here = ids.iter().zip(sizes).filter_map(|(id, bytes)| Some((id, bytes?)));
             partitions.extend(here.map(|(partition, bytes)| {

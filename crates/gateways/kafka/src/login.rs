@@ -1,18 +1,17 @@
-//! Who a client is: SASL, as Kafka's clients speak it.
+//! Authentication of clients: SASL as Kafka's clients speak it.
 //!
 //! ```text
-//! SaslHandshake v1     which mechanism          SaslHandshake v0   which mechanism
+//! SaslHandshake v1     the mechanism            SaslHandshake v0   the mechanism
 //! SaslAuthenticate     its messages, in turn    its messages, each with only its length in front
 //! ```
 //!
-//! Where clients must log in, nothing else is listened to before but ApiVersions, frames are small, and there is little
-//! time. A log-in runs to its end before the next frame is read, so that what a client sends behind it is judged as
-//! what it was when it was sent. A client may log in anew as the same user, and must where a session lasts for so long
-//! only (KIP-368).
+//! Where login is required, only ApiVersions may precede it, frames are small, and time is short. A login
+//! completes before the next frame is read, so that later requests run as the authenticated user. A client
+//! may log in again as the same user, and must do so where the lifetime of sessions is limited (KIP-368).
 //!
-//! On a port that encrypts a client may be somebody by its certificate, and need not log in. Who does all the same is who
-//! it logs in as, if it has asked for nothing before: from the first request on that somebody has to be behind, a
-//! connection is of one user for good.
+//! On a TLS port, a client may be authenticated by its certificate, and needs no login. If it logs in
+//! nevertheless before its first other request, the login decides the user. From the first request that needs
+//! a user, a connection's user is fixed.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -41,11 +40,11 @@ use crate::response::Response;
 
 const PLAIN: &str = "PLAIN";
 const OAUTHBEARER: &str = "OAUTHBEARER";
-/// What a client is told whose token is refused (RFC 7628, 3.2.2), in Kafka's words. It says [`UNDERSTOOD`] and is then
-/// refused as by other mechanisms.
+/// Reply to a client whose token is refused (RFC 7628, 3.2.2), as Kafka writes it. The client acknowledges
+/// with [`UNDERSTOOD`], and is then refused as by other mechanisms.
 const REFUSED_TOKEN: &[u8] = br#"{"status":"invalid_token"}"#;
 const UNDERSTOOD: &[u8] = b"\x01";
-/// The first version in which messages come in requests of their own.
+/// First version in which messages come in requests of their own.
 const WRAPPED_SINCE: i16 = 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,11 +56,11 @@ enum Mechanism {
 }
 
 impl Mechanism {
-    fn of_name(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         match name {
             PLAIN => Some(Self::Plain),
             OAUTHBEARER => Some(Self::Bearer),
-            name => Hash::of_mechanism(name).map(Self::Scram),
+            name => Hash::from_mechanism(name).map(Self::Scram),
         }
     }
 
@@ -74,20 +73,20 @@ impl Mechanism {
     }
 }
 
-/// How far a session has come with its log-in.
+/// Login state of a session.
 #[derive(Debug)]
 pub(crate) struct Login {
-    /// Whether other requests than those of a log-in are listened to.
+    /// Whether requests other than those of a login are accepted.
     open: AtomicBool,
     /// Whether messages come without requests around them.
     bare: AtomicBool,
-    /// Who the client is by its certificate, unless it logs in.
+    /// The user by certificate, until the client logs in.
     certified: Option<Principal>,
-    /// Who it is for good.
+    /// The session's user, fixed once set.
     principal: OnceLock<Principal>,
-    /// Whether there is a time at which it must have logged in anew.
+    /// Whether the login expires.
     ends: AtomicBool,
-    /// The connection is closed once this was answered.
+    /// The connection is closed after the pending response.
     failed: AtomicBool,
     progress: Mutex<Progress>,
     began: Instant,
@@ -96,7 +95,7 @@ pub(crate) struct Login {
 #[derive(Debug, Default)]
 struct Progress {
     step: Step,
-    /// When the client must have logged in anew.
+    /// When the login expires.
     ends: Option<Instant>,
 }
 
@@ -106,14 +105,14 @@ enum Step {
     #[default]
     Idle,
     Chosen(Mechanism),
-    /// The client's proof is waited for.
+    /// Waiting for the client's proof.
     Challenged(Hash, Box<Proof>),
-    /// The token was refused, and the client is to say that it has heard so.
+    /// The token was refused; waiting for the client's acknowledgement.
     Refused,
 }
 
 impl Login {
-    /// Of somebody who connects now.
+    /// Login of a new connection.
     pub(crate) fn of(gateway: &Gateway, socket: &mut Socket, connection: &Connection) -> Self {
         let options = &gateway.options;
         let login = Self::new(options.login_is_required(socket.is_encrypted()));
@@ -133,7 +132,7 @@ impl Login {
         }
     }
 
-    /// Open from the start, and until the certificate ends.
+    /// Authenticates by certificate: open from the start, until the certificate expires.
     fn certified_as(mut self, principal: Principal, session_max: Option<Duration>) -> Self {
         self.lasts(session_of(&principal, session_max));
         self.open = AtomicBool::new(true);
@@ -158,29 +157,29 @@ impl Login {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Whether the next frame is a message of SASL and nothing else.
+    /// Whether the next frame is a bare SASL message.
     pub(crate) fn takes_bare_messages(&self) -> bool {
         self.bare.load(Ordering::Acquire)
     }
 
-    /// Until when a client that must log in may take its time.
+    /// The deadline of a required login.
     pub(crate) fn due(&self) -> Instant {
         self.began + LOGIN_WITHIN
     }
 
-    /// Something was asked for that somebody has to be behind.
-    fn act(&self) {
+    /// Fixes the user by certificate at the first request that needs a user.
+    fn bind_certified(&self) {
         if let Some(certified) = &self.certified {
             self.principal.get_or_init(|| certified.clone());
         }
     }
 
-    /// Whether the client may take its time: it is somebody.
-    pub(crate) fn is_somebody(&self) -> bool {
+    /// Whether the client is authenticated, so that no deadline runs.
+    pub(crate) fn is_authenticated(&self) -> bool {
         self.certified.is_some() || self.principal.get().is_some()
     }
 
-    /// Who is logged in.
+    /// The logged-in user.
     pub(crate) fn principal(&self) -> Option<&Principal> {
         self.principal.get()
     }
@@ -203,7 +202,7 @@ impl Login {
         self.progress.lock().step = Step::Challenged(hash, Box::new(proof));
     }
 
-    /// Somebody has proved who it is. False: it was somebody else before, which may not be.
+    /// Completes a login. Returns false if the session belongs to another user already.
     fn done(&self, principal: Principal, lasts: Option<Duration>) -> bool {
         if self.principal.get_or_init(|| principal.clone()).name() != principal.name() {
             return false;
@@ -219,7 +218,7 @@ impl Login {
         self.ends.store(lasts.is_some(), Ordering::Release);
     }
 
-    /// Whether a log-in failed: a client that tries again does so with another connection.
+    /// Whether a login failed: clients retry over another connection.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
@@ -228,7 +227,7 @@ impl Login {
         self.failed.store(true, Ordering::Release);
     }
 
-    /// Whether the client should have logged in anew before it sent this.
+    /// Whether the login expired before this request.
     fn is_over(&self) -> bool {
         self.ends.load(Ordering::Acquire) && self.is_past_its_end()
     }
@@ -238,12 +237,12 @@ impl Login {
     }
 }
 
-/// For how long somebody who has logged in may go on without doing so anew.
+/// Lifetime of a login.
 fn session_of(principal: &Principal, session_max: Option<Duration>) -> Option<Duration> {
     [principal.ends_in(), session_max].into_iter().flatten().min()
 }
 
-/// Whether a request is listened to now.
+/// Checks that a request is permitted in the current state of the login.
 pub(crate) fn check(gateway: &Gateway, session: &Session, key: i16) -> Result<(), RequestError> {
     let login = &session.login;
     if [ApiKey::SaslHandshake, ApiKey::SaslAuthenticate].iter().any(|api| *api as i16 == key) {
@@ -251,7 +250,7 @@ pub(crate) fn check(gateway: &Gateway, session: &Session, key: i16) -> Result<()
     }
     let asks_for_versions = key == ApiKey::ApiVersions as i16;
     if !login.is_open() {
-        // What versions there are may be asked first, and once a mechanism is chosen no more.
+        // ApiVersions may come first, but not once a mechanism is chosen.
         let may_ask = asks_for_versions && matches!(login.progress.lock().step, Step::Idle);
         if may_ask {
             return Ok(());
@@ -265,13 +264,12 @@ pub(crate) fn check(gateway: &Gateway, session: &Session, key: i16) -> Result<()
         return Err(RequestError::LoginEnded);
     }
     if !asks_for_versions {
-        login.act();
+        login.bind_certified();
     }
     Ok(())
 }
 
-/// What somebody who connects in this way may log in by. To say a password or a token takes a connection that nobody else
-/// hears.
+/// Mechanisms offered on this connection. A password or a token needs a connection that cannot be overheard.
 fn offered(gateway: &Gateway, session: &Session) -> Vec<Mechanism> {
     let Some(users) = &gateway.options.users else { return Vec::new() };
     let mut offered: Vec<_> = Hash::ALL.into_iter().map(Mechanism::Scram).collect();
@@ -290,7 +288,7 @@ pub(crate) fn handshake(gateway: &Gateway, mut request: Request) -> Result<Respo
     let offered = offered(gateway, &session);
     let mechanisms = offered.iter().map(|it| StrBytes::from_static_str(it.name())).collect();
     let response = SaslHandshakeResponse::default().with_mechanisms(mechanisms);
-    let chosen = Mechanism::of_name(&message.mechanism).filter(|it| offered.contains(it));
+    let chosen = Mechanism::from_name(&message.mechanism).filter(|it| offered.contains(it));
     let Some(mechanism) = chosen else {
         session.login.fail();
         let code = ResponseError::UnsupportedSaslMechanism.code();
@@ -300,10 +298,10 @@ pub(crate) fn handshake(gateway: &Gateway, mut request: Request) -> Result<Respo
     Response::encode(&head, &response)
 }
 
-/// What is to be said to a client that goes on with its log-in.
+/// Reply to a client's login message.
 enum Answer {
     Message(Vec<u8>),
-    /// It is done, and lasts for so long.
+    /// The login is complete; the duration is its lifetime.
     LoggedIn(Vec<u8>, Option<Duration>),
 }
 
@@ -328,7 +326,8 @@ pub(crate) async fn authenticate(
     Response::encode(&head, &response)
 }
 
-/// A message of SASL without a request around it. An error closes the connection: there is no word for it.
+/// Handles a SASL message without a request around it. An error closes the connection: the protocol has no
+/// reply for it.
 pub(crate) async fn bare(
     gateway: &Gateway,
     session: &Session,
@@ -365,7 +364,7 @@ async fn step(gateway: &Gateway, session: &Session, message: &[u8]) -> Result<An
                 Ok(Answer::Message(REFUSED_TOKEN.to_vec()))
             }
         },
-        // Whatever it says but that it has heard is no better.
+        // Any message but the acknowledgement is out of turn.
         Step::Refused if message == UNDERSTOOD => Err(refused(Mechanism::Bearer)),
         Step::Refused => Err(out_of_turn()),
         Step::Challenged(hash, proof) => {
@@ -435,7 +434,7 @@ fn logged_in(
     Ok(Answer::LoggedIn(message, lasts))
 }
 
-/// Kafka's words, which tell nobody which users there are.
+/// Kafka's message, which does not reveal the names of users.
 fn refused(mechanism: Mechanism) -> Fault {
     Fault::new(
         ResponseError::SaslAuthenticationFailed,

@@ -1,4 +1,4 @@
-//! What clients ask to find their way: brokers, topics, partitions and who leads them.
+//! Discovery for clients: brokers, topics, partitions and their leaders.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -22,7 +22,7 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use crate::authorization::Asker;
-use crate::currency::{Named, know};
+use crate::currency::{Named, ensure_known};
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::leaders::{KnownLeaders, PartitionState, broker_id, host_of, port_of, rack_of};
@@ -31,10 +31,10 @@ use crate::quotas::Mutations;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
-/// Bits of what one may do, where they are not asked for.
+/// Authorized operations if they were not requested.
 const OPERATIONS_OMITTED: i32 = i32::MIN;
 
-/// What these requests need of a topic, so that the catalog is held only to copy it.
+/// A topic's data for these requests, copied so that the catalog is locked only briefly.
 #[derive(Clone, Debug)]
 pub(crate) struct Summary {
     id: TopicId,
@@ -67,7 +67,7 @@ pub(crate) fn message_name(name: &str) -> TopicName {
     TopicName(StrBytes::from_string(name.to_owned()))
 }
 
-/// Topics that are copied under one lock: an append waits for it.
+/// Topics that are copied under one lock: it delays appends.
 const TOPICS_PER_LOOK: usize = 500;
 
 /// All topics, sorted by name.
@@ -94,19 +94,19 @@ pub(crate) async fn metadata(
 ) -> Result<Response, RequestError> {
     let message: MetadataRequest = request.decode()?;
     let Request { head, session, asker, .. } = request;
-    // Before version 1 an empty list meant all topics; since then null does.
+    // In version 0 an empty list means all topics; later null does.
     let wanted = message.topics.filter(|topics| head.version > 0 || !topics.is_empty());
     let named = wanted.iter().flatten().map(|topic| match &topic.name {
         Some(name) if topic.topic_id.is_nil() => Named::Name(name),
         _ => Named::Id(topic.topic_id),
     });
-    know(gateway, named).await;
+    ensure_known(gateway, named).await;
     let tells_operations = message.include_topic_authorized_operations;
     let cluster_operations = match message.include_cluster_authorized_operations {
         true => asker.cluster_bits(),
         false => OPERATIONS_OMITTED,
     };
-    // What is copied of all topics is small beside what is written of them.
+    // The copies of all topics are small compared with the response.
     let (topics, partitions) = match &wanted {
         None => {
             let catalog = gateway.broker.catalog();
@@ -155,17 +155,17 @@ pub(crate) async fn metadata(
     Ok(response)
 }
 
-/// How many partitions those of the topics have that exist.
+/// Total partitions of the topics that exist.
 fn find_partitions(gateway: &Gateway, asker: &Asker, wanted: &[MetadataRequestTopic]) -> u64 {
     let counts = find(gateway, asker, wanted).into_iter().flatten();
     counts.map(|topic| u64::from(topic.partitions)).sum()
 }
 
-/// From this version on a topic may be without a name in the answer (KIP-516): one that was asked
-/// for by an id that no topic has.
+/// First version in which a topic's name may be null in the response (KIP-516): if its requested id is
+/// unknown.
 const NULL_NAMES_SINCE: i16 = 12;
 
-/// A topic of the answer.
+/// A topic of the response.
 enum Row {
     Found(Summary),
     Missing(MetadataRequestTopic, Fault),
@@ -191,12 +191,12 @@ async fn rows(
 impl Row {
     fn leaders(&self, gateway: &Gateway, known: &KnownLeaders) -> Leaders {
         match self {
-            Self::Found(topic) => known.of_topic(gateway, topic.id),
+            Self::Found(topic) => known.topic_leaders(gateway, topic.id),
             Self::Missing(..) => Leaders::default(),
         }
     }
 
-    /// The topic without its partitions, and how many of these there are.
+    /// Returns the topic without its partitions, and their number.
     fn describe(self, version: i16, operations: i32) -> (MetadataResponseTopic, u32) {
         match self {
             Self::Found(topic) => {
@@ -239,7 +239,7 @@ fn find(
         }
         _ => catalog
             .topic_with_uuid(&topic.topic_id)
-            // Whose name may not be known is not there.
+            // A topic that the caller may not describe is reported as unknown.
             .filter(|topic| asker.may_topic(topic.name()))
             .map(Summary::of)
             .ok_or_else(Fault::unknown_topic_id),
@@ -247,7 +247,7 @@ fn find(
     wanted.iter().map(find).collect()
 }
 
-/// A name that no topic can have is told apart from one that no topic has.
+/// Distinguishes an invalid name from an unknown one.
 fn unknown_name(name: &str) -> Fault {
     match validate_topic_name(name) {
         Ok(()) => Fault::unknown_partition(),
@@ -255,7 +255,7 @@ fn unknown_name(name: &str) -> Fault {
     }
 }
 
-/// Makes the topics that are asked for by name and do not exist.
+/// Creates topics that were requested by name and do not exist.
 async fn create_missing(
     gateway: &Gateway,
     asker: &Asker,
@@ -297,7 +297,7 @@ async fn create_missing(
     let again = find(gateway, asker, wanted);
     for (place, outcome) in places.into_iter().zip(outcomes) {
         found[place] = match (&again[place], outcome) {
-            // Made now, or by somebody else meanwhile.
+            // Created now, or by another request meanwhile.
             (Ok(topic), _) => Ok(topic.clone()),
             (Err(_), Err(refusal)) => Err(refusal.into()),
             (Err(fault), Ok(_)) => Err(fault.clone()),
@@ -305,7 +305,7 @@ async fn create_missing(
     }
 }
 
-/// Which kind of node an endpoint is asked to be.
+/// Requested kind of endpoint: a broker.
 const ENDPOINT_BROKERS: i8 = 1;
 
 pub(crate) fn describe_cluster(
@@ -345,7 +345,7 @@ pub(crate) fn describe_cluster(
     Response::encode(&head, &response.with_brokers(brokers.collect()))
 }
 
-/// Kafka's `max.request.partition.size.limit`: a larger answer goes out in pages.
+/// Kafka's `max.request.partition.size.limit`: a larger result goes out in pages.
 const DESCRIBED_PARTITIONS_MAX: i32 = 2000;
 
 pub(crate) fn describe_topic_partitions(
@@ -357,7 +357,7 @@ pub(crate) fn describe_topic_partitions(
     let asker = &request.asker;
     let mut wanted: Vec<(String, Option<Summary>)> = if message.topics.is_empty() {
         let named = |topic: Topic<'_>| (topic.name().to_string(), Some(Summary::of(topic)));
-        // A topic has a partition at least: no more of them are on a page.
+        // A topic has at least one partition, so a page has no more topics than partitions.
         let first = message.cursor.as_ref().map_or("", |cursor| &cursor.topic_name);
         let catalog = gateway.broker.catalog();
         let topics = catalog.topics_from(Bound::Included(first));
@@ -368,7 +368,7 @@ pub(crate) fn describe_topic_partitions(
         let find = |name: &TopicName| catalog.topic_named(name).map(Summary::of);
         message.topics.iter().map(|topic| (topic.name.to_string(), find(&topic.name))).collect()
     };
-    // Pages go by name.
+    // Pages are in the order of names.
     wanted.sort_by(|(one, _), (other, _)| one.cmp(other));
     wanted.dedup_by(|(one, _), (other, _)| one == other);
 
@@ -378,7 +378,7 @@ pub(crate) fn describe_topic_partitions(
     };
     let mut page = Page::new(gateway, asker, request.session.is_encrypted(), limit);
     for (name, topic) in wanted.iter().filter(|(name, _)| *name >= first) {
-        // The cursor's partition is that of the cursor's topic.
+        // The cursor's partition applies to the cursor's topic only.
         let start = if *name == first { std::mem::take(&mut from) } else { 0 };
         if !page.push(name, topic.as_ref(), start) {
             break;
@@ -408,7 +408,7 @@ impl<'a> Page<'a> {
         Self { gateway, asker, known, states, left: limit, topics: Vec::new(), next: None }
     }
 
-    /// False when the page is full.
+    /// Adds a topic. Returns false once the page is full.
     fn push(&mut self, name: &str, topic: Option<&Summary>, start: u32) -> bool {
         let described = DescribeTopicPartitionsResponseTopic::default()
             .with_name(Some(message_name(name)))
@@ -428,7 +428,7 @@ impl<'a> Page<'a> {
             return false;
         }
         let end = topic.partitions.min(start.saturating_add(self.left));
-        let leaders = self.known.of_topic(self.gateway, topic.id);
+        let leaders = self.known.topic_leaders(self.gateway, topic.id);
         let partition = |index| self.partition(index, &leaders);
         let partitions: Vec<_> = (start..end).map(partition).collect();
         self.left -= partitions.len() as u32;

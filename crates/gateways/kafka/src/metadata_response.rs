@@ -1,8 +1,8 @@
-//! Writing a metadata response, of a million partitions as well: topic by topic, without a struct a
-//! partition, and with pauses in which others are served.
+//! Writes a metadata response, even of a million partitions: topic by topic, without a struct per partition,
+//! and yielding to other tasks in between.
 //!
-//! All partitions of a shard look the same but for their index, so a row of each shard is written once by the message
-//! crate and copied. The crate also writes everything around the rows.
+//! All partitions of a shard differ only in their index, so the message crate writes one row of each shard,
+//! which is copied. The crate also writes everything around the rows.
 
 use broker::{Leaders, Pace, Turns};
 use bytes::{BufMut, Bytes};
@@ -18,33 +18,33 @@ use crate::request::{RequestError, RequestHead};
 use crate::response::Response;
 use crate::wire::primitives::Put;
 
-/// From this version on lengths are compact and structs end with tagged fields.
+/// First version with compact lengths, and tagged fields at the end of structs.
 const FLEXIBLE_SINCE: i16 = 9;
-/// Partitions that are written without a pause: some 30 us.
+/// Partitions written between two yields: some 30 us.
 const ROWS_AT_ONCE: u32 = 4_096;
-/// Where the index is in a row: after the error code.
+/// Position of the index in a row: after the error code.
 const INDEX_AT: usize = 2;
-/// Where its leader epoch is, of a version that has it: behind the index and the leader.
+/// Position of the leader epoch, in versions that have it: after the index and the leader.
 const EPOCH_AT: usize = 10;
-/// From this version on a row has a leader epoch.
+/// First version with a leader epoch in a row.
 const EPOCH_SINCE: i16 = 7;
-/// From this version on a row has the replicas that do not live.
+/// First version with the offline replicas in a row.
 const OFFLINE_SINCE: i16 = 5;
-/// What a topic takes besides its partitions and its name.
+/// Bytes of a topic besides its partitions and its name.
 const TOPIC_BYTES: usize = 48;
 
 pub(crate) struct MetadataWriter {
     head: RequestHead,
-    /// A partition's row, by the place of its shard; the last one is for shards that are not known.
+    /// A partition's row for each shard, by place; the last one is for unknown shards.
     rows: Vec<Vec<u8>>,
     chunks: Chunks,
-    /// What follows the topics.
+    /// The fields after the topics.
     tail: Bytes,
     pace: Pace,
 }
 
 impl MetadataWriter {
-    /// `response` is all but the topics; `states` are those of the shards, and of one that is not known.
+    /// `response` has all but the topics; `states` are those of the shards, and of an unknown one.
     pub(crate) fn new(
         head: &RequestHead,
         response: &MetadataResponse,
@@ -72,14 +72,14 @@ impl MetadataWriter {
         })
     }
 
-    /// What an answer of so many topics and partitions takes, about.
+    /// Approximate bytes of a response with so many topics and partitions.
     pub(crate) fn estimate(topics: usize, partitions: u64) -> usize {
-        /// Of the versions before 9; later ones are smaller.
+        /// Bytes of a row in versions before 9; later ones are smaller.
         const ROW_BYTES: usize = 38;
         topics * TOPIC_BYTES + usize::try_from(partitions).unwrap_or(usize::MAX / 64) * ROW_BYTES
     }
 
-    /// Writes a topic, which comes without partitions, and so many of these.
+    /// Writes a topic, which comes without partitions, and this number of partitions.
     pub(crate) async fn push(
         &mut self,
         topic: &MetadataResponseTopic,
@@ -97,7 +97,7 @@ impl MetadataWriter {
             let row = &mut self.rows[leaders.place_of(index).min(unknown)];
             row[INDEX_AT..INDEX_AT + 4].copy_from_slice(&index.to_be_bytes());
             let of_shard = if has_epochs { epoch_in(row) } else { -1 };
-            // One that was moved has another one than its shard.
+            // A moved partition has another epoch than its shard.
             let epoch = leaders.epoch_of(index, of_shard);
             if epoch != of_shard {
                 row[EPOCH_AT..EPOCH_AT + 4].copy_from_slice(&epoch.to_be_bytes());
@@ -110,7 +110,7 @@ impl MetadataWriter {
             self.pace.step(1).await;
         }
         self.chunks.buffer.put_slice(&after);
-        // A topic without partitions is work too.
+        // A topic without partitions costs time too.
         self.pace.step(16).await;
         Ok(())
     }
@@ -122,13 +122,13 @@ impl MetadataWriter {
     }
 }
 
-/// The leader epoch in a row of a version that has some.
+/// The leader epoch in a row of a version that has it.
 fn epoch_in(row: &[u8]) -> i32 {
     let bytes = row.get(EPOCH_AT..).and_then(|rest| rest.first_chunk());
     bytes.map_or(-1, |bytes| i32::from_be_bytes(*bytes))
 }
 
-/// As the message crate writes it; it refuses fields that a version does not have.
+/// Encodes a row by the message crate, which rejects fields that a version does not have.
 fn row(state: &PartitionState, version: i16) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let mut partition = MetadataResponsePartition::default()
         .with_error_code(state.error)
@@ -178,7 +178,7 @@ mod tests {
         if version >= 8 { topic.with_topic_authorized_operations(operations) } else { topic }
     }
 
-    /// One shard, which node 3 leads and node 4 has no living copy of; and one that is not known.
+    /// A shard led by node 3, whose replica on node 4 is offline, and an unknown shard.
     fn states() -> [PartitionState; 2] {
         let live = [1, 3].map(live_node);
         let leader = Leader { node: Some(3), epoch: 9 };
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_message_crate_reads_it_in_every_version() {
+    async fn message_crate_decodes_the_response_in_every_version() {
         let range = crate::versions::handled(ApiKey::Metadata).expect("it is handled");
         for version in range.clone() {
             let head =
@@ -205,13 +205,13 @@ mod tests {
             }
             let mut writer =
                 MetadataWriter::new(&head, &around, 5, &states(), &Turns::new(1)).unwrap();
-            // More than a chunk has.
+            // More than fit into one chunk.
             let counts = [2, 0, 12_000];
             for (name, count) in ["one", "none", "many"].into_iter().zip(counts) {
                 let leaders = Leaders::default();
                 writer.push(&topic(version, name, 77), count, &leaders).await.unwrap();
             }
-            // It goes round more shards than there are states of.
+            // Its partitions span more shards than there are states.
             let leaders = Leaders::unknown(1, 2);
             writer.push(&topic(version, "elsewhere", 77), 2, &leaders).await.unwrap();
             let leaders = Leaders::unknown(0, 1).with_moved(1, ShardId::FIRST, 1_000);

@@ -1,4 +1,4 @@
-//! How a client that wants transactions is refused: at once, and so that it shows the reason.
+//! Refuses clients that use transactions: at once, and so that they show the reason.
 
 use kafka_protocol::error::ResponseError;
 
@@ -8,15 +8,14 @@ use crate::gateway::Session;
 const REASON: &str =
     "transactions are not offered by this broker: produce without a transactional id";
 
-/// The Java client shows the message; clients that show the code alone say that the version of the
-/// API is not supported. No client takes it for an access list that could be changed.
+/// The Java client shows the message; clients that show only the code report an unsupported version of the
+/// API. No client mistakes it for a missing right.
 pub(crate) fn no_transactions() -> Fault {
     Fault::new(ResponseError::UnsupportedVersion, REASON)
 }
 
-/// The refusal for a session's client. librdkafka goes on asking for a coordinator of transactions,
-/// without a word, after every code but one: it takes that one as final and shows the message
-/// with it.
+/// The refusal for a session's client. librdkafka silently retries finding the transaction coordinator after
+/// every code but this one, which it treats as final, and whose message it shows.
 pub(crate) fn no_transactions_for(session: &Session) -> Fault {
     let name = session.connection.client();
     if is_librdkafka(&name) {
@@ -25,7 +24,7 @@ pub(crate) fn no_transactions_for(session: &Session) -> Fault {
     no_transactions()
 }
 
-/// Its bindings have names of their own.
+/// Matches the names of its bindings too.
 fn is_librdkafka(software: &str) -> bool {
     software.contains("rdkafka") || software.starts_with("confluent-kafka-")
 }

@@ -1,4 +1,4 @@
-//! Questions about offsets, by time and by leader epoch; and deleting records below one.
+//! Queries of offsets, by time and by leader epoch; and deletion of records below an offset.
 
 use base::{Offset, PartitionId};
 use broker::{Bounds, EpochEnd, ExecuteError, Pace, Refusal, TimedOffset};
@@ -21,7 +21,7 @@ use kafka_protocol::messages::{
 };
 
 use crate::authorization::Asker;
-use crate::currency::{Named, know};
+use crate::currency::{Named, ensure_known};
 use crate::errors::{Fault, code_of};
 use crate::fetch_collector::check_leader_epoch;
 use crate::gateway::Gateway;
@@ -32,7 +32,7 @@ use crate::partitions::{
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
-/// Timestamps with a meaning of their own (KIP-79, 405, 734, 1005).
+/// Reserved timestamps (KIP-79, 405, 734, 1005).
 mod timestamps {
     pub(super) const LATEST: i64 = -1;
     pub(super) const EARLIEST: i64 = -2;
@@ -47,7 +47,7 @@ pub(crate) async fn list_offsets(
 ) -> Result<Response, RequestError> {
     let message: ListOffsetsRequest = request.decode()?;
     let named = message.topics.iter().map(|topic| Named::Name(&topic.name));
-    know(gateway, named).await;
+    ensure_known(gateway, named).await;
     let version = request.head.version;
     let mut topics = Vec::with_capacity(message.topics.len());
     let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
@@ -83,14 +83,14 @@ struct Listed {
     leader_epoch: i32,
 }
 
-/// What is asked of a partition.
+/// The requested position in a partition.
 #[derive(Clone, Copy, Debug)]
 enum Sought {
     Start,
     End,
     MaxTimestamp,
     Time(i64),
-    /// Nothing is tiered.
+    /// Always without a result: there is no tiered storage.
     Tiered,
 }
 
@@ -117,7 +117,7 @@ impl Sought {
         id: PartitionId,
         bounds: Bounds,
     ) -> Result<Option<TimedOffset>, Fault> {
-        // A bound of a partition has no timestamp.
+        // The bounds of a partition have no timestamp.
         let at_bound = |offset| Some(TimedOffset { offset, timestamp: -1 });
         Ok(match self {
             Self::Start => at_bound(bounds.log_start),
@@ -129,7 +129,7 @@ impl Sought {
     }
 }
 
-/// One answer for each of some partitions of a topic.
+/// Lists the offsets of some partitions of a topic, one result each.
 async fn list(
     gateway: &Gateway,
     asker: &Asker,
@@ -138,7 +138,7 @@ async fn list(
     wanted: &[ListOffsetsPartition],
 ) -> Vec<Result<Option<Listed>, Fault>> {
     let indexes = wanted.iter().map(|it| it.partition_index);
-    // Whoever asks may not have heard yet that another node leads.
+    // The client may not know yet that another node leads.
     let found = find_current_partitions(gateway, asker, topic, indexes).await;
     let sought = found.into_iter().zip(wanted).map(|(found, wanted)| {
         let id = found?;
@@ -187,7 +187,7 @@ pub(crate) async fn offset_for_leader_epoch(
 ) -> Result<Response, RequestError> {
     let message: OffsetForLeaderEpochRequest = request.decode()?;
     let named = message.topics.iter().map(|topic| Named::Name(&topic.topic));
-    know(gateway, named).await;
+    ensure_known(gateway, named).await;
     let mut topics = Vec::with_capacity(message.topics.len());
     let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
     for topic in message.topics {
@@ -222,7 +222,7 @@ async fn epoch_ends(
     let ends = gateway.broker.shards().epoch_ends(&epochs).await;
     let partitions = wanted.iter().zip(with_answers(asked, ends)).map(|(wanted, end)| {
         let end = end.and_then(|(_, end)| end.ok_or_else(Fault::unknown_partition));
-        // An epoch that is not known ends nowhere.
+        // An unknown epoch has no end.
         let (epoch, offset) = match &end {
             Ok(Some(EpochEnd { epoch, end })) => (*epoch, *end as i64),
             _ => (-1, -1),
@@ -236,7 +236,7 @@ async fn epoch_ends(
     partitions.collect()
 }
 
-/// Offset of a DeleteRecords request that means "all there is".
+/// Offset of a DeleteRecords request that stands for the high watermark.
 const HIGH_WATERMARK: i64 = -1;
 
 pub(crate) async fn delete_records(
@@ -269,7 +269,7 @@ pub(crate) async fn delete_records(
     Response::encode(&request.head, &response)
 }
 
-/// Where partitions of a topic are to begin.
+/// The new log start offsets of a topic's partitions.
 async fn new_starts(
     gateway: &Gateway,
     asker: &Asker,
@@ -288,7 +288,7 @@ async fn new_starts(
     starts.collect()
 }
 
-/// The partitions whose records may be deleted, each with the offset that is wanted.
+/// The partitions whose records may be deleted, each with the requested offset.
 fn deletable(
     gateway: &Gateway,
     asker: &Asker,
@@ -305,7 +305,7 @@ fn deletable(
         let found = topic.and_then(|topic| Some((topic, topic.partition(wanted.partition_index)?)));
         let (topic, id) = found.ok_or_else(|| asker.missing(Fault::unknown_partition()))?;
         if !topic.config().cleanup_policy.delete {
-            // Of a key's last value nobody may be deprived.
+            // A compacted topic keeps the last value of each key.
             return Err(Fault::plain(ResponseError::PolicyViolation));
         }
         Ok((id, wanted.offset))
@@ -332,7 +332,7 @@ async fn advance(
     }
     let moved = gateway.broker.shards().advance_starts(starts).await;
     moved.map_err(|error| match error {
-        // Another node leads one of them by now: clients look for it again.
+        // Another node leads one of them by now: clients refresh the leader.
         ExecuteError::Unavailable(unavailable) => unavailable.into(),
         error @ ExecuteError::Refused(_) => error.into(),
     })

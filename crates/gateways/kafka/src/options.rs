@@ -1,4 +1,4 @@
-//! What the one who runs the node decides about this gateway.
+//! Options of this gateway, set by the server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,56 +9,55 @@ use broker::operations::OperationFamily;
 use gateway::Connections;
 use nodes::Nodes;
 
-/// How clients log in.
+/// Login requirements of clients.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoginOptions {
-    /// On the port that does not encrypt.
+    /// For the port without TLS.
     pub plain: Admission,
-    /// On the port that does.
+    /// For the port with TLS.
     pub tls: Admission,
-    /// Passwords may be said where others may hear them.
+    /// Passwords are accepted over connections without TLS.
     pub plaintext: bool,
-    /// A client must log in anew after so long (KIP-368); `None`: never.
+    /// A client must log in again after so long (KIP-368); `None`: never.
     pub session_max: Option<Duration>,
 }
 
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
-    /// Where clients are told to connect, to this node and to others; may differ from where the listener is bound.
+    /// Advertised endpoints of this node and of others; they may differ from the bound addresses.
     pub nodes: Nodes,
-    /// Kafka's `auto.create.topics.enable`: a client that asks for a topic may bring it about.
+    /// Kafka's `auto.create.topics.enable`: a metadata request may create the topics that it names.
     pub auto_create_topics: bool,
-    /// Kafka's `num.partitions`: of a topic that is made without saying how many.
+    /// Kafka's `num.partitions`: partitions of a topic that is created without a count.
     pub partitions_default: u32,
     pub sessions_max: usize,
-    /// The node's live connections, those of other gateways too.
+    /// The node's live connections, including those of other gateways.
     pub connections: Connections,
     pub request_bytes_max: usize,
-    /// A request that has begun must arrive whole within this time.
+    /// Limit of the time between the first and the last byte of a request.
     pub request_arrives_within: Duration,
-    /// A client that takes nothing of its response for so long is cut off.
+    /// A client that takes nothing of its response for so long is disconnected.
     pub response_taken_within: Duration,
     pub session_idle_max: Duration,
-    /// How long sessions may take to finish what they have begun when the node shuts down.
+    /// Time for sessions to finish their started requests when the node shuts down.
     pub drain_within: Duration,
     /// Fetch sessions kept between requests.
     pub fetch_sessions_max: usize,
-    /// Bytes of what waiting requests hold on the whole node.
+    /// Bytes held by waiting requests on the whole node.
     pub waiting_bytes_max: usize,
-    /// What an operator who is on another machine must know ([`crate::operations`]); without one, none
-    /// of these may operate.
+    /// Token of remote operators ([`crate::operations`]); `None`: remote operators are refused.
     pub operator_token: Option<Arc<str>>,
-    /// Who may log in; `None`: nobody can.
+    /// Users that may log in; `None`: login is impossible.
     pub users: Option<Users>,
     pub login: LoginOptions,
-    /// How much clients may send, take and change in a second.
+    /// Rates at which clients may send, receive and change.
     pub quotas: Quotas,
-    /// Operations of other gateways, which operators ask for here, by the family's name.
+    /// Operations of other gateways that operators may call here, by the family's name.
     pub families: Vec<(&'static str, Arc<dyn OperationFamily>)>,
 }
 
 impl GatewayOptions {
-    /// Whether a client that connects now must log in.
+    /// Whether a client must log in on this kind of connection.
     pub(crate) fn login_is_required(&self, encrypted: bool) -> bool {
         let admission = if encrypted { self.login.tls } else { self.login.plain };
         admission.is_log_in_required(self.users.as_ref())

@@ -1,4 +1,4 @@
-//! Partitions as requests name them: found in the catalog, then asked about where they are.
+//! Looks up partitions that requests name, and checks where they are led.
 
 use base::PartitionId;
 use kafka_protocol::error::ResponseError;
@@ -8,10 +8,10 @@ use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::leaders::not_leader;
 
-/// Partitions that are asked about without a pause: an append waits meanwhile.
+/// Partitions handled between two yields: an append waits meanwhile.
 pub(crate) const PARTITIONS_AT_ONCE: usize = 512;
 
-/// The partition of this name and number, for somebody who may do to the whole cluster what it asks for.
+/// Returns the partition with this topic and index, for a caller whose right on the cluster was checked.
 pub(crate) fn find_partition(
     gateway: &Gateway,
     asker: &Asker,
@@ -23,8 +23,8 @@ pub(crate) fn find_partition(
     found.ok_or_else(|| asker.missing(Fault::unknown_partition()))
 }
 
-/// The partitions of a topic that have these numbers, each in its place; all are refused to somebody who may not do
-/// to the topic what it asks for.
+/// Looks up a topic's partitions by index; each result is at the index's position. Without a right to the
+/// request's action on the topic, all are refused.
 pub(crate) fn find_partitions(
     gateway: &Gateway,
     asker: &Asker,
@@ -41,7 +41,7 @@ pub(crate) fn find_partitions(
     indexes.map(|index| find(index).ok_or_else(missing)).collect()
 }
 
-/// As [`find_partitions`]; those that another node leads are refused.
+/// Like [`find_partitions`], but refuses partitions that another node leads.
 pub(crate) fn find_led_partitions(
     gateway: &Gateway,
     asker: &Asker,
@@ -53,7 +53,7 @@ pub(crate) fn find_led_partitions(
     found
 }
 
-/// As [`find_partitions`], once this node has all that was acknowledged in them. Where it does not within
+/// Like [`find_partitions`], once this node has everything acknowledged in them. If it does not within
 /// [`BARRIER_WITHIN`](base::limits::BARRIER_WITHIN), partitions that it does not lead are refused.
 pub(crate) async fn find_current_partitions(
     gateway: &Gateway,
@@ -69,7 +69,7 @@ pub(crate) async fn find_current_partitions(
     found
 }
 
-/// Refuses what is about partitions that another node leads.
+/// Refuses items about partitions that another node leads.
 pub(crate) fn refuse_led_elsewhere<T>(
     gateway: &Gateway,
     found: &mut [Result<T, Fault>],
@@ -87,8 +87,8 @@ pub(crate) fn refuse_led_elsewhere<T>(
     }
 }
 
-/// Puts answers about those that were found into their places: there is one for each of them, in
-/// their order, or a fault that all of them get.
+/// Combines the found items with their answers: one answer for each of them in their order, or a fault for
+/// all of them.
 pub(crate) fn with_answers<T, A>(
     found: Vec<Result<T, Fault>>,
     answers: Result<Vec<A>, impl Into<Fault>>,

@@ -1,10 +1,9 @@
-//! Produce: the hot path. A batch is checked where it lies in the frame, gets what its topic's
-//! policy asks for, and goes to the broker; nothing is copied unless it must be recompressed.
+//! Produce: the hot path. A batch is checked in place in the frame, adapted to its topic's policy, and passed
+//! to the broker; it is copied only for recompression.
 //!
-//! What can be refused is refused here, before the broker sees it; all the rest of a request is
-//! handed over at once, before the next request of its session is read, which fixes its place in the
-//! order. What takes long to check is checked on another thread ([`Effort`]), so that it delays
-//! nobody else's commit.
+//! Invalid batches are rejected here, before the broker sees them. All others of a request are passed on at
+//! once, before the session's next request is read, which fixes their order. Expensive checks run on another
+//! thread ([`Effort`]), so that they do not delay other sessions' commits.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,7 +25,7 @@ use tasks::Task;
 use tokio::time::Instant;
 
 use crate::authorization::Asker;
-use crate::currency::know;
+use crate::currency::ensure_known;
 use crate::dispatch::Started;
 use crate::errors::{Fault, refused_records};
 use crate::gateway::{Gateway, Session};
@@ -40,33 +39,33 @@ use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 use crate::session::SessionEnd;
 
-/// Before it, clients do not know Zstandard (KIP-110).
+/// First version whose clients know Zstandard (KIP-110).
 const ZSTD_SINCE: i16 = 7;
 
 /// A request whose batches are with the broker.
 #[derive(Debug)]
 pub(crate) struct PendingProduce {
     head: RequestHead,
-    /// What the client is told to wait, since it sent more than it may.
+    /// Throttle time of a client that exceeded its quota.
     throttle_ms: i32,
     wants_answer: bool,
     topics: Vec<ProduceTopic>,
     slots: Vec<(i32, Slot)>,
     reply: AppendReply,
-    /// The request's `timeout_ms`, and when it is over.
+    /// The request's `timeout_ms`, and the deadline that follows from it.
     timeout: Duration,
     due: Instant,
-    /// Knows other leaders, and whether the client is told of encrypted ports; `None` where there are no other nodes.
+    /// Source of leader hints, and whether the client uses TLS; `None` on a single node.
     referring: Option<(Arc<Gateway>, bool)>,
     /// Room in the producers' budget, until the outcome is known.
     permit: Option<Permit>,
 }
 
-/// What is known of a partition while the broker has the request.
+/// State of a partition while the broker has the request.
 #[derive(Debug)]
 enum Slot {
     Refused(Refused),
-    /// The next of the broker's answers is this one's.
+    /// Takes the next of the broker's answers.
     Appending {
         log_append_time: i64,
     },
@@ -78,8 +77,8 @@ impl Slot {
     }
 }
 
-/// Checks a request and hands it over. Who asks waits for it before the next request, so that those
-/// of a session keep their order.
+/// Checks a request and passes it to the broker. The session awaits this before its next request, which keeps
+/// their order.
 pub(crate) async fn start(
     gateway: &Arc<Gateway>,
     session: &Session,
@@ -87,7 +86,7 @@ pub(crate) async fn start(
 ) -> Result<Started, RequestError> {
     let Request { head, body, permit, asker, .. } = request;
     let (api, version) = (head.api, head.version);
-    let throttle_ms = quotas::sends(session, &head, body.len());
+    let throttle_ms = quotas::charge_produced(session, &head, body.len());
     let produce = ProduceRequest::parse(version, body)
         .map_err(|malformed| RequestError::Malformed { api, version, malformed })?;
     let wants_answer = produce.acks != 0;
@@ -96,12 +95,13 @@ pub(crate) async fn start(
     let due = Instant::now() + timeout;
     let mut topics = resolve(gateway, &asker, &produce.topics);
     if topics.iter().any(|(_, topic)| topic.is_err()) {
-        // On the heap: it is rare, and every idle session would hold room for it.
-        Box::pin(know(gateway, produce.topics.iter().map(|topic| topic.topic.named()))).await;
+        // On the heap: it is rare, and would enlarge every idle session.
+        Box::pin(ensure_known(gateway, produce.topics.iter().map(|topic| topic.topic.named())))
+            .await;
         topics = resolve(gateway, &asker, &produce.topics);
     }
     let configs = topics.iter().filter_map(|(_, topic)| Some(&*topic.as_ref().ok()?.config));
-    let replicas = produce_replicas::asked(gateway, configs);
+    let replicas = produce_replicas::replica_count(gateway, configs);
     let mut checks = Checks {
         terms: Terms {
             version,
@@ -119,7 +119,7 @@ pub(crate) async fn start(
         postponed: None,
     };
     if !checks.run(&mut Effort::inline()) {
-        // From now on what this session sends is charged apart from what others send.
+        // From now on this session's batches are charged to a budget apart from other sessions.
         session.note_slow_checks();
         checks = Box::pin(gateway.broker.cpu().run(move || {
             checks.run(&mut Effort::Unbounded);
@@ -149,24 +149,23 @@ pub(crate) async fn start(
     Ok(Started::Produce(Box::new(pending)))
 }
 
-/// The batches of a request on their way through the checks. Owns all that it needs, so that it can
-/// go on in another thread.
+/// Checks of a request's batches. Owns all its data, so that it can continue on another thread.
 struct Checks {
     terms: Terms,
     refused_whole: Option<Fault>,
-    /// The request's topics, and how many of its partitions are still to come of each.
+    /// The request's topics, each with the number of its remaining partitions.
     topics: Vec<(usize, Result<Resolved, Fault>)>,
-    /// Place of the topic whose turn it is.
+    /// Index of the current topic.
     topic: usize,
     partitions: std::vec::IntoIter<ProducePartition>,
-    /// Too much work for this thread.
+    /// A partition that is too expensive for this thread.
     postponed: Option<ProducePartition>,
     slots: Vec<(i32, Slot)>,
     batches: Vec<AppendBatch>,
 }
 
 impl Checks {
-    /// Whether all is checked; otherwise the rest is too much for `effort`.
+    /// Returns true once all is checked. Otherwise the rest is too expensive for `effort`.
     fn run(&mut self, effort: &mut Effort) -> bool {
         while let Some(partition) = self.postponed.take().or_else(|| self.partitions.next()) {
             while self.topics.get(self.topic).is_some_and(|(left, _)| *left == 0) {
@@ -203,7 +202,7 @@ impl Checks {
     }
 }
 
-/// Why all of a request is refused, whatever its topics are.
+/// The fault of the whole request, independent of its topics.
 fn whole_refusal(produce: &ProduceRequest) -> Option<Fault> {
     if !matches!(produce.acks, -1..=1) {
         return Some(Fault::new(
@@ -220,7 +219,7 @@ struct Resolved {
     config: Arc<TopicConfig>,
 }
 
-/// All of a request's topics under one lock, each with the number of its partitions.
+/// Looks up all of a request's topics under one lock, each with the number of its partitions.
 fn resolve(
     gateway: &Gateway,
     asker: &Asker,
@@ -239,29 +238,29 @@ fn resolve(
     topics.iter().map(find).collect()
 }
 
-/// What holds for all of a request.
+/// Conditions that apply to a whole request.
 struct Terms {
     version: i16,
     acks: i16,
     now_ms: i64,
     replicas: usize,
-    /// How many refused records may still be named.
+    /// Number of rejected records that may still be named.
     named_max: usize,
 }
 
-/// What a batch must be, and what is done to it, before the broker takes it.
+/// Checks of a batch, and its changes, before it goes to the broker.
 struct Policy<'a> {
     terms: &'a Terms,
     resolved: &'a Resolved,
 }
 
-/// Why, and which records are to blame, if it is not all of them.
+/// The reason, and the invalid records; empty if it concerns the whole batch.
 type Refused = Box<(Fault, Vec<RefusedRecord>)>;
 
 enum Admitted {
-    /// The batch, and the time that the broker gave it or -1.
+    /// The batch, and its log append time or -1.
     Now(AppendBatch, i64),
-    /// It is too much work for here; its records are where they were.
+    /// Too expensive for this thread; the records are left in place.
     Later,
 }
 
@@ -314,13 +313,13 @@ impl Policy<'_> {
             )));
         }
         let partition = PartitionId::new(self.resolved.id, index);
-        // Here, because it unpacks the batch once more.
+        // Done here, because it decompresses the batch once more.
         let ids = (config.dedup_window_ms > 0).then(|| RecordIds::read(&bytes));
         let batch = AppendBatch { ids, ..AppendBatch::new(partition, header, bytes) };
         Ok(Admitted::Now(batch, log_append_time))
     }
 
-    /// Does to a valid batch what its topic asks for. Returns the time that it was given, or -1.
+    /// Applies the topic's policy to a valid batch. Returns its log append time, or -1.
     fn apply(
         &self,
         validated: &Validated,
@@ -356,7 +355,7 @@ impl Policy<'_> {
     }
 
     fn limits(&self, config: &TopicConfig) -> ValidateLimits {
-        // With the broker's own time, the producer's does not matter.
+        // With log append time, the producer's timestamps are not checked.
         let own_time = config.timestamp_type == TimestampType::LogAppendTime;
         let bound = |bound: i64, otherwise: i64| if own_time { otherwise } else { bound };
         ValidateLimits {
@@ -381,7 +380,7 @@ fn is_over_unpacked(error: &BatchError) -> bool {
 }
 
 impl PendingProduce {
-    /// When the client waits no longer.
+    /// The client's deadline.
     pub(crate) fn due(&self) -> Instant {
         self.due
     }
@@ -395,12 +394,12 @@ impl PendingProduce {
             .map(|answers| self.answer(answers.into_iter().map(Some)))
     }
 
-    /// Answers once [`PendingProduce::due`] has passed, as Kafka does: batches whose outcome is not known may still be
-    /// appended.
+    /// Responds once [`PendingProduce::due`] has passed, as Kafka does: batches without a known outcome may
+    /// still be appended.
     pub(crate) fn time_out(&mut self) -> Result<Option<Response>, SessionEnd> {
         let (answers, late) = self.reply.known_so_far();
         if let Some(permit) = self.permit.take() {
-            // The batches are in memory until then.
+            // The batches stay in memory until then.
             tasks::spawn(Task::KafkaLateProduce, async move {
                 late.known().await;
                 drop(permit);
@@ -436,8 +435,7 @@ impl PendingProduce {
             );
             return Ok(Some(response));
         }
-        // There is no response to say it with; closing makes the client look at its metadata
-        // again, as it does with Kafka.
+        // Without a response, closing the connection makes the client refresh its metadata, as with Kafka.
         let refused = results.iter().find_map(|(_, result)| match result {
             PartitionResult::Refused { fault, .. } => Some(fault.clone()),
             PartitionResult::Appended { .. } => None,
@@ -449,7 +447,7 @@ impl PendingProduce {
     }
 }
 
-/// `None` of the answers: its outcome is not known after `timeout`.
+/// `None` among the answers: the outcome is unknown after `timeout`.
 fn result(
     slot: Slot,
     answers: &mut impl Iterator<Item = Option<Result<broker::Appended, broker::AppendError>>>,

@@ -1,12 +1,12 @@
-//! How much work the checks of a produced batch are, and which of it is too much for the thread that serves the socket.
+//! Cost of checking a produced batch, and the limit for the thread that serves the socket.
 
 use base::limits::{PRODUCED_UNPACKED_BYTES_MAX, REPACKED_FACTOR_MAX};
 use broker::config::{CompressionType, TopicConfig};
 use record::{BatchHeader, Compression};
 
-/// What checking may cost before it goes to another thread.
+/// Budget for checks before they move to another thread.
 pub(crate) enum Effort {
-    /// On the thread that serves the socket: what takes some 100 us at most.
+    /// On the thread that serves the socket: some 100 us at most.
     Inline {
         bytes: usize,
         records: usize,
@@ -15,15 +15,15 @@ pub(crate) enum Effort {
     Unbounded,
 }
 
-/// The hop to another thread and back takes 20 to 40 us. That is what walking 20,000 records takes,
-/// the checksum of 1 MB, unpacking 32 KB, or packing 4 KB.
+/// Switching to another thread and back takes 20 to 40 us. In that time a thread walks 20,000 records,
+/// checksums 1 MB, decompresses 32 KB, or compresses 4 KB.
 const INLINE_BYTES: usize = 1 << 20;
 const INLINE_RECORDS: usize = 10_000;
 const INLINE_PACKED_BATCHES: usize = 4;
 const INLINE_PACKED_BYTES: usize = 8 << 10;
 const INLINE_UNPACKED_BYTES: usize = 32 << 10;
 const INLINE_REPACKED_BYTES: usize = 4 << 10;
-/// Beyond this level Zstandard takes longer to begin than the hop.
+/// Above this level, Zstandard's setup takes longer than switching threads.
 const INLINE_LEVEL_MAX: i32 = 6;
 
 impl Effort {
@@ -31,12 +31,12 @@ impl Effort {
         Self::Inline { bytes: INLINE_BYTES, records: INLINE_RECORDS, packed: INLINE_PACKED_BATCHES }
     }
 
-    /// How far this batch may be unpacked here; `None` if it is to be checked elsewhere.
+    /// Limit for decompressing this batch here; `None` if another thread must check it.
     pub(crate) fn unpacked_max(&mut self, batch: &[u8], config: &TopicConfig) -> Option<usize> {
         let Self::Inline { bytes, records, packed } = self else {
             return Some(unpacked_max(config));
         };
-        // What cannot be read is refused before it costs anything.
+        // An unreadable batch is rejected at no cost.
         let Ok(header) = BatchHeader::parse(batch) else { return Some(INLINE_UNPACKED_BYTES) };
         let compression = header.attributes.compression();
         let repacked = codec(config).filter(|(codec, _)| *codec != compression);
@@ -60,18 +60,18 @@ impl Effort {
     }
 }
 
-/// What a batch may unfold to in this topic.
+/// Limit of a batch's decompressed size in this topic.
 fn unpacked_max(config: &TopicConfig) -> usize {
     if codec(config).is_none() && config.dedup_window_ms == 0 {
         return PRODUCED_UNPACKED_BYTES_MAX;
     }
-    // It is packed again, which takes a hundred times longer than unpacking it; or it is where some
-    // of its records were appended before.
+    // The batch will be recompressed, which takes a hundred times longer than decompressing it, or its record
+    // ids will be read.
     let max = REPACKED_FACTOR_MAX * config.max_message_bytes as usize;
     max.clamp(PRODUCED_UNPACKED_BYTES_MAX / 16, PRODUCED_UNPACKED_BYTES_MAX)
 }
 
-/// What a topic compresses with, and at which level if it has one; `None` leaves it to producers.
+/// A topic's compression, with its level if it has one; `None` keeps that of producers.
 pub(crate) fn codec(config: &TopicConfig) -> Option<(Compression, Option<i32>)> {
     match config.compression_type {
         CompressionType::Producer => None,

@@ -1,4 +1,4 @@
-//! Whether a topic asks for more replicas than an acknowledgement waits for (`min.insync.replicas`).
+//! Rejects topics that require more replicas than an acknowledgement waits for (`min.insync.replicas`).
 
 use broker::config::TopicConfig;
 use kafka_protocol::error::ResponseError;
@@ -6,8 +6,8 @@ use kafka_protocol::error::ResponseError;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
-/// The replicas of each partition, where a topic asks for more than one to be there.
-pub(crate) fn asked<'a>(
+/// Number of replicas of each partition; 1 if no topic requires more.
+pub(crate) fn replica_count<'a>(
     gateway: &Gateway,
     mut configs: impl Iterator<Item = &'a TopicConfig>,
 ) -> usize {
@@ -17,7 +17,7 @@ pub(crate) fn asked<'a>(
     }
 }
 
-/// A record is acknowledged when a majority has it: more than that a topic may not ask for.
+/// A record is acknowledged once a majority has it, so a topic cannot require more.
 pub(crate) fn too_few(config: &TopicConfig, replicas: usize) -> Option<Fault> {
     let (wanted, majority) = (config.min_insync_replicas, replicas / 2 + 1);
     if wanted as usize <= majority {
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_topic_may_ask_for_a_majority_and_no_more() {
+    fn min_insync_replicas_above_a_majority_is_refused() {
         for (replicas, majority) in [(0, 1), (1, 1), (2, 2), (3, 2), (5, 3)] {
             let config =
                 |min_insync_replicas| TopicConfig { min_insync_replicas, ..Default::default() };

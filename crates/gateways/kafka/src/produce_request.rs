@@ -1,18 +1,17 @@
-//! Reading a produce request without copying the batches in it.
+//! Parses a produce request without copying its batches.
 //!
-//! The message crate would hand the records out as shared bytes. Here each batch becomes a piece of
-//! the frame that is its own ([`BytesMut::split_to`]), so that the broker can write the offset into
-//! it where it lies.
+//! The message crate would return records as shared bytes. Here each batch owns its piece of the frame
+//! ([`BytesMut::split_to`]), so that the broker can write the offset in place.
 
 use crate::topic_ref::TopicRef;
 use crate::wire::primitives::{Cursor, Malformed};
 use bytes::{Buf, BytesMut};
 
-/// From this version on lengths are compact.
+/// First version with compact lengths.
 const FLEXIBLE_SINCE: i16 = 9;
-/// From this version on topics are named by id (KIP-516).
+/// First version that names topics by id (KIP-516).
 const TOPIC_IDS_SINCE: i16 = 13;
-/// A partition takes seven bytes of a request at least and some sixty when decoded.
+/// A partition takes at least seven bytes of a request, and some sixty when decoded.
 const PARTITIONS_MAX: usize = 1_000_000;
 
 #[derive(Debug)]
@@ -22,14 +21,14 @@ pub(crate) struct ProduceRequest {
     /// How long the client waits for its batches to be durable on a majority.
     pub(crate) timeout_ms: i32,
     pub(crate) topics: Vec<ProduceTopic>,
-    /// Of all topics, in order.
+    /// Partitions of all topics, in order.
     pub(crate) partitions: Vec<ProducePartition>,
 }
 
 #[derive(Debug)]
 pub(crate) struct ProduceTopic {
     pub(crate) topic: TopicRef,
-    /// How many of the request's partitions are this topic's.
+    /// Number of the request's partitions that belong to this topic.
     pub(crate) partitions: usize,
 }
 
@@ -53,7 +52,7 @@ impl ProduceRequest {
         Ok(request)
     }
 
-    /// Reads all but the records; says where those lie.
+    /// Parses everything except the records, and returns their positions.
     #[expect(clippy::type_complexity, reason = "places live only until the records are split off")]
     fn survey(version: i16, body: &[u8]) -> Result<(Self, Vec<Option<(usize, usize)>>), Malformed> {
         let flexible = version >= FLEXIBLE_SINCE;
@@ -133,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reads_what_the_message_crate_writes(version in 3i16..=13, acks: i16, topics in topics()) {
+        fn message_crate_requests_are_parsed(version in 3i16..=13, acks: i16, topics in topics()) {
             let mut body = BytesMut::new();
             message(version, acks, &topics).encode(&mut body, version).unwrap();
             let request = ProduceRequest::parse(version, body).unwrap();
@@ -157,7 +156,7 @@ mod tests {
         }
 
         #[test]
-        fn a_request_that_was_cut_or_damaged_does_no_harm(
+        fn truncated_or_damaged_request_causes_no_panic(
             version in 3i16..=13,
             topics in topics(),
             cut in any::<prop::sample::Index>(),
@@ -174,11 +173,11 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_taken_exactly_when_the_message_crate_takes_it(
+        fn garbage_is_accepted_only_if_the_message_crate_accepts_it(
             version in 3i16..=13,
             bytes in proptest::collection::vec(prop_oneof![0u8..4, any::<u8>()], 0..64),
         ) {
-            // Our survey first: it is what protects against lengths that the crate would believe.
+            // Our parser first, because it protects from lengths that the crate would trust.
             if ProduceRequest::parse(version, BytesMut::from(&bytes[..])).is_ok() {
                 prop_assert!(Message::decode(&mut bytes::Bytes::from(bytes), version).is_ok());
             }
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_pieces_of_the_frame() {
+    fn parsed_batches_lie_in_the_frames_memory() {
         let topics =
             vec![("t".to_owned(), 0, vec![(0, Some(vec![1; 50])), (1, Some(vec![2; 50]))])];
         let mut body = BytesMut::new();

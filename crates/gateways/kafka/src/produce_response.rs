@@ -1,4 +1,4 @@
-//! Writing a produce response.
+//! Writes a produce response.
 
 use base::limits::REFUSED_RECORDS_EXPLAINED_MAX;
 use bytes::BufMut;
@@ -14,20 +14,20 @@ use crate::response::Response;
 use crate::topic_ref::TopicRef;
 use crate::wire::primitives::Put;
 
-/// What became of one partition's batch.
+/// Outcome of a partition's batch.
 #[derive(Clone, Debug)]
 pub(crate) enum PartitionResult {
     Appended {
         base_offset: u64,
-        /// -1 when the records keep their own timestamps.
+        /// -1 if the records keep their own timestamps.
         log_append_time: i64,
         log_start: u64,
     },
     Refused {
         fault: Fault,
-        /// The records that are to blame, ascending; none when the whole batch is.
+        /// The invalid records, ascending; empty if the fault concerns the whole batch.
         records: Vec<RefusedRecord>,
-        /// Who takes it instead.
+        /// The partition's leader, if that is another node.
         leader: Option<CurrentLeader>,
     },
 }
@@ -38,13 +38,13 @@ impl PartitionResult {
     }
 }
 
-/// From this version on the leader of a partition is told to who asked another node (KIP-951).
+/// First version with the partition's leader, for clients that queried another node (KIP-951).
 const LEADERS_SINCE: i16 = 10;
 /// The tags of a partition's leader, and of the leaders' endpoints.
 const LEADER_TAG: u32 = 0;
 const ENDPOINTS_TAG: u32 = 0;
 
-/// Says of each partition that was refused because another node leads it which one that is. Answers these nodes.
+/// Adds the leader to each partition that was refused because another node leads it. Returns these nodes.
 pub(crate) fn refer(
     gateway: &Gateway,
     encrypted: bool,
@@ -71,7 +71,7 @@ pub(crate) fn refer(
     referrals.into_endpoints()
 }
 
-/// A typical partition's part of the response.
+/// Typical bytes of a partition in the response.
 const PARTITION_BYTES: usize = 32;
 
 /// `results` are those of all topics, in order; `leaders` are the nodes that they name.
@@ -139,7 +139,7 @@ fn put_result(
         frame.put_count(records.len(), flexible);
         for record in records {
             frame.put_i32(record.index as i32);
-            // Without a message of its own, clients show that of the batch.
+            // For a record without its own message, clients show that of the batch.
             let explained = (*explained_max > 0).then(|| record.to_string());
             *explained_max = explained_max.saturating_sub(1);
             frame.put_nullable_text(explained.as_deref(), flexible);
@@ -167,7 +167,7 @@ mod tests {
     use crate::leaders::{live_node, not_leader};
 
     #[test]
-    fn the_message_crate_reads_it_in_every_version() {
+    fn message_crate_decodes_the_response_in_every_version() {
         for version in 3..=13 {
             let head =
                 RequestHead { api: ApiKey::Produce, version, correlation: 7, client_id: None };

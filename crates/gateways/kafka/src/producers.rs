@@ -1,4 +1,4 @@
-//! Producer ids, and what partitions remember of producers.
+//! Producer ids, and the producer state of partitions.
 
 use base::PartitionId;
 use broker::{Pace, Producer, ProducerIdentity};
@@ -27,7 +27,7 @@ pub(crate) async fn init_producer_id(
     let message: InitProducerIdRequest = request.decode()?;
     let allocated = match &message.transactional_id {
         Some(transactional_id) => {
-            // The response has no room for a reason, so it is said here.
+            // Logged, because the response cannot carry a reason.
             warn!(
                 peer = %session.connection.peer(),
                 transactional_id = %&**transactional_id,
@@ -36,7 +36,7 @@ pub(crate) async fn init_producer_id(
             Err(no_transactions_for(session))
         }
         None => match request.asker.cluster() {
-            Err(fault) if !request.asker.writes_somewhere() => Err(fault),
+            Err(fault) if !request.asker.may_write_to_some_topic() => Err(fault),
             _ => allocate(gateway).await,
         },
     };
@@ -47,8 +47,8 @@ pub(crate) async fn init_producer_id(
     Response::encode(&request.head, &response)
 }
 
-/// A new id with epoch 0, also for a producer that has one and asks to go on with a higher epoch
-/// (KIP-360): its sequences start anew with either.
+/// Allocates a new id with epoch 0, even if the producer has an id and requests a higher epoch (KIP-360): its
+/// sequences restart in both cases.
 async fn allocate(gateway: &Gateway) -> Result<ProducerIdentity, Fault> {
     Ok(gateway.broker.allocate_producer_id().await?)
 }

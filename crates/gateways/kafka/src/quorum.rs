@@ -1,5 +1,5 @@
-//! The quorum of controllers, which is the group of the catalog; and the features that are switched on, which are those
-//! of the broker's version.
+//! The controller quorum, which is the catalog's Raft group, and the enabled features, which are those of the
+//! broker's version.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,10 +23,10 @@ use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::versions::{FEATURES, LEVEL};
 
-/// What Kafka calls the log of its controllers.
+/// Kafka's name of the controllers' log.
 const METADATA_TOPIC: &str = "__cluster_metadata";
 
-/// The catalog's leader knows how far the others are, and is waited for so long.
+/// Time limit for the catalog's leader to report the lag of its followers.
 const SAID_WITHIN: Duration = Duration::from_secs(1);
 
 pub(crate) async fn describe(
@@ -70,7 +70,8 @@ pub(crate) async fn describe(
     Response::encode(&request.head, &response)
 }
 
-/// How many entries of the catalog's log each member lacks, as its leader says; empty if that cannot be asked.
+/// Entries of the catalog's log that each member lacks, as the leader reports; empty if the leader does not
+/// reply.
 async fn lags(gateway: &Gateway) -> BTreeMap<u32, u64> {
     let broker = &gateway.broker;
     let groups = match broker.catalog_leader() {
@@ -87,7 +88,8 @@ async fn lags(gateway: &Gateway) -> BTreeMap<u32, u64> {
     others.chain(catalog.leader.map(|leader| (leader, 0))).collect()
 }
 
-/// Where the logs of others end is worked out from where this node's does: the leader's ends there, or a moment later.
+/// The log ends of other members are derived from that of this node: the leader's log ends there, or slightly
+/// later.
 fn with_quorum(
     gateway: &Gateway,
     lags: &BTreeMap<u32, u64>,
@@ -98,7 +100,7 @@ fn with_quorum(
     let voters = broker.catalog_voters().into_iter().map(|voter| {
         let lag = lags.get(&voter).copied();
         let lag = if voter == broker.node() { lag.or(Some(0)) } else { lag };
-        // Since when one lacks something nobody knows.
+        // It is unknown since when a member lags.
         let at_ms = if lag == Some(0) { now_ms } else { -1 };
         ReplicaState::default()
             .with_replica_id(broker_id(voter))
@@ -122,7 +124,7 @@ fn node(node: &Reached) -> Node {
     Node::default().with_node_id(broker_id(node.id)).with_listeners(vec![listener])
 }
 
-/// All or nothing, as Kafka does it: one update that is refused refuses the request.
+/// All or nothing, as in Kafka: one refused update refuses the whole request.
 pub(crate) fn update_features(
     gateway: &Gateway,
     mut request: Request,
@@ -150,8 +152,8 @@ pub(crate) fn update_features(
     Response::encode(&request.head, &response)
 }
 
-/// A feature is at its level already, or it is refused: Kafka's change with the broker's version, and the cluster's own
-/// level by an operator's command, which says what stands in the way.
+/// Accepts a feature's present level only. Kafka's features change with the broker's version, and the
+/// cluster's level by an operator's command, which reports the obstacles.
 fn check(now: Level, update: &FeatureUpdateKey) -> Result<(), Fault> {
     let (name, level) = (update.feature.as_str(), update.max_version_level);
     let refuse = |reason: String| {

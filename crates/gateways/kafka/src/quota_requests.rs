@@ -1,4 +1,4 @@
-//! Kafka's requests about quotas: which there are, and changes of them (KIP-546).
+//! Kafka's requests about quotas: describes and alters them (KIP-546).
 
 use access::quotas::{Alteration, Component, Entity, EntityType, Filter, Match, QuotaError};
 use kafka_protocol::error::ResponseError;
@@ -81,7 +81,7 @@ fn filter(message: &DescribeClientQuotasRequest) -> Result<Filter, Fault> {
 
 fn component(asked: &ComponentData) -> Result<Component, Fault> {
     let word = &*asked.entity_type;
-    let of = EntityType::of_word(word).ok_or_else(|| {
+    let of = EntityType::from_word(word).ok_or_else(|| {
         let message = format!("quotas are of a user, a client-id or an ip, not of {word:?}");
         match word {
             "" => invalid(message),
@@ -143,7 +143,7 @@ fn alteration(entry: &EntryData) -> Result<Alteration, Fault> {
     let mut entity = Entity::default();
     for part in &entry.entity {
         let word = &*part.entity_type;
-        let of = EntityType::of_word(word).ok_or_else(|| {
+        let of = EntityType::from_word(word).ok_or_else(|| {
             invalid(format!("quotas are of a user, a client-id or an ip, not of {word:?}"))
         })?;
         let name = part.entity_name.as_ref().map(|name| name.to_string());

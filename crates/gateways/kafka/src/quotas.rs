@@ -1,8 +1,8 @@
-//! What clients are charged where there are quotas: for what they send, take and change.
+//! Charges clients with quotas for the bytes that they send and receive, and for changes.
 //!
-//! A client that takes more than its share is served, told in the answer how long that lasts, and not listened to
-//! meanwhile (KIP-219): its session's [`access::quotas::Meter`] says until when. Changes are different since KIP-599:
-//! where something is owed already, what knows the error is refused.
+//! A client over its quota is served. The response carries the throttle time, and the session is not read
+//! until it has passed (KIP-219), as its [`access::quotas::Meter`] records. Changes differ since KIP-599:
+//! while a debt remains, requests of versions that know the error are refused.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,29 +19,33 @@ fn asker<'a>(session: &'a Session, head: &'a RequestHead) -> Asker<'a> {
     Asker::new(user, head.client_id.as_deref().unwrap_or_default())
 }
 
-/// As answers say it: not less than it is.
+/// Milliseconds of a response, rounded up.
 fn millis(wait: Duration) -> i32 {
     i32::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
 }
 
-/// The client has sent so many bytes to be kept. Answers for how long it is to wait.
-pub(crate) fn sends(session: &Session, head: &RequestHead, bytes: usize) -> i32 {
+/// Charges produced bytes. Returns the throttle time.
+pub(crate) fn charge_produced(session: &Session, head: &RequestHead, bytes: usize) -> i32 {
     if session.meter.is_idle() {
         return 0;
     }
     millis(session.meter.take(Quota::ProducerByteRate, asker(session, head), bytes as u64))
 }
 
-/// The client is sent so many bytes that were kept.
-pub(crate) fn takes(session: &Session, head: &RequestHead, bytes: impl FnOnce() -> usize) -> i32 {
+/// Charges fetched bytes. Returns the throttle time.
+pub(crate) fn charge_fetched(
+    session: &Session,
+    head: &RequestHead,
+    bytes: impl FnOnce() -> usize,
+) -> i32 {
     if session.meter.is_idle() {
         return 0;
     }
     millis(session.meter.take(Quota::ConsumerByteRate, asker(session, head), bytes() as u64))
 }
 
-/// For how long the client is to wait before it is sent anything.
-pub(crate) fn owes(session: &Session, head: &RequestHead) -> i32 {
+/// Throttle time of the client before it may fetch again.
+pub(crate) fn throttle_owed(session: &Session, head: &RequestHead) -> i32 {
     if session.meter.is_idle() {
         return 0;
     }
@@ -50,7 +54,7 @@ pub(crate) fn owes(session: &Session, head: &RequestHead) -> i32 {
     millis(wait)
 }
 
-/// Partitions that one request makes or deletes.
+/// Charges the partitions that one request creates or deletes.
 pub(crate) struct Mutations<'a> {
     session: &'a Session,
     head: &'a RequestHead,
@@ -59,14 +63,14 @@ pub(crate) struct Mutations<'a> {
 }
 
 impl<'a> Mutations<'a> {
-    /// `strict_since`: the version from which on the request knows the error.
+    /// `strict_since`: first version of the request that knows the error.
     pub(crate) fn new(request: &'a Request, strict_since: i16) -> Self {
         let (session, head) = (&*request.session, &request.head);
         let is_strict = head.version >= strict_since;
         Self { session, head, is_strict, wait_nanos: AtomicU64::new(0) }
     }
 
-    /// Of a request that is carried out in any case.
+    /// For a request that is executed in any case.
     pub(crate) fn accepted(session: &'a Session, head: &'a RequestHead) -> Self {
         Self { session, head, is_strict: false, wait_nanos: AtomicU64::new(0) }
     }
@@ -76,7 +80,7 @@ impl<'a> Mutations<'a> {
         self.wait_nanos.fetch_max(nanos, Ordering::Relaxed);
     }
 
-    /// So many are made or deleted.
+    /// Charges partitions that are created or deleted.
     pub(crate) fn note(&self, partitions: u32) {
         let meter = &self.session.meter;
         if !meter.is_idle() {
@@ -85,7 +89,7 @@ impl<'a> Mutations<'a> {
         }
     }
 
-    /// So many are to be made or deleted.
+    /// Charges partitions before they are created or deleted, or refuses them.
     pub(crate) fn take(&self, partitions: u32) -> Result<(), Fault> {
         let meter = &self.session.meter;
         if meter.is_idle() {

@@ -1,4 +1,5 @@
-//! Reassignments: a partition is on all nodes of the cluster, and stays there. Who asks for just that has it.
+//! Reassignments: each partition has its replicas by the cluster's choice. A request for exactly these
+//! replicas succeeds.
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::alter_partition_reassignments_response::{
@@ -55,7 +56,7 @@ pub(crate) fn alter(gateway: &Gateway, mut request: Request) -> Result<Response,
     Response::encode(&request.head, &response)
 }
 
-/// `None` for the target: what is under way is to be given up.
+/// A target of `None` cancels a reassignment; there is none in progress.
 fn alter_one(
     gateway: &Gateway,
     asker: &Asker,
@@ -73,7 +74,7 @@ fn alter_one(
     }
 }
 
-/// What to type in place of it.
+/// Message with the commands to use instead.
 fn elsewhere(replicas: &[u32]) -> String {
     match replicas {
         [only] => format!("this partition is on broker {only}, which is alone"),
@@ -84,7 +85,7 @@ fn elsewhere(replicas: &[u32]) -> String {
     }
 }
 
-/// Nothing is under way.
+/// No reassignment is ever in progress.
 pub(crate) fn list(mut request: Request) -> Result<Response, RequestError> {
     request.decode::<ListPartitionReassignmentsRequest>()?;
     let response = ListPartitionReassignmentsResponse::default();

@@ -1,5 +1,5 @@
-//! What clients ask for that a broker without transactions does not have. Each gets the answer that Kafka gives in that
-//! case, so that tools say something sensible.
+//! Requests that a broker without transactions does not serve. Each gets Kafka's response for that case, so
+//! that tools react sensibly.
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{
@@ -43,7 +43,7 @@ const TRANSACTION_STATES: [&str; 8] = [
     "PrepareEpochFence",
 ];
 
-/// There are none, whatever the filter.
+/// There are no transactions, whatever the filter.
 fn list_transactions(mut request: Request) -> Result<Response, RequestError> {
     let message: ListTransactionsRequest = request.decode()?;
     let unknown = message.state_filters.into_iter();

@@ -1,6 +1,5 @@
-//! What brokers of Kafka ask each other about share groups' state, and clients never: here it is in
-//! the log, and no other broker needs to ask. Each gets the answer that Kafka gives to whoever is
-//! no broker.
+//! Requests for share group state, which Kafka's brokers exchange and clients never send. Here the state is
+//! in the log, and no other broker needs it. Each gets Kafka's response to a caller that is not a broker.
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{
@@ -25,7 +24,7 @@ fn no_broker() -> Fault {
     )
 }
 
-/// The five requests differ in their names only: topics, and partitions of them, each refused.
+/// The five requests differ only in their names: topics with partitions, each of which is refused.
 macro_rules! refuse {
     ($request:expr, $asked:ty, $answered:ty, $topic:ty, $partition:ty) => {{
         let message: $asked = $request.decode()?;

@@ -1,4 +1,4 @@
-//! One request: its header, and a body that is decoded when its turn comes.
+//! A request: its header, and its body, which is decoded when its turn comes.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::groups::streams_requests::StreamsError;
 use crate::wire::primitives::{Cursor, Malformed};
 use crate::wire::shape::{self, ShapeError};
 
-/// What a request says about itself, needed again to answer it.
+/// Header fields that are needed for the response.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestHead {
     pub(crate) api: ApiKey,
@@ -28,17 +28,15 @@ pub(crate) struct RequestHead {
 pub(crate) struct Request {
     pub(crate) head: RequestHead,
     pub(crate) body: BytesMut,
-    /// Room in one of the node's budgets for what the request holds; dropped with it, or when it
-    /// begins to wait.
+    /// Room for the request in one of the node's budgets; released with it, or when it starts to wait.
     pub(crate) permit: Option<Permit>,
-    /// Who asks.
+    /// The requesting session.
     pub(crate) session: Arc<Session>,
-    /// What it may do, and what this takes.
+    /// The caller's rights, and those that the request needs.
     pub(crate) asker: Asker,
 }
 
-/// Why a request cannot be answered. The protocol has no response for it: the connection closes,
-/// as Kafka's does.
+/// Errors to which the protocol has no response: the connection is closed, as in Kafka.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub(crate) enum RequestError {
     #[error("request header: {0}")]
@@ -85,8 +83,7 @@ impl Preamble {
 }
 
 impl Request {
-    /// Splits a frame whose preamble was read, and whose version is supported, into header and
-    /// body.
+    /// Splits a frame, whose preamble was read and whose version is supported, into header and body.
     pub(crate) fn parse(
         api: ApiKey,
         preamble: &Preamble,
@@ -122,19 +119,19 @@ impl Request {
         Ok((client_id, frame.len() - cursor.left()))
     }
 
-    /// The message in the body, once its shape was found sound.
+    /// Decodes the body, once its shape was validated.
     pub(crate) fn decode<M: RequestMessage>(&mut self) -> Result<M, RequestError> {
         self.decode_as(self.head.version)
     }
 
-    /// As [`Request::decode`], for a version that the message crate lacks and that looks like this
-    /// one.
+    /// Like [`Request::decode`], for a version that the message crate lacks, and whose layout is that of
+    /// version `like`.
     pub(crate) fn decode_as<M: RequestMessage>(&mut self, like: i16) -> Result<M, RequestError> {
         let body = std::mem::take(&mut self.body).freeze();
         self.decode_body(body, like)
     }
 
-    /// As [`Request::decode`], of a body that was taken out.
+    /// Like [`Request::decode`], for a body that was taken out.
     pub(crate) fn decode_from<M: RequestMessage>(&self, body: Bytes) -> Result<M, RequestError> {
         self.decode_body(body, self.head.version)
     }

@@ -1,5 +1,5 @@
-//! One response as it goes out: a list of byte slices, so that records go from the journal's
-//! memory to the socket without being copied into a buffer of ours.
+//! One response: a list of byte slices, so that records go from the journal's memory to the socket without a
+//! copy into a buffer.
 
 use broker::Permit;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -9,13 +9,13 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::request::{RequestError, RequestHead};
 use crate::wire::primitives::Put;
 
-/// A whole frame, its length in front.
+/// A whole frame, including its length.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) chunks: Vec<Bytes>,
-    /// Room in the node's budget of fetched bytes; given back once they are written.
+    /// Room in the node's budget of fetched bytes; released once they are written.
     pub(crate) room: Option<OwnedSemaphorePermit>,
-    /// The same in the budget of other large answers.
+    /// Room in the budget of other large responses.
     pub(crate) permit: Option<Permit>,
 }
 
@@ -31,7 +31,7 @@ impl Response {
         Self::encode_as(head, head.version, message)
     }
 
-    /// As [`Response::encode`], in another version than the request's.
+    /// Like [`Response::encode`], in another version than the request's.
     pub(crate) fn encode_as<M>(
         head: &RequestHead,
         version: i16,
@@ -47,7 +47,7 @@ impl Response {
         Ok(Self::finish(frame))
     }
 
-    /// A frame with room for its length, and the response header.
+    /// Begins a frame: room for its length, and the response header.
     pub(crate) fn begin(correlation: i32, flexible_header: bool, body_len: usize) -> BytesMut {
         let mut frame = BytesMut::with_capacity(LENGTH_LEN + 5 + body_len);
         frame.put_i32(0);
@@ -58,24 +58,24 @@ impl Response {
         frame
     }
 
-    /// Writes the length into a frame that is complete.
+    /// Writes the length into a complete frame.
     pub(crate) fn finish(mut frame: BytesMut) -> Self {
         let len = (frame.len() - LENGTH_LEN) as i32;
         frame[..LENGTH_LEN].copy_from_slice(&len.to_be_bytes());
         Self::from_chunks(vec![frame.freeze()])
     }
 
-    /// The chunks must make a whole frame.
+    /// The chunks must form a whole frame.
     pub(crate) fn from_chunks(chunks: Vec<Bytes>) -> Self {
         Self { chunks, room: None, permit: None }
     }
 
-    /// Writes the length into the first of the chunks, which have so many bytes together.
+    /// Writes the length into the first of the chunks, whose total size is `bytes`.
     pub(crate) fn from_chunks_with_length(chunks: Vec<Bytes>, bytes: usize) -> Self {
         let len = (bytes - LENGTH_LEN) as i32;
         let mut chunks = chunks;
         if let Some(first) = chunks.first_mut() {
-            // It was frozen a moment ago and nobody else has it: no copy.
+            // Not shared with any other owner yet, so this does not copy.
             let mut fields = BytesMut::from(std::mem::take(first));
             fields[..LENGTH_LEN].copy_from_slice(&len.to_be_bytes());
             *first = fields.freeze();
@@ -83,14 +83,14 @@ impl Response {
         Self::from_chunks(chunks)
     }
 
-    /// It holds room in the node's budget of large answers until it is written.
+    /// Attaches room in the node's budget of large responses, until the response is written.
     pub(crate) fn with_permit(self, permit: Option<Permit>) -> Self {
         Self { permit, ..self }
     }
 }
 
-/// A response around records that are not copied: fields of ours, and between them slices of the
-/// journal's memory.
+/// A response around records that are not copied: encoded fields, with slices of the journal's memory in
+/// between.
 pub(crate) struct Slices {
     /// Fields not yet in `done`.
     pub(crate) fields: BytesMut,
@@ -124,7 +124,7 @@ impl Slices {
     }
 
     fn close_fields(&mut self) {
-        // Where lengths are not compact nothing follows the last partition's records.
+        // In versions without compact lengths, nothing follows the last partition's records.
         if self.fields.is_empty() {
             return;
         }
@@ -134,7 +134,7 @@ impl Slices {
 
     pub(crate) fn finish(mut self) -> Response {
         self.close_fields();
-        // The length does not count itself.
+        // The length does not include itself.
         let len = (self.len - LENGTH_LEN) as i32;
         if let Some(Slice::Fields(first)) = self.done.first_mut() {
             first[..LENGTH_LEN].copy_from_slice(&len.to_be_bytes());

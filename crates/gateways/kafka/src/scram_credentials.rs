@@ -1,4 +1,4 @@
-//! What is kept of passwords for SCRAM, as Kafka's tools list and change it (KIP-554). Keys are never shown.
+//! SCRAM credentials, as Kafka's tools list and change them (KIP-554). Keys are never shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ use crate::operations;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
-/// Kafka's numbers of mechanisms.
+/// The mechanism of Kafka's number.
 fn hash_of(mechanism: i8) -> Result<Hash, Fault> {
     match mechanism {
         1 => Ok(Hash::Sha256),
@@ -40,8 +40,8 @@ fn number_of(hash: Hash) -> i8 {
     }
 }
 
-/// Whether whoever asks may look after users: by its rights, or where nobody logs in from this machine. `subject`: which
-/// of them, or which rule.
+/// Checks that the caller may administer users: by its rights, or on loopback if login is not required.
+/// `subject`: the user or rule in question, for the audit log.
 pub(crate) fn check(gateway: &Gateway, request: &Request, subject: &str) -> Result<(), Fault> {
     if request.session.login.principal().is_none() {
         operations::access::check(gateway, &request.session, None, None)?;
@@ -49,7 +49,7 @@ pub(crate) fn check(gateway: &Gateway, request: &Request, subject: &str) -> Resu
     request.asker.cluster_about(subject)
 }
 
-/// The users, for somebody who may change this one.
+/// Returns the user store, if the caller may change this user.
 fn users<'a>(gateway: &'a Gateway, request: &Request, name: &str) -> Result<&'a Users, Fault> {
     check(gateway, request, &format!("user {name:?}"))?;
     let none = || Fault::new(ResponseError::SecurityDisabled, "this broker has no users");
@@ -60,7 +60,7 @@ pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Respon
     let message: DescribeUserScramCredentialsRequest = request.decode()?;
     let response = DescribeUserScramCredentialsResponse::default().with_error_message(None);
     if let Err(fault) = check(gateway, &request, "") {
-        // Said of each user, too, as Kafka does: librdkafka does not bear an answer without them.
+        // Each user gets the error too, as in Kafka: librdkafka fails on a response without users.
         let results = message.users.unwrap_or_default().into_iter().map(|user| {
             DescribeUserScramCredentialsResult::default()
                 .with_user(user.name)
@@ -137,7 +137,7 @@ fn described_as(name: StrBytes, found: Vec<ScramCredential>) -> DescribeUserScra
         .with_credential_infos(infos.collect())
 }
 
-/// What is done about a mechanism of a user.
+/// Change of a user's credential for one mechanism.
 enum Change {
     Set(Verifier),
     Delete(Hash),
@@ -156,7 +156,7 @@ pub(crate) async fn alter(
         .collect();
     let mut results = Vec::with_capacity(names.len());
     for name in names {
-        // All that is said of a user holds, or nothing of it.
+        // All changes of a user are valid, or none is made.
         let changed = match users(gateway, &request, &name) {
             Ok(users) => match changes(&name, &message.deletions, &message.upsertions) {
                 Ok(changes) => change(users, &name, changes).await,
@@ -201,7 +201,7 @@ fn changes(
         .map(|(hash, upsertion)| {
             let Some(set) = upsertion else { return Ok(Change::Delete(hash)) };
             let iterations = u32::try_from(set.iterations).unwrap_or(0);
-            Verifier::of_salted(hash, &set.salted_password, &set.salt, iterations)
+            Verifier::from_salted_password(hash, &set.salted_password, &set.salt, iterations)
                 .map(Change::Set)
                 .map_err(|error| unacceptable(error.to_string()))
         })

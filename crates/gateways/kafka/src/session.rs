@@ -1,11 +1,11 @@
 //! One connection: requests in, responses out in the same order.
 //!
-//! A session is one task with two sides. The reading side decodes frames and starts them; the
-//! writing side answers them in turn. A produce request is handed to the broker the moment it is
-//! read, so that any number of them (up to a bound) share a sync, and only its answer waits in the
-//! queue. Everything else runs when its turn comes, as in Kafka: a fetch that waits for records
-//! holds back the later responses of its own connection only. Because both sides are one task,
-//! nothing hops between threads from the socket to the broker and back.
+//! A session is one task with two sides. The reading side decodes frames and starts them; the writing side
+//! responds in order. A produce request goes to the broker the moment it is read, so that any number of them
+//! (up to a bound) share a sync, and only its response waits in the queue. Every other request runs when its
+//! turn comes, as in Kafka: a fetch that waits for records delays only the later responses of its own
+//! connection. Because both sides are one task, nothing hops between threads from the socket to the broker
+//! and back.
 
 use std::future::{Future, poll_fn};
 use std::io::ErrorKind;
@@ -34,10 +34,10 @@ use crate::login;
 use crate::request::RequestError;
 use crate::response::Response;
 
-/// Responses that are ready together leave together, up to this many bytes.
+/// Responses that are ready together are written together, up to this many bytes.
 const COALESCED_BYTES_MAX: usize = 256 << 10;
 
-/// Why a session ended.
+/// Reason of a session's end.
 #[derive(Debug, Error)]
 pub(crate) enum SessionEnd {
     #[error(transparent)]
@@ -70,7 +70,7 @@ impl From<WriteError> for SessionEnd {
 }
 
 impl SessionEnd {
-    /// Connections come and go; what a client did wrong is worth a warning.
+    /// False if the client made an error, which is worth a warning.
     pub(crate) fn is_ordinary(&self) -> bool {
         match self {
             Self::Frame(FrameError::Closed | FrameError::Idle(_))
@@ -88,14 +88,14 @@ impl SessionEnd {
     }
 }
 
-/// A request that was started and waits for its turn.
+/// A started request in the queue of responses.
 struct InFlight {
     started: Started,
     /// Bytes in the session's backlog until it is answered.
     queued: usize,
 }
 
-/// Serves one connection until it ends. Its state is what an idle connection costs.
+/// Serves one connection until it ends. The size of this future is the cost of an idle connection.
 pub(crate) async fn run(
     mut socket: Socket,
     session: Arc<Session>,
@@ -114,11 +114,11 @@ pub(crate) async fn run(
     let writer = Writer::new(write_half, &backlog, taken_within, gateway.broker.turns());
     let mut writing = pin!(writer.run(turns));
     tokio::select! {
-        // What was just read may be answered in the same poll.
+        // A request that was just read may be answered in the same poll.
         biased;
         () = session.connection.closing() => SessionEnd::ClosedByOperator,
         end = &mut reading => match end {
-            // What was begun is answered before the connection goes.
+            // Started requests are answered before the connection is closed.
             end @ (SessionEnd::Drained | SessionEnd::LoginRefused) => {
                 writing.await.err().unwrap_or(end)
             }
@@ -128,7 +128,7 @@ pub(crate) async fn run(
     }
 }
 
-/// The reading side. Returns why it stopped; `Drained` asks for what was begun to be finished.
+/// The reading side. Returns the reason of its end; after `Drained`, started requests are still finished.
 async fn read(
     mut frames: FrameReader<ReadHalf<'_>>,
     queue: mpsc::Sender<InFlight>,
@@ -159,11 +159,11 @@ async fn read(
             }
         };
         let frame = tokio::select! {
-            // A client that always has a request ready must not hold a shutdown up.
+            // A client that always has a request ready must not delay a shutdown.
             biased;
             () = &mut draining => return SessionEnd::Drained,
             frame = next => frame,
-            () = sleep_until(login.due()), if !is_open && !login.is_somebody() => {
+            () = sleep_until(login.due()), if !is_open && !login.is_authenticated() => {
                 return SessionEnd::SlowLogin;
             }
         };
@@ -184,7 +184,7 @@ async fn read(
             Err(end) => return end.into(),
         };
         if queue.send(InFlight { started, queued }).await.is_err() {
-            // The writing side has ended and says why.
+            // The writing side has ended, and returns the reason.
             return SessionEnd::Drained;
         }
         if login.has_failed() {
@@ -201,7 +201,7 @@ struct Writer<'a> {
     unsent: Unsent,
     rooms: Vec<OwnedSemaphorePermit>,
     permits: Vec<Permit>,
-    /// Fires when the request whose turn it is times out, or earlier. Setting it for each request would cost more.
+    /// Fires when the current request times out, or earlier. Setting it for each request would cost more.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -224,7 +224,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The writing side. Ends well once the reading side is gone and all is answered.
+    /// The writing side. Returns `Ok` once the reading side has ended and all requests are answered.
     async fn run(mut self, mut turns: mpsc::Receiver<InFlight>) -> Result<(), SessionEnd> {
         let mut next = None;
         loop {
@@ -237,12 +237,12 @@ impl<'a> Writer<'a> {
             };
             let answer = self.answer(&mut turn.started).await?;
             self.push(answer, turn.queued);
-            next = self.push_what_is_ready(&mut turns)?;
+            next = self.push_ready(&mut turns)?;
             self.flush().await?;
         }
     }
 
-    /// Waits for a request's answer until it is due.
+    /// Waits for a request's response until its deadline.
     async fn answer(&mut self, started: &mut Started) -> Result<Option<Response>, SessionEnd> {
         let Some(due) = started.due() else { return started.await };
         poll_fn(|context| {
@@ -265,15 +265,15 @@ impl<'a> Writer<'a> {
         .await
     }
 
-    /// Adds the following responses as far as they are ready now; returns the first that is not.
-    fn push_what_is_ready(
+    /// Adds the following responses as long as they are ready; returns the first request that is not.
+    fn push_ready(
         &mut self,
         turns: &mut mpsc::Receiver<InFlight>,
     ) -> Result<Option<InFlight>, SessionEnd> {
         while self.unsent.bytes() < COALESCED_BYTES_MAX {
             let Ok(mut turn) = turns.try_recv() else { return Ok(None) };
-            // A request that has not run yet is left to be polled with a waker.
-            if !turn.started.is_under_way() {
+            // A request that has not run yet must be polled with a waker.
+            if !turn.started.has_started() {
                 return Ok(Some(turn));
             }
             let mut context = Context::from_waker(Waker::noop());

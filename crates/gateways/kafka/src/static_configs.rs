@@ -1,5 +1,5 @@
-//! Configurations of a broker that stand since it was started, by Kafka's names: shown, because tools
-//! look for them, and not to be changed while it runs.
+//! Broker settings that are fixed at the start, by Kafka's names. They are shown because tools read them, and
+//! cannot be changed at runtime.
 
 use broker::config::ConfigKind;
 

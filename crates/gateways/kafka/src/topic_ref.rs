@@ -1,4 +1,4 @@
-//! How a request names a topic: by name, or since Kafka 3.1 (fetch) and 4.1 (produce) by id.
+//! A topic in a request: by name, or since Kafka 3.1 (fetch) and 4.1 (produce) by id.
 
 use std::sync::Arc;
 
@@ -25,7 +25,8 @@ impl TopicRef {
         }
     }
 
-    /// The topic, for somebody who may do to it what it asks for. Who names one that it may not learns nothing of it.
+    /// Finds the topic, if the caller may perform the request's action on it. Otherwise the error does not
+    /// reveal whether it exists.
     pub(crate) fn find_for<'a>(
         &self,
         asker: &Asker,
@@ -46,7 +47,7 @@ impl TopicRef {
         }
     }
 
-    /// What to answer about a topic that is not there.
+    /// The error for an unknown topic.
     pub(crate) fn unknown(&self) -> Fault {
         match self {
             Self::Name(_) => Fault::unknown_partition(),

@@ -1,4 +1,4 @@
-//! Making topics, growing them, and taking them away.
+//! Creates topics, adds partitions, and deletes topics.
 
 use base::{HashMap, TopicId};
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ use crate::quotas::Mutations;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
-/// From these versions on clients know of THROTTLING_QUOTA_EXCEEDED, and ask again later (KIP-599).
+/// First versions whose clients know THROTTLING_QUOTA_EXCEEDED, and retry later (KIP-599).
 const CREATE_STRICT_SINCE: i16 = 6;
 const DELETE_STRICT_SINCE: i16 = 5;
 const GROW_STRICT_SINCE: i16 = 3;
@@ -81,7 +81,7 @@ pub(crate) async fn create(
     Response::encode(&request.head, &response)
 }
 
-/// What a request asks for, as the broker makes it.
+/// Converts a requested topic to the broker's type.
 fn new_topic(gateway: &Gateway, asker: &Asker, topic: &CreatableTopic) -> Result<NewTopic, Fault> {
     asker.creates_topic(&topic.name)?;
     validate_topic_name(&topic.name)
@@ -89,7 +89,7 @@ fn new_topic(gateway: &Gateway, asker: &Asker, topic: &CreatableTopic) -> Result
     let partitions = if topic.assignments.is_empty() {
         check_replication_factor(gateway, topic.replication_factor)?;
         match topic.num_partitions {
-            // As the node has it (KIP-464).
+            // The node's default (KIP-464).
             -1 => gateway.options.partitions_default,
             number => u32::try_from(number).ok().filter(|number| *number > 0).ok_or_else(|| {
                 Fault::new(
@@ -116,7 +116,7 @@ fn new_topic(gateway: &Gateway, asker: &Asker, topic: &CreatableTopic) -> Result
     })
 }
 
-/// What is asked for is the least: every node has a replica of every partition, or three have one.
+/// The replication factor is a minimum: every node has a replica of every partition, or three nodes have one.
 pub(crate) fn check_replication_factor(gateway: &Gateway, factor: i16) -> Result<(), Fault> {
     let replicas = gateway.broker.replicas().len();
     let reason = match factor {
@@ -131,7 +131,7 @@ pub(crate) fn check_replication_factor(gateway: &Gateway, factor: i16) -> Result
     Err(Fault::new(ResponseError::InvalidReplicationFactor, reason))
 }
 
-/// A manual assignment must name every partition once, and for each all brokers that there are.
+/// A manual assignment must name every partition once, and all brokers for each.
 fn assigned_partitions(gateway: &Gateway, topic: &CreatableTopic) -> Result<u32, Fault> {
     if topic.num_partitions != -1 || topic.replication_factor != -1 {
         return Err(Fault::new(
@@ -174,7 +174,7 @@ fn check_brokers(gateway: &Gateway, brokers: &[BrokerId]) -> Result<(), Fault> {
     refused(reason)
 }
 
-/// A name that a request has twice is refused wherever it stands, as in Kafka.
+/// A duplicate name is refused at each of its places, as in Kafka.
 fn refuse_duplicates(topics: &[CreatableTopic], wanted: &mut [Result<NewTopic, Fault>]) {
     let mut named: HashMap<&str, usize> =
         HashMap::with_capacity_and_hasher(topics.len(), Default::default());
@@ -191,7 +191,7 @@ fn refuse_duplicates(topics: &[CreatableTopic], wanted: &mut [Result<NewTopic, F
     }
 }
 
-/// All topics of a request in one log entry.
+/// Creates all topics of a request in one log entry.
 async fn make(
     gateway: &Gateway,
     wanted: Vec<Result<NewTopic, Fault>>,
@@ -228,7 +228,7 @@ pub(crate) async fn delete(
         .topic_names
         .into_iter()
         .map(|name| DeleteTopicState::default().with_name(Some(name)));
-    // All at once, so that they share a sync.
+    // Concurrently, so that they share a sync.
     let deleting = message.topics.into_iter().chain(by_name);
     let mutations = Mutations::new(&request, DELETE_STRICT_SINCE);
     let deleting = deleting.map(|topic| delete_one(gateway, &request.asker, &mutations, topic));
@@ -264,7 +264,7 @@ async fn delete_one(
     }
 }
 
-/// The topic that is to be deleted, with its name and UUID.
+/// Finds the topic to delete, with its name and UUID.
 fn find_deleted(
     gateway: &Gateway,
     asker: &Asker,

@@ -1,8 +1,8 @@
-//! Which requests are handled, in which versions; and ApiVersions, which tells clients.
+//! The handled requests and their versions, and ApiVersions, which reports them to clients.
 //!
-//! The ranges are those of Kafka 4.1 as far as the message crate has them; those of share groups
-//! are Kafka 4.3's, with codecs of our own for the versions that the crate lacks. What is not in the table
-//! is not advertised, and a client that asks anyway is cut off, as Kafka does it.
+//! The ranges are those of Kafka 4.1 as far as the message crate has them. Those of share groups are Kafka
+//! 4.3's, with codecs of our own for versions that the crate lacks. Requests outside of the table are not
+//! advertised. A client that sends one nevertheless is disconnected, as in Kafka.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::groups::streams_requests;
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 
-/// Transactions (AddPartitionsToTxn and on) and delegation tokens are missing because they are not
-/// offered. Telemetry is, as on a Kafka node without a plugin that takes it.
+/// Transactions (AddPartitionsToTxn and later ones) and delegation tokens are missing because they are not
+/// offered. Telemetry is missing too, as on a Kafka node without a plugin for it.
 pub(crate) const HANDLED: &[(ApiKey, RangeInclusive<i16>)] = &[
     (ApiKey::Produce, 3..=13),
     (ApiKey::Fetch, 4..=18),
@@ -87,23 +87,23 @@ pub(crate) const HANDLED: &[(ApiKey, RangeInclusive<i16>)] = &[
     (ApiKey::DeleteShareGroupOffsets, 0..=0),
 ];
 
-/// The versions of a request that are handled.
+/// The handled versions of a request.
 pub(crate) fn handled(api: ApiKey) -> Option<&'static RangeInclusive<i16>> {
     HANDLED.iter().find(|(known, _)| *known == api).map(|(_, range)| range)
 }
 
-/// What this broker can do beyond single requests, and has switched on. Java clients look for
-/// `group.version` before they use the new group protocol.
+/// An enabled capability beyond single requests. Java clients check `group.version` before they use the new
+/// group protocol.
 pub(crate) struct Feature {
     pub(crate) name: &'static str,
     pub(crate) min: i16,
-    /// Also the one that is switched on.
+    /// The finalized version too.
     pub(crate) max: i16,
 }
 
 pub(crate) const FEATURES: &[Feature] = &[
-    // 4.2-IV1: which messages brokers may use among themselves, and what tools show as the
-    // cluster's version. Share groups need 4.2.
+    // 4.2-IV1: the messages that brokers may exchange, shown by tools as the cluster's version. Share groups
+    // need 4.2.
     Feature { name: "metadata.version", min: 7, max: 29 },
     // KIP-848.
     Feature { name: "group.version", min: 0, max: 1 },
@@ -113,10 +113,10 @@ pub(crate) const FEATURES: &[Feature] = &[
     Feature { name: "streams.version", min: 0, max: 1 },
 ];
 
-/// The cluster's feature level, as a feature of Kafka's. It is raised by `postroad cluster upgrade --finalize`.
+/// The cluster's feature level as a Kafka feature. `postroad cluster upgrade --finalize` raises it.
 pub(crate) const LEVEL: &str = "postroad.level";
 
-/// The largest that Kafka's numbers have room for stands for more.
+/// A level as Kafka's type, clamped to its maximum.
 fn number(level: Level) -> i16 {
     i16::try_from(level.0).unwrap_or(i16::MAX)
 }
@@ -140,7 +140,7 @@ pub(crate) fn answer(
         session.connection.set_client(&format!("{name} {version}"));
     }
     let mut supported = supported(head.version, Some(gateway.broker.level()));
-    // To the command line it says that there is nothing for it before it logs in, too.
+    // The command line gets it only after a required login.
     if knows_operate && session.login.is_open() {
         let operate = ApiVersion::default()
             .with_api_key(operations::API_KEY)
@@ -159,19 +159,19 @@ fn is_software_word(word: &str) -> bool {
         && ends_well(word.chars().next_back())
 }
 
-/// A client newer than we are asks in a version that we do not know: it gets the answer in version
-/// 0, which every client reads, with the versions that it may try (KIP-511).
+/// A newer client may use an unknown version of ApiVersions. The response has version 0, which every client
+/// reads, with the supported versions (KIP-511).
 pub(crate) fn answer_unsupported(correlation: i32) -> Result<Response, RequestError> {
     let head = RequestHead { api: ApiKey::ApiVersions, version: 0, correlation, client_id: None };
     let code = ResponseError::UnsupportedVersion.code();
     Response::encode(&head, &supported(0, None).with_error_code(code))
 }
 
-/// `level`: of the cluster; versions before 3 say no features.
+/// `level`: the cluster's; versions before 3 have no features.
 fn supported(version: i16, level: Option<&Arc<ClusterLevel>>) -> ApiVersionsResponse {
     let api_keys = HANDLED.iter().map(|(api, range)| {
-        // librdkafka compresses only for brokers that know Produce version 0 (KAFKA-18659), so
-        // Kafka 4 advertises it too, without taking it.
+        // librdkafka compresses only for brokers that list Produce version 0 (KAFKA-18659), so Kafka 4
+        // advertises it too, without accepting it.
         let min = if *api == ApiKey::Produce { 0 } else { *range.start() };
         ApiVersion::default()
             .with_api_key(*api as i16)
@@ -215,7 +215,7 @@ fn supported(version: i16, level: Option<&Arc<ClusterLevel>>) -> ApiVersionsResp
     response
         .with_supported_features(supported_features.chain(level_supported).collect())
         .with_finalized_features(finalized_features.chain(level_finalized).collect())
-        // It grows whenever one of them changes: the level is the only one that does.
+        // It grows whenever a finalized feature changes: only the level does.
         .with_finalized_features_epoch(level.map_or(0, |level| i64::from(level.now().0) - 1))
 }
 
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_version_is_promised_that_the_message_crate_lacks() {
+    fn advertised_versions_are_known_to_the_message_crate() {
         // These have codecs of our own for their latest version.
         let own = [ApiKey::ShareFetch, ApiKey::ShareAcknowledge, ApiKey::DescribeShareGroupOffsets];
         for (api, range) in HANDLED.iter().filter(|(api, _)| !own.contains(api)) {

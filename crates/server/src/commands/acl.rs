@@ -117,11 +117,11 @@ struct Explain {
 }
 
 fn action(word: &str) -> Result<Action, String> {
-    Action::of_word(word).ok_or_else(|| one_of(Action::ALL.iter().map(|it| it.word())))
+    Action::from_word(word).ok_or_else(|| one_of(Action::ALL.iter().map(|it| it.word())))
 }
 
 fn resource(word: &str) -> Result<Resource, String> {
-    Resource::of_word(word).ok_or_else(|| one_of(Resource::ALL.iter().map(|it| it.word())))
+    Resource::from_word(word).ok_or_else(|| one_of(Resource::ALL.iter().map(|it| it.word())))
 }
 
 fn one_of<'a>(words: impl Iterator<Item = &'a str>) -> String {
@@ -249,11 +249,11 @@ async fn list(client: &Client, output: OutputFormat, filter: Filter) -> Result<(
         .flat_map(|resource| {
             resource.acls.iter().map(|acl| Shown {
                 user: acl.principal.trim_start_matches("User:").to_owned(),
-                verdict: Verdict::of_code(acl.permission_type).map_or("?", Verdict::word),
-                action: Action::of_code(acl.operation).map_or("?", Action::word),
-                resource: Resource::of_code(resource.resource_type).map_or("?", Resource::word),
+                verdict: Verdict::from_code(acl.permission_type).map_or("?", Verdict::word),
+                action: Action::from_code(acl.operation).map_or("?", Action::word),
+                resource: Resource::from_code(resource.resource_type).map_or("?", Resource::word),
                 name: resource.resource_name.to_string(),
-                pattern: Pattern::of_code(resource.pattern_type).map_or("?", Pattern::word),
+                pattern: Pattern::from_code(resource.pattern_type).map_or("?", Pattern::word),
                 host: acl.host.to_string(),
             })
         })

@@ -23,7 +23,7 @@ pub(super) fn hashed(
         return Ok((hash_password(&password).map_err(CommandError::user)?, Vec::new()));
     }
     let Verifiers { password_hash, scram, .. } =
-        Verifiers::of_password(&password).map_err(CommandError::user)?;
+        Verifiers::from_password(&password).map_err(CommandError::user)?;
     Ok((password_hash.unwrap_or_default(), scram))
 }
 

@@ -83,7 +83,7 @@ struct Remove {
 }
 
 fn quota(word: &str) -> Result<Quota, String> {
-    Quota::of_word(word).ok_or_else(|| {
+    Quota::from_word(word).ok_or_else(|| {
         let known: Vec<_> = Quota::ALL.iter().map(|quota| quota.word()).collect();
         format!("it is one of {}", known.join(", "))
     })

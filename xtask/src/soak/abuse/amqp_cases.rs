@@ -1,5 +1,7 @@
 //! What AMQP clients can do.
 
+use std::io::{BufReader, Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use client_amqp::blocking::Connection;
@@ -10,28 +12,43 @@ use super::kafka_cases::keep_half_open;
 use super::{Abuse, Case, PATIENCE};
 use crate::failure::{Context, Failure, Outcome};
 
+const BACKLOG_QUEUES: usize = 20;
+const UNREAD_CHANNELS: u16 = 2_000;
+/// Methods of AMQP 0-9-1: class and id.
+const START_OK: (u16, u16) = (10, 11);
+const TUNE_OK: (u16, u16) = (10, 31);
+const CONNECTION_OPEN: (u16, u16) = (10, 40);
+const CHANNEL_OPEN: (u16, u16) = (20, 10);
+const CHANNEL_OPEN_OK: (u16, u16) = (20, 11);
+const CONSUME: (u16, u16) = (60, 20);
+
 pub(super) fn all() -> Vec<Case> {
-    let case = |name, what, abuse| Case { name, what, abuse };
     vec![
-        case("full-reject", "publish into a full queue (reject-publish)", |abuse: &Abuse| {
+        Case::new("full-reject", "publish into a full queue (reject-publish)", |abuse: &Abuse| {
             full_queue(abuse, "reject-publish")
         }),
-        case("full-reject-dlx", "publish into a full queue (reject-publish-dlx)", |abuse| {
+        Case::new("full-reject-dlx", "publish into a full queue (reject-publish-dlx)", |abuse| {
             full_queue(abuse, "reject-publish-dlx")
         }),
-        case("full-drop-head", "publish into a full queue (drop-head)", |abuse| {
+        Case::new("full-drop-head", "publish into a full queue (drop-head)", |abuse| {
             full_queue(abuse, "drop-head")
         }),
-        case("refused-transactions", "transactions that are refused, in a loop", refused),
-        case("fanout-140", "one message of 16 MB to a fanout of 140 queues", |abuse| {
+        Case::new("refused-transactions", "transactions that are refused, in a loop", refused),
+        Case::new("fanout-140", "one message of 16 MB to a fanout of 140 queues", |abuse| {
             fanout(abuse, 140)
         }),
-        case("fanout-1000", "one message of 16 MB to a fanout of 1,000 queues", |abuse| {
+        Case::new("fanout-1000", "one message of 16 MB to a fanout of 1,000 queues", |abuse| {
             fanout(abuse, 1_000)
         }),
-        case("slow-readers-amqp", "100 consumers that never read", slow_readers),
-        case("idle-amqp", "5,000 idle AMQP connections", idle),
-        case("half-open-amqp", "2,000 AMQP connections with half a handshake", half_open),
+        Case::new("slow-readers-amqp", "100 consumers that never read", slow_readers),
+        Case::new(
+            "unread-channels-amqp",
+            "a connection of 2,000 consuming channels that never reads, on a backlog",
+            unread_channels,
+        )
+        .after(backlog),
+        Case::new("idle-amqp", "5,000 idle AMQP connections", idle),
+        Case::new("half-open-amqp", "2,000 AMQP connections with half a handshake", half_open),
     ]
 }
 
@@ -158,6 +175,90 @@ fn slow_readers(abuse: &Abuse) -> Outcome {
     }
     std::thread::sleep(abuse.left());
     Ok(())
+}
+
+fn backlog_queue(number: usize) -> String {
+    format!("backlog{}", number % BACKLOG_QUEUES)
+}
+
+/// Fills the queues with as many bytes as the backlog has.
+fn backlog(abuse: &Abuse) -> Outcome {
+    let names: Vec<String> = (0..BACKLOG_QUEUES).map(backlog_queue).collect();
+    connect(abuse, Mode::Confirms)?
+        .declare(&names, "classic")
+        .context(|| "cannot declare the queues of the backlog")?;
+    let body = vec![b'x'; 100_000];
+    let threads = 4;
+    let messages = abuse.backlog_bytes as usize / body.len() / threads;
+    abuse.in_threads(threads, |_| {
+        let mut connection = connect(abuse, Mode::Confirms)?;
+        for begin in (0..messages).step_by(BACKLOG_QUEUES) {
+            let queues: Vec<String> =
+                (begin..messages.min(begin + BACKLOG_QUEUES)).map(backlog_queue).collect();
+            connection.publish_to_each(&queues, &body)?;
+        }
+        Ok(())
+    })
+}
+
+fn unread_channels(abuse: &Abuse) -> Outcome {
+    let stream = TcpStream::connect_timeout(&abuse.amqp, PATIENCE)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut open = b"AMQP\x00\x00\x09\x01".to_vec();
+    let start_ok =
+        [&0_u32.to_be_bytes()[..], b"\x05PLAIN", b"\0\0\0\x0c\0guest\0guest", b"\x05en_US"];
+    open.extend(method(0, START_OK, &start_ok.concat()));
+    let tune_ok = [&UNREAD_CHANNELS.to_be_bytes()[..], &(128_u32 << 10).to_be_bytes(), &[0, 0]];
+    open.extend(method(0, TUNE_OK, &tune_ok.concat()));
+    open.extend(method(0, CONNECTION_OPEN, b"\x01/\0\0"));
+    for channel in 1..=UNREAD_CHANNELS {
+        open.extend(method(channel, CHANNEL_OPEN, b"\0"));
+    }
+    (&stream).write_all(&open)?;
+    let mut reader = BufReader::new(&stream);
+    let mut opened = 0;
+    while opened < UNREAD_CHANNELS {
+        opened += u16::from(next_method(&mut reader)? == CHANNEL_OPEN_OK);
+    }
+    for channel in 1..=UNREAD_CHANNELS {
+        let queue = backlog_queue(channel.into());
+        let mut consume = vec![0, 0, queue.len() as u8];
+        consume.extend(queue.as_bytes());
+        // No consumer tag, no-wait, no arguments.
+        consume.extend([0, 0b1000, 0, 0, 0, 0]);
+        (&stream).write_all(&method(channel, CONSUME, &consume))?;
+        abuse.count(true);
+    }
+    std::thread::sleep(abuse.left());
+    Ok(())
+}
+
+/// A frame with a method and its arguments (AMQP 0-9-1, 2.3.5).
+fn method(channel: u16, (class, id): (u16, u16), arguments: &[u8]) -> Vec<u8> {
+    let mut frame = vec![1];
+    frame.extend(channel.to_be_bytes());
+    frame.extend((arguments.len() as u32 + 4).to_be_bytes());
+    frame.extend(class.to_be_bytes());
+    frame.extend(id.to_be_bytes());
+    frame.extend(arguments);
+    frame.push(0xce);
+    frame
+}
+
+/// Class and id of the next method; other frames are skipped.
+fn next_method(reader: &mut impl Read) -> Outcome<(u16, u16)> {
+    loop {
+        let mut head = [0; 7];
+        reader.read_exact(&mut head)?;
+        let [kind, _, _, size @ ..] = head;
+        let mut rest = vec![0; u32::from_be_bytes(size) as usize + 1];
+        reader.read_exact(&mut rest)?;
+        if let (1, [class1, class2, id1, id2, ..]) = (kind, &rest[..]) {
+            let pair = |high: &u8, low: &u8| u16::from_be_bytes([*high, *low]);
+            return Ok((pair(class1, class2), pair(id1, id2)));
+        }
+    }
 }
 
 fn idle(abuse: &Abuse) -> Outcome {

@@ -21,33 +21,32 @@ use crate::failure::{Context, Failure, Outcome};
 use crate::records::{batch, now_ms};
 
 pub(super) fn all() -> Vec<Case> {
-    let case = |name, what, abuse| Case { name, what, abuse };
     vec![
-        case("zip-bomb-gzip", "gzip batches that unfold to 80 MB", |abuse: &Abuse| {
+        Case::new("zip-bomb-gzip", "gzip batches that unfold to 80 MB", |abuse: &Abuse| {
             bombs(abuse, Compression::Gzip, 80)
         }),
-        case("zip-bomb-snappy", "snappy batches that unfold to 80 MB", |abuse| {
+        Case::new("zip-bomb-snappy", "snappy batches that unfold to 80 MB", |abuse| {
             bombs(abuse, Compression::Snappy, 80)
         }),
-        case("zip-bomb-lz4", "lz4 batches that unfold to 80 MB", |abuse| {
+        Case::new("zip-bomb-lz4", "lz4 batches that unfold to 80 MB", |abuse| {
             bombs(abuse, Compression::Lz4, 80)
         }),
-        case("zip-bomb-zstd", "zstd batches that unfold to 80 MB", |abuse| {
+        Case::new("zip-bomb-zstd", "zstd batches that unfold to 80 MB", |abuse| {
             bombs(abuse, Compression::Zstd, 80)
         }),
-        case("zip-dense", "zstd batches that unfold to 60 MB, which are taken", |abuse| {
+        Case::new("zip-dense", "zstd batches that unfold to 60 MB, which are taken", |abuse| {
             bombs(abuse, Compression::Zstd, 60)
         }),
-        case("group-names", "offsets of 10,000 new groups a second", group_names),
-        case(
+        Case::new("group-names", "offsets of 10,000 new groups a second", group_names),
+        Case::new(
             "waiting-fetches",
             "2,000 waiting fetches of 32 KB, without sessions",
             waiting_fetches,
         ),
-        case("metadata", "metadata of 1,000,000 partitions, again and again", metadata),
-        case("slow-readers-kafka", "200 clients that fetch and never read", slow_readers),
-        case("idle-kafka", "5,000 idle Kafka connections", idle),
-        case("half-open-kafka", "2,000 Kafka connections with half a request", half_open),
+        Case::new("metadata", "metadata of 1,000,000 partitions, again and again", metadata),
+        Case::new("slow-readers-kafka", "200 clients that fetch and never read", slow_readers),
+        Case::new("idle-kafka", "5,000 idle Kafka connections", idle),
+        Case::new("half-open-kafka", "2,000 Kafka connections with half a request", half_open),
     ]
 }
 

@@ -7,6 +7,7 @@
 
 mod amqp_cases;
 mod bystanders;
+mod http_cases;
 mod kafka_cases;
 
 use std::net::SocketAddr;
@@ -40,6 +41,9 @@ pub(crate) struct AbuseOptions {
     /// How long the well-behaved clients run alone before
     #[arg(long, default_value_t = 5)]
     before_seconds: u64,
+    /// Size of the backlog of cases that have one, in GB
+    #[arg(long, default_value_t = 2.0)]
+    backlog_gb: f64,
     /// The most that the p99 of a well-behaved client's records may be during an abuse. For a
     /// release build on a quiet machine
     #[arg(long, default_value_t = 250.0, value_parser = limit_ms)]
@@ -65,13 +69,26 @@ fn limit_ms(text: &str) -> Result<f64, String> {
 struct Case {
     name: &'static str,
     what: &'static str,
+    /// Runs before the well-behaved clients start.
+    prepare: Option<fn(&Abuse) -> Outcome>,
     abuse: fn(&Abuse) -> Outcome,
+}
+
+impl Case {
+    fn new(name: &'static str, what: &'static str, abuse: fn(&Abuse) -> Outcome) -> Self {
+        Self { name, what, prepare: None, abuse }
+    }
+
+    fn after(self, prepare: fn(&Abuse) -> Outcome) -> Self {
+        Self { prepare: Some(prepare), ..self }
+    }
 }
 
 /// All cases, in the order in which they run.
 fn cases() -> Vec<Case> {
     let mut cases = kafka_cases::all();
     cases.extend(amqp_cases::all());
+    cases.extend(http_cases::all());
     cases
 }
 
@@ -79,6 +96,9 @@ fn cases() -> Vec<Case> {
 struct Abuse {
     kafka: SocketAddr,
     amqp: SocketAddr,
+    http: SocketAddr,
+    pid: u32,
+    backlog_bytes: u64,
     seconds: u64,
     begun: Instant,
     /// What the server took of it, and what it refused.
@@ -181,7 +201,10 @@ pub(crate) fn run(options: &AbuseOptions) -> Outcome {
 fn one(case: &Case, options: &AbuseOptions, binary: PathBuf) -> Outcome<Report> {
     let folder = paths::fresh(&format!("soak-abuse/{}", case.name))?;
     let amqp = SocketAddr::from(([127, 0, 0, 1], server::free_port()?));
-    let mut arguments = vec!["--amqp".to_owned(), amqp.to_string()];
+    let http = SocketAddr::from(([127, 0, 0, 1], server::free_port()?));
+    let listeners = [("--amqp", amqp), ("--http", http)];
+    let mut arguments: Vec<String> =
+        listeners.iter().flat_map(|(flag, at)| [flag.to_string(), at.to_string()]).collect();
     arguments.extend(options.serve.iter().cloned());
     let postroad = Postroad {
         binary,
@@ -192,18 +215,25 @@ fn one(case: &Case, options: &AbuseOptions, binary: PathBuf) -> Outcome<Report> 
     };
     let (mut server, _) = postroad.start(PATIENCE)?;
     let kafka = server.address;
-    let bystanders = Bystanders::start(kafka, amqp)?;
-    std::thread::sleep(Duration::from_secs(options.before_seconds));
-    bystanders.mark_abuse();
-    let abuse = Abuse {
+    let mut abuse = Abuse {
         kafka,
         amqp,
+        http,
+        pid: server.pid(),
+        backlog_bytes: (options.backlog_gb * 1e9) as u64,
         seconds: options.seconds,
         begun: Instant::now(),
         done: AtomicU64::new(0),
         refused: AtomicU64::new(0),
         notes: std::sync::Mutex::default(),
     };
+    if let Some(prepare) = case.prepare {
+        prepare(&abuse)?;
+    }
+    let bystanders = Bystanders::start(kafka, amqp)?;
+    std::thread::sleep(Duration::from_secs(options.before_seconds));
+    bystanders.mark_abuse();
+    abuse.begun = Instant::now();
     let mut failures = Vec::new();
     if let Err(failure) = (case.abuse)(&abuse) {
         failures.push(format!("the abuse: {failure}"));

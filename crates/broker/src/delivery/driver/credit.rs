@@ -1,5 +1,4 @@
-//! What sessions divide over shards: this shard's shares of it are changed, given back, and reported when they
-//! are not enough.
+//! Credit that sessions split over shards: changing this shard's shares, returning them, and reporting a lack.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +14,7 @@ impl Driver {
     pub(super) fn share(&mut self, id: SessionId, kind: CreditKind, change: Change) {
         match kind {
             CreditKind::Records(consumer) | CreditKind::Bytes(consumer) => {
-                // Nothing of it is here once the consumer is gone.
+                // Once the consumer is gone it has no share here.
                 let Some(group) = self.sessions.group_of(id, consumer) else { return };
                 self.change_share(id, kind, change);
                 self.groups.enqueue(group);
@@ -27,7 +26,7 @@ impl Driver {
         }
     }
 
-    /// A share that was another driver's goes on here.
+    /// Continues a share of another driver.
     pub(super) fn lend(&mut self, id: SessionId, kind: CreditKind, loan: Loan) {
         let group = match kind {
             CreditKind::Records(consumer) | CreditKind::Bytes(consumer) => {
@@ -77,7 +76,7 @@ impl Driver {
         }
     }
 
-    /// Gives back what is owed and not in use any more. `is_next`: before records of the group are handed out.
+    /// Returns unused credit that is owed. `is_next`: before records of the group are delivered.
     pub(super) fn repay(&mut self, id: LeaseGroupId, is_next: bool) {
         if !self.sessions.any_lent() {
             return;
@@ -113,7 +112,7 @@ impl Driver {
             }
             CreditKind::Session => {
                 let limit = u64::from(self.sessions.limit_of(id).unwrap_or(0));
-                // While it is held back for what it has not read, its pool does not tell the limit.
+                // While the session is held back for unread bytes, its pool does not show the limit.
                 let used = u64::from(self.sessions.pools.used(id).unwrap_or(0));
                 let given = owed.min(limit.saturating_sub(used));
                 self.set_credit_of(id, kind, limit - given);
@@ -122,14 +121,14 @@ impl Driver {
         };
         let told = self.sessions.lent(id, kind).and_then(|it| it.give_back(given, left, returns));
         if let Some(told) = told {
-            self.sessions.tell_given_back(id, kind, told);
+            self.sessions.send_given_back(id, kind, told);
         }
         self.sessions.note_debt(id, kind);
     }
 
-    /// Whether nothing of it is given back now ([`Lent::keeps`]): a record is ready that needs it and has what it
-    /// needs before. It waits for something else that it needs, or is about to be handed out (`is_next`); one that
-    /// has all and was not handed out is held up otherwise.
+    /// Whether nothing of it is returned now ([`Lent::keeps`]): a ready record needs it and has the credit of
+    /// earlier kinds. The record waits for another kind of credit, or is about to be delivered (`is_next`). A
+    /// record that has all of it and was not delivered is blocked otherwise.
     fn keeps(&mut self, id: SessionId, kind: CreditKind, is_next: bool) -> bool {
         let (CreditKind::Bytes(consumer) | CreditKind::Records(consumer)) = kind else {
             // It is needed last.
@@ -145,7 +144,7 @@ impl Driver {
         self.sessions.lent(id, kind).is_some_and(|lent| lent.keeps(could_use))
     }
 
-    /// Of a consumer's credit.
+    /// The group of a consumer's credit.
     fn group_of_share(&self, id: SessionId, kind: CreditKind) -> Option<&Group> {
         match kind {
             CreditKind::Records(consumer) | CreditKind::Bytes(consumer) => {
@@ -155,8 +154,8 @@ impl Driver {
         }
     }
 
-    /// Records of the group were handed out, or none was: what sessions lent for them is used, and what they want
-    /// back and is not needed goes.
+    /// After a pass over the group: marks the shares of the delivered records as used, and returns unused
+    /// credit that is owed.
     pub(super) fn on_handed_out(&mut self, id: LeaseGroupId, assigned: &[Assignment]) {
         if !self.sessions.any_lent() {
             return;
@@ -171,8 +170,8 @@ impl Driver {
         self.repay(id, false);
     }
 
-    /// Takes records or bytes from a consumer: what it gave, what it has left, and whether its leases give
-    /// back what they use.
+    /// Takes records or bytes of credit from a consumer. Returns the amount taken, the unused rest, and whether
+    /// its leases return their credit.
     fn take_back(
         &mut self,
         id: SessionId,
@@ -192,7 +191,7 @@ impl Driver {
         (part(given), part(left), returns)
     }
 
-    /// How much of it there is in this shard.
+    /// The credit in this shard.
     fn credit(&self, id: SessionId, kind: CreditKind) -> u64 {
         let of = |consumer| {
             let group = self.groups.get(self.sessions.group_of(id, consumer)?)?;
@@ -222,21 +221,21 @@ impl Driver {
         }
     }
 
-    /// After records of the group were handed out: tells sessions of whose shares more is needed.
+    /// After a pass over the group: notifies sessions of shares that are used up.
     pub(super) fn note_starved(&mut self, id: LeaseGroupId) {
         if !self.sessions.any_lent() {
             return;
         }
         let Some(group) = self.groups.get(id) else { return };
-        // Of a session, whether any of its consumers here lacks it.
+        // For each session, whether any of its consumers here lacks pool credit.
         let mut sessions: BTreeMap<SessionId, bool> = BTreeMap::new();
         for (&consumer, joined) in &group.consumers {
             let session = joined.session;
             let lack = group.dispatch.lack(consumer, &self.sessions.pools);
-            // One at a time, and in all shards in this order; what a record needs before the one that it waits
-            // for is kept meanwhile (`keeps`). In different orders two shards might each wait for what the
-            // other has. Asked for at once, what comes first would lie unused, go where it is lacking, and be
-            // asked for again.
+            // Lacks are reported one kind at a time, in the same order in all shards, and a record keeps its
+            // credit of earlier kinds meanwhile (`keeps`). With different orders two shards might each wait for
+            // the other's credit. If all kinds were requested at once, those needed first would lie unused,
+            // move to another shard, and be requested again.
             let bytes = lack.bytes;
             let records = lack.records && !bytes;
             let pool = lack.pool && !bytes && !records;

@@ -1,4 +1,4 @@
-//! Dead letters are appended: of groups, and of what was refused for want of room.
+//! Appending of dead letters: of groups, and of batches that were refused because the topic is full.
 
 use base::LeaseGroupId;
 use futures_util::FutureExt;
@@ -14,7 +14,7 @@ use crate::error::Unavailable;
 use crate::request::UnitReply;
 
 impl Driver {
-    /// Takes over dead letters of a group, to be appended.
+    /// Queues dead letters of a group to be appended.
     pub(super) fn add_dead(&mut self, id: LeaseGroupId, dead: Vec<PendingLetter>) {
         if !dead.is_empty()
             && let Some(group) = self.groups.get_mut(id)
@@ -24,14 +24,14 @@ impl Driver {
         }
     }
 
-    /// Starts a request where dead letters wait and none is under way.
+    /// Starts a request for each group with dead letters and none in flight.
     pub(super) fn start_dead_lettering(&mut self) {
         for id in self.dead_letters.take_due(&self.groups) {
             self.dead_letter_first(id);
         }
     }
 
-    /// Moves the first of a group's dead letters, as many as are in memory and fit.
+    /// Appends the first of a group's dead letters: those in memory, up to the limits of one entry.
     fn dead_letter_first(&mut self, id: LeaseGroupId) {
         let Some(group) = self.groups.get_mut(id) else { return };
         let Some(target) = self.dead_letters.target(&group.config) else {
@@ -53,8 +53,8 @@ impl Driver {
         self.commits.execute_unit(&mut self.groups, vec![id], settles, batches, purpose);
     }
 
-    /// The request that appends dead letters came to its end. True where the group has to be made
-    /// anew, because it took effect for settled what was refused.
+    /// The request that appends dead letters has ended. True if the group's engine must be rebuilt, because it
+    /// counted the records of a refused entry as settled.
     pub(super) fn on_dead_lettered(
         &mut self,
         under_way: DeadLettering,
@@ -67,7 +67,7 @@ impl Driver {
             Err(unavailable) => (Some(unavailable.into()), Vec::new()),
         };
         if group.engine != engine {
-            // The new engine took them for settled, since their entry was under way.
+            // The new engine counted them as settled, since their entry was in flight.
             return refused.is_some();
         }
         if let Some(why) = refused {
@@ -83,7 +83,7 @@ impl Driver {
         false
     }
 
-    /// Answers rejects whose dead letters are appended.
+    /// Replies to rejects whose dead letters are appended.
     pub(super) fn answer_dead_lettered(&mut self, id: LeaseGroupId) {
         let Some(group) = self.groups.get_mut(id) else { return };
         for waiter in group.dead.take_ready() {
@@ -91,7 +91,7 @@ impl Driver {
         }
     }
 
-    /// Makes dead letters of the next records that were refused; of all of them it answers the producer.
+    /// Makes dead letters of the next refused records; replies to the producer after the last.
     pub(super) fn dead_letter_refused(&mut self, overflowed: Overflowed) {
         let places = Places {
             shard: &self.shard,
@@ -101,14 +101,14 @@ impl Driver {
         match overflowed.next(&places) {
             NextOverflow::Answer(overflowed) => overflowed.answer(),
             NextOverflow::Append(batches, overflowed) => {
-                // No record is settled with them: each goes to the log that it belongs to.
+                // No record is settled with them: each batch goes to the log of its own partition.
                 let appended = self.places.append(batches);
-                let go_on = |()| Committed::of_nothing(Purpose::Overflow(overflowed));
+                let go_on = |()| Committed::without_request(Purpose::Overflow(overflowed));
                 self.commits.push(appended.map(go_on).boxed());
             }
             NextOverflow::Unpack(partition, bytes, overflowed) => {
                 let unpacked = overflowed.unpack(partition, bytes, self.reader.cpu().clone());
-                let go_on = |overflowed| Committed::of_nothing(Purpose::Overflow(overflowed));
+                let go_on = |overflowed| Committed::without_request(Purpose::Overflow(overflowed));
                 self.commits.push(unpacked.map(go_on).boxed());
             }
         }

@@ -1,8 +1,8 @@
-//! The mark of a clean end: what a process had leased when it ended came back, and is counted.
+//! The mark of a clean shutdown: all leases of the process were released, with their attempts counted.
 //!
-//! A delivery is not written to the log. So after a process ended without this mark, each record that was in the log and
-//! is not settled may have been delivered, and counts as delivered once. The mark is a settle of nothing at the end of the
-//! log; any other settle takes it. A node of a cluster leaves none: another one leads before it ends.
+//! Deliveries are not written to the log. So after a process ended without this mark, each unsettled record of
+//! the log may have been delivered, and counts as delivered once. The mark is an empty settle at the end of the
+//! log; any later settle invalidates it. A node of a cluster writes none: another one leads before it ends.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,9 +14,9 @@ use super::super::view::nothing_seen;
 use super::{Driver, Purpose};
 
 impl Driver {
-    /// Takes the mark before the first record is delivered. False: the term is over.
+    /// Invalidates the mark before the first record is delivered. False: the term is over.
     pub(super) async fn take_mark(&mut self, mut lost: Pin<&mut impl Future<Output = ()>>) -> bool {
-        // Of no group: it changes nothing.
+        // Without a group: it changes nothing.
         let (group, partition) = (LeaseGroupId(0), 0);
         let (settled, attempts) = (Vec::new(), Vec::new());
         let settles = vec![GroupSettle { group, partition, settled, attempts }];
@@ -33,7 +33,7 @@ impl Driver {
         true
     }
 
-    /// Leaves the mark, if nothing is leased and all that may have been delivered before is settled.
+    /// Writes the mark, if nothing is leased and all records of earlier deliveries are settled.
     pub(super) async fn mark_end(&mut self) {
         let is_held = self.groups.iter().any(|group| {
             let counters = group.dispatch.counters();

@@ -1,4 +1,4 @@
-//! What happened to records is noted for who looks for one, and where they stand is told.
+//! Recording of steps of records, and queries for their state.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::super::traced::{TracedStep, share};
 use super::Driver;
 
 impl Driver {
-    /// Notes what happened in a group since this was last done.
+    /// Records the steps of a group since the last call.
     pub(super) fn note_steps(&mut self, id: LeaseGroupId) {
         let Some(group) = self.groups.get_mut(id).filter(|group| group.dispatch.has_steps()) else {
             return;
@@ -46,7 +46,7 @@ impl Driver {
         groups.into_iter().for_each(|id| self.note_steps(id));
     }
 
-    /// Of each group, unless the record is settled there or the group is gone.
+    /// The record's state in each group; `None` if it is settled there or the group is gone.
     pub(super) fn look(&mut self, look: &Look) -> Vec<Option<Standing>> {
         let Look { groups, partition, offset } = look;
         for id in groups {
@@ -55,7 +55,7 @@ impl Driver {
         self.groups.on_appended(None);
         let shifts = self.timeline.shifts();
         let standing = |id: &LeaseGroupId| {
-            // What it did a moment ago is found by who looks next.
+            // Makes the latest steps visible to the following query of the ring.
             self.note_steps(*id);
             let (known, behind) = self.groups.get(*id)?.dispatch.standing(*partition, *offset)?;
             let (state, attempts) = (stands(known.state, &shifts), known.attempts);

@@ -1,19 +1,19 @@
-//! Who owns a shard's leases for one term.
+//! The driver: owner of a shard's leases for one term.
 //!
-//! It waits for whatever comes first, then does one bounded turn: what sessions said, what was
-//! read, what became durable; then the groups that this touched, a bounded number of them, so that
-//! a busy one does not starve the others; then one request of all that must be durable.
+//! It waits for the next event, then does one bounded iteration: messages, finished reads and finished commits;
+//! then the groups that these touched, a bounded number of them, so that a busy one does not starve the others;
+//! then one request with everything that must become durable.
 //!
-//! What there is to decide is decided by its parts, which own their state and know neither the driver nor,
-//! but for groups, one another: it moves what comes out of one into the next.
+//! Decisions are made by its parts, which own their state and know neither the driver nor (except groups) one
+//! another: the driver passes the results of one to the next.
 //!
-//! * `sessions`: what sessions and others say
-//! * `credit`: what sessions divide over shards
-//! * `serving`: what is ready goes to who wants it; `reading`: what is wanted is read
-//! * `settling`: what was settled becomes durable, and is answered
-//! * `dead_letters`, `transfers`: what is appended with it
+//! * `sessions`: messages of sessions and others
+//! * `credit`: credit that sessions split over shards
+//! * `serving`: delivery of ready records; `reading`: the reads for it
+//! * `settling`: committing settles and replying to them
+//! * `dead_letters`, `transfers`: appends in the same log entry
 //! * `moving`: groups that were changed by something other than a settle
-//! * `questions`: what operators want to know, and change; `history`: what happened to a record
+//! * `questions`: operators' queries and changes; `history`: history of a record
 //! * `terms`: from one term to the next; `ending`: from one process to the next
 
 mod credit;
@@ -74,7 +74,7 @@ use super::transfer::{Transfer, Transfers};
 use super::view::SeenBefore;
 use super::waiter::Waiter;
 
-/// What the drivers of all terms work with.
+/// Dependencies of the drivers of all terms.
 pub(crate) struct Parts {
     pub(crate) shard: Arc<Shard>,
     pub(crate) consensus: Consensus,
@@ -84,24 +84,24 @@ pub(crate) struct Parts {
     pub(crate) requests: mpsc::UnboundedSender<Request>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) handle: Handle,
-    /// `None` where the node is alone.
+    /// `None` for a single node.
     pub(crate) relaying: Option<Ground>,
-    /// How long a driver sleeps at most, however far its next deadline is: the wall clock may be set, which
-    /// has to be noticed soon, and the machine may be suspended, which a timer does not count.
+    /// Limit of a driver's sleep, however far its next deadline is: a change of the wall clock must be noticed
+    /// soon, and a timer does not count the time of a suspended machine.
     pub(crate) sleep_max: Duration,
 }
 
-/// Owns the drivers' inbox, and makes a driver for each term that this node leads in. Messages wait while
-/// there is none, and go to the driver of another node while that one leads.
+/// Owns the drivers' inbox, and runs a driver for each term in which this node leads. Messages wait while there
+/// is no leader, and are relayed to the driver of another node while that one leads.
 pub(crate) async fn run(parts: Parts, mut inbox: Inbox) {
     let mut left = Handover::default();
-    // Records of one key meet in leases of an earlier term, too.
+    // Records of one key must have the same hash in all terms.
     let facts = Facts::default();
     let (consensus, relaying) = (&parts.consensus, parts.relaying.as_ref());
     while let Some(leadership) = left.wait_for_leadership(consensus, &mut inbox, relaying).await {
         let begun = Instant::now();
         if let Some(ground) = relaying
-            && !left.hear_presented(ground, &parts.shard, &leadership, &mut inbox).await
+            && !left.receive_presented(ground, &parts.shard, &leadership, &mut inbox).await
         {
             return;
         }
@@ -115,7 +115,7 @@ pub(crate) async fn run(parts: Parts, mut inbox: Inbox) {
     }
 }
 
-/// What a driver waited for.
+/// Result of a driver's wait.
 enum Woken {
     Busy,
     /// The term is over.
@@ -124,7 +124,7 @@ enum Woken {
     Stopped,
 }
 
-/// What a request to the log is for.
+/// Purpose of a request to the log.
 enum Purpose {
     Settles(Vec<Waiter>),
     DeadLettering(DeadLettering),
@@ -132,18 +132,18 @@ enum Purpose {
     Overflow(Overflowed),
 }
 
-/// Delivers for one term.
+/// The driver of one term.
 struct Driver {
     term: u64,
     leadership: Arc<Leadership>,
-    /// This node; `None` where it is alone.
+    /// This node; `None` for a single node.
     here: Option<u64>,
     /// Records that earlier terms may have delivered without a counted attempt.
     seen: Option<SeenBefore>,
-    /// The last settle of the log is the mark of a clean end.
+    /// The last settle of the log is the mark of a clean shutdown.
     is_marked: bool,
     shard: Arc<Shard>,
-    /// For what is written into records. Whatever is waited for is on the timeline.
+    /// For times that are written into records. All waiting uses the timeline.
     clock: Arc<dyn Clock>,
     timeline: Arc<Timeline>,
     published: Arc<Published>,
@@ -166,22 +166,22 @@ struct Driver {
     /// Settles that this term did not make durable.
     lost: Vec<Lost>,
     places: AppendPlaces,
-    /// Taken, and not yet all in memory.
+    /// Taken records that are not yet all in memory.
     takes: Vec<PendingTake>,
 
     sweep_at: Instant,
-    /// When the turn is over: those who wait for the thread are not to wait for a backlog that is read.
+    /// End of the iteration's time slice: other tasks of the thread must not wait for a long backlog.
     turn_ends: Instant,
-    /// Used again from turn to turn.
+    /// Reused by each iteration.
     changes: Changes,
     assigned: Vec<Assignment>,
 }
 
-/// How often groups are looked through for those that nobody uses.
+/// Interval of the sweep for idle groups.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
 
 impl Driver {
-    /// Makes a driver that takes over what the one of an earlier term left.
+    /// Creates a driver with the state that the one of an earlier term left.
     fn resume(
         parts: &Parts,
         facts: Facts,
@@ -194,10 +194,10 @@ impl Driver {
         let watch = Arc::new(shard.watchers.watch());
         let (sessions, counts) =
             (std::mem::take(&mut left.sessions), std::mem::take(&mut left.counts));
-        // Otherwise another node may have leased the same records to others.
+        // Otherwise another node may have leased the same records to other consumers.
         let claims_hold = left.term >= leadership.since();
-        // A process that ended without a word had leases of which nothing is known, and so has another node that led. What
-        // its consumers presented is not all that it delivered.
+        // The leases of a process that crashed are unknown, and so are those of another leader: the claims that
+        // its consumers present do not cover all of its deliveries.
         let is_clean = left.term == 0 && parts.relaying.is_none() && shard.ended_cleanly();
         let seen = match (claims_hold, is_clean) {
             (true, _) => left.seen,
@@ -213,7 +213,7 @@ impl Driver {
             seen,
             counts,
         );
-        // Not the pool of producers: a read would wait behind all of them.
+        // Not the pool of producers: a read would queue behind all of them.
         let cpu = CpuPool::new(workers.clone());
         let mut driver = Self {
             term,
@@ -254,7 +254,7 @@ impl Driver {
         let mut presented = left.presented;
         for message in left.introduced {
             match message {
-                // Which of them go together is known once all are here.
+                // Claims are sorted by group once all are here.
                 Message::Present { claims, .. } => presented.extend(claims),
                 message => driver.handle(message),
             }
@@ -266,8 +266,8 @@ impl Driver {
         driver
     }
 
-    /// Runs until the term is over, and answers with what it leaves to the next driver; `None`: it was
-    /// told to stop, or nobody is left who could tell it anything.
+    /// Runs until the term is over, and returns the state for the next driver. `None`: it was stopped, or all
+    /// senders are gone.
     async fn run(
         mut self,
         consensus: &Consensus,
@@ -295,13 +295,13 @@ impl Driver {
         }
     }
 
-    /// One event, whichever comes first.
+    /// Waits for the next event and handles it.
     async fn wait(&mut self, lost: Pin<&mut impl Future<Output = ()>>) -> Woken {
         let watch = Arc::clone(&self.watch);
         let sleep = self.sleep();
         let busy = self.groups.queued() > 0;
         tokio::select! {
-            // What is not looked at between two waits comes first. The rest is drained then.
+            // Sources that `drain` does not cover come first.
             biased;
             () = lost => return Woken::Lost,
             () = watch.ready() => self.groups.on_appended(None),
@@ -319,7 +319,7 @@ impl Driver {
         Woken::Busy
     }
 
-    /// Whatever else is there already: with it the turn begins. False when it is to stop.
+    /// Handles all further events that are pending. False: stop.
     fn drain(&mut self) -> bool {
         self.turn_ends = Instant::now() + LEASE_TURN_TIME;
         for _ in 0..LEASE_MESSAGES_PER_TURN {
@@ -336,12 +336,12 @@ impl Driver {
         true
     }
 
-    /// Whether another term has begun, or this one is about to end: what it asks of the log from now on is refused.
+    /// Whether the term is over or about to end: requests to the log are refused from now on.
     fn is_term_over(&self) -> bool {
         self.leadership.lost().now_or_never().is_some()
     }
 
-    /// Whether the rest has to wait for the next turn.
+    /// Whether the iteration's time slice is used up.
     fn is_turn_over(&self) -> bool {
         Instant::now() >= self.turn_ends
     }
@@ -357,7 +357,7 @@ impl Driver {
 
     fn turn(&mut self) {
         self.on_timer();
-        // What is read from memory is there at once, and then its group is served again.
+        // Reads from memory finish at once, and then their groups are served again.
         for _ in 0..2 {
             for _ in 0..LEASE_GROUPS_PER_TURN.min(self.groups.queued()) {
                 let Some(group) = self.groups.next_queued() else { break };
@@ -383,7 +383,7 @@ impl Driver {
         self.dead_letters.on_timer(now);
     }
 
-    /// Until something is due. Pending for ever when nothing will be.
+    /// Until the next deadline; pending for ever if there is none.
     fn sleep(&self) -> impl Future<Output = ()> + use<> {
         let now = Instant::now();
         let due = self.groups.next_deadline().map(|due_ms| {
@@ -402,7 +402,7 @@ impl Driver {
         }
     }
 
-    /// Makes durable what was settled until now, and waits for what is under way.
+    /// Commits all settles, and waits for requests in flight.
     async fn finish(mut self) {
         self.commit_all();
         while let Some(done) = self.commits.done().await {

@@ -1,4 +1,4 @@
-//! Groups that were changed by something other than a settle, or whose engine is made anew.
+//! Groups that were changed by something other than a settle, or whose engine is rebuilt.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::Driver;
 use crate::error::Unavailable;
 
 impl Driver {
-    /// The group changed by something other than a settle, or its topic did, or it is new or gone.
+    /// The group was created, deleted or changed by something other than a settle, or its topic changed.
     pub(super) fn on_moved(&mut self, id: LeaseGroupId, partition: u32, sought: bool) {
         match self.groups.on_moved(id) {
             Moved::Deleted => self.on_deleted(id),
@@ -25,7 +25,7 @@ impl Driver {
             Moved::Changed { grown } => {
                 self.groups.refresh_log_starts(id, partition);
                 if grown {
-                    self.tell_grown(id);
+                    self.send_grown(id);
                 }
             }
             Moved::Elsewhere => {}
@@ -33,8 +33,8 @@ impl Driver {
         self.groups.enqueue(id);
     }
 
-    /// The topic may have partitions in shards in which it had none.
-    fn tell_grown(&mut self, id: LeaseGroupId) {
+    /// Notifies sessions: the topic may have partitions in more shards now.
+    fn send_grown(&mut self, id: LeaseGroupId) {
         let Some(group) = self.groups.get(id) else { return };
         let sessions: BTreeSet<SessionId> = group.consumers.values().map(|it| it.session).collect();
         for session in sessions {
@@ -54,25 +54,25 @@ impl Driver {
         group.dispatch.return_to(&mut self.sessions.pools);
         self.commits.forget_changes(id);
         for (consumer, joined) in group.consumers {
-            self.sessions.tell_gone(joined.session, consumer, GoneReason::Deleted);
+            self.sessions.send_gone(joined.session, consumer, GoneReason::Deleted);
         }
         for taker in group.takers {
             let _ = taker.reply.send(Err(TakeError::UnknownGroup(id)));
         }
-        // With the group all of it is settled, in a way.
+        // Deleting the group settles all of its records in effect.
         for waiter in group.dead.take_waiters() {
             self.answer(waiter);
         }
         self.sessions.forget_group(id);
     }
 
-    /// Makes the engine anew from what is durable or will be: leases are void, consumers stay.
+    /// Rebuilds the engine from the durable state and settles in flight: leases are void, consumers stay.
     pub(super) fn renew(&mut self, id: LeaseGroupId) {
         self.note_steps(id);
         let now_ms = self.timeline.now_ms();
         let sessions = &mut self.sessions;
         let renewed = self.groups.renew(id, |old| {
-            // What its leases used of the sessions' pools is free again.
+            // The credit of its leases is returned to the sessions' pools.
             for session in sessions.users_of(id) {
                 old.dispatch.end_session(session, now_ms);
             }
@@ -80,15 +80,15 @@ impl Driver {
         });
         let Some(mut old) = renewed else { return };
         self.commits.forget_changes(id);
-        // What they settled went with the engine, also where it was not yet under way.
+        // Their settles are lost with the engine, also those not yet in flight.
         old.dead.fail_waiters(&Unavailable::NotLeader);
         for waiter in self.commits.take_waiters_of(id) {
             waiter.fail(&Unavailable::NotLeader);
         }
     }
 
-    /// Begins again where the group was sought to. Rejects of what was dead there are answered: the seek
-    /// came after them.
+    /// Resets the group to the positions that it was sought to. Rejects of its dead letters are acknowledged:
+    /// the seek came after them.
     pub(super) fn seek(&mut self, id: LeaseGroupId) {
         self.groups.seek(id);
         self.answer_dead_lettered(id);

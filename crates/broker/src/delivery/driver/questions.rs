@@ -1,4 +1,4 @@
-//! What operators want to know of lease groups, and what they change.
+//! Operators' queries and changes of lease groups.
 
 use base::{LeaseGroupId, Offset};
 use dispatch::RecordState;
@@ -15,7 +15,7 @@ use crate::append::AppendBatch;
 
 impl Driver {
     pub(super) fn answer_question(&mut self, question: Question) {
-        // The caller may have gone: what it changed stays.
+        // The caller may be gone: the changes stay.
         match question {
             Question::Counters { group, reply } => drop(reply.send(self.counters(group))),
             Question::Unsettled { group, partition, from, records_max, reply } => {
@@ -73,7 +73,7 @@ impl Driver {
         Some(with_counts(counters, group.counts))
     }
 
-    /// What the group's engine knows of a partition's unsettled records. `None`: no such group.
+    /// The engine's state of a partition's unsettled records. `None`: the group does not exist.
     fn unsettled(
         &mut self,
         group: LeaseGroupId,
@@ -121,7 +121,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Somebody from outside changed the group, and waits for that to be durable.
+    /// An operator changed the group, and waits until that is durable.
     fn changed_from_outside(&mut self, group: LeaseGroupId, durable: oneshot::Sender<Settled>) {
         if let Some(found) = self.groups.get_mut(group) {
             self.commits.note_changed(found);
@@ -131,7 +131,7 @@ impl Driver {
         self.commits.wait(Waiter::new(reply, vec![group], Vec::new()));
     }
 
-    /// Which of these records are neither settled nor anybody's. `None`: no such group.
+    /// Whether each of these records is neither settled nor leased. `None`: the group does not exist.
     fn free(
         &mut self,
         group: LeaseGroupId,
@@ -156,7 +156,7 @@ impl Driver {
         Some(free.collect())
     }
 
-    /// Settles records that nobody has, and appends, in one log entry.
+    /// Settles records that are not leased, and appends, in one log entry.
     fn move_away(
         &mut self,
         id: LeaseGroupId,

@@ -1,4 +1,4 @@
-//! What a group's engine wants to know is read, and what was read goes to those who wait for it.
+//! Reads that a group's engine wants, and distribution of their results.
 
 use base::{LeaseGroupId, Offset, PartitionId};
 use dispatch::{Assignment, Settlement};
@@ -7,9 +7,9 @@ use super::super::reading::{READ_AGAIN_AFTER_MS, Read, ReadDone, ReadFor};
 use super::Driver;
 
 impl Driver {
-    /// Of a partition one thing is wanted at a time. Records that became due are wanted a few at a
-    /// time and from anywhere: were each a turn of the loop, the loop would be all that they cost. So
-    /// what is in memory is looked up at once, up to some bytes. Whether anything was.
+    /// Starts reads for the engine's wants, one per partition. Records that became due are wanted a few at a
+    /// time and from anywhere; one loop iteration for each would dominate the loop's cost. So data in memory is
+    /// looked up at once, up to `budget` bytes. Returns whether any was found.
     pub(super) fn read_wanted(&mut self, id: LeaseGroupId, budget: &mut usize) -> bool {
         let mut found = false;
         while !self.reader.is_full() {
@@ -24,7 +24,7 @@ impl Driver {
                 found = true;
             }
         }
-        // Its turn comes when one of those has ended.
+        // Serve it again when one of these reads has ended.
         self.groups.enqueue(id);
         found
     }
@@ -45,7 +45,7 @@ impl Driver {
             return self.resume_waiting();
         };
         let now_ms = self.timeline.now_ms();
-        let Some(group) = self.groups.of_engine(id, engine) else { return };
+        let Some(group) = self.groups.with_engine(id, engine) else { return };
         group.reads -= 1;
         let index = partition.index;
         match result {
@@ -65,13 +65,13 @@ impl Driver {
                 tracing::warn!(%partition, offset = from, %error,
                     "records to deliver cannot be read; trying again");
                 group.dispatch.scan_failed(index);
-                // Not at once: a disk that fails would be asked without end.
+                // With a delay: a failing disk would be read without end.
                 self.groups.enqueue_at(id, now_ms + READ_AGAIN_AFTER_MS);
             }
         }
     }
 
-    /// What waits for this record waits no longer: its leases come back later.
+    /// The record cannot be read: the leases that wait for it are released with a delay.
     fn give_up(&mut self, partition: PartitionId, offset: Offset) {
         let now_ms = self.timeline.now_ms();
         let later = Settlement::Release { delay_ms: Some(READ_AGAIN_AFTER_MS), count: false };

@@ -1,5 +1,5 @@
-//! Serving a group: what is ready goes to who wants it, what is wanted next is read, and what was
-//! handed out becomes a delivery once its batch is in memory.
+//! Serving a group: ready records are leased to consumers and takes, wanted data is read, and a lease becomes a
+//! delivery once its batch is in memory.
 
 use std::collections::VecDeque;
 
@@ -19,10 +19,10 @@ use super::super::reading::Found;
 use super::super::takes::{PendingTake, TakeReply, Taker};
 use super::Driver;
 
-/// What became of a lease that is handed out.
+/// Outcome of handing out a lease.
 pub(super) enum HandedOut {
     Delivery(Delivery),
-    /// There is nothing to deliver, and it is settled.
+    /// The record is gone, and its lease is settled.
     Gone,
     /// Its record is being read.
     Reading,
@@ -54,7 +54,7 @@ impl Driver {
         self.groups.enqueue(group);
     }
 
-    /// Hands out what is ready in a group and asks for what it wants to know.
+    /// Delivers a group's ready records and starts the reads that it wants.
     pub(super) fn serve(&mut self, id: LeaseGroupId) {
         let now_ms = self.timeline.now_ms();
         let Some(group) = self.groups.get_mut(id) else { return };
@@ -75,7 +75,7 @@ impl Driver {
         }
         self.assigned = assigned;
         self.note_starved(id);
-        if self.has_dropped_the_oldest(id, now_ms) {
+        if self.drop_oldest_before_takes(id, now_ms) {
             self.serve_takers(id, now_ms);
         }
         if let Some(group) = self.groups.get_mut(id)
@@ -95,9 +95,8 @@ impl Driver {
         }
     }
 
-    /// Where records have priorities, the best may be the last that came: nothing is pushed before
-    /// what is there now was looked at. What comes meanwhile waits for the next time, so that this
-    /// comes to an end.
+    /// In topics with priorities the best record may be the last one: nothing is pushed before all records up
+    /// to now were scanned. Later records wait for the next pass, so that this one ends.
     fn is_best_known(&mut self, id: LeaseGroupId) -> bool {
         let Some(group) = self.groups.get_mut(id) else { return false };
         if group.topic_config.priorities_max == 0 || group.consumers.is_empty() {
@@ -113,15 +112,15 @@ impl Driver {
         known
     }
 
-    /// Drops what is too much before somebody takes: who published more than the limit and was answered finds
-    /// the newest records only. False while a record that has to go is being read.
-    fn has_dropped_the_oldest(&mut self, id: LeaseGroupId, now_ms: i64) -> bool {
+    /// Drops records over the limit before a take is served: after the reply to a publish over the limit, a
+    /// take finds only the newest records. False while a record to drop is being read.
+    fn drop_oldest_before_takes(&mut self, id: LeaseGroupId, now_ms: i64) -> bool {
         let is_due =
             |group: &&mut Group| !group.takers.is_empty() && drops_oldest(&group.topic_config);
         if self.groups.get_mut(id).filter(is_due).is_none() {
             return true;
         }
-        // The driver may not have looked at what was published last.
+        // The driver may not have seen the latest appends.
         self.groups.on_appended(Some(id));
         let mut budget = LEASE_READ_BYTES;
         loop {
@@ -135,7 +134,8 @@ impl Driver {
         }
     }
 
-    /// What must be known before the best record can be told. Empty where that is the first.
+    /// Offsets up to which records must be scanned before the best one is known. Empty if the first is the
+    /// best.
     fn ends_to_know(&mut self, id: LeaseGroupId) -> Vec<Offset> {
         if !self.groups.get(id).is_some_and(|group| group.is_ranked()) {
             return Vec::new();
@@ -144,7 +144,7 @@ impl Driver {
         self.groups.get(id).map_or_else(Vec::new, |group| group.dispatch.ends().collect())
     }
 
-    /// Takers are served in the order in which they came.
+    /// Serves takes in the order of their arrival.
     fn serve_takers(&mut self, id: LeaseGroupId, now_ms: i64) {
         let Some(group) = self.groups.get_mut(id).filter(|group| !group.takers.is_empty()) else {
             return;
@@ -157,10 +157,10 @@ impl Driver {
             let mut enough = taker.reply.is_closed()
                 || taker.take_from(&mut group.dispatch, group.record_bytes, now_ms);
             if !enough {
-                // It may be that little is known yet: what this take wants is read first.
+                // Little may be scanned yet: the reads for this take come first.
                 self.groups.on_appended(Some(id));
                 let mut budget = LEASE_READ_BYTES;
-                // The engine wants no more than makes something ready; this wants all it asked for.
+                // The engine only wants reads until something is ready; the take wants all that it requested.
                 while !enough && self.read_wanted(id, &mut budget) {
                     let Some(group) = self.groups.get_mut(id) else { return };
                     enough = taker.take_from(&mut group.dispatch, group.record_bytes, now_ms);
@@ -179,14 +179,14 @@ impl Driver {
     }
 
     pub(super) fn hand_over(&mut self, id: LeaseGroupId, taker: Taker) {
-        // Before the taker knows: what it publishes next finds the room that it made.
+        // Before the reply: a publish after the take finds the room that it made.
         self.groups.note_standing(id, &self.sessions.pools);
         if let Some(take) = self.complete(PendingTake::new(id, taker)) {
             self.takes.push(take);
         }
     }
 
-    /// Answers a take if all of it is in memory; otherwise gives it back, and reads.
+    /// Completes a take if all of its records are in memory; otherwise returns it, and reads.
     fn complete(&mut self, mut take: PendingTake) -> Option<PendingTake> {
         while let Some(assignment) = take.assigned.front().copied() {
             match self.delivery(take.group, assignment) {
@@ -198,7 +198,7 @@ impl Driver {
         }
         let sent = take.reply.send(Ok(take.deliveries));
         if let Err(Ok(deliveries)) = sent {
-            // Nobody waits any more: they were never seen, and are available again.
+            // The caller is gone: the records were never seen, and are available again.
             let now_ms = self.timeline.now_ms();
             let uncounted = Settlement::Release { delay_ms: Some(0), count: false };
             if let Some(group) = self.groups.get_mut(take.group) {
@@ -212,7 +212,7 @@ impl Driver {
         None
     }
 
-    /// Sends a record to its consumer's session, behind what waits there already.
+    /// Delivers a record to its consumer's session, behind waiting deliveries.
     fn hand_out(&mut self, id: LeaseGroupId, assignment: Assignment) {
         let session = assignment.session;
         let Some(waiting) = self.sessions.is_waiting(session) else { return };
@@ -226,7 +226,7 @@ impl Driver {
         }
     }
 
-    /// The delivery of a lease, if its batch is in memory; otherwise it is read.
+    /// The delivery of a lease, if its batch is in memory; otherwise starts a read.
     fn delivery(&mut self, id: LeaseGroupId, assignment: Assignment) -> HandedOut {
         let Some(group) = self.groups.get_mut(id) else { return HandedOut::Gone };
         let partition = group.partition(assignment.partition);
@@ -236,7 +236,7 @@ impl Driver {
                 group.counts.redelivered += u64::from(assignment.attempt > 1);
                 HandedOut::Delivery(delivery(id, assignment, record))
             }
-            // There is nothing left to deliver: compaction or retention took it meanwhile.
+            // Compaction or retention removed the record meanwhile.
             Found::Gone => {
                 let now_ms = self.timeline.now_ms();
                 let lease = assignment.selection();
@@ -249,7 +249,7 @@ impl Driver {
         }
     }
 
-    /// Goes on with deliveries, takes and transfers that waited for a read.
+    /// Resumes deliveries, takes and transfers that waited for a read.
     pub(super) fn resume_waiting(&mut self) {
         for id in self.sessions.take_waiting() {
             let mut queue = self.sessions.take_deliveries(id);

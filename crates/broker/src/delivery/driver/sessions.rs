@@ -1,4 +1,4 @@
-//! What sessions and others say.
+//! Messages of sessions and others to the driver.
 
 use base::LeaseGroupId;
 use dispatch::{ConsumerId, JoinRefused, Leases, SessionId};
@@ -35,7 +35,7 @@ impl Driver {
             Message::Lend { session, kind, loan } => self.lend(session, kind, loan),
             Message::Cancel { session, consumer, reply } => {
                 self.cancel(session, consumer);
-                // What was handed out before is in its channel before the answer.
+                // Earlier deliveries are in its channel before the reply.
                 self.send();
                 let _ = reply.send(());
             }
@@ -61,14 +61,14 @@ impl Driver {
         }
     }
 
-    /// The session's connection has been read enough.
+    /// The connection's unread bytes fell below the limit.
     pub(super) fn on_room(&mut self, session: SessionId, connection: u64) {
         for session in self.sessions.on_room(session, connection) {
             self.enqueue_groups_of(session);
         }
     }
 
-    /// Its consumers leave and what it holds is available again.
+    /// Its consumers leave and its leases are released.
     fn close(&mut self, id: SessionId) {
         let Some(groups) = self.sessions.close(id) else { return };
         let now_ms = self.timeline.now_ms();
@@ -96,7 +96,7 @@ impl Driver {
         let (consumer, joined) = (*consumer, joined(id, options));
         found.dispatch.join(consumer, joined).map_err(|refused| match refused {
             JoinRefused::Exclusive { .. } | JoinRefused::InUse { .. } => ConsumeError::Exclusive,
-            // Numbers are given out once; what another node says of its consumers is only believed.
+            // Consumer ids are unique; but those of another node are not verified.
             JoinRefused::Known { .. } => ConsumeError::Exclusive,
         })?;
         let active = found.dispatch.is_active(consumer);
@@ -110,7 +110,7 @@ impl Driver {
             self.sessions.lend(id, *kind, Lent::new(share, 0));
         }
         self.groups.enqueue(group);
-        // Before anybody knows: what it would take at once finds room.
+        // Before the reply: records that the consumer would take at once are admitted.
         self.groups.note_standing(group, &self.sessions.pools);
         Ok(active)
     }
@@ -151,7 +151,7 @@ impl Driver {
         }
     }
 
-    /// Sends what this turn handed out.
+    /// Sends the deliveries of this iteration.
     pub(super) fn send(&mut self) {
         let groups = &mut self.groups;
         self.sessions.send(|sessions, id| {

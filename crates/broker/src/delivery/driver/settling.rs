@@ -1,4 +1,4 @@
-//! What was settled becomes durable, and is answered then.
+//! Settles become durable, and are acknowledged then.
 
 use base::{LeaseGroupId, Offset};
 use dispatch::{Claim, SessionId, SettleRefused, Settlement};
@@ -76,7 +76,7 @@ impl Driver {
         ended: impl FnMut(Claim),
     ) -> Result<(), SettleError> {
         let now_ms = self.timeline.now_ms();
-        // Nothing is leased of a group that nobody uses.
+        // A group that is not loaded has no leases.
         let group = self.groups.get_mut(settle.group).ok_or(SettleError::NotLeased)?;
         group
             .dispatch
@@ -87,8 +87,8 @@ impl Driver {
         Ok(())
     }
 
-    /// As [`Self::settle_one`] for what is accepted, and is not settled before the log entry that it
-    /// is a part of took effect. Partition and offset of each record.
+    /// As [`Self::settle_one`] for an accept which takes effect only with its log entry. Returns partition and
+    /// offset of each record.
     pub(super) fn withhold_one(
         &mut self,
         session: SessionId,
@@ -105,21 +105,21 @@ impl Driver {
         if self.sessions.pools.used(session).is_some()
             && let Some(group) = self.groups.get_mut(id)
         {
-            // Room in the session's pool is room for its consumers of other groups too.
+            // Room in the session's pool is also room for its consumers of other groups.
             group.dispatch.return_to(&mut self.sessions.pools);
             self.enqueue_groups_of(session);
         }
         self.groups.enqueue(id);
     }
 
-    /// Makes one command of all that changed, if it is time.
+    /// Commits all changes in one command, if it is due.
     pub(super) fn commit(&mut self) {
         if self.commits.is_due() {
             self.commit_all();
         }
     }
 
-    /// As [`Self::commit`], however many are under way.
+    /// As [`Self::commit`], regardless of the limit in flight.
     pub(super) fn commit_all(&mut self) {
         let Some((changed, mut waiters)) = self.commits.take() else { return };
         let mut settles = Vec::new();
@@ -133,32 +133,33 @@ impl Driver {
             }
         }
         for reject in waiters.iter_mut().flat_map(|waiter| &mut waiter.rejects) {
-            // How many dead letters have to be appended: now nothing of these groups is undrained.
+            // The number of dead letters that must be appended: at this point all changes of these groups are
+            // drained.
             if let Some(group) = self.groups.get(reject.group) {
                 (reject.engine, reject.dead_lettered) = (group.engine, group.dead.added());
             }
         }
         if settles.is_empty() {
-            // They changed nothing that outlives a crash.
+            // Their changes are not durable state.
             waiters.into_iter().for_each(|waiter| self.answer(waiter));
             return;
         }
         self.commits.settle(&mut self.groups, groups, settles, Purpose::Settles(waiters));
     }
 
-    /// Takes a group's changes: what is to be settled, who is active now; who died.
+    /// Takes a group's changes: settles, changes of active consumers, and dead letters.
     pub(super) fn take_changes(
         &mut self,
         id: LeaseGroupId,
         settles: &mut Vec<GroupSettle>,
     ) -> Vec<PendingLetter> {
-        // Who hears that it is settled finds that it is.
+        // Before the reply, so that a query after it finds the step.
         self.note_steps(id);
         let Some(group) = self.groups.get_mut(id) else { return Vec::new() };
         let dead = group.take_changes(&mut self.changes, settles);
         for (consumer, active) in self.changes.active.drain(..) {
             if let Some(joined) = group.consumers.get(&consumer) {
-                self.sessions.tell_active(joined.session, consumer, active);
+                self.sessions.send_active(joined.session, consumer, active);
             }
         }
         dead
@@ -174,8 +175,8 @@ impl Driver {
             Ok(CommittedAs::Entered(entered)) => Ok(entered),
             Err(why) => Err(why),
         };
-        // The next term repeats a request that the end of this one refused, as a whole or batch by batch. Until then no
-        // record of the groups is delivered.
+        // The next term repeats a request that the end of this one refused, as a whole or batch by batch. Until
+        // then no record of the groups is delivered.
         let is_refused = match &result {
             Ok(entered) => entered.rows.iter().any(is_unavailable),
             Err(_) => true,
@@ -193,16 +194,16 @@ impl Driver {
                 }
                 self.on_ended(number, &groups, result.is_err() && !is_over);
             }
-            // Rejects wait on, for the next term.
+            // Rejects keep waiting, for the next term.
             Purpose::DeadLettering(DeadLettering { group, engine, .. }) if is_over => {
-                if let Some(group) = self.groups.of_engine(group, engine) {
+                if let Some(group) = self.groups.with_engine(group, engine) {
                     group.dead.on_given_back(Instant::now());
                 }
                 self.on_ended(number, &groups, false);
             }
             Purpose::DeadLettering(letters) => {
                 let lost = self.on_dead_lettered(letters, result);
-                // What could not be appended is tried again, and is not settled until then.
+                // A refused append is retried, and its records are not settled until then.
                 self.on_ended(number, &groups, false);
                 if lost {
                     self.renew(letters.group);
@@ -219,23 +220,22 @@ impl Driver {
                     self.on_transfer_refused(transfer, rows);
                 }
                 Err(why) => {
-                    // Nobody knows what became of it: the groups are made anew.
+                    // The outcome is unknown: the groups' engines are rebuilt.
                     self.on_ended(number, &groups, !is_over);
                     let _ = transfer.reply.send(Err(why.into()));
                 }
             },
-            // The dead letters may have been refused as well: their producer is told no more than that its
-            // records were.
+            // The dead letters may have been refused as well: their producer only learns that its records were.
             Purpose::Overflow(overflowed) => self.dead_letter_refused(overflowed),
         }
     }
 
-    /// The term is over. What waited for room in an outbox is asked for again in the next one: dead letters
-    /// with all others that wait, and a transfer as it is, because the leases that it settles have ended.
+    /// The term is over. Requests that waited for room in an outbox are repeated in the next one: dead letters
+    /// with all other pending ones, and a transfer unchanged, because the leases that it settles have ended.
     fn on_given_back(&mut self, groups: Vec<LeaseGroupId>, unit: Unit, purpose: Purpose) {
         match purpose {
             Purpose::DeadLettering(DeadLettering { group, engine, .. }) => {
-                if let Some(group) = self.groups.of_engine(group, engine) {
+                if let Some(group) = self.groups.with_engine(group, engine) {
                     group.dead.on_given_back(Instant::now());
                 }
             }
@@ -247,13 +247,13 @@ impl Driver {
         }
     }
 
-    /// What was under way for these groups is in the machine, or nobody knows whether it will be.
+    /// The request of these groups has ended; `failed` if it is unknown whether it took effect.
     fn on_ended(&mut self, number: u64, groups: &[LeaseGroupId], failed: bool) {
         for &id in groups {
             let Some(group) = self.groups.get_mut(id) else { continue };
             group.under_way.retain(|(other, _)| *other != number);
             if failed {
-                // What the engine believes to be settled may not be.
+                // Records that the engine counts as settled may not be.
                 self.renew(id);
             } else if group.under_way.is_empty() && !group.sought.is_empty() {
                 self.seek(id);
@@ -261,10 +261,10 @@ impl Driver {
         }
     }
 
-    /// Answers a settle, or lets it wait until its dead letters are appended.
+    /// Replies to a settle, or holds it until its dead letters are appended.
     pub(super) fn answer(&mut self, mut waiter: Waiter) {
         while let Some(Reject { group, engine, dead_lettered }) = waiter.rejects.pop() {
-            // Gone with its group, the record is not delivered any more either.
+            // The group is gone, so the record is not delivered any more either.
             let Some(group) = self.groups.get_mut(group) else { continue };
             if group.engine != engine {
                 return match self.is_term_over() {

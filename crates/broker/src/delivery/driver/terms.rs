@@ -1,4 +1,4 @@
-//! A driver takes over what the one of an earlier term left, and leaves it to the next.
+//! Handover: a driver takes over the state of an earlier term, and leaves its own for the next.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -20,8 +20,8 @@ use super::{Driver, Purpose};
 use crate::error::Unavailable;
 
 impl Driver {
-    /// Takes over who uses which group, and what waits to be put into the log. Their leases as they are only where no other
-    /// node led in between: else they are presented.
+    /// Takes over the consumers of each group, and pending requests to the log. Leases are taken over only if
+    /// no other node led in between; otherwise they are presented.
     pub(super) fn take_over(
         &mut self,
         groups: Vec<Users>,
@@ -31,7 +31,7 @@ impl Driver {
         self.commits.may_wait(true);
         for transfer in transfers {
             match claims_hold {
-                true => self.transfer_again(transfer),
+                true => self.repeat_transfer(transfer),
                 false => transfer.transfer.fail(&Unavailable::NotLeader),
             }
         }
@@ -40,9 +40,9 @@ impl Driver {
             let known = self.groups.load(group);
             for (consumer, joined) in consumers {
                 match known {
-                    true => self.join_again(group, consumer, joined),
+                    true => self.rejoin_consumer(group, consumer, joined),
                     false => {
-                        self.sessions.tell_gone(joined.session, consumer, GoneReason::Deleted);
+                        self.sessions.send_gone(joined.session, consumer, GoneReason::Deleted);
                     }
                 }
             }
@@ -66,12 +66,12 @@ impl Driver {
         }
     }
 
-    fn join_again(&mut self, id: LeaseGroupId, consumer: ConsumerId, joined: Joined) {
+    fn rejoin_consumer(&mut self, id: LeaseGroupId, consumer: ConsumerId, joined: Joined) {
         let Some(group) = self.groups.get_mut(id) else { return };
         if !self.sessions.note_use(joined.session, id) {
             return;
         }
-        // They were there together before.
+        // They were admitted together before.
         let _ = group.dispatch.join(consumer, joined);
         group.consumers.insert(consumer, joined);
     }
@@ -84,8 +84,8 @@ impl Driver {
         }
     }
 
-    /// Takes over leases of a term in which another node led, from those who hold them. A record that was leased twice
-    /// is whose lease is the newest.
+    /// Takes over leases of a term in which another node led, as presented by their holders. If a record was
+    /// leased twice the newest lease wins.
     pub(super) fn present(&mut self, mut claims: Vec<(LeaseGroupId, Claim)>) {
         let in_all = claims.len();
         let now_ms = self.timeline.now_ms();
@@ -120,7 +120,7 @@ impl Driver {
         }
     }
 
-    /// Dead letters that are not in the log are put there in this term, and those who rejected them wait on.
+    /// Dead letters that are not in the log are appended in this term, and their rejects keep waiting.
     fn resume_dead_letters(
         &mut self,
         id: LeaseGroupId,
@@ -136,9 +136,9 @@ impl Driver {
         self.answer_dead_lettered(id);
     }
 
-    /// Asks again for what had no room in an outbox before its term was over. The engines of this term take its
-    /// records for settled, and are made anew if they are not.
-    fn transfer_again(&mut self, left: LeftTransfer) {
+    /// Repeats a transfer that had no room in an outbox before its term was over. The engines of this term
+    /// count its records as settled, and are rebuilt if it is refused.
+    fn repeat_transfer(&mut self, left: LeftTransfer) {
         let LeftTransfer { groups, unit, mut transfer } = left;
         let Unit { settles, batches } = unit;
         transfer.forget_engines();
@@ -150,8 +150,8 @@ impl Driver {
         groups.into_iter().for_each(|id| self.renew(id));
     }
 
-    /// The term is over. Comes to an end with all that is under way, and with nothing else; where
-    /// consensus has ended there is no end to wait for.
+    /// The term is over: waits for the end of everything in flight, and starts nothing else. If consensus has
+    /// ended there is no end to wait for.
     pub(super) async fn wind_up(mut self, consensus: &Consensus) -> (Inbox, Handover) {
         let begun = Instant::now();
         let mut ended = pin!(consensus.ended());
@@ -179,7 +179,7 @@ impl Driver {
         }
     }
 
-    /// Whether nothing is under way. What the engines asked to read is of no use any more.
+    /// Whether nothing is in flight. Reads for the engines are no longer needed.
     fn is_wound_up(&self) -> bool {
         let nothing_to_commit = !self.commits.is_under_way() && !self.commits.has_changes();
         nothing_to_commit
@@ -189,7 +189,7 @@ impl Driver {
             && !self.sessions.any_is_waiting()
     }
 
-    /// Those who take get what was leased to them already, or nothing where their time is up.
+    /// Replies to takes with their records so far, or with none after their deadline.
     fn complete_takes(&mut self) {
         let now = Instant::now();
         let taking = self.groups.iter().filter(|group| !group.takers.is_empty());
@@ -197,7 +197,7 @@ impl Driver {
         taking.sort_unstable();
         for id in taking {
             let Some(group) = self.groups.get_mut(id) else { continue };
-            let ends = |taker: &Taker| taker.ends_with_the_term(now);
+            let ends = |taker: &Taker| taker.ends_with_term(now);
             let (over, open) = std::mem::take(&mut group.takers).into_iter().partition(ends);
             group.takers = open;
             let over: VecDeque<Taker> = over;
@@ -205,7 +205,7 @@ impl Driver {
         }
     }
 
-    /// What was taken and could not be read any more nobody has seen.
+    /// Releases taken records that can no longer be read: no client has seen them.
     fn give_back_takes(&mut self) {
         let now_ms = self.timeline.now_ms();
         let uncounted = Settlement::Release { delay_ms: Some(0), count: false };
@@ -245,7 +245,7 @@ impl Driver {
         let now = Instant::now();
         for mut group in groups {
             if let Some(mut users) = Users::of(&mut group) {
-                // Its release is repeated, and makes it back off again.
+                // Its release is repeated, which makes it back off again.
                 users.back_offs.retain(|it| !lost.contains(&(group.id, it.place())));
                 left.groups.push(users);
             }

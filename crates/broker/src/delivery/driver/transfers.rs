@@ -1,4 +1,4 @@
-//! Transfers are carried out, and end: they took effect, or nothing of them did.
+//! Execution of transfers: they take effect as a whole or not at all.
 
 use base::{HashSet, LeaseGroupId, Offset};
 use dispatch::{Selection, SessionId, Settlement};
@@ -28,7 +28,7 @@ impl Driver {
         self.resume_transfer(PendingTransfer::new(session, settles, batches, reply));
     }
 
-    /// Carries transfers out whose records have been read meanwhile.
+    /// Executes transfers whose records have been read meanwhile.
     pub(super) fn resume_transfers(&mut self) {
         for transfer in self.transfers.take() {
             self.resume_transfer(transfer);
@@ -45,7 +45,7 @@ impl Driver {
 
     fn carry_out(&mut self, transfer: PendingTransfer) {
         let PendingTransfer { session, settles, batches, reply, rejected, .. } = transfer;
-        // What was settled before goes before, and is answered by itself.
+        // Earlier settles are committed first, and acknowledged separately.
         self.commit_all();
         let withheld = match self.settle_all(session, &settles, &batches) {
             Ok(withheld) => withheld,
@@ -57,7 +57,7 @@ impl Driver {
         self.transfer_changes(groups, rejected, withheld, batches, None, reply);
     }
 
-    /// Puts what changed in a group and the batches into one log entry.
+    /// Puts the changes of a group and the batches into one log entry.
     pub(super) fn transfer_group(
         &mut self,
         group: LeaseGroupId,
@@ -122,20 +122,20 @@ impl Driver {
         let Transfer { own_rows, withheld, dead_lettered, to_dead_letter, reply, .. } = transfer;
         moved.rows.truncate(own_rows);
         for Withheld { group: id, engine, records } in withheld {
-            if let Some(group) = self.groups.of_engine(id, engine) {
+            if let Some(group) = self.groups.with_engine(id, engine) {
                 group.on_withheld_settled(&records);
                 self.groups.enqueue(id);
             }
         }
         for Letters { group: id, engine, pending } in dead_lettered {
-            if let Some(group) = self.groups.of_engine(id, engine) {
+            if let Some(group) = self.groups.with_engine(id, engine) {
                 group.on_letters_appended(&pending);
                 self.groups.enqueue(id);
             }
         }
         let (mut rejects, mut groups) = (Vec::new(), Vec::new());
         for Letters { group: id, engine, pending } in to_dead_letter {
-            if self.groups.of_engine(id, engine).is_some() {
+            if self.groups.with_engine(id, engine).is_some() {
                 self.add_dead(id, pending);
             }
             let Some(group) = self.groups.get(id) else { continue };
@@ -145,17 +145,17 @@ impl Driver {
         self.answer(Waiter::new(Reply::Transfer(moved, reply), groups, rejects));
     }
 
-    /// It was refused, so nothing of it is done: its records are available again. What else is
-    /// leased of their groups is not touched.
+    /// It was refused as a whole: its records are available again. Other leases of their groups are not
+    /// affected.
     pub(super) fn on_transfer_refused(
         &mut self,
         mut transfer: Transfer,
         rows: Vec<Result<Option<Appended>, AppendError>>,
     ) {
         for Withheld { group: id, engine, records } in transfer.take_withheld() {
-            match self.groups.of_engine(id, engine) {
+            match self.groups.with_engine(id, engine) {
                 Some(_) => self.give_back(id, &records),
-                // The new engine took them for settled, since their entry was under way.
+                // The new engine counted them as settled, since their entry was in flight.
                 None => self.renew(id),
             }
         }
@@ -179,7 +179,7 @@ impl Driver {
         self.groups.enqueue(id);
     }
 
-    /// All of the settles, or none.
+    /// Settles all items, or none.
     fn settle_all(
         &mut self,
         session: SessionId,
@@ -197,8 +197,8 @@ impl Driver {
             let source = AppendError::UnknownPartition(partition);
             return Err(TransferError::Append { batch, source });
         }
-        // The session must hold all of them, each named once: the second settle of a lease would find none, after others
-        // took effect.
+        // The session must hold all of them, each named once: the second settle of a lease would fail after
+        // others took effect.
         let mut named: HashSet<(LeaseGroupId, u32, Offset)> = HashSet::default();
         for (item, settle) in settles.iter().enumerate() {
             let refused = |source| TransferError::Settle { item, source };

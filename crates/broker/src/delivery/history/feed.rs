@@ -1,6 +1,5 @@
-//! Hands on what happens to records, as it happens, to one who wants to know: for traces that go elsewhere.
-//!
-//! Nobody waits for whoever takes it. What does not fit into the room between the two is missed, and counted.
+//! Feed of what happens to records, as it happens, for exporters of traces. It never waits for its reader:
+//! events that do not fit into the channel are dropped and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,30 +9,30 @@ use dispatch::Step;
 use machine::Append;
 use tokio::sync::mpsc;
 
-/// Something that happened to records where this node leads.
+/// An event of records of which this node is the leader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Happened {
-    /// By the clock of the node; of what was appended: when it was put into the log.
+    /// By the clock of the node. For appends: the time when they were put into the log.
     pub at_ms: i64,
     pub what: Happening,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Happening {
-    /// They are on a majority of disks, and may be read.
+    /// Records that are on a majority of disks and may be read.
     Appended { partition: PartitionId, first: Offset, count: u32 },
-    /// To a lease group.
+    /// A step of a lease group.
     Stepped { group: LeaseGroupId, step: Step },
 }
 
-/// Where a node says what happens. Clones are the same.
+/// Sending end of the feed. Clones send to the same reader.
 #[derive(Clone, Debug)]
 pub struct HistoryFeed {
     sender: mpsc::Sender<Happened>,
     missed: Arc<AtomicU64>,
 }
 
-/// Where it is heard.
+/// Receiving end of the feed.
 #[derive(Debug)]
 pub struct HistoryEvents {
     receiver: mpsc::Receiver<Happened>,
@@ -41,15 +40,15 @@ pub struct HistoryEvents {
 }
 
 impl HistoryFeed {
-    /// With room for so many events that are not taken yet.
+    /// `room`: capacity for events that are not yet received.
     pub fn new(room: usize) -> (Self, HistoryEvents) {
         let (sender, receiver) = mpsc::channel(room);
         let missed = Arc::<AtomicU64>::default();
         (Self { sender, missed: Arc::clone(&missed) }, HistoryEvents { receiver, missed })
     }
 
-    /// Of an entry that was put into the log at `at_ms`.
-    pub(crate) fn tell_of_appends(&self, at_ms: i64, appends: &[Append]) {
+    /// Sends the appends of an entry that was put into the log at `at_ms`.
+    pub(crate) fn send_appends(&self, at_ms: i64, appends: &[Append]) {
         for append in appends.iter().filter(|append| append.partition.as_channel().is_none()) {
             let Append { partition, base_offset: first, span: count, .. } = *append;
             self.tell(Happened { at_ms, what: Happening::Appended { partition, first, count } });
@@ -64,12 +63,12 @@ impl HistoryFeed {
 }
 
 impl HistoryEvents {
-    /// Waits for what happens next; `None` once the broker is gone.
+    /// Waits for the next event; `None` once the broker is gone.
     pub async fn next(&mut self) -> Option<Happened> {
         self.receiver.recv().await
     }
 
-    /// How many events there was no room for.
+    /// Number of events that were dropped because the channel was full.
     pub fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
@@ -80,7 +79,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nobody_waits_for_whoever_takes_it_and_what_is_missed_is_counted() {
+    async fn full_feed_drops_and_counts_events() {
         let (feed, mut events) = HistoryFeed::new(2);
         let appended = |first| {
             let partition = PartitionId::new(base::TopicId(1), 0);

@@ -1,14 +1,14 @@
-//! What became of a record: where it stands in groups now, and what happened to it before.
+//! History of a record: its state in groups now, and the steps before.
 //!
-//! Where it stands is what the driver and its machine know, and is right. What happened before is remembered as far as
-//! there is room: each shard has a [`Ring`] of what happened last, of a fixed size, at each node that has led it since
-//! that node was started. A driver adds to it once a turn of a group, so that it takes one lock for all that a turn did,
-//! and nothing is written to a disk. Who looks asks all nodes that have the shard, so that what a former leader did is
-//! found, too.
+//! The state is known to the driver and its machine, and is exact. Earlier steps are remembered as far as there
+//! is room: each shard has a [`Ring`] of the last steps, of a fixed size, at each node that has led it since
+//! that node was started. A driver adds to it once per pass over a group, so that the pass takes one lock;
+//! nothing is written to disk. A reader queries all nodes with a replica of the shard, so that the steps of a
+//! former leader are found, too.
 //!
-//! * [`ring`]: what happened last; [`who`]: whose sessions those were
-//! * [`feed`]: tells it to somebody else, as it happens
-//! * [`super::looking`]: asks the nodes, and puts together what they say
+//! * [`ring`]: the last steps; [`who`]: the users of their sessions
+//! * [`feed`]: sends the steps to a subscriber, as they happen
+//! * [`super::looking`]: queries the nodes and merges their replies
 
 pub(crate) mod feed;
 pub(crate) mod ring;
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::inspect::RecordState;
 
-/// Which record, and to which groups.
+/// The record, and the groups in question.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Look {
     pub(crate) groups: Vec<LeaseGroupId>,
@@ -31,29 +31,29 @@ pub(crate) struct Look {
     pub(crate) offset: Offset,
 }
 
-/// What a node knows of it.
+/// A node's knowledge of the record.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Looked {
-    /// Of each group where it stands, if it is not settled. `None`: the node does not lead the shard.
+    /// The record's state in each group, if it is not settled. `None`: the node does not lead the shard.
     pub(crate) standings: Option<Vec<Option<Standing>>>,
-    /// What happened before is not remembered here; `None`: everything is that happened since the node was started.
+    /// Steps before this time are no longer remembered. `None`: all steps since the node was started are.
     pub(crate) since_ms: Option<i64>,
-    /// In the order in which it happened.
+    /// In the order of time.
     pub(crate) past: Vec<Past>,
 }
 
-/// Where a record that is not settled stands in a group.
+/// State in a group of a record that is not settled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Standing {
     pub state: RecordState,
-    /// How often it was delivered and came back.
+    /// Number of deliveries after which the record came back.
     pub attempts: u16,
-    /// The record of its key that it waits for.
+    /// The record with the same key that it waits for.
     pub behind: Option<Offset>,
 }
 
 impl Standing {
-    /// Who has it.
+    /// The session that holds the lease.
     pub(crate) fn session(&self) -> Option<SessionId> {
         match self.state {
             RecordState::Leased { session, .. } => Some(session),
@@ -62,7 +62,7 @@ impl Standing {
     }
 }
 
-/// Something that happened to it.
+/// A past step of the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Past {
     pub(crate) at_ms: i64,

@@ -1,4 +1,4 @@
-//! What happened last to the records of a shard, in a fixed room.
+//! The last steps of the records of a shard, in a fixed number of bytes.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use dispatch::{SessionId, Step, What};
 
 use super::{Look, Past};
 
-/// A [`Step`] of a group, when it happened.
+/// A [`Step`] of a group and its time.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     at_ms: i64,
@@ -20,22 +20,22 @@ struct Kept {
     what: What,
 }
 
-/// The room of a shard of which little is known yet.
+/// First capacity that is allocated.
 const KEPT_MIN: usize = 64;
 
 const _: () = assert!(size_of::<Kept>() <= 48, "a ring remembers what fits into its bytes");
 
-/// The oldest is forgotten for what is new. It takes memory as it fills, up to its fixed size, and none before.
+/// The oldest step is overwritten by a new one. Memory is allocated as the ring fills, up to its fixed size.
 #[derive(Debug)]
 pub(crate) struct Ring {
     kept_max: usize,
     kept: VecDeque<Kept>,
-    /// When the last happened that was forgotten.
+    /// Time of the last step that was overwritten.
     forgotten_ms: Option<i64>,
 }
 
 impl Ring {
-    /// With room for so many bytes: nothing is remembered with 0.
+    /// `bytes` is the capacity; 0 remembers nothing.
     pub(crate) fn new(bytes: usize) -> Self {
         Self { kept_max: bytes / size_of::<Kept>(), kept: VecDeque::new(), forgotten_ms: None }
     }
@@ -59,7 +59,7 @@ impl Ring {
         self.kept.push_back(kept);
     }
 
-    /// What happened before this is not known any more, or never was.
+    /// Steps before this time are unknown.
     pub(crate) fn since_ms(&self, now_ms: i64) -> Option<i64> {
         if self.remembers() { self.forgotten_ms } else { Some(now_ms) }
     }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_found_in_the_range_that_it_was_a_part_of() {
+    fn record_is_found_by_the_steps_of_its_ranges() {
         let mut ring = Ring::new(BYTES);
         ring.add(100, GROUP, step(10, 5));
         ring.add(101, LeaseGroupId(8), step(10, 5));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_forgotten_and_the_room_is_fixed() {
+    fn full_ring_overwrites_the_oldest_step() {
         let mut ring = Ring::new(BYTES);
         let kept_max = BYTES / size_of::<Kept>();
         for number in 0..kept_max as u64 + 10 {
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(ring.of(&look(1, 10)).len(), 1);
     }
     #[test]
-    fn without_room_nothing_is_remembered_and_it_says_so() {
+    fn ring_without_capacity_remembers_nothing_and_reports_it() {
         let mut ring = Ring::new(0);
         assert!(!ring.remembers());
         ring.add(100, GROUP, step(10, 5));

@@ -1,4 +1,4 @@
-//! Whose a session is: the node that has it knows that, and remembers it for a while.
+//! Users of sessions: the node of a session remembers its user, for a while after it ended.
 
 use std::collections::VecDeque;
 
@@ -8,21 +8,21 @@ use dispatch::SessionId;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// Who leases through a session, for people.
+/// The user and client of a leasing session, for display.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SessionUser {
     pub protocol: Box<str>,
-    /// Empty: nobody has logged in.
+    /// Empty: not authenticated.
     pub user: Box<str>,
-    /// The client's library and its version, if it has told them.
+    /// The client's library and its version, if the client sent them.
     pub client: Box<str>,
-    /// The client's address; empty where a session is everybody's.
+    /// The client's address; empty where a session is shared by all clients.
     pub peer: Box<str>,
-    /// A number of the node's; 0: it is of no single connection.
+    /// The node's number of the connection; 0: the session belongs to no single connection.
     pub connection: u64,
 }
 
-/// Of all sessions of the node that are open, and of those that ended last.
+/// Users of all open sessions of the node, and of those that ended last.
 #[derive(Debug, Default)]
 pub(crate) struct SessionUsers(Mutex<Known>);
 
@@ -47,7 +47,7 @@ impl SessionUsers {
         known.ended.push_back((session, user));
     }
 
-    /// `None`: it is forgotten, or was never one of this node's.
+    /// `None`: forgotten, or not a session of this node.
     pub(crate) fn of(&self, session: SessionId) -> Option<SessionUser> {
         let known = self.0.lock();
         let ended = || known.ended.iter().find(|(id, _)| *id == session).map(|(_, user)| user);
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_ended_last_are_remembered() {
+    fn users_of_the_last_ended_sessions_are_remembered() {
         let users = SessionUsers::default();
         let user = |name: &str| SessionUser { user: name.into(), ..SessionUser::default() };
         for session in 1..=HISTORY_SESSIONS_KEPT as u64 + 2 {

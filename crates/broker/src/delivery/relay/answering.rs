@@ -1,4 +1,4 @@
-//! What another node's sessions say, as messages to this node's driver, and the driver's answers.
+//! Conversion of another node's messages to those of this node's driver, and of the driver's replies.
 
 use bytes::Bytes;
 use dispatch::SessionId;
@@ -17,11 +17,11 @@ use super::super::handle::{Joining, Message, Question, Settled, Transferred};
 use super::frame::Malformed;
 use super::items::{Answer, AskId, Asked, Said};
 
-/// What waits for an answer counts as so much at least.
+/// Minimum weight of a pending request.
 const ASK_BYTES: usize = 256;
 const SETTLE_BYTES: usize = 64;
 
-/// What the driver is told.
+/// A message to the driver, with or without a reply.
 pub(super) enum Tell {
     Only(Message),
     Asking(Asking),
@@ -30,11 +30,11 @@ pub(super) enum Tell {
 pub(super) struct Asking {
     pub(super) message: Message,
     pub(super) pending: Pending,
-    /// The take ends when this is dropped.
+    /// The take is cancelled when this is dropped.
     pub(super) waits_for: Option<(AskId, oneshot::Sender<()>)>,
 }
 
-/// An answer that has not come.
+/// A pending reply.
 pub(super) struct Pending {
     id: AskId,
     pub(super) weight: usize,
@@ -47,14 +47,14 @@ pub(super) enum Answered {
 }
 
 impl Pending {
-    /// With the number and the weight.
+    /// The reply, with the id and weight of its request.
     pub(super) async fn answered(self) -> (AskId, usize, Answered) {
         (self.id, self.weight, self.answer.await)
     }
 }
 
 impl Said {
-    /// The sessions and consumers that it names: they are the other node's.
+    /// The sessions and consumers that it names: they must be the other node's.
     pub(super) fn ids(&self) -> [Option<u64>; 3] {
         let of_kind = |kind: &CreditKind| match kind {
             CreditKind::Records(consumer) | CreditKind::Bytes(consumer) => Some(*consumer),
@@ -92,7 +92,7 @@ fn asking(
     Tell::Asking(Asking { message, pending, waits_for: None })
 }
 
-/// Of an answer that may not come, since the driver ends.
+/// The reply, or [`Answer::None`] if the driver ends without one.
 async fn or_none<T>(answer: oneshot::Receiver<T>, of: impl FnOnce(T) -> Answer) -> Answer {
     answer.await.map_or(Answer::None, of)
 }
@@ -149,7 +149,7 @@ pub(super) fn tell(said: Said, body: &mut Bytes) -> Result<Tell, Malformed> {
             asking(id, weight, message, transferred(answer))
         }
         Said::Ask { id, question } => ask(id, question, body)?,
-        // The relay's own.
+        // Handled by the relay itself.
         Said::Open { .. }
         | Said::Close { .. }
         | Said::Present { .. }
@@ -230,12 +230,12 @@ fn unanswered() -> RemoveError {
     RemoveError::Unavailable(Unavailable::Unanswered)
 }
 
-/// What was changed from outside is in the log, or nobody knows.
+/// Result of an operator's change: an error if its outcome is unknown.
 async fn became(settled: oneshot::Receiver<Settled>) -> Settled {
     settled.await.unwrap_or_else(|_| vec![Err(Unavailable::Unanswered.into())])
 }
 
-/// The answer comes when what went to other shards has arrived there.
+/// The reply is sent once batches for other shards have arrived there.
 async fn transferred(answer: oneshot::Receiver<Transferred>) -> Answer {
     let result = match answer.await {
         Ok(Ok(moved)) => moved.arrived().await.map_err(TransferError::from),
@@ -253,7 +253,7 @@ async fn taken(
     let answer = tokio::select! {
         biased;
         answer = &mut answer => answer.ok(),
-        // From here on the driver's sending fails, unless it has sent just now.
+        // From here on the driver cannot send any more, unless it has sent just now.
         _ = given_up => {
             answer.close();
             Some(answer.try_recv().unwrap_or_else(|_| Ok(Vec::new())))

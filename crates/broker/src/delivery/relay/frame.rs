@@ -1,13 +1,13 @@
-//! How a relay's batches lie in messages of a link.
+//! Encoding of a relay's batches in messages of a link.
 //!
-//! | asked by the node that is not the leader | head | body |
+//! | request of the node that is not the leader | head | body |
 //! |---|---|---|
-//! | begin | [`Request::Begin`] | nothing |
-//! | say | [`Request::Say`], then so many [`Said`] | batches to be appended |
-//! | hear | [`Request::Hear`] | nothing |
+//! | begin | [`Request::Begin`] | empty |
+//! | say | [`Request::Say`], then `items` times [`Said`] | batches to append |
+//! | hear | [`Request::Hear`] | empty |
 //!
-//! Answers are a [`Reply`]; behind [`Reply::Heard`] come so many [`Heard`], whose records are the body. A link checks
-//! the head; the records are under a checksum that is in it, and batches have their own.
+//! Replies are a [`Reply`]; [`Reply::Heard`] is followed by `items` times [`Heard`], whose records are the
+//! body. A link checks the head; the head has a checksum of the records, and batches have their own.
 
 use base::Level;
 use base::checksum::{crc32c, crc32c_append};
@@ -21,15 +21,15 @@ use crate::remote::wire;
 
 use super::items::{Heard, Said};
 
-/// Which relay it is, of those that a node has served since it first started.
+/// Identifies a relay, among those that a node has served since it first started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct RelayId {
-    /// Of the node that leads.
+    /// Boot number of the leader.
     pub(super) boot: u64,
     pub(super) number: u64,
 }
 
-/// What is asked of a leader. A variant is only ever added at the end.
+/// A request to a leader. A variant is only ever added at the end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     Begin(Begin),
@@ -37,14 +37,14 @@ pub(super) enum Request {
         relay: RelayId,
         /// From 0.
         number: u64,
-        /// Up to there the node that asks has applied the catalog's log: what is asked may be about what it found
-        /// there.
+        /// Index up to which the requesting node has applied the catalog's log: the request may refer to that
+        /// state.
         catalog: u64,
         items: u32,
     },
     Hear {
         relay: RelayId,
-        /// Of the batch that answers it, from 0.
+        /// Number of the batch in the reply, from 0.
         number: u64,
     },
 }
@@ -55,11 +55,11 @@ base::levels!(Request {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Begin {
-    /// Of the node that begins.
+    /// Boot number of the node that begins.
     pub(super) boot: u64,
-    /// Which of its attempts since it started. One that comes late ends no later one's relay.
+    /// Number of its attempt since it started. A late one does not end a later one's relay.
     pub(super) attempt: u64,
-    /// In which the other node leads, as far as this one knows.
+    /// Term of the leader, if known to the requesting node.
     pub(super) term: Option<u64>,
 }
 
@@ -71,13 +71,13 @@ pub(super) enum Reply {
         relay: RelayId,
         term: u64,
     },
-    /// A batch was taken.
+    /// A batch was accepted.
     Taken,
     Heard {
         items: u32,
         checksum: u32,
     },
-    /// There is no such relay, or not any more, or there can be none.
+    /// The relay does not exist, has ended, or cannot begin.
     Over,
 }
 
@@ -85,7 +85,7 @@ base::levels!(Reply {
     Level::FIRST => Begun | Taken | Heard | Over;
 });
 
-/// What another node sent is not what this one knows.
+/// A message of another node is malformed, or of a later version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Malformed {
     #[error("the head cannot be read")]
@@ -110,7 +110,7 @@ pub(super) fn say(request: &Request, items: &[Vec<u8>], body: Vec<Bytes>) -> Mes
     Message { head: head_of(wire::relay_head(), request, items), body }
 }
 
-/// What follows [`wire::relay_head`], with the body.
+/// Reads the part after [`wire::relay_head`], with the body.
 pub(super) fn read_request(
     head: &[u8],
     body: Bytes,
@@ -128,7 +128,7 @@ pub(super) fn reply(reply: &Reply) -> Message {
     Message::from_head(head_of(&[], reply, &[]))
 }
 
-/// A batch of what sessions hear.
+/// A batch of messages to sessions.
 pub(super) fn heard(items: &[Vec<u8>], body: Vec<Bytes>) -> Message {
     let checksum = body.iter().fold(0, |sum, part| crc32c_append(sum, part));
     let reply = Reply::Heard { items: items.len() as u32, checksum };

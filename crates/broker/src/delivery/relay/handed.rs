@@ -1,7 +1,7 @@
-//! Deliveries as they lie in a batch of a relay: what names them in its head, their records in its body.
+//! Deliveries in a batch of a relay: their leases in the head, their records in the body.
 //!
-//! Records are slices of the batches that the leader has in memory, and of the buffer in which the other node
-//! received them: nothing is copied between the log and that node's client but by the kernel.
+//! Records are slices of the batches in the leader's memory, and of the other node's receive buffer: only the
+//! kernel copies them between the log and that node's client.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use super::frame::Malformed;
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Handed(Vec<Run>);
 
-/// Deliveries of records of one batch, in rising order.
+/// Deliveries of records of one batch, in ascending order.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Run {
     group: LeaseGroupId,
     partition: u32,
-    /// The batch's, as it is stored.
+    /// The batch's header, as stored.
     header: Vec<u8>,
-    /// Of the records, unpacked, in the body.
+    /// Length of the records, decompressed, in the body.
     bytes: u32,
     leases: Vec<Lease>,
 }
@@ -36,12 +36,12 @@ struct Lease {
     token: Token,
     offset: Offset,
     attempt: u16,
-    /// Whose deadline is the time that is left.
+    /// Their deadline is a remaining time.
     terms: Option<Terms>,
 }
 
 impl Handed {
-    /// Adds what is in the records to the body. `now_ms`: the time here.
+    /// Adds the records to the body. `now_ms`: the time here.
     pub(super) fn new(deliveries: &[Delivery], now_ms: i64, body: &mut Vec<Bytes>) -> Self {
         let mut runs = Vec::new();
         let mut rest = deliveries;
@@ -59,7 +59,7 @@ impl Handed {
         Self(runs)
     }
 
-    /// The deliveries, whose records are in front of the body. `now_ms`: the time here.
+    /// Reads the deliveries; their records are at the front of the body. `now_ms`: the time here.
     pub(super) fn read(self, now_ms: i64, body: &mut Bytes) -> Result<Vec<Delivery>, Malformed> {
         let mut deliveries = Vec::new();
         for run in self.0 {
@@ -76,7 +76,7 @@ impl Run {
         let mut bytes = 0;
         let mut rest = run;
         while let Some(from) = rest.first() {
-            // What lies together goes as one slice.
+            // Adjacent records go as one slice.
             let follows =
                 |(one, next): (&Delivery, &Delivery)| one.record.is_followed_by(&next.record);
             let more = rest.iter().zip(&rest[1..]).take_while(|pair| follows(*pair)).count();
@@ -97,7 +97,7 @@ impl Run {
             group: first.group,
             partition: first.partition,
             header: header.to_vec(),
-            // A batch unfolds to far less than 4 GiB.
+            // A decompressed batch is far smaller than 4 GiB.
             bytes: bytes as u32,
             leases: run.iter().map(lease).collect(),
         }

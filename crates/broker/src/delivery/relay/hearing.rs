@@ -1,4 +1,4 @@
-//! What sessions of this node hear from the leader's driver.
+//! Events and replies of the leader's driver for this node's sessions.
 
 use std::sync::Arc;
 
@@ -80,10 +80,10 @@ impl Relay {
         events.send(Sent::Event(Event::Deliveries(deliveries), bytes));
         *self.owed.entry(id).or_default() += weight;
         if !unread.has_room() {
-            // The leader holds back once it has sent as much as that again.
+            // The leader holds back once it has sent as many bytes again.
             unread.hold_back();
         }
-        // It may have read all of it just now, and then nobody would say so.
+        // The session may have read all of it just now, before `hold_back`, without a report.
         if unread.has_room() {
             self.read.insert(id);
         }
@@ -94,7 +94,7 @@ impl Relay {
         let until = Instant::now() + REMOTE_ANSWERED_WITHIN;
         match (&waiting, &got) {
             // A settle is repeated until its outcome is known.
-            (Waiting::Settle { .. }, Got::Plain(answer)) if answer.is_of_no_leader() => {
+            (Waiting::Settle { .. }, Got::Plain(answer)) if answer.is_of_lost_leader() => {
                 self.waiters.put_back(id, waiting.again(), until);
                 return Err(Over::Ended);
             }
@@ -113,7 +113,7 @@ impl Relay {
         match waiting.on_answer(got) {
             Follows::Nothing => Ok(()),
             Follows::GiveBack(session, deliveries) => {
-                let settles = deliveries.iter().map(not_taken).collect();
+                let settles = deliveries.iter().map(release_unread).collect();
                 self.say(Said::Settle { id: None, session, settles });
                 Ok(())
             }
@@ -126,8 +126,8 @@ impl Relay {
     }
 }
 
-/// Back to its place, as if it had never left.
-fn not_taken(delivery: &Delivery) -> Settle {
+/// Released without counting an attempt.
+fn release_unread(delivery: &Delivery) -> Settle {
     Settle {
         group: delivery.group,
         what: delivery.lease(),

@@ -1,9 +1,9 @@
-//! What sessions of this node have leased where another node leads: it is presented to the node that leads next, so
-//! that a change of leaders takes nothing from a consumer that is still there.
+//! Leases of this node's sessions while another node leads. They are presented to the next leader, so that a
+//! change of leaders takes no lease from a connected consumer.
 //!
-//! A lease is here from the moment when its delivery arrives until the leader has answered its end. What a leader did that
-//! is gone may be unknown, so the lease is presented to the next one, and its end is repeated there. A transfer is not
-//! repeated: its leases are forgotten when it is sent.
+//! A lease is kept here from the arrival of its delivery until the leader has replied to its end. The outcome
+//! at a leader that is gone may be unknown, so the lease is presented to the next one, and its end is repeated
+//! there. A transfer is not repeated: its leases are dropped when it is sent.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -28,23 +28,23 @@ struct OfSession {
     by_token: HashMap<(LeaseGroupId, u32, Token), Offset>,
 }
 
-/// Settles of which each names one lease.
+/// Settles that each name one lease.
 #[derive(Debug, Default)]
 pub(super) struct Named {
     pub(super) settles: Vec<Settle>,
-    /// How many each of the original settles became.
+    /// Number of settles that each of the original ones became.
     pub(super) counts: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     claim: Claim,
-    /// How long it lasts from a renewal on that does not say; `i64::MAX`: as long as its session.
+    /// Duration for a renewal without one; `i64::MAX`: until the session ends.
     lasts_ms: i64,
 }
 
 impl OfSession {
-    /// Of two leases of a record the newer one counts. The older one has ended, and nothing is left of it to present.
+    /// The newer of two leases of a record counts. The older one has ended, and need not be presented.
     fn insert(&mut self, group: LeaseGroupId, claim: Claim, now_ms: i64) {
         let (partition, offset) = claim.place();
         let known = self.by_place.get(&(group, partition, offset));
@@ -62,7 +62,7 @@ impl OfSession {
         self.by_token.insert((group, partition, claim.token()), offset);
     }
 
-    /// The places of what is selected, of this session.
+    /// The places that the settle selects, in this session.
     fn places(&self, settle: &Settle) -> Vec<(LeaseGroupId, u32, Offset)> {
         let group = settle.group;
         let between = |partition, first, last: Offset| {
@@ -103,12 +103,12 @@ impl OfSession {
 }
 
 impl Held {
-    /// What a driver of this node leaves that does not lead any more.
+    /// Adds a lease that a former driver of this node left.
     pub(super) fn insert(&mut self, group: LeaseGroupId, claim: Claim, now_ms: i64) {
         self.of_sessions.entry(claim.session()).or_default().insert(group, claim, now_ms);
     }
 
-    /// They have arrived here.
+    /// The deliveries have arrived here.
     pub(super) fn handed(&mut self, session: SessionId, deliveries: &[Delivery], now_ms: i64) {
         let claims = deliveries
             .iter()
@@ -118,10 +118,10 @@ impl Held {
         }
     }
 
-    /// The leader is told.
+    /// The message is being sent to the leader.
     pub(super) fn on_said(&mut self, said: &Said, now_ms: i64) {
         match said {
-            // It is not said twice.
+            // It is never repeated.
             Said::Settle { id: None, session, settles } => self.ended(*session, settles),
             Said::Transfer { session, settles, .. } => self.ended(*session, settles),
             Said::Settle { session, settles, .. } => self.settling(*session, settles, now_ms),
@@ -138,8 +138,8 @@ impl Held {
         }
     }
 
-    /// The same settles with a selection for each lease: a range may have newer leases when it is repeated. With how many
-    /// each of them became. `None`: all of them name leases.
+    /// The same settles with a selection for each lease, since a range may cover newer leases when it is
+    /// repeated; with the number that each of them became. `None`: all of them name leases.
     pub(super) fn named(&self, session: SessionId, settles: &[Settle]) -> Option<Named> {
         let names = |settle: &Settle| {
             matches!(settle.what, Selection::Lease { .. } | Selection::Held { .. })
@@ -168,7 +168,7 @@ impl Held {
         Some(named)
     }
 
-    /// The leader has answered, or nobody will ask again: whatever came of it, these are not leased any more.
+    /// The leader has replied, or there will be no repetition: in either case the leases have ended.
     pub(super) fn ended(&mut self, session: SessionId, settles: &[Settle]) {
         for settle in settles {
             if !matches!(settle.settlement, Settlement::Renew { .. }) {
@@ -203,7 +203,7 @@ impl Held {
         self.of_sessions.remove(&session);
     }
 
-    /// The group is no more, or was set to another place, in a partition or in [`ALL_PARTITIONS`].
+    /// The group is gone, or a partition ([`ALL_PARTITIONS`]: all) was sought.
     pub(super) fn forget(&mut self, moved: LeaseGroupId, partition: u32) {
         self.retain(|group, lease| {
             let is_of = partition == ALL_PARTITIONS || lease.claim.place().0 == partition;
@@ -211,12 +211,12 @@ impl Held {
         });
     }
 
-    /// Forgets what was leased in a leader's term.
+    /// Drops the leases of a leader's term.
     pub(super) fn forget_term(&mut self, term: u64) {
         self.retain(|_, lease| term_of(lease.claim.token()) != term);
     }
 
-    /// Forgets what has run out.
+    /// Drops expired leases.
     pub(super) fn expire(&mut self, now_ms: i64) {
         self.retain(|_, lease| lease.claim.deadline_ms() > now_ms);
     }
@@ -228,8 +228,8 @@ impl Held {
         });
     }
 
-    /// What a session holds, by group, partition and offset.
-    pub(super) fn of_session(
+    /// A session's leases, by group, partition and offset.
+    pub(super) fn claims_of(
         &self,
         session: SessionId,
     ) -> impl Iterator<Item = (LeaseGroupId, Claim)> + '_ {
@@ -238,7 +238,7 @@ impl Held {
             .flat_map(|it| it.by_place.iter().map(|((group, ..), lease)| (*group, lease.claim)))
     }
 
-    /// All of it.
+    /// All leases.
     pub(super) fn into_claims(self) -> Vec<(LeaseGroupId, Claim)> {
         let of_sessions = self.of_sessions.into_values();
         of_sessions
@@ -248,7 +248,7 @@ impl Held {
     }
 }
 
-/// Whose lease it is, of whichever session settles it.
+/// The session that holds the lease, which may differ from the one that settles it.
 fn holder(session: SessionId, settle: &Settle) -> SessionId {
     match settle.what {
         Selection::Held { session: holder, .. } => holder,

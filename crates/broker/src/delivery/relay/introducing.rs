@@ -1,4 +1,4 @@
-//! What the leader is told first: who is here, what they have leased, and what is unanswered.
+//! The initial messages to a leader: sessions, consumers, leases, and pending requests.
 
 use base::limits::LEASES_PRESENTED_TOGETHER;
 use dispatch::{Claim, SessionId};
@@ -8,7 +8,7 @@ use super::items::{AskId, Said};
 use super::line::{Line, Out};
 
 impl Relay {
-    /// Says who is here, and asks what is unanswered.
+    /// Queues the sessions and consumers of this node, and its pending requests.
     pub(super) fn introduce(&mut self, line: &mut Line) {
         let mut ids: Vec<SessionId> = self.roster.sessions.keys().copied().collect();
         ids.sort_unstable();
@@ -33,13 +33,13 @@ impl Relay {
         line.queue.extend(unanswered.into_iter().map(Out::Ask));
     }
 
-    /// Says what sessions here have leased.
+    /// Queues the leases of sessions here.
     fn present(&self, line: &mut Line) {
         let now_ms = self.ground.timeline.now_ms();
         let mut ids: Vec<SessionId> = self.roster.sessions.keys().copied().collect();
         ids.sort_unstable();
         for session in ids {
-            let held = self.held.of_session(session);
+            let held = self.held.claims_of(session);
             let held: Vec<_> = held.filter(|(_, claim)| claim.deadline_ms() > now_ms).collect();
             for of_group in held.chunk_by(|(one, _), (next, _)| one == next) {
                 for some in of_group.chunks(LEASES_PRESENTED_TOGETHER) {

@@ -1,4 +1,4 @@
-//! What a relay carries: what sessions of one node say to the driver of another, and what they hear.
+//! Messages of a relay: from sessions of one node to the driver of another, and back.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ use super::super::lent::Loan;
 use super::super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
 use super::handed::Handed;
 
-/// By which an answer finds who waits for it.
+/// Matches a reply to its request.
 pub(super) type AskId = u64;
 
-/// What is said to the leader's driver. A variant is only ever added at the end.
+/// A message to the leader's driver. A variant is only ever added at the end.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Said {
     Open {
@@ -74,12 +74,12 @@ pub(super) enum Said {
         group: LeaseGroupId,
         options: TakeOptions,
     },
-    /// Nobody waits for that take any more.
+    /// Cancels that take.
     GiveUp {
         id: AskId,
     },
     Settle {
-        /// `None`: nobody waits for the answer.
+        /// `None`: no reply is needed.
         id: Option<AskId>,
         session: SessionId,
         settles: Vec<Settle>,
@@ -90,7 +90,7 @@ pub(super) enum Said {
         settles: Vec<Settle>,
         batches: Vec<Batch>,
     },
-    /// The session has looked at so much of what it was sent.
+    /// The session has read this many bytes of deliveries.
     Read {
         session: SessionId,
         bytes: u64,
@@ -99,13 +99,13 @@ pub(super) enum Said {
         id: AskId,
         question: Asked,
     },
-    /// What the session has leased of an earlier leader; deadlines are the time that is left.
+    /// The session's leases of an earlier leader; deadlines are remaining times.
     Present {
         session: SessionId,
         group: LeaseGroupId,
         claims: Vec<Claim>,
     },
-    /// All that was here when the relay began has been said.
+    /// All sessions and leases of the relay's beginning have been sent.
     Presented,
 }
 
@@ -114,7 +114,7 @@ base::levels!(Said {
         | Take | GiveUp | Settle | Transfer | Read | Ask | Present | Presented;
 });
 
-/// What operators ask ([`super::super::handle::Question`]).
+/// Operators' requests ([`super::super::handle::Question`]).
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Asked {
     Counters { group: LeaseGroupId },
@@ -126,12 +126,12 @@ pub(super) enum Asked {
     MoveAway { group: LeaseGroupId, partition: u32, offsets: Vec<Offset>, batches: Vec<Batch> },
 }
 
-/// What sessions of the other node hear. A variant is only ever added at the end.
+/// A message to sessions of the other node. A variant is only ever added at the end.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Heard {
     Deliveries {
         session: SessionId,
-        /// What it counts as, until [`Said::Read`] says that it was looked at.
+        /// Bytes that it counts, until [`Said::Read`] reports them as read.
         weight: u64,
         handed: Handed,
     },
@@ -169,17 +169,17 @@ pub(super) enum Answer {
     Counters(Option<Counters>),
     Unsettled(Option<Vec<Peeked>>),
     Leases(Vec<LeaseView>),
-    /// With what became of it in the log.
+    /// With the results of its settles.
     Purged(Result<(u64, Settled), RemoveError>),
     Removed(Result<Settled, RemoveError>),
     Free(Option<Vec<bool>>),
-    /// The driver has ended without one.
+    /// The driver has ended without a reply.
     None,
 }
 
 impl Answer {
-    /// Whether it says of a settle no more than that the node leads no more.
-    pub(super) fn is_of_no_leader(&self) -> bool {
+    /// Whether the reply to a settle only means that the node no longer leads.
+    pub(super) fn is_of_lost_leader(&self) -> bool {
         let is_unknown =
             |result: &Result<(), SettleError>| matches!(result, Err(SettleError::Unavailable(_)));
         match self {
@@ -190,7 +190,7 @@ impl Answer {
     }
 }
 
-/// Why a transfer is refused: what a driver says, which has none of its parts in other shards.
+/// Why a driver refused a transfer; it has no parts in other shards.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Refused {
     Settle { item: u64, source: SettleError },
@@ -221,11 +221,11 @@ impl From<Refused> for TransferError {
     }
 }
 
-/// Offsets are those that Kafka's `i64` can name, here as everywhere else.
+/// Offsets are limited to Kafka's `i64`, here as everywhere else.
 const OFFSET_MAX: Offset = i64::MAX as Offset;
 
 impl Said {
-    /// Whether a driver may be told this: what sessions of its own node cannot say is refused.
+    /// Whether a driver may get this: a message that no session of its own node could send is rejected.
     pub(super) fn is_sane(&self) -> bool {
         match self {
             Self::Take { options, .. } => {
@@ -274,7 +274,7 @@ impl Asked {
     }
 }
 
-/// What a take may ask for through a relay, with the time that is left to wait.
+/// Options of a take through a relay, with the remaining wait.
 pub(super) fn take_options(options: &TakeOptions, wait: Duration) -> TakeOptions {
     TakeOptions {
         records_max: options.records_max.max(1),

@@ -1,7 +1,8 @@
-//! The way to the leader, once it has begun: batches in order, a few at a time, in both directions.
+//! The connection to the leader, once the relay has begun: batches in order, a few in flight, in both
+//! directions.
 //!
-//! Requests of a link may overtake one another, so each batch has a number, and is looked at in its turn. What sessions
-//! hear comes as answers: some requests to hear always wait at the leader.
+//! Requests of a link may overtake one another, so batches are numbered and processed in order. Events of
+//! sessions come as replies: some polls (`Hear`) are always pending at the leader.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,20 +22,20 @@ use super::items::{AskId, Heard, Said};
 
 pub(super) type Answered = Result<Received, RequestError>;
 
-/// What is to be said, in order.
+/// Messages to send, in order.
 pub(super) enum Out {
     Said(Said),
-    /// What somebody waits for.
+    /// A request that awaits a reply.
     Ask(AskId),
 }
 
-/// What has come from the leader.
+/// A reply from the leader.
 pub(super) enum Came {
     Taken(Answered),
     Heard(u64, Answered),
 }
 
-/// A batch that is being made.
+/// A batch under construction.
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) items: Vec<Vec<u8>>,
@@ -75,13 +76,13 @@ pub(super) struct Line {
     asks: FuturesUnordered<BoxFuture<'static, Came>>,
 }
 
-/// Whom the relay is to.
+/// The relay's leader.
 #[derive(Clone)]
 pub(super) struct Leader {
     pub(super) here: Arc<Node>,
     pub(super) node: NodeId,
     pub(super) shard: ShardId,
-    /// In which it leads; `None`: not known.
+    /// Its term; `None`: not known.
     pub(super) term: Option<u64>,
 }
 
@@ -131,16 +132,16 @@ impl Line {
         self.asks.push(answered.map(move |answered| Came::Heard(number, answered)).boxed());
     }
 
-    /// Dropping the future loses nothing.
-    pub(super) async fn comes(&mut self) -> Came {
+    /// Waits for the next reply. Cancel safe.
+    pub(super) async fn next_reply(&mut self) -> Came {
         match self.asks.next().await {
             Some(came) => came,
-            // There are always some who hear.
+            // Some polls are always pending.
             None => std::future::pending().await,
         }
     }
 
-    /// The batches that are next in their order.
+    /// Returns the batches that are next in order.
     pub(super) fn on_came(&mut self, came: Came) -> Result<Vec<(Vec<Heard>, Bytes)>, Over> {
         let (number, answered) = match came {
             Came::Taken(answered) => {

@@ -1,15 +1,15 @@
-//! Lease sessions of a node that does not lead the shard.
+//! Lease sessions on a node that does not lead the shard.
 //!
-//! The shard's inbox has one owner on each node. Where the node leads, that is the driver; where another one does, it
-//! is a [`Relay`]: it says to the leader what sessions here say, and they hear what their sessions there hear. The
-//! leader has a session for each of them ([`serving`]), which its driver takes for one of its own.
+//! The shard's inbox has one owner on each node: the driver on the leader, a [`Relay`] on the others. The relay
+//! forwards messages of local sessions to the leader, and the leader's events to them. The leader has a session
+//! for each of them ([`serving`]), which its driver treats like its own.
 //!
-//! A relay is between two processes and in one term. Sessions, and consumers with their credit, are kept ([`roster`]),
-//! and go on at the node that leads next; what they have leased is presented there ([`held`]).
+//! A relay is between two processes and in one term. Sessions, and consumers with their credit, are kept
+//! ([`roster`]) and continue at the next leader; their leases are presented there ([`held`]).
 //!
-//! * `items`, `handed`, `frame`: what is carried, and how it lies in messages
-//! * `waiting`: who waits for answers; `line`: batches in order; `speaking`: what messages say;
-//!   `introducing`: what is said first; `hearing`: what comes back
+//! * `items`, `handed`, `frame`: the messages and their encoding
+//! * `waiting`: pending requests; `line`: batches in order; `speaking`: messages to the leader;
+//!   `introducing`: the initial messages; `hearing`: messages from the leader
 //! * `serving`, `served`, `answering`: the leader's side
 
 mod answering;
@@ -62,22 +62,22 @@ use line::{Answered, Batch, Came, Leader, Line, Out, Over};
 use roster::{HandedOver, Roster};
 use waiting::{Waiters, Waiting};
 
-/// What relays of one shard need, for as long as the node runs.
+/// Dependencies of a shard's relays, for as long as the node runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Ground {
     pub(crate) node: Arc<Node>,
     pub(crate) shard: Arc<Shard>,
-    /// What this node is in the shard's group.
+    /// This node's role in the shard's Raft group.
     pub(crate) role: watch::Receiver<Role>,
-    /// Numbers attempts to begin, so that one that comes late is known for that.
+    /// Numbers the attempts to begin, so that a late one is recognized.
     pub(crate) attempts: Arc<std::sync::atomic::AtomicU64>,
     pub(crate) timeline: Arc<Timeline>,
 }
 
-/// So much of what a session has looked at is reported by itself; less goes with whatever is said next.
+/// Read bytes of a session that are reported in a batch of their own; fewer go with the next batch.
 const READ_TOLD_BYTES: u64 = (LEASE_CONNECTION_UNREAD_BYTES_MAX / 8) as u64;
 
-/// How often leases are looked through for those that have run out.
+/// Interval of the sweep for expired leases.
 const HELD_EXPIRED_EVERY: Duration = Duration::from_secs(10);
 
 /// The owner of the inbox while another node leads.
@@ -86,34 +86,34 @@ pub(super) struct Relay {
     roster: Roster,
     held: Held,
     waiters: Waiters,
-    /// What sessions were sent, and the leader has not been told that they have looked at it.
+    /// Bytes delivered to sessions for which the leader has no read report yet.
     owed: BTreeMap<SessionId, u64>,
-    /// Those that have looked at it.
+    /// Sessions that have read them.
     read: BTreeSet<SessionId>,
-    /// What other nodes' sessions say to this one, which was elected and whose driver is about to begin.
+    /// Messages of other nodes' sessions to this node, which was elected and whose driver is about to begin.
     for_driver: Vec<Message>,
     state: State,
     sweep_at: Instant,
     expire_at: Instant,
     idle_since: Option<Instant>,
-    /// The leader that was told last what is held here, and its term.
+    /// The last leader that got the leases held here, and its term.
     presented_to: Option<(NodeId, Option<u64>)>,
-    /// Until then a leader that was elected is told also where nothing is.
+    /// Until then a newly elected leader is contacted even if there are no sessions here.
     present_until: Instant,
 }
 
 enum State {
-    /// There is no leader that is known, or the next attempt is due then.
+    /// No known leader, or waiting until this time for the next attempt.
     Apart(Instant),
     Beginning(Leader, BoxFuture<'static, Answered>),
     Through(Box<Line>),
 }
 
-/// What a relay waited for.
+/// Result of a relay's wait.
 pub(super) struct Happened(What);
 
 enum What {
-    /// This node has another role.
+    /// This node's role has changed.
     Role,
     Begun(Answered),
     Came(Came),
@@ -121,8 +121,8 @@ enum What {
 }
 
 impl Relay {
-    /// Takes over the sessions that the last driver of this node left, their consumers by group, and what they have
-    /// leased.
+    /// Takes over the sessions that the last driver of this node left, their consumers by group, and their
+    /// leases.
     pub(super) fn take_over(
         mut ground: Ground,
         sessions: HashMap<SessionId, Session>,
@@ -135,7 +135,7 @@ impl Relay {
         let mut roster = Roster::default();
         let mut never_sent = HashSet::default();
         for (id, mut session) in sessions {
-            // Another node's relay to this one is over, and its sessions are with it.
+            // Another node's relay to this one is over, which keeps its own sessions.
             if is_of_node(id, here) {
                 session.held_back = false;
                 let waiting = session.waiting.drain(..);
@@ -175,7 +175,7 @@ impl Relay {
         }
     }
 
-    /// This node leads: its driver goes on with the sessions. What is not answered goes to it as messages.
+    /// This node leads: its driver continues the sessions. Pending requests go to it as messages.
     pub(super) fn hand_over(mut self) -> HandedOver {
         self.end(&Over::Moved);
         let mut handed = self.roster.hand_over(self.held.into_claims());
@@ -190,19 +190,19 @@ impl Relay {
         self.handle(message);
     }
 
-    /// Dropping the future loses nothing.
-    pub(super) async fn happens(&mut self) -> Happened {
+    /// Waits for the next event. Cancel safe.
+    pub(super) async fn next_event(&mut self) -> Happened {
         let deadline = self.deadline();
         let comes = async {
             match &mut self.state {
                 State::Apart(_) => std::future::pending().await,
                 State::Beginning(_, answered) => What::Begun(answered.await),
-                State::Through(line) => What::Came(line.comes().await),
+                State::Through(line) => What::Came(line.next_reply().await),
             }
         };
         let role = async {
             if self.ground.role.changed().await.is_err() {
-                // Consensus has ended, which is reported by itself.
+                // Consensus has ended, which is handled elsewhere.
                 std::future::pending::<()>().await;
             }
         };
@@ -215,7 +215,7 @@ impl Relay {
         Happened(what)
     }
 
-    /// Until which nothing happens by itself.
+    /// Time of the next timer.
     fn deadline(&self) -> Instant {
         match &self.state {
             State::Apart(again_at) if self.is_to_begin() => self.sweep_at.min(*again_at),
@@ -237,7 +237,7 @@ impl Relay {
         !self.roster.is_empty() || !self.waiters.all.is_empty()
     }
 
-    /// Whether there is a leader who is to hear of this node: of who is here, or that nobody is.
+    /// Whether a leader must be contacted: for the sessions here, or to present that there are none.
     fn is_to_begin(&self) -> bool {
         let Some((node, term)) = self.leader() else { return false };
         let knows = self.presented_to.is_some_and(|(known, of_term)| {
@@ -246,7 +246,7 @@ impl Relay {
         self.is_used() || (!knows && Instant::now() < self.present_until)
     }
 
-    /// The other node that leads, and in which term.
+    /// The other node that leads, and its term.
     fn leader(&self) -> Option<(u64, Option<u64>)> {
         let role = *self.ground.role.borrow();
         let term = match role {
@@ -256,7 +256,7 @@ impl Relay {
         Some((role.other_leader()?, term))
     }
 
-    /// Whether this node leads, or will once it has applied what was committed before its term.
+    /// Whether this node leads, or will once it has applied the entries committed before its term.
     fn is_elected(&self) -> bool {
         matches!(*self.ground.role.borrow(), Role::Leader { .. })
     }
@@ -268,7 +268,7 @@ impl Relay {
             let why = Unavailable::NotLeader;
             std::mem::take(&mut self.for_driver).into_iter().for_each(|it| it.refuse(&why));
         }
-        // While no leader is known the one that was may lead on.
+        // Without a known leader the former one may still lead.
         let Some((node, term)) = self.leader() else { return };
         let known = match &self.state {
             State::Apart(_) => return self.state = State::Apart(Instant::now()),
@@ -282,8 +282,8 @@ impl Relay {
         }
     }
 
-    /// Begins where that is due, and says what there is to say.
-    pub(super) fn go_on(&mut self) {
+    /// Begins a relay if one is due, and sends queued messages.
+    pub(super) fn advance(&mut self) {
         if let State::Apart(again_at) = &self.state
             && *again_at <= Instant::now()
             && self.is_to_begin()
@@ -310,7 +310,7 @@ impl Relay {
             Ok((Reply::Begun { relay, term }, ..)) => {
                 leader.term = Some(term);
                 self.presented_to = Some((leader.node, leader.term));
-                // Of an earlier relay to the same leader: they ended with it.
+                // These are from an earlier relay to the same leader, and ended with it.
                 self.held.forget_term(term);
                 let mut line = Box::new(Line::new(leader, relay));
                 self.introduce(&mut line);
@@ -337,7 +337,7 @@ impl Relay {
         self.waiters.on_lost(now + REMOTE_ANSWERED_WITHIN);
     }
 
-    /// What is looked at from time to time.
+    /// Periodic work.
     fn sweep(&mut self) {
         let now = Instant::now();
         if now < self.sweep_at {
@@ -371,7 +371,7 @@ impl Relay {
         }
     }
 
-    /// Nobody waits for it any more, or it has waited for too long.
+    /// Its caller is gone, or it timed out.
     fn give_up(&mut self, id: AskId, is_through: bool) {
         let Some(entry) = self.waiters.all.get_mut(&id) else { return };
         if is_through && entry.said {
@@ -385,7 +385,7 @@ impl Relay {
         refuse(&mut self.waiters, &mut self.held, id);
     }
 
-    // ------------------------------------------------------------------------------------------ saying
+    // ----------------------------------------------------------------------------------------- sending
 
     fn say(&mut self, said: Said) {
         if let State::Through(line) = &mut self.state {
@@ -426,7 +426,7 @@ impl Relay {
                 self.held.on_said(&said, self.ground.timeline.now_ms());
                 let item = frame::encoded(&said);
                 let bytes = item.len() + body.iter().map(Bytes::len).sum::<usize>();
-                // Beside what is in the batch already.
+                // In addition to the contents of the batch.
                 let head_max = RELAY_HEAD_BYTES_MAX - 2 * RELAY_BATCH_BYTES;
                 if item.len() > head_max || bytes + 2 * RELAY_BATCH_BYTES > LINK_MESSAGE_BYTES_MAX {
                     tracing::warn!(bytes, "too large to be relayed to the shard's leader");
@@ -445,7 +445,7 @@ impl Relay {
     }
 }
 
-/// Nothing will be done for it any more. Of what was to be settled nobody knows, so it is delivered again.
+/// The request is abandoned. The outcome of its settles is unknown, so their records are delivered again.
 fn refuse(waiters: &mut Waiters, held: &mut Held, id: AskId) {
     let Some(waiting) = waiters.remove(id) else { return };
     if let Some((session, settles)) = waiting.ends() {

@@ -1,9 +1,9 @@
-//! The sessions of this node and their consumers while another node leads: what is needed to join anew at whichever
-//! node leads next, this one included.
+//! The sessions of this node and their consumers while another node leads: the state that they need to rejoin
+//! at any node that leads next, this one included.
 //!
-//! A consumer's credit is what its session gave it, changed as the driver changes it: grants are used up by what
-//! arrives here, and shares are smaller by what the driver gave back. A window is whole again when its consumer joins
-//! anew, and what it has leased by then is presented and counted anew.
+//! A consumer's credit is that of its session's requests, updated as the driver updates it: deliveries here use
+//! up grants, and credit that the driver returned reduces shares. A window is full again when its consumer
+//! rejoins; its leases at that time are presented and count again.
 
 use std::collections::BTreeMap;
 
@@ -35,9 +35,9 @@ pub(super) struct Member {
     pub(super) session: SessionId,
     pub(super) group: LeaseGroupId,
     pub(super) joined: Joined,
-    /// What its session was told last, where only one of the group's consumers is active; `None`: not known here.
+    /// Last report to its session, in a group with a single active consumer; `None`: not known here.
     active: Option<bool>,
-    /// Who waits for it to join for the first time, and until when.
+    /// The caller that waits for its first join, and the deadline.
     reply: Option<(ConsumeReply, Instant)>,
 }
 
@@ -63,7 +63,7 @@ impl Roster {
         self.sessions.is_empty()
     }
 
-    /// One that a driver of this node had until it lost the shard.
+    /// Adds a consumer that a driver of this node had until it lost the shard.
     pub(super) fn add(&mut self, group: LeaseGroupId, consumer: ConsumerId, joined: Joined) {
         let Some(session) = self.sessions.get_mut(&joined.session) else { return };
         session.consumers.insert(consumer, group);
@@ -71,7 +71,7 @@ impl Roster {
         self.members.insert(consumer, member);
     }
 
-    /// Nothing of it is here any more.
+    /// Removes the session and its consumers.
     pub(super) fn close(&mut self, id: SessionId) -> bool {
         let Some(session) = self.sessions.remove(&id) else { return false };
         for consumer in session.consumers.keys() {
@@ -112,7 +112,7 @@ impl Roster {
         self.members.get(&consumer)
     }
 
-    /// All, in the order in which they join anew: of a group with one active consumer that one first.
+    /// All consumers, in the order of rejoining: in a group with a single active consumer that one first.
     pub(super) fn in_order(&self) -> Vec<ConsumerId> {
         let mut all: Vec<(bool, ConsumerId)> = self
             .members
@@ -133,7 +133,7 @@ impl Roster {
         Some(member)
     }
 
-    /// The consumer is no more: its session hears it, or who waits for it to join does.
+    /// The consumer has ended: notifies its session, or fails the caller that waits for its join.
     pub(super) fn gone(&mut self, consumer: ConsumerId, reason: GoneReason) {
         let Some(member) = self.remove(consumer) else { return };
         if let Some((reply, _)) = member.reply {
@@ -142,7 +142,7 @@ impl Roster {
                 GoneReason::LedElsewhere => ConsumeError::Exclusive,
             }));
         } else if let Some(session) = self.sessions.get_mut(&member.session) {
-            session.tell_gone(consumer, reason);
+            session.send_gone(consumer, reason);
         }
     }
 
@@ -157,7 +157,7 @@ impl Roster {
         }
     }
 
-    /// It could not join.
+    /// Its join was refused.
     pub(super) fn on_refused(&mut self, consumer: ConsumerId, error: ConsumeError) {
         let Some(member) = self.members.get_mut(&consumer) else { return };
         match member.reply.take() {
@@ -175,7 +175,7 @@ impl Roster {
         }
     }
 
-    /// Those who have waited for too long to join for the first time, and are here no more.
+    /// Removes consumers that waited too long for their first join, and returns their reply channels.
     pub(super) fn expired(&mut self, now: Instant) -> Vec<ConsumeReply> {
         let is_late = |member: &Member| member.reply.as_ref().is_some_and(|(_, at)| *at <= now);
         let late: Vec<ConsumerId> =
@@ -184,7 +184,7 @@ impl Roster {
         removed.filter_map(|member| member.reply).map(|(reply, _)| reply).collect()
     }
 
-    /// The session hears which of its consumers is active, if that is news.
+    /// Notifies the session which of its consumers is active, if that changed.
     pub(super) fn on_active(&mut self, consumer: ConsumerId, active: bool) {
         let Some(member) = self.members.get_mut(&consumer) else { return };
         if member.active.replace(active) != Some(active)
@@ -220,7 +220,7 @@ impl Roster {
         }
     }
 
-    /// As a driver does it.
+    /// Changes a share as a driver does.
     pub(super) fn share(&mut self, id: SessionId, kind: CreditKind, change: Change) {
         let Some(credit) = self.credit(id, kind) else { return };
         let Some(session) = self.sessions.get_mut(&id) else { return };
@@ -252,13 +252,13 @@ impl Roster {
         self.set_credit_of(id, kind, credit);
     }
 
-    /// What the driver tells the session of a share.
+    /// Applies a driver's notice about a share.
     pub(super) fn note(&mut self, id: SessionId, notice: &Notice) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         match notice {
             Notice::Starved { kind, starved, .. } => {
                 if let Some(lent) = session.lent.get_mut(kind) {
-                    lent.note_told_starved(*starved);
+                    lent.note_starved_notice(*starved);
                 }
             }
             Notice::GaveBack { kind, given, .. } => {
@@ -272,7 +272,7 @@ impl Roster {
         }
     }
 
-    /// What arrives uses grants up.
+    /// Deliveries use up grants.
     pub(super) fn on_deliveries(&mut self, deliveries: &[Delivery]) {
         for delivery in deliveries {
             let Some(member) = self.members.get_mut(&delivery.consumer) else { continue };
@@ -289,7 +289,7 @@ impl Roster {
         }
     }
 
-    /// `None`: there is no such session or consumer.
+    /// `None`: the session or consumer does not exist.
     fn credit(&self, id: SessionId, kind: CreditKind) -> Option<u64> {
         Some(match kind {
             CreditKind::Records(consumer) => self.members.get(&consumer)?.joined.records.into(),
@@ -319,10 +319,10 @@ impl Roster {
         }
     }
 
-    // ------------------------------------------------------------------------------------ to a driver here
+    // ------------------------------------------------------------------------ handover to the local driver
 
-    /// This node leads: its driver gets all sessions, and the consumers that have joined, by group. Those that wait
-    /// to join for the first time do so by a message.
+    /// This node leads: its driver gets all sessions, and the consumers that have joined, by group. Consumers
+    /// that wait for their first join do so by a message.
     pub(super) fn hand_over(mut self, leased: Vec<(LeaseGroupId, Claim)>) -> HandedOver {
         let mut groups: BTreeMap<LeaseGroupId, Vec<(ConsumerId, Joined)>> = BTreeMap::new();
         let mut messages = Vec::new();
@@ -352,7 +352,7 @@ impl Roster {
     }
 }
 
-/// What a driver of this node begins with.
+/// Initial state for a driver of this node.
 pub(crate) struct HandedOver {
     pub(crate) sessions: HashMap<SessionId, Session>,
     pub(crate) groups: BTreeMap<LeaseGroupId, Vec<(ConsumerId, Joined)>>,

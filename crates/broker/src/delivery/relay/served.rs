@@ -1,8 +1,8 @@
-//! A relay of another node to a shard that this one leads: the sessions that it has open here, and the task that
-//! tells them what they hear.
+//! The leader's end of another node's relay: the sessions that it has open here, and the task that sends their
+//! events.
 //!
-//! It is over when the other node begins another one, when its connection ends or it asks for nothing any more, and
-//! when this node does not lead in this term any more. Then its sessions are closed at once.
+//! It ends when the other node begins another relay, when its connection ends or it stops polling, and when
+//! this node no longer leads in this term. Then its sessions are closed at once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
@@ -44,7 +44,7 @@ pub(super) struct Served {
     state: Mutex<Open>,
     to_task: mpsc::UnboundedSender<ToTask>,
     events: mpsc::UnboundedSender<(SessionId, Sent)>,
-    /// Of what is not answered.
+    /// Bytes of pending requests.
     unanswered: AtomicUsize,
     room: Notify,
     ending: Notify,
@@ -56,14 +56,14 @@ struct Open {
     next: u64,
     early: BTreeMap<u64, (Vec<Said>, Bytes)>,
     sessions: BTreeMap<SessionId, Session>,
-    /// Dropped when nobody waits for the take any more.
+    /// Dropped when the take is cancelled.
     takes: BTreeMap<AskId, oneshot::Sender<()>>,
 }
 
 #[derive(Debug)]
 struct Session {
     unread: Arc<Unread>,
-    /// Of what was sent to it and it has not looked at.
+    /// Bytes sent to it and not read yet.
     bytes: u64,
 }
 
@@ -72,18 +72,18 @@ enum ToTask {
     Pending(Pending),
 }
 
-/// What ends a relay from outside.
+/// The conditions that end a relay from outside.
 pub(super) struct Watched {
     pub(super) node: Arc<Node>,
     pub(super) role: watch::Receiver<Role>,
     pub(super) term: u64,
     pub(super) from: NodeId,
-    /// Of the other node.
+    /// Boot number of the other node.
     pub(super) boot: u64,
 }
 
 impl Watched {
-    /// Until the relay is over.
+    /// Resolves when the relay must end.
     async fn ends(mut self) {
         let (node, from) = (self.node, self.from);
         let link = node.links().peer(from).map(|peer| peer.watch(Lane::Control));
@@ -105,7 +105,7 @@ impl Watched {
     }
 }
 
-/// Until this node's own connection to the other one, once it is there, ends or is to a later process.
+/// Resolves when this node's own connection to the other one, once established, ends or is to a later process.
 async fn cut(mut link: StatusWatch, boot: u64) {
     let mut status = Some(link.get());
     let mut was_connected = false;
@@ -140,7 +140,7 @@ impl Served {
         served
     }
 
-    /// Its sessions are closed, and nothing is told for it any more.
+    /// Ends the relay: closes its sessions and drops its messages.
     pub(super) fn end(&self) {
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.is_over, true) {
@@ -156,7 +156,7 @@ impl Served {
         self.room.notify_waiters();
     }
 
-    /// Tells the driver what is next in order. False where the relay is over.
+    /// Passes batches to the driver in order. False if the relay is over.
     pub(super) fn say(&self, number: u64, said: Vec<Said>, body: Bytes) -> Result<bool, Malformed> {
         let mut state = self.state.lock();
         if state.is_over {
@@ -234,7 +234,7 @@ impl Served {
                     }
                     self.unanswered.fetch_add(pending.weight, Ordering::AcqRel);
                     self.handle.tell(message);
-                    // The task is there while the relay is.
+                    // The task runs as long as the relay.
                     let _ = self.to_task.send(ToTask::Pending(pending));
                 }
             },
@@ -242,7 +242,7 @@ impl Served {
         Ok(())
     }
 
-    /// Waits while too much is unanswered.
+    /// Waits while too many bytes of requests are pending.
     pub(super) async fn has_room(&self) {
         loop {
             let mut room = pin!(self.room.notified());
@@ -265,14 +265,14 @@ impl Served {
         self.state.lock().takes.remove(&id);
     }
 
-    /// It is on its way to the session.
+    /// Deliveries are on their way to the session.
     fn sent(&self, session: SessionId, bytes: u64) {
         if let Some(open) = self.state.lock().sessions.get_mut(&session) {
             open.bytes += bytes;
         }
     }
 
-    /// It cannot be sent: as if the session had read it, and given it back.
+    /// The delivery cannot be sent: counts it as read and released by the session.
     fn give_back(&self, session: SessionId, delivery: &Delivery) {
         let bytes = delivery.record.encoded_len();
         tracing::warn!(bytes, to = %self.from, "a record is too large to be sent to another node");
@@ -282,7 +282,7 @@ impl Served {
         self.handle.tell(Told::Settle { session, settles, again: false, reply: reply.into() });
     }
 
-    /// The session will not look at it.
+    /// The session will not get it.
     fn unsend(&self, session: SessionId, bytes: usize) {
         let mut state = self.state.lock();
         let Some(open) = state.sessions.get_mut(&session) else { return };
@@ -293,20 +293,20 @@ impl Served {
     }
 }
 
-/// What is to be told, in order.
+/// Output for the other node, in order.
 enum Out {
     Deliveries(SessionId, Vec<Delivery>),
     Taken(AskId, SessionId, Vec<Delivery>),
     Heard(Heard),
 }
 
-/// The task that tells the other node.
+/// The task that sends to the other node.
 struct Telling {
     served: Arc<Served>,
     out: VecDeque<Out>,
     hears: BTreeMap<u64, oneshot::Sender<Message>>,
     next: u64,
-    /// When something was told last, or asked for while nothing was.
+    /// Time of the last reply, or of the first poll after it.
     since: Instant,
 }
 
@@ -348,7 +348,7 @@ impl Telling {
                     }
                 },
                 Some((id, weight, answer)) = pending.next(), if !pending.is_empty() => {
-                    // What the driver told before it answered comes before.
+                    // Events that the driver sent before its reply precede it.
                     while let Ok((session, sent)) = events.try_recv() {
                         self.on_event(session, sent);
                     }
@@ -358,7 +358,7 @@ impl Telling {
                 Some((session, sent)) = events.recv() => self.on_event(session, sent),
                 () = sleep_until(deadline) => match self.hears.remove(&self.next) {
                     Some(reply) => self.answer(reply, Batch::default()),
-                    // It asks for nothing any more.
+                    // The other node has stopped polling.
                     None => break,
                 },
             }
@@ -391,7 +391,7 @@ impl Telling {
         self.out.push_back(out);
     }
 
-    /// Answers those who hear with what there is.
+    /// Replies to pending polls with the queued output.
     fn tell(&mut self) {
         while !self.out.is_empty()
             && let Some(reply) = self.hears.remove(&self.next)
@@ -405,7 +405,7 @@ impl Telling {
         let Batch { items, body, .. } = batch;
         self.next += 1;
         self.since = Instant::now();
-        // Where nobody is there the connection has ended, and ends this.
+        // If the receiver is gone the connection has ended, which ends the relay.
         let _ = reply.send(frame::heard(&items, body));
     }
 
@@ -439,7 +439,7 @@ impl Telling {
         batch
     }
 
-    /// As many as the batch has room for, at least one.
+    /// Adds as many as the batch has room for, at least one.
     fn add_deliveries(
         &mut self,
         batch: &mut Batch,

@@ -1,4 +1,5 @@
-//! The leader's side of relays: which other nodes have one to a shard of this node, and what is answered to them.
+//! The leader's side of relays: the relays of other nodes to shards of this node, and the replies to their
+//! requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use super::frame::{self, Begin, Malformed, RelayId, Reply, Request};
 use super::items::Said;
 use super::served::{Served, Watched};
 
-/// What another node has seen in the catalog this one has seen after so long, or goes on without.
+/// Limit of the wait until this node's catalog has caught up with the requesting node's.
 const CATALOG_SEEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// A shard that this node may lead.
@@ -32,7 +33,7 @@ pub(crate) struct Led {
     pub(crate) role: watch::Receiver<Role>,
 }
 
-/// The relays of other nodes to shards of this one: one of each node to each shard.
+/// The relays of other nodes to shards of this one: at most one per node and shard.
 #[derive(Debug, Default)]
 pub(crate) struct Relays {
     all: Mutex<BTreeMap<(NodeId, ShardId), Entry>>,
@@ -41,13 +42,13 @@ pub(crate) struct Relays {
 
 #[derive(Debug)]
 struct Entry {
-    /// By which boot of the other node, and in which of its attempts.
+    /// Boot number of the other node, and number of its attempt.
     begun: (u64, u64),
     served: Arc<Served>,
 }
 
 impl Relays {
-    /// Answers what is behind the head of a relay's message. `None`: it is not understood.
+    /// Replies to a relay's message. `None`: it is malformed.
     pub(crate) async fn answer(
         &self,
         led: Led,
@@ -102,7 +103,7 @@ impl Relays {
             if former.begun >= begun {
                 return Reply::Over;
             }
-            // Before the next one opens the same sessions.
+            // It ends before the next one opens the same sessions.
             former.served.end();
         }
         let number = self.last.fetch_add(1, Ordering::Relaxed);
@@ -131,8 +132,8 @@ fn refused(served: &Served, error: &Malformed) -> Reply {
     Reply::Over
 }
 
-/// Waits until there is something to hear. Dropped without that, the other node's connection has ended: the relay is
-/// over.
+/// Waits for output to the other node. If this future is dropped before, the other node's connection has ended,
+/// which ends the relay.
 async fn hear(served: &Arc<Served>, number: u64) -> Message {
     struct Ends<'a>(Option<&'a Served>);
     impl Drop for Ends<'_> {

@@ -1,4 +1,4 @@
-//! What sessions of this node say: it changes what is known of them here, and goes to the leader.
+//! Messages of this node's sessions: they update the state kept here, and go to the leader.
 
 use base::limits::REMOTE_ANSWERED_WITHIN;
 use dispatch::{ConsumerId, SessionId};
@@ -24,7 +24,7 @@ impl Relay {
         if message.session().is_some_and(|session| !is_of_node(session, here)) {
             match self.is_elected() {
                 true => self.for_driver.push(message),
-                // It came to the leader that this node was.
+                // It was sent to this node as the former leader.
                 false => message.refuse(&Unavailable::NotLeader),
             }
             return;
@@ -74,11 +74,11 @@ impl Relay {
                 let deadline = now + options.wait;
                 let given_up = false;
                 let take = Take { session, group, options, deadline, reply, given_up };
-                // Who is ready to wait longer is.
+                // A take may wait longer than other requests.
                 self.ask(Waiting::Take(take), deadline.max(now + REMOTE_ANSWERED_WITHIN));
             }
             Message::Settle { session, settles, again, reply } => {
-                // Where nobody waits for the answer, this node does: it may have to say it again.
+                // Also tracked if the caller does not wait: it may have to be repeated.
                 let waiting = Waiting::Settle { session, settles, named: None, again, reply };
                 self.ask(waiting, now + REMOTE_ANSWERED_WITHIN);
             }
@@ -88,7 +88,7 @@ impl Relay {
                 self.ask(waiting, now + REMOTE_ANSWERED_WITHIN);
             }
             Message::Room { session, connection } => self.on_room(session, connection),
-            // The leader's own log tells its driver of it.
+            // The leader's driver gets it from its own log.
             Message::Moved { group, partition, sought } => {
                 if sought {
                     self.held.forget(group, partition);
@@ -99,9 +99,9 @@ impl Relay {
                     self.for_driver.push(message);
                 }
             }
-            // Only another node's relay says it.
+            // Sent only by another node's relay.
             Message::Present { .. } | Message::Stop => {}
-            // Who asks takes no answer for one.
+            // The caller handles a missing reply.
             Message::Look { .. } => {}
             message @ Message::Overflowed { .. } => message.refuse(&Unavailable::NotLeader),
             Message::Ask(question) => {
@@ -141,7 +141,7 @@ impl Relay {
         self.held.close(id);
         self.owed.remove(&id);
         self.read.remove(&id);
-        // Those who take hear that nobody answers.
+        // Dropping the reply channels ends their takes.
         self.waiters.all.retain(|_, entry| match &entry.waiting {
             Waiting::Take(take) => take.session != id,
             _ => true,
@@ -156,7 +156,7 @@ impl Relay {
         }
     }
 
-    /// A consumer is to join where the shard is led now.
+    /// Requests a join of the consumer at the leader.
     fn join(&mut self, consumer: ConsumerId) {
         let out = self.is_through().then(|| self.joining(consumer)).flatten();
         let Some(session) = self.roster.member(consumer).map(|member| member.session) else {
@@ -170,7 +170,7 @@ impl Relay {
         self.state = state;
     }
 
-    /// What is said for it.
+    /// The message for the join of a consumer.
     pub(super) fn joining(&mut self, consumer: ConsumerId) -> Option<Out> {
         let until = Instant::now() + REMOTE_ANSWERED_WITHIN;
         let id = self.waiters.add(Waiting::Consume(consumer), until);
@@ -179,7 +179,7 @@ impl Relay {
         Some(Out::Said(Said::Consume { id, session, consumer, group, options }))
     }
 
-    /// Says what shares of credit the session has there, of itself or of a consumer that joins.
+    /// Sends the shares of credit of the session itself, or of a consumer that joins.
     pub(super) fn lend(&self, id: SessionId, of: Option<ConsumerId>, line: &mut Line) {
         let Some(session) = self.roster.sessions.get(&id) else { return };
         let kinds = match of {
@@ -196,7 +196,7 @@ impl Relay {
     pub(super) fn on_consumed(&mut self, consumer: ConsumerId, got: Got) -> Result<(), Over> {
         match got {
             Got::Plain(Answer::Consumed(Ok(active))) => self.roster.on_joined(consumer, active),
-            // It joins where the shard is led next.
+            // It joins at the next leader.
             Got::Plain(Answer::Consumed(Err(ConsumeError::Unavailable(_))) | Answer::None) => {
                 return Err(Over::Ended);
             }
@@ -208,10 +208,10 @@ impl Relay {
 }
 
 impl Waiting {
-    /// To be told to a driver of this node.
+    /// The message to a driver of this node.
     pub(super) fn into_message(self, now: Instant) -> Option<Message> {
         Some(match self {
-            // The roster has those, and these are done.
+            // The registry has the consumers, and cancels are done.
             Self::Consume(_) | Self::Cancel(_) => return None,
             Self::Take(Take { session, group, mut options, deadline, reply, .. }) => {
                 options.wait = deadline.saturating_duration_since(now);

@@ -1,4 +1,4 @@
-//! Whatever another node sends is read or refused, and what a relay carries arrives as it was.
+//! Messages of another node are read or rejected, and messages through a relay arrive unchanged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,7 +129,7 @@ fn say(items: &[Said], claimed: u32) -> Bytes {
 }
 
 #[test]
-fn what_is_said_and_heard_arrives_as_it_was() {
+fn messages_arrive_unchanged_in_both_directions() {
     let items = said();
     let head = say(&items, items.len() as u32);
     let (request, arrived, _) = frame::read_request(&head, Bytes::new()).expect("it is read");
@@ -150,7 +150,7 @@ fn what_is_said_and_heard_arrives_as_it_was() {
 }
 
 #[test]
-fn a_batch_holds_what_it_claims_and_no_more_than_it_may() {
+fn batch_with_a_wrong_or_excessive_item_count_is_rejected() {
     let read = |head: &[u8]| frame::read_request(head, Bytes::new()).map(|_| ()).unwrap_err();
     assert_eq!(read(&say(&said(), 14)), Malformed::Head, "something is left");
     assert_eq!(read(&say(&said(), 16)), Malformed::Head, "something is missing");
@@ -159,13 +159,13 @@ fn a_batch_holds_what_it_claims_and_no_more_than_it_may() {
     let begin = Request::Begin(Begin { boot: 1, attempt: 2, term: None });
     let head = frame::request(&begin).head.slice(relay_head().len()..);
     assert_eq!(read(&[&head[..], b"more"].concat()), Malformed::Head);
-    // A count that nothing follows costs nothing.
+    // A large count without items costs nothing.
     let settles = [8, 0, 1, 1, 255, 255, 255, 255, 127];
     assert_eq!(read(&[&say(&[], 1)[..], &settles].concat()), Malformed::Head);
 }
 
 #[test]
-fn records_are_checked_before_they_are_believed() {
+fn corrupt_records_are_rejected_before_they_are_used() {
     let mut body = Vec::new();
     let items: Vec<Vec<u8>> = heard(&mut body).iter().map(frame::encoded).collect();
     let mut message = received(frame::heard(&items, body));
@@ -176,7 +176,7 @@ fn records_are_checked_before_they_are_believed() {
 }
 
 #[test]
-fn what_no_session_of_this_node_could_say_is_refused() {
+fn message_that_no_session_could_send_is_rejected() {
     let (session, group) = (1, GROUP);
     let take = |options| Said::Take { id: 1, session, group, options };
     let settle = |what| {
@@ -208,22 +208,22 @@ fn claim(token: u64) -> Claim {
 }
 
 #[test]
-fn newest_lease_of_a_record_is_presented_whatever_the_order_of_insertion() {
+fn newest_lease_of_a_record_is_presented_in_any_insertion_order() {
     for tokens in [[1, 2], [2, 1]] {
         let mut held = Held::default();
         tokens.into_iter().for_each(|token| held.insert(GROUP, claim(token), 0));
-        let presented: Vec<_> = held.of_session(SESSION).map(|(_, claim)| claim.token()).collect();
+        let presented: Vec<_> = held.claims_of(SESSION).map(|(_, claim)| claim.token()).collect();
         assert_eq!(presented, [2], "{tokens:?}");
-        // The answer to the settle of the older lease forgets nothing of the newer one.
+        // The reply to the settle of the older lease leaves the newer one.
         let settle = |token| Settle {
             group: GROUP,
             what: Selection::Lease { partition: 2, token },
             settlement: Settlement::Accept,
         };
         held.ended(SESSION, &[settle(1)]);
-        assert_eq!(held.of_session(SESSION).count(), 1);
+        assert_eq!(held.claims_of(SESSION).count(), 1);
         held.ended(SESSION, &[settle(2)]);
-        assert_eq!(held.of_session(SESSION).count(), 0);
+        assert_eq!(held.claims_of(SESSION).count(), 0);
     }
 }
 
@@ -233,7 +233,7 @@ fn any_offsets() -> impl Strategy<Value = Vec<u64>> {
 
 proptest! {
     #[test]
-    fn deliveries_arrive_in_order_whatever_they_are_of(
+    fn deliveries_of_any_records_arrive_in_order(
         of_batches in vec((any_offsets(), any::<bool>()), 1..4),
     ) {
         let batches: Vec<_> = of_batches
@@ -258,13 +258,13 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(head in vec(any::<u8>(), 0..400), body in vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_are_read_or_rejected(head in vec(any::<u8>(), 0..400), body in vec(any::<u8>(), 0..200)) {
         let _ = frame::read_request(&head, body.clone().into());
         let _ = frame::read_reply(Received { head: head.into(), body: body.into() });
     }
 
     #[test]
-    fn a_batch_with_other_bytes_is_read_or_refused(
+    fn corrupt_batch_is_read_or_rejected(
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in any::<prop::sample::Index>(),
         body_changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
@@ -286,14 +286,14 @@ proptest! {
         change(&mut items[first], &changes);
         let mut body = parts.concat();
         change(&mut body, &body_changes);
-        // With a checksum that fits: a node that means harm, or is of another version.
+        // With a matching checksum: a malicious node, or one of another version.
         let message = received(frame::heard(&items, vec![body.into()]));
         if let Ok((_, items, mut body)) = frame::read_reply(message) {
             for item in items {
                 if let Heard::Deliveries { handed, .. } = item
                     && let Ok(deliveries) = handed.read(0, &mut body)
                 {
-                    // Whatever was taken for records can be looked at.
+                    // All accepted records can be parsed.
                     deliveries.iter().for_each(|delivery| drop((delivery.view(), delivery.value())));
                 }
             }

@@ -1,4 +1,4 @@
-//! Who waits for an answer of the leader's driver, and what becomes of that when the relay is over.
+//! Requests that await a reply of the leader's driver, and their fate when the relay ends.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +23,9 @@ use super::super::takes::TakeReply;
 use super::held::{Held, Named};
 use super::items::{Answer, AskId, Asked, Said, take_options};
 
-/// Somebody who waits.
+/// A request that awaits a reply.
 pub(super) enum Waiting {
-    /// Its roster's member knows who.
+    /// The reply channel is in the consumer's entry of the registry.
     Consume(ConsumerId),
     Cancel(oneshot::Sender<()>),
     Take(Take),
@@ -34,14 +34,14 @@ pub(super) enum Waiting {
         settles: Vec<Settle>,
         /// Settles that are sent in their place when the request is repeated.
         named: Option<Named>,
-        /// An earlier leader may have done it.
+        /// An earlier leader may have applied it.
         again: bool,
         reply: SettleSender,
     },
     Transfer {
         session: SessionId,
         settles: Vec<Settle>,
-        /// Until they are said.
+        /// Until they are sent.
         batches: Vec<AppendBatch>,
         rows: usize,
         reply: oneshot::Sender<Transferred>,
@@ -58,31 +58,31 @@ pub(super) struct Take {
     pub(super) given_up: bool,
 }
 
-/// What an answer is about, once its records are read.
+/// The content of a reply, once its records are read.
 pub(super) enum Got {
     Taken(Result<Vec<Delivery>, TakeError>),
     Plain(Answer),
 }
 
-/// What follows from an answer.
+/// Next action after a reply.
 pub(super) enum Follows {
     Nothing,
-    /// Nobody waits for these any more.
+    /// The caller is gone: release these.
     GiveBack(SessionId, Vec<Delivery>),
-    /// It is asked again where the shard is led next; the node that answered does not lead it any more.
+    /// Repeat it at the next leader; the node that replied does not lead the shard any more.
     Again(Waiting),
-    /// It is no answer to this.
+    /// The reply does not fit the request.
     Mismatch,
 }
 
-/// The leader did not do it.
+/// The node did not apply the request.
 fn is_not_leader(why: &Unavailable) -> bool {
     matches!(why, Unavailable::NotLeader | Unavailable::Stopping)
 }
 
 impl Waiting {
-    /// Returns the message that sends the request. It is sent again only where [`Self::on_lost`] permits it. `held`: leases
-    /// of this node's sessions.
+    /// Returns the message that sends the request. It is repeated only if [`Self::on_lost`] permits it. `held`:
+    /// leases of this node's sessions.
     pub(super) fn say(
         &mut self,
         id: AskId,
@@ -91,7 +91,7 @@ impl Waiting {
     ) -> Option<(Said, Vec<Bytes>)> {
         let mut body = Vec::new();
         let said = match self {
-            // The roster says it.
+            // The registry sends it.
             Self::Consume(_) | Self::Cancel(_) => return None,
             Self::Take(take) => {
                 let (session, group) = (take.session, take.group);
@@ -113,7 +113,7 @@ impl Waiting {
         Some((said, body))
     }
 
-    /// Whether nobody waits any more, and nothing would be changed.
+    /// Whether the caller is gone, and the request changes nothing.
     pub(super) fn is_idle(&self) -> bool {
         match self {
             Self::Take(take) => take.reply.is_closed(),
@@ -130,8 +130,8 @@ impl Waiting {
         }
     }
 
-    /// The relay is over. What was said and changes something may have been done. What nobody has heard of is asked
-    /// again, and so is what changes nothing, or nothing more where it was done.
+    /// The relay is over. A sent request that changes something may have been applied. Requests that were not
+    /// sent are repeated, and so are those that change nothing, or nothing more if they were applied.
     pub(super) fn on_lost(self, said: bool) -> Option<Self> {
         match self {
             Self::Consume(_) => None,
@@ -156,13 +156,13 @@ impl Waiting {
         }
     }
 
-    /// An earlier leader may have done it.
+    /// Marks it as a repetition: an earlier leader may have applied it.
     pub(super) fn again(self) -> Self {
         let Self::Settle { session, mut settles, named, mut reply, .. } = self else { return self };
         if let Some(Named { settles: names, counts }) = named {
             settles = names;
             let fold = |count| match count {
-                // Nothing was leased of it, or it ended meanwhile.
+                // It had no leases, or they ended meanwhile.
                 0 => Fold::Known(Err(Unavailable::Unanswered.into())),
                 count => Fold::Next(count),
             };
@@ -171,13 +171,13 @@ impl Waiting {
         Self::Settle { session, settles, named: None, again: true, reply }
     }
 
-    /// The leases that a settle ends, once it was said.
+    /// The leases that a settle ends, as it was sent.
     pub(super) fn ends(&self) -> Option<(SessionId, &[Settle])> {
         let Self::Settle { session, settles, named, .. } = self else { return None };
         Some((*session, named.as_ref().map_or(settles, |named| &named.settles)))
     }
 
-    /// It has waited for too long, or cannot be said.
+    /// It timed out, or cannot be sent.
     pub(super) fn refuse(self, why: &Unavailable) {
         match self {
             Self::Consume(_) => {}
@@ -191,7 +191,7 @@ impl Waiting {
                 Question::Purge { reply, .. } => drop(reply.send(Err(why.clone().into()))),
                 Question::Remove { reply, .. } => drop(reply.send(Err(why.clone().into()))),
                 Question::MoveAway { reply, .. } => drop(reply.send(Err(why.clone().into()))),
-                // Who asked finds that nobody answers.
+                // The caller's reply channel is dropped.
                 Question::Counters { .. }
                 | Question::Unsettled { .. }
                 | Question::Leases { .. }
@@ -303,7 +303,7 @@ fn removed_elsewhere(error: RemoveError) -> RemoveError {
     }
 }
 
-/// What arrived in other shards has arrived when the leader answers.
+/// When the leader replies, batches for other shards have arrived there.
 fn transferred(
     result: Result<Vec<Option<crate::append::Appended>>, TransferError>,
     rows: usize,
@@ -355,7 +355,7 @@ fn asked(question: &mut Question, body: &mut Vec<Bytes>) -> Asked {
     }
 }
 
-/// All who wait, in the order in which they asked.
+/// All pending requests, in order.
 #[derive(Default)]
 pub(super) struct Waiters {
     pub(super) all: BTreeMap<AskId, Entry>,
@@ -364,9 +364,9 @@ pub(super) struct Waiters {
 
 pub(super) struct Entry {
     pub(super) waiting: Waiting,
-    /// The leader may have heard of it.
+    /// It may have reached the leader.
     pub(super) said: bool,
-    /// It is refused then, while there is no relay.
+    /// Deadline while there is no relay.
     pub(super) until: Instant,
 }
 
@@ -381,7 +381,7 @@ impl Waiters {
         self.all.remove(&id).map(|entry| entry.waiting)
     }
 
-    /// It is asked again, under its number.
+    /// Queues it again, under its id.
     pub(super) fn put_back(&mut self, id: AskId, waiting: Waiting, until: Instant) {
         self.all.insert(id, Entry { waiting, said: false, until });
     }
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn settle_of_any_kind_is_repeated_by_token_and_a_range_without_leases_is_unanswered() {
+    fn settle_is_repeated_by_token_and_a_range_without_leases_is_unanswered() {
         let lease = Selection::Lease { partition: 0, token: 7 };
         let settle = |what, settlement| Settle { group: LeaseGroupId(1), what, settlement };
         let release = Settlement::Release { delay_ms: None, count: true };

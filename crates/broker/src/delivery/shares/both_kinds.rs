@@ -1,6 +1,5 @@
-//! A session whose consumers have windows and which has a limit of its own, over several shards. A record needs
-//! both, and each is moved by itself. Messages take their time, and those of different shards overtake one
-//! another.
+//! A session with windows of consumers and a limit of its own, over several shards. A record needs both, and
+//! each is moved by itself. Messages are delayed, and those of different shards overtake one another.
 
 use base::LeaseGroupId;
 use proptest::prelude::*;
@@ -8,7 +7,7 @@ use proptest::prelude::*;
 use super::super::lent::Lent;
 use super::*;
 
-/// The limit of the session, then a window for each consumer.
+/// The limit of the session; windows of consumers follow.
 const LIMIT: usize = 0;
 
 #[derive(Debug)]
@@ -17,7 +16,7 @@ enum Said {
     GaveBack(usize, GivenBack),
 }
 
-/// What a driver has of one kind.
+/// A driver's credit of one kind.
 #[derive(Debug)]
 struct Held {
     share: u64,
@@ -31,7 +30,7 @@ impl Held {
     }
 }
 
-/// A driver as `driver/credit.rs` and `driver/serving.rs` have it.
+/// A model of the driver in `driver/credit.rs` and `driver/serving.rs`.
 #[derive(Debug)]
 struct Driver {
     held: Vec<Held>,
@@ -42,7 +41,7 @@ struct Driver {
 }
 
 impl Driver {
-    /// `is_next`: before records are handed out.
+    /// `is_next`: before records are delivered.
     fn give_back(&mut self, kind: usize, is_next: bool) {
         let could_use = kind != LIMIT
             && self.ready[kind - 1] > 0
@@ -84,7 +83,7 @@ impl Driver {
         }
     }
 
-    /// Of one consumer; how many records go to it.
+    /// Serves one consumer; returns the number of records delivered.
     fn serve(&mut self, consumer: usize) -> u64 {
         let window = consumer + 1;
         self.repay(consumer, true);
@@ -206,8 +205,8 @@ impl World {
         true
     }
 
-    /// Lets all messages arrive, in an order that `choices` decide and that is repeated. While nothing else
-    /// happens they come to an end, after a number that does not depend on the order.
+    /// Delivers all messages, in an order given by `choices`, repeated. Without other events they end, after a
+    /// number that does not depend on the order.
     fn quiet(&mut self, choices: &[u8]) {
         let count = self.drivers.len();
         let before = self.messages;
@@ -233,7 +232,7 @@ impl World {
                 _ => self.hear(place),
             };
             if !moved {
-                // Whoever can goes, or the order might name nobody who can.
+                // Another driver moves, or the order might only name drivers that cannot.
                 let other = (0..count).map(|it| (place + it) % count);
                 let _ = other.into_iter().any(|it| self.hear(it) || self.deliver(it, messages));
             }
@@ -262,7 +261,7 @@ impl World {
         }
     }
 
-    /// With all messages arrived nobody waits for a window and a limit that nobody uses.
+    /// Once all messages have arrived, no consumer waits while window and limit are unused.
     fn check_quiet(&self) {
         for consumer in 0..self.consumers() {
             let waits = self.drivers.iter().any(|driver| driver.ready[consumer] > 0);
@@ -342,9 +341,9 @@ proptest! {
     }
 }
 
-/// Each of two shards has what the other one lacks.
+/// Each of two shards has the kind of credit that the other one lacks.
 #[test]
-fn a_window_and_a_limit_are_not_swapped_for_ever() {
+fn window_and_limit_are_not_swapped_between_shards_for_ever() {
     for choices in [&[0_u8, 1, 8, 9][..], &[1, 9, 0, 8], &[9, 9, 1, 0, 8], &[0, 8, 1, 9]] {
         let mut world = World::new(1, &[1], 2);
         for (kind, (first, second)) in [(LIMIT, (1, 0)), (1, (0, 1))] {
@@ -365,10 +364,10 @@ fn a_window_and_a_limit_are_not_swapped_for_ever() {
     }
 }
 
-/// A consumer's window is used up elsewhere, and what is left of the limit is less than there are shards with
+/// A consumer's window is used up elsewhere, and the rest of the limit is less than the number of shards with
 /// records.
 #[test]
-fn what_is_left_of_a_limit_does_not_go_round_while_windows_are_used_up() {
+fn rest_of_a_limit_stays_put_while_windows_are_used_up() {
     let mut world = World::new(3, &[2], 3);
     world.append(2, 0, 2);
     world.quiet(&[0, 1, 8, 9, 16, 17]);
@@ -379,9 +378,9 @@ fn what_is_left_of_a_limit_does_not_go_round_while_windows_are_used_up() {
     world.check_quiet();
 }
 
-/// No shard is passed over for ever, however many records the others have.
+/// No shard is passed over for ever, even if the others have many records.
 #[test]
-fn every_shard_has_its_turn() {
+fn every_shard_is_eventually_served() {
     for (limit, window) in [(1, 1), (1, 4), (4, 1), (2, 5), (3, 3)] {
         let mut world = World::new(limit, &[window], 3);
         (0..3).for_each(|place| world.append(place, 0, 1_000));

@@ -1,10 +1,10 @@
-//! Shares with model drivers: messages take their time, and those of different shards overtake one another.
+//! Shares with model drivers: messages are delayed, and those of different shards overtake one another.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What a driver does with its share, and what it has to do.
+/// A driver's share, and its ready records.
 #[derive(Debug, Default)]
 struct Driver {
     share: u64,
@@ -15,9 +15,9 @@ struct Driver {
     round: u32,
     ready: u64,
     told_starved: bool,
-    /// Its share was changed since.
+    /// Its share was changed since the last notice.
     tell_again: bool,
-    /// Messages under way, in order.
+    /// Messages in flight, in order.
     inbox: VecDeque<Change>,
     outbox: VecDeque<Said>,
 }
@@ -71,7 +71,7 @@ impl Driver {
         }
     }
 
-    /// Hands out what it can; how many records.
+    /// Delivers as much as it can; returns the number of records.
     fn serve(&mut self, returns: bool) -> u64 {
         if self.owed() > 0 {
             self.repay(returns);
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// The next messages to a driver arrive. It looks at all of them before it hands anything out.
+    /// The next messages to a driver arrive. It handles all of them before it delivers anything.
     fn deliver(&mut self, place: usize, messages: usize) -> bool {
         let returns = self.returns;
         let driver = &mut self.drivers[place];
@@ -166,7 +166,7 @@ impl World {
         true
     }
 
-    /// All messages arrive, one by one or together. They come to an end.
+    /// Delivers all messages, one by one or together, until none is left.
     fn quiet(&mut self) {
         for step in 0..10_000 {
             let (count, messages) = (self.drivers.len(), if step % 2 == 0 { 1 } else { 100 });
@@ -197,7 +197,7 @@ impl World {
         assert_eq!(sum + used_up, self.total + self.shares.excess, "created or lost");
     }
 
-    /// With all messages arrived nobody waits for what another does not use.
+    /// Once all messages have arrived, no shard is starved while others have unused credit.
     fn check_quiet(&self) {
         let starved = self.drivers.iter().any(|driver| driver.ready > 0 && driver.unused() == 0);
         let unused: u64 = self.drivers.iter().map(Driver::unused).sum();
@@ -235,7 +235,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_is_created_or_lost_and_nobody_starves_beside_unused_credit(
+    fn credit_is_conserved_and_no_shard_starves_while_credit_is_unused(
         total in 1u64..12,
         count in 1usize..5,
         returns: bool,
@@ -254,7 +254,7 @@ proptest! {
                     world.total += amount;
                     world.shares.grow(amount);
                 }
-                // What is used up does not come back, and so is not taken out.
+                // Used-up credit is not returned, and so cannot be removed.
                 Step::Shrink(amount) if returns && amount < world.total => {
                     world.total -= amount;
                     world.shares.shrink(amount);
@@ -272,7 +272,7 @@ proptest! {
         world.quiet();
         world.check();
         world.check_quiet();
-        // Whoever consumes gets all of it, a lease at a time.
+        // Consumers get all of it, a lease at a time.
         while returns && world.drivers.iter().any(|driver| driver.ready > 0) {
             let left: u64 = world.drivers.iter().map(|driver| driver.ready).sum();
             let ended = (0..count).map(|place| world.settle(place)).fold(false, |any, it| any | it);
@@ -286,7 +286,7 @@ proptest! {
     }
 
     #[test]
-    fn no_more_is_held_than_the_credit_whatever_overtakes_what(
+    fn leases_never_exceed_the_credit_in_any_message_order(
         total in 1u64..6,
         count in 2usize..5,
         steps in steps(),
@@ -312,7 +312,7 @@ proptest! {
 }
 
 #[test]
-fn a_single_credit_goes_round() {
+fn single_credit_rotates_over_the_shards() {
     let mut world = World::new(1, 3, true);
     for place in 0..3 {
         world.append(place, 10);
@@ -333,7 +333,7 @@ fn a_single_credit_goes_round() {
 }
 
 #[test]
-fn who_is_starved_gets_all_that_others_do_not_use() {
+fn starved_shard_gets_all_credit_that_others_do_not_use() {
     let mut world = World::new(10, 3, true);
     world.append(2, 100);
     world.quiet();
@@ -351,7 +351,7 @@ fn who_is_starved_gets_all_that_others_do_not_use() {
 }
 
 #[test]
-fn what_is_confined_to_a_shard_comes_back_to_it_as_leases_end() {
+fn credit_confined_to_a_shard_returns_to_it_as_leases_end() {
     let mut world = World::new(6, 3, true);
     (0..3).for_each(|place| world.append(place, 50));
     world.quiet();
@@ -369,7 +369,7 @@ fn what_is_confined_to_a_shard_comes_back_to_it_as_leases_end() {
 }
 
 #[test]
-fn credit_that_is_used_up_is_divided_anew_when_it_is_set() {
+fn setting_credit_replaces_used_up_credit() {
     let mut world = World::new(3, 3, false);
     world.append(0, 9);
     world.quiet();

@@ -1,4 +1,4 @@
-//! What happened to records of topics that ask for it, as records of a topic of the broker's own.
+//! Traces: steps of records of topics with `trace`, as records of a topic of the broker's own.
 //!
 //! * [`written`]: a step as a record; [`writer`]: writes them; [`reader`]: finds those of one record
 
@@ -19,18 +19,18 @@ use super::traced::Queued;
 pub use reader::TracedSteps;
 
 impl Broker {
-    /// Writes what drivers tell, until the broker is gone.
+    /// Writes the queued steps until the broker is gone.
     pub(crate) fn write_traces(&self, queued: mpsc::Receiver<Queued>) -> JoinHandle<()> {
         self.vital(Task::TraceWriting, writer::run(self.downgrade(), queued))
     }
 
-    /// Records that were written of what happened to records of topics with `trace`, and steps of these that were not: there was no
-    /// room for them, or they could not be.
+    /// Number of records written for steps of topics with `trace`, and of steps dropped because the queue was
+    /// full or the write failed.
     pub fn traces_counted(&self) -> (u64, u64) {
         self.trace_feed().counted()
     }
 
-    /// Writes what happened to such records so far; false: not within that time.
+    /// Writes all steps queued so far; false after a timeout.
     pub async fn flush_traces(&self, within: Duration) -> bool {
         let is_written = self.trace_feed().flush(within).await;
         if !is_written {

@@ -1,4 +1,4 @@
-//! Finds what was written of one record: the topic is looked through from about when the record came, within bounds.
+//! Finds the traced steps of one record: scans the topic from about the record's time, within limits.
 
 use std::collections::BTreeMap;
 
@@ -23,23 +23,23 @@ use super::super::looking::{HistoryEvent, RecordHistory};
 use super::super::traced::{is_in_share, share};
 use super::written::{Written, key};
 
-/// Reads that are under way on this node.
+/// Permits of concurrent scans on this node.
 static READS: Semaphore = Semaphore::const_new(TRACED_READS_AT_ONCE);
 
-/// What was written of a record.
+/// Traced steps of a record.
 #[derive(Clone, Debug, Default)]
 pub struct TracedSteps {
-    /// In the order in which it was written.
+    /// In the order of writing.
     pub events: Vec<HistoryEvent>,
-    /// Whose sessions those were, as far as it was known then.
+    /// The users of their sessions, if known at the time of writing.
     pub users: BTreeMap<SessionId, SessionUser>,
-    /// There was more to look through than a look may take.
+    /// The scan hit its limit of bytes or time.
     pub is_cut_short: bool,
 }
 
 impl Broker {
-    /// What was written of a record, if its topic asks for that and the record is in its share. `stored_ms`: the time that the
-    /// record says it is of; `None`: it is not there any more.
+    /// Traced steps of a record; `None` if its topic is not traced or the record is not in the share.
+    /// `stored_ms`: the record's timestamp; `None`: it is no longer stored.
     pub async fn traced_steps(
         &self,
         partition: PartitionId,
@@ -77,7 +77,7 @@ impl Broker {
                 let from_ms = ms.saturating_sub(TRACED_READ_FROM_BEFORE_MS).max(0);
                 match self.known_offset_at_time(trace, from_ms).await? {
                     Some(at) => at.offset,
-                    // Nothing was written since.
+                    // No step was written since.
                     None => return Ok(found),
                 }
             }
@@ -96,7 +96,7 @@ impl Broker {
             }
             let read = match self.read_known_batches(trace, next, LEASE_READ_BYTES.min(left)).await
             {
-                // Retention took it a moment ago.
+                // Retention removed it a moment ago.
                 Err(FetchError::OffsetOutOfRange { .. }) => continue,
                 read => read?,
             };
@@ -117,7 +117,7 @@ impl Broker {
                 next = next.max(header.next_offset());
             }
             if next == before {
-                // Compaction took all that there was.
+                // Compaction removed all records in this range.
                 next = read.high_watermark.max(next + 1);
             }
         }
@@ -125,7 +125,7 @@ impl Broker {
 }
 
 impl TracedSteps {
-    /// What is none of ours, which an administrator may have brought about, is passed over.
+    /// Skips records that are not traces; an administrator may have written some.
     fn add(&mut self, value: &[u8], partition: PartitionId, offset: Offset) {
         let Ok(written) = serde_json::from_slice::<Written<'_>>(value) else { return };
         if !written.is_of(partition, offset) {
@@ -137,12 +137,12 @@ impl TracedSteps {
 }
 
 impl RecordHistory {
-    /// Adds what the nodes do not remember. What they do is not told twice.
+    /// Adds steps that the nodes do not remember, without duplicates.
     pub fn add_traced(&mut self, traced: &TracedSteps) {
         let mut events: Vec<HistoryEvent> =
             traced.events.iter().filter(|event| !self.events.contains(event)).copied().collect();
         events.append(&mut self.events);
-        // What one node says stays in its order.
+        // The sort is stable: steps of one node stay in order.
         events.sort_by_key(|event| event.at_ms);
         self.events = events;
         for (session, user) in &traced.users {

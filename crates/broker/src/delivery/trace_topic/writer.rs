@@ -1,4 +1,4 @@
-//! Writes steps to their topic, which is made when there is something to write.
+//! Writes steps to their topic, which is created by the first write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,14 +22,14 @@ use super::super::history::SessionUser;
 use super::super::traced::{Queued, TracedStep, is_in_share};
 use super::written::{Written, key};
 
-/// What cannot be written is tried again after so long.
+/// Delay before a failed write is retried.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Writes until the broker is gone.
 pub(super) async fn run(broker: WeakBroker, mut queued: mpsc::Receiver<Queued>) {
     let mut known = BTreeMap::new();
     while let Some(first) = queued.recv().await {
-        // Others come meanwhile, and one request to the log has all of them.
+        // More steps arrive meanwhile, and go into the same request to the log.
         if matches!(first, Queued::Step(_)) {
             sleep(TRACED_STEPS_WRITTEN_EVERY).await;
         }
@@ -71,13 +71,13 @@ pub(super) async fn run(broker: WeakBroker, mut queued: mpsc::Receiver<Queued>) 
             }
         }
         for told in flushed {
-            // Who does not wait any more need not know.
+            // The requester may be gone.
             let _ = told.send(());
         }
     }
 }
 
-/// Answers how many records that took.
+/// Returns the number of records written.
 async fn write(
     broker: &Broker,
     steps: &[TracedStep],
@@ -121,7 +121,7 @@ async fn write(
     Ok(count)
 }
 
-/// Those of a step's records that are written, as ranges; and whether these are all that are in the topic's share.
+/// The traced records of a step, as ranges; and whether these are all of the topic's share.
 fn runs(traced: &TracedStep) -> (Vec<(Offset, u32)>, bool) {
     let (first, count) = (traced.step.first, traced.step.count);
     let partition = PartitionId::new(traced.topic, traced.step.partition);
@@ -130,7 +130,7 @@ fn runs(traced: &TracedStep) -> (Vec<(Offset, u32)>, bool) {
         return (vec![(first, count)], true);
     }
     let mut runs: Vec<(Offset, u32)> = Vec::new();
-    // Of a million records that are purged at once a share is still many.
+    // A purge may have millions of records, of which even a share is many.
     let looked_at = count.min(TRACED_RUNS_OF_STEP_MAX as u32 * 1_000);
     for offset in first..first.saturating_add(looked_at.into()) {
         if !is_kept(offset) {
@@ -146,7 +146,7 @@ fn runs(traced: &TracedStep) -> (Vec<(Offset, u32)>, bool) {
     (runs, looked_at == count)
 }
 
-/// Asks whose the sessions are that are not known yet, wherever they are.
+/// Queries the nodes of sessions for users that are not known yet.
 async fn learn(
     broker: &Broker,
     steps: &[TracedStep],
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn of_records_that_go_the_same_way_those_of_the_share_are_written() {
+    fn only_records_in_the_share_are_written_of_a_step() {
         assert_eq!(runs(&traced(1_000_000, 5_000_000)), (vec![(10, 5_000_000)], true));
         let (some, is_all) = runs(&traced(100_000, 500));
         let partition = PartitionId::new(TopicId(1), 0);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_only_so_many_of_one_step() {
+    fn written_ranges_of_one_step_are_bounded() {
         let (some, is_all) = runs(&traced(500_000, 4_000_000_000));
         assert_eq!((some.len(), is_all), (TRACED_RUNS_OF_STEP_MAX, false));
         let (some, is_all) = runs(&traced(1, 4_000_000_000));

@@ -1,4 +1,4 @@
-//! A step of records as a record: JSON, under a key that says of which partition.
+//! A step of records as a JSON record; its key is the partition.
 
 use std::borrow::Cow;
 
@@ -11,18 +11,19 @@ use super::super::history::SessionUser;
 use super::super::looking::HistoryEvent;
 use super::super::traced::TracedStep;
 
-/// Names and fields stay as they are: what was written is read by later versions, and by whoever reads the topic.
+/// A stored format: names and fields must not change, since later versions and other readers of the topic rely
+/// on them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Written<'a> {
     pub(super) time_ms: i64,
-    /// Which led the partition.
+    /// The leader of the partition.
     pub(super) node: u32,
     topic: Cow<'a, str>,
-    /// Of the topic as the cluster counts them: another one may have had the name.
+    /// The topic's id: an earlier topic may have had the same name.
     topic_id: u32,
     partition: u32,
     offset: Offset,
-    /// So many that follow one another.
+    /// Number of consecutive records.
     count: u32,
     group: Cow<'a, str>,
     group_id: u32,
@@ -46,13 +47,13 @@ pub(super) struct Written<'a> {
     connection: Option<u64>,
 }
 
-/// The key of all that is written of a partition.
+/// The key of all steps of a partition.
 pub(super) fn key(partition: PartitionId) -> String {
     format!("{}/{}", partition.topic.0, partition.index)
 }
 
 impl<'a> Written<'a> {
-    /// Some of the records of a step, in the words that people are told.
+    /// Some of the records of a step, in the names of the format.
     pub(super) fn of(
         traced: &'a TracedStep,
         (offset, count): (Offset, u32),
@@ -84,13 +85,13 @@ impl<'a> Written<'a> {
         }
     }
 
-    /// Whether the record at this place is one of those that it is about.
+    /// Whether the step includes this record.
     pub(super) fn is_of(&self, partition: PartitionId, offset: Offset) -> bool {
         let here = PartitionId::new(TopicId(self.topic_id), self.partition) == partition;
         here && self.offset <= offset && offset - self.offset < u64::from(self.count)
     }
 
-    /// `None`: a later version wrote what this one does not know.
+    /// `None`: a step of a later version, unknown here.
     pub(super) fn event(&self) -> Option<HistoryEvent> {
         Some(HistoryEvent {
             at_ms: self.time_ms,
@@ -102,7 +103,7 @@ impl<'a> Written<'a> {
         })
     }
 
-    /// Whose session it is that is named, if that was known.
+    /// The session with its user, if known.
     pub(super) fn session_user(&self) -> Option<(SessionId, SessionUser)> {
         let session = self.session?;
         let user = SessionUser {
@@ -116,7 +117,7 @@ impl<'a> Written<'a> {
     }
 }
 
-/// As histories call it.
+/// Names of steps and reasons in the format.
 fn named(what: What) -> (&'static str, Option<&'static str>) {
     let name = match what {
         What::Leased => "delivered",
@@ -144,7 +145,7 @@ fn reason_of(reason: DeadReason) -> DeathReason {
     }
 }
 
-/// All that there is to name.
+/// All steps that have a name.
 const ALL: [What; 15] = [
     What::Leased,
     What::HandedOut,
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_is_read_as_it_was_written() {
+    fn every_step_is_read_as_written() {
         let user = SessionUser {
             protocol: "amqp".into(),
             user: "ada".into(),
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_nothing_and_fields_may_be_missing_or_new() {
+    fn unknown_steps_are_ignored_and_fields_may_be_missing_or_new() {
         let bytes =
             br#"{"time_ms":1,"node":2,"topic":"t","topic_id":1,"partition":0,"offset":0,"count":1,
             "group":"g","group_id":1,"what":"delivered","new":[1]}"#;

@@ -1,4 +1,4 @@
-//! Bindings. One is named by its ends and its properties' key, which is made of its routing key and its arguments.
+//! Bindings. A path identifies one by its ends and a properties key, derived from its routing key and arguments.
 
 use axum::http::header::LOCATION;
 use axum::http::{HeaderValue, StatusCode};
@@ -32,7 +32,7 @@ fn properties_key(key: &str, arguments: &Table) -> String {
     }
 }
 
-/// A path has been decoded once; clients escape the key a second time, or do not.
+/// The path has been decoded once. Some clients escape the key a second time, others do not.
 fn is_key(said: &str, key: &str, arguments: &Table) -> bool {
     let plain = match arguments_hash(arguments) {
         None if key.is_empty() => "~".to_owned(),
@@ -55,7 +55,7 @@ pub(super) fn row(vhost: &str, binding: &Binding) -> Value {
     })
 }
 
-/// With those of the default exchange, which every queue has.
+/// Includes the implicit bindings of the default exchange to all queues.
 fn all(call: &Call, vhost: &VirtualHost) -> Vec<Binding> {
     let implied = vhost.queues().into_iter().map(|queue| Binding {
         source: "".into(),
@@ -93,23 +93,23 @@ pub(super) async fn list(call: &Call) -> Outcome {
     of(call, |_| true).await
 }
 
-/// As in RabbitMQ, what is not there has no bindings, and is no error.
-pub(super) async fn of_source(call: &Call) -> Outcome {
+/// As in RabbitMQ, an unknown exchange gives an empty list, not an error.
+pub(super) async fn list_from_source(call: &Call) -> Outcome {
     let name = call.exchange_arg("name");
     of(call, |binding| *binding.source == *name).await
 }
 
-pub(super) async fn of_destination(call: &Call) -> Outcome {
+pub(super) async fn list_to_exchange(call: &Call) -> Outcome {
     let end = Destination::Exchange(call.exchange_arg("name").into());
     of(call, |binding| binding.destination == end).await
 }
 
-pub(super) async fn of_queue(call: &Call) -> Outcome {
+pub(super) async fn list_to_queue(call: &Call) -> Outcome {
     let end = Destination::Queue(call.arg("name").into());
     of(call, |binding| binding.destination == end).await
 }
 
-/// The end that the path names.
+/// The destination in the path.
 fn destination(call: &Call) -> Destination {
     match call.arg("queue") {
         "" => Destination::Exchange(call.exchange_arg("exchange").into()),
@@ -117,7 +117,7 @@ fn destination(call: &Call) -> Destination {
     }
 }
 
-pub(super) async fn of_pair(call: &Call) -> Outcome {
+pub(super) async fn list_between(call: &Call) -> Outcome {
     let (source, end) = (call.exchange_arg("source"), destination(call));
     of(call, |binding| *binding.source == *source && binding.destination == end).await
 }
@@ -139,14 +139,14 @@ pub(super) async fn one(call: &Call) -> Outcome {
     Ok(list::one(&call.query, row(vhost.name(), &binding)))
 }
 
-/// A binding besides its ends, as a document says it.
-pub(super) fn said(said: &Map<String, Value>) -> Result<(String, Table), Refused> {
+/// Parses routing key and arguments of a binding.
+pub(super) fn parse(said: &Map<String, Value>) -> Result<(String, Table), Refused> {
     let said = Said(said);
     let arguments = said.object("arguments")?.map(typed::table).transpose()?.unwrap_or_default();
     Ok((said.text("routing_key")?.unwrap_or_default().to_owned(), arguments))
 }
 
-/// By the judge of `queue.bind` and `exchange.bind`.
+/// Validated like `queue.bind` and `exchange.bind`.
 pub(super) async fn bind(
     call: &Call,
     vhost: &VirtualHost,
@@ -157,7 +157,7 @@ pub(super) async fn bind(
 }
 
 pub(super) async fn post(call: &Call) -> Outcome {
-    let (key, arguments) = said(&call.object()?)?;
+    let (key, arguments) = parse(&call.object()?)?;
     let (vhost, destination) = (call.vhost().await?, destination(call));
     let source = call.exchange_arg("source");
     let request =
@@ -166,7 +166,7 @@ pub(super) async fn post(call: &Call) -> Outcome {
     let end = match &destination {
         Destination::Queue(name) | Destination::Exchange(name) => escaped(name),
     };
-    // A segment of a path, and so the key, which has been escaped once, is escaped again.
+    // Location has the key as a path segment, so the escaped key is escaped again.
     let location = format!("{end}/{}", escaped(&properties_key(&key, &arguments)));
     let location =
         HeaderValue::from_str(&location).map_err(|error| Refused::failed(error.to_string()))?;
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_found_whether_it_was_escaped_once_or_twice() {
+    fn properties_key_matches_escaped_once_or_twice() {
         let none = Table::new();
         let mut some = Table::new();
         some.push("x", 1);

@@ -1,4 +1,4 @@
-//! One request: who asks for what, and whether that may be asked.
+//! One request of the management API: authorization, then dispatch to its endpoint.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ use crate::login::Asker;
 use crate::quotas::Spending;
 use crate::v1::asked;
 
-/// Who asks where nobody logs in.
+/// User name on ports without log-in.
 const NOBODY: &str = "anonymous";
-/// What the default exchange is called in paths.
+/// Name of the default exchange in paths.
 const DEFAULT_EXCHANGE: &str = "amq.default";
 
 pub(super) type Outcome = Result<Response, Refused>;
@@ -62,7 +62,7 @@ pub(super) async fn answer(
     let query = Query::of(head.uri.query())?;
     let (headers, none) = (head.headers, Bytes::new());
     let mut call = Call { front, asker, peer, topology, query, headers, arguments, body: none };
-    // Before the body is read: it may be large.
+    // Checked before the body is read: it may be large.
     call.check(endpoint.gate, endpoint.method).await?;
     if endpoint.body_bytes_max > 0 {
         call.body = asked::whole(&call.front, body, endpoint.body_bytes_max).await?;
@@ -94,7 +94,7 @@ impl Call {
         self.topology.broker()
     }
 
-    /// How many there may be; `None`: any number.
+    /// The limit in effect; `None`: unlimited.
     pub(super) fn limit(&self, of: LimitOf<'_>, limit: Limit) -> Result<Option<u64>, Refused> {
         Ok(self.node()?.users.as_ref().and_then(|users| users.limit(of, limit)))
     }
@@ -109,18 +109,18 @@ impl Call {
         users.ok_or_else(|| Refused::bad_request("there are no users here"))
     }
 
-    /// What the path has under this name.
+    /// Value of a path parameter.
     pub(super) fn arg(&self, name: &str) -> &str {
         let found = self.arguments.iter().find(|(known, _)| *known == name);
         found.map_or("", |(_, value)| value)
     }
 
-    /// An exchange of the path, as it is called elsewhere.
+    /// Exchange in a path parameter, with `amq.default` mapped to the empty name.
     pub(super) fn exchange_arg(&self, name: &str) -> &str {
         exchange_name(self.arg(name))
     }
 
-    /// Whom exclusive queues would belong to.
+    /// Owner of exclusive queues; here the HTTP connection, which never has one.
     pub(super) fn owner(&self) -> OwnerId {
         OwnerId(self.peer.connection.id())
     }
@@ -129,7 +129,7 @@ impl Call {
         self.asker.name().unwrap_or(NOBODY)
     }
 
-    /// By which RabbitMQ's questions are answered.
+    /// The user's rights in RabbitMQ's terms.
     pub(super) fn rights(&self) -> Rights {
         Rights::of_known(Arc::from(self.user_name()), self.asker.shared_rights())
     }
@@ -138,7 +138,7 @@ impl Call {
         self.asker.rights().would(Operation::Look, Target::Cluster)
     }
 
-    /// Whether it may change the cluster; where it only looks, nothing of that is written.
+    /// Whether the user may administer the cluster. Reads are not audited.
     fn administers(&self, method: &Method) -> bool {
         match *method == Method::GET {
             true => self.asker.rights().would(Operation::Administer, Target::Cluster),
@@ -150,14 +150,14 @@ impl Call {
         self.asker.rights().opens(vhost)
     }
 
-    /// Those that the asker may see.
+    /// Virtual hosts that the user may see.
     pub(super) fn visible_vhosts(&self) -> Vec<VirtualHost> {
         let mut vhosts = self.topology.vhosts();
         vhosts.retain(|vhost| self.looks() || self.may_open(vhost.name()));
         vhosts
     }
 
-    /// The one of the path, or all that are visible.
+    /// The virtual host in the path, or all visible ones.
     pub(super) async fn vhosts(&self) -> Result<Vec<VirtualHost>, Refused> {
         match self.arguments.iter().any(|(name, _)| *name == "vhost") {
             true => Ok(vec![self.vhost().await?]),
@@ -175,7 +175,7 @@ impl Call {
             Gate::Manage => true,
             Gate::Look => self.looks(),
             Gate::Administer => self.administers(method),
-            // One that may not be opened is answered alike whether it is there or not.
+            // The reply must not reveal whether an inaccessible virtual host exists.
             Gate::SeeVhost => self.looks() || self.may_open(self.arg("vhost")),
             Gate::UseVhost => self.may_open(self.arg("vhost")),
             Gate::SetPolicies => {
@@ -201,7 +201,7 @@ impl Call {
         &self.body
     }
 
-    /// The body as an object; nothing at all is an empty one.
+    /// The body as a JSON object; an empty body is an empty object.
     pub(super) fn object(&self) -> Result<Map<String, Value>, Refused> {
         object(&self.body, &HTTP_DOCUMENT_LIMITS)
     }
@@ -223,7 +223,7 @@ pub(super) fn object(body: &[u8], limits: &JsonLimits) -> Result<Map<String, Val
     }
 }
 
-/// What an object says, with defaults for what it does not.
+/// Reader of an object's members; absent ones have defaults.
 pub(super) struct Said<'a>(pub(super) &'a Map<String, Value>);
 
 impl<'a> Said<'a> {
@@ -269,7 +269,7 @@ impl<'a> Said<'a> {
         }
     }
 
-    /// `[]` is what some languages write for an empty object.
+    /// Some languages write `[]` for an empty object.
     pub(super) fn object(&self, name: &str) -> Result<Option<&'a Map<String, Value>>, Refused> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -279,7 +279,7 @@ impl<'a> Said<'a> {
         }
     }
 
-    /// A list of texts, or one text with commas.
+    /// A list of strings, or one string with commas.
     pub(super) fn texts(&self, name: &str) -> Result<Option<Vec<String>>, Refused> {
         let wrong = || Self::wrong(name, "to be a list of strings");
         match self.0.get(name) {

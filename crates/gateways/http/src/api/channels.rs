@@ -1,4 +1,4 @@
-//! Channels of this node's connections, and what consumes through them, as the sessions tell it.
+//! Channels and consumers of this node's connections, as reported by their sessions.
 
 use rabbitmq::live::{ChannelSeen, ConsumerSeen, SessionSeen};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use super::nodes::node_name;
 use super::refused::Refused;
 use super::values as typed;
 
-/// A channel, and whose it is.
+/// A channel with its session and connection.
 struct Found<'a> {
     name: String,
     live: &'a Live,
@@ -70,14 +70,14 @@ pub(super) async fn list(call: &Call) -> Outcome {
     answer(call, channels(&connections::sessions(call).await))
 }
 
-pub(super) async fn of_vhost(call: &Call) -> Outcome {
+pub(super) async fn list_of_vhost(call: &Call) -> Outcome {
     let wanted = call.vhost().await?;
     let sessions = connections::sessions(call).await;
     let found = channels(&sessions).into_iter();
     answer(call, found.filter(|found| vhost(found.session) == wanted.name()).collect())
 }
 
-pub(super) async fn of_connection(call: &Call) -> Outcome {
+pub(super) async fn list_of_connection(call: &Call) -> Outcome {
     let live = connections::found(call).await?;
     answer(call, channels(std::slice::from_ref(&live)))
 }
@@ -95,7 +95,7 @@ pub(super) async fn one(call: &Call) -> Outcome {
 
 // -------------------------------------------------------------------------------------- consumers
 
-/// Of a queue, with its tag; direct replies are no queue's.
+/// Row of a queue's consumer, with its tag; `None` for consumers of direct replies.
 fn consumer_row(
     call: &Call,
     found: &Found<'_>,
@@ -103,7 +103,7 @@ fn consumer_row(
 ) -> Option<(String, Value)> {
     let Found { name, live, session, channel } = found;
     let peer = live.connection.peer();
-    // Tools read a number. 0: for as long as it is connected, as everywhere here.
+    // Tools expect a number. 0: unlimited while connected, as everywhere here.
     let timeout = consumer.timeout.map_or(0, |timeout| timeout.as_millis() as u64);
     let row = json!({
         "consumer_tag": &*consumer.tag,
@@ -124,7 +124,7 @@ fn consumer_row(
     Some((consumer.tag.to_string(), row))
 }
 
-/// As RabbitMQ names it.
+/// RabbitMQ's activity status.
 fn activity(consumer: &ConsumerSeen) -> &'static str {
     match (consumer.is_single, consumer.is_active) {
         (_, false) => "waiting",

@@ -1,5 +1,5 @@
-//! Live connections of this node, of every protocol but HTTP: as in RabbitMQ, who asks here is not listed, so that tools
-//! which close all that there are do not close their own.
+//! Live connections of this node, except HTTP: as in RabbitMQ, API clients are not listed, so that tools that close
+//! all connections do not close their own.
 
 use std::sync::Arc;
 
@@ -17,27 +17,27 @@ use super::nodes::node_name;
 use super::refused::Refused;
 use super::values as typed;
 
-/// Of a node, in the order of their numbers.
+/// Connections of a node, in the order of their numbers.
 const CONNECTIONS_MAX: usize = base::limits::HTTP_API_ROWS_MAX;
-/// What the gateways call AMQP 0-9-1.
+/// Name of AMQP 0-9-1 in the gateways.
 const AMQP: &str = "amqp";
 const HTTP: &str = "http";
-/// What a client is told if nothing else was said.
+/// Default close reason sent to clients.
 const CLOSE_REASON: &str = "Closed via management plugin";
 
-/// One of AMQP, with what its session has, if it has said so.
+/// An AMQP connection, with the state of its session if it was reported.
 pub(super) struct Live {
     pub(super) connection: Connection,
     pub(super) name: String,
     pub(super) seen: Option<Arc<SessionSeen>>,
 }
 
-/// As RabbitMQ has it: no two that live have the same ends.
+/// RabbitMQ's connection name: no two live connections have the same ends.
 fn name(connection: &Connection) -> String {
     format!("{} -> {}", connection.peer(), connection.local())
 }
 
-/// Those that the asker may see: who does not monitor sees its own.
+/// Connections that the user may see: without the right to monitor, only its own.
 fn visible(call: &Call) -> Vec<Connection> {
     let mut listed = call.front.options().connections.list(None, CONNECTIONS_MAX);
     listed.retain(|connection| connection.protocol() != HTTP);
@@ -47,7 +47,7 @@ fn visible(call: &Call) -> Vec<Connection> {
     listed
 }
 
-/// Number of AMQP connections that the asker may see.
+/// Number of AMQP connections that the user may see.
 pub(super) fn count(call: &Call) -> u64 {
     visible(call).iter().filter(|it| it.protocol() == AMQP).count() as u64
 }
@@ -61,13 +61,13 @@ async fn asked(connection: Connection) -> Live {
     Live { name: name(&connection), connection, seen }
 }
 
-/// Each of AMQP with what it has. All are asked at once.
+/// All visible AMQP connections. Their sessions are queried concurrently.
 pub(super) async fn sessions(call: &Call) -> Vec<Live> {
     let connections = visible(call).into_iter().filter(|it| it.protocol() == AMQP);
     join_all(connections.map(asked)).await
 }
 
-/// What channels and consumers say of the connection that they are of.
+/// Connection details of a channel or consumer.
 pub(super) fn details(live: &Live) -> Value {
     let peer = live.connection.peer();
     json!({"name": live.name, "peer_host": peer.ip().to_string(), "peer_port": peer.port()})
@@ -88,11 +88,11 @@ fn row(call: &Call, live: &Live) -> Value {
         "peer_port": connection.peer().port(),
         "host": connection.local().ip().to_string(),
         "port": connection.local().port(),
-        // As the log and the other interfaces of the node call it.
+        // The session id in the log and in the other interfaces of the node.
         "session": connection.id(),
         "client_properties": {},
         "user": connection.user(),
-        // Tools want to read some virtual host; one that is not of AMQP is in none.
+        // Tools expect a virtual host; only AMQP connections have one.
         "vhost": "",
     });
     let client = connection.client();
@@ -123,7 +123,7 @@ fn row(call: &Call, live: &Live) -> Value {
     row
 }
 
-/// Chosen by name first, so that only those are asked that are shown.
+/// Selects by name first, so that only the listed sessions are queried.
 async fn answer(call: &Call, connections: Vec<Connection>) -> Outcome {
     let named: Vec<(String, Connection)> =
         connections.into_iter().map(|it| (name(&it), it)).collect();
@@ -136,13 +136,13 @@ pub(super) async fn list(call: &Call) -> Outcome {
     answer(call, visible(call)).await
 }
 
-pub(super) async fn of_user(call: &Call) -> Outcome {
+pub(super) async fn list_of_user(call: &Call) -> Outcome {
     let mut connections = visible(call);
     connections.retain(|connection| connection.user() == call.arg("user"));
     answer(call, connections).await
 }
 
-pub(super) async fn of_vhost(call: &Call) -> Outcome {
+pub(super) async fn list_of_vhost(call: &Call) -> Outcome {
     let vhost = call.vhost().await?;
     let is_of = |live: &Live| {
         live.seen.as_ref().is_some_and(|seen| seen.virtual_host.as_deref() == Some(vhost.name()))
@@ -157,7 +157,7 @@ fn find(call: &Call) -> Result<Connection, Refused> {
     found.ok_or_else(Refused::not_found)
 }
 
-/// The one of the path, with what it has.
+/// The connection in the path, with the state of its session.
 pub(super) async fn found(call: &Call) -> Result<Live, Refused> {
     Ok(asked(find(call)?).await)
 }
@@ -188,7 +188,7 @@ pub(super) async fn close(call: &Call) -> Outcome {
     }
 }
 
-/// All connections of a user; it may have none.
+/// Closes all connections of a user, which may have none.
 pub(super) async fn close_of_user(call: &Call) -> Outcome {
     for connection in visible(call) {
         if connection.user() == call.arg("user") {

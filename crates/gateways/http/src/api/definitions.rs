@@ -1,5 +1,5 @@
-//! Everything that is declared, as one document that RabbitMQ's tools read. It has the hashes of passwords, so it takes
-//! an administrator, and who asked is in the log.
+//! Export of all definitions, as one document in RabbitMQ's format. It contains password hashes, so it requires an
+//! administrator, and the log has the user's name.
 
 use access::Verifiers;
 use access::limits::LimitOf;
@@ -15,7 +15,7 @@ use super::refused::Refused;
 use super::users::ARGON2ID;
 use super::{bindings, exchanges, parameters, permissions, policies, queues, vhosts};
 
-/// What RabbitMQ has of each in a file.
+/// The members that RabbitMQ's file has.
 fn only(row: &Value, names: &[&str], with_vhost: bool) -> Value {
     let mut out = Map::new();
     for name in names.iter().filter(|name| with_vhost || **name != "vhost") {
@@ -62,7 +62,7 @@ pub(super) async fn export(call: &Call) -> Outcome {
     Ok(Json(Value::Object(document)).into_response())
 }
 
-/// Of virtual hosts, as RabbitMQ keeps them.
+/// Limits of virtual hosts, in RabbitMQ's format.
 fn limits(call: &Call, vhosts: &[VirtualHost], with_vhost: bool) -> Result<Vec<Value>, Refused> {
     let limits = call.users()?.limits();
     let rows = vhosts.iter().filter_map(|vhost| {
@@ -80,7 +80,7 @@ fn limits(call: &Call, vhosts: &[VirtualHost], with_vhost: bool) -> Result<Vec<V
 fn users(call: &Call) -> Result<(Vec<Value>, Vec<Value>), Refused> {
     let store = call.users()?;
     let (mut rows, mut granted, limits) = (Vec::new(), Vec::new(), store.limits());
-    // Those of the node's settings are there wherever the settings are.
+    // Users of the node's settings are not exported: they exist wherever the settings do.
     for user in store.list().iter().filter(|user| !user.of_settings) {
         let (hash, algorithm) = match store.verifiers(&user.name) {
             Some(Verifiers { password_hash: Some(hash), .. }) => (hash, ARGON2ID),
@@ -97,7 +97,7 @@ fn users(call: &Call) -> Result<(Vec<Value>, Vec<Value>), Refused> {
     Ok((rows, granted))
 }
 
-/// What outlives a connection and a start.
+/// Durable definitions only: no exclusive or transient ones.
 fn in_vhosts(vhosts: &[VirtualHost], with_vhost: bool) -> [(&'static str, Vec<Value>); 4] {
     let [mut all_exchanges, mut all_queues, mut all_bindings, mut all_policies] =
         [const { Vec::new() }; 4];

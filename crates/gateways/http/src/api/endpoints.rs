@@ -1,4 +1,4 @@
-//! Every endpoint, with the right that it takes.
+//! All endpoints, with their authorization.
 
 use axum::http::Method;
 use base::limits::{
@@ -11,21 +11,21 @@ use super::{
     nodes, overview, parameters, permissions, policies, queues, users, vhosts,
 };
 
-/// What somebody needs who asks, besides some tag. What a handler does is asked about further, as AMQP's methods are.
+/// Right that an endpoint requires, besides some tag. Handlers check further rights, as AMQP's methods do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Gate {
     /// Any tag.
     Manage,
-    /// To look at the cluster.
+    /// The right to monitor the cluster.
     Look,
     Administer,
-    /// To open the virtual host of the path, or to look at the cluster.
+    /// The right to open the virtual host in the path, or to monitor the cluster.
     SeeVhost,
-    /// To open it.
+    /// The right to open the virtual host in the path.
     UseVhost,
-    /// To set policies in it.
+    /// The right to set policies in the virtual host in the path.
     SetPolicies,
-    /// To set policies anywhere, or to look.
+    /// The right to set policies anywhere, or to monitor the cluster.
     SeePolicies,
 }
 
@@ -59,7 +59,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/whoami" Manage NOTHING overview::whoami;
     GET "/version" Manage NOTHING overview::version;
     GET "/cluster-name" Manage NOTHING overview::cluster_name;
-    PUT "/cluster-name" Administer DOCUMENT parameters::no_other_name;
+    PUT "/cluster-name" Administer DOCUMENT parameters::no_renaming;
     GET "/extensions" Manage NOTHING parameters::none;
     GET "/feature-flags" Manage NOTHING overview::feature_flags;
     PUT "/feature-flags/{name}/enable" Administer DOCUMENT overview::enable_feature_flag;
@@ -77,8 +77,8 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     PUT "/vhosts/{name}" Administer DOCUMENT vhosts::put;
     DELETE "/vhosts/{name}" Administer NOTHING vhosts::delete;
     POST "/vhosts/{vhost}/deletion/protection" Administer DOCUMENT vhosts::protect;
-    DELETE "/vhosts/{vhost}/deletion/protection" Administer NOTHING vhosts::no_longer_protect;
-    GET "/vhosts/{vhost}/permissions" Administer NOTHING permissions::of_vhost;
+    DELETE "/vhosts/{vhost}/deletion/protection" Administer NOTHING vhosts::unprotect;
+    GET "/vhosts/{vhost}/permissions" Administer NOTHING permissions::list_of_vhost;
     GET "/vhosts/{vhost}/topic-permissions" Administer NOTHING parameters::none;
 
     GET "/users" Administer NOTHING users::list;
@@ -87,7 +87,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/users/{name}" Administer NOTHING users::one;
     PUT "/users/{name}" Administer DOCUMENT users::put;
     DELETE "/users/{name}" Administer NOTHING users::delete;
-    GET "/users/{name}/permissions" Administer NOTHING permissions::of_user;
+    GET "/users/{name}/permissions" Administer NOTHING permissions::list_of_user;
     GET "/users/{name}/topic-permissions" Administer NOTHING parameters::none;
     GET "/permissions" Administer NOTHING permissions::list;
     GET "/permissions/{vhost}/{user}" Administer NOTHING permissions::one;
@@ -98,12 +98,12 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     PUT "/topic-permissions/{vhost}/{user}" Administer DOCUMENT parameters::no_topic_permissions;
     DELETE "/topic-permissions/{vhost}/{user}" Administer NOTHING parameters::nothing_to_clear;
     DELETE "/topic-permissions/{vhost}/{user}/{exchange}" Administer NOTHING parameters::nothing_to_clear;
-    GET "/vhost-limits" Manage NOTHING limits::of_vhosts;
-    GET "/vhost-limits/{vhost}" SeeVhost NOTHING limits::of_vhost;
+    GET "/vhost-limits" Manage NOTHING limits::list_of_vhosts;
+    GET "/vhost-limits/{vhost}" SeeVhost NOTHING limits::list_of_vhost;
     PUT "/vhost-limits/{vhost}/{name}" Administer DOCUMENT limits::set_of_vhost;
     DELETE "/vhost-limits/{vhost}/{name}" Administer NOTHING limits::clear_of_vhost;
-    GET "/user-limits" Administer NOTHING limits::of_users;
-    GET "/user-limits/{user}" Administer NOTHING limits::of_user;
+    GET "/user-limits" Administer NOTHING limits::list_of_users;
+    GET "/user-limits/{user}" Administer NOTHING limits::list_of_user;
     PUT "/user-limits/{user}/{name}" Administer DOCUMENT limits::set_of_user;
     DELETE "/user-limits/{user}/{name}" Administer NOTHING limits::clear_of_user;
 
@@ -143,8 +143,8 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/exchanges/{vhost}/{name}" SeeVhost NOTHING exchanges::one;
     PUT "/exchanges/{vhost}/{name}" UseVhost DOCUMENT exchanges::put;
     DELETE "/exchanges/{vhost}/{name}" UseVhost NOTHING exchanges::delete;
-    GET "/exchanges/{vhost}/{name}/bindings/source" SeeVhost NOTHING bindings::of_source;
-    GET "/exchanges/{vhost}/{name}/bindings/destination" SeeVhost NOTHING bindings::of_destination;
+    GET "/exchanges/{vhost}/{name}/bindings/source" SeeVhost NOTHING bindings::list_from_source;
+    GET "/exchanges/{vhost}/{name}/bindings/destination" SeeVhost NOTHING bindings::list_to_exchange;
     POST "/exchanges/{vhost}/{name}/publish" UseVhost MESSAGE messages::publish;
 
     GET "/queues" Manage NOTHING queues::list;
@@ -154,17 +154,17 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     PUT "/queues/{vhost}/{name}" UseVhost DOCUMENT queues::put;
     DELETE "/queues/{vhost}/{name}" UseVhost NOTHING queues::delete;
     DELETE "/queues/{vhost}/{name}/contents" UseVhost NOTHING queues::purge;
-    GET "/queues/{vhost}/{name}/bindings" SeeVhost NOTHING bindings::of_queue;
+    GET "/queues/{vhost}/{name}/bindings" SeeVhost NOTHING bindings::list_to_queue;
     POST "/queues/{vhost}/{name}/get" UseVhost DOCUMENT messages::get;
     POST "/queues/{vhost}/{name}/actions" Administer DOCUMENT parameters::no_actions;
 
     GET "/bindings" Manage NOTHING bindings::list;
     GET "/bindings/{vhost}" SeeVhost NOTHING bindings::list;
-    GET "/bindings/{vhost}/e/{source}/q/{queue}" SeeVhost NOTHING bindings::of_pair;
+    GET "/bindings/{vhost}/e/{source}/q/{queue}" SeeVhost NOTHING bindings::list_between;
     POST "/bindings/{vhost}/e/{source}/q/{queue}" UseVhost DOCUMENT bindings::post;
     GET "/bindings/{vhost}/e/{source}/q/{queue}/{key}" SeeVhost NOTHING bindings::one;
     DELETE "/bindings/{vhost}/e/{source}/q/{queue}/{key}" UseVhost NOTHING bindings::delete;
-    GET "/bindings/{vhost}/e/{source}/e/{exchange}" SeeVhost NOTHING bindings::of_pair;
+    GET "/bindings/{vhost}/e/{source}/e/{exchange}" SeeVhost NOTHING bindings::list_between;
     POST "/bindings/{vhost}/e/{source}/e/{exchange}" UseVhost DOCUMENT bindings::post;
     GET "/bindings/{vhost}/e/{source}/e/{exchange}/{key}" SeeVhost NOTHING bindings::one;
     DELETE "/bindings/{vhost}/e/{source}/e/{exchange}/{key}" UseVhost NOTHING bindings::delete;
@@ -175,13 +175,13 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     POST "/definitions/{vhost}" Administer DEFINITIONS importing::import;
 
     GET "/connections" Manage NOTHING connections::list;
-    GET "/connections/username/{user}" Manage NOTHING connections::of_user;
+    GET "/connections/username/{user}" Manage NOTHING connections::list_of_user;
     DELETE "/connections/username/{user}" Administer NOTHING connections::close_of_user;
     GET "/connections/{name}" Manage NOTHING connections::one;
     DELETE "/connections/{name}" Administer NOTHING connections::close;
-    GET "/connections/{name}/channels" Manage NOTHING channels::of_connection;
-    GET "/vhosts/{vhost}/connections" SeeVhost NOTHING connections::of_vhost;
-    GET "/vhosts/{vhost}/channels" SeeVhost NOTHING channels::of_vhost;
+    GET "/connections/{name}/channels" Manage NOTHING channels::list_of_connection;
+    GET "/vhosts/{vhost}/connections" SeeVhost NOTHING connections::list_of_vhost;
+    GET "/vhosts/{vhost}/channels" SeeVhost NOTHING channels::list_of_vhost;
     GET "/channels" Manage NOTHING channels::list;
     GET "/channels/{name}" Manage NOTHING channels::one;
     GET "/consumers" Manage NOTHING channels::all_consumers;
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_something_takes_more_than_a_tag() {
+    fn changing_endpoints_require_more_than_any_tag() {
         for endpoint in ENDPOINTS.iter().filter(|it| *it.method != Method::GET) {
             let gates = [Gate::Administer, Gate::UseVhost, Gate::SetPolicies];
             assert!(gates.contains(&endpoint.gate), "{} {}", endpoint.method, endpoint.path);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn each_path_is_in_the_documentation() {
+    fn every_endpoint_is_documented() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
         let path = path.join("../../../docs/user/management-api.md");
         let text = std::fs::read_to_string(path).expect("docs/user/management-api.md");

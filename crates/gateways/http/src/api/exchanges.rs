@@ -50,7 +50,7 @@ pub(super) async fn one(call: &Call) -> Outcome {
     Ok(list::one(&call.query, row(&find(call, &vhost, call.exchange_arg("name"))?)))
 }
 
-/// An exchange as a document says it.
+/// Declaration of an exchange, from a JSON object.
 pub(super) struct Declared {
     kind: String,
     durable: bool,
@@ -71,7 +71,7 @@ impl Declared {
         })
     }
 
-    /// By the judge of `exchange.declare`; whether it was made.
+    /// Validated like `exchange.declare`. Returns whether the exchange is new.
     pub(super) async fn declare(
         &self,
         call: &Call,
@@ -109,7 +109,7 @@ pub(super) async fn delete(call: &Call) -> Outcome {
     if !name.starts_with("amq.") {
         call.rights().check_exchange(Operation::DeleteExchange, name, vhost.name())?;
     }
-    // AMQP takes one that is not there for deleted; here it is not found.
+    // AMQP accepts the deletion of an unknown exchange; this API responds 404.
     exchanges::check(&vhost, name).await?;
     exchanges::delete(&vhost, name, call.query.is_true("if-unused")).await?;
     Ok(StatusCode::NO_CONTENT.into_response())

@@ -1,4 +1,4 @@
-//! What must hold of requests of the management API.
+//! Invariants of requests of the management API.
 
 use base::limits::HTTP_DOCUMENT_LIMITS;
 
@@ -6,7 +6,7 @@ use super::call::{Said, object};
 use super::importing;
 use super::path::{Query, escaped, segments};
 
-/// What a path names is named by the path that is made of it.
+/// Segments of a path survive escaping and decoding.
 pub(crate) fn path(path: &str) {
     let Ok(named) = segments(path) else { return };
     let again: String = named.iter().map(|segment| format!("/{}", escaped(segment))).collect();
@@ -19,7 +19,7 @@ pub(crate) fn query(text: &str) {
     }
 }
 
-/// A body.
+/// A request body.
 pub(crate) fn body(bytes: &[u8]) {
     let Ok(map) = object(bytes, &HTTP_DOCUMENT_LIMITS) else { return };
     let said = Said(&map);
@@ -30,7 +30,7 @@ pub(crate) fn body(bytes: &[u8]) {
     }
 }
 
-/// A form with a file in it: its first line is the boundary.
+/// A form with a file in it. The first line of the input is the boundary.
 pub(crate) fn form(bytes: &[u8]) {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return };
     let (boundary, body) = (&bytes[..end], &bytes[end + 1..]);

@@ -1,4 +1,4 @@
-//! Checks that probes and load balancers of RabbitMQ ask for: 200, or 503 with the reason.
+//! Health checks for RabbitMQ's probes and load balancers: 200, or 503 with the reason.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -20,7 +20,7 @@ fn failed(reason: &str, more: Value) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, Json(document)).into_response()
 }
 
-/// That it answers is the answer: virtual hosts are there as long as the node is.
+/// Always passes: virtual hosts exist as long as the node runs.
 pub(super) async fn well(_: &Call) -> Outcome {
     Ok(ok())
 }
@@ -32,7 +32,7 @@ pub(super) async fn ready(call: &Call) -> Outcome {
     })
 }
 
-/// The check of older tools, which is all others in one: that the node serves, and that nothing alarms it.
+/// The combined check of older tools: the node is ready, and there are no alarms.
 pub(super) async fn node(call: &Call) -> Outcome {
     let asked = call.arg("name");
     if !asked.is_empty() && asked != super::nodes::node_name(call.broker()) {
@@ -56,7 +56,8 @@ pub(super) async fn alarms(call: &Call) -> Outcome {
     })
 }
 
-/// A node that is alone is no member of any quorum; in a cluster it is one if some shard could not do without it.
+/// Passes on a node without a cluster. In a cluster a node is critical if a shard would lose its quorum without it,
+/// which this check does not compute.
 pub(super) async fn quorum(call: &Call) -> Outcome {
     if call.broker().is_alone() {
         return Ok(ok());
@@ -66,7 +67,7 @@ pub(super) async fn quorum(call: &Call) -> Outcome {
     ))
 }
 
-/// Whether the certificate still holds then.
+/// Whether the certificate is still valid after that time.
 pub(super) async fn certificate(call: &Call) -> Outcome {
     let wrong = || Refused::bad_request("a number of days, weeks, months or years is due");
     let within: u64 = call.arg("within").parse().map_err(|_| wrong())?;

@@ -1,5 +1,5 @@
-//! A file of definitions becomes what it says. Everything is read and judged first, so that a file which has something
-//! that is not here changes nothing; what is there already and is the same stays.
+//! Import of a definitions file. The whole file is parsed and validated first, so that an unsupported entry changes
+//! nothing. Existing objects with the same definition are kept.
 
 use access::limits::LimitOf;
 use axum::http::header::CONTENT_TYPE;
@@ -16,10 +16,10 @@ use super::call::{Call, Outcome, Said, exchange_name, object};
 use super::refused::Refused;
 use super::{bindings, exchanges, limits, permissions, policies, queues, users, vhosts};
 
-/// A file may be large: one is in memory at a time.
+/// Imports run one at a time: a file may be large.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
-/// Says something about the file, and nothing about what is declared.
+/// Sections that describe the file and declare nothing.
 const ABOUT: [&str; 12] = [
     "rabbit_version",
     "rabbitmq_version",
@@ -35,10 +35,10 @@ const ABOUT: [&str; 12] = [
     "tags",
 ];
 
-/// As far as RabbitMQ writes them by itself.
+/// Global parameters that RabbitMQ writes by itself.
 const IGNORED_GLOBAL_PARAMETERS: [&str; 2] = ["cluster_name", "internal_cluster_id"];
 
-/// A file that was judged.
+/// A validated file.
 #[derive(Default)]
 struct File {
     vhosts: Vec<(String, vhosts::Wanted)>,
@@ -48,7 +48,7 @@ struct File {
     queues: Vec<(String, String, queues::Declared)>,
     exchanges: Vec<(String, String, exchanges::Declared)>,
     bindings: Vec<NewBinding>,
-    /// Of a user (or else a virtual host): by which word, and how many.
+    /// User (true) or virtual host, its name, the limit's name, its value.
     limits: Vec<((bool, String), String, i64)>,
 }
 
@@ -70,7 +70,7 @@ pub(super) async fn import(call: &Call) -> Outcome {
     };
     let file = call.front.parse(call.body().len(), read).await?;
     if !call.arg("vhost").is_empty() {
-        // It is to be there.
+        // The virtual host must exist.
         call.vhost().await?;
     }
     if call.query.is_true("dry_run") {
@@ -81,7 +81,7 @@ pub(super) async fn import(call: &Call) -> Outcome {
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// The body, or the file within it that a form has.
+/// The body, or the file within a multipart form.
 fn file(headers: &HeaderMap, body: &Bytes) -> Result<Bytes, Refused> {
     let content = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
     let Some(parameters) = content.strip_prefix("multipart/form-data") else {
@@ -93,7 +93,7 @@ fn file(headers: &HeaderMap, body: &Bytes) -> Result<Bytes, Refused> {
     part(body, boundary.ok_or_else(wrong)?).map(|range| body.slice(range)).ok_or_else(wrong)
 }
 
-/// Where the part named `file` has its content (RFC 7578).
+/// Range of the content of the part named `file` (RFC 7578).
 pub(super) fn part(body: &[u8], boundary: &str) -> Option<std::ops::Range<usize>> {
     let find = |from: usize, sought: &[u8]| {
         let rest = body.get(from..)?;
@@ -114,14 +114,14 @@ pub(super) fn part(body: &[u8], boundary: &str) -> Option<std::ops::Range<usize>
 }
 
 impl File {
-    /// `of`: the virtual host that everything is in; empty: each says its own.
+    /// `of`: the virtual host of all entries; empty: each entry names its own.
     fn of(document: &Map<String, Value>, of: &str) -> Result<Self, Refused> {
         let mut file = Self::default();
         for (section, value) in document {
             if ABOUT.contains(&section.as_str()) {
                 continue;
             }
-            // Of the virtual host that the file is of, beside the same among its parameters.
+            // Limits of the file's virtual host, which are among its parameters, too.
             if section == "limits" && !of.is_empty() {
                 file.add_limits(Said(document).object(section)?, LimitOf::VirtualHost(of))?;
                 continue;
@@ -129,7 +129,7 @@ impl File {
             let rows = match value {
                 Value::Array(rows) => rows.as_slice(),
                 Value::Null => &[],
-                // What some tools write for an empty list.
+                // Some tools write `{}` for an empty list.
                 Value::Object(map) if map.is_empty() => &[],
                 _ => return Err(Refused::bad_request(format!("{section} is to be a list"))),
             };
@@ -179,11 +179,11 @@ impl File {
             }
             "permissions" => {
                 let user = said.needed("user")?.to_owned();
-                self.permissions.push((vhost()?, user, permissions::said(row)?));
+                self.permissions.push((vhost()?, user, permissions::parse(row)?));
                 Ok(())
             }
             "policies" => {
-                self.policies.push((vhost()?, name()?, policies::said(row)?));
+                self.policies.push((vhost()?, name()?, policies::parse(row)?));
                 Ok(())
             }
             "queues" => {
@@ -201,7 +201,7 @@ impl File {
                     "exchange" => Destination::Exchange(exchange_name(destination).into()),
                     other => return Err(Refused::bad_request(format!("destination_type {other}"))),
                 };
-                let (key, arguments) = bindings::said(row)?;
+                let (key, arguments) = bindings::parse(row)?;
                 let source = exchange_name(said.needed("source")?).to_owned();
                 self.bindings.push(NewBinding {
                     vhost: vhost()?,
@@ -213,7 +213,7 @@ impl File {
                 Ok(())
             }
             "global_parameters" if IGNORED_GLOBAL_PARAMETERS.contains(&name()?.as_str()) => Ok(()),
-            // As RabbitMQ keeps those of virtual hosts.
+            // RabbitMQ's format for limits of virtual hosts.
             "parameters" if said.text("component")? == Some("vhost-limits") => {
                 self.add_limits(said.object("value")?, LimitOf::VirtualHost(&vhost()?))
             }
@@ -274,7 +274,7 @@ impl File {
             declared.declare(call, &self::vhost(call, vhost).await?, exchange_name(name)).await?;
         }
         for binding in &self.bindings {
-            // Every queue has that one.
+            // Every queue has a binding of the default exchange.
             if binding.source.is_empty() {
                 continue;
             }
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_form_has_the_file_in_its_part() {
+    fn file_is_found_in_its_part_of_a_form() {
         let form = b"--x\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\nno\r\n--x\r\n\
             Content-Disposition: form-data; name=\"file\"; filename=\"d.json\"\r\n\r\n{}\r\n--x--\r\n";
         assert_eq!(part(form, "x").map(|range| &form[range]), Some(&b"{}"[..]));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_here_is_refused_by_name() {
+    fn unsupported_definitions_are_rejected_by_name() {
         let refused = |text: &str| {
             let document = serde_json::from_str(text).expect("JSON");
             File::of(&document, "").err().expect("is refused").reason().to_owned()

@@ -1,4 +1,4 @@
-//! Limits of users and virtual hosts: how many connections, channels and queues each may have.
+//! Limits of users and virtual hosts: connections, channels and queues.
 
 use access::limits::{Limit, LimitOf, LimitsSet};
 use axum::Json;
@@ -16,24 +16,24 @@ pub(super) fn values(set: Option<&LimitsSet>) -> Value {
     Value::Object(values.collect::<Map<_, _>>())
 }
 
-/// Those that have limits; of one that has none there is nothing.
+/// One row for each that has limits; no row for others.
 fn rows<'a>(of: &str, all: impl Iterator<Item = (&'a String, &'a LimitsSet)>) -> Value {
     Value::Array(all.map(|(name, set)| json!({of: name, "value": values(Some(set))})).collect())
 }
 
-pub(super) async fn of_users(call: &Call) -> Outcome {
+pub(super) async fn list_of_users(call: &Call) -> Outcome {
     let limits = call.users()?.limits();
     Ok(Json(rows("user", limits.users.iter())).into_response())
 }
 
-pub(super) async fn of_user(call: &Call) -> Outcome {
+pub(super) async fn list_of_user(call: &Call) -> Outcome {
     let (users, name) = (call.users()?, call.arg("user"));
     known(users, name)?;
     let limits = users.limits();
     Ok(Json(rows("user", limits.users.get_key_value(name).into_iter())).into_response())
 }
 
-pub(super) async fn of_vhosts(call: &Call) -> Outcome {
+pub(super) async fn list_of_vhosts(call: &Call) -> Outcome {
     let limits = call.users()?.limits();
     let visible = call.visible_vhosts();
     let is_visible = |name: &str| visible.iter().any(|vhost| vhost.name() == name);
@@ -41,7 +41,7 @@ pub(super) async fn of_vhosts(call: &Call) -> Outcome {
     Ok(Json(rows("vhost", seen)).into_response())
 }
 
-pub(super) async fn of_vhost(call: &Call) -> Outcome {
+pub(super) async fn list_of_vhost(call: &Call) -> Outcome {
     let (vhost, limits) = (call.vhost().await?, call.users()?.limits());
     let found = limits.virtual_hosts.get_key_value(vhost.name());
     Ok(Json(rows("vhost", found.into_iter())).into_response())
@@ -57,7 +57,7 @@ async fn set(call: &Call, of: LimitOf<'_>) -> Outcome {
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// -1: any number, which is what it is without.
+/// -1 means unlimited, which is also the default.
 pub(super) async fn set_to(
     call: &Call,
     of: LimitOf<'_>,
@@ -70,7 +70,7 @@ pub(super) async fn set_to(
     Ok(())
 }
 
-/// Whether there may be such a limit.
+/// Validates the name and value of a limit.
 pub(super) fn check(of: LimitOf<'_>, word: &str, value: i64) -> Result<Limit, Refused> {
     let limit = of.limit(word).ok_or_else(|| {
         let names = match of {
@@ -87,7 +87,7 @@ pub(super) fn check(of: LimitOf<'_>, word: &str, value: i64) -> Result<Limit, Re
 
 async fn clear(call: &Call, of: LimitOf<'_>) -> Outcome {
     let limit = of.limit(call.arg("name")).ok_or_else(Refused::not_found)?;
-    // As in RabbitMQ, one that was not set is no error.
+    // As in RabbitMQ, clearing a limit that is not set is no error.
     call.users()?.set_limit(of, limit, None).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

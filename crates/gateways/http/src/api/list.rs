@@ -1,4 +1,4 @@
-//! Lists: bare arrays, or pages of them where a page is asked for, by RabbitMQ's names.
+//! Lists: bare arrays, or pages where the query has RabbitMQ's paging parameters.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -17,12 +17,12 @@ struct Page {
     size: usize,
 }
 
-/// What of a list is to be shown.
+/// Page, order and columns of a list.
 pub(super) struct Chosen {
     page: Option<Page>,
     total: usize,
     filtered: usize,
-    /// By a column, and whether backwards.
+    /// Column, and whether descending.
     sort: Option<(String, bool)>,
     columns: Option<Vec<String>>,
 }
@@ -33,7 +33,7 @@ fn number(query: &Query, name: &str, default: usize) -> Result<usize, Refused> {
     number.ok_or_else(|| Refused::with_error("not_integer", format!("{name} is no number from 1")))
 }
 
-/// Chooses by name what is to be rendered.
+/// Selects items by name and page, before they are rendered.
 pub(super) fn choose<T>(
     query: &Query,
     mut items: Vec<T>,
@@ -93,7 +93,7 @@ fn check(page: &Page, filtered: usize) -> Result<(), Refused> {
 }
 
 impl Chosen {
-    /// Rows of what was chosen.
+    /// Sorts, pages and renders the rows of the selected items.
     pub(super) fn answer(self, mut rows: Vec<Value>) -> Result<Response, Refused> {
         if let Some((by, reverse)) = &self.sort {
             rows.sort_by(|a, b| order(at(a, by), at(b, by)));
@@ -123,7 +123,7 @@ impl Chosen {
     }
 }
 
-/// One object, with the columns that are asked for.
+/// One object, reduced to the columns in the query.
 pub(super) fn one(query: &Query, row: Value) -> Response {
     let columns: Option<Vec<String>> =
         query.get("columns").map(|all| all.split(',').map(str::to_owned).collect());
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_cut_after_the_names_were_filtered() {
+    fn list_is_paged_after_filtering_by_name() {
         assert_eq!(of("").expect("all").0.len(), 5);
         assert_eq!(of("name=b").expect("no page: no filter").0.len(), 5);
         assert_eq!(of("page=1&name=A").expect("caseless").0, ["a1", "A2"]);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_may_be_of_an_object_within() {
+    fn columns_select_nested_members() {
         let row = json!({"name": "q", "a": {"b": 1, "c": 2}, "d": 3});
         let columns = ["name".to_owned(), "a.b".to_owned(), "nothing".to_owned()];
         assert_eq!(only(&row, &columns), json!({"name": "q", "a": {"b": 1}}));

@@ -1,4 +1,4 @@
-//! Single messages: published, and got off a queue.
+//! Publishing and getting single messages.
 
 use access::Operation;
 use access::quotas::Quota;
@@ -31,13 +31,13 @@ use super::call::{Call, Outcome, Said, object};
 use super::refused::Refused;
 use super::values as typed;
 
-/// Of a message that is looked at a few at a time.
+/// Messages that are peeked at a time.
 const PEEKED_AT_ONCE: usize = 16;
-/// For as long as it takes to write the answer.
+/// Lease time, which covers writing the response.
 const HELD_MS: i64 = 60_000;
 const REPLY_PREFIX: &str = "amq.rabbitmq.reply-to";
 
-/// A message's properties, as a document says them.
+/// Message properties, parsed from JSON.
 #[derive(Default)]
 struct Own {
     texts: Vec<(&'static str, String)>,
@@ -121,7 +121,7 @@ impl Own {
     }
 }
 
-/// Bytes of the message that a document has.
+/// Decodes the payload of a message.
 fn payload(said: &Map<String, Value>) -> Result<Bytes, Refused> {
     let text = Said(said).needed("payload")?;
     match Said(said).needed("payload_encoding")? {
@@ -230,7 +230,8 @@ impl rerouting::Kept for Sent<'_> {
     }
 }
 
-/// What leads nowhere by what this node knows is looked for once more by what all of them know.
+/// Routes a message. If it has no target by this node's catalog, the catalog is refreshed and the message routed once
+/// more.
 async fn route(
     vhost: &VirtualHost,
     exchange: &str,
@@ -259,10 +260,10 @@ async fn route(
 
 // ----------------------------------------------------------------------------------------- getting
 
-/// What becomes of messages that are shown.
+/// Effect of a get on the returned messages.
 #[derive(Clone, Copy)]
 enum Mode {
-    /// Nothing: nobody has had them.
+    /// None: they are not delivered.
     Look,
     End(Settlement),
 }
@@ -310,7 +311,7 @@ pub(super) async fn get(call: &Call) -> Outcome {
         Mode::End(settlement) => take(call, &shown, group, count, settlement).await?,
     };
     spending.charge(rows.iter().filter_map(|row| row["payload_bytes"].as_u64()).sum());
-    // As each would have found it.
+    // Counts behind each message, as if they were fetched one by one.
     let left = vhost.message_count(&queue).await?;
     let all = rows.len() as u64;
     for (place, row) in rows.iter_mut().enumerate() {

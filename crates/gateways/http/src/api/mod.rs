@@ -1,15 +1,15 @@
-//! RabbitMQ's management API, for its tools and clients. What is asked goes by the same services as AMQP's methods
-//! ([`rabbitmq`], `topology`, `access`), and what is refused is refused by the same judges.
+//! RabbitMQ's management API, for its tools and clients. Requests use the same services and the same validation as
+//! AMQP's methods ([`rabbitmq`], `topology`, `access`).
 //!
-//! Paths are told apart here and not by the router: their segments are decoded one by one, and slashes at the end count
-//! for nothing. Each endpoint is a row of [`endpoints::ENDPOINTS`] with the right that it takes, which is asked before
-//! anything is done.
+//! Paths are matched here, not by the router: their segments are decoded one by one, and trailing slashes are
+//! ignored. Each endpoint is a row of [`endpoints::ENDPOINTS`] with the right that it requires, which is checked
+//! first.
 //!
-//! * `endpoints`: all of them; `call`: one request; `path`, `list`, `values`, `refused`: how it is read and answered
+//! * `endpoints`: the table; `call`: one request; `path`, `list`, `values`, `refused`: parsing and responses
 //! * `overview`, `nodes`, `health`, `connections`, `channels`: the node
-//! * `vhosts`, `users`, `permissions`, `limits`, `policies`, `parameters`: what administrators set
-//! * `exchanges`, `queues`, `bindings`, `messages`: what applications use
-//! * `definitions`: all of that in a file
+//! * `vhosts`, `users`, `permissions`, `limits`, `policies`, `parameters`: objects of administrators
+//! * `exchanges`, `queues`, `bindings`, `messages`: objects of applications
+//! * `definitions`: export of all of them; `importing`: import
 
 mod bindings;
 mod call;
@@ -46,16 +46,16 @@ use crate::connection::Peer;
 use crate::front::Front;
 use crate::login::Asker;
 
-pub(crate) use refused::of_problem;
+pub(crate) use refused::problem_response;
 
-/// Every endpoint: method, path, and whether any tag is enough to ask.
+/// All endpoints: method, path, and whether any tag grants access.
 pub(crate) fn listed() -> Vec<(&'static str, &'static str, bool)> {
     let all = endpoints::ENDPOINTS.iter();
     all.map(|it| (it.method.as_str(), it.path, it.gate == endpoints::Gate::Manage)).collect()
 }
 
-/// Whether a path is of this API, whose clients read refusals in its own form.
-pub(crate) fn is_of(path: &str) -> bool {
+/// Whether a path belongs to this API, which has its own format of errors.
+pub(crate) fn is_management_path(path: &str) -> bool {
     path == "/api" || path.starts_with("/api/")
 }
 

@@ -1,4 +1,4 @@
-//! This node. The others of a cluster tell of themselves.
+//! This node. The other nodes of a cluster report for themselves.
 
 use axum::Json;
 use axum::response::IntoResponse;
@@ -9,7 +9,7 @@ use super::call::{Call, Outcome};
 use super::list;
 use super::refused::Refused;
 
-/// Those of RabbitMQ whose features are here.
+/// RabbitMQ's plugins with equivalent features.
 const PLUGINS: [&str; 4] = [
     "rabbitmq_consistent_hash_exchange",
     "rabbitmq_delayed_message_exchange",
@@ -32,7 +32,7 @@ pub(super) fn listeners(call: &Call) -> Result<Vec<Value>, Refused> {
     Ok(call.node()?.listening.iter().map(of).collect())
 }
 
-/// Where this API is served.
+/// Listeners of this API.
 pub(super) fn contexts(call: &Call) -> Result<Vec<Value>, Refused> {
     let node = node_name(call.broker());
     let of_http = call.node()?.listening.iter().filter(|it| it.protocol.starts_with("http"));
@@ -86,7 +86,7 @@ pub(super) async fn list(call: &Call) -> Outcome {
     chosen.answer(items)
 }
 
-/// That it is this one which is asked about.
+/// Checks that the path names this node.
 fn is_this(call: &Call) -> Result<(), Refused> {
     match call.arg("name") == node_name(call.broker()) {
         true => Ok(()),
@@ -99,13 +99,13 @@ pub(super) async fn one(call: &Call) -> Outcome {
     Ok(list::one(&call.query, row(call)?))
 }
 
-/// What memory is used for, which is not counted: RabbitMQ has a word for that, too.
+/// Memory by use is not measured; RabbitMQ has a value for that, too.
 pub(super) async fn memory(call: &Call) -> Outcome {
     is_this(call)?;
     Ok(Json(json!({ "memory": "not_available" })).into_response())
 }
 
-/// Log-ins by protocol: they are not counted so.
+/// Log-ins are not counted by protocol.
 pub(super) async fn log_ins(call: &Call) -> Outcome {
     is_this(call)?;
     Ok(Json(json!([])).into_response())

@@ -1,4 +1,4 @@
-//! The node at a glance, and who asks.
+//! Overview of the node, and the current user.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -13,7 +13,7 @@ use super::nodes::{contexts, listeners, node_name};
 use super::queues;
 use super::refused::Refused;
 
-/// What this behaves like.
+/// RabbitMQ version whose behaviour this API follows.
 pub(super) const RABBITMQ_VERSION: &str = "4.2.0";
 const EXCHANGE_TYPES: [&str; 8] = [
     "direct",
@@ -25,8 +25,8 @@ const EXCHANGE_TYPES: [&str; 8] = [
     "x-federation-upstream",
     "x-local-random",
 ];
-/// Those of RabbitMQ whose features are here, and how settled they are there. Its `khepri_db` says that a majority of nodes
-/// decides on what is declared.
+/// RabbitMQ's feature flags with equivalent features, and their stability there. `khepri_db` means that definitions
+/// are decided by a majority of nodes.
 const FEATURE_FLAGS: [(&str, &str); 8] = [
     ("detailed_queues_endpoint", "stable"),
     ("khepri_db", "stable"),
@@ -37,9 +37,9 @@ const FEATURE_FLAGS: [(&str, &str); 8] = [
     ("stream_queue", "required"),
     ("virtual_host_metadata", "required"),
 ];
-/// Queues that neither survive a restart nor go with a connection.
+/// Queues that neither survive a restart nor belong to a connection.
 const TRANSIENT_QUEUES: &str = "transient_nonexcl_queues";
-/// What RabbitMQ 4.2 means to take away or has taken away, and whether it is here.
+/// Features that RabbitMQ 4.2 deprecates or has removed, and whether they exist here.
 const DEPRECATED_FEATURES: [(&str, &str, &str); 4] = [
     ("classic_queue_mirroring", "removed", "denied"),
     ("global_qos", "permitted_by_default", "permitted"),
@@ -132,7 +132,7 @@ pub(super) async fn cluster_name(call: &Call) -> Outcome {
     Ok(Json(json!({"name": &*call.broker().cluster_id()})).into_response())
 }
 
-/// Those that are there are enabled.
+/// All known flags are enabled.
 pub(super) async fn enable_feature_flag(call: &Call) -> Outcome {
     match FEATURE_FLAGS.iter().any(|(name, _)| *name == call.arg("name")) {
         true => Ok(StatusCode::NO_CONTENT.into_response()),
@@ -158,7 +158,7 @@ pub(super) async fn deprecated_features(_: &Call) -> Outcome {
     deprecated(DEPRECATED_FEATURES.into_iter())
 }
 
-/// As far as it can be seen: who uses a limit of a whole channel is not noted.
+/// Transient queues only: the use of channel-wide limits is not tracked.
 pub(super) async fn deprecated_features_in_use(call: &Call) -> Outcome {
     let is_transient = |queue: &topology::Queue| !queue.durable && queue.owner.is_none();
     let is_used = call

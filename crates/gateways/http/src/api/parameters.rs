@@ -1,4 +1,4 @@
-//! What is not here: asked for, there is none, which is the truth; and to set it is refused by name.
+//! Unsupported features: lists of them are empty, and attempts to set them are rejected by name.
 
 use axum::Json;
 use axum::response::IntoResponse;
@@ -12,7 +12,7 @@ pub(super) async fn none(_: &Call) -> Outcome {
     Ok(Json(json!([])).into_response())
 }
 
-/// What RabbitMQ keeps of a cluster by itself.
+/// Global parameters that RabbitMQ sets by itself.
 pub(super) fn globals(call: &Call) -> [Value; 2] {
     let id = call.broker().cluster_id().to_string();
     ["cluster_name", "internal_cluster_id"].map(|name| json!({"name": name, "value": id}))
@@ -30,12 +30,12 @@ pub(super) async fn one_global(call: &Call) -> Outcome {
     Ok(list::one(&call.query, found.ok_or_else(Refused::not_found)?))
 }
 
-/// One of what there is none of.
+/// One item of an empty list.
 pub(super) async fn not_there(_: &Call) -> Outcome {
     Err(Refused::not_found())
 }
 
-/// What is not there is not there afterwards either; tools take this answer for done.
+/// Tools treat 404 as success here.
 pub(super) async fn nothing_to_clear(_: &Call) -> Outcome {
     Err(Refused::not_found())
 }
@@ -57,7 +57,7 @@ pub(super) async fn no_parameters(call: &Call) -> Outcome {
     Err(Refused::bad_request(reason))
 }
 
-pub(super) async fn no_other_name(_: &Call) -> Outcome {
+pub(super) async fn no_renaming(_: &Call) -> Outcome {
     Err(Refused::bad_request("a cluster is known by the id that it was founded with, for ever"))
 }
 

@@ -1,9 +1,9 @@
-//! Paths and queries as RabbitMQ's clients write them: segments are told apart before they are decoded, so that a name
-//! may have a slash (`%2F`), and slashes at the end count for nothing.
+//! Paths and queries in the form of RabbitMQ's clients: segments are split before they are decoded, so that a name
+//! may contain a slash (`%2F`), and trailing slashes are ignored.
 
 use super::refused::Refused;
 
-/// What stands behind `/api`, decoded; none where it is empty.
+/// Decoded segments after `/api`; none for an empty path.
 pub(super) fn segments(path: &str) -> Result<Vec<String>, Refused> {
     let rest = path.strip_prefix("/api").unwrap_or(path).trim_end_matches('/');
     let rest = rest.strip_prefix('/').unwrap_or(rest);
@@ -29,7 +29,7 @@ fn decoded(segment: &str) -> Result<String, Refused> {
     String::from_utf8(bytes).map_err(|_| wrong())
 }
 
-/// As one segment of a path.
+/// Escapes text as one path segment.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -61,7 +61,7 @@ impl Query {
     }
 }
 
-/// Whether the path is of this pattern, and what stands where it has names.
+/// Matches a path with a pattern; returns the values of its parameters.
 pub(super) fn captured(
     pattern: &'static str,
     segments: &[String],
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_have_a_slash_and_the_path_may_end_with_some() {
+    fn segments_may_contain_escaped_slashes_and_trailing_slashes_are_ignored() {
         let of = |path: &str| segments(path).expect("a path");
         assert_eq!(of("/api/queues/%2F/a%2fb+c"), ["queues", "/", "a/b+c"]);
         assert_eq!(of("/api/queues//"), ["queues"]);
@@ -96,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_escaped_is_decoded_again() {
+    fn escaped_text_decodes_to_itself() {
         for text in ["", "a", "a/b ~%+ü", "\n"] {
             assert_eq!(decoded(&escaped(text)).expect("text"), text);
         }
     }
 
     #[test]
-    fn a_pattern_names_segments() {
+    fn pattern_captures_its_parameters() {
         let path = segments("/api/queues/%2F/q").expect("a path");
         let found = captured("/queues/{vhost}/{name}", &path).expect("fits");
         assert_eq!(found, [("vhost", "/".to_owned()), ("name", "q".to_owned())]);

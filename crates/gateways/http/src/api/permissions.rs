@@ -1,4 +1,4 @@
-//! What users may do in virtual hosts.
+//! Permissions of users in virtual hosts.
 
 use access::{ListedUser, Permissions};
 use axum::http::StatusCode;
@@ -35,12 +35,12 @@ pub(super) async fn list(call: &Call) -> Outcome {
     answer(call, rows(&call.users()?.list(), None))
 }
 
-pub(super) async fn of_vhost(call: &Call) -> Outcome {
+pub(super) async fn list_of_vhost(call: &Call) -> Outcome {
     let vhost = call.vhost().await?;
     answer(call, rows(&call.users()?.list(), Some(vhost.name())))
 }
 
-pub(super) async fn of_user(call: &Call) -> Outcome {
+pub(super) async fn list_of_user(call: &Call) -> Outcome {
     answer(call, rows(&[known(call.users()?, call.arg("name"))?], None))
 }
 
@@ -50,7 +50,7 @@ pub(super) async fn one(call: &Call) -> Outcome {
     Ok(list::one(&call.query, row(&user.name, vhost, set)))
 }
 
-pub(super) fn said(said: &Map<String, Value>) -> Result<Permissions, Refused> {
+pub(super) fn parse(said: &Map<String, Value>) -> Result<Permissions, Refused> {
     let said = Said(said);
     let text = |name| said.needed(name).map(str::to_owned);
     let set =
@@ -60,7 +60,7 @@ pub(super) fn said(said: &Map<String, Value>) -> Result<Permissions, Refused> {
 }
 
 pub(super) async fn put(call: &Call) -> Outcome {
-    let set = said(&call.object()?)?;
+    let set = parse(&call.object()?)?;
     let (vhost, user) = (call.vhost().await?, call.arg("user"));
     let known = known(call.users()?, user)?;
     let status = match known.permissions.contains_key(vhost.name()) {

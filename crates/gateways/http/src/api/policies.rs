@@ -1,4 +1,4 @@
-//! Policies, and operators' policies beside them.
+//! Policies and operator policies.
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
@@ -55,7 +55,7 @@ pub(super) async fn one_operators(call: &Call) -> Outcome {
     find(call, PolicyScope::Operator).await
 }
 
-pub(super) fn said(said: &Map<String, Value>) -> Result<PolicyDefinition, Refused> {
+pub(super) fn parse(said: &Map<String, Value>) -> Result<PolicyDefinition, Refused> {
     let reader = Said(said);
     let definition = reader.object("definition")?;
     let definition = definition.ok_or_else(|| Refused::bad_request("key_missing: definition"))?;
@@ -89,7 +89,7 @@ pub(super) async fn set(
 }
 
 async fn put_in(call: &Call, scope: PolicyScope) -> Outcome {
-    let policy = said(&call.object()?)?;
+    let policy = parse(&call.object()?)?;
     Ok(set(&call.vhost().await?, scope, call.arg("name"), policy).await?.into_response())
 }
 

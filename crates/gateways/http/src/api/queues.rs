@@ -25,12 +25,12 @@ use super::nodes::node_name;
 use super::refused::Refused;
 use super::values as typed;
 
-/// Clients read it as a number of 16 bits.
+/// Clients parse it as a 16-bit number.
 const CONSUMERS_MAX: u32 = 65_535;
 
 pub(super) type Found = (VirtualHost, Arc<Queue>);
 
-/// What waits in queues, together.
+/// Sums over queues.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Sums {
     pub(super) ready: u64,
@@ -42,7 +42,7 @@ async fn counters(call: &Call, queue: &Queue) -> Option<Counters> {
     call.broker().counters(queue.group()?).await
 }
 
-/// Messages of a queue in a list, which is answered though a leader does not.
+/// Number of messages for lists; 0 where the leader does not reply.
 async fn estimate(vhost: &VirtualHost, queue: &Queue) -> u64 {
     vhost.message_count(queue).await.unwrap_or_default()
 }
@@ -70,7 +70,7 @@ pub(super) async fn sums(call: &Call, all: &[Found]) -> Sums {
     sums
 }
 
-/// As it was declared.
+/// The declaration of a queue.
 pub(super) fn declared(queue: &Queue) -> Value {
     json!({
         "name": &*queue.name, "vhost": &*queue.vhost, "durable": queue.durable,
@@ -107,7 +107,7 @@ async fn row(call: &Call, vhost: &VirtualHost, queue: &Queue) -> Value {
         return row;
     };
     row["messages"] = counters.depth.into();
-    // Those that wait for their time are no consumer's, and are counted again beside.
+    // Delayed messages are not unacknowledged; they have a count of their own, too.
     row["messages_ready"] = counters.depth.saturating_sub(counters.leased).into();
     row["messages_unacknowledged"] = counters.leased.into();
     row["messages_delayed"] = counters.delayed.into();
@@ -120,7 +120,7 @@ async fn row(call: &Call, vhost: &VirtualHost, queue: &Queue) -> Value {
     row
 }
 
-/// By how much a queue grows in a second. No history of it is kept: who asks for samples gets the one of now.
+/// Growth of a queue per second. There is no history: a request for samples gets the current value.
 fn lengths(call: &Call, counters: &Counters) -> Value {
     let rate = counters.rates.published - counters.rates.settled;
     let mut lengths = json!({ "rate": rate });
@@ -131,7 +131,7 @@ fn lengths(call: &Call, counters: &Counters) -> Value {
     lengths
 }
 
-/// Empty while nothing happened.
+/// Empty while all counters are zero.
 async fn stats(call: &Call, queue: &Queue, counters: &Counters) -> Value {
     let published = match queue.group() {
         Some(group) => published(call, queue, group).await,
@@ -153,7 +153,7 @@ async fn stats(call: &Call, queue: &Queue, counters: &Counters) -> Value {
     Value::Object(stats)
 }
 
-/// Messages that it ever took.
+/// Number of messages ever published to it.
 async fn published(call: &Call, queue: &Queue, group: LeaseGroupId) -> Option<u64> {
     let indexes: Vec<u32> = (0..queue.partition_count()).collect();
     let progress = call.broker().shards().known().lease_progress(group, &indexes).await.ok()?;
@@ -188,7 +188,7 @@ pub(super) async fn one(call: &Call) -> Outcome {
     Ok(list::one(&call.query, row(call, &vhost, &queue).await))
 }
 
-/// A queue as a document says it.
+/// Declaration of a queue, from a JSON object.
 pub(super) struct Declared {
     durable: bool,
     auto_delete: bool,
@@ -204,7 +204,7 @@ impl Declared {
         }
         let mut arguments =
             said.object("arguments")?.map(typed::table).transpose()?.unwrap_or_default();
-        // As definitions of RabbitMQ have it beside the arguments.
+        // RabbitMQ's definitions have the type beside the arguments.
         if let Some(kind) = said.text("type")?.filter(|kind| !kind.is_empty())
             && arguments.get(QUEUE_TYPE).is_none()
         {
@@ -217,7 +217,7 @@ impl Declared {
         })
     }
 
-    /// By the judge of `queue.declare`; whether it was made.
+    /// Validated like `queue.declare`. Returns whether the queue is new.
     pub(super) async fn declare(
         &self,
         call: &Call,
@@ -266,7 +266,7 @@ pub(super) async fn put(call: &Call) -> Outcome {
 pub(super) async fn delete(call: &Call) -> Outcome {
     let (vhost, name) = (call.vhost().await?, call.arg("name"));
     call.rights().check_queue(Operation::Delete, name, vhost.name())?;
-    // AMQP takes one that is not there for deleted; here it is not found.
+    // AMQP accepts the deletion of an unknown queue; this API responds 404.
     queues::find(&vhost, call.owner(), name).await?;
     call.spends(Quota::ControllerMutationRate)?.charge(1);
     let (unused, empty) = (call.query.is_true("if-unused"), call.query.is_true("if-empty"));

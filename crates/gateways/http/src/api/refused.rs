@@ -1,4 +1,4 @@
-//! What is refused, as RabbitMQ's clients read it: `{"error": .., "reason": ..}` and a status.
+//! Errors in the format of RabbitMQ's clients: `{"error": .., "reason": ..}` and a status.
 
 use std::time::Duration;
 
@@ -85,8 +85,8 @@ impl IntoResponse for Refused {
     }
 }
 
-/// What some layer in front refused.
-pub(crate) fn of_problem(problem: &Problem) -> Response {
+/// Response to a problem that a layer in front raised.
+pub(crate) fn problem_response(problem: &Problem) -> Response {
     let status = problem.kind().status();
     let error = match problem.kind() {
         Kind::NotLoggedIn | Kind::PlaintextLogin | Kind::NotAllowed => "not_authorised",
@@ -106,7 +106,7 @@ impl From<Problem> for Refused {
     }
 }
 
-/// What AMQP answers on a channel, as RabbitMQ's API answers it.
+/// AMQP's channel exceptions, with the status of RabbitMQ's API.
 impl From<Exception> for Refused {
     fn from(exception: Exception) -> Self {
         let text = exception.reply_text();
@@ -140,7 +140,7 @@ impl From<PolicyError> for Refused {
         match error {
             PolicyError::NotFound(_) => Self::not_found(),
             PolicyError::Storage(error) => error.into(),
-            // Tools look for RabbitMQ's words.
+            // Tools match RabbitMQ's wording.
             error => Self::bad_request(format!("Validation failed\n\n{error}\n")),
         }
     }

@@ -1,4 +1,4 @@
-//! Users: made, changed and deleted by the store of all gateways.
+//! Users: created, changed and deleted in the store of all gateways.
 
 use access::limits::{LimitOf, Limits};
 use access::rabbitmq_hash::{RabbitMqHash, RabbitMqHashing};
@@ -13,7 +13,7 @@ use super::limits::values;
 use super::list;
 use super::refused::Refused;
 
-/// Our own hash, as definitions name it.
+/// Our own hash algorithm, as definitions name it.
 pub(super) const ARGON2ID: &str = "argon2id";
 const USERS_DELETED_AT_ONCE_MAX: usize = 1_000;
 
@@ -58,8 +58,8 @@ pub(super) async fn put(call: &Call) -> Outcome {
     Ok(set(call, call.arg("name"), &said, false).await?.into_response())
 }
 
-/// Makes a user, or gives one that is there this password and these tags. `keeps`: one that comes without anything to
-/// log in by keeps what it has.
+/// Creates a user, or sets password and tags of an existing one. `keeps`: an existing user keeps its credentials if
+/// the request has none.
 pub(super) async fn set(
     call: &Call,
     name: &str,
@@ -97,20 +97,20 @@ fn tags(said: &Map<String, Value>) -> Result<Vec<String>, Refused> {
     tags.ok_or_else(|| Refused::bad_request("key_missing: tags"))
 }
 
-/// Whether what is said of a user could be set.
+/// Validates the description of a user.
 pub(super) fn check(said: &Map<String, Value>) -> Result<(), Refused> {
     Tags::new(tags(said)?)?;
-    hash_of(said).map(drop)
+    password_hash_of(said).map(drop)
 }
 
-/// The hash that is said; `None`: none is.
-fn hash_of(said: &Map<String, Value>) -> Result<Option<Verifiers>, Refused> {
+/// The given password hash; `None`: there is none.
+fn password_hash_of(said: &Map<String, Value>) -> Result<Option<Verifiers>, Refused> {
     let said = Said(said);
     let Some(hash) = said.text("password_hash")?.filter(|hash| !hash.is_empty()) else {
         return Ok(None);
     };
     let Some(algorithm) = said.text("hashing_algorithm")?.filter(|name| !name.is_empty()) else {
-        let rabbitmq = Some(RabbitMqHash::of_length(hash));
+        let rabbitmq = Some(RabbitMqHash::with_guessed_algorithm(hash));
         return Ok(Some(Verifiers { rabbitmq, ..Verifiers::default() }));
     };
     if algorithm == ARGON2ID {
@@ -128,7 +128,7 @@ fn hash_of(said: &Map<String, Value>) -> Result<Option<Verifiers>, Refused> {
 async fn verifiers(call: &Call, said: &Map<String, Value>) -> Result<Option<Verifiers>, Refused> {
     let Some(password) = Said(said).text("password")?.filter(|password| !password.is_empty())
     else {
-        return hash_of(said);
+        return password_hash_of(said);
     };
     if Said(said).text("password_hash")?.is_some_and(|hash| !hash.is_empty()) {
         return Err(Refused::bad_request("both password and password_hash are given"));
@@ -136,7 +136,7 @@ async fn verifiers(call: &Call, said: &Map<String, Value>) -> Result<Option<Veri
     hashed(call, password.to_owned()).await.map(Some)
 }
 
-/// Nobody logs in by a password.
+/// Credentials that no password matches.
 async fn unguessable(call: &Call) -> Result<Verifiers, Refused> {
     let entropy = call.front.entropy();
     hashed(call, format!("{}{}", entropy.uuid(), entropy.uuid())).await
@@ -144,7 +144,7 @@ async fn unguessable(call: &Call) -> Result<Verifiers, Refused> {
 
 async fn hashed(call: &Call, password: String) -> Result<Verifiers, Refused> {
     let workers = call.broker().workers();
-    let made = workers.blocking(Task::AmqpPassword, move || Verifiers::of_password(&password));
+    let made = workers.blocking(Task::AmqpPassword, move || Verifiers::from_password(&password));
     let made = made.await.map_err(|error| Refused::failed(error.to_string()))?;
     made.map_err(|error| Refused::bad_request(error.to_string()))
 }

@@ -1,4 +1,4 @@
-//! Arguments and headers between JSON and typed values, as RabbitMQ takes one for the other.
+//! Conversion of arguments and headers between JSON and typed values, as in RabbitMQ.
 
 use serde_json::{Map, Number, Value as Json};
 use values::{Table, Value};
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_come_out_as_they_went_in() {
+    fn arguments_round_trip_through_typed_values() {
         let text = r#"{"x-a":1,"x-b":"t","x-c":true,"x-d":[1,"2",null],"x-e":{"f":1.5}}"#;
         let map: Map<String, Json> = serde_json::from_str(text).expect("JSON");
         let typed = table(&map).expect("a table");

@@ -13,7 +13,7 @@ use super::refused::Refused;
 /// A short string of AMQP.
 const NAME_BYTES_MAX: usize = 255;
 
-/// As definitions have it, too.
+/// Definitions use it, too.
 pub(super) fn declared(vhost: &VirtualHost) -> Value {
     let metadata = vhost.metadata();
     let kind = metadata.queue_kind(true).name();
@@ -46,8 +46,7 @@ pub(super) async fn one(call: &Call) -> Outcome {
     Ok(list::one(&call.query, row(call, &call.vhost().await?)))
 }
 
-/// What a virtual host is said to be. As in RabbitMQ, a description and tags that are not said are none, and the rest
-/// stays as it is.
+/// Metadata in a request. As in RabbitMQ, absent description and tags are cleared, and everything else is kept.
 #[derive(Clone, Default)]
 pub(super) struct Wanted {
     description: String,
@@ -77,7 +76,7 @@ impl Wanted {
         if said.is_there("protected_from_deletion") {
             wanted.protected_from_deletion = Some(said.flag("protected_from_deletion", false)?);
         }
-        // An older name of RabbitMQ for the same.
+        // `defaultqueuetype` is RabbitMQ's older name.
         for name in ["defaultqueuetype", "default_queue_type"] {
             match said.text(name)? {
                 None | Some("" | "undefined") => {}
@@ -106,7 +105,7 @@ fn wrong(error: MetadataError) -> Refused {
     Refused::bad_request(error.to_string())
 }
 
-/// As RabbitMQ's modules are called, which older definitions have.
+/// Maps module names of RabbitMQ, which older definitions use.
 fn kind_named(kind: &str) -> &str {
     match kind {
         "rabbit_classic_queue" => "classic",
@@ -124,7 +123,7 @@ pub(super) fn check_name(name: &str) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Whoever makes one may do everything in it, as RabbitMQ has it.
+/// Creates or updates a virtual host. As in RabbitMQ, its creator gets all permissions in it.
 pub(super) async fn make(call: &Call, name: &str, wanted: &Wanted) -> Result<StatusCode, Refused> {
     check_name(name)?;
     let (vhost, status) = match call.topology.look_for_vhost(name).await? {
@@ -177,6 +176,6 @@ pub(super) async fn protect(call: &Call) -> Outcome {
     set_protection(call, true).await
 }
 
-pub(super) async fn no_longer_protect(call: &Call) -> Outcome {
+pub(super) async fn unprotect(call: &Call) -> Outcome {
     set_protection(call, false).await
 }

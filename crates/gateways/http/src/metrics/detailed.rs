@@ -1,8 +1,8 @@
-//! Metrics of single topics, partitions and groups, for whoever asks for some of them by name.
+//! Metrics of single topics, partitions and groups, selected by name.
 //!
-//! Their number is that of what is stored, so nothing of it is in `/metrics`. Here a request says which families it
-//! wants and how many series at most; where there are more it is cut, and says so in a series of its own, so that an alarm can
-//! be set on it. What somebody may not see is not there.
+//! Their number grows with the stored data, so `/metrics` has none of them. A request names the families and the
+//! maximum number of series. A longer result is truncated, which a series of its own reports, so that it can raise an
+//! alarm. Objects that the user may not see are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Result as Written;
@@ -36,13 +36,13 @@ use crate::v1::asked;
 
 /// Compiled size of a pattern.
 const PATTERN_COMPILED_BYTES_MAX: usize = 1 << 20;
-/// Groups that are looked at for their names at a time.
+/// Group names that are listed at a time.
 const GROUPS_PER_LOOK: usize = 500;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
-    /// With commas between.
+    /// Comma-separated.
     family: String,
     topic: Option<String>,
     group: Option<String>,
@@ -69,7 +69,7 @@ const FAMILIES: [(&str, Family); 4] = [
     ("group", Family::Group),
 ];
 
-/// What is wanted: names that a pattern fits as a whole.
+/// Selection of series. The patterns must match whole names.
 struct Wanted {
     families: BTreeSet<Family>,
     topic: Option<Regex>,
@@ -118,7 +118,7 @@ impl Wanted {
     }
 }
 
-/// `GET /metrics/detailed`, for whoever may see what is asked for.
+/// `GET /metrics/detailed`: rows of the objects that the user may see.
 pub(crate) async fn detailed(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
@@ -127,7 +127,7 @@ pub(crate) async fn detailed(
 ) -> Result<Response, Problem> {
     let wanted = Wanted::of(&uri)?;
     let broker = &front.opened()?.broker;
-    // Where a shard has no leader, what this node's copies have is shown.
+    // For shards without a leader, this node's copies are shown.
     let _ = broker.all_are_current(ESTIMATE_WITHIN).await;
     let mut rows = Rows { left: wanted.limit, ..Rows::default() };
     if wanted.is_wanted(Family::Topic) || wanted.is_wanted(Family::Partition) {
@@ -150,7 +150,7 @@ fn unavailable(why: &broker::Unavailable) -> Problem {
 
 #[derive(Debug, Default)]
 struct Rows {
-    /// Series that there may still be, and which families were cut.
+    /// Series that still fit, and which families were truncated.
     left: usize,
     cut: BTreeMap<&'static str, bool>,
     topics: Vec<TopicRow>,
@@ -192,7 +192,7 @@ struct GroupRow {
 }
 
 impl Rows {
-    /// Room for a row of so many series; without it the family is cut.
+    /// Takes room for a row of so many series; false: the family is truncated.
     fn has_room(&mut self, family: &'static str, series: usize) -> bool {
         let fits = self.left >= series;
         if fits {
@@ -205,7 +205,7 @@ impl Rows {
     }
 }
 
-/// Topics of those names that may be seen, sorted, no more than there is room for.
+/// Selected topics that the user may see, sorted, at most `most`.
 fn named(broker: &Broker, asker: &Asker, wanted: &Wanted, most: usize) -> Vec<(TopicId, String)> {
     let catalog = broker.catalog();
     let topics = catalog.topics_from(std::ops::Bound::Unbounded);
@@ -230,7 +230,7 @@ async fn topics(
             rows.cut.insert(family.0, false);
         }
     }
-    // One more than fits shows that it does not.
+    // One more than fits, to detect truncation.
     for (id, topic) in named(broker, asker, wanted, rows.left + 1) {
         let partitions: Vec<PartitionId> = {
             let catalog = broker.catalog();
@@ -338,7 +338,7 @@ async fn groups(
     }
 }
 
-/// How far a group is behind in each topic, of those that are wanted and may be seen.
+/// Lag of a group by topic, for selected topics that the user may see.
 async fn lag(
     broker: &Broker,
     asker: &Asker,
@@ -460,7 +460,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wanted_is_said_by_families_patterns_and_a_limit() {
+    fn query_selects_families_patterns_and_a_limit() {
         let of = |query: &str| {
             Wanted::of(&format!("/metrics/detailed?{query}").parse().expect("a path"))
         };
@@ -468,7 +468,7 @@ mod tests {
             .unwrap_or_else(|problem| panic!("{problem}"));
         assert!(wanted.is_wanted(Family::Group) && !wanted.is_wanted(Family::Partition));
         assert_eq!(wanted.limit, 7);
-        // As a whole.
+        // Patterns match whole names.
         assert!(wanted.topic("ab") && !wanted.topic("ba") && wanted.group("anything"));
         for wrong in [
             "",
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_said_to_be_cut() {
+    fn rows_over_the_limit_mark_their_family_as_truncated() {
         let mut rows = Rows { left: 5, ..Rows::default() };
         assert!(rows.has_room("topic", 4));
         assert!(!rows.has_room("topic", 4));

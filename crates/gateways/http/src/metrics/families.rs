@@ -1,4 +1,4 @@
-//! What there is of the node and its broker. docs/user/metrics.md has the same list in words.
+//! Metric families of the node and its broker. docs/user/metrics.md documents them.
 
 use std::fmt::Result;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use gateway::TrafficSeen;
 use super::writer::{Label, Number, Writer};
 use crate::front::{Front, Node};
 
-/// What the machine says of the process.
+/// Process statistics of the operating system.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct ProcessSeen {
     pub cpu_seconds: f64,
-    /// `None`, here and below: the machine does not say.
+    /// `None`, here and below: unknown on this system.
     pub resident_bytes: Option<u64>,
     pub open_files: Option<u64>,
     pub open_files_max: Option<u64>,

@@ -1,5 +1,5 @@
-//! The two text formats of metrics, chosen by `Accept`: OpenMetrics where a client asks for it, else Prometheus' text
-//! format 0.0.4, which every scraper reads.
+//! The two text formats of metrics, selected by `Accept`: OpenMetrics for clients that prefer it, else Prometheus'
+//! text format 0.0.4, which every scraper reads.
 
 use std::fmt::Write;
 
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn open_metrics_is_answered_to_clients_that_ask_for_it() {
+    fn open_metrics_is_sent_to_clients_that_prefer_it() {
         assert_eq!(Format::accepted(&HeaderMap::new()), Format::Text);
         for accept in
             ["*/*", "text/plain;version=0.0.4", "application/json", "", "text/html,*/*;q=0.8"]

@@ -1,11 +1,11 @@
 //! Metrics of the node, in the two text formats of Prometheus ([`format`]).
 //!
-//! The number of series does not depend on what is stored: labels are of what the node is made of (protocols, shards,
-//! routes), and never names of topics, groups, users or addresses. All counters are the node's own, from its start
-//! on, and not sums over what may go away.
+//! The number of series does not depend on the stored data: labels are protocols, shards and routes, and never names
+//! of topics, groups, users or addresses. All counters are the node's own since its start, and not sums over objects
+//! that may be deleted.
 //!
-//! * `detailed`: the exception, for whoever asks for single topics and groups by name
-//! * `families`: what there is; `requests`: what this gateway counts of itself; `writer`: the form
+//! * `detailed`: the exception, for single topics and groups by name
+//! * `families`: families of the node; `requests`: counters of this gateway; `writer`: encodes families
 
 mod detailed;
 mod families;
@@ -37,7 +37,7 @@ use writer::Writer;
 
 const PREFIX: &str = "postroad";
 
-/// For whoever may look at the cluster.
+/// `GET /metrics`, for users with the right to describe the cluster.
 pub(crate) async fn all(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
@@ -47,7 +47,7 @@ pub(crate) async fn all(
     scraped(front, &headers)
 }
 
-/// For whoever reaches the port.
+/// `GET /metrics` on the metrics port, without authentication.
 pub(crate) async fn without_names(
     State(front): State<Front>,
     headers: HeaderMap,

@@ -1,4 +1,4 @@
-//! What this gateway counts of itself.
+//! Counters of this gateway's own requests.
 
 use std::collections::BTreeMap;
 use std::fmt::Result;
@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 
 use super::writer::Writer;
 
-/// Requests are counted by how long they took, in seconds.
+/// Histogram bounds of request durations, in seconds.
 const BUCKETS_SECS: [f64; 11] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0, 20.0, 60.0];
-/// Routes times the statuses that they answer: more would be a fault, and is counted as one.
+/// Routes times their statuses. More indicate a bug, and are counted together.
 const SERIES_MAX: usize = 500;
 
-/// Requests of HTTP. A lock a request is nothing beside the request; records are not counted here.
+/// Counters of HTTP requests. One lock for each request is negligible; records are not counted here.
 #[derive(Debug, Default)]
 pub(crate) struct Requests(Mutex<Counted>);
 
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_only_so_many_series() {
+    fn number_of_series_is_bounded() {
         let requests = Requests::default();
         for i in 0..SERIES_MAX * 2 {
             requests.note(&i.to_string(), 200, Duration::from_millis(3));

@@ -1,4 +1,4 @@
-//! Families and their series, as lines.
+//! Encodes metric families with their series.
 
 use std::fmt::Result;
 
@@ -57,7 +57,7 @@ impl<'a> Writer<'a> {
         let mut family = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (labels, value) in series {
             match value.into() {
-                // Larger ones are none of ours.
+                // No value of ours is larger.
                 Number::Whole(value) => {
                     let value = i64::try_from(value).unwrap_or(i64::MAX);
                     family.encode_family(&labels)?.encode_gauge(&value)
@@ -68,14 +68,14 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// A metric that is what its labels say.
+    /// A metric whose information is in its labels.
     pub(super) fn info(&mut self, name: &str, help: &str, labels: Vec<Label>) -> Result {
         let mut family = self.encoder.encode_descriptor(name, help, None, MetricType::Info)?;
         family.encode_info(&labels)
     }
 
-    /// Of what took time. `buckets` are in seconds, each with how many were in it and in none before; the last is
-    /// for the rest.
+    /// A histogram of durations. `buckets` are upper bounds in seconds with the counts that fall between them and the
+    /// previous ones; the last is for the rest.
     pub(super) fn durations(
         &mut self,
         name: &str,

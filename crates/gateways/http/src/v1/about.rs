@@ -1,4 +1,4 @@
-//! Which node this is, and who asks.
+//! The node's version, and the current user.
 
 use axum::extract::State;
 use axum::{Extension, Json};

@@ -1,4 +1,4 @@
-//! What a request says, within its limits: nothing that it says is passed over.
+//! Bodies and queries of requests, within limits. Unknown members are rejected.
 
 use std::error::Error;
 
@@ -15,8 +15,8 @@ use tokio::time::timeout;
 use crate::front::Front;
 use crate::problem::{Kind, Problem};
 
-/// A body of at most so many bytes, which has come in time. It takes its room as it comes: what was announced and is not
-/// sent keeps nobody else's.
+/// Reads a body of at most `bytes_max` bytes, with a timeout. It takes memory budget as it arrives: bytes that are
+/// announced and not sent take none.
 pub(crate) async fn whole(front: &Front, body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
     let mut body = Limited::new(body, bytes_max);
     let mut room = Permit::default();
@@ -47,7 +47,7 @@ pub(crate) async fn whole(front: &Front, body: Body, bytes_max: usize) -> Result
     }
 }
 
-/// A document, whatever the request calls its type.
+/// Reads a JSON document, whatever its content type.
 pub(super) async fn document<T: DeserializeOwned + Send + 'static>(
     front: &Front,
     body: Body,
@@ -69,7 +69,7 @@ pub(super) fn malformed(error: &serde_json::Error) -> Problem {
     Problem::new(Kind::BadRequest, format!("the body is not right: {error}"))
 }
 
-/// What stands behind the question mark.
+/// Parses the query of a URI.
 pub(crate) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     serde_urlencoded::from_str(uri.query().unwrap_or_default())
         .map_err(|error| Problem::new(Kind::BadRequest, format!("the query is not right: {error}")))

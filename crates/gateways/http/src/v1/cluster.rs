@@ -1,4 +1,4 @@
-//! Nodes and shards: how they stand, and what operators decide about them.
+//! State of nodes and shards, and decisions of operators about them.
 
 use access::acl::Action;
 use axum::body::Body;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::asked;
-use super::operate::{as_it_is, ask, ask_for, of_family};
+use super::operate::{ask, ask_for, family_operation, json_response};
 use crate::front::Front;
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
@@ -40,10 +40,10 @@ pub(super) async fn show(
 ) -> Result<Json<Cluster>, Problem> {
     asker.cluster(Action::Describe)?;
     let node = front.opened()?.broker.node();
-    let operation = of_family(FAMILY, written(&cluster::Operation::Status {})?);
+    let operation = family_operation(FAMILY, written(&cluster::Operation::Status {})?);
     let status = match ask_for(&front, &asker, operation, Kind::NotFound).await {
         Ok(status) => Some(status),
-        // It is alone.
+        // The node is not in a cluster.
         Err(problem) if problem.kind() == Kind::Invalid => None,
         Err(problem) => return Err(problem),
     };
@@ -100,8 +100,8 @@ pub(super) async fn decide(
         Standing::Active => cluster::Operation::ResumeNode { node },
         Standing::Leaving => cluster::Operation::RemoveNode { node },
     };
-    let operation = of_family(FAMILY, written(&operation)?);
-    Ok(as_it_is(ask(&front, &asker, operation, Kind::NotFound).await?))
+    let operation = family_operation(FAMILY, written(&operation)?);
+    Ok(json_response(ask(&front, &asker, operation, Kind::NotFound).await?))
 }
 
 /// Where partitions are wanted.
@@ -127,8 +127,8 @@ pub(super) async fn moves(
     Path(topic): Path<String>,
 ) -> Result<Response, Problem> {
     let operation = cluster::Operation::Moves { topic: Some(topic) };
-    let operation = of_family(FAMILY, written(&operation)?);
-    Ok(as_it_is(ask(&front, &asker, operation, Kind::NotFound).await?))
+    let operation = family_operation(FAMILY, written(&operation)?);
+    Ok(json_response(ask(&front, &asker, operation, Kind::NotFound).await?))
 }
 
 /// Move partitions of a topic to another shard. It is answered when that is decided, and goes on by itself.
@@ -151,6 +151,6 @@ pub(super) async fn move_partitions(
         Some(to_shard) => cluster::Operation::MovePartitions { topic, partitions, to_shard },
         None => cluster::Operation::CancelMoves { topic, partitions },
     };
-    let operation = of_family(FAMILY, written(&operation)?);
-    Ok(as_it_is(ask(&front, &asker, operation, Kind::NotFound).await?))
+    let operation = family_operation(FAMILY, written(&operation)?);
+    Ok(json_response(ask(&front, &asker, operation, Kind::NotFound).await?))
 }

@@ -1,4 +1,4 @@
-//! What a topic is set to, where each value comes from, and changes of it.
+//! Configuration of a topic: values, their sources, and changes.
 
 use std::collections::BTreeMap;
 
@@ -52,9 +52,10 @@ pub(super) async fn show(
     answer(&front, &asker, &topic)
 }
 
-/// With the tag for whoever changes it next.
+/// The configuration, with an ETag for its next change.
 fn answer(front: &Front, asker: &Asker, topic: &str) -> Result<Response, Problem> {
-    // First: a tag of what is older than what is shown is refused later, and one that is newer would not be.
+    // The tag first: one that is older than the response only makes a later change fail. A newer one would let a change
+    // of an outdated response pass.
     find(&front.opened()?.broker, asker, Operation::Describe, topic)?;
     let tag = Seen::of(&front.opened()?.broker, topic)?.header()?;
     let configs = described(front, asker, topic)?;

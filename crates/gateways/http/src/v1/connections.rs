@@ -1,4 +1,4 @@
-//! Who is connected to this node, by whatever protocol.
+//! Connections of this node, of all protocols.
 
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};

@@ -1,4 +1,4 @@
-//! Dead letters: which topics take them, how many there are, and what becomes of them.
+//! Dead letters: their topics and counts, redrive and deletion.
 
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -167,8 +167,8 @@ impl Moved {
     }
 }
 
-/// Counts what an operation would move or delete. Those that a consumer has are among them, which would stay.
-async fn tried(
+/// Counts records that an operation would move or delete. Leased ones, which would stay, are included.
+async fn dry_run_count(
     front: &Front,
     asker: &Asker,
     operation: &Operation,
@@ -211,7 +211,7 @@ pub(super) async fn redrive(
         span: span.clone(),
     };
     if dry_run {
-        return tried(&front, &asker, &operation, topic, only, span).await;
+        return dry_run_count(&front, &asker, &operation, topic, only, span).await;
     }
     ask_for(&front, &asker, operation, Kind::NoSuchTopic).await.map(Moved::of)
 }
@@ -240,7 +240,7 @@ pub(super) async fn delete(
         span: span.clone(),
     };
     if dry_run {
-        return tried(&front, &asker, &operation, topic, only, span).await;
+        return dry_run_count(&front, &asker, &operation, topic, only, span).await;
     }
     ask_for(&front, &asker, operation, Kind::NoSuchTopic).await.map(Moved::of)
 }

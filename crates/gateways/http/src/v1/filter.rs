@@ -1,4 +1,4 @@
-//! Which records are looked for. A document, and no program: what it costs to compare a record is its length.
+//! Filter of records. It is a document, not a program, so that the cost of a comparison is its length.
 
 use base::limits::HTTP_SEARCH_TEXT_BYTES_MAX;
 use record::RecordView;
@@ -62,7 +62,7 @@ impl Filter {
         }
     }
 
-    /// From the cheapest to the dearest.
+    /// Checks from the cheapest to the most expensive.
     pub(super) fn fits(&self, record: &RecordView<'_>) -> bool {
         self.fits_time(record.timestamp)
             && self.key.as_ref().is_none_or(|key| record.key == Some(key.as_bytes()))
@@ -106,7 +106,7 @@ impl Filter {
     }
 }
 
-/// Whether a text is in another. Looks for its first byte, then compares: both are short for the most part.
+/// Substring search: finds the first byte, then compares. Both texts are mostly short.
 fn is_in(text: &[u8], within: &[u8]) -> bool {
     let Some((first, rest)) = text.split_first() else { return true };
     let mut left = within;
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_found_wherever_it_is() {
+    fn substring_is_found_anywhere() {
         for (text, within, found) in [
             ("", "", true),
             ("a", "", false),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_filter_is_rejected() {
         let of = |filter: Filter| filter.check().is_err();
         let text = |text: &str| Some(text.to_owned());
         assert!(!of(Filter::default()));

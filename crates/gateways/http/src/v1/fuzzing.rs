@@ -1,4 +1,4 @@
-//! What must hold of requests of `/v1`.
+//! Invariants of requests of `/v1`.
 
 use axum::http::HeaderMap;
 use axum::http::HeaderValue;
@@ -12,7 +12,7 @@ use super::filter::Filter;
 use super::new_records::records_of;
 use super::token::LeaseName;
 
-/// A body, read as each document that a body can be.
+/// A body, parsed as each document that a body can be.
 pub(crate) fn body(bytes: &[u8]) {
     for content in ["application/json", "application/x-ndjson", "text/plain"] {
         let mut headers = HeaderMap::new();
@@ -32,7 +32,7 @@ pub(crate) fn body(bytes: &[u8]) {
     }
 }
 
-/// The name of a lease, which is in a path.
+/// The token of a lease, as it appears in requests.
 pub(crate) fn lease(text: &str) {
     if let Some(name) = LeaseName::parse(text) {
         assert_eq!(name.to_text(), text, "a lease has one name");

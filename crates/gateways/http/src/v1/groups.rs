@@ -1,7 +1,6 @@
-//! Groups of a topic that settle its records one by one: made, looked at, paused, moved, emptied, deleted.
+//! Lease groups of a topic, which settle records one by one: create, inspect, pause, seek, purge, delete.
 //!
-//! What is done is what the command line does, by the same operations ([`crate::front::Operator`]); here are only paths
-//! and documents.
+//! The command line uses the same operations ([`crate::front::Operator`]); this module has only paths and documents.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::asked;
-use super::operate::{self, as_it_is};
+use super::operate::{self, json_response};
 use super::pages::{Page, PageOf, Row};
 use super::read::{current, locate, position};
 use super::topics::find;
@@ -60,7 +59,7 @@ pub(super) async fn list(
     let limit = limit.checked()?;
     find(&front.opened()?.broker, &asker, access::Operation::Describe, &topic)?;
     let after = Some(queue(topic.clone(), cursor.unwrap_or_default()));
-    // One more, to know whether there is one; behind the topic's come those of others.
+    // One more than the page, to detect a next one. Groups of other topics may follow.
     let list = Operation::ListQueues { after, queues_max: limit as u32 + 1 };
     let QueuePage { mut queues, .. } = ask_for(&front, &asker, list).await?;
     queues.retain(|queue| queue.topic == topic);
@@ -84,7 +83,7 @@ pub(super) async fn describe(
     Path((topic, group)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
     let operation = Operation::DescribeQueue { queue: queue(topic, group) };
-    Ok(as_it_is(ask(&front, &asker, operation).await?))
+    Ok(json_response(ask(&front, &asker, operation).await?))
 }
 
 /// A group as it is to be.
@@ -301,7 +300,7 @@ pub(super) async fn purge(
         let records = report.summary.depth.saturating_sub(report.summary.leased);
         return Ok(Json(Counted { records }).into_response());
     }
-    Ok(as_it_is(ask(&front, &asker, operation).await?))
+    Ok(json_response(ask(&front, &asker, operation).await?))
 }
 
 #[derive(Default, Deserialize, IntoParams)]
@@ -322,7 +321,7 @@ pub(super) struct Unsettled {
     consumers: u32,
 }
 
-/// What a group has that an operation on it is only tried of.
+/// State of a group, for a dry run of an operation on it.
 async fn look_before(
     front: &Front,
     asker: &Asker,

@@ -1,4 +1,4 @@
-//! Answers with records, which keep their room in memory until they are written.
+//! Responses with records, which hold their memory budget until they are written.
 
 use std::convert::Infallible;
 
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::problem::{Kind, Problem};
 
-/// A document, in pieces as the client takes them.
+/// A document, sent in pieces as the client reads.
 pub(super) fn document<T: Serialize>(document: &T, room: Permit) -> Result<Response, Problem> {
     let text = serde_json::to_vec(document);
     let text = text.map_err(|error| Problem::new(Kind::Failed, error.to_string()))?;

@@ -1,4 +1,4 @@
-//! JSON of any shape as its shortest text. No tree is built, so that a value takes about as much memory as its text.
+//! Any JSON value as its shortest text. No tree is built, so that a value takes about as much memory as its text.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-/// One value, written without spaces. Names of an object keep their order.
+/// One value, written without spaces. Members of an object keep their order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ShortJson(pub(super) Bytes);
 
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn value_is_written_without_spaces_in_its_order() {
+    fn json_value_is_written_without_spaces_in_its_order() {
         for (text, written) in [
             (" null ", "null"),
             ("[ ]", "[]"),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn list_of_small_values_takes_about_its_text() {
+    fn list_of_small_values_takes_about_the_memory_of_its_text() {
         let text = format!("[{}]", vec!["{}"; 10_000].join(", "));
         let read = serde_json::from_str::<ShortJson>(&text).expect("JSON");
         assert_eq!(read.0.len(), 30_001);

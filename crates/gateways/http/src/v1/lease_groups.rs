@@ -1,4 +1,4 @@
-//! Groups that settle records one by one, of all topics; and their records that wait.
+//! Lease groups of all topics, and their waiting records.
 
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::asked;
 use super::groups::queue;
-use super::operate::{as_it_is, ask, ask_for, cursor, place};
+use super::operate::{ask, ask_for, cursor, json_response, place};
 use super::pages::{Filling, NameFilter, Narrowed, Page, PageOf, Row, not_of_this_list};
 use super::read::within;
 use crate::front::Front;
@@ -43,7 +43,7 @@ pub(super) async fn list(
         false => Ok(None),
     };
     let mut page = Filling::new(limit, cursor);
-    while page.goes_on() {
+    while page.wants_more() {
         let after = page.after().map(named).transpose()?;
         let operation = Operation::ListQueues { after, queues_max };
         let found: QueuePage = ask_for(&front, &asker, operation, Kind::NoSuchGroup).await?;
@@ -52,7 +52,7 @@ pub(super) async fn list(
     Ok(page.page())
 }
 
-/// Names of topics have no such letter.
+/// Names of topics never contain it.
 const BETWEEN: char = '/';
 
 fn cursor_of(row: &QueueSummary) -> String {
@@ -64,7 +64,7 @@ fn named(text: &str) -> Result<QueueName, Problem> {
     Ok(queue(topic.to_owned(), group.to_owned()))
 }
 
-// ------------------------------------------------------------------------------ records that wait
+// ------------------------------------------------------------------------------ waiting records
 
 /// Look at records that a group has not settled, by place, with what is the case with each: `ready`, `blocked` by an earlier one
 /// of its key, `leased`, `delayed`, `dead-lettering`. Nothing is leased, and no attempt counted.
@@ -162,7 +162,7 @@ pub(super) async fn cancel(
     let records = asked::document::<Places>(&front, body).await?.read()?;
     let what = Cancel::Records(records);
     let operation = Operation::CancelScheduled { queue: queue(topic, group), what };
-    Ok(as_it_is(ask(&front, &asker, operation, Kind::NoSuchGroup).await?))
+    Ok(json_response(ask(&front, &asker, operation, Kind::NoSuchGroup).await?))
 }
 
 /// Settle single records, whoever waits for them. One that a consumer has is told and holds no other back.
@@ -182,5 +182,5 @@ pub(super) async fn remove(
 ) -> Result<Response, Problem> {
     let records = asked::document::<Places>(&front, body).await?.read()?;
     let operation = Operation::RemoveRecords { queue: queue(topic, group), records };
-    Ok(as_it_is(ask(&front, &asker, operation, Kind::NoSuchGroup).await?))
+    Ok(json_response(ask(&front, &asker, operation, Kind::NoSuchGroup).await?))
 }

@@ -1,7 +1,7 @@
-//! One record at a time: taken for a while, and settled by the token that came with it.
+//! Leases: records are leased for a time, and settled by the token that comes with them.
 //!
-//! A node has one session of leases for all that is taken by HTTP; a token says which, so that it is settled at any node
-//! of a cluster. A lease always ends by itself: there is no connection whose end would.
+//! A node has one lease session for all HTTP clients. The token names the session, so that a lease can be settled at
+//! any node of a cluster. A lease always expires: there is no connection whose end would release it.
 
 use std::time::Duration;
 
@@ -154,7 +154,7 @@ pub(super) async fn take(
         };
         match taken {
             Ok(taken) => break taken,
-            // Another node may have deleted the topic or the group and created it again.
+            // The topic or the group may have been deleted and created again at another node.
             Err(TakeError::UnknownGroup(former)) => {
                 group = find()?;
                 if group.id == former {
@@ -168,7 +168,7 @@ pub(super) async fn take(
     let bytes: usize = taken.iter().map(|delivery| delivery.record.encoded_len()).sum();
     peer.connection.traffic().delivered(bytes as u64);
     spending.charge(bytes as u64);
-    // Until here they are the batches that the broker has anyway.
+    // Up to here the records share the broker's batches.
     let room = front.answer_room(bytes).await;
     let leases = taken.iter().map(|delivery| lease(delivery, session.id(), expires_ms));
     held::document(&Taken { leases: leases.collect() }, room)

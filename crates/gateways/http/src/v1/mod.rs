@@ -1,20 +1,20 @@
-//! Our API. It only grows: a path that is here stays what it is.
+//! Our API. It only grows: existing paths keep their meaning.
 //!
-//! What is asked is refused by name where it says more than is known; clients must pass over what they do not know of
-//! answers. Paths and documents are in the OpenAPI document, which is made of the same code (`openapi`).
+//! Unknown members of a request are rejected by name; clients must ignore unknown members of responses. Paths and
+//! documents are in the OpenAPI document, which is generated from the code (`openapi`).
 //!
-//! * `asked`: bodies and queries, within their limits; `held`: answers within theirs
-//! * `pages`: lists, a page at a time
-//! * `topics`: which there are; `records`: records as documents
-//! * `produce`, `new_records`, `json`: appending; `read`, `stream`: by offset
-//! * `groups`: who settles records one by one; `leases`, `token`: one record at a time
-//! * `offset_groups`: groups that commit offsets; `offsets`: what they have committed
-//! * `lease_groups`: groups of all topics, and their records that wait; `dead_letters`: those that nobody could settle
-//! * `search`, `filter`: looking for records; `whereabouts`: what became of one; `trace`: both
-//! * `configs`: what a topic is set to; `topic_changes`: changes of it
-//! * `overview`, `cluster`, `connections`: how the node, its cluster and its clients are
-//! * `users`, `rules`, `quotas`: who may do what, and how much; `session`: log-ins of browsers
-//! * `about`: which node this is, and who asks; `operate`: operations of the command line by paths
+//! * `asked`: bodies and queries, within limits; `held`: responses within memory limits
+//! * `pages`: paged lists
+//! * `topics`: topics; `records`: records as documents
+//! * `produce`, `new_records`, `json`: appending; `read`, `stream`: reading by offset
+//! * `groups`: lease groups; `leases`, `token`: single leases
+//! * `offset_groups`: groups that commit offsets; `offsets`: their committed offsets
+//! * `lease_groups`: lease groups of all topics, and their waiting records; `dead_letters`: dead letters
+//! * `search`, `filter`: record search; `whereabouts`: state of one record; `trace`: both
+//! * `configs`: configuration of a topic; `topic_changes`: changes of it
+//! * `overview`, `cluster`, `connections`: state of the node, its cluster and its clients
+//! * `users`, `rules`, `quotas`: users, rights and quotas; `session`: browser log-in
+//! * `about`: version and current user; `operate`: operations of the command line, by paths
 
 mod about;
 pub(crate) mod asked;
@@ -58,7 +58,7 @@ use utoipa_axum::routes;
 
 use crate::front::Front;
 
-/// Every route of it, with what the document says of them.
+/// All routes that require a log-in, with their documentation.
 pub(crate) fn documented() -> OpenApiRouter<Front> {
     OpenApiRouter::with_openapi(openapi::about())
         .routes(routes!(about::version))
@@ -112,13 +112,13 @@ pub(crate) fn documented() -> OpenApiRouter<Front> {
         .routes(routes!(quotas::list, quotas::change))
 }
 
-/// Those for which nobody has to log in, since they are how a browser does.
-pub(crate) fn documented_for_everybody() -> OpenApiRouter<Front> {
+/// Public routes, by which a browser logs in.
+pub(crate) fn documented_public() -> OpenApiRouter<Front> {
     OpenApiRouter::new().routes(routes!(session::show, session::begin, session::end))
 }
 
-pub(crate) fn routes_for_everybody() -> Router<Front> {
-    documented_for_everybody().split_for_parts().0
+pub(crate) fn public_routes() -> Router<Front> {
+    documented_public().split_for_parts().0
 }
 
 pub(crate) fn routes() -> Router<Front> {

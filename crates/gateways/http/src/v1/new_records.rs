@@ -1,5 +1,5 @@
-//! Records of a request: a document, lines of documents, or one value. Their number and their memory are limited while
-//! they are parsed.
+//! Records of a request body: a JSON document, JSON lines, or a single value. Their number and memory are limited
+//! while they are parsed.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ const DOCUMENTS: &str = "application/json";
 const FIELD: &str = "records";
 const KEY: &str = "postroad-key";
 const HEADER_PREFIX: &str = "postroad-header-";
-/// Memory of an allocation besides its bytes.
+/// Memory overhead of an allocation.
 const ALLOCATION_BYTES: usize = 32;
 
 /// Records to be appended.
@@ -31,7 +31,7 @@ pub(super) struct NewRecords {
     records: Vec<NewRecord>,
 }
 
-/// Reads the records of a body by its content type.
+/// Parses the records of a body by its content type.
 pub(super) fn records_of(headers: &HeaderMap, body: Bytes) -> Result<Vec<NewRecord>, Problem> {
     let content = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
     let content = content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -79,7 +79,7 @@ fn raw(headers: &HeaderMap, body: Bytes) -> Result<NewRecord, Problem> {
     })
 }
 
-/// Records in the order of the request. Reading stops at the record that exceeds a limit.
+/// Records in the order of the request. Parsing stops at the record that exceeds a limit.
 #[derive(Default)]
 struct Records {
     all: Vec<NewRecord>,
@@ -113,7 +113,7 @@ impl Records {
     }
 }
 
-/// Memory that a record holds.
+/// Memory that a record occupies.
 fn held(record: &NewRecord) -> usize {
     let of = |payload: &Option<Payload>| {
         payload.as_ref().map_or(0, |payload| payload.len() + ALLOCATION_BYTES)
@@ -127,7 +127,7 @@ fn held(record: &NewRecord) -> usize {
     size_of::<NewRecord>() + of(&record.key) + of(&record.value) + json + id + headers
 }
 
-/// Reads `{"records": [...]}`.
+/// Parses `{"records": [...]}`.
 impl<'de> DeserializeSeed<'de> for &mut Records {
     type Value = ();
 
@@ -234,7 +234,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn body_is_a_document_lines_or_a_value() {
+    fn body_is_a_json_document_json_lines_or_a_raw_value() {
         let json = read("application/json; charset=utf-8", r#"{"records":[{"value":"a"},{}]}"#);
         assert_eq!(json.expect("records").len(), 2);
         let lines = read("application/x-ndjson", "{\"value\":\"a\"}\n\n{\"key\":\"k\"}\r\n");
@@ -257,7 +257,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn value_of_any_other_type_takes_its_key_and_headers_from_the_request() {
+    fn raw_value_takes_its_key_and_headers_from_the_request() {
         let said = headers(&[("postroad-key", "k"), ("postroad-header-colour", "red")]);
         let record = raw(&said, Bytes::from_static(b"\xff")).expect("a record");
         assert_eq!(record.key, Some(Payload::copied(b"k")));
@@ -266,13 +266,13 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn reading_stops_at_the_first_record_over_the_limit() {
+    fn parsing_stops_at_the_first_record_over_the_limit() {
         let body = |records: usize, end: &str| {
             format!("{{\"records\":[{}{end}", vec!["{}"; records].join(","))
         };
         let fits = read("application/json", body(HTTP_RECORDS_MAX, "]}"));
         assert_eq!(fits.expect("they fit").len(), HTTP_RECORDS_MAX);
-        // Neither is read to its end, which is no JSON.
+        // Parsing ends before the last byte, which is invalid JSON.
         let lines = "{}\n".repeat(HTTP_RECORDS_MAX + 1) + "?";
         for (content, body) in
             [("application/json", body(HTTP_RECORDS_MAX + 2, "?")), ("application/x-ndjson", lines)]

@@ -1,8 +1,6 @@
-//! Groups that commit a position in each partition: which there are, who is in them, where they go on, deleted. They commit
-//! by Kafka's protocol.
+//! Groups that commit an offset in each partition: list, members, seek, delete. They commit by Kafka's protocol.
 //!
-//! Who is in a group is known to the node that coordinates it, and to no other one; what it has committed, to all
-//! (`offsets`).
+//! Only the node that coordinates a group knows its members; every node knows its committed offsets (`offsets`).
 
 use std::collections::BTreeMap;
 
@@ -212,7 +210,7 @@ pub(super) async fn seek(
         let detail = format!("a seek has at most {HTTP_OFFSETS_MAX} partitions");
         return Err(Problem::limited(Kind::Invalid, detail, HTTP_OFFSETS_MAX as u64));
     }
-    // What is answered is what was before, so this is asked for first.
+    // The response shows the offsets before the seek, so they are read first.
     let before = committed(&front, &asker, &group, &to).await?;
     let operation = Document::SeekOffsetGroup { group, to: to.clone(), dry_run };
     ask(&front, &asker, operation, Kind::NoSuchGroup).await?;
@@ -229,7 +227,7 @@ pub(super) async fn seek(
     Ok(Json(GroupSought { offsets, again, skipped, dry_run }))
 }
 
-/// Partitions of each topic that a seek by time or end is about, and where in each that is.
+/// Partitions that a seek by time or end applies to, and its offset in each.
 async fn places_of(
     front: &Front,
     asker: &Asker,
@@ -282,7 +280,7 @@ async fn places_of(
     Ok(places)
 }
 
-/// What the group has committed in each of these.
+/// Committed offsets of the group at these places.
 async fn committed(
     front: &Front,
     asker: &Asker,

@@ -1,4 +1,4 @@
-//! What groups have committed, by Kafka's protocol, and how far they are behind. Any node knows it.
+//! Committed offsets of groups, and their lag. Every node knows them.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +33,8 @@ fn may_look(asker: &Asker, group: &str) -> Result<(), Problem> {
     }
 }
 
-/// In how many partitions a group has committed an offset. Queues of other virtual hosts count for a user who may see
-/// them.
+/// Number of partitions in which a group has committed an offset. Queues of other virtual hosts count only for users
+/// who may see them.
 pub(super) async fn count(broker: &Broker, asker: &Asker, group: &str) -> Result<usize, Problem> {
     let shards = broker.shards();
     if asker.may_everything() {
@@ -59,7 +59,7 @@ pub(super) async fn count(broker: &Broker, asker: &Asker, group: &str) -> Result
     }
 }
 
-/// All that a group has committed, which is something and no more than an answer has.
+/// All committed offsets of a group. Fails if there are none, or more than fit a response.
 pub(super) async fn all(
     broker: &Broker,
     group: &str,
@@ -80,7 +80,7 @@ fn nothing(group: &str) -> Problem {
     Problem::new(Kind::NoSuchGroup, format!("group {group} has committed no offset"))
 }
 
-/// Names of topics, of those that may be seen and are still there.
+/// Names of existing topics that the user may see.
 fn named(
     broker: &Broker,
     asker: &Asker,
@@ -179,7 +179,7 @@ pub(super) async fn list(
         return Err(nothing(&group));
     }
     let mut page = Filling::new(limit, cursor);
-    while page.goes_on() {
+    while page.wants_more() {
         let after = page.after().map(place).transpose()?;
         let found = broker.shards().offsets_after(&group, after, limit + 1).await;
         let mut found = found.map_err(|why| unavailable(&why))?;
@@ -191,7 +191,7 @@ pub(super) async fn list(
     Ok(page.page())
 }
 
-/// Topics by number, as they are sorted: names may change hands.
+/// Topics by id, in sort order: a name may be reused.
 fn cursor_of(at: PartitionId) -> String {
     format!("{}.{}", at.topic.0, at.index)
 }
@@ -204,7 +204,7 @@ fn place(cursor: &str) -> Result<PartitionId, Problem> {
     read().ok_or_else(not_of_this_list)
 }
 
-/// Each offset as it is shown; nothing of topics that are gone, or are not to be seen.
+/// The row of each offset; `None` for topics that are gone or that the user may not see.
 async fn rows(
     broker: &Broker,
     asker: &Asker,

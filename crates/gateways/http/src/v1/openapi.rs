@@ -1,5 +1,5 @@
-//! The OpenAPI document: paths and schemas from the routes themselves, with errors, limits and log-ins added to all of
-//! them. docs/user/openapi.json is a copy, which a test compares.
+//! The OpenAPI document: paths and schemas are generated from the routes, and errors, limits and log-ins are added to
+//! all of them. A test compares it with its copy, docs/user/openapi.json.
 
 use std::sync::LazyLock;
 
@@ -17,9 +17,9 @@ use crate::problem::Kind;
 
 const METHODS: [&str; 5] = ["get", "put", "post", "patch", "delete"];
 const PROBLEM: &str = "application/problem+json";
-/// A browser begins and ends its log-in by it, and asks whether it has one.
+/// Public: browsers log in and out by it.
 const SESSION: &str = "/v1/session";
-/// Its rows cost more than those of a list.
+/// Its limit is lower, because its rows are more expensive.
 const TRACE: &str = "/v1/trace";
 
 pub(super) fn about() -> OpenApi {
@@ -33,11 +33,11 @@ pub(super) fn about() -> OpenApi {
     OpenApiBuilder::new().info(info).build()
 }
 
-/// The document as it is served.
+/// The complete document.
 pub(crate) fn document() -> &'static Value {
     static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-        let routes = super::documented().merge(super::documented_for_everybody()).into_openapi();
-        // Its keys are strings and its numbers integers, so that it can be encoded.
+        let routes = super::documented().merge(super::documented_public()).into_openapi();
+        // All keys are strings and all numbers integers, so serialization succeeds.
         let mut document = serde_json::to_value(routes).unwrap_or_default();
         complete(&mut document);
         document
@@ -57,7 +57,7 @@ fn complete(document: &mut Value) {
         "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
         "session": {"type": "apiKey", "in": "cookie", "name": "postroad", "description": "of a browser"},
     });
-    // The last one: a node without users requires no log-in.
+    // The empty entry: a node without users requires no log-in.
     document["security"] = json!([{"basic": []}, {"token": []}, {"session": []}, {}]);
     let responses = Kind::ALL.iter().map(|kind| (kind.status().as_u16().to_string(), *kind));
     let mut problems = Map::new();
@@ -89,7 +89,7 @@ fn problem(title: &str) -> Value {
     json!({"description": title, "content": {PROBLEM: schema}})
 }
 
-/// Statuses of problems that an operation may answer with.
+/// Adds the problem statuses that an operation may return.
 fn add_responses(path: &str, method: &str, operation: &mut Value, problems: &Map<String, Value>) {
     let (changes, has_body) = (method != "get", operation["requestBody"].is_object());
     let is_under = |prefix: &str| path.starts_with(prefix);
@@ -115,7 +115,7 @@ fn add_responses(path: &str, method: &str, operation: &mut Value, problems: &Map
         ("507", path.ends_with("/records") && changes),
         ("default", true),
     ];
-    // OpenAPI wants a description of each.
+    // OpenAPI requires a description of each response.
     for (status, response) in objects(&mut operation["responses"]) {
         let description = match status.as_str() {
             "201" => "It is created",
@@ -134,7 +134,7 @@ fn add_responses(path: &str, method: &str, operation: &mut Value, problems: &Map
     }
 }
 
-/// Limits of parameters, which mean the same wherever they stand.
+/// Adds limits of parameters, which have the same meaning in all operations.
 fn limit_parameters(path: &str, operation: &mut Value) {
     let rows = if path == TRACE { HTTP_TRACED_MAX } else { HTTP_PAGE_MAX };
     let limits = [
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_operation_documents_its_problems() {
+    fn every_operation_documents_its_problems() {
         let document = document();
         for (path, item) in document["paths"].as_object().expect("paths") {
             for (method, operation) in item.as_object().expect("operations") {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_those_of_members_that_exist() {
+    fn schema_limits_name_existing_members() {
         let routes = super::super::documented().into_openapi();
         let plain = serde_json::to_value(routes).expect("JSON");
         for (schema, member, _) in schema_limits() {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_have_names_of_the_api() {
+    fn schemas_are_named_by_the_api() {
         let schemas = document()["components"]["schemas"].as_object().expect("schemas");
         for name in ["BTreeMap", "HashMap", "Vec", "Value"] {
             assert!(!schemas.contains_key(name), "{name}");

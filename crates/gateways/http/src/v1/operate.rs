@@ -1,4 +1,4 @@
-//! Operations of the command line, asked for by paths ([`crate::front::Operator`]): their answers are those documents.
+//! Operations of the command line, requested by paths ([`crate::front::Operator`]); responses are their documents.
 
 use access::Rights;
 use axum::http::StatusCode;
@@ -13,7 +13,8 @@ use crate::front::Front;
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
 
-/// What an operation answers. `missing`: what it is called that what it is about is not there.
+/// Carries out an operation and returns its document. `missing`: the problem to report where its object does not
+/// exist.
 pub(super) async fn ask(
     front: &Front,
     asker: &Asker,
@@ -45,8 +46,7 @@ fn problem(error: OperationError, missing: Kind) -> Problem {
     }
 }
 
-/// What an operation that is only tried shows, asked by another one. Whoever may carry out the first one needs no right to
-/// the second.
+/// Result of a dry run, computed by the query `look`. The user needs the right to `tried`, but not to `look`.
 pub(super) async fn look_before<T: DeserializeOwned>(
     front: &Front,
     asker: &Asker,
@@ -59,7 +59,7 @@ pub(super) async fn look_before<T: DeserializeOwned>(
     read(carry_out(front, &Rights::everything(), look, missing).await?)
 }
 
-/// The same, read.
+/// As [`ask`], decoded.
 pub(super) async fn ask_for<T: DeserializeOwned>(
     front: &Front,
     asker: &Asker,
@@ -73,16 +73,16 @@ fn read<T: DeserializeOwned>(answer: Vec<u8>) -> Result<T, Problem> {
     serde_json::from_slice(&answer).map_err(|error| Problem::new(Kind::Failed, error.to_string()))
 }
 
-pub(super) fn as_it_is(answer: Vec<u8>) -> Response {
+pub(super) fn json_response(answer: Vec<u8>) -> Response {
     (StatusCode::OK, [(CONTENT_TYPE, "application/json")], answer).into_response()
 }
 
 /// An operation of another gateway.
-pub(super) fn of_family(family: &str, operation: serde_json::Value) -> Operation {
+pub(super) fn family_operation(family: &str, operation: serde_json::Value) -> Operation {
     Operation::Family { family: family.to_owned(), operation }
 }
 
-/// A cursor of ours: a partition and an offset, with a dot between them.
+/// Parses our cursors: partition and offset, separated by a dot.
 pub(super) fn place(cursor: Option<&str>) -> Result<Option<Place>, Problem> {
     let Some(text) = cursor else { return Ok(None) };
     let read = || {

@@ -1,4 +1,4 @@
-//! A node at a glance: what it counts anyway. Who asks twice has rates.
+//! Overview of a node, from its existing counters. Clients derive rates from two requests.
 
 use std::time::Duration;
 

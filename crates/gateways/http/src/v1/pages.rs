@@ -1,4 +1,4 @@
-//! Lists: a page at a time, which says where the next one begins. All of `/v1` are of this form.
+//! Paged lists, in which each page names the next. All lists of `/v1` have this form.
 
 use axum::Json;
 use base::limits::{HTTP_PAGE_DEFAULT, HTTP_PAGE_MAX};
@@ -28,7 +28,7 @@ impl Limit {
     }
 }
 
-/// What a list is asked for that knows nothing else.
+/// Query of a list without filters.
 #[derive(Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -40,7 +40,7 @@ pub(super) struct Page {
     pub(super) cursor: Option<String>,
 }
 
-/// And only what has a text in its name.
+/// Query of a list, filtered by name.
 #[derive(Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -54,7 +54,7 @@ pub(super) struct Narrowed {
     pub(super) filter: String,
 }
 
-/// A text that names are looked through for, in whatever case.
+/// Case-insensitive substring filter of names.
 pub(super) struct NameFilter(String);
 
 impl NameFilter {
@@ -84,8 +84,8 @@ impl<T> PageOf<T> {
         Json(Self { items, next })
     }
 
-    /// Of a list that was read one item further than `limit`, to know whether there is a next page. That one begins after
-    /// the last item of this.
+    /// Builds a page from a list that was read one item beyond `limit`, to detect a next page. That page begins after
+    /// the last item of this one.
     pub(super) fn cut(
         mut items: Vec<T>,
         limit: usize,
@@ -99,7 +99,7 @@ impl<T> PageOf<T> {
 }
 
 impl PageOf<Row> {
-    /// Of a list whose places are numbers, from the one that the cursor says.
+    /// A page of an in-memory list, whose cursors are indexes.
     pub(super) fn numbered(
         all: &[impl Serialize],
         limit: usize,
@@ -134,15 +134,15 @@ impl Row {
     }
 }
 
-/// Items of another list that are looked through for a page of ours, for those in which hardly anything fits.
+/// Limit of source items that are read for one page, for filters that match hardly any.
 const LOOKED_THROUGH_MAX: usize = 10_000;
 
-/// A page of what fits, of a list that is read from elsewhere, some at a time, and does not know what does. After a great
-/// many items that do not, the page ends early: whoever asks goes on, and may stop.
+/// Builds a filtered page of a list that is read elsewhere in chunks and cannot filter itself. After many items that
+/// do not match, the page ends early; the client decides whether to continue.
 pub(super) struct Filling<T> {
     limit: usize,
     items: Vec<T>,
-    /// Of the last item that was looked at.
+    /// Cursor of the last item that was read.
     after: Option<String>,
     looked_through: usize,
     is_full: bool,
@@ -155,17 +155,17 @@ impl<T> Filling<T> {
         Self { limit, items, after: cursor, looked_through: 0, is_full: false, is_done: false }
     }
 
-    /// Whether more of the list is to be read.
-    pub(super) fn goes_on(&self) -> bool {
+    /// Whether more of the list must be read.
+    pub(super) fn wants_more(&self) -> bool {
         !self.is_full && !self.is_done
     }
 
-    /// After which item.
+    /// Cursor after which to continue.
     pub(super) fn after(&self) -> Option<&str> {
         self.after.as_deref()
     }
 
-    /// The next items, and whether there are more behind them. `shown` answers nothing for one that does not fit.
+    /// Adds the next chunk; `is_more`: others follow it. `shown` returns `None` for items that do not match.
     pub(super) fn add<S>(
         &mut self,
         found: Vec<S>,
@@ -202,7 +202,7 @@ mod tests {
         (page.items.clone(), page.next.as_deref())
     }
 
-    /// Of numbers from 1, so many at a time, those that fit.
+    /// Filters the numbers from 1, reading `at_once` at a time.
     fn filled(
         of: usize,
         at_once: usize,
@@ -210,7 +210,7 @@ mod tests {
         fits: impl Fn(usize) -> bool,
     ) -> PageOf<usize> {
         let mut page = Filling::new(2, cursor.map(|it| it.to_string()));
-        while page.goes_on() {
+        while page.wants_more() {
             let from = page.after().map_or(0, |it| it.parse::<usize>().expect("a number"));
             let end = (from + at_once).min(of);
             let shown = |it: usize| Ok(fits(it).then_some(it));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_what_fits_however_it_is_read() {
+    fn page_has_the_matching_items_whatever_the_chunk_size() {
         let even = |it: usize| it.is_multiple_of(2);
         for at_once in 1..8 {
             let of = |of, cursor| filled(of, at_once, cursor, even);
@@ -233,13 +233,13 @@ mod tests {
     }
 
     #[test]
-    fn a_page_ends_early_where_hardly_anything_fits() {
+    fn page_ends_early_if_hardly_any_item_matches() {
         let page = filled(usize::MAX, 1_000, None, |_| false);
         assert_eq!(names(&page), (vec![], Some("10000")));
     }
 
     #[test]
-    fn a_page_is_cut_where_the_next_one_begins() {
+    fn next_page_begins_where_the_page_was_cut() {
         let cut = |limit| {
             let Json(page) = PageOf::cut(vec![1, 2, 3], limit, ToString::to_string);
             (page.items, page.next)

@@ -1,4 +1,4 @@
-//! Appending: records as documents, as lines of them, or one as it is.
+//! Appending of records: JSON documents, JSON lines, or a single raw value.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,7 +34,7 @@ use crate::quotas::Spending;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const TRACE: &str = "traceparent";
-/// What belongs to it, and to no other one.
+/// Valid only together with `traceparent`.
 const TRACE_STATE: &str = "tracestate";
 
 /// What became of each record, in their order.
@@ -94,7 +94,7 @@ pub(super) async fn produce(
     let (head, body) = request.into_parts();
     let body = asked::whole(&front, body, HTTP_BODY_BYTES_MAX).await?;
     spending.charge(body.len() as u64);
-    // Room for it among what producers of all protocols send, until it is on disk.
+    // Byte budget shared by producers of all protocols, until the records are on disk.
     let _permit = broker.admit(body.len()).await;
     let bytes = body.len();
     let (of_node, headers, name) = (broker.clone(), head.headers, topic.name.clone());
@@ -121,7 +121,7 @@ fn answer(mut items: Vec<Result<Placed, Problem>>) -> Result<Response, Problem> 
     Ok(Json(Produced { items: items.collect() }).into_response())
 }
 
-/// A client that tries again is known by its key.
+/// Derives record ids from the Idempotency-Key, by which retries are detected.
 fn add_ids(
     headers: &HeaderMap,
     config: &TopicConfig,
@@ -148,7 +148,7 @@ fn add_ids(
     Ok(())
 }
 
-/// Whoever follows a request finds its records (W3C Trace Context).
+/// Passes the request's trace context to its records (W3C Trace Context).
 fn add_trace(headers: &HeaderMap, records: &mut [NewRecord]) {
     if !headers.contains_key(TRACE) {
         return;
@@ -157,7 +157,7 @@ fn add_trace(headers: &HeaderMap, records: &mut [NewRecord]) {
     for record in records.iter_mut().filter(|record| !names.iter().any(|it| record.has_header(it)))
     {
         for name in names {
-            // A state may come in several parts, whose order counts.
+            // The state may be split over several headers, whose order matters.
             let parts: Vec<&[u8]> = headers.get_all(name).iter().map(|it| it.as_bytes()).collect();
             if !parts.is_empty() {
                 let value = Some(Payload::copied(&parts.join(&b","[..])));
@@ -169,14 +169,14 @@ fn add_trace(headers: &HeaderMap, records: &mut [NewRecord]) {
 
 // ----------------------------------------------------------------------------------------- appending
 
-/// A batch in the making, and the places of its records in the request.
+/// A batch that is being built, and the indexes of its records in the request.
 struct Building {
     partition: u32,
     builder: BatchBuilder,
     places: Vec<usize>,
 }
 
-/// Records without a key go to partitions in turn.
+/// Round-robin counter for records without a key.
 static TURN: AtomicU32 = AtomicU32::new(0);
 
 type Outcomes = Vec<Result<Placed, Problem>>;
@@ -203,7 +203,7 @@ async fn append(
     Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unanswered)).collect())
 }
 
-/// Whether a topic whose shard knows nothing of it may exist all the same: under another id, or too new for the shard.
+/// Whether a topic that is unknown to its shard may exist all the same: under another id, or too new for the shard.
 async fn may_be_there(broker: &Broker, name: &str) -> bool {
     broker.catalog_is_current().await.is_err() || broker.catalog().topic_named(name).is_some()
 }
@@ -228,7 +228,7 @@ fn outcome(
 /// Batches to append.
 struct Built {
     batches: Vec<AppendBatch>,
-    /// The partition of each batch, and the places of its records in the request.
+    /// The partition of each batch, and the indexes of its records in the request.
     places: Vec<(u32, Vec<usize>)>,
     /// Outcomes of records that are in no batch.
     outcomes: Vec<Option<Result<Placed, Problem>>>,
@@ -237,7 +237,7 @@ struct Built {
 fn build(broker: &Broker, topic: &Found, records: &[NewRecord]) -> Result<Built, Problem> {
     let now_ms = broker.clock().now_ms();
     let config = &*topic.config;
-    // Each has an outcome of its own then.
+    // In separate batches, each record has its own outcome.
     let alone = refuses_when_full(config) || config.dedup_window_ms > 0;
     let batch_bytes_max = config.max_message_bytes.min(BATCH_BYTES_DEFAULT) as usize;
     let mut batches: Vec<Building> = Vec::new();
@@ -292,7 +292,7 @@ fn build(broker: &Broker, topic: &Found, records: &[NewRecord]) -> Result<Built,
         places_of.push((partition, places));
         let partition = PartitionId::new(topic.id, partition);
         let mut batch = AppendBatch::made(partition, builder, log_append_time);
-        // Here, because the shard's leader must not wait for it.
+        // Done here, off the shard leader's critical path.
         batch.ids = (config.dedup_window_ms > 0).then(|| RecordIds::read(&batch.bytes));
         batch
     };
@@ -300,7 +300,7 @@ fn build(broker: &Broker, topic: &Found, records: &[NewRecord]) -> Result<Built,
     Ok(Built { batches, places: places_of, outcomes })
 }
 
-/// The partition and the time of a record, if the topic takes it.
+/// The partition and timestamp of a record, if the topic accepts it.
 fn admitted(topic: &Found, record: &NewRecord, now_ms: i64) -> Result<(u32, i64), Problem> {
     let (config, invalid) = (&topic.config, |detail| Problem::new(Kind::Invalid, detail));
     if config.cleanup_policy.compact && record.key.is_none() {
@@ -326,7 +326,7 @@ fn partition_of(topic: &Found, record: &NewRecord) -> Result<u32, Problem> {
             false => Err(topic.no_partition(partition)),
         };
     }
-    // A second try must come to where the first one went, or nobody could say where the record is.
+    // A retry must reach the partition of the first attempt, which alone knows the record's offset.
     let key = record.key.as_ref().map(|key| &key.0[..]);
     Ok(match key.or(record.id.as_deref().map(str::as_bytes)) {
         Some(key) => record::partition_of_key(key, topic.partitions),
@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_of_a_request_becomes_ids_of_its_records() {
+    fn idempotency_key_gives_each_record_an_id() {
         let said = headers(&[("idempotency-key", "abc")]);
         let mut records = vec![NewRecord::default(), NewRecord::default()];
         let without = TopicConfig::default();

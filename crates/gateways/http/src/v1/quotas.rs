@@ -1,4 +1,4 @@
-//! Quotas by Kafka's names, which hold for every protocol.
+//! Quotas by Kafka's names, which apply to all protocols.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,7 @@ pub(super) async fn change(
     let QuotaChange { entity, quotas } = asked::document(&front, body).await?;
     let mut of = Entity::default();
     for (word, name) in entity {
-        let known = EntityType::of_word(&word);
+        let known = EntityType::from_word(&word);
         let unknown = || format!("quotas are of a user, a client-id or an ip, not of {word:?}");
         of.0.insert(known.ok_or_else(|| Problem::new(Kind::Invalid, unknown()))?, name);
     }

@@ -1,4 +1,4 @@
-//! Reading by offset. Nothing is kept of whoever reads: where it goes on is in the answer.
+//! Reading by offset. The node keeps no state of a reader: the response has the next offset.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,7 +101,7 @@ pub(super) async fn read(
     let until = Instant::now() + wait;
     let (mut found, mut held) = (Vec::new(), Permit::default());
     loop {
-        // Whoever waits holds no room.
+        // A waiting request holds no memory budget.
         if bounds(broker, partition).await?.end > next {
             held = front.answer_room(max_bytes).await;
             let room = Room { records: max_records, bytes: max_bytes };
@@ -126,7 +126,7 @@ pub(super) async fn read(
     held::document(&Read { records, next, start, end }, held)
 }
 
-/// Of a record, about.
+/// Approximate size of a record.
 pub(super) fn weight(record: &Record) -> u64 {
     let bytes =
         |payload: &Option<operations::payload::Payload>| payload.as_ref().map_or(0, |it| it.len());
@@ -154,7 +154,7 @@ pub(super) fn waiting(wait_ms: u64) -> Result<Duration, Problem> {
     }
 }
 
-/// Waits until this node has all that was acknowledged, whoever leads.
+/// Waits until this node has everything that was acknowledged, whichever node leads.
 pub(super) async fn current(broker: &Broker, partitions: &[PartitionId]) -> Result<(), Problem> {
     broker.copies_are_current(partitions).await.map_err(|why| unavailable(&why))
 }
@@ -173,8 +173,8 @@ pub(super) async fn bounds(broker: &Broker, partition: PartitionId) -> Result<Bo
     bounds.ok_or_else(gone)
 }
 
-/// The offset of a place. One that is not there is refused: whoever goes on from where it was would miss what lies
-/// between and not know it.
+/// Resolves a position to an offset. An offset outside of the partition is rejected: otherwise the client would skip
+/// records unnoticed.
 pub(super) async fn locate(
     broker: &Broker,
     partition: PartitionId,
@@ -197,14 +197,14 @@ pub(super) async fn locate(
     })
 }
 
-/// How much is wanted.
+/// Limits of one read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     pub(super) records: usize,
     pub(super) bytes: usize,
 }
 
-/// Adds records from an offset on, as much as there is room for and at least one; answers where to go on.
+/// Reads records from an offset, as many as fit and at least one; returns the next offset.
 pub(super) async fn some(
     broker: &Broker,
     partition: PartitionId,
@@ -222,7 +222,7 @@ pub(super) async fn some(
             return Ok(next);
         }
         let batches = match broker.read_known_batches(partition, next, LEASE_READ_BYTES).await {
-            // Retention took it a moment ago.
+            // Retention has just removed it.
             Err(FetchError::OffsetOutOfRange { .. }) => continue,
             read => read.map_err(|error| failed(&error))?,
         };
@@ -250,7 +250,7 @@ pub(super) async fn some(
             next = next.max(header.next_offset());
         }
         if !any {
-            // Compaction took all that there was.
+            // Compaction has removed all records.
             next = batches.high_watermark;
         }
         if found.len() > before {

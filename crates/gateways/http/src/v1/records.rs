@@ -1,4 +1,4 @@
-//! Records as documents: what a client sends, and what it gets.
+//! Records as documents of requests and responses.
 
 use base::headers::{DELIVER_AT, EXPIRES_AT, ID, PRIORITY, RESERVED_PREFIX};
 use bytes::Bytes;
@@ -71,7 +71,7 @@ impl NewRecord {
         }
     }
 
-    /// Its headers, those that its fields say among them.
+    /// Encodes its headers, including those for its fields.
     pub(super) fn write_headers(&self, out: &mut EncodedHeaders) -> Result<(), Problem> {
         out.clear();
         for NewHeader { name, value } in &self.headers {

@@ -1,4 +1,4 @@
-//! Rules of Kafka's kind, which hold for every protocol, and why somebody may do something or not.
+//! ACL rules of Kafka's kind, which apply to all protocols, and explanations of decisions.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::asked;
 use super::pages::{Page, PageOf, Row};
-use super::users::{of_node, refused};
+use super::users::{node_users, refused};
 use crate::connection::Peer;
 use crate::front::Front;
 use crate::login::Asker;
@@ -34,7 +34,7 @@ pub(super) async fn list(
     let Page { limit, cursor } = asked::query(&uri)?;
     let limit = limit.checked()?;
     asker.cluster(Action::Describe)?;
-    PageOf::numbered(&of_node(front.opened()?)?.rules(), limit, cursor.as_deref())
+    PageOf::numbered(&node_users(front.opened()?)?.rules(), limit, cursor.as_deref())
 }
 
 async fn read(front: &Front, body: Body) -> Result<Rule, Problem> {
@@ -58,7 +58,7 @@ pub(super) async fn add(
 ) -> Result<StatusCode, Problem> {
     asker.cluster(Action::Alter)?;
     let rule = read(&front, body).await?;
-    of_node(front.opened()?)?.add_rules(vec![rule]).await.map_err(refused)?;
+    node_users(front.opened()?)?.add_rules(vec![rule]).await.map_err(refused)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -86,7 +86,7 @@ pub(super) async fn delete(
         action: Some(rule.action),
         verdict: Some(rule.verdict),
     };
-    let removed = of_node(front.opened()?)?.remove_rules(&[filter]).await.map_err(refused)?;
+    let removed = node_users(front.opened()?)?.remove_rules(&[filter]).await.map_err(refused)?;
     match removed.iter().all(Vec::is_empty) {
         true => Err(Problem::new(Kind::NotFound, "there is no such rule")),
         false => Ok(StatusCode::NO_CONTENT),
@@ -134,8 +134,8 @@ pub(super) async fn explain(
     let unknown = |what, word: &str| {
         Problem::new(Kind::BadRequest, format!("{word:?} is no {what} of rules"))
     };
-    let of = Resource::of_word(&resource).ok_or_else(|| unknown("resource", &resource))?;
-    let action = Action::of_word(&action).ok_or_else(|| unknown("action", &action))?;
+    let of = Resource::from_word(&resource).ok_or_else(|| unknown("resource", &resource))?;
+    let action = Action::from_word(&action).ok_or_else(|| unknown("action", &action))?;
     let host: IpAddr = match &*host {
         "" => peer.connection.peer().ip(),
         host => host.parse().map_err(|_| unknown("address", host))?,
@@ -144,7 +144,7 @@ pub(super) async fn explain(
         (Resource::Cluster, "") => access::acl::CLUSTER,
         (_, name) => name,
     };
-    let explained = of_node(front.opened()?)?.explain(&user, host, action, of, name);
+    let explained = node_users(front.opened()?)?.explain(&user, host, action, of, name);
     let missing = || Problem::new(Kind::NotFound, format!("there is no user {user}"));
     let (allowed, why) = explained.ok_or_else(missing)?;
     Ok(Json(Explained { allowed, why }))

@@ -1,5 +1,5 @@
-//! Looking for records, a bounded stretch at a time: each answer says how far it came and where to go on, so whoever asks can
-//! show that, stop, and continue. Nothing is kept between requests.
+//! Record search, in bounded steps: each response reports its progress and a cursor, so that the client can show it,
+//! stop, or continue. The node keeps no state between requests.
 
 use access::Operation;
 use access::quotas::Quota;
@@ -75,7 +75,7 @@ pub(super) struct Searched {
     next: Option<String>,
 }
 
-/// What a request may still do.
+/// Remaining limits of a request.
 struct Budget {
     matches: usize,
     bytes: usize,
@@ -126,7 +126,7 @@ pub(super) async fn search(
         return Err(Problem::new(Kind::BadRequest, detail));
     }
     let resume = place(after.as_deref())?;
-    // One request of a search is under way for each so much room.
+    // The response budget also bounds concurrent searches.
     let room = front.answer_room(HTTP_READ_BYTES_MAX).await;
     let mut budget = Budget {
         matches: max_matches,
@@ -156,7 +156,7 @@ pub(super) async fn search(
     held::document(&Searched { records, looked_at, looked_at_bytes, left, next }, room)
 }
 
-/// Answers where to go on; `None`: the partition is done.
+/// Searches a partition. Returns where to continue; `None`: the partition is done.
 async fn look_through(
     broker: &Broker,
     id: PartitionId,
@@ -176,7 +176,7 @@ async fn look_through(
             return Ok(Some(next));
         }
         let batches = match broker.read_known_batches(id, next, LEASE_READ_BYTES).await {
-            // Retention took it a moment ago.
+            // Retention has just removed it.
             Err(FetchError::OffsetOutOfRange { .. }) => continue,
             read => read.map_err(|error| failed(&error))?,
         };
@@ -214,7 +214,7 @@ async fn look_through(
             next = next.max(header.next_offset());
         }
         if !any {
-            // Compaction took all that there was.
+            // Compaction has removed all records.
             next = next.max(batches.high_watermark);
         }
     }

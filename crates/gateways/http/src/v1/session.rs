@@ -1,4 +1,4 @@
-//! Log-ins of browsers ([`crate::sessions`]). Other clients say who they are with each request, and need none.
+//! Browser log-in ([`crate::sessions`]). Other clients send credentials with each request, and need no session.
 
 use access::Credentials;
 use axum::Json;
@@ -81,15 +81,15 @@ pub(super) async fn begin(
     let node = front.opened()?;
     let credentials = Credentials { name: user, password };
     let principal = login::log_in(node, &peer, credentials).await?;
-    let users = node.users.as_ref().ok_or_else(nobody)?;
-    // Whoever had the browser before.
-    if let Some(id) = sessions::said(&headers, peer.encrypted) {
+    let users = node.users.as_ref().ok_or_else(user_is_gone)?;
+    // End the browser's previous session.
+    if let Some(id) = sessions::session_id(&headers, peer.encrypted) {
         front.sessions().end(id);
     }
     let id = front.sessions().begin(principal.clone(), users, front.entropy());
-    let id = id.ok_or_else(nobody)?;
+    let id = id.ok_or_else(user_is_gone)?;
     let ip = peer.connection.peer().ip();
-    let resumed = front.sessions().resume(&id, users, ip).ok_or_else(nobody)?;
+    let resumed = front.sessions().resume(&id, users, ip).ok_or_else(user_is_gone)?;
     let left = resumed.ends_in.as_millis() as i64;
     let session = Session {
         user: Some(principal.name().to_string()),
@@ -97,14 +97,14 @@ pub(super) async fn begin(
         required: login::is_required(node, &peer),
         ends_ms: Some(node.broker.clock().now_ms() + left),
     };
-    Ok((told(Some(&id), &peer)?, Json(session)).into_response())
+    Ok((session_cookie_header(Some(&id), &peer)?, Json(session)).into_response())
 }
 
-fn nobody() -> Problem {
+fn user_is_gone() -> Problem {
     Problem::new(Kind::NotLoggedIn, "the user is not there any more")
 }
 
-fn told(id: Option<&str>, peer: &Peer) -> Result<HeaderMap, Problem> {
+fn session_cookie_header(id: Option<&str>, peer: &Peer) -> Result<HeaderMap, Problem> {
     let cookie = HeaderValue::from_str(&sessions::cookie(id, peer.encrypted));
     let cookie = cookie.map_err(|error| Problem::new(Kind::Failed, error.to_string()))?;
     Ok(HeaderMap::from_iter([(SET_COOKIE, cookie)]))
@@ -137,8 +137,8 @@ pub(super) async fn end(
     if everywhere && let Some(resumed) = login::resumed(&front, node, &peer, &headers) {
         front.sessions().end_all_of(resumed.principal.name());
     }
-    if let Some(id) = sessions::said(&headers, peer.encrypted) {
+    if let Some(id) = sessions::session_id(&headers, peer.encrypted) {
         front.sessions().end(id);
     }
-    Ok((StatusCode::NO_CONTENT, told(None, &peer)?).into_response())
+    Ok((StatusCode::NO_CONTENT, session_cookie_header(None, &peer)?).into_response())
 }

@@ -1,7 +1,7 @@
-//! A topic as it grows: server-sent events (WHATWG HTML 9.2), all partitions together.
+//! A live stream of all partitions of a topic, as server-sent events (WHATWG HTML 9.2).
 //!
-//! The answer is written as the client takes it, and nothing is read ahead of that, so a slow client costs a batch and
-//! misses nothing but what retention takes meanwhile, of which it is told.
+//! The response is produced as the client reads, without read-ahead. A slow client costs one batch, and misses only
+//! records that retention removes meanwhile, which an event reports.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -33,7 +33,7 @@ use crate::problem::{Kind, Problem};
 use crate::quotas::Spending;
 
 const LAST_EVENT: &str = "last-event-id";
-/// Records that are read in one go.
+/// Records per read.
 const AT_ONCE: Room = Room { records: 100, bytes: 1 << 20 };
 
 #[derive(Deserialize, IntoParams)]
@@ -107,7 +107,7 @@ pub(super) async fn stream(
     });
     let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
     let mut response = (headers, Body::from_stream(chunks)).into_response();
-    // Proxies that collect answers would hold events back.
+    // Buffering proxies would hold events back.
     let not_collected = axum::http::HeaderValue::from_static("no");
     response.headers_mut().insert("x-accel-buffering", not_collected);
     Ok(response)
@@ -126,13 +126,13 @@ async fn begun(broker: &Broker, topic: &Found, from: &str) -> Result<Vec<u64>, P
     Ok(positions)
 }
 
-/// Offsets of all partitions, with dots between them.
+/// Offsets of all partitions, separated by dots.
 fn written(positions: &[u64]) -> String {
     let texts: Vec<String> = positions.iter().map(u64::to_string).collect();
     texts.join(".")
 }
 
-/// Partitions that were added since begin at their beginning.
+/// Partitions added since then begin at offset 0.
 fn resumed(topic: &Found, text: &str) -> Result<Vec<u64>, Problem> {
     let parsed: Result<Vec<u64>, _> = text.split('.').map(str::parse).collect();
     let wrong = || Problem::new(Kind::BadRequest, "the Last-Event-ID is none of this topic");
@@ -144,10 +144,10 @@ fn resumed(topic: &Found, text: &str) -> Result<Vec<u64>, Problem> {
     Ok(positions)
 }
 
-/// What is sent next, and where.
+/// State of a stream: positions, and chunks to send.
 struct Tail {
     spending: Spending,
-    /// Bytes that it was given and not charged.
+    /// Bytes delivered and not yet charged.
     owed: u64,
     broker: Broker,
     front: Front,
@@ -157,21 +157,21 @@ struct Tail {
     /// By partition: the offset of the next record to be sent.
     positions: Vec<u64>,
     watch: Watch,
-    /// The partition that is looked at next.
+    /// The partition to read next.
     turn: usize,
     ready: VecDeque<Bytes>,
     comment_due: Instant,
 }
 
 impl Tail {
-    /// `None`: it ends here.
+    /// The next chunk; `None`: the stream ends.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(chunk) = self.ready.pop_front() {
                 self.comment_due = Instant::now() + HTTP_SSE_COMMENT_EVERY;
                 return Some(chunk);
             }
-            // What it may do may have changed since it began.
+            // Rights may have changed since the stream began.
             let node = self.front.node()?;
             if self.front.is_draining() || !self.asker.still_reads(node, &self.topic.name) {
                 return None;
@@ -200,7 +200,7 @@ impl Tail {
         }
     }
 
-    /// Reads on in the first partition that has something; whether one did. `None`: the topic is gone, or damaged.
+    /// Reads from the next partition with new records; false: there are none. `None`: the topic is gone or damaged.
     async fn collect(&mut self) -> Option<bool> {
         let partitions = self.topic.all();
         for _ in 0..partitions.len() {
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_where_each_partition_goes_on() {
+    fn event_id_holds_the_position_in_each_partition() {
         let topic =
             Found { id: TopicId(1), name: "t".into(), partitions: 3, config: Arc::default() };
         assert_eq!(written(&[4, 0, 12]), "4.0.12");

@@ -1,5 +1,5 @@
-//! What names a lease to whoever has it: its place, its number and who took it. Nothing is kept for it, so any node takes
-//! it; and it opens nothing, since whoever settles needs the right to.
+//! Lease tokens: partition, lease number and session of a lease. The node stores nothing for a token, so any node
+//! accepts it. It is not a secret, since settling requires the right to consume.
 
 use base::LeaseGroupId;
 use base64::Engine;
@@ -27,9 +27,9 @@ impl LeaseName {
         BASE64.encode(bytes)
     }
 
-    /// `None`: that is no token of ours.
+    /// `None`: not a valid token.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        // Longer ones need not be looked at.
+        // Longer texts cannot be tokens.
         if text.len() > BYTES * 2 {
             return None;
         }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_read_as_it_was_written_and_nothing_else_is_one() {
+    fn lease_token_round_trips_and_malformed_ones_are_rejected() {
         let name = LeaseName {
             group: LeaseGroupId(7),
             partition: 3,

@@ -1,8 +1,8 @@
-//! Changes of a topic: what it is set to, and how many partitions it has.
+//! Changes of a topic: configuration and number of partitions.
 //!
-//! A change is worked out from what the topic was when it was looked at, and made only if it still is that: two who
-//! change it at a time do not undo each other's work. Who sends the `ETag` back that it has seen (`If-Match`) is told when
-//! somebody was faster; who does not has the change worked out again.
+//! A change is computed from the topic's definition and applied only if that is still current, so that concurrent
+//! changes do not undo each other. With `If-Match`, a client learns that its `ETag` is outdated; without it, the
+//! change is recomputed.
 
 use std::collections::BTreeMap;
 
@@ -30,10 +30,10 @@ use crate::login::Asker;
 use crate::problem::{Kind, Problem};
 use crate::quotas::Spending;
 
-/// How often a change is worked out again because somebody else was faster.
+/// Limit of retries after conflicts with other changes.
 const ATTEMPTS_MAX: usize = 10;
 
-/// What of a topic can be changed, as it is, and the tag that it is known by.
+/// The changeable part of a topic, and its ETag.
 pub(super) struct Seen {
     id: TopicId,
     uuid: Uuid,
@@ -55,14 +55,14 @@ impl Seen {
         Self { id, uuid, definition, tag }
     }
 
-    /// As the header says it.
+    /// The ETag header.
     pub(super) fn header(&self) -> Result<(HeaderName, HeaderValue), Problem> {
         let value = HeaderValue::from_str(&self.tag);
         let value = value.map_err(|error| Problem::new(Kind::Failed, error.to_string()))?;
         Ok((ETAG, value))
     }
 
-    /// Whether it is what the request says that it has seen; it need not say so.
+    /// Checks `If-Match`, if the request has it.
     fn check(&self, name: &str, headers: &HeaderMap) -> Result<(), Problem> {
         let is_this = |said: &str| matches!(said.trim(), tag if tag == "*" || tag == self.tag);
         let mut said = headers.get_all(IF_MATCH).iter().peekable();
@@ -78,7 +78,7 @@ impl Seen {
     }
 }
 
-/// The same for the same topic with the same definition, and for nothing else.
+/// ETag of a topic's definition: equal for the same topic and definition, and otherwise different.
 fn tag(topic: &[u8], definition: &TopicDefinition) -> String {
     let mut hashed = digest::Context::new(&digest::SHA256);
     hashed.update(topic);
@@ -92,7 +92,7 @@ fn tag(topic: &[u8], definition: &TopicDefinition) -> String {
     format!("\"{hex}\"")
 }
 
-/// Changes the topic, or finds out whether it could be, and answers what it is, or would be.
+/// Changes the topic, or validates the change, and returns the resulting definition.
 pub(super) async fn change(
     broker: &Broker,
     name: &str,
@@ -121,7 +121,7 @@ pub(super) async fn change(
             false => broker.change_topic(id, seen, next.clone()).await,
         };
         match changed {
-            // Who only tried has seen what is there still.
+            // After a dry run, the client's ETag is still that of the current definition.
             Ok(()) if dry_run => return Ok(Seen { id, uuid, definition: next, tag }),
             Ok(()) => return Ok(Seen::new(id, uuid, next)),
             Err(ExecuteError::Refused(Refusal::TopicChanged { .. })) => {}
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_is_of_one_topic_as_it_is() {
+    fn etag_differs_between_topics_and_definitions() {
         let definition = |partitions, config: &[(&str, &str)]| TopicDefinition {
             partitions,
             config: config.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect(),

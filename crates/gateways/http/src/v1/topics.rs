@@ -1,4 +1,4 @@
-//! Which topics there are.
+//! Topics: list, create, describe, delete.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -28,7 +28,7 @@ use crate::login::Asker;
 use crate::problem::{Kind, Problem};
 use crate::quotas::Spending;
 
-/// A topic as other handlers need it.
+/// A topic, for other handlers.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) id: TopicId,
@@ -38,7 +38,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// The partition of this number.
+    /// The partition with this number.
     pub(super) fn partition(&self, index: u32) -> Result<PartitionId, Problem> {
         match index < self.partitions {
             true => Ok(PartitionId::new(self.id, index)),
@@ -58,7 +58,7 @@ impl Found {
     }
 }
 
-/// A topic to which somebody wants to do something. Who may not is told so alike whether it is there or not.
+/// Finds a topic for an operation. Without the right to it, the response does not reveal whether the topic exists.
 pub(super) fn find(
     broker: &Broker,
     asker: &Asker,
@@ -247,7 +247,8 @@ pub(super) async fn describe(
 ) -> Result<Response, Problem> {
     let broker = &front.opened()?.broker;
     find(broker, &asker, Operation::Describe, &topic)?;
-    // First: a tag of what is older than what is shown is refused later, and one that is newer would not be.
+    // The tag first: one that is older than the response only makes a later change fail. A newer one would let a change
+    // of an outdated response pass.
     let tag = Seen::of(broker, &topic)?.header()?;
     Ok(([tag], Json(described(broker, &topic).await?)).into_response())
 }

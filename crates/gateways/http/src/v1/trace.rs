@@ -1,4 +1,4 @@
-//! Records by what they say of themselves, and what became of each.
+//! Search of records by key, id, trace or header, with the history of each.
 
 use access::quotas::Quota;
 use axum::extract::State;
@@ -148,7 +148,7 @@ impl Traced {
     }
 }
 
-/// A topic has no slash in its name.
+/// Names of topics never contain a slash.
 fn cursor_of(After { topic, partition, offset }: After) -> String {
     format!("{topic}/{partition}.{offset}")
 }

@@ -1,4 +1,4 @@
-//! Users, and what each may do.
+//! Users and their permissions.
 
 use access::acl::Action;
 use access::{Permissions, UserError, Users, Verifiers};
@@ -38,7 +38,7 @@ struct Granted {
     permissions: Permissions,
 }
 
-pub(super) fn of_node(node: &Node) -> Result<&Users, Problem> {
+pub(super) fn node_users(node: &Node) -> Result<&Users, Problem> {
     let nobody = || Problem::new(Kind::Invalid, "nobody can log in here");
     node.users.as_ref().ok_or_else(nobody)
 }
@@ -72,7 +72,7 @@ pub(super) async fn list(
     let Page { limit, cursor } = asked::query(&uri)?;
     let limit = limit.checked()?;
     asker.cluster(Action::Describe)?;
-    let users = of_node(front.opened()?)?;
+    let users = node_users(front.opened()?)?;
     let after = |name: &str| cursor.as_deref().is_none_or(|cursor| name > cursor);
     let rest = users.list().into_iter().filter(|user| after(&user.name));
     let items: Vec<User> =
@@ -114,10 +114,10 @@ pub(super) struct NewPassword {
     password: String,
 }
 
-/// Hashes take a core for their time, by design.
+/// Runs on a worker: hashes are slow by design.
 async fn verifiers(node: &Node, password: String) -> Result<Verifiers, Problem> {
     let workers = node.broker.workers();
-    let made = workers.blocking(Task::AmqpPassword, move || Verifiers::of_password(&password));
+    let made = workers.blocking(Task::AmqpPassword, move || Verifiers::from_password(&password));
     let made = made.await.map_err(|_| Problem::busy("the password was not taken"))?;
     made.map_err(|error| Problem::new(Kind::Invalid, error.to_string()))
 }
@@ -139,7 +139,7 @@ pub(super) async fn add(
     let NewUser { name, password } = asked::document(&front, body).await?;
     let node = front.opened()?;
     let verifiers = verifiers(node, password).await?;
-    let users = of_node(node)?;
+    let users = node_users(node)?;
     users.add(&name, verifiers).await.map_err(refused)?;
     Ok((StatusCode::CREATED, Json(AddedUser { log_ins: users.login_notice(), name })))
 }
@@ -163,7 +163,7 @@ pub(super) async fn set_password(
     let NewPassword { password } = asked::document(&front, body).await?;
     let node = front.opened()?;
     let verifiers = verifiers(node, password).await?;
-    of_node(node)?.set_password(&user, verifiers).await.map_err(refused)?;
+    node_users(node)?.set_password(&user, verifiers).await.map_err(refused)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -181,6 +181,6 @@ pub(super) async fn delete(
     Path(user): Path<String>,
 ) -> Result<StatusCode, Problem> {
     asker.cluster(Action::Alter)?;
-    of_node(front.opened()?)?.delete(&user).await.map_err(refused)?;
+    node_users(front.opened()?)?.delete(&user).await.map_err(refused)?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,4 +1,4 @@
-//! Where a record is: whether it is there, and what it is to each group; in `history` what became of it, too.
+//! State of a record: its presence, its state in each group and, for `history`, its past.
 
 use access::Operation;
 use axum::extract::{Path, State};
@@ -9,7 +9,7 @@ use operations::history::{GroupHistory, GroupState, OffsetGroupSeen, Presence, R
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::operate::{as_it_is, ask, ask_for};
+use super::operate::{ask, ask_for, json_response};
 use super::records::Record;
 use super::topics::find;
 use crate::front::Front;
@@ -62,7 +62,7 @@ struct InOffsetGroup {
 /// The path of a record: topic, partition, offset.
 type At = Path<(String, String, String)>;
 
-/// What is asked of the record at a place that there is.
+/// The operation that describes the record at a place.
 fn describe(front: &Front, asker: &Asker, Path(at): At) -> Result<Document, Problem> {
     let (topic, partition, offset) = at;
     let read = || Some(Place { partition: partition.parse().ok()?, offset: offset.parse().ok()? });
@@ -89,7 +89,7 @@ pub(super) async fn find_out(
     let operation = describe(&front, &asker, at)?;
     let history: RecordHistory = ask_for(&front, &asker, operation, Kind::NoSuchTopic).await?;
     let RecordHistory { presence: record, start, end, truncated, .. } = history;
-    // One that is not there is in no group.
+    // A record that is gone is in no group.
     let groups = history.groups.into_iter().filter(|group| group.state != GroupState::Gone);
     Ok(Json(Whereabouts {
         record,
@@ -117,7 +117,7 @@ pub(super) async fn history(
     at: At,
 ) -> Result<Response, Problem> {
     let operation = describe(&front, &asker, at)?;
-    Ok(as_it_is(ask(&front, &asker, operation, Kind::NoSuchTopic).await?))
+    Ok(json_response(ask(&front, &asker, operation, Kind::NoSuchTopic).await?))
 }
 
 impl From<GroupHistory> for InGroup {

@@ -1,5 +1,5 @@
-//! Memory and time that documents cost: bytes in against bytes held, and probes that are answered meanwhile. It is a
-//! process of its own, whose memory is measured.
+//! Memory and time that large documents cost: bytes received against bytes held, and the latency of probes meanwhile.
+//! A process of its own, whose memory is measured.
 
 #![expect(clippy::disallowed_types, reason = "clients of a node in the kernel's network")]
 
@@ -23,7 +23,7 @@ type Case = (&'static str, &'static str, (&'static str, &'static str), String, u
 
 /// Memory limit of one document, without the bytes of its body.
 const HELD_BYTES_MAX: usize = 256 << 20;
-/// Without optimisation, and beside other tests. A release build takes 50 ms.
+/// For an unoptimised build, with other tests running. A release build takes 50 ms.
 const PROBE_MAX: Duration = Duration::from_secs(1);
 
 fn status_bytes(name: &str) -> Option<usize> {
@@ -33,7 +33,7 @@ fn status_bytes(name: &str) -> Option<usize> {
     Some(kib << 10)
 }
 
-/// `count` times the same, with commas between.
+/// `count` copies, separated by commas.
 fn list(of: &str, count: usize) -> String {
     let mut text = format!("{of},").repeat(count);
     text.pop();
@@ -41,7 +41,7 @@ fn list(of: &str, count: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_documents_cost_little_memory_and_delay_no_probe() {
+async fn large_documents_take_bounded_memory_and_delay_no_probe() {
     let (server, _broker) = open_node().await;
     let topic = request(Method::POST, "/v1/topics", &[], r#"{"name":"t"}"#);
     assert_eq!(ask(&mut connect(server.address).await, topic).await.status, 201);
@@ -123,7 +123,7 @@ async fn large_documents_cost_little_memory_and_delay_no_probe() {
     };
     for (name, path, content, body, status) in cases {
         let body = Bytes::from(body);
-        // From here on the largest amount is counted anew.
+        // Reset the peak of resident memory.
         let counted = fs::write("/proc/self/clear_refs", "5").is_ok();
         let before = status_bytes("VmRSS").unwrap_or(0);
         let sent = request(Method::POST, path, &[content], body.clone());

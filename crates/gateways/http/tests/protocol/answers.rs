@@ -1,15 +1,15 @@
-//! What every answer has, and what is refused whoever asks.
+//! Common headers of all responses, and requests that are rejected for every client.
 
 use axum::http::Method;
 
 use crate::harness::{ask, connect, get, open_node, request, safe_node};
 
-/// Of every kind: from a route, from none, refused by a layer, and an error.
+/// Responses of all kinds: from a route, without a route, rejected by a layer, and an error.
 const PATHS: [&str; 6] =
     ["/health/live", "/health/ready", "/metrics", "/nothing/here", "/problems/starting", "/v1"];
 
 #[tokio::test]
-async fn every_answer_has_headers_that_browsers_obey() {
+async fn every_response_has_security_headers() {
     let (open, _broker) = open_node().await;
     let (safe, _other, _users) = safe_node().await;
     for (address, metrics) in [(open.address, open.metrics), (safe.address, safe.metrics)] {
@@ -40,7 +40,7 @@ async fn every_answer_has_headers_that_browsers_obey() {
 }
 
 #[tokio::test]
-async fn a_request_has_an_id_of_its_own_or_the_clients() {
+async fn request_id_is_new_or_the_clients() {
     let (server, _broker) = open_node().await;
     let first = server.get("/health/live").await.header("x-request-id").to_owned();
     let second = server.get("/health/live").await.header("x-request-id").to_owned();
@@ -52,7 +52,7 @@ async fn a_request_has_an_id_of_its_own_or_the_clients() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_and_what_a_path_does_not_take_are_problems() {
+async fn unknown_paths_and_methods_are_problems() {
     let (server, _broker) = open_node().await;
     for path in
         ["/index.html", "/console", "/metric", "/metrics/", "/HEALTH/live", "/health", "/v0"]
@@ -63,7 +63,7 @@ async fn what_is_not_there_and_what_a_path_does_not_take_are_problems() {
     let refused = ask(&mut client, request(Method::POST, "/health/live", &[], "")).await;
     refused.is_problem(405, "method-not-allowed");
     assert_eq!(refused.header("allow"), "GET,HEAD");
-    // Each kind of problem has a page that says what can be done.
+    // Each kind of problem has a page with advice.
     let page = server.get("/problems/wrong-host").await;
     assert_eq!(page.status, 200);
     assert!(page.text().contains("421") && page.text().contains("http-host"), "{page:?}");
@@ -71,7 +71,7 @@ async fn what_is_not_there_and_what_a_path_does_not_take_are_problems() {
 }
 
 #[tokio::test]
-async fn a_page_of_another_site_changes_nothing() {
+async fn cross_site_requests_cannot_change_anything() {
     let (server, _broker) = open_node().await;
     let post = |headers: &'static [(&'static str, &'static str)]| {
         let address = server.address;
@@ -85,12 +85,12 @@ async fn a_page_of_another_site_changes_nothing() {
         &[("sec-fetch-site", "same-site")],
         &[("origin", "https://evil.example")],
         &[("origin", "null")],
-        // The other port of this machine is another site.
+        // Another port of this machine is another site.
         &[("host", "127.0.0.1:15672"), ("origin", "http://127.0.0.1:8080")],
     ] {
         post(refused).await.is_problem(403, "cross-site");
     }
-    // These come from a page of the node, or from no browser, and reach the route, which takes no POST.
+    // These come from the node's own pages or from other clients, and reach the route, which has no POST.
     for passed in [
         &[("sec-fetch-site", "same-origin")][..],
         &[("sec-fetch-site", "none")],
@@ -99,7 +99,7 @@ async fn a_page_of_another_site_changes_nothing() {
     ] {
         post(passed).await.is_problem(405, "method-not-allowed");
     }
-    // To look changes nothing.
+    // Reads are allowed.
     let looked = get(server.address, "/health/live", &[("sec-fetch-site", "cross-site")]).await;
     assert_eq!(looked.status, 200);
 }

@@ -1,5 +1,5 @@
-//! Records that a client of one protocol may write, read by clients of all: none of them keeps the
-//! records behind it from a consumer, ends a session, or is lost.
+//! Records of any protocol, read by clients of all protocols: none blocks the records behind it, ends a session, or
+//! is lost.
 
 use axum::http::Method;
 use base::PartitionId;
@@ -34,7 +34,7 @@ const NAMES: [&str; 16] = [
     "x-death",
 ];
 
-/// The same sequence in each run (xorshift).
+/// Deterministic random numbers (xorshift).
 struct Sequence(u64);
 
 impl Sequence {
@@ -51,7 +51,7 @@ impl Sequence {
         match self.below(4) {
             0 => (0..count).map(|_| self.below(256) as u8).collect(),
             1 => "\u{20ac}".repeat(count / 3 + 1).into_bytes(),
-            // As AMQP encodes a table or an array.
+            // AMQP's encoding of a table or an array.
             2 => [&[1, b'a', b'S', 0, 0, 0, 1][..], &[self.below(256) as u8]].concat(),
             _ => (0..count).map(|_| b'0' + self.below(10) as u8).collect(),
         }
@@ -70,7 +70,7 @@ impl Sequence {
     }
 }
 
-/// As a gateway appends a batch of a Kafka producer that it has validated.
+/// Appends like a gateway after it has validated a batch of a Kafka producer.
 async fn append(broker: &Broker, topic: &str, random: &mut Sequence, value: &str) {
     let headers = random.headers();
     let headers: Vec<Header<'_>> =
@@ -86,7 +86,7 @@ async fn append(broker: &Broker, topic: &str, random: &mut Sequence, value: &str
     broker.append(vec![batch]).await.remove(0).expect("is appended");
 }
 
-/// The same by HTTP, if it may be written there.
+/// Posts a record with such headers, or without them where HTTP rejects them.
 async fn post(server: &Server, topic: &str, random: &mut Sequence, value: &str) {
     let header = |(name, value): (Vec<u8>, Option<Vec<u8>>)| {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -146,7 +146,7 @@ async fn record_of_any_protocol_is_delivered_by_all_or_becomes_a_dead_letter() {
         let at = [FetchPosition { partition: TopicPartition::new("q", 0), offset }];
         let fetched = fetch(&*kafka.any().await, &at, CONSUME).await.expect("answers").remove(0);
         let bytes = fetched.records.expect("records");
-        // The last one of an answer may be cut.
+        // The last batch of a response may be truncated.
         for (_, place) in split(&bytes).map_while(Result::ok) {
             let batch = record::Batch::decode(&bytes[place]).expect("sound");
             for record in batch.records() {
@@ -170,7 +170,7 @@ async fn record_of_any_protocol_is_delivered_by_all_or_becomes_a_dead_letter() {
     let (status, got) = send(&server, Method::POST, "/api/queues/%2F/q/get", &look).await;
     assert_eq!((status, got.as_array().map(Vec::len)), (200, Some(COUNT)), "{got}");
 
-    // AMQP: each is delivered and rejected, and delivered once more as a dead letter.
+    // AMQP: each record is delivered, rejected, and delivered again as a dead letter.
     for queue in ["q", "dead"] {
         let stream = TcpStream::connect(address).await.expect("connects");
         let mut consumer = open(stream).await;

@@ -1,4 +1,4 @@
-//! Clients that are somebody by their certificates.
+//! Clients that are identified by their certificates.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn get(sender: &mut Sender, headers: &[(&str, &str)]) -> Answer {
 }
 
 #[tokio::test]
-async fn a_client_is_who_its_certificate_names_unless_it_says_something_else() {
+async fn certificate_identifies_a_client_unless_it_sends_a_password() {
     let (authority, clients) = (Authority::new(), Authority::new());
     let tls = authority.tls(&clients, gateway::tls::ClientCertificates::Optional);
     let server = Server::encrypted(tls).await;
@@ -51,7 +51,7 @@ async fn a_client_is_who_its_certificate_names_unless_it_says_something_else() {
     get(&mut operator, &[]).await.is_problem(401, "not-logged-in");
     let mut root = all.connect(&server, Some(&named("root"))).await;
     assert_eq!(get(&mut root, &[]).await.status, 200);
-    // There is no user `seer`, and what rules say of it holds.
+    // There is no user `seer`; rules for the name apply.
     let mut seer = all.connect(&server, Some(&named("seer"))).await;
     get(&mut seer, &[]).await.is_problem(403, "not-allowed");
     let rule = Rule {
@@ -67,7 +67,7 @@ async fn a_client_is_who_its_certificate_names_unless_it_says_something_else() {
     assert_eq!(get(&mut seer, &[]).await.status, 200);
     let session = ask(&mut seer, request(Method::GET, "/v1/session", &[], "")).await;
     assert_eq!((session.status.as_u16(), &session.json()["user"]), (200, &"seer".into()));
-    // A password that is said is looked at, right or wrong.
+    // A password takes precedence, whether right or wrong.
     let said = basic("root", "toor");
     assert_eq!(get(&mut nobody, &[("authorization", &said)]).await.status, 200);
     let said = basic("root", "wrong");
@@ -80,7 +80,7 @@ async fn a_client_is_who_its_certificate_names_unless_it_says_something_else() {
 }
 
 #[tokio::test]
-async fn a_certificate_lets_nobody_in_once_it_has_ended() {
+async fn expired_certificate_is_rejected() {
     let (authority, clients) = (Authority::new(), Authority::new());
     let tls = authority.tls(&clients, gateway::tls::ClientCertificates::Required);
     let server = Server::encrypted(tls).await;

@@ -1,4 +1,4 @@
-//! RabbitMQ's management API: connections, channels and consumers of AMQP, as their sessions tell it.
+//! RabbitMQ's management API: connections, channels and consumers of AMQP, as reported by their sessions.
 
 use std::net::SocketAddr;
 
@@ -33,7 +33,7 @@ fn names(rows: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn channels_and_consumers_are_shown_with_what_they_have_now() {
+async fn channels_and_consumers_are_listed_with_their_current_state() {
     let (server, _broker, _users) = safe_node().await;
     let (address, _serving) = server.serve_amqp().await;
     let mut publisher = open(address, Mode::Confirms, ["root", "toor"]).await;
@@ -74,7 +74,7 @@ async fn channels_and_consumers_are_shown_with_what_they_have_now() {
         (&json!("/"), &json!(1), &json!(false))
     );
     assert_eq!(second["connection_details"]["name"], connection);
-    // By each of the ways to it.
+    // All paths that lead to it.
     let escaped = |name: &str| name.replace(' ', "%20").replace('>', "%3E");
     let channel = second["name"].as_str().expect("a name");
     let of_connection =
@@ -103,7 +103,7 @@ async fn channels_and_consumers_are_shown_with_what_they_have_now() {
 }
 
 #[tokio::test]
-async fn of_a_queue_with_a_single_active_consumer_one_is_active() {
+async fn single_active_consumer_is_reported_as_active() {
     let (server, _broker, _users) = safe_node().await;
     let (address, _serving) = server.serve_amqp().await;
     let said = basic("root", "toor");
@@ -116,7 +116,7 @@ async fn of_a_queue_with_a_single_active_consumer_one_is_active() {
         client.consume("q", 1).await.expect("consumes");
         clients.push(client);
     }
-    // Whoever is the active one is delivered to.
+    // Messages go to the active consumer.
     let message =
         json!({"routing_key": "q", "payload": "m", "payload_encoding": "string", "properties": {}});
     let publish = "/api/exchanges/%2F/amq.default/publish";
@@ -124,7 +124,7 @@ async fn of_a_queue_with_a_single_active_consumer_one_is_active() {
     let asked = request(Method::POST, publish, &headers, message.to_string());
     assert_eq!(ask(&mut connect(server.address).await, asked).await.status, 200);
     clients[0].delivery(SOON).await.expect("a delivery").expect("in time");
-    // A session hears a moment later that a consumer of its is the active one.
+    // The session learns a moment later which of its consumers is active.
     let known = async {
         loop {
             let consumers = root(&server, "/api/consumers?sort=channel_details.name").await;
@@ -139,7 +139,7 @@ async fn of_a_queue_with_a_single_active_consumer_one_is_active() {
 }
 
 #[tokio::test]
-async fn who_does_not_monitor_sees_its_own_and_an_administrator_closes_those_of_a_user() {
+async fn user_sees_own_connections_and_an_administrator_closes_those_of_a_user() {
     let (server, _broker, users) = safe_node().await;
     let (address, _serving) = server.serve_amqp().await;
     users.add("app", access::hash_password("secret").expect("a hash")).await.expect("is made");
@@ -171,7 +171,7 @@ async fn who_does_not_monitor_sees_its_own_and_an_administrator_closes_those_of_
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_none_and_is_not_taken() {
+async fn unsupported_features_are_listed_empty_and_cannot_be_set() {
     let (server, _broker, _users) = safe_node().await;
     for path in [
         "/api/vhost-limits",

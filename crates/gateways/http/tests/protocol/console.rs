@@ -1,4 +1,4 @@
-//! The console's files, as browsers ask for them.
+//! The console's files, as browsers request them.
 
 use std::io::Read;
 
@@ -9,7 +9,7 @@ use crate::harness::{ask, connect, get, open_node, request, safe_node};
 const FILES: [&str; 4] = ["/", "/console/app.js", "/console/app.css", "/console/icon.svg"];
 
 #[tokio::test]
-async fn everybody_gets_the_files_and_a_browser_asks_whether_they_are_the_same() {
+async fn files_are_public_and_revalidated_by_etag() {
     let (server, _broker, _users) = safe_node().await;
     for path in FILES {
         let whole = server.get(path).await;
@@ -37,7 +37,7 @@ async fn everybody_gets_the_files_and_a_browser_asks_whether_they_are_the_same()
 }
 
 #[tokio::test]
-async fn only_files_that_are_there_are_served_and_only_read() {
+async fn only_existing_console_files_are_served_and_only_by_get() {
     let (server, _broker) = open_node().await;
     for path in ["/console/", "/console/../Cargo.toml", "/console/%2e%2e/x", "/console/app.js/"] {
         server.get(path).await.is_problem(404, "no-such-path");
@@ -46,9 +46,9 @@ async fn only_files_that_are_there_are_served_and_only_read() {
     ask(&mut connect(server.address).await, asked).await.is_problem(405, "method-not-allowed");
 }
 
-/// A browser would open a window of its own over the page's form.
+/// The browser's own dialog would cover the page's form.
 #[tokio::test]
-async fn a_script_of_the_console_is_not_asked_for_a_password_by_the_browser() {
+async fn console_requests_get_no_browser_log_in_prompt() {
     let (server, _broker, _users) = safe_node().await;
     let asked = get(server.address, "/v1/topics", &[("postroad-console", "1")]).await;
     asked.is_problem(401, "not-logged-in");

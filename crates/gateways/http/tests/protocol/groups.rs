@@ -1,4 +1,4 @@
-//! `/v1`: groups of both kinds, made, looked at and moved.
+//! `/v1`: groups of both kinds, created, inspected and moved.
 
 use axum::http::Method;
 use broker::CommitOffset;
@@ -23,7 +23,7 @@ async fn taken(server: &Server) -> Vec<String> {
 const GROUP: &str = "/v1/topics/t/groups/g";
 
 #[tokio::test]
-async fn a_group_is_made_changed_listed_and_deleted() {
+async fn group_is_created_changed_listed_and_deleted() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 2, json!({})).await;
     make(&server, "u", 1, json!({})).await;
@@ -62,7 +62,7 @@ async fn a_group_is_made_changed_listed_and_deleted() {
 }
 
 #[tokio::test]
-async fn a_group_that_is_paused_gives_nothing_until_it_goes_on() {
+async fn paused_group_delivers_nothing_until_resumed() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     send(&server, Method::PUT, GROUP, json!({})).await;
@@ -76,7 +76,7 @@ async fn a_group_that_is_paused_gives_nothing_until_it_goes_on() {
 }
 
 #[tokio::test]
-async fn a_group_goes_on_where_it_is_told_to() {
+async fn seek_moves_a_group_to_a_position() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     send(&server, Method::PUT, GROUP, json!({})).await;
@@ -109,7 +109,7 @@ async fn a_group_goes_on_where_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn groups_by_offset_say_how_far_they_are_behind() {
+async fn offset_groups_report_their_lag() {
     let (server, broker) = open_node().await;
     make(&server, "t", 2, json!({})).await;
     produce(&server, "t", &["1", "2", "3", "4", "5", "6"]).await;
@@ -138,7 +138,7 @@ async fn groups_by_offset_say_how_far_they_are_behind() {
     let lag = server.get("/v1/groups/readers/lag").await.json();
     let row = json!({"topic": "t", "partition": 1, "offset": 1, "end": 3, "lag": 2});
     assert_eq!(lag, json!({"lag": 2, "partitions": [row]}));
-    // Records that are gone are no lag, in none of the answers.
+    // Deleted records do not count as lag in any of the responses.
     broker.shards().advance_starts(vec![(partition, 3)]).await.expect("records are deleted");
     let lag = server.get("/v1/groups/readers/lag").await.json();
     assert_eq!((&lag["lag"], &lag["partitions"][0]["lag"]), (&json!(0), &json!(0)));
@@ -154,7 +154,7 @@ async fn groups_by_offset_say_how_far_they_are_behind() {
 }
 
 #[tokio::test]
-async fn a_seek_that_is_tried_moves_nothing_and_says_what_it_would_do() {
+async fn dry_run_of_a_seek_reports_its_effect_and_moves_nothing() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     send(&server, Method::PUT, GROUP, json!({})).await;

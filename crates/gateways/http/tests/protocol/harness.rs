@@ -33,7 +33,7 @@ use tokio::time::timeout;
 use topology::Topology;
 use world::{Net, OsEntropy, SimulatedDisk, World};
 
-/// Longer than anything here takes; shorter than a hang.
+/// Longer than any step of these tests, shorter than a hang.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// The gateway, in front of a node that may not be open yet.
@@ -41,13 +41,13 @@ pub(crate) struct Server {
     pub(crate) front: Front,
     pub(crate) failure: Failure,
     pub(crate) address: SocketAddr,
-    /// Where it encrypts, if it does.
+    /// The encrypted port, if there is one.
     pub(crate) encrypted: Option<SocketAddr>,
     pub(crate) metrics: SocketAddr,
     pub(crate) connections: Connections,
     pub(crate) disk: Arc<SimulatedDisk>,
     kafka: OnceLock<SocketAddr>,
-    /// What AMQP is served with, once it is asked for.
+    /// State of the AMQP gateway, for when it is started.
     node: OnceLock<(Broker, Topology, Users)>,
     serving: JoinHandle<()>,
 }
@@ -57,7 +57,7 @@ impl Server {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), change).await
     }
 
-    /// On a port that encrypts, too.
+    /// With an encrypted port as well.
     pub(crate) async fn encrypted(tls: Tls) -> Self {
         Self::start_with(SocketAddr::from(([127, 0, 0, 1], 0)), Some(tls), |_| {}).await
     }
@@ -108,7 +108,7 @@ impl Server {
         }
     }
 
-    /// Opens a node of its own behind it.
+    /// Opens the server's own node.
     pub(crate) async fn open(&self, login: LoginOptions) -> (Broker, Users) {
         let options = BrokerOptions {
             journal: journal::Options { segment_bytes: 8 << 20, ..journal::Options::default() },
@@ -148,12 +148,12 @@ impl Server {
         users
     }
 
-    /// Where the node behind it listens to Kafka's clients, who need not log in.
+    /// Address of the node's Kafka listener, which needs no log-in.
     pub(crate) fn kafka(&self) -> SocketAddr {
         *self.kafka.get().expect("the node is open")
     }
 
-    /// Serves AMQP as well, for as long as what is answered is kept.
+    /// Serves AMQP as well, until the returned sender is dropped.
     pub(crate) async fn serve_amqp(&self) -> (SocketAddr, watch::Sender<bool>) {
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Net::Kernel.listen(any_port).await.expect("binds");
@@ -171,7 +171,7 @@ impl Server {
         get(self.address, path, &[]).await
     }
 
-    /// As a user.
+    /// As this user.
     pub(crate) async fn get_as(&self, path: &str, name: &str, password: &str) -> Answer {
         get(self.address, path, &[("authorization", &basic(name, password))]).await
     }
@@ -182,7 +182,7 @@ impl Server {
     }
 }
 
-/// What operators ask for is carried out by the gateway that the server has for it.
+/// Carries out operations of operators by a Kafka gateway, as a server does.
 #[derive(Debug)]
 struct Operator {
     operations: Operations,
@@ -215,14 +215,14 @@ impl gateway_http::Operator for Operator {
     }
 }
 
-/// Open to everybody.
+/// A node without log-in.
 pub(crate) async fn open_node() -> (Server, Broker) {
     let server = Server::start(|_| {}).await;
     let (broker, _) = server.open(LoginOptions::default()).await;
     (server, broker)
 }
 
-/// Where everybody logs in: `root` may do everything.
+/// A node with log-in; `root` may do everything.
 pub(crate) async fn safe_node() -> (Server, Broker, Users) {
     let server = Server::start(|_| {}).await;
     let login = LoginOptions { plain: Admission::Required, ..LoginOptions::default() };
@@ -234,7 +234,7 @@ pub(crate) fn basic(name: &str, password: &str) -> String {
     format!("Basic {}", BASE64.encode(format!("{name}:{password}")))
 }
 
-/// An answer that came whole.
+/// A complete response.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -258,7 +258,7 @@ impl Answer {
         value.to_str().expect("text")
     }
 
-    /// It is a problem of this name; the whole of it.
+    /// Checks that the response is this problem; returns its document.
     #[track_caller]
     pub(crate) fn is_problem(&self, status: u16, slug: &str) -> Value {
         assert_eq!(self.status, status, "{self:?}");
@@ -274,7 +274,7 @@ impl Answer {
 
 pub(crate) type Sender = http1::SendRequest<Full<Bytes>>;
 
-/// A connection of its own.
+/// Opens a new connection.
 pub(crate) async fn connect(address: SocketAddr) -> Sender {
     let stream = TcpStream::connect(address).await.expect("connects");
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("a client");

@@ -1,4 +1,4 @@
-//! What probes are told, from the first moment to the last.
+//! Health checks, from the start of a node to its end.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use crate::harness::{Answer, SOON, Server, get, open_node};
 
 #[track_caller]
-/// Why it is not ready, if it is not.
+/// Reason why the node is not ready, if it is not.
 fn why(answer: &Answer) -> Option<String> {
     (answer.status == 503).then(|| answer.json()["why"].as_str().unwrap_or_default().to_owned())
 }
@@ -19,7 +19,7 @@ fn is_unwell(answer: &Answer, words: &str) {
 }
 
 #[tokio::test]
-async fn a_node_that_recovers_lives_and_is_not_ready() {
+async fn recovering_node_is_live_and_not_ready() {
     let server = Server::start(|_| {}).await;
     for at in [server.address, server.metrics] {
         assert_eq!(get(at, "/health/live", &[]).await.status, 200);
@@ -36,7 +36,7 @@ async fn a_node_that_recovers_lives_and_is_not_ready() {
 }
 
 #[tokio::test]
-async fn a_node_that_shuts_down_lives_and_is_not_ready() {
+async fn draining_node_is_live_and_not_ready() {
     let (server, _broker) = open_node().await;
     server.front.drain();
     is_unwell(&server.get("/health/ready").await, "shuts down");
@@ -46,9 +46,9 @@ async fn a_node_that_shuts_down_lives_and_is_not_ready() {
 }
 
 #[tokio::test]
-async fn a_node_of_which_a_part_failed_is_not_ready() {
+async fn node_with_a_failed_part_is_not_ready() {
     let (server, _broker) = open_node().await;
-    // In a server the process ends a moment later.
+    // In a server the process would end a moment later.
     server.failure.report("a sync failed: secret/path");
     let answer = server.get("/health/ready").await;
     is_unwell(&answer, "failed");
@@ -57,7 +57,7 @@ async fn a_node_of_which_a_part_failed_is_not_ready() {
 }
 
 #[tokio::test]
-async fn a_node_whose_disk_hangs_is_not_ready_until_it_returns() {
+async fn node_with_a_hung_disk_is_not_ready_until_it_returns() {
     let (server, broker) = open_node().await;
     server.disk.hang_syncs(true);
     let waiting = tokio::spawn({
@@ -82,7 +82,7 @@ async fn a_node_whose_disk_hangs_is_not_ready_until_it_returns() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_an_alarm_and_no_reason_to_go_elsewhere() {
+async fn full_disk_raises_an_alarm_and_keeps_the_node_ready() {
     let (server, _broker) = open_node().await;
     let ready = server.get("/health/ready").await;
     assert!(ready.json()["alarms"].is_null(), "{ready:?}");
@@ -100,7 +100,7 @@ async fn a_full_disk_is_an_alarm_and_no_reason_to_go_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_node_that_knows_no_leader_of_the_catalog_is_not_ready() {
+async fn node_without_a_catalog_leader_is_not_ready() {
     let mut nodes = test_cluster::start_three().await;
     for node in &nodes {
         node.broker.ready().await.expect("ready");
@@ -112,7 +112,7 @@ async fn a_node_that_knows_no_leader_of_the_catalog_is_not_ready() {
     let _users = server.open_with(left.broker.clone(), LoginOptions::default()).await;
     let ready = async || server.get("/health/ready").await;
     let begun = Instant::now();
-    // On a slow machine leaders may go once more.
+    // On a slow machine leaders may change once more.
     while ready().await.status != 200 {
         assert!(begun.elapsed() < SOON * 3, "{:?}", ready().await);
         sleep(Duration::from_millis(100)).await;

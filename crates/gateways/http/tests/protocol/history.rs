@@ -1,4 +1,4 @@
-//! What became of a record: to each group, and before.
+//! History of a record, and its state in each group.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) async fn group(server: &Server, name: &str, config: Value) {
     assert_eq!(made.status, 201, "{made:?}");
 }
 
-async fn of(server: &Server, offset: u64) -> Value {
+async fn history_of(server: &Server, offset: u64) -> Value {
     let answer = server.get(&format!("{PLACE}/{offset}/history")).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
@@ -33,7 +33,7 @@ async fn of(server: &Server, offset: u64) -> Value {
 async fn until_settled(server: &Server, offset: u64) -> Value {
     let begun = Instant::now();
     loop {
-        // Not answered while nobody leads.
+        // There is no response while the shard has no leader.
         let history = server.get(&format!("{PLACE}/{offset}/history")).await.json();
         if history["groups"][0]["state"] == "settled" {
             return history;
@@ -43,7 +43,7 @@ async fn until_settled(server: &Server, offset: u64) -> Value {
     }
 }
 
-/// What happened in the first group.
+/// Events in the first group.
 fn events(history: &Value) -> Vec<(&str, Option<u64>)> {
     let events = history["groups"][0]["events"].as_array().expect("events");
     events.iter().map(|it| (it["what"].as_str().expect("a word"), it["attempt"].as_u64())).collect()
@@ -62,19 +62,19 @@ pub(crate) async fn settle(server: &Server, lease: &Value, action: &str) {
 }
 
 #[tokio::test]
-async fn a_record_is_followed_over_protocols_until_it_is_settled() {
+async fn record_history_spans_protocols_until_it_is_settled() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     group(&server, "main", json!({})).await;
     produce(&server, "t", &["a", "b"]).await;
-    let before = of(&server, 1).await;
+    let before = history_of(&server, 1).await;
     assert_eq!((&before["presence"], &before["record"]["value"]), (&json!("there"), &json!("b")));
     assert_eq!((&before["groups"][0]["state"], events(&before)), (&json!("ready"), vec![]));
     assert_eq!(before["remembered_since_ms"], Value::Null, "nothing is forgotten");
 
     let leases = take(&server, 2).await;
     settle(&server, &leases[0], "accept").await;
-    let leased = of(&server, 1).await;
+    let leased = history_of(&server, 1).await;
     let (group, events_of) = (&leased["groups"][0], events(&leased));
     assert_eq!((&group["state"], events_of), (&json!("leased"), vec![("delivered", Some(1))]));
     assert_eq!(group["session"]["protocol"], "http");
@@ -87,7 +87,7 @@ async fn a_record_is_followed_over_protocols_until_it_is_settled() {
     let mut consumer = consumer.await.expect("opens");
     consumer.consume("t", 10).await.expect("consumes");
     let delivery = consumer.delivery(SOON).await.expect("a delivery").expect("in time");
-    let leased = of(&server, 1).await;
+    let leased = history_of(&server, 1).await;
     let session = &leased["groups"][0]["session"];
     let who = (&session["protocol"], &session["user"]);
     assert_eq!(who, (&json!("amqp"), &json!("root")), "{leased}");
@@ -96,7 +96,7 @@ async fn a_record_is_followed_over_protocols_until_it_is_settled() {
     consumer.ack(delivery.tag);
     consumer.close().await.expect("closes");
 
-    // A client of AMQP is not told when its acknowledgement is in the log.
+    // An AMQP client is not notified when its acknowledgement is in the log.
     let settled = until_settled(&server, 1).await;
     let expected = [
         ("delivered", Some(1)),
@@ -108,28 +108,31 @@ async fn a_record_is_followed_over_protocols_until_it_is_settled() {
     let last = &settled["groups"][0]["events"][3];
     assert_eq!((&last["session"]["protocol"], &last["session"]["user"]), who, "it is remembered");
     assert!(last["at_ms"].is_i64(), "{last}");
-    // The other one was in the same delivery.
-    assert_eq!(events(&of(&server, 0).await), [("delivered", Some(1)), ("accepted", Some(1))]);
-    let to_come = of(&server, 9).await;
+    // The other record was in the same delivery.
+    assert_eq!(
+        events(&history_of(&server, 0).await),
+        [("delivered", Some(1)), ("accepted", Some(1))]
+    );
+    let to_come = history_of(&server, 9).await;
     assert_eq!((&to_come["presence"], &to_come["groups"]), (&json!("to-come"), &json!([])));
 }
 
 #[tokio::test]
-async fn a_record_of_a_key_stands_behind_an_earlier_one() {
+async fn record_is_blocked_by_an_earlier_one_of_its_key() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     group(&server, "main", json!({"ordering": "key"})).await;
     let records = json!({"records": [{"key": "k", "value": "a"}, {"key": "k", "value": "b"}]});
     post(&server, "/v1/topics/t/records", &records).await.json();
     assert_eq!(take(&server, 2).await.len(), 1, "one of a key at a time");
-    let blocked = of(&server, 1).await;
+    let blocked = history_of(&server, 1).await;
     let group = &blocked["groups"][0];
     assert_eq!((&group["state"], &group["behind"]), (&json!("blocked"), &json!(0)));
     assert_eq!(blocked["record"]["key"], "k");
 }
 
 #[tokio::test]
-async fn what_an_operator_settles_is_told_and_so_is_what_is_deleted() {
+async fn purged_record_is_reported_as_removed() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     group(&server, "main", json!({})).await;
@@ -137,13 +140,16 @@ async fn what_an_operator_settles_is_told_and_so_is_what_is_deleted() {
     let lease = take(&server, 1).await.remove(0);
     settle(&server, &lease, "accept").await;
     post(&server, "/v1/topics/t/groups/main/purge", &json!({})).await.json();
-    assert_eq!(events(&of(&server, 1).await), [("removed", None)]);
-    assert_eq!(events(&of(&server, 0).await), [("delivered", Some(1)), ("accepted", Some(1))]);
+    assert_eq!(events(&history_of(&server, 1).await), [("removed", None)]);
+    assert_eq!(
+        events(&history_of(&server, 0).await),
+        [("delivered", Some(1)), ("accepted", Some(1))]
+    );
 }
 
-/// Any node answers, and what was done by a node that led before is not lost.
+/// Every node can be queried, and events of the previous leader are not lost.
 #[tokio::test]
-async fn in_a_cluster_any_node_knows_what_became_of_it() {
+async fn every_node_of_a_cluster_knows_the_history_of_a_record() {
     let nodes = test_cluster::start_three().await;
     for node in &nodes {
         node.broker.ready().await.expect("ready");
@@ -162,14 +168,14 @@ async fn in_a_cluster_any_node_knows_what_became_of_it() {
     let other = &servers[(leader + 1) % 3];
     let lease = take(other, 1).await.remove(0);
     for server in &servers {
-        let history = of(server, 0).await;
+        let history = history_of(server, 0).await;
         assert_eq!(history["groups"][0]["state"], "leased", "{history}");
         assert_eq!(events(&history), [("delivered", Some(1))]);
         assert_eq!(history["groups"][0]["session"]["protocol"], "http", "its node is asked");
         assert_eq!(history["silent_nodes"], json!([]));
     }
     settle(other, &lease, "accept").await;
-    // Another node leads, which has none of it itself.
+    // The new leader has none of the events itself.
     brokers[leader].hand_over().await;
     let begun = Instant::now();
     while self::leader(&brokers).await == leader {
@@ -183,7 +189,7 @@ async fn in_a_cluster_any_node_knows_what_became_of_it() {
     }
 }
 
-/// Which of them leads the shard of the topic.
+/// Index of the broker that leads the topic's shard.
 async fn leader(brokers: &[&Broker]) -> usize {
     let begun = Instant::now();
     loop {

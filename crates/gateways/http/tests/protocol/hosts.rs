@@ -1,11 +1,11 @@
-//! Which names the node answers to: a page whose name leads here must not pass for the node's own.
+//! Accepted host names: a page whose name resolves to this machine must not pass for the node's own.
 
 use gateway_http::LoginOptions;
 
 use crate::harness::{Server, get, open_node, safe_node};
 
 #[tokio::test]
-async fn where_nobody_logs_in_only_names_of_the_node_are_answered() {
+async fn without_log_in_only_names_of_the_node_are_accepted() {
     let (server, _broker) = open_node().await;
     for ours in ["127.0.0.1", "localhost:15672", "[::1]:15672", "x.localhost", "10.1.2.3"] {
         let answer = get(server.address, "/metrics", &[("host", ours)]).await;
@@ -20,7 +20,7 @@ async fn where_nobody_logs_in_only_names_of_the_node_are_answered() {
 }
 
 #[tokio::test]
-async fn further_names_can_be_given() {
+async fn configured_host_names_are_accepted() {
     let named = |options: &mut gateway_http::GatewayOptions| {
         options.hosts = vec!["broker.internal".to_owned()];
     };
@@ -33,14 +33,14 @@ async fn further_names_can_be_given() {
 }
 
 #[tokio::test]
-async fn before_the_node_is_open_it_is_as_if_nobody_logged_in() {
+async fn before_the_node_is_open_only_its_names_are_accepted() {
     let server = Server::start(|_| {}).await;
     let answer = get(server.address, "/health/live", &[("host", "evil.example")]).await;
     answer.is_problem(421, "wrong-host");
 }
 
 #[tokio::test]
-async fn where_everybody_logs_in_any_name_is_answered() {
+async fn with_log_in_any_host_name_is_accepted() {
     let (server, _broker, _users) = safe_node().await;
     let answer = get(server.address, "/health/ready", &[("host", "postroad.ns.svc")]).await;
     assert_eq!(answer.status, 200);
@@ -49,7 +49,7 @@ async fn where_everybody_logs_in_any_name_is_answered() {
 }
 
 #[tokio::test]
-async fn the_port_for_metrics_has_any_name() {
+async fn metrics_port_accepts_any_host_name() {
     let (server, _broker) = open_node().await;
     let answer = get(server.metrics, "/metrics", &[("host", "postroad-0.postroad:15692")]).await;
     assert_eq!(answer.status, 200);

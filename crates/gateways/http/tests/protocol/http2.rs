@@ -1,4 +1,4 @@
-//! HTTP/2: many requests at a time on one connection, and all else as by HTTP/1.
+//! HTTP/2: concurrent requests on one connection, and the same behaviour as HTTP/1.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -31,12 +31,12 @@ async fn handshake(io: impl Read + Write + Unpin + Send + 'static) -> Sender {
     sender
 }
 
-/// With prior knowledge.
+/// Connects with prior knowledge.
 pub(crate) async fn connect(address: SocketAddr) -> Sender {
     handshake(TokioIo::new(TcpStream::connect(address).await.expect("connects"))).await
 }
 
-/// The host of its address is its `:authority`.
+/// The host of the URI becomes `:authority`.
 fn request(
     method: Method,
     uri: &str,
@@ -68,11 +68,11 @@ async fn post_by(sender: &Sender, path: &str, headers: &[(&str, &str)], body: Va
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 #[tokio::test]
-async fn records_are_produced_and_consumed_by_many_requests_of_one_connection() {
+async fn concurrent_requests_of_one_connection_produce_and_consume_records() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 4, json!({})).await;
     let client = connect(server.address).await;
-    // More than there may be at a time: the client waits with the others, since the node says how many.
+    // More than the limit of concurrent streams: the client queues the rest, since the node announces the limit.
     let produced = join_all((0..300).map(|number| {
         let record = json!({"records": [{"key": number.to_string(), "value": "x".repeat(10_000)}]});
         let client = &client;
@@ -103,12 +103,12 @@ async fn records_are_produced_and_consumed_by_many_requests_of_one_connection() 
     }));
     assert_eq!(taken.await.iter().sum::<usize>(), 300);
     assert_eq!(server.connections.list(None, 10).len(), 1);
-    // The same port goes on speaking HTTP/1.
+    // The same port still serves HTTP/1.
     assert_eq!(server.get("/v1/topics/t").await.status, 200);
 }
 
 #[tokio::test]
-async fn a_topic_is_followed_beside_other_requests() {
+async fn topic_is_streamed_concurrently_with_other_requests() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     let client = connect(server.address).await;
@@ -124,7 +124,7 @@ async fn a_topic_is_followed_beside_other_requests() {
         let text = String::from_utf8(data.to_vec()).expect("text");
         assert!(text.contains(&format!("\"value\":\"v{number}\"")), "{text}");
     }
-    // It ends when the node shuts down, and the connection with it.
+    // The stream ends when the node shuts down, and so does its connection.
     server.front.drain();
     let rest = timeout(SOON, events.collect()).await.expect("in time").expect("whole");
     drop(rest);
@@ -134,7 +134,7 @@ async fn a_topic_is_followed_beside_other_requests() {
 }
 
 #[tokio::test]
-async fn a_request_that_has_begun_is_answered_when_the_node_shuts_down() {
+async fn request_in_flight_is_answered_when_the_node_shuts_down() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     let client = connect(server.address).await;
@@ -149,7 +149,7 @@ async fn a_request_that_has_begun_is_answered_when_the_node_shuts_down() {
 }
 
 #[tokio::test]
-async fn whom_a_request_is_for_is_looked_at_wherever_it_says_so() {
+async fn host_is_checked_in_authority_and_host_header() {
     let (server, _broker) = open_node().await;
     let client = connect(server.address).await;
     for ours in ["127.0.0.1", "localhost:15672", "[::1]:15672", "x.localhost"] {
@@ -162,7 +162,7 @@ async fn whom_a_request_is_for_is_looked_at_wherever_it_says_so() {
         let answer = ask(&client, request(Method::GET, &uri, &[], String::new())).await;
         answer.is_problem(421, "wrong-host");
     }
-    // The one name cannot hide the other.
+    // `Host` and `:authority` must agree.
     for (uri, host) in
         [("http://localhost/metrics", "evil.example"), ("http://evil.example/metrics", "localhost")]
     {
@@ -174,7 +174,7 @@ async fn whom_a_request_is_for_is_looked_at_wherever_it_says_so() {
     let answer =
         ask(&client, request(Method::GET, "http://localhost/metrics", &same, String::new()));
     assert_eq!(answer.await.status, 200);
-    // Pages of other sites are told by the name that the request is for.
+    // The origin is compared with the `:authority`.
     let topic = json!({"name": "t", "partitions": 1});
     let other = [JSON, ("origin", "http://evil.example")];
     post_by(&client, "/v1/topics", &other, topic.clone()).await.is_problem(403, "cross-site");
@@ -183,7 +183,7 @@ async fn whom_a_request_is_for_is_looked_at_wherever_it_says_so() {
 }
 
 #[tokio::test]
-async fn who_asks_is_known_by_password_and_by_cookie() {
+async fn http2_requests_log_in_by_password_and_by_cookie() {
     let (server, _broker, _users) = safe_node().await;
     let client = connect(server.address).await;
     get_by(&client, "/v1/whoami", &[]).await.is_problem(401, "not-logged-in");
@@ -203,7 +203,7 @@ async fn who_asks_is_known_by_password_and_by_cookie() {
 }
 
 #[tokio::test]
-async fn over_tls_the_client_chooses_the_version_and_shows_its_certificate() {
+async fn tls_client_negotiates_the_version_and_sends_its_certificate() {
     let (authority, clients) = (Authority::new(), Authority::new());
     let server = Server::encrypted(authority.tls(&clients, ClientCertificates::Optional)).await;
     let login =
@@ -238,7 +238,7 @@ async fn over_tls_the_client_chooses_the_version_and_shows_its_certificate() {
 }
 
 #[tokio::test]
-async fn a_further_request_of_a_connection_counts_as_a_connection() {
+async fn further_request_of_a_connection_counts_as_a_connection() {
     let server = Server::start(|options| options.sessions_max = 4).await;
     let _node = server.open(LoginOptions::default()).await;
     let (client, other) = (connect(server.address).await, connect(server.address).await);
@@ -252,7 +252,7 @@ async fn a_further_request_of_a_connection_counts_as_a_connection() {
         let refused = get_by(&client, "/health/live", &[]).await;
         refused.is_problem(503, "busy");
         assert_eq!(refused.header("retry-after"), "1");
-        // Other connections have a place of their own.
+        // Each connection has a place of its own.
         assert_eq!(get_by(&other, "/health/live", &[]).await.status, 200);
     };
     let (one, two, three, ()) = tokio::join!(wait(), wait(), wait(), asked);
@@ -269,7 +269,7 @@ async fn make_by(client: &Sender, topic: &str) {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_long_comes_whole_and_an_unread_one_holds_up_no_other() {
+async fn long_response_is_sent_whole_and_an_unread_one_blocks_no_other() {
     let within = Duration::from_millis(1_500);
     let server = Server::start(|options| options.answer_taken_within = within).await;
     let _node = server.open(LoginOptions::default()).await;
@@ -284,7 +284,7 @@ async fn an_answer_that_is_long_comes_whole_and_an_unread_one_holds_up_no_other(
     let path = "/v1/topics/t/partitions/0/records?from=earliest";
     let answer = get_by(&client, path, &[]).await;
     assert_eq!(answer.json()["records"][0]["value"], value);
-    // The client's window for it is full before all of it has come, and the client opens it by reading alone.
+    // The stream's window fills before the whole response is sent, and only reading opens it again.
     let uri = format!("http://127.0.0.1{path}");
     let unread = client.clone().send_request(request(Method::GET, &uri, &[], String::new()));
     let mut unread = timeout(SOON, unread).await.expect("in time").expect("an answer").into_body();
@@ -309,7 +309,7 @@ async fn an_answer_that_is_long_comes_whole_and_an_unread_one_holds_up_no_other(
 }
 
 #[tokio::test]
-async fn the_port_for_metrics_speaks_it_too_and_an_operator_closes_connections() {
+async fn metrics_port_serves_http2_and_its_connections_can_be_closed() {
     let (server, _broker) = open_node().await;
     let scraper = connect(server.metrics).await;
     assert_eq!(get_by(&scraper, "/metrics", &[]).await.status, 200);

@@ -1,4 +1,4 @@
-//! Clients of HTTP/2 that mean no good, byte by byte: they are cut off, and nobody else notices.
+//! Malicious HTTP/2 clients, byte by byte: they are disconnected, and other clients are unaffected.
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A header that the table has no name for, not indexed (RFC 7541).
+/// A literal header without indexing (RFC 7541).
 fn literal(name: &str, value: &str) -> Vec<u8> {
     let mut bytes = vec![0];
     for text in [name, value] {
@@ -57,7 +57,7 @@ fn literal(name: &str, value: &str) -> Vec<u8> {
     bytes
 }
 
-/// The headers of a `GET`.
+/// The header block of a `GET`.
 fn block(path: &str) -> Vec<u8> {
     // `:method GET`, `:scheme http`.
     let mut block = vec![0x82, 0x86];
@@ -66,15 +66,15 @@ fn block(path: &str) -> Vec<u8> {
     block
 }
 
-fn asks(stream: u32, path: &str) -> Vec<u8> {
+fn get_frame(stream: u32, path: &str) -> Vec<u8> {
     frame(HEADERS, END_STREAM | END_HEADERS, stream, &block(path))
 }
 
-fn takes_back(stream: u32) -> Vec<u8> {
+fn reset_frame(stream: u32) -> Vec<u8> {
     frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())
 }
 
-/// What the node said.
+/// A frame from the node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Said {
     kind: u8,
@@ -84,7 +84,7 @@ struct Said {
 }
 
 impl Said {
-    /// Of a frame that ends a request or the connection: why.
+    /// Error code of a frame that ends a stream or the connection.
     fn reason(&self) -> u32 {
         let at = if self.kind == GOAWAY { 4 } else { 0 };
         u32::from_be_bytes(self.payload[at..at + 4].try_into().expect("four bytes"))
@@ -94,7 +94,7 @@ impl Said {
 struct Client(TcpStream);
 
 impl Client {
-    /// Which lets the node send so much of each answer.
+    /// Connects, and lets the node send `window` bytes of each response.
     async fn with_window(address: SocketAddr, window: u32) -> Self {
         let mut client = Self(TcpStream::connect(address).await.expect("connects"));
         let mut settings = vec![0, 4];
@@ -112,7 +112,7 @@ impl Client {
         self.0.write_all(bytes).await
     }
 
-    /// `None`: the connection has ended.
+    /// The next frame; `None`: the connection has ended.
     async fn next(&mut self) -> Option<Said> {
         let mut head = [0; 9];
         timeout(SOON, self.0.read_exact(&mut head)).await.expect("in time").ok()?;
@@ -122,7 +122,7 @@ impl Client {
         Some(Said { kind, flags, stream: u32::from_be_bytes(stream), payload })
     }
 
-    /// The first frame of this kind.
+    /// The next frame of this kind.
     async fn next_of(&mut self, kind: u8) -> Option<Said> {
         loop {
             let said = self.next().await?;
@@ -132,7 +132,7 @@ impl Client {
         }
     }
 
-    /// Everything until the connection ends.
+    /// All frames until the connection ends.
     async fn rest(&mut self) -> Vec<Said> {
         let mut all = Vec::new();
         while let Some(said) = self.next().await {
@@ -143,17 +143,17 @@ impl Client {
 }
 
 #[tokio::test]
-async fn the_first_bytes_may_come_one_by_one() {
+async fn http_version_is_detected_from_single_bytes() {
     let (server, _broker) = open_node().await;
     let mut client = Client(TcpStream::connect(server.address).await.expect("connects"));
     client.0.set_nodelay(true).expect("is set");
-    let said = [PREFACE, &frame(SETTINGS, 0, 0, &[]), &asks(1, "/health/live")].concat();
+    let said = [PREFACE, &frame(SETTINGS, 0, 0, &[]), &get_frame(1, "/health/live")].concat();
     for byte in said {
         client.send(&[byte]).await.expect("is sent");
         sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(client.next_of(HEADERS).await.map(|said| said.stream), Some(1));
-    // So may those of a method that begins alike.
+    // A method with the same first letters may arrive in pieces, too.
     let mut stream = TcpStream::connect(server.address).await.expect("connects");
     for piece in
         [&b"P"[..], b"R", b"OPFIND / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"]
@@ -166,7 +166,7 @@ async fn the_first_bytes_may_come_one_by_one() {
     assert!(text.starts_with("HTTP/1.1 405 "), "{text}");
 }
 
-/// Others are served while somebody is cut off.
+/// Other clients are served while one is disconnected.
 async fn unharmed(server: &Server) {
     assert_eq!(server.get("/health/live").await.status, 200);
     let other = connect(server.address).await;
@@ -174,36 +174,36 @@ async fn unharmed(server: &Server) {
 }
 
 #[tokio::test]
-async fn there_are_so_many_requests_at_a_time() {
+async fn streams_over_the_limit_are_refused() {
     let (server, _broker) = open_node().await;
     crate::records::make(&server, "t", 1, serde_json::json!({})).await;
     let mut client = Client::open(&server).await;
     let wait = "/v1/topics/t/partitions/0/records?wait_ms=20000";
     for number in 0..HTTP2_STREAMS_MAX {
-        client.send(&asks(2 * number + 1, wait)).await.expect("is sent");
+        client.send(&get_frame(2 * number + 1, wait)).await.expect("is sent");
     }
     let one_more = 2 * HTTP2_STREAMS_MAX + 1;
-    client.send(&asks(one_more, wait)).await.expect("is sent");
+    client.send(&get_frame(one_more, wait)).await.expect("is sent");
     let refused = client.next_of(RST_STREAM).await.expect("is refused");
     assert_eq!((refused.stream, refused.reason()), (one_more, REFUSED_STREAM));
     unharmed(&server).await;
-    // One that is taken back leaves room for another.
-    client.send(&takes_back(1)).await.expect("is sent");
-    client.send(&asks(one_more + 2, "/health/live")).await.expect("is sent");
+    // A cancelled request makes room for another.
+    client.send(&reset_frame(1)).await.expect("is sent");
+    client.send(&get_frame(one_more + 2, "/health/live")).await.expect("is sent");
     let answer = client.next_of(HEADERS).await.expect("an answer");
     assert_eq!(answer.stream, one_more + 2);
 }
 
 #[tokio::test]
-async fn a_client_that_takes_its_requests_back_at_once_is_cut_off() {
+async fn client_that_resets_requests_at_once_is_disconnected() {
     let (server, _broker) = open_node().await;
     let mut client = Client::open(&server).await;
     let mut flood = Vec::new();
     for number in 0..1_000 {
-        flood.extend(asks(2 * number + 1, "/v1/topics"));
-        flood.extend(takes_back(2 * number + 1));
+        flood.extend(get_frame(2 * number + 1, "/v1/topics"));
+        flood.extend(reset_frame(2 * number + 1));
     }
-    // It may be closed before all of it is written.
+    // The connection may be closed before all of it is written.
     let _ = client.send(&flood).await;
     let said = client.rest().await;
     let answered = said.iter().filter(|said| said.kind == HEADERS).count();
@@ -217,7 +217,7 @@ async fn a_client_that_takes_its_requests_back_at_once_is_cut_off() {
 }
 
 #[tokio::test]
-async fn so_is_one_that_takes_them_back_once_they_have_begun() {
+async fn client_that_resets_running_requests_is_disconnected() {
     let (server, _broker) = open_node().await;
     crate::records::make(&server, "t", 1, serde_json::json!({})).await;
     let mut client = Client::open(&server).await;
@@ -225,24 +225,24 @@ async fn so_is_one_that_takes_them_back_once_they_have_begun() {
     let mut number = 0;
     while number < 10 * HTTP2_RESETS_MAX {
         let stream = 2 * number + 1;
-        let wait = asks(stream, "/v1/topics/t/partitions/0/records?wait_ms=20000");
+        let wait = get_frame(stream, "/v1/topics/t/partitions/0/records?wait_ms=20000");
         if client.send(&wait).await.is_err() {
             break;
         }
         sleep(Duration::from_millis(2)).await;
-        if client.send(&takes_back(stream)).await.is_err() {
+        if client.send(&reset_frame(stream)).await.is_err() {
             break;
         }
         number += 1;
     }
-    // What is written behind the end is noticed a little later.
+    // The client notices the end a few writes later.
     assert!((HTTP2_RESETS_MAX..2 * HTTP2_RESETS_MAX).contains(&number), "{number}");
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     unharmed(&server).await;
 }
 
 #[tokio::test]
-async fn pings_and_settings_without_end_cut_a_client_off() {
+async fn client_that_floods_pings_or_settings_is_disconnected() {
     let (server, _broker) = open_node().await;
     let pings = frame(PING, 0, 0, &[7; 8]).repeat(HTTP2_CONTROL_FRAMES_MAX as usize + 1);
     let settings = frame(SETTINGS, 0, 0, &[]).repeat(HTTP2_CONTROL_FRAMES_MAX as usize + 1);
@@ -254,7 +254,7 @@ async fn pings_and_settings_without_end_cut_a_client_off() {
         client.rest().await;
         unharmed(&server).await;
     }
-    // Some are answered.
+    // A few of them are answered.
     let mut client = Client::open(&server).await;
     client.send(&frame(PING, 0, 0, b"are you?")).await.expect("is sent");
     let answer = client.next_of(PING).await.expect("is answered");
@@ -262,9 +262,9 @@ async fn pings_and_settings_without_end_cut_a_client_off() {
 }
 
 #[tokio::test]
-async fn a_header_block_that_is_too_long_is_refused() {
+async fn header_block_over_the_limit_is_rejected() {
     let (server, _broker) = open_node().await;
-    // In three frames.
+    // Split into three frames.
     let mut long = block("/health/live");
     for number in 0..4 {
         long.extend(literal(&format!("x-long-{number}"), &"a".repeat(10_000)));
@@ -274,9 +274,9 @@ async fn a_header_block_that_is_too_long_is_refused() {
     client.send(&frame(CONTINUATION, 0, 1, &long[15_000..30_000])).await.expect("is sent");
     client.send(&frame(CONTINUATION, END_HEADERS, 1, &long[30_000..])).await.expect("is sent");
     let refused = client.next_of(HEADERS).await.expect("is answered");
-    // `:status 431`, which the table does not have.
+    // `:status 431`, which is not in the static table.
     assert!(refused.payload.windows(3).any(|part| part == b"431") || refused.payload.len() < 10);
-    // Of a megabyte no more than its beginning is read.
+    // Only the beginning of a megabyte is read.
     let mut client = Client::open(&server).await;
     let huge = literal("x-long", &"a".repeat(1 << 20));
     let mut flood = frame(HEADERS, END_STREAM, 1, &block("/health/live"));
@@ -286,13 +286,13 @@ async fn a_header_block_that_is_too_long_is_refused() {
     let _ = client.send(&flood).await;
     let said = client.rest().await;
     assert!(said.iter().all(|said| said.kind != HEADERS), "{said:?}");
-    // Nor is one that never ends.
+    // Neither is a block that never ends.
     let mut client = Client::open(&server).await;
     client.send(&frame(HEADERS, END_STREAM, 1, &block("/health/live"))).await.expect("is sent");
     let _ = client.send(&frame(CONTINUATION, 0, 1, &[]).repeat(100_000)).await;
     client.rest().await;
     unharmed(&server).await;
-    // There may be only so many.
+    // The number of headers is limited.
     let many: Vec<_> = (0..HTTP_HEADERS_MAX + 1).map(|number| format!("x-{number}")).collect();
     let many: Vec<_> = many.iter().map(|name| (&**name, "1")).collect();
     let answer = get_by(&connect(server.address).await, "/health/live", &many).await;
@@ -300,7 +300,7 @@ async fn a_header_block_that_is_too_long_is_refused() {
 }
 
 #[tokio::test]
-async fn headers_of_the_connection_are_refused() {
+async fn connection_specific_headers_are_rejected() {
     let (server, _broker) = open_node().await;
     for name in ["connection", "transfer-encoding", "upgrade", "keep-alive"] {
         let mut client = Client::open(&server).await;
@@ -313,7 +313,7 @@ async fn headers_of_the_connection_are_refused() {
 }
 
 #[tokio::test]
-async fn a_connection_without_requests_is_closed() {
+async fn idle_http2_connection_is_closed() {
     let (server, _broker) = open_node().await;
     let half = frame(HEADERS, END_STREAM, 1, &block("/health/live"));
     let cases =
@@ -335,10 +335,10 @@ async fn a_connection_without_requests_is_closed() {
 }
 
 #[tokio::test]
-async fn one_whose_requests_are_answered_hears_that_it_ends() {
+async fn idle_connection_after_requests_is_closed_with_goaway() {
     let (server, _broker) = open_node().await;
     let mut client = Client::open(&server).await;
-    client.send(&asks(1, "/health/live")).await.expect("is sent");
+    client.send(&get_frame(1, "/health/live")).await.expect("is sent");
     let begun = Instant::now();
     let goodbye = client.next_of(GOAWAY).await.expect("it hears it");
     assert_eq!(goodbye.reason(), 0);
@@ -346,23 +346,25 @@ async fn one_whose_requests_are_answered_hears_that_it_ends() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_nothing_of_its_answers_gets_no_more_of_them() {
+async fn client_that_does_not_read_its_responses_is_disconnected() {
     let within = Duration::from_millis(300);
     let server = Server::start(|options| options.answer_taken_within = within).await;
     let _node = server.open(Default::default()).await;
     // Its window is closed.
     let mut client = Client::with_window(server.address, 0).await;
-    client.send(&asks(1, "/metrics")).await.expect("is sent");
+    client.send(&get_frame(1, "/metrics")).await.expect("is sent");
     assert_eq!(client.next_of(HEADERS).await.map(|said| said.stream), Some(1));
     let cut = client.next_of(RST_STREAM).await.expect("it is given up");
     assert_eq!(cut.stream, 1);
-    // Nor does this one read what its window has room for.
+    // This client does not read either, and its window is open.
     let mut client = Client::with_window(server.address, (1 << 31) - 1).await;
     let more = frame(8, 0, 0, &((1_u32 << 30) - 1).to_be_bytes());
     client.send(&more).await.expect("is sent");
     let begun = Instant::now();
     let mut number = 0;
-    while begun.elapsed() < SOON && client.send(&asks(2 * number + 1, "/metrics")).await.is_ok() {
+    while begun.elapsed() < SOON
+        && client.send(&get_frame(2 * number + 1, "/metrics")).await.is_ok()
+    {
         number += 1;
         sleep(Duration::from_millis(1)).await;
     }

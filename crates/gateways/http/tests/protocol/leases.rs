@@ -1,4 +1,4 @@
-//! `/v1`: records taken one by one and settled by token, at any node.
+//! `/v1`: records leased one by one and settled by token, at any node.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ async fn queue() -> (Server, Broker) {
 }
 
 #[tokio::test]
-async fn a_record_that_is_taken_is_nobody_elses_until_it_is_settled() {
+async fn leased_record_is_not_delivered_to_others_until_settled() {
     let (server, _broker) = queue().await;
     produce(&server, "t", &["a", "b"]).await;
     let first = take(&server, json!({})).await;
@@ -54,7 +54,7 @@ async fn a_record_that_is_taken_is_nobody_elses_until_it_is_settled() {
     let rest = take(&server, json!({"max_records": 10})).await;
     assert_eq!((rest.len(), value(&rest[0])), (1, "b"));
     assert_eq!(settle(&server, &first[0]["token"], "accept").await, json!({"settled": true}));
-    // It comes back, and is counted.
+    // It is delivered again, and the attempt is counted.
     assert_eq!(settle(&server, &rest[0]["token"], "release").await, json!({"settled": true}));
     let again = take(&server, json!({"wait_ms": 5000})).await;
     assert_eq!((value(&again[0]), &again[0]["attempt"]), ("b", &json!(2)));
@@ -67,7 +67,7 @@ async fn a_record_that_is_taken_is_nobody_elses_until_it_is_settled() {
 }
 
 #[tokio::test]
-async fn a_lease_ends_by_itself_and_can_be_extended() {
+async fn lease_expires_and_can_be_extended() {
     let (server, _broker) = queue().await;
     produce(&server, "t", &["a", "b"]).await;
     let leases = take(&server, json!({"max_records": 2, "lease_ms": 1000})).await;
@@ -83,7 +83,7 @@ async fn a_lease_ends_by_itself_and_can_be_extended() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_record_gets_it_when_it_comes() {
+async fn waiting_lease_request_gets_a_record_when_it_arrives() {
     let (server, _broker) = queue().await;
     let address = server.address;
     let waiting = tokio::spawn(async move {
@@ -98,7 +98,7 @@ async fn who_waits_for_a_record_gets_it_when_it_comes() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused() {
+async fn invalid_lease_request_is_rejected() {
     let (server, broker) = queue().await;
     make(&server, "other", 1, json!({})).await;
     group(&broker, "other", MAIN_LEASE_GROUP, &[]).await;
@@ -129,26 +129,26 @@ async fn what_makes_no_sense_is_refused() {
     post(&server, "/v1/topics/none/groups/main/leases", &json!({}))
         .await
         .is_problem(404, "no-such-topic");
-    // A token is of its group.
+    // A token is valid for its group only.
     let body = json!({"settles": [{"token": lease["token"], "action": "accept"}]});
     let answer = post(&server, "/v1/topics/other/groups/main/settle", &body).await.json();
     assert_eq!(answer["outcomes"][0]["problem"]["type"], "/problems/no-such-lease");
     assert_eq!(settle(&server, &lease["token"], "accept").await, json!({"settled": true}));
 }
 
-/// A dumb balancer in front of a cluster: each request goes to another node.
+/// Like a simple load balancer in front of a cluster: each request goes to another node.
 #[tokio::test]
-async fn in_a_cluster_any_node_will_do() {
-    any_node_will_do(test_cluster::start_three().await).await;
+async fn lease_is_settled_at_any_node_of_three() {
+    settles_at_any_node(test_cluster::start_three().await).await;
 }
 
-/// Three of them have each partition.
+/// Each partition has replicas on three of the four nodes.
 #[tokio::test]
-async fn in_a_cluster_of_four_any_node_will_do() {
-    any_node_will_do(test_cluster::start_four().await).await;
+async fn lease_is_settled_at_any_node_of_four() {
+    settles_at_any_node(test_cluster::start_four().await).await;
 }
 
-async fn any_node_will_do(nodes: Vec<TestNode>) {
+async fn settles_at_any_node(nodes: Vec<TestNode>) {
     for node in &nodes {
         node.broker.ready().await.expect("ready");
     }

@@ -1,4 +1,4 @@
-//! What is too much is refused, and nobody else notices.
+//! Oversized requests and too many connections are rejected, and other clients are unaffected.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use tokio::time::{Instant, timeout};
 
 use crate::harness::{SOON, Server, ask, connect, get, open_node, request};
 
-/// Sends bytes that a client would not, and answers what came until the end.
+/// Sends raw bytes, and returns everything received until the end.
 async fn raw(server: &Server, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(server.address).await.expect("connects");
-    // The other side may close before it has read all.
+    // The node may close before it has read everything.
     let _ = stream.write_all(bytes).await;
     let mut text = Vec::new();
     let _ = timeout(SOON, stream.read_to_end(&mut text)).await.expect("in time");
@@ -24,7 +24,7 @@ async fn raw(server: &Server, bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn a_path_that_is_too_long_is_refused() {
+async fn path_over_the_limit_is_rejected() {
     let (server, _broker) = open_node().await;
     let fits = format!("/{}", "a".repeat(HTTP_URI_BYTES_MAX - 1));
     server.get(&fits).await.is_problem(404, "no-such-path");
@@ -35,7 +35,7 @@ async fn a_path_that_is_too_long_is_refused() {
 }
 
 #[tokio::test]
-async fn headers_that_are_too_long_or_too_many_are_refused() {
+async fn headers_over_the_limits_are_rejected() {
     let (server, _broker) = open_node().await;
     let long = format!(
         "GET /health/live HTTP/1.1\r\nhost: localhost\r\nx-long: {}\r\n\r\n",
@@ -45,7 +45,7 @@ async fn headers_that_are_too_long_or_too_many_are_refused() {
     let answer = get(server.address, "/health/live", &[("x-long", &value)]).await;
     answer.is_problem(431, "headers-too-long");
     let much_longer = raw(&server, long.as_bytes()).await;
-    // What was not read may have the connection reset before the answer is.
+    // Unread bytes may reset the connection before the response arrives.
     assert!(much_longer.is_empty() || much_longer.starts_with("HTTP/1.1 431 "), "{much_longer}");
     let many = format!("GET /health/live HTTP/1.1\r\n{}\r\n", "x: 1\r\n".repeat(101));
     assert!(raw(&server, many.as_bytes()).await.starts_with("HTTP/1.1 431 "));
@@ -53,7 +53,7 @@ async fn headers_that_are_too_long_or_too_many_are_refused() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_large_is_refused_before_it_is_sent() {
+async fn announced_body_over_the_limit_is_rejected_before_it_is_sent() {
     let (server, _broker) = open_node().await;
     let head = format!(
         "POST /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
@@ -65,7 +65,7 @@ async fn a_body_that_is_too_large_is_refused_before_it_is_sent() {
 }
 
 #[tokio::test]
-async fn topic_has_at_most_the_partitions_that_clients_can_read() {
+async fn topic_with_more_partitions_than_clients_can_read_is_rejected() {
     let (server, _broker) = open_node().await;
     let post = |body: String| request(Method::POST, "/v1/topics", &[], body);
     let mut client = connect(server.address).await;
@@ -83,7 +83,7 @@ async fn topic_has_at_most_the_partitions_that_clients_can_read() {
 }
 
 #[tokio::test]
-async fn request_for_two_hosts_is_refused() {
+async fn request_for_two_hosts_is_rejected() {
     let (server, _broker) = open_node().await;
     for head in [
         "GET /health/live HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\n",
@@ -98,7 +98,7 @@ async fn request_for_two_hosts_is_refused() {
 }
 
 #[tokio::test]
-async fn nonsense_is_answered_or_closed_and_never_hurts_others() {
+async fn malformed_request_is_rejected_and_does_not_affect_others() {
     let (server, _broker) = open_node().await;
     let cases: [&[u8]; 6] = [
         b"\r\n\r\n",
@@ -124,7 +124,7 @@ async fn nonsense_is_answered_or_closed_and_never_hurts_others() {
 }
 
 #[tokio::test]
-async fn a_connection_that_says_nothing_is_closed() {
+async fn silent_connection_is_closed() {
     let (server, _broker) = open_node().await;
     for said in [&b""[..], b"GET /health/li"] {
         let begun = Instant::now();
@@ -138,7 +138,7 @@ async fn a_connection_that_says_nothing_is_closed() {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_is_closed_and_counted() {
+async fn connection_over_the_limit_is_closed_and_counted() {
     let server = Server::start(|options| options.sessions_max = 1).await;
     let _node = server.open(Default::default()).await;
     let mut first = connect(server.address).await;
@@ -159,7 +159,7 @@ async fn one_connection_too_many_is_closed_and_counted() {
 }
 
 #[tokio::test]
-async fn an_operator_closes_a_connection() {
+async fn operator_can_close_a_connection() {
     let (server, _broker) = open_node().await;
     let mut client = connect(server.address).await;
     assert_eq!(ask(&mut client, request(Method::GET, "/health/live", &[], "")).await.status, 200);

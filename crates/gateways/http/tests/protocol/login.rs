@@ -1,4 +1,4 @@
-//! Who gets in, and with what.
+//! Authentication of requests.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::harness::{Server, basic, get, open_node, safe_node};
 
 #[tokio::test]
-async fn a_name_and_a_password_are_asked_for_and_checked() {
+async fn basic_credentials_are_required_and_checked() {
     let (server, _broker, _users) = safe_node().await;
     let asked = server.get("/metrics").await;
     asked.is_problem(401, "not-logged-in");
@@ -26,13 +26,13 @@ async fn a_name_and_a_password_are_asked_for_and_checked() {
         let answer = get(server.address, "/metrics", &[("authorization", wrong)]).await;
         answer.is_problem(401, "not-logged-in");
     }
-    // What is for everybody asks nobody.
+    // Public paths need no log-in.
     assert_eq!(server.get("/health/ready").await.status, 200);
     assert_eq!(get(server.metrics, "/metrics", &[]).await.status, 200);
 }
 
 #[tokio::test]
-async fn who_may_look_at_the_cluster_sees_its_metrics() {
+async fn user_with_the_right_to_describe_the_cluster_sees_its_metrics() {
     let (server, _broker, users) = safe_node().await;
     users.add("app", hash_password("secret").expect("a hash")).await.expect("is made");
     let refused = server.get_as("/metrics", "app", "secret").await;
@@ -53,7 +53,7 @@ async fn who_may_look_at_the_cluster_sees_its_metrics() {
     server.get_as("/metrics", "app", "secret").await.is_problem(401, "not-logged-in");
 }
 
-/// How long the fastest of some answers to a log-in takes: nothing else that runs makes that shorter.
+/// Duration of the fastest of several log-ins: the one least delayed by other load.
 async fn fastest(server: &Server, count: u32, password: &str) -> Duration {
     let mut fastest = Duration::MAX;
     for number in 0..count {
@@ -64,9 +64,9 @@ async fn fastest(server: &Server, count: u32, password: &str) -> Duration {
     fastest
 }
 
-/// A hash takes 20 ms of a core and more by design; a digest takes less than one.
+/// A hash takes at least 20 ms of a core by design; a digest takes less than one.
 #[tokio::test]
-async fn a_password_that_was_right_is_known_again_at_once() {
+async fn right_password_is_checked_by_digest_the_second_time() {
     const USERS: u32 = 5;
     let (server, _broker, users) = safe_node().await;
     for number in 0..USERS {
@@ -80,7 +80,7 @@ async fn a_password_that_was_right_is_known_again_at_once() {
 }
 
 #[tokio::test]
-async fn where_nobody_need_log_in_a_wrong_password_is_wrong_all_the_same() {
+async fn wrong_password_is_rejected_even_where_log_in_is_optional() {
     let (server, _broker) = open_node().await;
     assert_eq!(server.get("/metrics").await.status, 200);
     assert_eq!(server.get_as("/metrics", "root", "toor").await.status, 200);
@@ -88,7 +88,7 @@ async fn where_nobody_need_log_in_a_wrong_password_is_wrong_all_the_same() {
 }
 
 #[tokio::test]
-async fn who_failed_often_is_answered_later() {
+async fn repeated_log_in_failures_delay_the_response() {
     let (server, _broker, users) = safe_node().await;
     let begun = Instant::now();
     for _ in 0..3 {
@@ -101,17 +101,17 @@ async fn who_failed_often_is_answered_later() {
     assert!(text.text().contains(counted), "{}", text.text());
 }
 
-/// An address of this machine that is none of loopback; a machine without one cannot have this tested.
+/// A non-loopback address of this machine; `None`: there is none, and the test is skipped.
 fn other_address() -> Option<std::net::IpAddr> {
     let probe = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Nothing is sent: this asks which address would be used.
+    // Nothing is sent: this finds the address that would be used.
     probe.connect("192.0.2.1:9").ok()?;
     let address = probe.local_addr().ok()?.ip();
     (!address.is_loopback() && !address.is_unspecified()).then_some(address)
 }
 
 #[tokio::test]
-async fn a_password_from_elsewhere_is_taken_over_tls_only_unless_the_node_is_told_otherwise() {
+async fn remote_password_requires_tls_unless_plaintext_is_enabled() {
     let Some(ip) = other_address() else { return };
     let any = std::net::SocketAddr::new(ip, 0);
     for plaintext in [false, true] {
@@ -129,7 +129,7 @@ async fn a_password_from_elsewhere_is_taken_over_tls_only_unless_the_node_is_tol
             }
             false => {
                 answer.is_problem(403, "password-in-the-clear");
-                // A browser is not made to ask for what it must not say.
+                // A browser must not prompt for a password that it must not send.
                 unsaid.is_problem(403, "password-in-the-clear");
             }
         }

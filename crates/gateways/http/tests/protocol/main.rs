@@ -1,4 +1,4 @@
-//! The gateway over real sockets, asked by hyper's client, which shares nothing with it but the protocol.
+//! The gateway over real sockets, with hyper's client, which shares only the protocol with it.
 
 #![expect(clippy::disallowed_types, reason = "clients of a node in the kernel's network")]
 

@@ -29,7 +29,7 @@ fn is_refused(answer: &Answer, status: u16, error: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_node_says_what_it_is() {
+async fn overview_describes_the_node() {
     let (server, _broker) = open_node().await;
     let overview = server.get("/api/overview").await.json();
     assert_eq!(overview["rabbitmq_version"], "4.2.0");
@@ -43,7 +43,7 @@ async fn a_node_says_what_it_is() {
     let name = nodes[0]["name"].as_str().expect("a name").to_owned();
     assert_eq!(server.get(&format!("/api/nodes/{name}")).await.status, 200);
     is_refused(&server.get("/api/nodes/other").await, 404, "Object Not Found");
-    // What is not counted is said in words that tools know.
+    // Uncounted values have RabbitMQ's placeholders.
     let memory = server.get(&format!("/api/nodes/{name}/memory")).await.json();
     assert_eq!(memory, json!({"memory": "not_available"}));
     assert_eq!(server.get(&format!("/api/auth/attempts/{name}")).await.json(), json!([]));
@@ -62,7 +62,7 @@ async fn a_node_says_what_it_is() {
 }
 
 #[tokio::test]
-async fn queues_are_made_listed_by_pages_and_deleted() {
+async fn queues_are_created_paged_and_deleted() {
     let (server, _broker) = open_node().await;
     assert_eq!(put(&server, "/api/queues/%2F/a%2Fb", "").await, 201);
     assert_eq!(put(&server, "/api/queues/%2f/a%2fb/", "{}").await, 204);
@@ -107,7 +107,7 @@ async fn queues_are_made_listed_by_pages_and_deleted() {
 }
 
 #[tokio::test]
-async fn messages_go_through_exchanges_into_queues_and_are_got() {
+async fn messages_are_published_through_an_exchange_and_fetched() {
     let (server, _broker) = open_node().await;
     assert_eq!(put(&server, "/api/exchanges/%2F/x", r#"{"type":"topic"}"#).await, 201);
     assert_eq!(put(&server, "/api/queues/%2F/q", "").await, 201);
@@ -177,7 +177,7 @@ async fn messages_go_through_exchanges_into_queues_and_are_got() {
 }
 
 #[tokio::test]
-async fn a_user_needs_a_tag_and_then_has_what_permissions_say() {
+async fn user_needs_a_tag_and_then_has_its_permissions() {
     let (server, _broker, users) = safe_node().await;
     let root = |method: Method, path: &'static str, body: &'static str| {
         let server = &server;
@@ -223,9 +223,9 @@ async fn a_user_needs_a_tag_and_then_has_what_permissions_say() {
     is_refused(&root(Method::DELETE, "/api/users/root", "").await, 400, "bad_request");
 }
 
-/// Each endpoint that takes more than a tag refuses somebody who has nothing else.
+/// Every endpoint that requires more than a tag rejects a user with nothing else.
 #[tokio::test]
-async fn somebody_with_a_tag_alone_gets_nowhere() {
+async fn user_with_a_tag_alone_is_rejected_by_all_other_endpoints() {
     let (server, _broker, users) = safe_node().await;
     let hash = access::hash_password("secret").expect("a hash");
     users.add("nobody", hash).await.expect("is made");
@@ -248,7 +248,7 @@ async fn somebody_with_a_tag_alone_gets_nowhere() {
 }
 
 #[tokio::test]
-async fn virtual_hosts_and_policies_are_set() {
+async fn virtual_hosts_policies_and_limits_are_set() {
     let (server, _broker) = open_node().await;
     assert_eq!(put(&server, "/api/vhosts/prod", "").await, 201);
     let said = r#"{"default_queue_type":"quorum","description":"of the shop","tags":"a, b"}"#;
@@ -264,7 +264,7 @@ async fn virtual_hosts_and_policies_are_set() {
         let queue = server.get(&format!("/api/queues/prod/{queue}")).await.json();
         assert_eq!(queue["type"], kind, "{queue}");
     }
-    // What is not said of it is not there any more, but for the type of queues.
+    // Absent metadata are cleared, except for the queue type.
     assert_eq!(put(&server, "/api/vhosts/prod", "").await, 204);
     let prod = server.get("/api/vhosts/prod").await.json();
     assert_eq!((&prod["description"], &prod["default_queue_type"]), (&json!(""), &json!("quorum")));
@@ -369,7 +369,7 @@ fn definitions() -> Value {
 }
 
 #[tokio::test]
-async fn definitions_come_out_as_they_went_in() {
+async fn definitions_round_trip_through_import_and_export() {
     let (server, _broker) = open_node().await;
     let file = definitions();
     let dry = send(&server, Method::POST, "/api/definitions?dry_run=true", &file.to_string()).await;
@@ -402,7 +402,7 @@ async fn definitions_come_out_as_they_went_in() {
 }
 
 #[tokio::test]
-async fn the_node_says_what_it_has_of_rabbitmq() {
+async fn nodes_features_and_health_follow_rabbitmq() {
     let (server, _broker) = open_node().await;
     let node = &server.get("/api/nodes").await.json()[0];
     assert!(node["processors"].as_u64() >= Some(1), "{node}");
@@ -435,7 +435,7 @@ async fn the_node_says_what_it_has_of_rabbitmq() {
         let path = format!("/api/feature-flags/{}/enable", flag["name"].as_str().expect("a name"));
         assert_eq!(put(&server, &path, "").await, 204, "{flag}");
     }
-    // What is not there has no bindings.
+    // An unknown queue or exchange has no bindings.
     for path in ["queues/%2F/no/bindings", "exchanges/%2F/no/bindings/source"] {
         assert_eq!(server.get(&format!("/api/{path}")).await.json(), json!([]), "{path}");
     }
@@ -447,7 +447,7 @@ async fn the_node_says_what_it_has_of_rabbitmq() {
 #[tokio::test]
 async fn connections_are_listed_and_closed() {
     let (server, _broker) = open_node().await;
-    // Who asks is not among them.
+    // The client's own connection is not listed.
     assert_eq!(server.get("/api/connections").await.json(), json!([]));
     is_refused(
         &send(&server, Method::DELETE, "/api/connections/nobody", "").await,

@@ -1,4 +1,4 @@
-//! What is counted, and that its size does not depend on what is stored.
+//! Metrics, and that their size does not depend on the stored data.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use record::{BatchBuilder, BatchHeader, BatchOptions};
 
 use crate::harness::{ask, connect, get, open_node, request, safe_node};
 
-/// A scrape of a node has no more lines of values than this, whatever it stores.
+/// Limit of series in a scrape of a node, whatever it stores.
 const SERIES_MAX: usize = 2_000;
 
 async fn make_topics(broker: &Broker, names: impl Iterator<Item = String>, partitions: u32) {
@@ -31,7 +31,7 @@ fn series(text: &str) -> Vec<&str> {
 const OPEN_METRICS: (&str, &str) =
     ("accept", "application/openmetrics-text;version=1.0.0,*/*;q=0.1");
 
-/// Families are named once, each series has one value, and the end is said: what OpenMetrics asks.
+/// OpenMetrics requires that each family is named once, each series has one value, and the end is marked.
 #[track_caller]
 fn is_open_metrics(text: &str) {
     assert!(text.ends_with("# EOF\n"), "{text}");
@@ -54,7 +54,7 @@ fn is_open_metrics(text: &str) {
 }
 
 #[tokio::test]
-async fn a_scrape_is_open_metrics_and_says_what_the_node_is() {
+async fn scrape_is_open_metrics_with_the_state_of_the_node() {
     let (server, broker) = open_node().await;
     make_topics(&broker, ["orders".to_owned()].into_iter(), 3).await;
     let answer = get(server.address, "/metrics", &[OPEN_METRICS]).await;
@@ -73,7 +73,7 @@ async fn a_scrape_is_open_metrics_and_says_what_the_node_is() {
     ] {
         assert!(text.contains(&format!("{line}\n")), "{line}: {text}");
     }
-    // The next one counts this one.
+    // The next scrape counts this one.
     let again = server.get("/metrics").await;
     let counted = "postroad_http_requests_total{route=\"/metrics\",status=\"200\"} 1\n";
     assert!(again.text().contains(counted), "{}", again.text());
@@ -82,7 +82,7 @@ async fn a_scrape_is_open_metrics_and_says_what_the_node_is() {
 }
 
 #[tokio::test]
-async fn scrape_is_prometheus_text_unless_open_metrics_is_asked_for() {
+async fn scrape_is_prometheus_text_unless_open_metrics_is_accepted() {
     let (server, _broker) = open_node().await;
     for path in ["/metrics", "/metrics/detailed?family=topic"] {
         for accept in ["text/plain;version=0.0.4", "application/json", "*/*"] {
@@ -111,7 +111,7 @@ async fn scrape_is_prometheus_text_unless_open_metrics_is_asked_for() {
 }
 
 #[tokio::test]
-async fn what_a_journal_does_is_counted() {
+async fn journal_activity_is_counted() {
     let (server, broker) = open_node().await;
     make_topics(&broker, ["orders".to_owned()].into_iter(), 1).await;
     let value = |text: &str, name: &str| -> f64 {
@@ -146,7 +146,7 @@ async fn what_a_journal_does_is_counted() {
 }
 
 #[tokio::test]
-async fn single_topics_and_groups_are_there_for_who_asks_for_them() {
+async fn detailed_metrics_show_selected_topics_and_groups() {
     let (server, broker) = open_node().await;
     make_topics(&broker, ["orders", "payments"].map(str::to_owned).into_iter(), 2).await;
     crate::records::produce(&server, "orders", &["a", "b", "c", "d"]).await;
@@ -183,7 +183,7 @@ async fn single_topics_and_groups_are_there_for_who_asks_for_them() {
     assert!(!text.contains("payments"), "{text}");
     let none = server.get("/metrics/detailed?family=lease_group&group=other").await;
     assert!(!none.text().contains("orders"), "{}", none.text());
-    // No more than is asked for, and the answer says so.
+    // The limit is respected, and truncation is reported.
     let cut = "/metrics/detailed?family=topic&limit=4";
     let cut = get(server.address, cut, &[OPEN_METRICS]).await;
     is_open_metrics(cut.text());
@@ -193,12 +193,12 @@ async fn single_topics_and_groups_are_there_for_who_asks_for_them() {
         let refused = server.get(&format!("/metrics/detailed{wrong}")).await;
         refused.is_problem(400, "bad-request");
     }
-    // The port for everybody has no names.
+    // The metrics port, which has no authentication, shows no names.
     assert_eq!(get(server.metrics, "/metrics/detailed?family=topic", &[]).await.status, 404);
 }
 
 #[tokio::test]
-async fn who_may_see_nothing_is_shown_nothing() {
+async fn detailed_metrics_hide_topics_that_the_user_may_not_see() {
     let (server, broker, users) = safe_node().await;
     make_topics(&broker, ["orders".to_owned()].into_iter(), 1).await;
     users.add("app", access::hash_password("secret").expect("a hash")).await.expect("is made");
@@ -209,13 +209,13 @@ async fn who_may_see_nothing_is_shown_nothing() {
 }
 
 #[tokio::test]
-async fn twenty_thousand_partitions_are_no_more_series_than_none() {
+async fn number_of_series_does_not_grow_with_partitions() {
     let (server, broker) = open_node().await;
     let before = server.get("/metrics").await;
     make_topics(&broker, (0..200).map(|i| format!("quoted-{i}")), 100).await;
     let answer = server.get("/metrics").await;
     assert!(answer.text().contains("postroad_partitions 20000\n"), "{}", answer.text());
-    // The scrape before added its own route.
+    // The previous scrape added its own route.
     let (few, many) = (series(before.text()).len(), series(answer.text()).len());
     assert!(many <= few + 1 && many < SERIES_MAX / 10, "{few} {many}");
     assert!(!answer.text().contains("quoted"), "no names of topics");

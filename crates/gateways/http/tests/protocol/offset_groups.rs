@@ -1,4 +1,4 @@
-//! `/v1`: groups of Kafka's consumers: who is in them, what they have committed, moved and deleted.
+//! `/v1`: Kafka consumer groups: members, committed offsets, seek and deletion.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ async fn delete(server: &Server, path: &str) -> Answer {
     ask(&mut connect(server.address).await, request(Method::DELETE, path, &[], "")).await
 }
 
-/// Commits as somebody who is no member.
+/// Commits from outside of the group.
 async fn commit(client: &Client, group: &str, offsets: &[(&str, i32, u64)]) {
     let offsets: BTreeMap<TopicPartition, u64> = offsets
         .iter()
@@ -36,11 +36,11 @@ async fn commit(client: &Client, group: &str, offsets: &[(&str, i32, u64)]) {
 }
 
 #[tokio::test]
-async fn a_group_is_shown_with_its_members_and_what_each_has() {
+async fn group_is_described_with_members_and_assignments() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 4, json!({})).await;
     let kafka = kafka(&server).await;
-    // One that the group divides for, and one whose members do.
+    // A group with server-side assignment, and one whose members assign.
     let id = Uuid::from_u128(7);
     let mut modern = ConsumerMember::new(Arc::clone(&kafka), "modern", &["t".into()], id, SOON);
     modern.report().await.expect("joins");
@@ -69,7 +69,7 @@ async fn a_group_is_shown_with_its_members_and_what_each_has() {
         assert_eq!((&member["topics"], &member["target"]), (&json!(["t"]), &Value::Null));
         assert_eq!(member["address"], "127.0.0.1", "{member}");
     }
-    // Nothing is moved or deleted under somebody's hands.
+    // A group with members is neither moved nor deleted.
     let seek = json!({"to": "latest", "topics": ["t"]});
     let refused = post(&server, "/v1/groups/modern/seek?dry_run=true", &seek).await;
     let problem = refused.is_problem(422, "invalid");
@@ -83,7 +83,7 @@ async fn a_group_is_shown_with_its_members_and_what_each_has() {
 }
 
 #[tokio::test]
-async fn members_come_a_page_at_a_time() {
+async fn members_of_a_group_are_paged() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 3, json!({})).await;
     let kafka = kafka(&server).await;
@@ -103,13 +103,13 @@ async fn members_come_a_page_at_a_time() {
     let rest = server.get(&format!("/v1/groups/g/members?limit=2&cursor={next}")).await.json();
     assert_eq!(rest["items"][0]["id"], Uuid::from_u128(3).to_string());
     assert_eq!((rest["items"].as_array().map(Vec::len), &rest["next"]), (Some(1), &Value::Null));
-    // The first one has not given up yet what the others are to have.
+    // The first member has not revoked yet what the others are to get.
     assert_eq!(first["items"][0]["assignment"][0]["partitions"], json!([0, 1, 2]), "{first}");
     assert_eq!(first["items"][0]["target"][0]["partitions"].as_array().map(Vec::len), Some(1));
 }
 
 #[tokio::test]
-async fn what_a_group_has_committed_is_listed_with_how_far_that_is_behind() {
+async fn committed_offsets_are_listed_with_their_lag() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 3, json!({})).await;
     make(&server, "u", 1, json!({})).await;
@@ -126,14 +126,14 @@ async fn what_a_group_has_committed_is_listed_with_how_far_that_is_behind() {
     assert_eq!(server.get("/v1/groups/g").await.json()["offsets"], 3);
     server.get("/v1/groups/g/offsets?cursor=x").await.is_problem(400, "bad-request");
     server.get("/v1/groups/none/offsets").await.is_problem(404, "no-such-group");
-    // Of a topic that is gone there is nothing to show.
+    // Offsets of a deleted topic are not shown.
     assert_eq!(delete(&server, "/v1/topics/t").await.status, 204);
     let left = server.get("/v1/groups/g/offsets").await.json();
     assert_eq!(left["items"].as_array().map(Vec::len), Some(1), "{left}");
 }
 
 #[tokio::test]
-async fn a_group_goes_on_where_it_is_told_to_and_a_trial_says_what_that_would_do() {
+async fn seek_sets_committed_offsets_and_a_dry_run_reports_its_effect() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 2, json!({})).await;
     produce(&server, "t", &["1", "2", "3", "4", "5", "6"]).await;
@@ -179,7 +179,7 @@ async fn a_group_goes_on_where_it_is_told_to_and_a_trial_says_what_that_would_do
 }
 
 #[tokio::test]
-async fn a_group_is_deleted_with_what_it_has_committed_after_a_trial() {
+async fn group_is_deleted_with_its_offsets_after_a_dry_run() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 2, json!({})).await;
     let kafka = kafka(&server).await;
@@ -193,7 +193,7 @@ async fn a_group_is_deleted_with_what_it_has_committed_after_a_trial() {
 }
 
 #[tokio::test]
-async fn who_may_not_see_a_topic_or_a_group_learns_nothing_of_it() {
+async fn hidden_topics_and_groups_are_not_revealed() {
     let (server, _broker, users) = safe_node().await;
     users.add("app", access::hash_password("secret").expect("a hash")).await.expect("is made");
     let allow = async |resource, name: &str, action| {
@@ -229,7 +229,7 @@ async fn who_may_not_see_a_topic_or_a_group_learns_nothing_of_it() {
     for path in ["/v1/groups/theirs", "/v1/groups/theirs/members", "/v1/groups/theirs/offsets"] {
         server.get_as(path, "app", "secret").await.is_problem(403, "not-allowed");
     }
-    // A member of a group that has all topics shows those that may be seen.
+    // Only visible topics of a member are shown.
     let topics = ["seen".to_owned(), "hidden".to_owned()];
     let id = Uuid::from_u128(1);
     let mut member =

@@ -1,4 +1,4 @@
-//! The OpenAPI document: what is served, and what is in the documentation.
+//! The OpenAPI document: as served, and as documented.
 
 use std::path::Path;
 
@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use crate::harness::open_node;
 
-/// Run with `UPDATE_OPENAPI=1` to write it anew.
+/// Run with `UPDATE_OPENAPI=1` to rewrite the documented copy.
 #[tokio::test]
-async fn the_document_in_the_documentation_is_the_one_that_is_served() {
+async fn documented_openapi_document_is_the_served_one() {
     let (server, _broker) = open_node().await;
     let served = server.get("/v1/openapi.json").await.json();
     assert_eq!(served["openapi"].as_str().map(|it| &it[..3]), Some("3.1"));
@@ -23,7 +23,7 @@ async fn the_document_in_the_documentation_is_the_one_that_is_served() {
 }
 
 #[tokio::test]
-async fn each_reference_of_the_document_leads_somewhere() {
+async fn every_reference_of_the_openapi_document_resolves() {
     fn references(value: &Value, found: &mut Vec<String>) {
         match value {
             Value::Object(map) => {

@@ -1,4 +1,4 @@
-//! `/v1`: what operators look at, and change.
+//! `/v1`: queries and changes of operators.
 
 use axum::http::Method;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ async fn send(server: &Server, method: Method, path: &str, body: Value) -> Answe
 }
 
 #[tokio::test]
-async fn the_overview_counts_and_raises_no_alarm_without_a_reason() {
+async fn overview_has_counts_and_alarms() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 3, json!({})).await;
     produce(&server, "t", &["a", "b"]).await;
@@ -30,7 +30,7 @@ async fn the_overview_counts_and_raises_no_alarm_without_a_reason() {
 }
 
 #[tokio::test]
-async fn topics_are_narrowed_and_counted_by_the_node() {
+async fn topics_are_filtered_and_counted() {
     let (server, _broker) = open_node().await;
     for name in ["orders", "orders.eu", "payments"] {
         make(&server, name, 2, json!({})).await;
@@ -49,7 +49,7 @@ async fn topics_are_narrowed_and_counted_by_the_node() {
 }
 
 #[tokio::test]
-async fn groups_of_all_topics_are_listed_and_narrowed() {
+async fn lease_groups_of_all_topics_are_listed_and_filtered() {
     let (server, _broker) = open_node().await;
     for (topic, group) in [("a", "x"), ("a", "y"), ("b", "x")] {
         let path = format!("/v1/topics/{topic}");
@@ -73,7 +73,7 @@ async fn groups_of_all_topics_are_listed_and_narrowed() {
 }
 
 #[tokio::test]
-async fn records_that_wait_are_looked_at_settled_and_cancelled() {
+async fn waiting_records_are_listed_removed_and_cancelled() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     let group = "/v1/topics/t/groups/g";
@@ -101,7 +101,7 @@ async fn records_that_wait_are_looked_at_settled_and_cancelled() {
 }
 
 #[tokio::test]
-async fn dead_letters_are_counted_shown_and_sent_back() {
+async fn dead_letters_are_counted_listed_redriven_and_deleted() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     make(&server, "dead", 1, json!({})).await;
@@ -142,7 +142,7 @@ async fn dead_letters_are_counted_shown_and_sent_back() {
 }
 
 #[tokio::test]
-async fn configuration_says_where_it_is_from_and_is_changed() {
+async fn topic_configuration_shows_its_sources_and_can_be_changed() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({"retention.ms": "1000"})).await;
     let of = |document: &Value, name: &str| {
@@ -168,7 +168,7 @@ async fn connections_are_listed_and_closed() {
     let (server, _broker) = open_node().await;
     let mut client = connect(server.address).await;
     let list = ask(&mut client, request(Method::GET, "/v1/connections", &[], "")).await.json();
-    // The node of this test has a list of its own for what is not HTTP.
+    // This test's node lists connections of other protocols elsewhere.
     assert!(list["items"].is_array() && list["next"].is_null(), "{list}");
     let none = send(&server, Method::DELETE, "/v1/connections/999", json!({})).await;
     none.is_problem(404, "not-found");
@@ -177,7 +177,7 @@ async fn connections_are_listed_and_closed() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_alone_has_shards_and_no_cluster() {
+async fn single_node_has_shards_and_no_cluster_status() {
     let (server, _broker) = open_node().await;
     let cluster = server.get("/v1/cluster").await.json();
     assert_eq!((&cluster["clustered"], &cluster["status"]), (&json!(false), &Value::Null));
@@ -190,7 +190,7 @@ async fn a_node_that_is_alone_has_shards_and_no_cluster() {
 }
 
 #[tokio::test]
-async fn users_and_rules_are_made_explained_and_deleted_and_no_secret_is_told() {
+async fn users_and_rules_are_managed_without_revealing_secrets() {
     let (server, _broker, _users) = safe_node().await;
     let server = &server;
     let root =

@@ -1,4 +1,4 @@
-//! Quotas: set by HTTP, and felt there.
+//! Quotas: set and enforced by HTTP.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use crate::harness::{Answer, SOON, Server, ask, connect, open_node, request};
 use crate::records::{make, post, produce};
 
-/// For who does not log in.
+/// Sets a quota of clients without log-in.
 async fn limit(server: &Server, quota: &str, rate: Value) -> Answer {
     let body = json!({"entity": {"user": "ANONYMOUS"}, "quotas": {quota: rate}});
     post(server, "/v1/quotas", &body).await
@@ -24,7 +24,7 @@ fn is_throttled(answer: &Answer) {
 }
 
 #[tokio::test]
-async fn they_are_set_listed_and_taken_away() {
+async fn quotas_are_set_listed_and_removed() {
     let (server, _broker) = open_node().await;
     let set = json!({
         "entity": {"user": "ada", "client-id": null},
@@ -55,12 +55,12 @@ async fn they_are_set_listed_and_taken_away() {
 }
 
 #[tokio::test]
-async fn whoever_used_one_up_is_told_when_to_ask_again() {
+async fn client_over_a_quota_gets_429_with_the_time_to_retry() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     let long = "x".repeat(10_000);
     assert_eq!(limit(&server, "producer_byte_rate", json!(10)).await.status, 204);
-    // What it asks for is done, however much it is; then it owes.
+    // A request is served whole, whatever its size; then the client is in debt.
     produce(&server, "t", &[&long]).await;
     let record = json!({"records": [{"value": "x"}]});
     is_throttled(&post(&server, "/v1/topics/t/records", &record).await);
@@ -99,7 +99,7 @@ async fn whoever_used_one_up_is_told_when_to_ask_again() {
 }
 
 #[tokio::test]
-async fn a_stream_waits_with_what_comes_next() {
+async fn stream_over_a_quota_is_delayed() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     assert_eq!(limit(&server, "consumer_byte_rate", json!(10)).await.status, 204);

@@ -1,4 +1,4 @@
-//! `/v1`: producing, reading and following, as programs do it with nothing but HTTP.
+//! `/v1`: producing, reading and following records by plain HTTP.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn values(read: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn what_is_produced_is_read_again_as_it_was() {
+async fn produced_records_are_read_unchanged() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     let body = json!({"records": [
@@ -72,7 +72,7 @@ async fn what_is_produced_is_read_again_as_it_was() {
 }
 
 #[tokio::test]
-async fn lines_and_plain_values_are_bodies_too() {
+async fn json_lines_and_raw_values_are_accepted_as_bodies() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     let mut client = connect(server.address).await;
@@ -102,7 +102,7 @@ async fn lines_and_plain_values_are_bodies_too() {
 }
 
 #[tokio::test]
-async fn a_record_goes_to_its_partition_by_its_key_or_in_turn() {
+async fn partition_is_chosen_by_key_or_round_robin() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 4, json!({})).await;
     let keys: Vec<Value> = (0..8).map(|_| json!({"key": "same", "value": "v"})).collect();
@@ -110,7 +110,7 @@ async fn a_record_goes_to_its_partition_by_its_key_or_in_turn() {
     let partitions: Vec<&Value> =
         answer["items"].as_array().expect("items").iter().map(|item| &item["partition"]).collect();
     assert!(partitions.iter().all(|partition| *partition == partitions[0]), "{partitions:?}");
-    // As Kafka's clients choose.
+    // The same choice as Kafka's clients.
     assert_eq!(*partitions[0], json!(record::partition_of_key(b"same", 4)));
     let answer = produce(&server, "t", &["1", "2", "3", "4"]).await;
     let mut partitions: Vec<u64> = answer["items"]
@@ -130,7 +130,7 @@ async fn a_record_goes_to_its_partition_by_its_key_or_in_turn() {
 }
 
 #[tokio::test]
-async fn what_is_not_known_is_refused_by_name() {
+async fn unknown_members_and_parameters_are_rejected_by_name() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     let path = "/v1/topics/t/records";
@@ -168,7 +168,7 @@ async fn what_is_not_known_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_place_is_an_offset_a_count_a_time_or_an_end() {
+async fn position_is_an_offset_a_count_a_time_or_an_end() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     let records: Vec<Value> =
@@ -183,7 +183,7 @@ async fn a_place_is_an_offset_a_count_a_time_or_an_end() {
         ("?from=1s%20ago", &[]),
         ("?from=latest", &[]),
         ("?from=5", &[]),
-        // The first is given whatever its size.
+        // The first record is returned whatever its size.
         ("?max_bytes=1", &["1"]),
     ] {
         let read = read(&server, query).await;
@@ -194,7 +194,7 @@ async fn a_place_is_an_offset_a_count_a_time_or_an_end() {
 }
 
 #[tokio::test]
-async fn who_waits_is_answered_when_something_comes_or_the_time_is_up_or_the_node_ends() {
+async fn long_poll_ends_with_data_on_timeout_or_at_shutdown() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     let begun = Instant::now();
@@ -220,7 +220,7 @@ async fn who_waits_is_answered_when_something_comes_or_the_time_is_up_or_the_nod
 }
 
 #[tokio::test]
-async fn a_key_that_comes_again_appends_nothing_again() {
+async fn repeated_idempotency_key_appends_nothing() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     make(&server, "known", 1, json!({"dedup.window.ms": "600000"})).await;
@@ -249,7 +249,7 @@ async fn a_key_that_comes_again_appends_nothing_again() {
     let again = send("known", "k").await;
     assert_eq!((item(&again, 0), item(&again, 1)), ((Some(0), Some(true)), (Some(1), Some(true))));
     assert_eq!(item(&send("known", "other").await, 0), (Some(2), Some(false)));
-    // Of a topic with partitions the place is that of the first try.
+    // With several partitions, the place is that of the first attempt.
     let place = |answer: Answer| {
         let item = answer.json()["items"][1].clone();
         (item["partition"].clone(), item["offset"].clone())
@@ -260,7 +260,7 @@ async fn a_key_that_comes_again_appends_nothing_again() {
 }
 
 #[tokio::test]
-async fn one_record_that_is_refused_leaves_the_others() {
+async fn rejected_record_does_not_affect_the_others() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({"max.message.bytes": "2000"})).await;
     let long = "x".repeat(3_000);
@@ -287,7 +287,7 @@ async fn one_record_that_is_refused_leaves_the_others() {
 }
 
 #[tokio::test]
-async fn topics_are_made_listed_described_and_deleted() {
+async fn topics_are_created_listed_described_and_deleted() {
     let (server, _broker) = open_node().await;
     for name in ["b", "a", "c"] {
         make(&server, name, 2, json!({"retention.ms": "1000"})).await;
@@ -320,7 +320,7 @@ async fn topics_are_made_listed_described_and_deleted() {
     again.is_problem(404, "no-such-topic");
 }
 
-/// Events as they come.
+/// Server-sent events of a response.
 struct Events {
     body: hyper::body::Incoming,
     text: String,
@@ -338,7 +338,7 @@ impl Events {
         Self { body: response.into_body(), text: String::new() }
     }
 
-    /// The next event: its id and its record. `None`: it ended.
+    /// The next event's id and record; `None`: the stream has ended.
     async fn next(&mut self) -> Option<(String, Value)> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
@@ -361,7 +361,7 @@ impl Events {
 }
 
 #[tokio::test]
-async fn a_topic_is_followed_and_gone_on_with_behind_the_last_event() {
+async fn stream_resumes_after_the_last_event_id() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 2, json!({})).await;
     produce(&server, "t", &["before", "before"]).await;
@@ -389,7 +389,7 @@ async fn a_topic_is_followed_and_gone_on_with_behind_the_last_event() {
     for _ in 0..7 {
         all.next().await.expect("an event");
     }
-    // It ends with the node, and with the topic.
+    // The stream ends with the node, and with the topic.
     let mut client = connect(server.address).await;
     ask(&mut client, request(Method::DELETE, "/v1/topics/t", &[], "")).await;
     assert!(all.next().await.is_none());
@@ -400,7 +400,7 @@ async fn a_topic_is_followed_and_gone_on_with_behind_the_last_event() {
 }
 
 #[tokio::test]
-async fn a_stream_that_makes_no_sense_is_refused() {
+async fn invalid_stream_request_is_rejected() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     make(&server, "wide", 101, json!({})).await;
@@ -412,7 +412,7 @@ async fn a_stream_that_makes_no_sense_is_refused() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_when_its_reader_may_read_no_more() {
+async fn stream_ends_when_the_right_to_read_is_revoked() {
     use access::acl::{Action, Pattern, Resource, Rule, Verdict};
     let (server, _broker, users) = safe_node().await;
     let hash = access::hash_password("secret").expect("a hash");

@@ -1,22 +1,22 @@
-//! Every path of `/v1`, and what it takes of whoever asks.
+//! All paths of `/v1`, and the rights that they require.
 
 use axum::http::Method;
 use serde_json::json;
 
 use crate::harness::{ask, basic, connect, open_node, request, safe_node};
 
-/// What a path takes.
+/// Requirement of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Takes {
-    /// Nothing: it is how somebody logs in, or how a page learns whether that is needed.
+    /// Public: paths by which a browser logs in, or learns whether it must.
     Nothing,
-    /// To be somebody; lists show what may be seen.
+    /// A log-in; lists show what the user may see.
     LogIn,
-    /// A right, which somebody new does not have.
+    /// A right, which a new user does not have.
     Right,
 }
 
-/// A path that is new has to be put here.
+/// Every new path must be added here.
 pub(crate) const KNOWN: &[(&str, Takes)] = &[
     ("get /v1/session", Takes::Nothing),
     ("post /v1/session", Takes::Nothing),
@@ -84,7 +84,7 @@ pub(crate) const KNOWN: &[(&str, Takes)] = &[
     ("get /v1/access", Takes::Right),
 ];
 
-/// What a route is asked with: something that makes sense, so that a right is what is missing.
+/// A valid body for a route, so that only the right is missing.
 pub(crate) fn body(route: &str) -> serde_json::Value {
     let place = json!({"partition": 0, "offset": 0});
     match route.rsplit('/').next() {
@@ -106,7 +106,7 @@ pub(crate) fn body(route: &str) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn every_path_is_known_and_takes_a_right() {
+async fn every_path_is_listed_and_requires_its_right() {
     let document = open_node().await.0.get("/v1/openapi.json").await.json();
     let mut found = Vec::new();
     for (path, methods) in document["paths"].as_object().expect("paths") {
@@ -118,7 +118,7 @@ async fn every_path_is_known_and_takes_a_right() {
     found.sort();
     listed.sort_unstable();
     assert_eq!(found, listed);
-    // Somebody without rights is refused what takes one, and nobody is told anything at all.
+    // A user without rights is rejected where one is required, and a client without log-in everywhere.
     let (server, _broker, users) = safe_node().await;
     users.add("app", access::hash_password("secret").expect("a hash")).await.expect("is made");
     let app = basic("app", "secret");

@@ -1,4 +1,4 @@
-//! `/v1`: looking for records, and where each is.
+//! `/v1`: record search, and the state of single records.
 
 use axum::http::Method;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ async fn fruit(server: &Server) {
 }
 
 #[tokio::test]
-async fn records_are_found_by_what_they_are() {
+async fn records_are_found_by_key_content_header_and_time() {
     let (server, _broker) = open_node().await;
     fruit(&server).await;
     for (filter, found) in [
@@ -66,7 +66,7 @@ async fn records_are_found_by_what_they_are() {
 }
 
 #[tokio::test]
-async fn a_search_goes_on_where_the_answer_before_ended_and_misses_nothing() {
+async fn search_continues_at_its_cursor_and_misses_nothing() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 3, json!({})).await;
     let records: Vec<Value> =
@@ -95,7 +95,7 @@ async fn a_search_goes_on_where_the_answer_before_ended_and_misses_nothing() {
 }
 
 #[tokio::test]
-async fn a_record_is_told_where_it_is_to_each_group() {
+async fn record_state_is_reported_for_each_group() {
     let (server, broker) = open_node().await;
     fruit(&server).await;
     let path = "/v1/topics/t/partitions/0/records/1/where";

@@ -1,4 +1,4 @@
-//! Browsers log in, and are known by a cookie from then on.
+//! Browsers log in, and are identified by a cookie from then on.
 
 use access::hash_password;
 use axum::http::Method;
@@ -16,7 +16,7 @@ async fn log_in(server: &Server, user: &str, password: &str) -> Answer {
     send(server, Method::POST, "/v1/session", "", body).await
 }
 
-/// What a browser sends back.
+/// The cookie that a browser sends back.
 fn cookie(answer: &Answer) -> String {
     let set = answer.header("set-cookie");
     assert!(set.contains("; HttpOnly; SameSite=Strict") && set.contains("; Path=/"), "{set}");
@@ -30,7 +30,7 @@ async fn user(server: &Server, cookie: &str) -> Value {
 }
 
 #[tokio::test]
-async fn who_logged_in_is_known_by_the_cookie_until_logging_out() {
+async fn session_cookie_identifies_the_user_until_log_out() {
     let (server, _broker, _users) = safe_node().await;
     let nobody = server.get("/v1/session").await.json();
     let expected = json!({"user": null, "everything": false, "required": true, "ends_ms": null});
@@ -42,7 +42,7 @@ async fn who_logged_in_is_known_by_the_cookie_until_logging_out() {
     let first = cookie(&answer);
     let whoami = get(server.address, "/v1/whoami", &[("cookie", &first)]).await;
     assert_eq!(whoami.json(), json!({"user": "root", "everything": true}));
-    // Another browser has another one, and each ends by itself.
+    // Another browser has its own session, and each ends separately.
     let second = cookie(&log_in(&server, "root", "toor").await);
     assert_ne!(first, second);
     let out = send(&server, Method::DELETE, "/v1/session", &first, json!({})).await;
@@ -59,7 +59,7 @@ async fn who_logged_in_is_known_by_the_cookie_until_logging_out() {
 }
 
 #[tokio::test]
-async fn a_session_ends_with_the_password_it_was_begun_with_and_with_its_user() {
+async fn session_ends_when_the_password_changes_or_the_user_is_deleted() {
     let (server, _broker, users) = safe_node().await;
     users.add("app", hash_password("secret").expect("a hash")).await.expect("is made");
     let before = cookie(&log_in(&server, "app", "secret").await);
@@ -71,13 +71,13 @@ async fn a_session_ends_with_the_password_it_was_begun_with_and_with_its_user() 
     assert_eq!(user(&server, &after).await, Value::Null);
     users.add("app", hash_password("secret").expect("a hash")).await.expect("is made");
     assert_eq!(user(&server, &after).await, Value::Null, "another user of that name");
-    // The operators' token logs in as well.
+    // The operators' token can log in as well.
     let operator = cookie(&log_in(&server, "_operator", "token of operators").await);
     assert_eq!(user(&server, &operator).await, "_operator");
 }
 
 #[tokio::test]
-async fn a_page_of_another_site_logs_nobody_in_or_out_and_changes_nothing_with_the_cookie() {
+async fn cross_site_requests_cannot_use_the_session_cookie() {
     let (server, _broker, _users) = safe_node().await;
     let cookie = cookie(&log_in(&server, "root", "toor").await);
     for (method, path) in [
@@ -94,7 +94,7 @@ async fn a_page_of_another_site_logs_nobody_in_or_out_and_changes_nothing_with_t
 }
 
 #[tokio::test]
-async fn what_is_no_session_is_nobodys() {
+async fn invalid_session_cookie_identifies_no_user() {
     let (server, _broker, _users) = safe_node().await;
     let cookie = cookie(&log_in(&server, "root", "toor").await);
     let other = format!("postroad={}", "0".repeat(64));
@@ -102,7 +102,7 @@ async fn what_is_no_session_is_nobodys() {
     for wrong in [&cookie[..cookie.len() - 1], &other, &encrypted, "postroad=", "", "postroad"] {
         assert_eq!(user(&server, wrong).await, Value::Null, "{wrong}");
     }
-    // A password that comes with the request says who asks, whatever the cookie says.
+    // A password in the request takes precedence over the cookie.
     let wrong = crate::harness::basic("root", "wrong");
     let headers = [("cookie", &*cookie), ("authorization", &*wrong)];
     get(server.address, "/v1/whoami", &headers).await.is_problem(401, "not-logged-in");
@@ -113,7 +113,7 @@ async fn what_is_no_session_is_nobodys() {
 }
 
 #[tokio::test]
-async fn where_nobody_need_log_in_a_log_in_says_who_asks() {
+async fn optional_log_in_identifies_the_user() {
     let (server, _broker) = open_node().await;
     let nobody = server.get("/v1/session").await.json();
     let expected = json!({"user": null, "everything": true, "required": false, "ends_ms": null});
@@ -123,11 +123,11 @@ async fn where_nobody_need_log_in_a_log_in_says_who_asks() {
 }
 
 #[tokio::test]
-async fn a_user_has_only_so_many_sessions_and_the_oldest_go() {
+async fn sessions_of_a_user_are_limited_and_the_least_recently_used_ends() {
     let (server, _broker, _users) = safe_node().await;
     let first = cookie(&log_in(&server, "root", "toor").await);
     let second = cookie(&log_in(&server, "root", "toor").await);
-    // The first one is used, so the second is the older one.
+    // The first session is used, so the second is the least recently used.
     assert_eq!(user(&server, &first).await, "root");
     for _ in 0..base::limits::HTTP_SESSIONS_OF_A_USER_MAX - 1 {
         log_in(&server, "root", "toor").await.json();

@@ -1,5 +1,5 @@
-//! Two tenants: every path of `/v1`, of RabbitMQ's API and of the metrics as a user with all rights in vhost `/`, about a
-//! queue of vhost `shop`. Nothing of the queue is seen, changed or counted.
+//! Isolation of tenants: a user with all rights in vhost `/` requests every path of `/v1`, of RabbitMQ's API and of
+//! the metrics about a queue of vhost `shop`. The queue must not be visible, changed or counted.
 
 use access::acl::{Action, Pattern, Resource, Rule, Verdict};
 use access::{Permissions, Tags, Users, hash_password};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::{Answer, Server, ask, basic, connect, request, safe_node};
 use crate::rights::{KNOWN, Takes, body};
 
-/// Queue `secretq` of vhost `shop`.
+/// Topic of queue `secretq` of vhost `shop`.
 const FOREIGN: &str = "amqp.shop.secretq";
 
 async fn send(server: &Server, user: &str, method: Method, path: &str, body: Value) -> Answer {
@@ -28,7 +28,7 @@ async fn as_root(server: &Server, method: Method, path: &str, body: Value) -> Va
     if answer.body.is_empty() { Value::Null } else { answer.json() }
 }
 
-/// A node with the queue, which has three messages and a group of its own, and the tenant `slash`.
+/// A node with the queue, which has three messages and a group, and with the tenant `slash`.
 async fn with_queue() -> (Server, Users) {
     let (server, _broker, users) = safe_node().await;
     as_root(&server, Method::PUT, "/api/vhosts/shop", json!({})).await;
@@ -45,12 +45,12 @@ async fn with_queue() -> (Server, Users) {
     (server, users)
 }
 
-/// State of the queue, to be compared.
+/// State of the queue, for comparison.
 async fn state(server: &Server) -> String {
     let topic = as_root(server, Method::GET, &format!("/v1/topics/{FOREIGN}"), json!({})).await;
     let path = format!("/v1/topics/{FOREIGN}/groups");
     let groups = as_root(server, Method::GET, &path, json!({})).await;
-    // The others change with the time.
+    // The other fields change over time.
     let fields = ["group", "depth", "ready", "leased", "published", "settled", "paused"];
     let groups = groups["items"].as_array().expect("groups").iter();
     let groups: Vec<_> = groups.map(|group| fields.map(|field| group[field].clone())).collect();
@@ -62,7 +62,7 @@ async fn state(server: &Server) -> String {
     format!("{topic} {groups:?} {records} {queue:?}")
 }
 
-/// Every path of `/v1`.
+/// Requests every path of `/v1`.
 async fn walk_v1(server: &Server) {
     for (route, takes) in KNOWN.iter().filter(|(_, takes)| *takes != Takes::Nothing) {
         let (method, path) = route.split_once(' ').expect("two words");
@@ -101,7 +101,7 @@ async fn walk_v1(server: &Server) {
     }
 }
 
-/// Every endpoint of RabbitMQ's API.
+/// Requests every endpoint of RabbitMQ's API.
 async fn walk_api(server: &Server) {
     for (method, path, _) in gateway_http::management_endpoints() {
         let method: Method = method.parse().expect("a method");
@@ -113,7 +113,7 @@ async fn walk_api(server: &Server) {
             (answer.status.as_u16(), String::from_utf8_lossy(&answer.body).into_owned())
         };
         if is_of_vhost {
-            // Alike whether there is such a virtual host or not.
+            // The responses do not reveal whether there is such a virtual host.
             let answer = of("shop", "secretq").await;
             assert_eq!(answer.0, 401, "{method} {path} {answer:?}");
             assert_eq!(of("none", "secretq").await, answer, "{method} {path}");
@@ -144,7 +144,7 @@ async fn walk_api(server: &Server) {
 }
 
 #[tokio::test]
-async fn tenant_of_the_default_vhost_reaches_nothing_of_another() {
+async fn tenant_of_the_default_vhost_cannot_reach_another_vhost() {
     let (server, users) = with_queue().await;
     users
         .set_tags("slash", Tags::new(vec!["management".to_owned()]).expect("tags"))
@@ -157,7 +157,7 @@ async fn tenant_of_the_default_vhost_reaches_nothing_of_another() {
 }
 
 #[tokio::test]
-async fn rule_for_all_topics_reaches_nothing_of_another_vhost() {
+async fn rule_for_all_topics_does_not_reach_another_vhost() {
     let (server, users) = with_queue().await;
     users.deny("slash", "/").await.expect("is denied");
     for resource in [Resource::Topic, Resource::Group] {

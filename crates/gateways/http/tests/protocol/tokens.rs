@@ -1,4 +1,4 @@
-//! `Authorization: Bearer`: tokens of somebody else.
+//! `Authorization: Bearer`: tokens of an external issuer.
 
 use access::acl::{Action, CLUSTER, Pattern, Resource, Rule, Verdict};
 use test_tokens::{AUDIENCE, ISSUER, Signer, claims, document, json, unsigned};
@@ -14,7 +14,7 @@ async fn bearing(server: &Server, token: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn a_token_says_who_asks_and_nothing_else_does() {
+async fn valid_bearer_token_identifies_the_client_and_others_are_rejected() {
     let (server, _broker, users) = safe_node().await;
     let (signer, folder) = (Signer::rsa("1"), tempfile::tempdir().expect("a folder"));
     let token = signer.token(&claims("root", 300));

@@ -1,4 +1,4 @@
-//! `/v1`: a topic that is changed by two at a time, tried, grown, and deleted.
+//! `/v1`: concurrent changes of a topic, dry runs, growth and deletion.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -18,7 +18,7 @@ async fn patch(server: &Server, path: &str, headers: &[(&str, &str)], body: Valu
 }
 
 #[tokio::test]
-async fn a_topic_is_changed_whole_or_not_at_all() {
+async fn topic_change_is_atomic() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({"retention.ms": "1000"})).await;
     let wanted =
@@ -30,7 +30,7 @@ async fn a_topic_is_changed_whole_or_not_at_all() {
     let described = server.get("/v1/topics/t").await;
     assert_eq!(described.header("etag"), changed.header("etag"));
     assert_eq!(described.json()["partitions"].as_array().map(Vec::len), Some(3));
-    // A value that is wrong keeps the partitions from being made.
+    // An invalid value also prevents the new partitions.
     for wrong in [
         json!({"partitions": 5, "config": {"retention.ms": "x"}}),
         json!({"partitions": 2, "config": {"retention.ms": "5"}}),
@@ -46,7 +46,7 @@ async fn a_topic_is_changed_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn whoever_is_second_is_told_and_changes_nothing() {
+async fn outdated_etag_is_rejected_and_changes_nothing() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     let tag = server.get("/v1/topics/t").await.header("etag").to_owned();
@@ -60,14 +60,14 @@ async fn whoever_is_second_is_told_and_changes_nothing() {
         patch(&server, path, &seen, second).await.is_problem(412, "changed");
     }
     assert_eq!(server.get("/v1/topics/t").await.json()["config"]["retention.ms"], "1000");
-    // What it is by now, one of several, or whatever it is.
+    // The current tag, a list with it, or any.
     let several = format!("\"x\", {}", changed.header("etag"));
     for said in [several.as_str(), "*"] {
         let body = json!({"config": {"retention.ms": "1000"}});
         let answer = patch(&server, "/v1/topics/t/config", &[("if-match", said)], body).await;
         assert_eq!(answer.status, 200, "{said}: {answer:?}");
     }
-    // A topic of the same name is not the same.
+    // A new topic with the same name has another tag.
     let asked = request(Method::DELETE, "/v1/topics/t", &[], "");
     assert_eq!(ask(&mut connect(server.address).await, asked).await.status, 204);
     make(&server, "t", 1, json!({})).await;
@@ -76,7 +76,7 @@ async fn whoever_is_second_is_told_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn changes_of_several_at_a_time_are_all_made() {
+async fn concurrent_topic_changes_are_all_applied() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     let names =
@@ -93,7 +93,7 @@ async fn changes_of_several_at_a_time_are_all_made() {
 }
 
 #[tokio::test]
-async fn a_trial_changes_and_deletes_nothing_and_says_what_would_be() {
+async fn dry_run_reports_its_effect_and_changes_nothing() {
     let (server, _broker) = open_node().await;
     make(&server, "t", 2, json!({})).await;
     produce(&server, "t", &["a", "b", "c"]).await;
@@ -123,7 +123,7 @@ async fn a_trial_changes_and_deletes_nothing_and_says_what_would_be() {
 }
 
 #[tokio::test]
-async fn records_for_a_topic_that_another_node_has_just_created_are_kept() {
+async fn records_for_a_topic_just_created_at_another_node_are_accepted() {
     let nodes = test_cluster::start_three_behind_gates().await;
     let mut servers = Vec::new();
     for node in &nodes {

@@ -1,4 +1,4 @@
-//! Records found by what they say of themselves.
+//! Records found by key, id, trace and header.
 
 use axum::http::Method;
 use client_amqp::{Channel, Mode};
@@ -18,7 +18,7 @@ async fn trace(server: &Server, query: &str) -> Value {
     answer.json()
 }
 
-/// Topic and offset of each.
+/// Topic and offset of each record.
 fn places(trace: &Value) -> Vec<(&str, u64)> {
     let records = trace["records"].as_array().expect("records");
     let place = |it: &'_ Value| it["offset"].as_u64().expect("an offset");
@@ -40,7 +40,7 @@ async fn two_topics(server: &Server) {
 }
 
 #[tokio::test]
-async fn records_are_found_by_key_id_header_and_trace_in_one_topic_or_in_all() {
+async fn records_are_traced_by_key_id_header_and_trace_id() {
     let (server, _broker) = open_node().await;
     two_topics(&server).await;
     let both = vec![("a", 1), ("t", 1)];
@@ -56,7 +56,7 @@ async fn records_are_found_by_key_id_header_and_trace_in_one_topic_or_in_all() {
     assert_eq!(places(&trace(&server, "key=k&topic=t").await), [("t", 1)]);
     assert_eq!(places(&trace(&server, "key=k&from=1h%20ago").await), both);
     assert!(places(&trace(&server, "key=none").await).is_empty());
-    // A page at a time, from where the one before ended.
+    // The second page begins where the first ended.
     let first = trace(&server, "key=k&limit=1").await;
     assert_eq!(places(&first), [("a", 1)]);
     let next = first["next"].as_str().expect("there is more");
@@ -65,7 +65,7 @@ async fn records_are_found_by_key_id_header_and_trace_in_one_topic_or_in_all() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_by_name() {
+async fn invalid_trace_query_is_rejected() {
     let (server, _broker) = open_node().await;
     for query in [
         "",
@@ -86,7 +86,7 @@ async fn what_makes_no_sense_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn only_what_somebody_may_read_is_looked_through() {
+async fn trace_searches_only_topics_that_the_user_may_read() {
     let (server, _broker, users) = safe_node().await;
     let root = basic("root", "toor");
     let send = async |method: Method, path: &str, body: Value| -> Answer {
@@ -116,7 +116,7 @@ async fn only_what_somebody_may_read_is_looked_through() {
     let path = "/v1/topics/a/partitions/0/records/0/history";
     server.get_as(path, "ada", "secret").await.is_problem(403, "not-allowed");
 
-    // Another user's session has a number and a protocol for a user who may not describe the cluster.
+    // Without the right to describe the cluster, a user sees only number and protocol of another user's session.
     let made = send(Method::PUT, "/v1/topics/t/groups/main", json!({"config": {}})).await;
     assert_eq!(made.status, 201, "{made:?}");
     let (address, _serving) = server.serve_amqp().await;
@@ -137,9 +137,9 @@ async fn only_what_somebody_may_read_is_looked_through() {
     }
 }
 
-/// The record, its dead letter, and what was made of that when it was sent back.
+/// The record, its dead letter, and the copy that is made when that is redriven.
 #[tokio::test]
-async fn a_trace_leads_to_dead_letters_and_back() {
+async fn trace_finds_dead_letters_and_redriven_records() {
     let (server, _broker) = open_node().await;
     for topic in ["t", "dead"] {
         make(&server, topic, 1, json!({})).await;
@@ -174,7 +174,7 @@ async fn a_trace_leads_to_dead_letters_and_back() {
 }
 
 #[tokio::test]
-async fn a_message_of_amqp_is_found_by_its_id_and_its_trace() {
+async fn amqp_message_is_traced_by_message_id_and_trace_id() {
     let (server, _broker) = open_node().await;
     let queue = request(Method::PUT, "/api/queues/%2F/q", &[], r#"{"durable": true}"#);
     assert_eq!(ask(&mut connect(server.address).await, queue).await.status, 201);

@@ -1,4 +1,4 @@
-//! Topics that have it written what happens to their records, which a node then knows after a restart.
+//! Topics with `trace`: the steps of their records are recorded, and known after a restart.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::records::{make, post, produce};
 
 const TRACE: &str = "_postroad.trace";
 
-/// All that was written, without times and sessions.
+/// All recorded steps, without times and sessions.
 async fn written(server: &Server, broker: &Broker) -> Vec<Value> {
     assert!(broker.flush_traces(SOON).await, "nobody writes");
     let path = format!("/v1/topics/{TRACE}/partitions/0/records?from=earliest&max_records=10000");
@@ -49,7 +49,7 @@ fn events(history: &Value) -> Vec<&str> {
     events.iter().map(|event| event["what"].as_str().expect("a word")).collect()
 }
 
-/// Two records are taken, of which one is given back.
+/// Leases two records, accepts one and releases the other.
 async fn take_two(server: &Server) {
     produce(server, "t", &["a", "b"]).await;
     let leases = take(server, 2).await;
@@ -58,7 +58,7 @@ async fn take_two(server: &Server) {
 }
 
 #[tokio::test]
-async fn what_happens_is_written_and_known_after_a_restart() {
+async fn traced_steps_are_recorded_and_known_after_a_restart() {
     let (server, broker) = open_node().await;
     make(&server, "t", 1, json!({"trace": "on"})).await;
     group(&server, "main", json!({})).await;
@@ -92,7 +92,7 @@ async fn what_happens_is_written_and_known_after_a_restart() {
     let session = &after["groups"][0]["events"][0]["session"];
     assert_eq!(session["protocol"], "http", "{after}");
     assert_eq!(events(&history(&again, 0).await), ["delivered", "accepted"]);
-    // It goes on.
+    // Recording continues.
     let leases = take(&again, 1).await;
     settle(&again, &leases[0], "accept").await;
     let last = history(&again, 1).await;
@@ -100,14 +100,14 @@ async fn what_happens_is_written_and_known_after_a_restart() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_of_topics_that_do_not_ask_for_it() {
+async fn topics_without_trace_record_nothing() {
     let (server, broker) = open_node().await;
     make(&server, "t", 1, json!({})).await;
     group(&server, "main", json!({})).await;
     take_two(&server).await;
     assert_eq!(written(&server, &broker).await, [] as [Value; 0]);
     assert_eq!(history(&server, 0).await["traced"], Value::Null);
-    // It can be turned on while the group is used, and off.
+    // It can be turned on and off while the group is in use.
     let set = async |value: &str| {
         let asked = crate::harness::request(
             axum::http::Method::PATCH,
@@ -132,7 +132,7 @@ async fn nothing_is_written_of_topics_that_do_not_ask_for_it() {
 }
 
 #[tokio::test]
-async fn of_a_share_all_or_nothing_is_written() {
+async fn sampled_trace_records_all_steps_of_a_record_or_none() {
     let (server, broker) = open_node().await;
     make(&server, "t", 1, json!({"trace": "20%"})).await;
     group(&server, "main", json!({})).await;
@@ -166,7 +166,7 @@ async fn of_a_share_all_or_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn the_topic_it_is_written_to_is_bounded_and_not_traced_itself() {
+async fn trace_topic_is_bounded_and_not_traced_itself() {
     let (server, broker) = open_node().await;
     make(&server, "t", 1, json!({"trace": "on"})).await;
     group(&server, "main", json!({})).await;
@@ -179,7 +179,7 @@ async fn the_topic_it_is_written_to_is_bounded_and_not_traced_itself() {
     };
     assert_eq!(value("retention.ms"), Some(json!("604800000")), "{config}");
     assert_eq!(value("retention.bytes"), Some(json!("1073741824")));
-    // Not even where it says that it is.
+    // Not even where its configuration enables it.
     let asked = crate::harness::request(
         axum::http::Method::PATCH,
         &format!("/v1/topics/{TRACE}/config"),
@@ -204,7 +204,7 @@ async fn the_topic_it_is_written_to_is_bounded_and_not_traced_itself() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_and_so_is_all_of_it_below_its_level() {
+async fn invalid_trace_setting_or_too_low_level_is_rejected() {
     let (server, _broker) = open_node().await;
     for wrong in ["true", "0%", "100%", "1", ""] {
         let body = json!({"name": "wrong", "partitions": 1, "config": {"trace": wrong}});

@@ -42,12 +42,12 @@ use crate::share::lease_groups;
 
 // ---------------------------------------------------------------------------------- coordinators
 
-/// Codes of what is coordinated.
+/// Types of coordinator keys.
 const GROUP_KEY: i8 = 0;
 const TRANSACTION_KEY: i8 = 1;
-/// Of a partition of a share group, as brokers ask each other (KIP-932).
+/// Key of a share group's partition, as brokers exchange it (KIP-932).
 const SHARE_KEY: i8 = 2;
-/// From this version on there are keys of share groups.
+/// First version with keys of share groups.
 const SHARE_KEYS_SINCE: i16 = 6;
 
 pub(crate) async fn find_coordinator(
@@ -94,7 +94,7 @@ pub(crate) async fn find_coordinator(
     Response::encode(&request.head, &response)
 }
 
-/// The node that leads the shard of the key's group.
+/// Returns the node that leads the shard of the key's group.
 fn find_one(
     gateway: &Gateway,
     session: &Session,
@@ -116,7 +116,7 @@ fn find_one(
     })
 }
 
-/// Answers the group that the key is about.
+/// Returns the group that the key names.
 fn check_key<'a>(
     session: &Session,
     key_type: i8,
@@ -134,11 +134,11 @@ fn check_key<'a>(
     }
 }
 
-/// A share group, a topic's id and a partition, with colons between.
+/// Parses a share group, a topic id and a partition, separated by colons.
 fn check_share_key(key: &str) -> Result<&str, Fault> {
     let mut words = key.rsplitn(3, ':');
     let partition = words.next().and_then(|word| word.parse::<u32>().ok());
-    // An id as Kafka writes it: 16 bytes in base 64 without padding.
+    // A topic id as Kafka writes it: 16 bytes in base 64 without padding.
     let topic = words.next().filter(|word| word.len() == 22);
     let group = words.next().filter(|word| !word.is_empty());
     match (group, topic, partition) {
@@ -152,7 +152,7 @@ fn check_share_key(key: &str) -> Result<&str, Fault> {
 
 // -------------------------------------------------------------------------------- list, describe
 
-/// What a listed group takes while the answer is made, about.
+/// Approximate bytes of a listed group while the response is built.
 const LISTED_GROUP_BYTES: usize = 256;
 
 pub(crate) async fn list(
@@ -180,7 +180,7 @@ pub(crate) async fn list(
             listed.insert(name.to_string(), row);
         }
     });
-    let sees_all = asker.sees_the_cluster();
+    let sees_all = asker.may_describe_cluster();
     let groups = listed
         .into_iter()
         .filter(|(name, _)| sees_all || asker.group(name).is_ok())
@@ -195,11 +195,12 @@ pub(crate) async fn list(
     Ok(response)
 }
 
-/// Groups that outlive their members, listed as if they had none.
+/// Groups that exist without members (by offsets or lease groups), listed as empty.
 async fn durable_groups(gateway: &Gateway, asker: &Asker) -> BTreeMap<String, ListedGroup> {
     let mut listed = BTreeMap::new();
     let mut pace = Pace::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
-    // Adds those that this node coordinates: clients ask every node. The last of all is where the next ones begin.
+    // Adds the groups that this node coordinates: clients query every node. Returns the last name, after
+    // which the next page begins.
     let is_seen = |name: &String| tenants::sees_lease_groups(&gateway.broker, asker.rights(), name);
     let mut add = async |names: Vec<String>, row: &ListedGroup, of_leases: bool| {
         let last = names.last().cloned()?;
@@ -209,7 +210,7 @@ async fn durable_groups(gateway: &Gateway, asker: &Asker) -> BTreeMap<String, Li
         listed.extend(ours.map(|name| (name, row.clone())));
         Some(last)
     };
-    // Share groups first: what has offsets as well counts as classic.
+    // Share groups first: a group that has offsets as well counts as classic.
     let row = listed_group(Group::SHARE, EMPTY_STATE, Group::SHARE);
     let mut last = Some(String::new());
     while let Some(after) = last {
@@ -240,7 +241,7 @@ fn listed_group(protocol_type: &str, state: &'static str, kind: &'static str) ->
         .with_group_type(StrBytes::from_static_str(kind))
 }
 
-/// What a group with a few members takes of an answer that describes it.
+/// Approximate bytes of a group with a few members in a describe response.
 pub(super) const DESCRIBED_GROUP_BYTES: usize = 1_024;
 
 pub(crate) async fn describe(
@@ -310,7 +311,7 @@ fn describe_one(
     })
 }
 
-/// A group that is not there is dead, for clients before version 6.
+/// An unknown group is reported as dead; before version 6 without an error.
 fn not_found(described: DescribedGroup, version: i16, message: String) -> DescribedGroup {
     let described = described.with_group_state(StrBytes::from_static_str("Dead"));
     if version < 6 {

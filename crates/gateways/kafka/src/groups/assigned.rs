@@ -1,11 +1,11 @@
-//! What the leader of a classic group has written for a member: Kafka's `ConsumerProtocolAssignment`. Clients write it
-//! and clients read it; here it is read for people who look at a group, so that it may be anything.
+//! Assignment that the leader of a classic group wrote for a member: Kafka's `ConsumerProtocolAssignment`.
+//! Clients write and read it. Here it is parsed for operators only, and may hold any bytes.
 
 use operations::offset_groups::AssignedTopic;
 
 use crate::wire::primitives::{Cursor, Malformed};
 
-/// Partitions by topic, sorted. The version and what the assignor keeps behind them is passed over.
+/// Returns partitions by topic, sorted. The version and the assignor's user data are skipped.
 pub(crate) fn assigned_partitions(bytes: &[u8]) -> Result<Vec<AssignedTopic>, Malformed> {
     if bytes.is_empty() {
         return Ok(Vec::new());
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_clients_write_is_read() {
+    fn assignments_written_by_clients_are_parsed() {
         let of = |topic: &'static str, partitions: &[i32]| {
             TopicPartition::default()
                 .with_topic(TopicName(StrBytes::from_static_str(topic)))

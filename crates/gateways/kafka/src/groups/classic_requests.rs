@@ -1,4 +1,4 @@
-//! The requests of the classic protocol: from messages to events, and back.
+//! Requests of the classic protocol: converts messages to events, and replies to responses.
 
 use base::limits::{GROUP_MEMBER_BYTES_MAX, GROUP_NAME_BYTES_MAX};
 use broker::Permit;
@@ -26,13 +26,13 @@ use crate::groups::text::{own, own_bytes};
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 
-/// Whether somebody may do what it asks for to a group, and a group can have this name.
+/// Checks that the caller may perform its action on the group, and that the name is valid.
 pub(crate) fn check_group(asker: &Asker, name: &str) -> Result<(), ResponseError> {
     asker.group(name)?;
     check_group_name(name)
 }
 
-/// Whether a group can have this name.
+/// Checks that a group can have this name.
 fn check_group_name(name: &str) -> Result<(), ResponseError> {
     if (1..=GROUP_NAME_BYTES_MAX).contains(&name.len()) {
         Ok(())
@@ -55,7 +55,7 @@ pub(crate) async fn join(
         Err(error) => join_refused(&message.member_id, error),
     };
     if head.version < 7 && response.protocol_name.is_none() {
-        // Not nullable yet.
+        // Not nullable before version 7.
         response.protocol_name = Some(StrBytes::new());
     }
     Response::encode(&head, &response)
@@ -82,14 +82,14 @@ async fn join_response(
         if group.as_ref().is_some_and(|group| is_other(group) && group.is_empty()) {
             *group = None;
         }
-        // A member that was named by a group which has forgotten it must start anew.
+        // A member id of a group that forgot its members is invalid: the member must rejoin without it.
         if group.is_none() && !join.member_id.is_empty() {
             return effects.join(waiter, refused(ErrorKind::UnknownMemberId));
         }
         let empty = || Group::Classic(ClassicGroup::new(text(&message.group_id)));
         match group.get_or_insert_with(empty) {
             Group::Classic(group) => group.join(join, limits, now, effects),
-            // The members of a group speak one protocol; there is no migration of a living group.
+            // All members of a group use one protocol; there is no migration of a group with members.
             Group::Consumer(_) | Group::Share(_) | Group::Streams(_) => {
                 effects.join(waiter, refused(ErrorKind::InconsistentGroupProtocol));
             }
@@ -99,7 +99,7 @@ async fn join_response(
         Ok(groups) => groups.visit_and_wait(&message.group_id, event),
         Err(error) => return join_refused(&member_id, error),
     };
-    // What the group keeps of it is a copy, and within the bounds of all groups.
+    // The group keeps a bounded copy of what it needs.
     drop((message, permit));
     match answer_or_drain(gateway, &mut answer).await {
         Ok(Reply::Join(Ok(joined))) => joined_response(joined),
@@ -189,7 +189,7 @@ pub(crate) fn client_of(session: &Session, head: &RequestHead) -> Client {
     Client { id: text(head.client_id.as_deref().unwrap_or_default()), host: session.client_host() }
 }
 
-/// What a client says about itself, cut to what a log line can bear.
+/// The client's reason, cut to a length fit for a log line.
 fn reason(given: Option<&str>) -> String {
     const REASON_CHARS_MAX: usize = 256;
     given.unwrap_or("not provided").chars().take(REASON_CHARS_MAX).collect()

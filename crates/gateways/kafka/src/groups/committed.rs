@@ -1,5 +1,5 @@
-//! Which groups have committed offsets; and what a client hears where that cannot be said, or an offset
-//! cannot be committed.
+//! Groups with committed offsets, and the errors for clients where that is unknown, or an offset cannot be
+//! committed.
 
 use broker::{ExecuteError, Unavailable};
 use kafka_protocol::ResponseError;
@@ -13,20 +13,20 @@ pub(crate) async fn has_offsets(gateway: &Gateway, name: &str) -> Result<bool, R
     gateway.broker.shards().has_offsets(name).await.map_err(coordinator_unavailable)
 }
 
-/// Groups that are asked about at a time: an append waits meanwhile.
+/// Groups per query: it delays appends meanwhile.
 pub(crate) const GROUPS_PER_LOOK: usize = 500;
 
-/// Whether each group of a list has committed offsets. Asks about a part of the list at a time, and
-/// not before it is needed.
+/// Whether each group of a list has committed offsets. Queries a part of the list at a time, and only on
+/// demand.
 #[derive(Debug, Default)]
 pub(crate) struct WithOffsets {
-    /// Where the groups begin that were asked about last.
+    /// Place of the first group of the last query.
     from: usize,
     known: Vec<Result<bool, ResponseError>>,
 }
 
 impl WithOffsets {
-    /// Of the group that has this place in `names`.
+    /// Whether the group at this place in `names` has committed offsets.
     pub(crate) async fn at(
         &mut self,
         gateway: &Gateway,
@@ -47,8 +47,7 @@ impl WithOffsets {
     }
 }
 
-/// To a client, whatever keeps a command from being carried out is a coordinator that it cannot
-/// use now: it looks for one again.
+/// Maps a failed command to an error that makes the client look for the coordinator again.
 pub(crate) fn coordinator_error(error: ExecuteError) -> ResponseError {
     match error {
         ExecuteError::Refused(refusal) => Fault::from(refusal).error,

@@ -1,4 +1,4 @@
-//! The requests of KIP-848's protocol: from messages to events, and back.
+//! Requests of KIP-848's protocol: converts messages to events, and reports to responses.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ use crate::list_response::ListWriter;
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 
-/// From this version on members name themselves (KIP-1082).
+/// First version in which members choose their own ids (KIP-1082).
 const NAMED_BY_CLIENT_SINCE: i16 = 1;
 
 // ------------------------------------------------------------------------------------- heartbeat
@@ -70,7 +70,7 @@ pub(crate) async fn heartbeat(
     Response::encode(&head, &response)
 }
 
-/// What can be said without the group. Answers the assignor that is asked for.
+/// Checks that need no group. Returns the requested assignor.
 fn check_heartbeat(
     gateway: &Gateway,
     asker: &Asker,
@@ -80,7 +80,8 @@ fn check_heartbeat(
     let is_blank =
         |text: &Option<StrBytes>| text.as_ref().is_some_and(|text| text.trim().is_empty());
     check_group(asker, &message.group_id).map_err(Fault::plain)?;
-    // What a pattern finds is not known to the member before it is assigned, and is checked when it is read.
+    // Topics that match a pattern are unknown to the member until they are assigned. Reading them is
+    // authorized separately.
     for topic in message.subscribed_topic_names.iter().flatten() {
         asker.topic(topic)?;
     }
@@ -122,10 +123,10 @@ fn check_heartbeat(
     if message.member_epoch == JOINING && !groups.has_room(&message.group_id, bytes) {
         return Err(Fault::plain(ResponseError::GroupMaxSizeReached));
     }
-    asked_assignor(message)
+    requested_assignor(message)
 }
 
-fn asked_assignor(message: &ConsumerGroupHeartbeatRequest) -> Result<Option<Assignor>, Fault> {
+fn requested_assignor(message: &ConsumerGroupHeartbeatRequest) -> Result<Option<Assignor>, Fault> {
     let Some(name) = &message.server_assignor else { return Ok(None) };
     match Assignor::named(name) {
         Some(assignor) => Ok(Some(assignor)),
@@ -161,8 +162,8 @@ fn not_a_consumer_group(message: &ConsumerGroupHeartbeatRequest) -> Fault {
     Fault::new(ResponseError::GroupIdNotFound, message)
 }
 
-/// Kafka says here that there is no such group, at which clients give up. But it may be that the last change of the group
-/// was not kept, and a member that hears this joins again.
+/// Kafka reports an unknown group here, at which clients give up. But the group's last change may not have
+/// been stored, and on `UNKNOWN_MEMBER_ID` the member joins again.
 fn unknown_member(message: &ConsumerGroupHeartbeatRequest) -> Fault {
     let message = format!(
         "Member {} is not a member of group {}.",
@@ -189,7 +190,7 @@ async fn report(
             Some(Group::Consumer(group)) => Ok(group.heartbeat(event, limits, &topics, now)?),
             Some(other) if !other.is_empty() => Err(not_a_consumer_group(message)),
             _ if message.member_epoch != JOINING => Err(unknown_member(message)),
-            // Empty groups of the other protocols make way, as in Kafka.
+            // An empty group of another protocol is replaced, as in Kafka.
             replaced => {
                 let mut group = ConsumerGroup::new(text(name));
                 let report = group.heartbeat(event, limits, &topics, now)?;
@@ -206,7 +207,7 @@ async fn report(
         .with_assignment(assigned.as_ref().map(reported)))
 }
 
-/// What holds for the group, and how often its members are to report.
+/// The group's limits, and the heartbeat interval of its members.
 pub(crate) fn limits_of(catalog: &CatalogView<'_>, name: &str) -> (ConsumerLimits, i32) {
     let node = &catalog.node_config().own.groups;
     let group = catalog.group_config(name);
@@ -303,14 +304,14 @@ fn describe_one(
                 let Group::Consumer(group) = known else { return Err(group_not_found(name)) };
                 Ok(describe_group(group, version))
             }
-            // A group that has only offsets counts as classic: clients ask for that next.
+            // A group with offsets only counts as classic: clients query it as such next.
             None if !is_durable => Err(group_not_found(name)),
             _ => {
                 let message = format!("Group {} is not a consumer group.", name.as_str());
                 Err(Fault::new(ResponseError::GroupIdNotFound, message))
             }
         })?;
-    // Topics that are gone have no name.
+    // Deleted topics have no name, so their assignments are left out.
     let catalog = gateway.broker.catalog();
     for member in &mut described.members {
         for assignment in [&mut member.assignment, &mut member.target_assignment] {
@@ -336,7 +337,7 @@ fn describe_group(group: &ConsumerGroup, version: i16) -> DescribedGroup {
         .with_members(members.collect())
 }
 
-/// What a member is that speaks the protocol of the group, from version 1 on.
+/// Type of a member that speaks the group's own protocol (version 1 and later).
 const MODERN_MEMBER: i8 = 1;
 
 fn describe_member(member: &Member, version: i16) -> DescribedMember {

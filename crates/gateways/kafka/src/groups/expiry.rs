@@ -1,9 +1,9 @@
-//! Forgets the committed offsets of groups that nobody uses any more.
+//! Expires the committed offsets of unused groups.
 //!
-//! A group without members is forgotten when it has been so for the retention time, as in Kafka
-//! (KIP-211). Since when a group has no members is not kept, so the time counts from when the node began to coordinate the group:
-//! offsets are rather kept too long than lost to a consumer that is slow to come back. Only offsets
-//! that were committed with an expiry of their own go by the clock alone.
+//! A group's offsets expire once it has been without members for the retention time, as in Kafka (KIP-211).
+//! The start of that time is not stored, so it counts from when the node began to coordinate the group:
+//! offsets are rather kept too long than lost to a consumer that is slow to return. Only offsets committed
+//! with an expiry of their own go by the clock alone.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -15,45 +15,45 @@ use tracing::{info, warn};
 
 use crate::groups::Homes;
 
-/// Groups that are asked about at a time: an append waits meanwhile.
+/// Groups per query: it delays appends meanwhile.
 const GROUPS_PER_LOOK: usize = 200;
 
-/// What is to go of a group.
+/// The offsets of a group that expire now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Due {
-    /// All that was committed before the retention time, and what expired by itself.
+    /// Those committed before the retention time, and those past their own expiry.
     Old,
-    /// Only what expired by itself.
+    /// Only those past their own expiry.
     Expired,
 }
 
-/// Ends only by being cancelled.
+/// Runs until it is cancelled.
 pub(crate) async fn run(broker: Broker, homes: Weak<Homes>) {
     loop {
         tokio::time::sleep(OFFSETS_RETENTION_CHECK_INTERVAL).await;
-        // Whoever dropped the groups has cancelled this already.
+        // Dropping the groups cancels this task too.
         let Some(homes) = homes.upgrade() else { continue };
-        if let Err(unavailable) = look(&broker, &homes).await {
-            // Looked at again after the interval.
+        if let Err(unavailable) = sweep(&broker, &homes).await {
+            // Retried after the interval.
             warn!(%unavailable, "groups could not be looked at for offsets that expire");
         }
     }
 }
 
-async fn look(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> {
+async fn sweep(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> {
     expire(broker, homes).await?;
     drop_unused(broker, homes).await
 }
 
-/// For how long a group that this node coordinates has certainly had no members. `None`: it has some, or another node
-/// coordinates it.
+/// Returns for how long a group of this node has certainly had no members. `None`: it has some, or another
+/// node coordinates it.
 fn empty_for(homes: &Homes, name: &str) -> Option<Duration> {
     let groups = homes.of(name).ok()?;
     let since = groups.empty_since(name)?;
     Some(groups.now().duration_since(since))
 }
 
-/// Looks at every group with offsets once that this node coordinates.
+/// Checks every group with offsets that this node coordinates.
 async fn expire(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> {
     let now_ms = broker.timeline().unstepped_ms();
     let retention_ms = broker.catalog().node_config().own.offsets_retention_ms;
@@ -66,7 +66,7 @@ async fn expire(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> {
         let ages = broker.shards().offset_ages(&names).await?;
         let (mut old, mut expired) = (Vec::new(), Vec::new());
         for (name, ages) in names.into_iter().zip(ages) {
-            // Asked again: a member may have come meanwhile.
+            // Checked again, because a member may have joined meanwhile.
             let Some((empty_for, ages)) = empty_for(homes, &name).zip(ages) else { continue };
             match due(&ages, empty_for, now_ms, retention_ms) {
                 Some(Due::Old) => old.push(name),
@@ -80,7 +80,7 @@ async fn expire(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> {
     }
 }
 
-/// Forgets groups of which there is nothing to remember.
+/// Drops groups without any state worth keeping.
 async fn drop_unused(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> {
     let idle: Vec<Text> = homes.all().iter().flat_map(|groups| groups.idle()).collect();
     for names in idle.chunks(GROUPS_PER_LOOK) {
@@ -95,7 +95,7 @@ async fn drop_unused(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> 
     Ok(())
 }
 
-/// What is to go of a group that has had no members for so long.
+/// Returns the offsets to expire of a group that has been empty for so long.
 fn due(ages: &OffsetAges, empty_for: Duration, now_ms: i64, retention_ms: i64) -> Option<Due> {
     let retention = Duration::from_millis(u64::try_from(retention_ms).unwrap_or(u64::MAX));
     let before_ms = now_ms.saturating_sub(retention_ms);
@@ -111,7 +111,7 @@ async fn forget(broker: &Broker, groups: Vec<String>, before_ms: i64) {
     }
     match broker.shards().expire_offsets(groups.clone(), before_ms).await {
         Ok(_) => info!(?groups, "committed offsets expired"),
-        // Looked at again after the interval.
+        // Retried after the interval.
         Err(error) => warn!(%error, "committed offsets could not be expired"),
     }
 }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_go_when_they_are_old_and_the_group_has_been_empty_for_as_long() {
+    fn offsets_expire_once_old_and_the_group_was_empty_as_long() {
         let due = |ages: OffsetAges, empty_for| due(&ages, empty_for, 5000, RETENTION_MS);
         let old = ages(3999, None);
         assert_eq!(due(old, RETENTION), Some(Due::Old));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expiry_of_its_own_needs_no_idle_group() {
+    fn explicit_expiry_applies_to_a_group_in_use() {
         let due = |ages: OffsetAges| due(&ages, Duration::ZERO, 5000, RETENTION_MS);
         assert_eq!(due(ages(0, Some(5000))), Some(Due::Expired));
         assert_eq!(due(ages(0, Some(5001))), None);

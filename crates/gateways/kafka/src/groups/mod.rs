@@ -1,17 +1,18 @@
-//! Groups: who consumes together, who gets which partitions, and how far they have come.
+//! Groups: their members, assignments and committed offsets.
 //!
-//! What they have committed is durable before it is answered, and so is who the members are and what each of them has.
+//! Commits are durable before the response, and so are membership and assignments.
 //!
-//! The groups themselves are the [`coordinator`]'s, which knows nothing of messages and codes:
+//! The group protocols are in [`coordinator`], which is independent of messages and error codes:
 //!
-//! * `node`: the groups of this node, and what looks after them
-//! * `topics`: what groups need to know of the catalog
-//! * `classic_requests`, `consumer_requests`, `share_requests`, `streams_requests`, `offset_requests`, `offset_delete_requests`,
-//!   `share_offset_requests`, `admin_requests`: from messages to events, and back
+//! * `node`: the groups of this node, and their background tasks
+//! * `topics`: the catalog as groups need it
+//! * `classic_requests`, `consumer_requests`, `share_requests`, `streams_requests`, `offset_requests`,
+//!   `offset_delete_requests`, `share_offset_requests`, `admin_requests`: convert messages to events, and
+//!   back
 //! * `streams_messages`: the messages of KIP-1071, which the message crate does not have
-//! * `assigned`: what members of classic groups have
-//! * `committed`: which groups have committed offsets
-//! * `expiry`: offsets of groups that are no longer used
+//! * `assigned`: assignments of members of classic groups
+//! * `committed`: groups with committed offsets
+//! * `expiry`: expiry of the offsets of unused groups
 
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::ApiKey;
@@ -39,7 +40,7 @@ mod topics;
 
 pub(crate) use node::{Groups, Homes};
 
-/// Answers one group request.
+/// Handles one group request.
 pub(crate) async fn handle(
     gateway: &Gateway,
     session: &Session,
@@ -74,7 +75,7 @@ pub(crate) async fn handle(
     }
 }
 
-/// The code of an outcome that has no message, 0 when it went well.
+/// Code of a result without a message; 0 on success.
 fn code_of<T>(result: Result<T, ResponseError>) -> i16 {
     result.err().map_or(0, |error| error.code())
 }

@@ -1,8 +1,9 @@
-//! The groups of this node, with what looks after them, and what its configuration says about them.
+//! The groups of this node, their background tasks, and their configuration.
 //!
-//! A node coordinates the groups of the shards that it leads. What it knows of members is true for as long as the node
-//! leads, so there is a coordinator for each term of each shard. When the term is over it goes with all that is in it,
-//! and who waits is told at once. Stored members are in the shard's log, and the next term restores them.
+//! A node coordinates the groups of the shards that it leads. Its view of members holds for as long as it
+//! leads, so there is a coordinator for each term of each shard. At the end of the term it is dropped with
+//! all its state, and waiting requests end at once. Members are stored in the shard's log, and the next term
+//! restores them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use tokio::task::JoinHandle;
 use crate::gateway::Gateway;
 use crate::groups::{consumer_requests, expiry, streams_requests};
 
-/// What all sessions share about groups.
+/// Group state shared by all sessions.
 #[derive(Debug)]
 pub(crate) struct Groups {
     homes: Arc<Homes>,
@@ -34,7 +35,7 @@ pub(crate) struct Groups {
 #[derive(Debug)]
 pub(crate) struct Homes {
     broker: Broker,
-    /// The bounds of groups are the node's.
+    /// The bounds of groups apply to the whole node.
     totals: Arc<Totals>,
     led: RwLock<HashMap<ShardId, Led>>,
 }
@@ -47,13 +48,13 @@ struct Led {
 }
 
 impl Groups {
-    /// Must be called within a runtime: tasks look after deadlines and old offsets.
+    /// Must be called within a runtime: it spawns tasks for deadlines and old offsets.
     pub(crate) fn new(broker: &Broker) -> Self {
         let homes =
             Homes { broker: broker.clone(), totals: Arc::default(), led: RwLock::default() };
         let homes = Arc::new(homes);
         if broker.is_alone() {
-            // It coordinates all groups from now on, and their time without members counts from here.
+            // This node coordinates all groups from now on, and their time without members counts from here.
             let _ = homes.of("");
         }
         let expiring = expiry::run(broker.clone(), Arc::downgrade(&homes));
@@ -74,7 +75,7 @@ impl Groups {
         self.homes.home(group).is_ok()
     }
 
-    /// Shows every group that this node coordinates, in no order.
+    /// Visits every group that this node coordinates, in no order.
     pub(crate) fn for_each(&self, mut show: impl FnMut(&str, &Group)) {
         for groups in self.homes.all() {
             groups.for_each(&mut show);
@@ -94,7 +95,7 @@ impl Led {
     }
 }
 
-/// A term whose groups are restored. Clients wait for the end of it, also if it panics.
+/// A term whose groups are being restored. Dropping it releases waiting clients, also after a panic.
 struct Restoring<'a> {
     homes: &'a Homes,
     home: HomeTerm,
@@ -103,7 +104,7 @@ struct Restoring<'a> {
 impl Restoring<'_> {
     fn end(self, groups: Arc<Coordinator>) -> Result<Arc<Coordinator>, ResponseError> {
         let mut led = self.homes.led.write();
-        // The term may be over: then the entry is gone, or another term's.
+        // The term may be over: then the entry was removed, or belongs to another term.
         match led.get_mut(&self.home.shard).filter(|led| led.home == self.home) {
             Some(led) => led.groups = Some(Arc::clone(&groups)),
             None => return Err(ResponseError::NotCoordinator),
@@ -123,12 +124,12 @@ impl Drop for Restoring<'_> {
 }
 
 impl Homes {
-    /// The coordinator that the group is in. Nobody keeps it for longer than a visit takes: whoever waits in it is told
-    /// that the term is over by its end.
+    /// Returns the group's coordinator. Callers keep it only for a visit, because dropping it at the end of
+    /// the term ends the requests that wait in it.
     pub(crate) fn of(&self, group: &str) -> Result<Arc<Coordinator>, ResponseError> {
         {
             let led = self.led.read();
-            // Asked under the lock, here and below: whoever forgets what is lost takes it after the loss.
+            // Checked under the lock, here and below: [`Self::forget_lost`] takes the lock after a loss.
             let home = self.home(group)?;
             if let Some(led) = led.get(&home.shard).filter(|led| led.home == home) {
                 return led.groups();
@@ -143,7 +144,7 @@ impl Homes {
             (home, led.insert(home.shard, Led { home, groups: None }))
         };
         drop(former);
-        // Outside of the lock: it may decode megabytes, and members of all other groups send heartbeats meanwhile.
+        // Outside of the lock: it may decode megabytes, while members of all other groups send heartbeats.
         let restoring = Restoring { homes: self, home };
         let groups = Arc::new(self.begin(home));
         restoring.end(groups)
@@ -164,13 +165,13 @@ impl Homes {
         let keep = move |members| {
             let broker = of_node.clone();
             async move {
-                // The log takes it in this term alone: what the next coordinator stores is not overwritten.
+                // The log accepts it in this term only, so it cannot overwrite the next coordinator's state.
                 let goes_on = || if broker.still_leads(home) { Ok(()) } else { Err(TermOver) };
                 goes_on()?;
                 match broker.shards().keep_members(home, members).await {
                     Ok(()) => goes_on(),
                     Err(ExecuteError::Unavailable(_)) => Err(TermOver),
-                    // With a full disk groups go on, and members join again at the next coordinator.
+                    // On a full disk groups continue, and members rejoin at the next coordinator.
                     Err(ExecuteError::Refused(why)) => {
                         tracing::debug!(%why, "who is in groups is not kept");
                         goes_on()
@@ -204,7 +205,8 @@ impl Homes {
         }
     }
 
-    /// Forgets the groups of shards that this node leads no more, and tells who waits in them.
+    /// Drops the coordinators of shards that this node no longer leads, which ends the requests that wait in
+    /// them.
     pub(crate) fn forget_lost(&self) {
         let mut lost = Vec::new();
         self.led.write().retain(|_, led| {
@@ -214,11 +216,11 @@ impl Homes {
             }
             goes_on
         });
-        // After the lock: a group may be large.
+        // After the lock is released: a group may be large.
         drop(lost);
     }
 
-    /// Those in which somebody asked about a group.
+    /// The coordinators that are loaded, and whose term still lasts.
     pub(crate) fn all(&self) -> Vec<Arc<Coordinator>> {
         let led = self.led.read();
         let led = led.values().filter(|led| self.broker.still_leads(led.home));
@@ -226,7 +228,7 @@ impl Homes {
     }
 }
 
-/// Shows a group an event whose answer is sent once what came of it is stored: no member knows more than the next
+/// Applies an event to a group, and returns once its result is stored: no member knows more than the next
 /// coordinator will.
 pub(crate) async fn visit_to_store<R>(
     gateway: &Gateway,
@@ -240,8 +242,8 @@ pub(crate) async fn visit_to_store<R>(
     Ok(result)
 }
 
-/// The client looks for another coordinator if the node shuts down first, or coordinates the group no more: then the
-/// group ends, and with it the other end.
+/// Waits for a reply. The client looks for another coordinator if the node shuts down first, or no longer
+/// coordinates the group: then the group is dropped with the sender.
 pub(crate) async fn answer_or_drain<T>(
     gateway: &Gateway,
     answer: &mut oneshot::Receiver<T>,
@@ -253,7 +255,7 @@ pub(crate) async fn answer_or_drain<T>(
     }
 }
 
-/// What the node's configuration says about groups now.
+/// The node's current configuration of groups.
 pub(crate) fn group_values(broker: &Broker) -> GroupValues {
     broker.catalog().node_config().own.groups
 }
@@ -265,7 +267,7 @@ pub(crate) fn join_limits(values: &GroupValues) -> JoinLimits {
     }
 }
 
-/// A time in a request or a configuration; less than none is none.
+/// A time in a request or a configuration; a negative one counts as zero.
 pub(crate) fn millis(ms: i32) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }
@@ -279,7 +281,7 @@ mod tests {
 
     use super::*;
 
-    /// Without the tasks that look after old offsets, and without its own coordinator.
+    /// Without the task that expires offsets, and without a coordinator of its own.
     async fn homes() -> (Broker, Homes) {
         let world = World::on(Arc::new(SimulatedDisk::new()));
         let broker = Broker::open(world, Path::new("/data"), BrokerOptions::default()).await;
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn groups_are_loading_while_they_are_restored_and_the_lock_is_free() {
+    async fn groups_report_loading_during_restore_without_holding_the_lock() {
         let (broker, homes) = homes().await;
         let home = homes.home("g").expect("it is alone");
         homes.led.write().insert(home.shard, Led { home, groups: None });
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn restoring_that_does_not_end_begins_again() {
+    async fn unfinished_restore_is_started_again() {
         let (broker, homes) = homes().await;
         let home = homes.home("g").expect("it is alone");
         homes.led.write().insert(home.shard, Led { home, groups: None });

@@ -72,7 +72,7 @@ async fn delete_offsets(
     Ok(topics)
 }
 
-/// Those of the request that members may be consuming, whose offsets must stay.
+/// Topics of the request that members may be consuming, whose offsets must stay.
 async fn subscribed_topics(
     gateway: &Gateway,
     message: &OffsetDeleteRequest,

@@ -1,8 +1,7 @@
 //! Committed offsets: OffsetCommit, OffsetFetch.
 //!
-//! A commit is answered after it is durable. Whether the member may commit is asked of the group
-//! first; a group whose members are not known here is one without members, whatever it was before
-//! the node started.
+//! A commit is durable before its response. The group first decides whether the member may commit. A group
+//! without known members counts as empty, whatever it was before the node started.
 
 use base::Level;
 use base::limits::OFFSET_METADATA_UNITS_MAX;
@@ -29,7 +28,7 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use crate::authorization::Asker;
-use crate::currency::{Named, know};
+use crate::currency::{Named, ensure_known};
 use crate::errors::{Fault, group_code};
 use crate::gateway::Gateway;
 use crate::groups::classic_requests::check_group;
@@ -39,14 +38,14 @@ use crate::response::Response;
 
 // ---------------------------------------------------------------------------------------- commit
 
-/// What becomes of one partition of a commit.
+/// The planned change of one partition of a commit, or its error.
 type CommitPlan = Result<Planned, ResponseError>;
 
 #[derive(Clone, Debug)]
 enum Planned {
     Commit(CommitOffset),
-    /// A negative offset. Every client reads one as "none committed", and kafkajs writes one to
-    /// begin where its configuration says; so what is committed is none.
+    /// A negative offset. Clients read it as "none committed", and kafkajs writes it to start at its
+    /// configured position. So the committed offset is deleted.
     Forget(PartitionId),
 }
 
@@ -64,7 +63,7 @@ pub(crate) async fn commit(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: OffsetCommitRequest = request.decode()?;
-    know(gateway, message.topics.iter().map(|topic| Named::Name(&topic.name))).await;
+    ensure_known(gateway, message.topics.iter().map(|topic| Named::Name(&topic.name))).await;
     let expire_ms = match message.retention_time_ms {
         -1 => None,
         retention_ms => Some(gateway.broker.clock().now_ms().saturating_add(retention_ms)),
@@ -129,14 +128,15 @@ fn commit_offset(
     Ok(Planned::Commit(CommitOffset { partition, offset, leader_epoch, metadata, expire_ms }))
 }
 
-/// Kafka counts UTF-16 code units. Programs below the level refuse metadata by its bytes when they apply the commit.
+/// Kafka counts UTF-16 code units. Programs below the level limit the metadata by its bytes when they apply
+/// the commit.
 fn metadata_fits(metadata: &str, level: Level) -> bool {
     metadata.len() <= OFFSET_METADATA_UNITS_MAX
         || (level >= Level::METADATA_UNITS
             && metadata.encode_utf16().count() <= OFFSET_METADATA_UNITS_MAX)
 }
 
-/// Asks the group whether this member may commit in its generation.
+/// Checks with the group that the member may commit in its generation.
 fn may_commit(
     gateway: &Gateway,
     message: &OffsetCommitRequest,
@@ -170,15 +170,15 @@ fn may_commit(
             });
             group.may_commit(member, generation, partitions).map_err(|error| group_code(error.kind))
         }
-        // Its members settle records and commit no offsets.
+        // Members of share groups settle records and commit no offsets.
         Some(Group::Share(group)) if !group.is_empty() => Err(ResponseError::GroupIdNotFound),
-        // Nobody is a member: commits are taken from those who claim to be none.
+        // The group has no members: only commits without a membership are accepted.
         Some(Group::Share(_)) | None if generation < 0 => Ok(()),
         Some(Group::Share(_)) | None => Err(ResponseError::UnknownMemberId),
     })
 }
 
-/// By the ids that groups know partitions by.
+/// The partitions by topic UUID, as groups know them.
 fn committed_partitions(gateway: &Gateway, plans: &[CommitPlan]) -> Vec<(Uuid, i32)> {
     let catalog = gateway.broker.catalog();
     let partitions = plans.iter().flatten().map(Planned::partition);
@@ -211,7 +211,7 @@ async fn execute_commit(gateway: &Gateway, group: &GroupId, plans: &mut [CommitP
         Ok(refused) => refused,
         Err(error) => return refuse_rest(plans, coordinator_error(error)),
     };
-    // Deleted meanwhile, for the most part.
+    // Mostly partitions that were deleted meanwhile.
     let refused: HashMap<_, _> = refused.into_iter().collect();
     for plan in plans.iter_mut() {
         let refusal = plan.as_ref().ok().and_then(|planned| refused.get(&planned.partition()));
@@ -221,7 +221,7 @@ async fn execute_commit(gateway: &Gateway, group: &GroupId, plans: &mut [CommitP
     }
 }
 
-/// A group without offsets has nothing to forget.
+/// Deletes committed offsets. A group without offsets is no error.
 pub(super) async fn forget_offsets(
     gateway: &Gateway,
     group: &GroupId,
@@ -250,22 +250,22 @@ fn commit_response(message: &OffsetCommitRequest, plans: &[CommitPlan]) -> Offse
 
 // ----------------------------------------------------------------------------------------- fetch
 
-/// Offsets that are asked about at a time: an append waits meanwhile.
+/// Offsets per query: it delays appends meanwhile.
 const OFFSETS_PER_LOOK: usize = 500;
-/// What an offset takes while its answer is made, about.
+/// Approximate bytes of an offset while the response is built.
 const OFFSET_ROW_BYTES: usize = 160;
 
 pub(crate) async fn fetch(
     gateway: &Gateway,
     mut request: Request,
 ) -> Result<Response, RequestError> {
-    // `require_stable` asks not to see offsets of open transactions: there are none.
+    // `require_stable` excludes offsets of open transactions, of which there are none.
     let message: OffsetFetchRequest = request.decode()?;
     let of_groups = message.groups.iter().flat_map(|group| group.topics.iter().flatten());
     let of_groups = of_groups.map(|topic| Named::Name(&topic.name));
     let of_one = message.topics.iter().flatten().map(|topic| Named::Name(&topic.name));
-    know(gateway, of_groups.chain(of_one)).await;
-    let asked = offsets_asked(gateway, &message).await;
+    ensure_known(gateway, of_groups.chain(of_one)).await;
+    let asked = requested_offset_count(gateway, &message).await;
     let permit = gateway.answer_room(asked * OFFSET_ROW_BYTES).await;
     let response = if request.head.version >= 8 {
         let mut groups = Vec::with_capacity(message.groups.len());
@@ -281,9 +281,9 @@ pub(crate) async fn fetch(
     Ok(response)
 }
 
-/// About how many offsets the answer has.
-async fn offsets_asked(gateway: &Gateway, message: &OffsetFetchRequest) -> usize {
-    // A group that cannot be asked about has none in the answer.
+/// Approximate number of offsets in the response.
+async fn requested_offset_count(gateway: &Gateway, message: &OffsetFetchRequest) -> usize {
+    // A group that cannot be queried contributes none.
     let all_of = async |group: &GroupId| {
         gateway.broker.shards().known().offset_count(group).await.unwrap_or_default()
     };
@@ -308,7 +308,7 @@ async fn fetch_group(
     let response = OffsetFetchResponseGroup::default().with_group_id(wanted.group_id.clone());
     let mut permitted = asker.group(&wanted.group_id).and_then(|()| may_fetch(gateway, wanted));
     if permitted == Err(ResponseError::NotCoordinator) && wanted.member_id.is_none() {
-        // Nothing is asked of the group but its offsets, and this node has a copy of them, or asks the leader.
+        // Only the group's offsets are requested, and this node has a copy of them, or queries the leader.
         permitted = Ok(());
     }
     if let Err(error) = permitted {
@@ -322,8 +322,7 @@ async fn fetch_group(
 
 fn may_fetch(gateway: &Gateway, wanted: &OffsetFetchRequestGroup) -> Result<(), ResponseError> {
     gateway.groups.of(&wanted.group_id)?.visit(&wanted.group_id, |visit| match visit.group {
-        // The classic protocol has no fencing of reads; and who is not known is told so when it
-        // reports, which it does at the same time.
+        // The classic protocol does not fence reads. An unknown member learns that from its heartbeats.
         Some(Group::Share(group)) if !group.is_empty() => Err(ResponseError::GroupIdNotFound),
         Some(Group::Classic(_) | Group::Share(_)) | None => Ok(()),
         Some(Group::Consumer(group)) => group
@@ -383,7 +382,7 @@ fn fetched(index: i32, committed: Option<CommittedOffset>) -> OffsetFetchRespons
     let response = OffsetFetchResponsePartitions::default().with_partition_index(index);
     match committed {
         Some(committed) => response
-            // At most `i64::MAX`, which the machine sees to.
+            // At most `i64::MAX`, which the state machine ensures.
             .with_committed_offset(committed.offset as i64)
             .with_committed_leader_epoch(committed.leader_epoch)
             .with_metadata(Some(StrBytes::from_string(committed.metadata))),
@@ -409,7 +408,7 @@ async fn fetch_all(
     }
 }
 
-/// Adds offsets, sorted by partition and so by topic. A topic that is gone is passed over.
+/// Adds offsets, sorted by partition and so by topic. Deleted topics are skipped.
 fn add_named(
     gateway: &Gateway,
     topics: &mut Vec<(TopicId, OffsetFetchResponseTopics)>,
@@ -428,10 +427,10 @@ fn add_named(
     }
 }
 
-/// From this version on a response has a code of its own.
+/// First version whose response has an error code of its own.
 const GROUP_CODE_SINCE: i16 = 2;
 
-/// A client that heard nothing of a fault would take it that nothing was committed.
+/// Reports the error by partition: without it the client would assume that nothing was committed.
 fn failed_topics(
     wanted: Vec<OffsetFetchRequestTopics>,
     code: i16,

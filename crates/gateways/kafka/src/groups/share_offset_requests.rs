@@ -1,9 +1,8 @@
-//! How far a share group has come: DescribeShareGroupOffsets, AlterShareGroupOffsets,
-//! DeleteShareGroupOffsets.
+//! A share group's offsets: DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets.
 //!
-//! What Kafka calls a share partition's start offset is the floor of the lease group: everything
-//! below is settled. It may be moved only while the group has no members, as in Kafka; another
-//! protocol's consumers of the same lease group go on from where it then is.
+//! A share partition's start offset in Kafka is the floor of the lease group: everything below is settled. It
+//! can be moved only while the group has no members, as in Kafka. Consumers of the same lease group by other
+//! protocols continue from the new floor.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -43,9 +42,9 @@ use coordinator::Group;
 
 // -------------------------------------------------------------------------------------- describe
 
-/// From this version on a partition's lag is told (KIP-1226).
+/// First version with a partition's lag (KIP-1226).
 const LAG_SINCE: i16 = 1;
-/// There is no offset, or nobody knows the lag.
+/// No offset, or an unknown lag.
 const NONE: i64 = -1;
 
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +57,7 @@ struct PartitionOffset {
 impl PartitionOffset {
     const NONE: Self = Self { start: NONE, lag: NONE, code: 0 };
 
-    /// The lag is what lies between the start and the end and is not settled.
+    /// The lag counts the unsettled records between the start and the end.
     fn of(progress: LeaseProgress) -> Self {
         let LeaseProgress { floor, end, settled_above, .. } = progress;
         let lag = end.saturating_sub(floor).saturating_sub(settled_above);
@@ -66,15 +65,15 @@ impl PartitionOffset {
     }
 }
 
-/// Partitions that are looked at without a pause.
+/// Partitions handled between two yields.
 const PARTITIONS_AT_ONCE: u32 = 4_096;
-/// A partition in the answer, with its lag.
+/// Bytes of a partition in the response, with its lag.
 const PARTITION_BYTES: usize = 28;
-/// A topic in the answer, without its name and partitions.
+/// Bytes of a topic in the response, without its name and partitions.
 const TOPIC_BYTES: usize = 24;
 
-/// The message crate lacks version 1, whose request is that of version 0, and whose response has
-/// its own codec here.
+/// Implements version 1 too, which the message crate lacks: its request is that of version 0, and its
+/// response is written here.
 pub(crate) async fn describe(
     gateway: &Gateway,
     mut request: Request,
@@ -84,7 +83,7 @@ pub(crate) async fn describe(
     let permit = gateway.described_room(named(&message), PARTITION_BYTES).await;
     let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
     let mut chunks = Chunks::new(Response::begin(head.correlation, true, 1024));
-    // Nobody is throttled.
+    // Throttle time: zero.
     chunks.buffer.put_i32(0);
     chunks.buffer.put_count(message.groups.len(), true);
     for group in message.groups {
@@ -107,8 +106,8 @@ pub(crate) async fn describe(
     Ok(chunks.finish().with_permit(permit))
 }
 
-/// Topics that a group is asked about, each with the partitions. A fault if they take more than
-/// `left` bytes of the answer.
+/// Returns the requested topics of a group with their partitions, or a fault if they exceed `left` bytes of
+/// the response.
 fn described_topics(
     gateway: &Gateway,
     asker: &Asker,
@@ -157,7 +156,7 @@ fn described_topics(
     }
 }
 
-/// Partitions that the request names; of all topics, as many as an answer may have.
+/// Number of requested partitions; for all topics, the most that fit into a response.
 fn named(message: &DescribeShareGroupOffsetsRequest) -> usize {
     let groups = message.groups.iter().map(|group| match &group.topics {
         Some(topics) => topics.iter().map(|topic| topic.partitions.len()).sum(),
@@ -166,18 +165,18 @@ fn named(message: &DescribeShareGroupOffsetsRequest) -> usize {
     groups.fold(0, usize::saturating_add)
 }
 
-/// A topic, and the group's part in it.
+/// A topic, with the share group's lease group in it.
 struct DescribedTopic {
-    /// `None` where there is no such topic.
+    /// `None` if the topic does not exist.
     id: Option<TopicId>,
     name: Arc<str>,
-    /// Nil where there is no such topic.
+    /// Nil if the topic does not exist.
     uuid: Uuid,
     partition_count: u32,
     lease_group: Option<LeaseGroupId>,
-    /// `None`: all.
+    /// Requested partitions; `None` for all.
     named: Option<Vec<i32>>,
-    /// Whoever asks may not look at it.
+    /// The caller is not authorized to describe it.
     refused: bool,
 }
 
@@ -210,17 +209,17 @@ impl DescribedTopic {
         self.named.as_ref().map_or(self.partition_count as usize, Vec::len)
     }
 
-    /// In the answer.
+    /// Bytes in the response.
     fn bytes(&self) -> usize {
         TOPIC_BYTES + self.name.len() + self.partitions() * PARTITION_BYTES
     }
 
-    /// The number of the partition that has this place in the answer.
+    /// Partition number at this place in the response.
     fn index(&self, place: usize) -> i32 {
         self.named.as_ref().map_or(place as i32, |named| named[place])
     }
 
-    /// The offsets of the partitions that have these places in the answer.
+    /// The offsets of the partitions at these places in the response.
     async fn offsets(&self, gateway: &Gateway, places: Range<usize>) -> Vec<PartitionOffset> {
         let Some(group) = self.lease_group else {
             let refused = ResponseError::TopicAuthorizationFailed.code();
@@ -284,7 +283,7 @@ async fn put_topic(
     chunks.buffer.put_no_tagged_fields(true);
 }
 
-/// Whether the share group has members here; a fault if the name is another kind of group's.
+/// Whether the share group has members here. Fails if the name is another kind of group's.
 fn share_group_has_members(gateway: &Gateway, name: &GroupId) -> Result<bool, Fault> {
     gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
         Some(Group::Share(group)) => Ok(!group.is_empty()),
@@ -324,16 +323,15 @@ pub(crate) async fn alter(
     Response::encode(&request.head, &response)
 }
 
-/// A group that does not exist is made, as in Kafka: who moves a group before it begins says where
-/// it begins.
+/// Accepts a group that does not exist, as Kafka does: it is created, and starts at these offsets.
 async fn check_alter(gateway: &Gateway, asker: &Asker, name: &GroupId) -> Result<(), Fault> {
     check_empty(gateway, asker, name)?;
     let has_offsets = has_offsets(gateway, name).await.map_err(Fault::plain)?;
     if has_offsets { Err(not_a_share_group(name)) } else { Ok(()) }
 }
 
-/// A move of the queue's own group throws records away, and so does one of any group where settled records are not kept:
-/// it takes what a purge takes. What makes a topic a queue takes the right to declare it.
+/// Moving the group `main` discards records of the queue. So does moving any group if settled records are not
+/// retained. Both need the right to purge. Turning a topic into a queue needs the right to declare it.
 fn check_move(gateway: &Gateway, asker: &Asker, group: &str, topic: &str) -> Result<(), Fault> {
     let (settled, makes) = {
         let catalog = gateway.broker.catalog();
@@ -344,7 +342,7 @@ fn check_move(gateway: &Gateway, asker: &Asker, group: &str, topic: &str) -> Res
     };
     let is_main = group == MAIN_LEASE_GROUP;
     let may_move = !(is_main || settled) || asker.purges(topic, group);
-    let may_make = !(is_main && makes) || asker.makes_queue_of(topic);
+    let may_make = !(is_main && makes) || asker.may_make_queue(topic);
     if may_move && may_make { Ok(()) } else { Err(topic_refused()) }
 }
 
@@ -394,8 +392,8 @@ async fn alter_topic(
         .with_partitions(partitions.collect())
 }
 
-/// Kafka takes any offset and finds out later that there is nothing; here it is brought to the next
-/// one that there is.
+/// Clamps the offset to the partition's range. Kafka accepts any offset, and finds out later that nothing is
+/// there.
 async fn start_within(
     gateway: &Gateway,
     partition: PartitionId,
@@ -464,7 +462,7 @@ async fn delete_topic(
     let result = match (parts.get(&**name), known) {
         _ if refused.is_some() => Err(refused.unwrap_or_else(Fault::unknown_partition)),
         (Some(part), _) => delete_part(gateway, part).await,
-        // The group has not read it: there is nothing to delete.
+        // The group has not read the topic: there is nothing to delete.
         (None, Some(_)) => Ok(()),
         (None, None) => Err(asker.missing(Fault::unknown_partition())),
     };
@@ -476,7 +474,7 @@ async fn delete_topic(
         .with_error_message(fault.and_then(|fault| fault.message_bytes()))
 }
 
-/// Ends a share group's part in a topic.
+/// Deletes a share group's progress in a topic.
 pub(crate) async fn delete_part(gateway: &Gateway, part: &Part) -> Result<(), Fault> {
     match gateway.broker.delete_lease_group(part.lease_group).await {
         Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownLeaseGroup { .. })) => Ok(()),

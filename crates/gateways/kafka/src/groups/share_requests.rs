@@ -1,4 +1,4 @@
-//! The requests of share groups' membership (KIP-932): from messages to events, and back.
+//! Requests of share group membership (KIP-932): converts messages to events, and reports to responses.
 
 use std::collections::BTreeSet;
 
@@ -63,7 +63,7 @@ pub(crate) async fn heartbeat(
     Response::encode(&head, &response)
 }
 
-/// What can be said without the group.
+/// Checks that need no group.
 fn check_heartbeat(
     gateway: &Gateway,
     asker: &Asker,
@@ -121,8 +121,8 @@ pub(crate) fn not_a_share_group(group: &str) -> Fault {
     Fault::new(ResponseError::GroupIdNotFound, format!("Group {group} is not a share group."))
 }
 
-/// Kafka says here that there is no such group, at which clients give up. But members are not kept beyond the
-/// coordinator, and one that hears this joins again.
+/// Kafka reports an unknown group here, at which clients give up. But members are not kept beyond the
+/// coordinator, and on `UNKNOWN_MEMBER_ID` the member joins again.
 fn unknown_member(message: &ShareGroupHeartbeatRequest) -> Fault {
     let (member, group) = (message.member_id.as_str(), message.group_id.as_str());
     let message = format!("Member {member} is not a member of group {group}.");
@@ -145,10 +145,10 @@ async fn report(
         let report = match &mut *group {
             Some(Group::Share(group)) => Ok(group.heartbeat(event, limits, &catalog, now)?),
             Some(other) if !other.is_empty() => Err(not_a_share_group(name)),
-            // A group that has only committed offsets is one of the others.
+            // A group with committed offsets only belongs to another protocol.
             _ if has_offsets => Err(not_a_share_group(name)),
             _ if message.member_epoch != JOINING => Err(unknown_member(message)),
-            // Empty groups of the other protocols make way.
+            // An empty group of another protocol is replaced.
             replaced => {
                 let mut group = ShareGroup::new(text(name));
                 let report = group.heartbeat(event, limits, &catalog, now)?;
@@ -162,8 +162,8 @@ async fn report(
         };
         Ok::<_, Fault>((report, topics))
     })?;
-    // A member that fetches what it is told finds the group's progress there.
-    let topics = made_by(gateway, asker, name, topics);
+    // Lease groups exist before the member fetches from its new partitions.
+    let topics = creatable_topics(gateway, asker, name, topics);
     lease_groups::ensure(gateway, name, &topics).await?;
     let Report { epoch, assigned } = report;
     Ok(ShareGroupHeartbeatResponse::default()
@@ -172,33 +172,38 @@ async fn report(
         .with_assignment(assigned.as_ref().map(reported)))
 }
 
-/// Of the topics of a group, those that it may begin with. The group `main` makes a topic a queue: other members may have
-/// the right to that.
-fn made_by(gateway: &Gateway, asker: &Asker, group: &str, mut topics: Vec<Uuid>) -> Vec<Uuid> {
-    if group == MAIN_LEASE_GROUP && !asker.may_everything() {
+/// Keeps the topics in which the caller may create the group. The group `main` makes a topic a queue, which
+/// another member may be allowed to do.
+fn creatable_topics(
+    gateway: &Gateway,
+    asker: &Asker,
+    group: &str,
+    mut topics: Vec<Uuid>,
+) -> Vec<Uuid> {
+    if group == MAIN_LEASE_GROUP && !asker.is_unrestricted() {
         let catalog = gateway.broker.catalog();
         topics.retain(|uuid| {
             let topic = catalog.topic_with_uuid(uuid);
-            topic.is_some_and(|topic| asker.makes_queue_of(topic.name()))
+            topic.is_some_and(|topic| asker.may_make_queue(topic.name()))
         });
     }
     topics
 }
 
-/// Whether the member may join `main` for these topics: those that are no queues yet become some.
+/// Checks that the member may join `main` for these topics: any that is no queue yet becomes one.
 fn check_queues(gateway: &Gateway, asker: &Asker, names: &[TopicName]) -> Result<(), Fault> {
     let catalog = gateway.broker.catalog();
     let is_queue = |name: &TopicName| {
         let topic = catalog.topic_named(name);
         topic.is_none_or(|it| catalog.lease_group_named(it.id(), MAIN_LEASE_GROUP).is_some())
     };
-    match names.iter().all(|name| is_queue(name) || asker.makes_queue_of(name)) {
+    match names.iter().all(|name| is_queue(name) || asker.may_make_queue(name)) {
         true => Ok(()),
         false => Err(topic_refused()),
     }
 }
 
-/// What holds for the group, and how often its members are to report.
+/// The group's limits, and the heartbeat interval of its members.
 fn limits_of(catalog: &CatalogView<'_>, name: &str) -> (ShareLimits, i32) {
     let node = &catalog.node_config().own.share;
     let group = &catalog.group_config(name).share;
@@ -279,7 +284,7 @@ fn describe_one(gateway: &Gateway, asker: &Asker, name: &GroupId) -> Result<Desc
         }
         None => return Err(group_not_found(name)),
     };
-    // Topics that are gone have no name.
+    // Deleted topics have no name, so their assignments are left out.
     let catalog = gateway.broker.catalog();
     for member in &mut described.members {
         member.assignment.topic_partitions.retain_mut(|topic| {

@@ -11,7 +11,7 @@ use coordinator::{Text, text};
 
 use crate::wire::primitives::{Cursor, Malformed, Put};
 
-/// `None` is what a member has not changed since its last heartbeat.
+/// Fields are `None` if unchanged since the member's last heartbeat.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct HeartbeatRequest {
     pub(crate) group: Text,
@@ -55,7 +55,7 @@ fn list<T>(
     nullable_list(cursor, element)?.ok_or(Malformed::Null)
 }
 
-/// A struct, with the tagged fields after it that nobody here knows.
+/// A struct with its tagged fields, which are skipped.
 fn row<T>(
     cursor: &mut Cursor<'_>,
     fields: impl FnOnce(&mut Cursor<'_>) -> Result<T, Malformed>,
@@ -65,7 +65,7 @@ fn row<T>(
     Ok(read)
 }
 
-/// A message, and nothing after it.
+/// A message without trailing bytes.
 fn whole<T>(
     body: &[u8],
     fields: impl FnOnce(&mut Cursor<'_>) -> Result<T, Malformed>,
@@ -78,7 +78,7 @@ fn whole<T>(
     }
 }
 
-/// A nullable struct: a byte says whether it is there.
+/// A nullable struct: its first byte is negative for null.
 fn nullable_row<T>(
     cursor: &mut Cursor<'_>,
     fields: impl FnOnce(&mut Cursor<'_>) -> Result<T, Malformed>,
@@ -203,7 +203,7 @@ fn put_ints(frame: &mut BytesMut, numbers: &[i32]) {
     numbers.iter().for_each(|number| frame.put_i32(*number));
 }
 
-/// Topics or subtopologies, each with partitions.
+/// Writes topics or subtopologies, each with its partitions.
 fn put_partitions(frame: &mut BytesMut, rows: &[(Text, Vec<i32>)]) {
     frame.put_count(rows.len(), true);
     for (name, partitions) in rows {
@@ -223,20 +223,20 @@ fn put_endpoint(frame: &mut BytesMut, endpoint: &Endpoint) {
     frame.put_no_tagged_fields(true);
 }
 
-/// Null, in the place of a nullable array.
+/// Null of a nullable array.
 const NULL_ARRAY: u8 = 0;
 
 impl HeartbeatResponse {
     pub(crate) fn write(&self, frame: &mut BytesMut) {
-        // Nobody is throttled.
+        // Throttle time: zero.
         frame.put_i32(0);
         frame.put_i16(self.code);
         frame.put_nullable_text(self.message.as_deref(), true);
         put_text(frame, &self.member_id);
         frame.put_i32(self.epoch);
         frame.put_i32(self.interval_ms);
-        // Acceptable lag of a warm-up task, and how often offsets of tasks are wanted: no tasks are
-        // warmed up, as in Kafka 4.3.
+        // Acceptable lag of a warm-up task, and the interval of task offsets: there are no warm-up tasks, as
+        // in Kafka 4.3.
         frame.put_i32(0);
         frame.put_i32(0);
         frame.put_count(self.statuses.len(), true);
@@ -349,7 +349,7 @@ fn put_assignment(frame: &mut BytesMut, tasks: &Tasks) {
 fn put_member(frame: &mut BytesMut, member: &Member) {
     put_text(frame, &member.enrolment.id);
     frame.put_i32(member.state.epoch);
-    // There are no static members.
+    // Static membership is not supported.
     frame.put_nullable_text(None, true);
     frame.put_nullable_text(member.enrolment.rack_id.as_deref(), true);
     put_text(frame, &member.enrolment.client.id);
@@ -369,12 +369,13 @@ fn put_member(frame: &mut BytesMut, member: &Member) {
     frame.put_count(0, true);
     put_assignment(frame, &member.state.assigned);
     put_assignment(frame, &member.state.target);
-    // Not a member of the classic protocol.
+    // Not a member by the classic protocol.
     frame.put_i8(0);
     frame.put_no_tagged_fields(true);
 }
 
-/// What comes before the groups of a description; an end of tagged fields follows them.
+/// Writes the fields before the groups of a description. The caller ends the message with empty tagged
+/// fields.
 pub(crate) fn begin_described(groups: usize, frame: &mut BytesMut) {
     frame.put_i32(0);
     frame.put_count(groups, true);

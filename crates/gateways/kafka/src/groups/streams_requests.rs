@@ -1,4 +1,4 @@
-//! The requests of the Streams group protocol: from messages to events, and back.
+//! Requests of the Streams group protocol: converts messages to events, and reports to responses.
 
 use base::HashSet;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ use crate::response::Response;
 use crate::topics::check_replication_factor;
 use crate::wire::primitives::{Cursor, Malformed, Put};
 
-/// The keys of both requests, which the message crate does not know, each in version 0.
+/// Keys of both requests, which the message crate does not know, and the only version of each.
 const HEARTBEAT: i16 = 88;
 const DESCRIBE: i16 = 89;
 const VERSION: i16 = 0;
@@ -46,17 +46,17 @@ pub(crate) fn is_ours(api_key: i16) -> bool {
     matches!(api_key, HEARTBEAT | DESCRIBE)
 }
 
-/// Groups that are described without a pause.
+/// Groups described between two yields.
 const GROUPS_AT_ONCE: u32 = 16;
 
-/// What ApiVersions tells of them.
+/// Versions for ApiVersions.
 pub(crate) fn supported() -> impl Iterator<Item = ApiVersion> {
     [HEARTBEAT, DESCRIBE].into_iter().map(|key| {
         ApiVersion::default().with_api_key(key).with_min_version(VERSION).with_max_version(VERSION)
     })
 }
 
-/// Why such a request cannot be answered.
+/// Protocol violations of such a request.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub(crate) enum StreamsError {
     #[error("api key {api_key} version {version} is not supported (supported: 0)")]
@@ -79,7 +79,7 @@ pub(crate) fn start(
     }
     let malformed = |malformed| StreamsError::Malformed { api_key, malformed };
     let (client_id, body) = split(bytes.freeze()).map_err(malformed)?;
-    // Its parts weigh some times what they take on the wire.
+    // The decoded parts take a multiple of their wire size.
     if body.len() > GROUP_MEMBER_BYTES_MAX {
         let fault = Fault::new(ResponseError::InvalidRequest, "The request is too large.");
         let refused = if api_key == HEARTBEAT {
@@ -106,14 +106,14 @@ pub(crate) fn start(
     let asker = Asker::with_needs(gateway, session, STREAMS_HEARTBEAT, "StreamsGroupHeartbeat");
     let gateway = Arc::clone(gateway);
     Ok(Started::Later(Box::pin(async move {
-        // Room for what the request holds, until it is answered.
+        // Room for the decoded request, until it is answered.
         let _permit = permit;
         let response = heartbeat(&gateway, &asker, request, client).await;
         Ok(respond(correlation, |frame| response.write(frame)))
     })))
 }
 
-/// The client's id, and the body.
+/// Splits a frame into the client's id and the body.
 fn split(frame: Bytes) -> Result<(Text, Bytes), Malformed> {
     const PREAMBLE_LEN: usize = 8;
     let mut cursor = Cursor::new(&frame);
@@ -158,7 +158,7 @@ fn invalid<T>(reason: &'static str) -> Result<T, Fault> {
     Err(Fault::new(ResponseError::InvalidRequest, reason))
 }
 
-/// What can be said without the group.
+/// Checks that need no group.
 fn check(gateway: &Gateway, asker: &Asker, request: &HeartbeatRequest) -> Result<(), Fault> {
     let is_blank = |text: &Option<Text>| text.as_ref().is_some_and(|text| text.trim().is_empty());
     if request.instance_id.is_some() {
@@ -212,8 +212,8 @@ fn not_a_streams_group(name: &str) -> Fault {
     Fault::new(ResponseError::GroupIdNotFound, format!("Group {name} is not a streams group."))
 }
 
-/// Kafka says here that there is no such group, at which clients give up. But below feature level 4 members are not stored
-/// for the next coordinator, and one that hears this joins again.
+/// Kafka reports an unknown group here, at which clients give up. But below feature level 4 members are not
+/// stored for the next coordinator, and on `UNKNOWN_MEMBER_ID` the member joins again.
 fn unknown_member(request: &HeartbeatRequest) -> Fault {
     let (member, group) = (&*request.member_id, &*request.group);
     let message = format!("Member {member} is not a member of group {group}.");
@@ -243,8 +243,8 @@ async fn report(
     let mut report = show(gateway, &request, limits, &client).await?;
     if !report.missing.is_empty() {
         match create(gateway, &report.missing).await {
-            // With its topics the group can give out tasks.
-            Ok(()) => report = again(gateway, &request, limits, &client).await?,
+            // Now that its topics exist, the group can assign tasks.
+            Ok(()) => report = report_again(gateway, &request, limits, &client).await?,
             Err(reason) => explain(&mut report, &reason),
         }
     }
@@ -261,7 +261,7 @@ async fn report(
     })
 }
 
-/// Shows the group a heartbeat.
+/// Applies a heartbeat to the group.
 async fn show(
     gateway: &Gateway,
     request: &HeartbeatRequest,
@@ -276,7 +276,7 @@ async fn show(
             Some(Group::Streams(group)) => Ok(group.heartbeat(&event, limits, &topics, now)?),
             Some(other) if !other.is_empty() => Err(not_a_streams_group(name)),
             _ if request.epoch != JOINING => Err(unknown_member(request)),
-            // Empty groups of the other protocols make way, as in Kafka.
+            // An empty group of another protocol is replaced, as in Kafka.
             replaced => {
                 let mut group = StreamsGroup::new(name.clone());
                 let report = group.heartbeat(&event, limits, &topics, now)?;
@@ -288,8 +288,8 @@ async fn show(
     shown.await.map_err(Fault::plain)?
 }
 
-/// The same member reports once more, now that the topics are there: as one that stays.
-async fn again(
+/// Repeats the member's heartbeat, now that the topics exist: as that of a joined member.
+async fn report_again(
     gateway: &Gateway,
     request: &HeartbeatRequest,
     limits: StreamsLimits,
@@ -317,7 +317,7 @@ async fn again(
     shown.await.map_err(Fault::plain)?
 }
 
-/// What holds for the group, and how often its members are to report.
+/// The group's limits, and the heartbeat interval of its members.
 pub(crate) fn limits_of(catalog: &CatalogView<'_>, name: &str) -> (StreamsLimits, i32) {
     let node = &catalog.node_config().own.streams;
     let own = &catalog.group_config(name).streams;
@@ -351,7 +351,7 @@ fn event(request: &HeartbeatRequest, client: &Client) -> Heartbeat {
     }
 }
 
-/// Makes the topics between an application's parts. The reason is of the first that cannot be.
+/// Creates an application's internal topics. Returns the reason of the first failure.
 async fn create(gateway: &Gateway, missing: &[InternalTopic]) -> Result<(), String> {
     let topics: Vec<NewTopic> = missing
         .iter()
@@ -362,7 +362,7 @@ async fn create(gateway: &Gateway, missing: &[InternalTopic]) -> Result<(), Stri
     let outcomes = gateway.broker.create_topics(topics).await;
     let outcomes = outcomes.map_err(|error| error.to_string())?;
     let refusal = missing.iter().zip(outcomes).find_map(|(topic, outcome)| match outcome {
-        // Another member's heartbeat may have come first.
+        // Another member's heartbeat may have created it first.
         Ok(_) | Err(Refusal::TopicExists { .. }) => None,
         Err(refusal) => Some(format!("{}: {refusal}", &*topic.name)),
     });
@@ -386,7 +386,7 @@ fn new_topic(gateway: &Gateway, topic: &InternalTopic) -> Result<NewTopic, Fault
     })
 }
 
-/// Adds to what the members are told why the topics are missing.
+/// Adds the reason of the failure to the status about missing internal topics.
 fn explain(report: &mut Report, reason: &str) {
     let of_topics = |code| code == StatusCode::MissingInternalTopics;
     if let Some(status) = report.statuses.iter_mut().find(|status| of_topics(status.code)) {
@@ -403,7 +403,7 @@ async fn describe(
     request: &DescribeRequest,
     correlation: i32,
 ) -> Response {
-    // Each once: a name takes a few bytes, and a description many.
+    // Duplicates are described once: a name takes a few bytes, and a description many.
     let mut seen = HashSet::default();
     let names: Vec<&Text> = request.groups.iter().filter(|name| seen.insert(*name)).collect();
     let permit = gateway.described_room(names.len(), DESCRIBED_GROUP_BYTES).await;

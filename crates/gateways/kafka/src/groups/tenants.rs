@@ -1,6 +1,6 @@
-//! Groups that work with queues of other virtual hosts than `/`. The name of a group belongs to no virtual host, unless
-//! it begins with `amqp.<vhost>.`; its topics do. So a client with a right to the group is still refused what would show
-//! or change anything of a queue that it has no right to.
+//! Groups that consume queues of virtual hosts other than `/`. A group's name belongs to no virtual host,
+//! unless it begins with `amqp.<vhost>.`, but its topics do. So a client with a right to the group is still
+//! refused any view or change of a queue that it has no right to.
 
 use access::{Operation, Rights, Target};
 use base::queue_topics::is_of_other_vhost;
@@ -11,20 +11,20 @@ use uuid::Uuid;
 
 use crate::errors::Fault;
 
-/// Committed offsets that are looked at together.
+/// Committed offsets per query.
 const OFFSETS_AT_ONCE: usize = 1_000;
 
-/// Whether the topic may be shown as one of a group's.
+/// Whether the caller may see the topic among a group's.
 pub(crate) fn sees(rights: &Rights, topic: &str) -> bool {
     !is_of_other_vhost(topic) || rights.would(Operation::Describe, Target::Topic(topic))
 }
 
-/// Whether what a group has of the topic may be deleted.
-fn ends(rights: &Rights, topic: &str) -> bool {
+/// Whether the caller may delete a group's progress in the topic.
+fn may_delete_part(rights: &Rights, topic: &str) -> bool {
     !is_of_other_vhost(topic) || rights.would(Operation::Browse, Target::Topic(topic))
 }
 
-/// Refuses to describe a group with a topic that may not be shown, as Kafka does.
+/// Refuses to describe a group if the caller may not see one of its topics, as Kafka does.
 pub(crate) fn check_described(
     broker: &Broker,
     rights: &Rights,
@@ -40,14 +40,14 @@ pub(crate) fn check_described(
     }
 }
 
-/// Whether a list has the group: it has a topic that may be shown, or none at all.
+/// Whether the group appears in lists: the caller may see one of its topics, or it has none.
 pub(crate) fn is_listed(broker: &Broker, rights: &Rights, group: &Group) -> bool {
     rights.is_everything()
         || !all_topics(broker, group, |topic| !sees(rights, topic))
         || all_topics(broker, group, |_| false)
 }
 
-/// Whether a test holds for every topic that the members of a group want.
+/// Whether a test holds for every topic to which the group's members subscribe.
 fn all_topics(broker: &Broker, group: &Group, test: impl Fn(&str) -> bool) -> bool {
     match group {
         Group::Classic(group) => group
@@ -69,7 +69,7 @@ fn all_topics(broker: &Broker, group: &Group, test: impl Fn(&str) -> bool) -> bo
     }
 }
 
-/// Whether the share group of this name has a topic that may be shown.
+/// Whether the caller may see a topic of this share group.
 pub(crate) fn sees_lease_groups(broker: &Broker, rights: &Rights, group: &str) -> bool {
     let catalog = broker.catalog();
     let of_group = catalog.lease_groups_with_name(group);
@@ -77,7 +77,7 @@ pub(crate) fn sees_lease_groups(broker: &Broker, rights: &Rights, group: &str) -
     topics.any(|topic| rights.is_everything() || sees(rights, topic.name()))
 }
 
-/// Whether all that a group of this name has committed or leased may be deleted.
+/// Whether the caller may delete all offsets and leases of the group.
 pub(crate) async fn may_be_deleted(
     broker: &Broker,
     rights: &Rights,
@@ -92,8 +92,8 @@ pub(crate) async fn may_be_deleted(
         let mut topics = of_leases.filter_map(|it| catalog.topic(it.topic()));
         let may_end = |name: &str| {
             let target = Target::Group { topic: name, group };
-            // The group is the queue.
-            ends(rights, name)
+            // The group `main` is the queue itself.
+            may_delete_part(rights, name)
                 && (group != base::MAIN_LEASE_GROUP || rights.would(Operation::Seek, target))
         };
         if !topics.all(|topic| may_end(topic.name())) {
@@ -105,7 +105,7 @@ pub(crate) async fn may_be_deleted(
         let found = broker.shards().offsets_after(group, after, OFFSETS_AT_ONCE).await?;
         let catalog = broker.catalog();
         let mut topics = found.iter().filter_map(|(partition, _)| catalog.topic(partition.topic));
-        if !topics.all(|topic| ends(rights, topic.name())) {
+        if !topics.all(|topic| may_delete_part(rights, topic.name())) {
             return Ok(false);
         }
         match found.last() {
@@ -115,7 +115,7 @@ pub(crate) async fn may_be_deleted(
     }
 }
 
-/// Whether a change of a share group's configuration reaches no lease group whose topic the client may not alter.
+/// Whether the caller may alter all topics in which the share group's configuration takes effect.
 pub(crate) fn may_be_configured(broker: &Broker, rights: &Rights, group: &str) -> bool {
     let catalog = broker.catalog();
     let of_group = catalog.lease_groups_with_name(group);

@@ -1,15 +1,15 @@
-//! Names of groups and members as messages have them.
+//! Texts of groups and members in messages.
 
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
 
-/// A copy with memory of its own. What is decoded from a request points into its frame, and
-/// whatever kept ten bytes of it would keep the whole frame.
+/// Copies a text into memory of its own. A decoded text points into the request's frame, and would keep all
+/// of it.
 pub(crate) fn own(text: &str) -> StrBytes {
     StrBytes::from_string(text.to_owned())
 }
 
-/// As [`own`], for bytes.
+/// Like [`own`], for bytes.
 pub(crate) fn own_bytes(bytes: &[u8]) -> Bytes {
     Bytes::copy_from_slice(bytes)
 }

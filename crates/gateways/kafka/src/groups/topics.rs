@@ -1,11 +1,11 @@
-//! What groups need to know of the catalog.
+//! The catalog as groups need it.
 
 use base::queue_topics::is_of_other_vhost;
 use broker::Broker;
 use coordinator::subscription::{Catalog, CatalogStamp, Topic};
 use coordinator::text;
 
-/// The broker's catalog as groups ask it.
+/// The broker's catalog, seen by groups.
 #[derive(Debug)]
 pub(crate) struct Topics<'a>(pub(crate) &'a Broker);
 
@@ -18,7 +18,8 @@ impl Catalog for Topics<'_> {
         self.0.catalog().topic_named(name).map(known_topic)
     }
 
-    /// Queues of other virtual hosts are left out: a pattern is matched for a group, whose members may not all see them.
+    /// Queues of other virtual hosts are left out: a pattern is matched for the whole group, and some members
+    /// may not see them.
     fn topics(&self) -> Vec<Topic> {
         let catalog = self.0.catalog();
         let topics = catalog.topics().filter(|topic| !is_of_other_vhost(topic.name()));

@@ -1,8 +1,8 @@
-//! Who may ask for operations, and as whom.
+//! Authorization of operations.
 //!
-//! Somebody who is logged in may do by operations what it may do at all. Where nobody has to log in, everybody on
-//! loopback may do everything, as RabbitMQ's guest: who has a shell on the machine has its files too. From elsewhere an
-//! operator must know a token, which the server keeps in a file that only its own user reads.
+//! A logged-in user has the same rights in operations as elsewhere. Without required login, clients on
+//! loopback may do everything, like RabbitMQ's guest: a user with a shell on the machine can read its files
+//! too. Remote operators need a token, which the server keeps in a file that only its own user can read.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use kafka_protocol::error::ResponseError;
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 
-/// Commands, as the audit calls them.
+/// Name of commands in the audit log.
 const COMMAND: &str = "command";
 
-/// What somebody may do who gives this token, if any, where this one is expected, if any.
+/// Returns the caller's rights. `given`: the caller's token; `expected`: the server's.
 pub(crate) fn check(
     gateway: &Gateway,
     session: &Session,
@@ -27,14 +27,18 @@ pub(crate) fn check(
     check_of(session.connection.peer().ip(), rights, given, expected)
 }
 
-/// What is written of it is that it is asked by a command.
-pub(super) fn written(gateway: &Gateway, session: &Session, rights: Arc<Rights>) -> Arc<Rights> {
+/// Marks the rights so that the audit log attributes their use to a command.
+pub(super) fn audited_as_command(
+    gateway: &Gateway,
+    session: &Session,
+    rights: Arc<Rights>,
+) -> Arc<Rights> {
     let Some(users) = &gateway.options.users else { return rights };
     let name = session.login.principal().map(|principal| &**principal.name());
     let operator = rights.is_everything().then_some(OPERATOR);
     let ip = session.connection.peer().ip();
     match users.audit().asker(name.or(operator), ip, COMMAND) {
-        Some(asker) => Arc::new((*rights).clone().asked_by(Some(asker.looking(true)))),
+        Some(asker) => Arc::new((*rights).clone().audited_as(Some(asker.looking(true)))),
         None => rights,
     }
 }
@@ -46,7 +50,7 @@ fn check_of(
     expected: Option<&str>,
 ) -> Result<Arc<Rights>, Fault> {
     let everything = || Ok(Arc::new(Rights::everything()));
-    // A token that is wrong is refused on loopback too: whoever gave it should know.
+    // A wrong token is refused on loopback too, so that its sender notices.
     match (given, expected) {
         (Some(given), Some(expected)) if is_same(given, expected) => everything(),
         (Some(_), _) => Err(refused("the operators' token is not this server's")),
@@ -81,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn from_elsewhere_only_with_the_token() {
+    fn remote_caller_needs_the_operators_token() {
         for peer in ELSEWHERE {
             assert!(!may(peer, None, None) && !may(peer, None, Some("secret")));
             assert!(!may(peer, Some("secret"), None), "there is none to be known");
@@ -93,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn on_loopback_without_one() {
+    fn caller_on_loopback_needs_no_token() {
         for peer in HERE {
             assert!(may(peer, None, None) && may(peer, None, Some("secret")));
             assert!(may(peer, Some("secret"), Some("secret")));
@@ -102,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_refusal_says_what_to_do() {
+    fn refusal_names_the_token_file_and_its_option() {
         let fault = check_of("10.0.0.7".parse().expect("an address"), None, None, None)
             .expect_err("refused");
         assert_eq!(fault.error, ResponseError::ClusterAuthorizationFailed);

@@ -1,5 +1,5 @@
-//! Reading records for people: of a queue, or of a topic that nobody consumes as one; and finding
-//! the oldest record that a queue has not settled.
+//! Reads records for operators: of a queue, or of a topic without one; and finds a queue's oldest unsettled
+//! record.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::errors::Fault;
 use ::operations::document::{Place, StoredHeader, StoredRecord};
 use ::operations::payload::Payload;
 
-/// Records that are read in one go: they hold their batches until they are looked at.
+/// Records per read: they hold their batches until they were visited.
 const CHUNK_RECORDS: usize = 64;
 
-/// A topic's records, as far as a lease group has not settled them; without one, all that are there.
+/// A topic's records that a lease group has not settled; without a group, all records.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     pub(super) topic: TopicId,
@@ -27,17 +27,17 @@ pub(super) struct Source {
     pub(super) group: Option<LeaseGroupId>,
 }
 
-/// What a visitor wants after a record.
+/// A visitor's decision after a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Visit {
     More,
-    /// This record is not taken: the next page begins with it.
+    /// Stops before this record: the next page begins with it.
     Stop,
 }
 
 impl Source {
-    /// Calls `visit` with each record from a place on, until it wants no more or `records_max` were
-    /// read. Answers where to go on; `None` at the end.
+    /// Calls `visit` with each record from a place on, until it stops or `records_max` were read. Returns
+    /// where to continue; `None` at the end.
     pub(super) async fn visit(
         &self,
         broker: &Broker,
@@ -91,7 +91,7 @@ impl Source {
     }
 }
 
-/// Records of a partition that no lease group keeps track of.
+/// Reads records of a partition without a lease group.
 pub(super) async fn read_log(
     broker: &Broker,
     partition: PartitionId,
@@ -102,7 +102,7 @@ pub(super) async fn read_log(
     broker.copies_are_current(&[partition]).await?;
     let bounds = broker.bounds_of(partition).await?.ok_or_else(Fault::unknown_partition)?;
     let mut next = from.max(bounds.log_start);
-    // Compaction may have left nothing of a stretch: then what follows it is looked at.
+    // Compaction may have removed a whole range; then the records after it are read.
     while found.is_empty() && next < bounds.end {
         let read = broker.read_known_batches(partition, next, LEASE_READ_BYTES).await?;
         let batches = shared_batches(broker, &read.records).await?;
@@ -142,7 +142,7 @@ async fn shared_batches(
     Ok(batches)
 }
 
-/// The first record of a partition at or after an offset that is stored there.
+/// Returns the first stored record of a partition at or after an offset.
 pub(super) async fn first_record(
     broker: &Broker,
     partition: PartitionId,
@@ -152,7 +152,7 @@ pub(super) async fn first_record(
     Ok(found.into_iter().next().map(|peeked| peeked.record))
 }
 
-/// Counts what goes into a page, which must not grow without end.
+/// Counts a page's records and bytes, to bound it.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     records: usize,
@@ -160,12 +160,12 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Whether a record goes into the page; the first one always does.
+    /// Adds a record to the page if it fits; the first one always does.
     pub(super) fn takes(&mut self, record: &SharedRecord, records_max: usize) -> bool {
         self.has(record.encoded_len(), records_max)
     }
 
-    /// The same, by what it weighs.
+    /// Like [`Self::takes`], by the record's size.
     pub(super) fn has(&mut self, bytes: usize, records_max: usize) -> bool {
         let fits = self.bytes + bytes <= OPERATION_PAGE_BYTES_MAX && self.records < records_max;
         if fits || self.records == 0 {

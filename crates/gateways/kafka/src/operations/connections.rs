@@ -1,4 +1,4 @@
-//! Who is connected.
+//! Live client connections.
 
 use base::limits::OPERATION_RECORDS_MAX;
 use gateway::Connection;

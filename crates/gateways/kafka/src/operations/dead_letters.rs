@@ -1,5 +1,5 @@
-//! Dead letters: counted, shown, sent back, deleted. They wait in the main lease group of a topic;
-//! of a topic without one, all that it holds are meant.
+//! Dead letters: count, show, redrive, delete. They wait in the main lease group of a topic; in a topic
+//! without one, all records count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,10 +23,11 @@ use ::operations::document::{
     DeadLetterTopics, DeadLettersMoved, Death, Place, Span,
 };
 
-/// Dead letters that one request sends on or deletes.
+/// Dead letters that one request redrives or deletes.
 const MOVED_MAX: usize = 1_000;
 
-/// A dead letter's end, as the broker writes it, or as a share group's letter without a copy says it (KIP-1191).
+/// The death of a dead letter, from the broker's headers, or from those of a share group's letter without a
+/// copy (KIP-1191).
 pub(super) fn death(headers: &HeadersView<'_>) -> Death {
     let text = |name: &str| {
         let value = std::str::from_utf8(headers.last(name.as_bytes())??).ok()?;
@@ -62,7 +63,7 @@ fn matches(death: &Death, only: &DeadLetterFilter) -> bool {
     is(&only.source, &death.topic) && is(&only.reason, &death.reason)
 }
 
-/// Where a topic's dead letters are looked for.
+/// Returns the records among which a topic's dead letters are.
 fn source(gateway: &Gateway, topic: &str) -> Result<Source, Fault> {
     let catalog = gateway.broker.catalog();
     let topic = catalog.topic_named(topic).ok_or_else(|| no_topic(topic))?;
@@ -71,8 +72,8 @@ fn source(gateway: &Gateway, topic: &str) -> Result<Source, Fault> {
     Ok(Source { topic: id, partitions, group: group.map(|group| group.id()) })
 }
 
-/// Topics that groups name for their dead letters, and those that take letters of any group. Where
-/// a gateway's router decides, each queue whose oldest record is a dead letter.
+/// Topics that groups name for their dead letters, and those marked for letters of any group. If a gateway's
+/// router chooses the topic, also each queue whose oldest record is a dead letter.
 pub(super) async fn topics(gateway: &Gateway, asker: &Rights) -> Result<DeadLetterTopics, Fault> {
     let (mut topics, maybe) = candidates(&gateway.broker.catalog());
     let mut pace = Pace::new(gateway.broker.turns(), FLOORS_AT_ONCE as u32);
@@ -81,7 +82,7 @@ pub(super) async fn topics(gateway: &Gateway, asker: &Rights) -> Result<DeadLett
         let places: Vec<_> = some.iter().map(|it| (it.group, it.partition.index)).collect();
         let floors = gateway.broker.shards().lease_floors(&places).await?;
         for (candidate, floor) in some.iter().zip(floors) {
-            // A topic that was deleted meanwhile takes none.
+            // A topic that was deleted meanwhile has none.
             let Some(floor) = floor.filter(|_| !topics.contains(&*candidate.topic)) else {
                 continue;
             };
@@ -97,7 +98,7 @@ pub(super) async fn topics(gateway: &Gateway, asker: &Rights) -> Result<DeadLett
     Ok(DeadLetterTopics { topics: topics.into_iter().collect() })
 }
 
-/// Partitions of queues that are asked about at a time: an append waits meanwhile.
+/// Partitions of queues per query: it delays appends meanwhile.
 const FLOORS_AT_ONCE: usize = 500;
 
 /// A partition whose oldest record may be a dead letter.
@@ -107,7 +108,7 @@ struct Candidate {
     group: LeaseGroupId,
 }
 
-/// Topics that certainly take dead letters, and partitions of those that may.
+/// Returns topics that certainly receive dead letters, and partitions of those that may.
 fn candidates(catalog: &CatalogView<'_>) -> (BTreeSet<String>, Vec<Candidate>) {
     let mut named: BTreeSet<String> = BTreeSet::new();
     let mut is_routed = false;
@@ -210,7 +211,7 @@ fn sorted(places: &[Place]) -> Vec<Place> {
     places
 }
 
-/// The places of dead letters that one request moves, and where the next one goes on.
+/// The places of dead letters that one request moves, and where the next one continues.
 struct Chosen {
     places: Vec<Place>,
     next: Option<Place>,

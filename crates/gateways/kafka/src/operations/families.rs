@@ -1,5 +1,5 @@
-//! Operations of other gateways. This one does not read them: it finds the family, hands the
-//! document over, and says in Kafka's codes what went wrong.
+//! Operations of other gateways. This module selects the family, passes the document on, and maps errors to
+//! Kafka's codes.
 
 use broker::operations::{Effect, OperationError};
 use kafka_protocol::error::ResponseError;
@@ -9,7 +9,7 @@ use super::{Answer, invalid};
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
-/// What it is about to do. What no family understands is taken for a change.
+/// The effect of an operation. An unknown family or operation counts as a change.
 pub(super) fn effect(gateway: &Gateway, family: &str, operation: &Value) -> Effect {
     let families = &gateway.options.families;
     let found = families.iter().find(|(name, _)| *name == family);
@@ -17,7 +17,7 @@ pub(super) fn effect(gateway: &Gateway, family: &str, operation: &Value) -> Effe
     found.map_or(Effect::Change(String::new()), |(_, found)| found.effect(&document))
 }
 
-/// Whether the operation holds megabytes of stored data while it is carried out.
+/// Whether the operation holds megabytes of stored data while it runs.
 pub(super) fn holds_data(gateway: &Gateway, family: &str, operation: &Value) -> bool {
     let families = &gateway.options.families;
     let found = families.iter().find(|(name, _)| *name == family);

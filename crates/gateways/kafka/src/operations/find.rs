@@ -1,5 +1,5 @@
-//! Records are found by what they say of themselves, in one topic or in all that somebody may read, a bounded stretch at a
-//! time.
+//! Finds records by key, header or trace, in one topic or in all that the caller may read, a bounded range
+//! per request.
 
 use access::{Operation, Rights, Target};
 use base::headers::ID;
@@ -19,16 +19,16 @@ use crate::gateway::Gateway;
 
 use ::operations::history::{After, By, FoundRecord, FoundRecords};
 
-/// One request reads about so much at most, for so long at most: operations of others wait meanwhile.
+/// Byte and time limit of one request: operations of other callers wait meanwhile.
 const BYTES_MAX: usize = 16 << 20;
 const WITHIN: std::time::Duration = std::time::Duration::from_secs(2);
-/// Topics of the broker's own are looked through only where they are named.
+/// Internal topics are searched only if the request names them.
 const OWN_PREFIX: &str = "_postroad.";
-/// As every protocol that has messages with properties keeps it (the crate `message`).
+/// Header of the message id, as all protocols with message properties store it (see crate `message`).
 const MESSAGE_ID: &[u8] = b"amqp.message-id";
 const TRACEPARENT: &[u8] = b"traceparent";
 
-/// What a record has to have, in bytes.
+/// The property that a record must have, in bytes.
 enum Wanted<'a> {
     Key(&'a [u8]),
     Header(&'a [u8], &'a [u8]),
@@ -70,12 +70,12 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// Of `version-trace-parent-flags`.
+/// Returns the trace id of `version-trace-parent-flags`.
 fn trace_id(traceparent: &str) -> Option<&str> {
     traceparent.split('-').nth(1)
 }
 
-/// What a request has found, and what it may still do.
+/// The results of a request, and its remaining limits.
 struct Search<'a> {
     broker: &'a Broker,
     wanted: Wanted<'a>,
@@ -133,7 +133,7 @@ pub(super) async fn find(
     Ok(search.found)
 }
 
-/// By name, from the one on in which a search goes on.
+/// Topics by name, from the one at which the search continues.
 fn topics(
     gateway: &Gateway,
     asker: &Rights,
@@ -158,14 +158,14 @@ fn topics(
 }
 
 impl Search<'_> {
-    /// Answers where to go on; `None`: the partition is done.
+    /// Searches a partition. Returns where to continue, or `None` at its end.
     async fn partition(
         &mut self,
         topic: &str,
         id: PartitionId,
         from: Option<u64>,
     ) -> Result<Option<u64>, Fault> {
-        // A topic that was deleted meanwhile has nothing.
+        // A topic that was deleted meanwhile has no records.
         let Some(bounds) = self.broker.bounds_of(id).await? else { return Ok(None) };
         let mut next = match (from, self.from_ms) {
             (Some(from), _) => from,
@@ -185,7 +185,7 @@ impl Search<'_> {
                 return Ok(Some(next));
             }
             let batches = match self.broker.read_known_batches(id, next, LEASE_READ_BYTES).await {
-                // Retention took it a moment ago.
+                // Retention removed it a moment ago.
                 Err(FetchError::OffsetOutOfRange { .. }) => continue,
                 Err(FetchError::UnknownPartition(_)) => return Ok(None),
                 read => read?,
@@ -204,13 +204,13 @@ impl Search<'_> {
                 next = next.max(header.next_offset());
             }
             if next == before {
-                // Compaction took all that there was.
+                // Compaction removed the whole range.
                 next = next.max(batches.high_watermark);
             }
         }
     }
 
-    /// Answers the offset of a record for which there is no room.
+    /// Searches a batch. Returns the offset of a record that does not fit into the page.
     fn batch(
         &mut self,
         topic: &str,
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_id_stands_alone_or_in_a_header() {
+    fn trace_id_is_parsed_alone_or_from_a_traceparent() {
         let id = "4BF92F3577B34DA6A3CE929D0E0E4736";
         for said in [id.to_owned(), format!("00-{id}-00f067aa0ba902b7-01")] {
             let by = By::TraceId(said);

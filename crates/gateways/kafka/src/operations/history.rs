@@ -1,4 +1,4 @@
-//! Where a record is: what it is to each group, and what happened to it.
+//! The history of a record: its state in each group, and its events.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ use ::operations::history::{
     SessionSeen, TracedSeen,
 };
 
-/// A group that settles one by one, as the catalog knows it.
+/// A lease group of the topic, as the catalog has it.
 struct Asked {
     id: LeaseGroupId,
     name: String,
@@ -33,7 +33,7 @@ struct Asked {
     dead_letter_topic: Option<String>,
 }
 
-pub(super) async fn of(
+pub(super) async fn describe(
     gateway: &Gateway,
     asker: &Rights,
     topic: &str,
@@ -86,7 +86,7 @@ pub(super) async fn of(
                 known.add_traced(&traced);
                 TracedSeen { cut_short: traced.is_cut_short }
             }),
-            // What the nodes remember is told all the same.
+            // The events in the nodes' memory are returned all the same.
             Err(error) => {
                 tracing::warn!(%error, topic, "what was written of a record cannot be read");
                 Some(TracedSeen { cut_short: true })
@@ -105,13 +105,14 @@ pub(super) async fn of(
     Ok(RecordHistory { offset_groups, truncated, ..history })
 }
 
-/// Removes the user, the client's name and its address: only a user who may describe the cluster sees those of others.
+/// Removes the user, the client's name and its address: only a user who may describe the cluster sees those
+/// of others.
 fn keep_protocol(user: &mut SessionUser) {
     let protocol = std::mem::take(&mut user.protocol);
     *user = SessionUser { protocol, ..SessionUser::default() };
 }
 
-/// Those of the topic that may be seen; whether there are more.
+/// Lease groups of the topic that the caller may see, and whether there are more.
 fn groups(
     gateway: &Gateway,
     asker: &Rights,
@@ -159,14 +160,14 @@ fn in_groups(groups: Vec<Asked>, known: &Known, presence: Presence) -> Vec<Group
             session: holder,
             paused,
             dead_letter_topic,
-            events: events.map(|event| told(event, &known.users)).collect(),
+            events: events.map(|event| shown_event(event, &known.users)).collect(),
         });
     }
     histories
 }
 
-/// With the time until which it is so. `standing`: the first is that nobody has said it, the second that the record is
-/// settled.
+/// The state, with its end if it has one. `standing`: the outer `None` means that no node reported it, the
+/// inner one that the record is settled.
 fn state(standing: Option<Option<Standing>>, presence: Presence) -> (GroupState, Option<i64>) {
     if presence == Presence::Deleted {
         return (GroupState::Gone, None);
@@ -184,7 +185,7 @@ fn state(standing: Option<Option<Standing>>, presence: Presence) -> (GroupState,
     }
 }
 
-fn told(event: &HistoryEvent, users: &BTreeMap<SessionId, SessionUser>) -> Event {
+fn shown_event(event: &HistoryEvent, users: &BTreeMap<SessionId, SessionUser>) -> Event {
     let mut reason = None;
     let what = match event.what {
         What::Leased => Happened::Delivered,

@@ -1,24 +1,24 @@
-//! One private request, `Operate`: what operators do with lease groups, dead letters and scheduled
-//! records, which Kafka's protocol has no words for. The command line asks it.
+//! One private request, `Operate`: operations on lease groups, dead letters and scheduled records, which
+//! Kafka's protocol has no requests for. The command line sends it.
 //!
-//! The decision that shapes it: one key far away from Kafka's own, and a JSON document in it, so
-//! that an operation more is a variant more and no codec. The version of the request is that of the
-//! document. It is told to nobody but the command line: stock clients never meet it.
+//! Its api key is far away from Kafka's own, and its body is a JSON document: another operation is another
+//! variant, and needs no codec. The version of the request is that of the document. ApiVersions lists it to
+//! the command line only, so stock clients never send it.
 //!
-//! Its shape, its numbers and its documents are in the crate [`operations`](::operations), which
-//! clients share. Operations make users and empty queues, so not everybody who reaches the port may ask for them,
-//! and each takes a right of its own.
+//! Its layout, its numbers and its documents are in the crate [`operations`](::operations), which clients
+//! share. Operations create users and purge queues, so each needs a right of its own.
 //!
-//! Whatever stands in a request is answered, with an error where it makes no sense; every answer is
-//! bounded, and says where the next one goes on.
+//! Every request gets a response, with an error if it is invalid. Each response is bounded, and says where
+//! the next one continues.
 //!
-//! * [`access`]: who may ask; `rights`: for what; [`permits`]: how many at a time
+//! * [`access`]: rights of the caller; `rights`: rights that operations need; [`permits`]: bounds their
+//!   concurrency
 //! * `queues`, `dead_letters`, `schedule`, `shards`: the operations, thin over the broker
 //! * `connections`: the live connections of all gateways
 //! * `offset_groups`: groups that commit offsets
-//! * [`service`]: the same for other gateways
-//! * `families`: operations of other gateways, handed on as they came
-//! * `browse`: reading records for people; `find`: finding them; `history`: what became of one
+//! * [`service`]: the operations for other gateways
+//! * `families`: operations of other gateways, passed on unread
+//! * `browse`: reads records for operators; `find`: finds them; `history`: the history of one
 
 pub mod access;
 mod browse;
@@ -57,7 +57,7 @@ use ::operations::{VERSION, VERSION_WITH_TOKEN};
 
 const PREAMBLE_LEN: usize = 8;
 
-/// Takes a request in, whose preamble was read.
+/// Starts a request whose preamble was read.
 pub(crate) fn start(
     gateway: &Arc<Gateway>,
     session: &Arc<Session>,
@@ -79,7 +79,8 @@ pub(crate) fn start(
                 let expected = gateway.options.operator_token.as_deref();
                 let peer = session.connection.peer().ip();
                 let asker = access::check(&gateway, &session, asked.token.as_deref(), expected);
-                let asker = asker.map(|asker| access::written(&gateway, &session, asker));
+                let asker =
+                    asker.map(|asker| access::audited_as_command(&gateway, &session, asker));
                 let allowed = asker.and_then(|asker| {
                     let effect =
                         |family: &str, operation: &_| families::effect(&gateway, family, operation);
@@ -138,12 +139,12 @@ fn body(frame: &[u8]) -> Result<&[u8], Malformed> {
     }
 }
 
-/// The document of an answer.
+/// The document of a response.
 type Answer = Result<Vec<u8>, Fault>;
 
 async fn carry_out(gateway: &Gateway, asker: &Rights, operation: Operation) -> Answer {
     let _permit = permits::wait(gateway, &operation).await?;
-    if asks_the_catalog(&operation) {
+    if reads_the_catalog(&operation) {
         gateway.broker.catalog_is_current().await?;
     }
     match operation {
@@ -209,7 +210,7 @@ async fn carry_out(gateway: &Gateway, asker: &Rights, operation: Operation) -> A
             document(offset_groups::delete(gateway, asker, &group, dry_run).await)
         }
         Operation::DescribeRecord { topic, place } => {
-            document(history::of(gateway, asker, &topic, place).await)
+            document(history::describe(gateway, asker, &topic, place).await)
         }
         Operation::FindRecords { topic, by, from_ms, after, records_max } => {
             let topic = topic.as_deref();
@@ -221,9 +222,9 @@ async fn carry_out(gateway: &Gateway, asker: &Rights, operation: Operation) -> A
     }
 }
 
-/// Whether an operation is answered from the node's copy of the catalog, which then must be current. Families do that
+/// Whether an operation reads the node's copy of the catalog, which then must be current. Families check that
 /// themselves.
-fn asks_the_catalog(operation: &Operation) -> bool {
+fn reads_the_catalog(operation: &Operation) -> bool {
     !matches!(
         operation,
         Operation::ListShards {}

@@ -1,7 +1,8 @@
-//! Groups that commit a position in each partition: who is in them, moved while nobody is, deleted.
+//! Groups that commit offsets: lists and describes them, moves their offsets while they are empty, deletes
+//! them.
 //!
-//! Members are known to the node that coordinates a group, and to no other: one that does not is told which one does.
-//! What is committed is everybody's to read, and is not here.
+//! Only the node that coordinates a group knows its members; another node names the coordinator. Committed
+//! offsets can be read everywhere, and are not here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -43,7 +44,7 @@ pub(super) async fn list(
     let mut pace = Pace::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
     let mut after = after.unwrap_or_default().to_owned();
     let mut groups: Vec<OffsetGroupSummary> = Vec::new();
-    // Those that may not be seen are passed over, some at a time.
+    // Groups that the caller may not see are skipped, a page at a time.
     loop {
         let mut names =
             gateway.broker.shards().offset_groups_after(&after, GROUPS_PER_LOOK).await?;
@@ -51,7 +52,7 @@ pub(super) async fn list(
         let mut until = names.last().filter(|_| names.len() == GROUPS_PER_LOOK).cloned();
         let mut found = with_members(gateway, asker, &after, until.as_deref(), max + 1);
         if found.len() > max {
-            // There may be others behind.
+            // More groups may follow.
             until = found.last_key_value().map(|(name, _)| name.clone());
         }
         names.retain(|name| until.as_ref().is_none_or(|until| name <= until));
@@ -76,7 +77,7 @@ fn sees(asker: &Rights, group: &str) -> bool {
     asker.allows(Action::Describe, Resource::Group, group)
 }
 
-/// The first `max` groups with members here whose names lie between.
+/// Returns the first `max` groups with members here whose names lie between the bounds.
 fn with_members(
     gateway: &Gateway,
     asker: &Rights,
@@ -151,7 +152,7 @@ pub(super) async fn describe(
     Ok(OffsetGroupReport { coordinator: gateway.broker.node(), membership, members, more })
 }
 
-/// A member as it was copied while its group was locked.
+/// A member, copied while its group was locked.
 struct Found {
     id: Text,
     instance: Option<Text>,
@@ -161,7 +162,7 @@ struct Found {
 }
 
 enum Held {
-    /// As whoever leads the group has written it.
+    /// As the leader of the group has written it.
     Written(bytes::Bytes),
     Divided {
         assigned: Assignment,
@@ -170,15 +171,15 @@ enum Held {
     Unsaid,
 }
 
-/// Up to `max`, by id.
+/// Returns up to `max` members, by id.
 fn members(group: &Group, after: Option<&str>, max: usize) -> Vec<Found> {
     let is_after = |id: &Text| after.is_none_or(|after| &**id > after);
     match group {
         Group::Classic(group) => {
             let members = group.members().filter(|member| is_after(&member.id));
-            members.take(max).map(|member| of_classic(group, member)).collect()
+            members.take(max).map(|member| classic_member(group, member)).collect()
         }
-        Group::Consumer(group) => of_consumer(group, is_after, max),
+        Group::Consumer(group) => consumer_members(group, is_after, max),
         Group::Streams(group) => {
             let members = group.members().filter(|member| is_after(&member.enrolment.id));
             let found = members.take(max).map(|member| Found {
@@ -194,7 +195,7 @@ fn members(group: &Group, after: Option<&str>, max: usize) -> Vec<Found> {
     }
 }
 
-fn of_classic(group: &ClassicGroup, member: &coordinator::classic::Member) -> Found {
+fn classic_member(group: &ClassicGroup, member: &coordinator::classic::Member) -> Found {
     let is_divided = group.is_of_consumers() && group.phase() == Phase::Stable;
     Found {
         id: member.id.clone(),
@@ -208,7 +209,11 @@ fn of_classic(group: &ClassicGroup, member: &coordinator::classic::Member) -> Fo
     }
 }
 
-fn of_consumer(group: &ConsumerGroup, is_after: impl Fn(&Text) -> bool, max: usize) -> Vec<Found> {
+fn consumer_members(
+    group: &ConsumerGroup,
+    is_after: impl Fn(&Text) -> bool,
+    max: usize,
+) -> Vec<Found> {
     let members = group.members().filter(|member| is_after(&member.enrolment.id));
     let found = members.take(max).map(|member| {
         let subscription = &member.subscription;
@@ -227,13 +232,13 @@ fn of_consumer(group: &ConsumerGroup, is_after: impl Fn(&Text) -> bool, max: usi
     found.collect()
 }
 
-/// With names of topics, of those that may be seen.
+/// Resolves the names of topics, and leaves out those that the caller may not see.
 fn shown(gateway: &Gateway, asker: &Rights, found: Found) -> OffsetGroupMember {
     let sees = |topic: &str| asker.would(Right::Describe, Target::Topic(topic));
     let named = |assignment: &Assignment| -> Vec<AssignedTopic> {
         let catalog = gateway.broker.catalog();
         let topics = assignment.topics().filter_map(|(topic, partitions)| {
-            // One that is gone has no name.
+            // A deleted topic has no name.
             let topic = catalog.topic_with_uuid(&topic)?.name().to_string();
             let partitions = partitions.iter().filter_map(|&it| u32::try_from(it).ok()).collect();
             Some(AssignedTopic { topic, partitions })
@@ -265,7 +270,7 @@ fn shown(gateway: &Gateway, asker: &Rights, found: Found) -> OffsetGroupMember {
         id: found.id.to_string(),
         instance: found.instance.as_deref().map(str::to_owned),
         client: found.client.id.to_string(),
-        // Kafka writes a slash before it.
+        // Without the slash that Kafka puts before it.
         address: found.client.host.trim_start_matches('/').to_owned(),
         topics,
         assignment,
@@ -367,7 +372,7 @@ pub(super) async fn delete(
         return Ok(Done {});
     }
     match gateway.broker.shards().delete_offset_group(name).await {
-        // Somebody else has deleted it meanwhile.
+        // Another request has deleted it meanwhile.
         Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownGroup { .. })) => Ok(Done {}),
         Err(error) => Err(error.into()),
     }
@@ -375,7 +380,7 @@ pub(super) async fn delete(
 
 // ------------------------------------------------------------------------------------- the group
 
-/// Shows the group, if this node coordinates it.
+/// Visits the group, if this node coordinates it.
 fn visit<R>(
     gateway: &Gateway,
     name: &str,
@@ -403,7 +408,8 @@ fn not_found(group: &str) -> Fault {
     )
 }
 
-/// Whoever consumes would go on from where it is, and commit over what was set.
+/// The error for a group with members: they would continue from their own offsets, and overwrite the new
+/// ones.
 fn has_members(name: &str, group: &Group) -> Fault {
     let (members, it) = match membership(group).members {
         1 => ("1 member".to_owned(), "it"),

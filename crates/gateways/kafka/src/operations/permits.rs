@@ -1,8 +1,8 @@
 //! Permits for operations that hold much memory, by class.
 //!
-//! An operation may wait for seconds: for a shard without a leader, or for a slow disk. Each class therefore has permits of
-//! its own, and an operation that holds little needs none. Status and decisions about nodes are answered while all other
-//! operations wait.
+//! An operation may wait for seconds: for a shard without a leader, or for a slow disk. Each class therefore
+//! has permits of its own, and an operation that holds little needs none. Status and decisions about nodes
+//! are answered while all other operations wait.
 
 use ::operations::document::Operation;
 use base::limits::{
@@ -57,7 +57,7 @@ impl OperationPermits {
     }
 }
 
-/// Waits until the operation may be carried out.
+/// Waits for the operation's permit.
 pub(super) async fn wait<'a>(
     gateway: &'a Gateway,
     operation: &Operation,

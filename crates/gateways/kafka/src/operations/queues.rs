@@ -1,4 +1,4 @@
-//! Queues, which are lease groups of topics: made, looked at, emptied, paused, moved, deleted.
+//! Queues, which are lease groups of topics: declare, inspect, purge, pause, seek, delete.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -26,7 +26,7 @@ use ::operations::document::{
     RecordState, Removed, Start,
 };
 
-/// Records that are settled together: they share a sync of the disk.
+/// Records that are settled together, and share one sync of the disk.
 const REMOVED_TOGETHER: usize = 256;
 
 pub(super) fn no_topic(topic: &str) -> Fault {
@@ -53,7 +53,7 @@ fn no_queue(queue: &QueueName) -> Fault {
     )
 }
 
-/// The lease group, and what it reads.
+/// Returns the lease group, and the records that it reads.
 pub(super) fn find(gateway: &Gateway, queue: &QueueName) -> Result<(LeaseGroupId, Source), Fault> {
     let catalog = gateway.broker.catalog();
     let topic = catalog.topic_named(&queue.topic).ok_or_else(|| no_topic(&queue.topic))?;
@@ -71,7 +71,7 @@ pub(super) async fn declare(
     from: Start,
     config: Overrides,
 ) -> Result<DeclaredQueue, Fault> {
-    // What is there is read, altered and written back.
+    // The present configuration is read, altered and written back.
     let _one_at_a_time = gateway.config_changes.lock().await;
     let (topic, partitions, known) = {
         let catalog = gateway.broker.catalog();
@@ -83,7 +83,7 @@ pub(super) async fn declare(
     let Some((group, own)) = known else {
         let mut values = match &*queue.group {
             MAIN_LEASE_GROUP => Overrides::new(),
-            // Kafka's share consumers of the group expect what it is configured to.
+            // The group's share configuration applies, as Kafka's share consumers expect.
             group => lease_groups::config_of(&gateway.broker.catalog(), group),
         };
         values.extend(config);
@@ -108,7 +108,7 @@ pub(super) async fn declare(
     Ok(DeclaredQueue { created: false, changed: true })
 }
 
-/// A route goes before a topic, which would then be taken and do nothing.
+/// Rejects a dead-letter topic beside a route: the route takes precedence, so the topic would have no effect.
 fn check_route(own: &Overrides, values: &Overrides) -> Result<(), Fault> {
     let route = values.get("dead.letter.route").filter(|route| !route.is_empty());
     match route {
@@ -137,7 +137,7 @@ pub(super) async fn list(
     let mut found: Vec<LeaseGroupId> = {
         let catalog = gateway.broker.catalog();
         let from = after.map_or(Bound::Unbounded, |after| Bound::Included(&*after.topic));
-        // Sorted by name, as the groups of each topic are.
+        // Sorted by name, and the groups of each topic too.
         let seen = |topic: &str| asker.would(Operation::Describe, Target::Topic(topic));
         let topics = catalog.topics_from(from).filter(|topic| seen(topic.name()));
         let groups = topics.flat_map(|topic| {
@@ -154,7 +154,7 @@ pub(super) async fn list(
     let mut queues = Vec::with_capacity(found.len());
     gateway.broker.all_are_current(BARRIER_WITHIN).await?;
     for id in found {
-        // One that was deleted meanwhile is none.
+        // A group that was deleted meanwhile is left out.
         if let Some(summary) = summary(&gateway.broker, id).await? {
             queues.push(summary);
         }
@@ -162,7 +162,7 @@ pub(super) async fn list(
     Ok(QueuePage { queues, more })
 }
 
-/// What is durable of a group.
+/// The durable state of a lease group.
 struct Standing {
     topic: base::TopicId,
     topic_name: String,
@@ -174,7 +174,8 @@ struct Standing {
     progress: Vec<PartitionProgress>,
 }
 
-/// `None` if the group is not there, or its topic is deleted meanwhile. The caller waited for current copies.
+/// Returns `None` if the group does not exist, or its topic was deleted meanwhile. The caller has waited for
+/// current copies.
 async fn standing(broker: &Broker, id: LeaseGroupId) -> Result<Option<Standing>, Fault> {
     let Some((mut standing, partitions)) = defined(broker, id) else { return Ok(None) };
     let indexes: Vec<u32> = (0..partitions).collect();
@@ -189,7 +190,7 @@ async fn standing(broker: &Broker, id: LeaseGroupId) -> Result<Option<Standing>,
     Ok(Some(standing))
 }
 
-/// The group before anything was published, and how many partitions it has.
+/// The group's definition without progress, and its number of partitions.
 fn defined(broker: &Broker, id: LeaseGroupId) -> Option<(Standing, u32)> {
     let catalog = broker.catalog();
     let group = catalog.lease_group(id)?;
@@ -252,8 +253,8 @@ async fn summarize(
     })
 }
 
-/// The timestamp of the oldest record that is not settled. The engine knows it of records that it
-/// has read; of others the log does.
+/// The timestamp of the oldest unsettled record. The engine knows it for records that it has read; otherwise
+/// the log does.
 async fn oldest(
     broker: &Broker,
     standing: &Standing,
@@ -336,7 +337,7 @@ pub(super) async fn peek(
 fn queued(peeked: &Peeked, now_ms: i64) -> QueuedRecord {
     let view = peeked.record.view();
     let (state, until_ms) = match peeked.state {
-        // What the engine has not read yet is ready as far as it knows.
+        // A record that the engine has not read yet is ready, unless it is scheduled.
         BrokerState::Ready => {
             let due = Reserved::read(&view.headers).deliver_at_ms.filter(|due| *due > now_ms);
             (if due.is_some() { RecordState::Delayed } else { RecordState::Ready }, due)
@@ -386,7 +387,8 @@ pub(super) async fn remove(
     remove_from(gateway, queue, id, records).await
 }
 
-/// Settles records one by one, many at a time. One that cannot be is told and holds no other back.
+/// Settles records one by one, many at a time. A record that cannot be removed is reported, and does not stop
+/// the others.
 pub(super) async fn remove_from(
     gateway: &Gateway,
     queue: &QueueName,
@@ -464,8 +466,8 @@ pub(super) async fn delete(
     Ok(Done {})
 }
 
-/// The lease group that dead letters of a topic wait in. A topic without it is declared a queue here, with all that it
-/// holds, which takes what a declaration takes.
+/// Returns the lease group of a topic's dead letters. A topic without one is declared a queue with all its
+/// records, which needs the same right as a declaration.
 pub(super) async fn ensure_main(
     gateway: &Gateway,
     asker: &Rights,

@@ -1,4 +1,4 @@
-//! What each operation takes of whoever asks for it.
+//! Rights that each operation needs.
 
 use access::acl::{Action, Resource};
 use access::{Operation as Right, Rights, Said, Target};
@@ -9,11 +9,11 @@ use crate::errors::Fault;
 
 use ::operations::document::{Operation, QueueName};
 
-/// Set to the name of a topic by those who declare a group.
+/// Setting of a declared group: the topic of its dead letters.
 const DEAD_LETTER_TOPIC: &str = "dead.letter.topic";
 
-/// Whether all that it takes is allowed. What a list shows is left to the list. `effect`: of an operation of another
-/// gateway.
+/// Checks that the caller has every right that the operation needs. Lists filter their results themselves.
+/// `effect`: the effect of another gateway's operation.
 pub(super) fn check(
     rights: &Rights,
     operation: &Operation,
@@ -39,7 +39,7 @@ pub(super) fn check(
     missing.map_or(Ok(()), |(right, target)| Err(refused(right, target)))
 }
 
-/// As its document calls it, without what it says.
+/// Name of the operation in its document, without its contents.
 fn name(operation: &Operation) -> String {
     fn first(value: &serde_json::Value) -> &str {
         let key = value.as_object().and_then(|object| object.keys().next());
@@ -54,7 +54,7 @@ fn name(operation: &Operation) -> String {
     }
 }
 
-/// Of a group that commits offsets, which is no topic's: what Kafka's requests ask that do the same.
+/// Right on a group that commits offsets, which belongs to no topic: that of the corresponding Kafka request.
 fn needs_of_group(operation: &Operation) -> Option<(Action, &str)> {
     match operation {
         Operation::DescribeOffsetGroup { group, .. } => Some((Action::Describe, group)),
@@ -64,7 +64,7 @@ fn needs_of_group(operation: &Operation) -> Option<(Action, &str)> {
     }
 }
 
-/// Everything that it takes, of which all must be allowed, and what an operation changes of the cluster, in words.
+/// All rights that the operation needs, and a description of its change of the cluster.
 fn needs<'a>(
     operation: &'a Operation,
     effect: impl Fn(&str, &serde_json::Value) -> Effect,
@@ -72,12 +72,12 @@ fn needs<'a>(
     let cluster = |right| vec![(right, Target::Cluster)];
     let mut subject = String::new();
     let needs = match operation {
-        // Those show only what may be seen.
+        // Their results have only what the caller may see.
         Operation::ListQueues { .. }
         | Operation::ListDeadLetterTopics {}
         | Operation::ListOffsetGroups { .. }
         | Operation::FindRecords { topic: None, .. } => Vec::new(),
-        // Besides the group.
+        // The right on the group suffices.
         Operation::DescribeOffsetGroup { .. } | Operation::DeleteOffsetGroup { .. } => Vec::new(),
         Operation::SeekOffsetGroup { to, .. } => {
             to.iter().map(|place| (Right::Browse, Target::Topic(&place.topic))).collect()
@@ -85,7 +85,8 @@ fn needs<'a>(
         Operation::PauseQueue { queue, .. } => vec![(Right::Alter, of(queue))],
         Operation::DeclareQueue { queue, config, .. } => {
             let mut needs = vec![(Right::Alter, of(queue))];
-            // Who may not write there may not have it done, as of RabbitMQ's dead-letter exchanges.
+            // Dead letters are written for the declaring user, who therefore needs the right to write there,
+            // as with RabbitMQ's dead-letter exchanges.
             let letters = config.get(DEAD_LETTER_TOPIC).filter(|topic| !topic.is_empty());
             needs.extend(letters.map(|topic| (Right::Append, Target::Topic(topic))));
             needs
@@ -111,7 +112,7 @@ fn needs<'a>(
             let mut needs = vec![(Right::Consume, Target::Topic(topic))];
             match to.as_ref().or(only.source.as_ref()) {
                 Some(to) => needs.push((Right::Append, Target::Topic(to))),
-                // To wherever each came from.
+                // Each record may have come from another topic.
                 None => needs.push((Right::Administer, Target::Cluster)),
             }
             needs
@@ -134,7 +135,7 @@ fn of(queue: &QueueName) -> Target<'_> {
     Target::Group { topic: &queue.topic, group: &queue.group }
 }
 
-/// Alike whether it is there or not.
+/// The refusal does not reveal whether the target exists.
 fn refused(right: Right, target: Target<'_>) -> Fault {
     match target {
         Target::Cluster => {

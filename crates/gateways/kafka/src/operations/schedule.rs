@@ -1,4 +1,4 @@
-//! Records that are to be delivered later: listed, and cancelled before their time.
+//! Scheduled records: lists them, and cancels them before they are due.
 
 use base::limits::OPERATION_RECORDS_MAX;
 use record::Reserved;
@@ -11,7 +11,7 @@ use super::queues::{find, not_removed, remove_from, removing};
 use ::operations::document::{Cancel, Place, QueueName, Removed, ScheduledPage, ScheduledRecord};
 use ::operations::payload::Payload;
 
-/// Records that are read in one go: they hold their batches until they are looked at.
+/// Records per read: they hold their batches until they were visited.
 const CHUNK_RECORDS: usize = 64;
 
 pub(super) async fn list(

@@ -1,4 +1,4 @@
-//! The same operations for whoever asks in another way than by this gateway's own request.
+//! The operations for callers that do not use this gateway's own request.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::gateway::Gateway;
 
 use ::operations::document::Operation;
 
-/// Carries operations out. Clones are the same.
+/// Executes operations. Clones share the gateway.
 #[derive(Clone, Debug)]
 pub struct Operations(Arc<Gateway>);
 
@@ -21,25 +21,25 @@ impl Operations {
         Self(Arc::clone(gateway))
     }
 
-    /// For somebody who may do so much. Answers the document of the answer.
+    /// Executes an operation with the caller's rights. Returns the response's document.
     pub async fn carry_out(
         &self,
         asker: &Rights,
         operation: Operation,
     ) -> Result<Vec<u8>, OperationError> {
         self.check(asker, &operation)?;
-        carry_out(&self.0, asker, operation).await.map_err(told)
+        carry_out(&self.0, asker, operation).await.map_err(operation_error)
     }
 
-    /// Whether somebody may do that, without doing it.
+    /// Checks that the caller may execute the operation, without executing it.
     pub fn check(&self, asker: &Rights, operation: &Operation) -> Result<(), OperationError> {
         let effect = |family: &str, operation: &_| families::effect(&self.0, family, operation);
-        rights::check(asker, operation, effect).map_err(told)
+        rights::check(asker, operation, effect).map_err(operation_error)
     }
 }
 
-/// Without Kafka's words.
-fn told(fault: Fault) -> OperationError {
+/// Maps a fault to an error without Kafka's codes.
+fn operation_error(fault: Fault) -> OperationError {
     let message = fault.message().map_or_else(|| fault.error.to_string(), str::to_owned);
     match fault.error {
         TopicAuthorizationFailed | GroupAuthorizationFailed | ClusterAuthorizationFailed => {
@@ -55,7 +55,7 @@ fn told(fault: Fault) -> OperationError {
         | CoordinatorLoadInProgress
         | RequestTimedOut => OperationError::Unavailable(message),
         UnknownServerError | KafkaStorageError => OperationError::Failed(message),
-        // Whatever else there is speaks against what was asked for.
+        // All other codes mean an invalid operation.
         _ => OperationError::Invalid(message),
     }
 }

@@ -1,4 +1,4 @@
-//! The node's shards, and who leads.
+//! The node's shards, and their elections.
 
 use base::ShardId;
 use broker::ShardStatus;
@@ -43,18 +43,18 @@ fn summary(status: &ShardStatus) -> ShardSummary {
         syncs,
         sync_micros,
         unplaced,
-        catching_up: catching_up.iter().map(of_node).collect(),
+        catching_up: catching_up.iter().map(lagging_node).collect(),
     }
 }
 
-fn of_node(known: &broker::CatchingUp) -> CatchingUp {
+fn lagging_node(known: &broker::CatchingUp) -> CatchingUp {
     let broker::CatchingUp { node, bytes, of_bytes } = *known;
     CatchingUp { node, bytes, of_bytes }
 }
 
 pub(super) async fn elect(gateway: &Gateway) -> Result<Elected, Fault> {
     let elected = gateway.broker.elect_all().await;
-    // A code that clients do not repeat by themselves.
+    // Clients do not retry this code by themselves.
     let term =
         elected.map_err(|error| Fault::new(ResponseError::RequestTimedOut, error.to_string()))?;
     Ok(Elected { term })

@@ -1,14 +1,12 @@
-//! ShareAcknowledge, and the acknowledgements that come with a ShareFetch: a member settles what it
-//! holds.
+//! ShareAcknowledge, and the acknowledgements in a ShareFetch: a member settles its leased records.
 //!
-//! What is settled is durable before it is answered. A partition has one answer for everything that
-//! is said of its records; where Kafka takes back the rest if a part is refused, here the parts
-//! stand for themselves.
+//! Settlements are durable before the response. A partition has one result for all of its acknowledgements.
+//! Kafka undoes the rest if a part is refused; here each part is settled independently.
 //!
-//! Records are fetched where their partition is led, and acknowledged where they were fetched: the
-//! member's leases are its session's, which stays at this node when another one comes to lead. So
-//! an acknowledgement is never refused because of that. It goes to the leader as those of all
-//! other protocols do, and waits for one while there is none.
+//! Records are fetched from their partition's leader, and acknowledged where they were fetched: the leases
+//! belong to the member's session, which stays at this node when the leader changes. So an acknowledgement is
+//! never refused because of that. It goes to the leader as in all other protocols, and waits while there is
+//! none.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,7 +19,7 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use crate::authorization::Asker;
-use crate::currency::{Named, know};
+use crate::currency::{Named, ensure_known};
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::leaders::{Referrals, is_about_leader};
@@ -41,7 +39,7 @@ pub(crate) async fn handle(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message = ShareAcknowledgeRequest::parse(&mut request)?;
-    know(gateway, message.partitions.iter().map(|it| Named::Id(it.topic))).await;
+    ensure_known(gateway, message.partitions.iter().map(|it| Named::Id(it.topic))).await;
     let done = match acknowledge(gateway, session, &request.asker, message).await {
         Ok(done) => done,
         Err(fault) => ShareAcknowledged { fault: Some(fault), ..ShareAcknowledged::default() },
@@ -62,7 +60,7 @@ async fn acknowledge(
         // A session begins with a fetch.
         return Err(Fault::plain(ResponseError::InvalidShareSessionEpoch));
     }
-    let share = gateway.share_sessions.go_on(&key, epoch)?;
+    let share = gateway.share_sessions.resume(&key, epoch)?;
     let (broker, leases) = (&gateway.broker, &share.leases);
     let outcomes = settle(broker, asker, leases, &key.group, &message.partitions).await;
     drop(share);
@@ -82,15 +80,15 @@ async fn acknowledge(
     Ok(ShareAcknowledged { fault: None, lock_ms, topics, leaders })
 }
 
-/// What becomes of one partition's part of a request.
+/// Plan of one partition's acknowledgements.
 enum Planned {
     Refused(Fault),
-    /// So many of the settles are about it.
+    /// The next so many settles belong to it.
     Settles(usize),
 }
 
-/// Settles what a request says of each of its partitions. The settles have their place when this is
-/// called; the future resolves when they are durable, to one outcome for each partition.
+/// Settles a request's acknowledgements. The settles are ordered by this call; the future resolves once they
+/// are durable, with one outcome for each partition.
 pub(super) fn settle(
     broker: &Broker,
     asker: &Asker,
@@ -121,7 +119,7 @@ pub(super) fn settle(
         let outcome = |planned| match planned {
             Planned::Refused(fault) => Some(fault),
             Planned::Settles(count) => {
-                // All of them are taken, so that the next partition's come next.
+                // Takes all of them, so that the next outcome is the next partition's.
                 let faults = outcomes.by_ref().take(count).filter_map(Result::err);
                 faults.map(fault_of).collect::<Vec<_>>().into_iter().next()
             }
@@ -178,8 +176,8 @@ fn fault_of(error: SettleError) -> Fault {
     match error {
         SettleError::UnknownGroup(_) => Fault::unknown_partition(),
         SettleError::NotLeased => Fault::new(ResponseError::InvalidRecordState, error.to_string()),
-        // Nobody led for a while, and nothing was done. What is leased is still this node's session's,
-        // so that the member is to try again here: told of no leader it would give its records up.
+        // There was no leader for a while, and nothing was changed. The leases still belong to this node's
+        // session, so the member must retry here. On an error about the leader it would abandon its records.
         SettleError::Unavailable(Unavailable::NotLeader) => {
             Fault::new(ResponseError::LeaderNotAvailable, error.to_string())
         }
@@ -192,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_meets_no_leader_tries_again_here_and_who_was_late_does_not() {
+    fn settle_without_a_leader_is_retriable_and_a_late_one_is_not() {
         let code = |error: SettleError| fault_of(error).code();
         let tries_again = [Unavailable::NotLeader, Unavailable::Unanswered]
             .map(|why| code(SettleError::Unavailable(why)));

@@ -1,20 +1,20 @@
-//! From leased records to what a share fetch answers: ranges of offsets, and the whole batches that
-//! hold them.
+//! Converts leased records to the content of a share fetch response: ranges of offsets, and the whole batches
+//! that hold them.
 //!
-//! Pure. The client reads the batches itself and passes over the records in them that it was not
-//! given, so a batch is sent as it lies in the journal, however few of its records are acquired. A
-//! response has room for so many bytes of batches; what does not fit goes back.
+//! Pure. The client reads the batches itself and skips records in them that it did not acquire. So a batch is
+//! sent as the journal has it, however few of its records are acquired. The response's batches have a byte
+//! limit; records beyond it are released.
 
 use std::collections::BTreeMap;
 
 use crate::share::response::Acquired;
 
-/// A leased record, and the batch that it is in.
+/// A leased record, and its batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Leased {
     pub(crate) partition: u32,
     pub(crate) offset: u64,
-    /// 1 for the first time.
+    /// 1 for the first delivery.
     pub(crate) attempt: u16,
     pub(crate) batch: InBatch,
 }
@@ -22,24 +22,24 @@ pub(crate) struct Leased {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InBatch {
     pub(crate) base: u64,
-    /// The offset after its last.
+    /// The offset after its last record.
     pub(crate) next: u64,
-    /// As it lies in the journal.
+    /// Size in the journal.
     pub(crate) bytes: usize,
 }
 
-/// Batches that follow one another: one read.
+/// Consecutive batches: one read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
-    /// The first leased record, not the beginning of its batch: the log may begin between the two
-    /// where what is settled goes, and is not read below its start.
+    /// The first leased record, not the beginning of its batch: if settled records are removed, the log may
+    /// start between the two, and cannot be read below its start.
     pub(crate) from: u64,
     /// Exclusive.
     pub(crate) to: u64,
     pub(crate) bytes: usize,
 }
 
-/// What is answered about one partition.
+/// The response's content for one partition.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct PartitionPlan {
     pub(crate) acquired: Vec<Acquired>,
@@ -49,15 +49,15 @@ pub(crate) struct PartitionPlan {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) partitions: BTreeMap<u32, PartitionPlan>,
-    /// Ranges of offsets, both ends included, that are given back.
+    /// Ranges of offsets, both ends included, that are released.
     pub(crate) surplus: Vec<(u32, u64, u64)>,
-    /// Of the batches.
+    /// Total of the batches.
     pub(crate) bytes: usize,
 }
 
 impl Plan {
-    /// Takes the records in their order as long as their batches fit. With `must_progress` the first
-    /// one's does, whatever its size: otherwise it would be given back for ever.
+    /// Takes the records in their order as long as their batches fit. With `must_progress` the first batch
+    /// always fits: otherwise its record would be released for ever.
     pub(crate) fn of(mut leased: Vec<Leased>, bytes_max: usize, must_progress: bool) -> Self {
         let mut batches: BTreeMap<(u32, u64), (InBatch, u64)> = BTreeMap::new();
         let mut bytes = 0;
@@ -99,7 +99,7 @@ impl Plan {
 }
 
 impl PartitionPlan {
-    /// By rising offset.
+    /// Records come by rising offset.
     fn add_record(&mut self, record: &Leased) {
         let Leased { offset, attempt: deliveries, .. } = *record;
         match self.acquired.last_mut() {
@@ -110,7 +110,7 @@ impl PartitionPlan {
         }
     }
 
-    /// By rising offset; with the first record of it that is leased.
+    /// Batches come by rising offset; `first` is the batch's first leased record.
     fn add_batch(&mut self, batch: InBatch, first: u64) {
         match self.runs.last_mut() {
             Some(run) if run.to == batch.base => {
@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// Batches of ten records and a hundred bytes.
+    /// A record in a batch of ten records and a hundred bytes.
     fn record(partition: u32, offset: u64, attempt: u16) -> Leased {
         let base = offset / 10 * 10;
         Leased { partition, offset, attempt, batch: InBatch { base, next: base + 10, bytes: 100 } }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_goes_back_and_the_first_always_has() {
+    fn records_over_the_byte_limit_are_released_except_the_first() {
         let records = vec![record(1, 0, 1), record(0, 0, 1), record(1, 1, 1), record(0, 1, 1)];
         let plan = Plan::of(records, 50, true);
         assert_eq!(plan.partitions[&1].acquired, [acquired(0, 1, 1)]);
@@ -177,7 +177,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_record_is_answered_or_given_back_and_its_batch_is_read(
+        fn every_record_is_acquired_or_released_and_its_batch_is_read(
             records in proptest::collection::btree_map((0u32..3, 0u64..60), 1u16..3, 0..40),
             bytes_max in 0usize..800,
             must_progress: bool,

@@ -1,4 +1,4 @@
-//! What a share fetch answers, partition by partition, as it comes together.
+//! Collects a share fetch response, partition by partition.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,14 +20,14 @@ impl Answers {
             .or_insert_with(|| SharedPartition { index, ..SharedPartition::default() })
     }
 
-    /// Says of these partitions what is wrong with them.
+    /// Sets the fault of these partitions.
     pub(crate) fn fail(&mut self, topic: Uuid, partitions: &BTreeSet<i32>, fault: &Fault) {
         for &index in partitions {
             self.partition(topic, index).fault = Some(fault.clone());
         }
     }
 
-    /// Says of each partition that another node leads which one that is. Answers these nodes.
+    /// Adds the leader to each partition that another node leads. Returns these nodes.
     pub(crate) fn refer(&mut self, gateway: &Gateway, encrypted: bool) -> Vec<Reached> {
         let mut referrals = Referrals::new(encrypted);
         for (topic, partitions) in &mut self.0 {
@@ -41,7 +41,7 @@ impl Answers {
         referrals.into_endpoints()
     }
 
-    /// Whether nothing is wrong with a partition so far.
+    /// Whether the partition has no fault so far.
     pub(crate) fn is_served(&self, topic: Uuid, index: i32) -> bool {
         let answered = self.0.get(&topic).and_then(|topic| topic.get(&index));
         answered.is_none_or(|partition| partition.fault.is_none())
@@ -57,7 +57,7 @@ impl Answers {
     }
 }
 
-/// The leader of a partition, if it is another node.
+/// Returns the leader of a partition, if it is another node.
 pub(crate) fn refer(
     referrals: &mut Referrals,
     gateway: &Gateway,

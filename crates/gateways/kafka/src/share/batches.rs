@@ -1,7 +1,7 @@
-//! The batches of what a member was given.
+//! Reads the batches of acquired records.
 //!
-//! A member that is given records without their batches takes them for gone, and says so, and then they are settled. So
-//! that is told of what is gone, and of nothing else: what cannot be read is given back.
+//! A member treats acquired records without their batches as deleted, and acknowledges them, which settles
+//! them. So only deleted records are reported like that; records that cannot be read are released.
 
 use base::PartitionId;
 use broker::{Broker, FetchError, Stored};
@@ -11,7 +11,7 @@ use tracing::warn;
 use crate::errors::Fault;
 use crate::share::acquired::Run;
 
-/// The batches of these runs, but for those that are gone.
+/// Reads the batches of these runs, except for deleted ones.
 pub(super) async fn read(
     broker: &Broker,
     partition: PartitionId,
@@ -60,8 +60,8 @@ async fn read_run(
     Ok(())
 }
 
-/// How many bytes at the front are whole batches that begin below an offset, and the offset after
-/// the last of them. `None` if there is none.
+/// Bytes at the front that are whole batches with a base offset below `to`, and the offset after the last of
+/// them. `None` without such a batch.
 fn up_to(slice: &Stored, to: u64) -> Option<(usize, u64)> {
     record::split_at(&slice.bytes, slice.base_offset)
         .map_while(Result::ok)
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_that_another_node_leads_by_now_or_that_cannot_be_read_are_not_gone() {
+    fn records_of_another_leader_or_unreadable_ones_do_not_count_as_deleted() {
         let gone = FetchError::OffsetOutOfRange { offset: 1, log_start: 2, end: 3 };
         assert!(is_gone(&gone));
         assert!(is_gone(&FetchError::UnknownPartition(PartitionId::new(TopicId(1), 0))));

@@ -1,12 +1,12 @@
 //! Dead letters of share groups, as KIP-1191 writes them.
 //!
-//! A share group's lease groups name the topic, and whether a letter has a copy of the record, in
-//! their `dead.letter.route`. The letter says in headers where the record was, who gave it up and
-//! why. One with a copy also has what the broker itself writes, so that it can be redriven; one
-//! without names a record that is still where it was, as long as its topic's retention lasts.
+//! A share group's lease groups name the topic in their `dead.letter.route`, and whether a letter copies the
+//! record. The letter's headers have the record's position, the group and the reason. A copy also has the
+//! broker's own headers, so that it can be redriven. Without a copy, the letter refers to a record that stays
+//! in its topic as long as retention lasts.
 //!
-//! A topic gets letters only if it says that it takes them (`errors.deadletterqueue.group.enable`):
-//! otherwise whoever may configure a group could write to any topic.
+//! A topic receives letters only if it is configured to (`errors.deadletterqueue.group.enable`): otherwise
+//! every client that may configure a group could write to any topic.
 
 use base::PartitionId;
 use base::topics::is_written_by_nodes;
@@ -16,11 +16,11 @@ use bytes::Bytes;
 use record::{BatchBuilder, BatchError, BatchOptions, Header};
 use tracing::warn;
 
-/// What the routes of share groups begin with.
+/// Prefix of the routes of share groups.
 pub(crate) const SCHEME: &str = "share";
 /// With a copy of the record.
 const COPIES: &str = "copies";
-/// Without one.
+/// Without a copy.
 const NAMES: &str = "names";
 
 /// The route of a share group that has a dead-letter topic.
@@ -28,13 +28,13 @@ pub(crate) fn route(topic: &str, copies_record: bool) -> String {
     format!("{SCHEME}:{}:{topic}", if copies_record { COPIES } else { NAMES })
 }
 
-/// What a route says.
+/// A parsed route.
 pub(crate) struct Route<'a> {
     pub(crate) topic: &'a str,
 }
 
 impl<'a> Route<'a> {
-    /// `None`: it is another gateway's.
+    /// Returns `None` for the route of another gateway.
     pub(crate) fn parse(route: &'a str) -> Option<Self> {
         let (_, topic) = route.strip_prefix(SCHEME)?.strip_prefix(':')?.split_once(':')?;
         Some(Self { topic })
@@ -49,7 +49,7 @@ pub(crate) const GROUP: &str = "__dlq.errors.group";
 pub(crate) const DELIVERIES: &str = "__dlq.errors.delivery.count";
 pub(crate) const MESSAGE: &str = "__dlq.errors.message";
 
-/// Does not keep the broker alive, which holds it.
+/// Holds the broker weakly, because the broker holds it.
 #[derive(Debug)]
 pub(crate) struct ShareDeadLetters(WeakBroker);
 
@@ -58,7 +58,7 @@ impl ShareDeadLetters {
         Self(broker)
     }
 
-    /// Where letters to this topic go that died in this partition.
+    /// Returns the partition for letters of this topic from records of the given partition.
     fn place(&self, topic: &str, partition: u32) -> Result<PartitionId, &'static str> {
         let broker = self.0.upgrade().ok_or("the node is shutting down")?;
         let catalog = broker.catalog();
@@ -80,7 +80,7 @@ impl DeadLetterRouter for ShareDeadLetters {
         let place = match self.place(topic, dead.partition) {
             Ok(place) => place,
             Err(reason) => {
-                // As Kafka: the group goes on.
+                // As in Kafka: the group continues.
                 warn!(group = %dead.group_name, topic, reason, "a dead letter is dropped");
                 return Vec::new();
             }
@@ -118,7 +118,7 @@ fn letter(dead: &DeadRecord, copies_record: bool) -> Result<Bytes, BatchError> {
     Ok(Bytes::from(builder.finish()))
 }
 
-/// The first two are Kafka's words, which its tools look for.
+/// The first two are Kafka's messages, which its tools look for.
 fn message(reason: DeathReason) -> &'static str {
     match reason {
         DeathReason::Rejected => "Offset rejected by client.",
@@ -128,7 +128,7 @@ fn message(reason: DeathReason) -> &'static str {
     }
 }
 
-/// The reason that a letter's message stands for.
+/// The reason that belongs to a letter's message.
 pub(crate) fn reason(text: &str) -> Option<DeathReason> {
     use DeathReason::{Attempts, Expired, Overflow, Rejected};
     [Rejected, Attempts, Expired, Overflow].into_iter().find(|reason| message(*reason) == text)

@@ -1,9 +1,8 @@
-//! ShareFetch: a member takes records of its partitions, and waits if there are none.
+//! ShareFetch: a member acquires records of its partitions, and waits if there are none.
 //!
-//! Each topic of the session is a lease group to take from, one after another, so that none is
-//! starved; what the member waits for is the first record of any of them. A record is the member's
-//! from the moment it is taken: what then cannot be sent is given back, and not counted as an
-//! attempt.
+//! Each topic of the session is a lease group, taken from in turn, so that none is starved. A waiting member
+//! waits for the first record of any of them. A record is leased to the member from the moment it is taken.
+//! If it then cannot be sent, it is released, and does not count as an attempt.
 
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 use crate::authorization::Asker;
-use crate::currency::{Named, know};
+use crate::currency::{Named, ensure_known};
 use crate::errors::Fault;
 use crate::frames::DECODED_FACTOR;
 use crate::gateway::{FETCH_BUDGET_UNIT, Gateway, Session};
@@ -36,8 +35,8 @@ use crate::share::response::{Acquired, ShareFetched, encode_fetched};
 use crate::share::sessions::{FINAL_EPOCH, INITIAL_EPOCH, ShareKey, ShareSession, session_user};
 use crate::share::{acknowledge, batches, key_of, lease_groups};
 
-/// What a fetch may send when the node's budget for fetched bytes is used up: consumers that do not
-/// take their responses must not stop the others.
+/// Byte limit of a fetch while the node's budget for fetched bytes is used up: consumers that do not drain
+/// their responses must not block the others.
 const WITHOUT_ROOM_BYTES_MAX: usize = 64 << 10;
 
 pub(crate) async fn handle(
@@ -47,8 +46,8 @@ pub(crate) async fn handle(
 ) -> Result<Response, RequestError> {
     let frame_bytes = request.body.len();
     let message = ShareFetchRequest::parse(&mut request)?;
-    know(gateway, message.partitions.iter().map(|it| Named::Id(it.topic))).await;
-    // It may wait for records with what it acknowledges in hand.
+    ensure_known(gateway, message.partitions.iter().map(|it| Named::Id(it.topic))).await;
+    // It may wait for records while it holds its acknowledgements.
     let _room = request.permit.take().map(|permit| {
         gateway.waiting_budget.try_admit(frame_bytes * DECODED_FACTOR).unwrap_or(permit)
     });
@@ -56,8 +55,8 @@ pub(crate) async fn handle(
         Ok(done) => done,
         Err(fault) => (ShareFetched { fault: Some(fault), ..ShareFetched::default() }, None),
     };
-    // It may have settled something, so that it is answered whatever is owed, and waits then.
-    let throttle_ms = quotas::takes(session, &request.head, || {
+    // Always answered, because it may have settled records. A client over its quota is throttled afterwards.
+    let throttle_ms = quotas::charge_fetched(session, &request.head, || {
         let partitions = fetched.topics.iter().flat_map(|(_, partitions)| partitions);
         partitions.flat_map(|partition| &partition.batches).map(Bytes::len).sum()
     });
@@ -78,8 +77,7 @@ async fn fetch(
     let limits = Limits::of(&message)?;
     let mut share = begin(gateway, session, &key, &message, &limits).await?;
     let is_final = message.head.epoch == FINAL_EPOCH;
-    // The settles have their place before anything is taken, so that what is released may be
-    // taken at once.
+    // The settles are ordered before anything is taken, so that released records may be taken at once.
     let acknowledged: Vec<SharePartition> =
         message.partitions.into_iter().filter(SharePartition::acknowledges).collect();
     let (broker, leases) = (&gateway.broker, &share.leases);
@@ -106,7 +104,7 @@ async fn fetch(
     Ok((ShareFetched { throttle_ms: 0, fault: None, lock_ms, topics, leaders }, room))
 }
 
-/// Finds or makes the member's session, and takes in what the request changes about it.
+/// Finds or creates the member's session, and applies the request's changes to it.
 async fn begin(
     gateway: &Gateway,
     session: &Session,
@@ -130,14 +128,14 @@ async fn begin(
             leases,
         );
         let Some(begun) = begun else {
-            // The client would come back at once.
+            // Delayed, because the client would retry at once.
             tokio::time::sleep(limits.wait).await;
             return Err(Fault::plain(ResponseError::ShareSessionLimitReached));
         };
         session.share_sessions.add(key.clone());
         begun
     } else {
-        gateway.share_sessions.go_on(key, message.head.epoch)?
+        gateway.share_sessions.resume(key, message.head.epoch)?
     };
     if message.head.epoch != FINAL_EPOCH {
         for partition in &message.partitions {
@@ -150,19 +148,19 @@ async fn begin(
     Ok(share)
 }
 
-/// One lease group that records are taken from.
+/// A lease group to take records from.
 struct Source {
     uuid: Uuid,
     topic: TopicId,
     group: LeaseGroupId,
-    /// Those of the session that exist.
+    /// The session's partitions that exist.
     partitions: Vec<u32>,
 }
 
-/// What was taken so far.
+/// The records taken so far.
 #[derive(Default)]
 struct Taken {
-    /// By the source's place.
+    /// With the index of their source.
     records: Vec<(usize, Delivery)>,
     bytes: usize,
 }
@@ -181,12 +179,12 @@ impl Fetching<'_> {
     async fn run(&mut self, share: &mut ShareSession) -> (Answers, Option<OwnedSemaphorePermit>) {
         let mut answers = Answers::default();
         let deadline = Instant::now() + self.limits.wait;
-        // Before anything is looked at: no change of leaders can slip by.
+        // Subscribed before the first take, so that no change of leaders is missed.
         let mut changes = self.gateway.leader_changes();
         let sources = self.sources(share, &mut answers);
         let mut taken = Taken::default();
-        let refused = self.take_what_is_there(share, &sources, &mut taken, &mut answers).await;
-        // A fault that the member has not heard of is not kept from it.
+        let refused = self.take_available(share, &sources, &mut taken, &mut answers).await;
+        // A fault that is new to the member is reported at once.
         let has_news = answers.has_faults() || refused;
         while !has_news && !self.is_enough(&taken) {
             let waiting = self.wait_for_more(share, &sources, deadline, &mut taken);
@@ -212,8 +210,8 @@ impl Fetching<'_> {
         self.limits.records_max.saturating_sub(taken.records.len() as u32)
     }
 
-    /// The lease groups of the session's topics, the one first whose turn it is. What is wrong with
-    /// a topic is answered if the member was not told so last time.
+    /// The lease groups of the session's topics, beginning with the one whose turn it is. A topic's fault is
+    /// reported unless the member received it last time.
     fn sources(&self, share: &mut ShareSession, answers: &mut Answers) -> Vec<Source> {
         let mut sources = Vec::with_capacity(share.topics.len());
         let catalog = self.gateway.broker.catalog();
@@ -258,7 +256,7 @@ impl Fetching<'_> {
         sources
     }
 
-    /// Whether any partition is led by another node by now.
+    /// Refuses partitions that another node leads by now. Returns whether there are any.
     fn refuse_led_elsewhere(&self, sources: &[Source], answers: &mut Answers) -> bool {
         if self.gateway.broker.is_alone() {
             return false;
@@ -289,8 +287,8 @@ impl Fetching<'_> {
         }
     }
 
-    /// True if something is wrong that the member must hear of.
-    async fn take_what_is_there(
+    /// Takes records that are available now. Returns true if there is a new fault for the member.
+    async fn take_available(
         &self,
         share: &mut ShareSession,
         sources: &[Source],
@@ -319,7 +317,7 @@ impl Fetching<'_> {
         refused
     }
 
-    /// Waits until something is ready in any of the sources. False when the time is up.
+    /// Waits until any source has records. Returns false at the deadline.
     async fn wait_for_more(
         &self,
         share: &ShareSession,
@@ -342,8 +340,8 @@ impl Fetching<'_> {
         let mut draining = std::pin::pin!(self.gateway.draining());
         let mut up = std::pin::pin!(sleep_until(deadline));
         loop {
-            // The others are given up once one has something; what they were about to be handed
-            // is available again.
+            // The other waits are cancelled once one source has records; records about to be delivered to
+            // them become available again.
             tokio::select! {
                 biased;
                 Some((place, found)) = waiting.next() => match found {
@@ -351,7 +349,7 @@ impl Fetching<'_> {
                         taken.add(place, deliveries);
                         return true;
                     }
-                    // Nothing, or a fault, which the next fetch meets first.
+                    // No records, or a fault, which the next fetch reports.
                     Ok(_) | Err(_) => {}
                 },
                 () = &mut up => return false,
@@ -360,7 +358,7 @@ impl Fetching<'_> {
         }
     }
 
-    /// Reads the batches of what was taken, and gives back what there is no room for.
+    /// Reads the batches of the taken records, and releases records that do not fit.
     async fn answer(
         &self,
         share: &ShareSession,
@@ -411,7 +409,7 @@ impl Fetching<'_> {
         room
     }
 
-    /// Room in the node's budget for as much as may be fetched, or for little.
+    /// Reserves room in the node's budget: for the byte limit, or for little.
     fn reserve(&self) -> (usize, Option<OwnedSemaphorePermit>) {
         let bytes = self.limits.bytes_max;
         let units = u32::try_from(bytes.div_ceil(FETCH_BUDGET_UNIT)).unwrap_or(u32::MAX);
@@ -437,7 +435,7 @@ fn leased(delivery: &Delivery) -> Leased {
     }
 }
 
-/// It was never looked at: as if it had not been taken.
+/// Releases records that were never sent, as if they had not been taken.
 fn give_back(group: LeaseGroupId, (partition, first, last): (u32, u64, u64)) -> Settle {
     let what = SettleWhat::Range { partition, first, last };
     Settle { group, what, settlement: Settlement::Release { delay_ms: Some(0), count: false } }

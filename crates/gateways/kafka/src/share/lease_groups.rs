@@ -1,9 +1,9 @@
-//! Share groups as the broker knows them: a lease group of the share group's name in each topic.
+//! Share groups in the broker: in each topic, a lease group with the share group's name.
 //!
-//! A lease group is made when a member of the share group first subscribes to its topic, with what
-//! the share group's configuration says then; a change of that is carried over to the lease groups
-//! there are. Whatever has lease groups is a share group, also where another protocol made them:
-//! the consumers of both then share the records.
+//! A lease group is created when a member of the share group first subscribes to its topic, with the share
+//! group's configuration of that time. Later changes are applied to the existing lease groups. Every group
+//! with lease groups is a share group, even if another protocol created them: the consumers of both then
+//! share the records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::share::dead_letters;
 
-/// A share group's part in one topic.
+/// A share group's lease group in one topic.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) lease_group: LeaseGroupId,
     pub(crate) topic_name: Arc<str>,
 }
 
-/// Every topic that a share group has a part in, by name.
+/// A share group's lease groups, by name of the topic.
 pub(crate) fn parts(broker: &Broker, group: &str) -> BTreeMap<Arc<str>, Part> {
     let catalog = broker.catalog();
     let named = catalog.lease_groups_with_name(group);
@@ -37,19 +37,19 @@ pub(crate) fn parts(broker: &Broker, group: &str) -> BTreeMap<Arc<str>, Part> {
     named.filter_map(part).map(|part| (Arc::clone(&part.topic_name), part)).collect()
 }
 
-/// How long a record is leased to a member of the group.
+/// Duration of the group's leases.
 pub(crate) fn lock_ms(catalog: &CatalogView<'_>, group: &str) -> i32 {
     let own = catalog.group_config(group).share.record_lock_duration_ms;
     catalog.node_config().own.share.record_lock_duration_ms.holds(own)
 }
 
-/// How many records of a partition members of the group may hold at a time.
+/// Records of a partition that the group's members may hold at a time.
 pub(crate) fn locks_max(catalog: &CatalogView<'_>, group: &str) -> u32 {
     let own = catalog.group_config(group).share.partition_record_locks_max;
     catalog.node_config().own.share.partition_record_locks_max.holds(own).max(1) as u32
 }
 
-/// The values of its own that a lease group of this share group has.
+/// The overrides of a lease group that follow from the share group's configuration.
 fn lease_group_config(config: &GroupConfig, node: &NodeValues) -> Overrides {
     let share = &config.share;
     let topic = share.dead_letter_topic.as_deref();
@@ -61,20 +61,20 @@ fn lease_group_config(config: &GroupConfig, node: &NodeValues) -> Overrides {
 
 // ---------------------------------------------------------------------------------------- making
 
-/// What is missing of a share group.
+/// A topic in which the share group has no lease group yet.
 struct Missing {
     topic: TopicId,
     partitions: u32,
 }
 
-/// Sees to it that the group has a part in each of these topics. Those that are gone meanwhile are
-/// passed over.
+/// Ensures that the group has a lease group in each of these topics. Topics that were deleted meanwhile are
+/// skipped.
 pub(crate) async fn ensure(gateway: &Gateway, group: &str, topics: &[Uuid]) -> Result<(), Fault> {
     let broker = &gateway.broker;
     if missing(&broker.catalog(), group, topics).is_empty() {
         return Ok(());
     }
-    // So that a change of the group's configuration is seen here or carried over there.
+    // So that a concurrent change of the group's configuration is either read here or applied afterwards.
     let _one_at_a_time = gateway.config_changes.lock().await;
     let (missing, start, config) = {
         let catalog = broker.catalog();
@@ -96,7 +96,7 @@ fn missing(catalog: &CatalogView<'_>, group: &str, topics: &[Uuid]) -> Vec<Missi
         .collect()
 }
 
-/// Makes the group's part in a topic, beginning at these offsets; one that is missing is the
+/// Creates the group's lease group in a topic, starting at these offsets; a missing one stands for the
 /// partition's start.
 pub(crate) async fn make(
     broker: &Broker,
@@ -110,7 +110,7 @@ pub(crate) async fn make(
             info!(group, %topic, "share group begins with a topic");
             Ok(())
         }
-        // Somebody else made it meanwhile, or deleted the topic.
+        // Another request created it meanwhile, or deleted the topic.
         Err(ExecuteError::Refused(
             Refusal::LeaseGroupExists { .. } | Refusal::UnknownTopic { .. },
         )) => Ok(()),
@@ -118,7 +118,7 @@ pub(crate) async fn make(
     }
 }
 
-/// The configuration with which a part is made that nobody subscribed to yet.
+/// The configuration of a lease group that is created before any subscription.
 pub(crate) fn config_of(catalog: &CatalogView<'_>, group: &str) -> Overrides {
     lease_group_config(catalog.group_config(group), &catalog.node_config().own)
 }
@@ -152,8 +152,8 @@ async fn starts(
 
 // -------------------------------------------------------------------------------------- changing
 
-/// Makes the dead-letter topic that a share group names, if it is not there and the node is to make
-/// it. Otherwise it may come later: what dies until then is dropped, as in Kafka.
+/// Creates a share group's dead-letter topic if it does not exist, and the node creates such topics.
+/// Otherwise it may be created later: letters until then are dropped, as in Kafka.
 pub(crate) async fn ensure_dead_letter_topic(
     gateway: &Gateway,
     config: &GroupConfig,
@@ -180,8 +180,8 @@ pub(crate) async fn ensure_dead_letter_topic(
     }
 }
 
-/// Carries a change of a share group's configuration over to its lease groups: what it sets or
-/// resets, and nothing else, since another protocol may have a say in the rest.
+/// Applies a change of a share group's configuration to its lease groups. Only changed settings are touched,
+/// since another protocol may have set the rest.
 pub(crate) async fn carry_over(
     broker: &Broker,
     group: &str,

@@ -1,4 +1,4 @@
-//! How much a share fetch takes, and for how long it waits.
+//! Limits and waiting time of a share fetch.
 
 use std::time::Duration;
 

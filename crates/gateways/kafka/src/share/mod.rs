@@ -1,14 +1,14 @@
 //! Share groups' records (KIP-932): fetched by lease, and acknowledged one by one.
 //!
-//! A share group is a lease group of its name in each topic; who its members are, and which
-//! partitions each fetches, is decided in [`crate::groups`]. Here a member's share session takes
-//! records out of the lease groups and settles them.
+//! A share group is a lease group of its name in each topic. [`crate::groups`] decides its membership, and
+//! the partitions of each member. Here a member's share session takes records out of the lease groups and
+//! settles them.
 //!
-//! * `fetch`, `acknowledge`: the two requests; `limits`: how much a fetch takes
-//! * `sessions`: what is remembered between them
-//! * `acquired`, `batches`, `answers`: from leased records to what is answered
-//! * `lease_groups`: share groups as the broker knows them; `dead_letters`: what they give up
-//! * `request`, `response`: both requests' own codec
+//! * `fetch`, `acknowledge`: the two requests; `limits`: limits of a fetch
+//! * `sessions`: state between requests
+//! * `acquired`, `batches`, `answers`: from leased records to the response
+//! * `lease_groups`: share groups in the broker; `dead_letters`: their dead letters
+//! * `request`, `response`: codecs of both requests
 
 use kafka_protocol::error::ResponseError;
 
@@ -32,10 +32,10 @@ pub(crate) use dead_letters::{SCHEME as DEAD_LETTER_SCHEME, ShareDeadLetters};
 pub(crate) use fetch::handle as fetch;
 pub(crate) use sessions::{OwnShareSessions, ShareKey, ShareSessions};
 
-/// As long as a UUID is in text, which is what clients name members with.
+/// Length of a UUID in text, which clients use as member ids.
 const MEMBER_ID_BYTES_MAX: usize = 36;
 
-/// Who asks, if it makes sense.
+/// The member of a request, if its group and member ids are valid.
 fn key_of(head: &ShareHead) -> Result<ShareKey, Fault> {
     let invalid = |what| Fault::new(ResponseError::InvalidRequest, what);
     let group = head.group.as_ref().filter(|group| !group.is_empty());

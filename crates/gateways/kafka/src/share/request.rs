@@ -1,8 +1,8 @@
-//! ShareFetch and ShareAcknowledge requests, read here rather than by the message crate, which does
-//! not know their second version (KIP-1206, KIP-1222) yet.
+//! Parses ShareFetch and ShareAcknowledge requests here, because the message crate lacks their second version
+//! (KIP-1206, KIP-1222).
 //!
-//! Both say the same of records: which ones are settled, and how. What is invalid in that is a fault
-//! of its partition, not of the request, so it is found here and answered there.
+//! Both requests acknowledge records in the same format. An invalid acknowledgement is a fault of its
+//! partition, not of the request, so it is detected here and reported with the partition.
 
 use kafka_protocol::messages::ApiKey;
 use kafka_protocol::protocol::StrBytes;
@@ -13,13 +13,13 @@ use crate::request::{Request, RequestError};
 use crate::wire::primitives::{Cursor, Malformed};
 use crate::wire::shape;
 
-/// From this version on a member may renew its leases.
+/// First version in which a member may renew its leases.
 const RENEWALS_SINCE: i16 = 2;
 
-/// What a member says of a record.
+/// A member's acknowledgement of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Acknowledge {
-    /// There was no record at this offset: nothing is left to do about it.
+    /// There was no record at this offset: it is settled.
     Gap,
     Accept,
     Release,
@@ -40,7 +40,7 @@ impl Acknowledge {
     }
 }
 
-/// Records of which a member says the same.
+/// Consecutive records with the same acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AcknowledgedRange {
     pub(crate) first: u64,
@@ -49,16 +49,16 @@ pub(crate) struct AcknowledgedRange {
     pub(crate) acknowledge: Acknowledge,
 }
 
-/// Why what a request says of a partition's records makes no sense.
+/// Reason why a partition's acknowledgements are invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InvalidRanges(pub(crate) &'static str);
 
-/// What a request says about one partition.
+/// A partition of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SharePartition {
     pub(crate) topic: Uuid,
     pub(crate) index: i32,
-    /// In order, and none overlaps.
+    /// In order, without overlaps.
     pub(crate) acknowledged: Result<Vec<AcknowledgedRange>, InvalidRanges>,
 }
 
@@ -68,7 +68,7 @@ impl SharePartition {
     }
 }
 
-/// Who asks, as both requests have it.
+/// The member and its session's epoch, which both requests have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ShareHead {
     pub(crate) group: Option<StrBytes>,
@@ -83,7 +83,7 @@ pub(crate) struct ShareFetchRequest {
     pub(crate) bytes_min: i32,
     pub(crate) bytes_max: i32,
     pub(crate) records_max: i32,
-    /// It renews leases and fetches nothing: by the time a fetch has waited they may have ended.
+    /// It renews leases and fetches nothing, because the leases may expire while a fetch waits.
     pub(crate) renews: bool,
     pub(crate) partitions: Vec<SharePartition>,
     pub(crate) forgotten: Vec<(Uuid, i32)>,
@@ -105,11 +105,11 @@ impl ShareFetchRequest {
         let cursor = &mut reader.cursor;
         let (wait_max_ms, bytes_min) = (cursor.int32()?, cursor.int32()?);
         let (bytes_max, records_max) = (cursor.int32()?, cursor.int32()?);
-        // How many records the client would like in a batch of acquired ones: a range here is as
-        // long as it can be, which takes least to say.
+        // Preferred number of records per range of acquired ones: ranges are as long as possible here, which
+        // is the shortest encoding.
         cursor.skip(4)?;
         if reader.version >= RENEWALS_SINCE {
-            // Whether `records_max` is meant strictly: here it always is.
+            // Whether `records_max` is a strict limit: here it always is.
             cursor.skip(1)?;
             reader.renews = cursor.int8()? != 0;
         }
@@ -220,14 +220,14 @@ impl Reader<'_> {
     }
 }
 
-/// Puts together what is said of a partition's records, or what is wrong with it.
+/// Collects a partition's acknowledgements, or the reason why they are invalid.
 struct Ranges {
     renews: bool,
     found: Result<Vec<AcknowledgedRange>, InvalidRanges>,
 }
 
 impl Ranges {
-    /// A batch: one type for all of its records, or one for each.
+    /// Adds a batch: one type for all of its records, or one for each.
     fn push(&mut self, first: i64, last: i64, types: &[u8]) {
         let Ok(ranges) = &mut self.found else { return };
         let added = (|| {
@@ -256,7 +256,7 @@ impl Ranges {
     }
 }
 
-/// Adds a range, to the one before if that says the same and ends where this one begins.
+/// Adds a range, or extends the previous one if it is adjacent and has the same acknowledgement.
 fn push_range(
     ranges: &mut Vec<AcknowledgedRange>,
     first: u64,
@@ -298,12 +298,12 @@ mod tests {
 
     fn request(api: ApiKey, version: i16, body: BytesMut) -> Request {
         let head = RequestHead { api, version, correlation: 1, client_id: None };
-        let (session, asker) = (Session::of_nobody(), Asker::anybody(api));
+        let (session, asker) = (Session::without_client(), Asker::unrestricted(api));
         Request { head, body, permit: None, session, asker }
     }
 
     #[test]
-    fn a_fetch_is_read_as_the_message_crate_wrote_it() {
+    fn share_fetch_encoded_by_the_message_crate_is_parsed() {
         let topic = Uuid::from_u128(5);
         let batch = FetchedBatch::default()
             .with_first_offset(3)
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledge_is_read_as_the_message_crate_wrote_it() {
+    fn share_acknowledge_encoded_by_the_message_crate_is_parsed() {
         let batch = AcknowledgementBatch::default()
             .with_first_offset(0)
             .with_last_offset(99)
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_says_whether_leases_are_renewed() {
+    fn renew_type_is_valid_only_if_the_request_renews_leases() {
         for renews in [false, true] {
             let mut body = BytesMut::new();
             body.put_nullable_text(Some("g"), true);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_apart_from_what_cannot_be_read() {
+    fn invalid_acknowledgement_batches_are_detected() {
         let invalid = |batches: &[(i64, i64, &[u8])]| {
             let mut ranges = Ranges { renews: false, found: Ok(Vec::new()) };
             batches.iter().for_each(|(first, last, types)| ranges.push(*first, *last, types));

@@ -1,5 +1,5 @@
-//! Writing share fetch and share acknowledge responses. As in a fetch, the batches are not copied:
-//! the response is a list of slices, ours for the fields and the journal's for the batches.
+//! Writes share fetch and share acknowledge responses. As in a fetch, the batches are not copied: the
+//! response is a list of slices, ours for the fields and the journal's for the batches.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use uuid::Uuid;
@@ -26,9 +26,9 @@ pub(crate) struct Acquired {
 pub(crate) struct SharedPartition {
     pub(crate) index: i32,
     pub(crate) fault: Option<Fault>,
-    /// What became of the acknowledgements that came with the fetch.
+    /// Fault of the acknowledgements in the fetch.
     pub(crate) acknowledge_fault: Option<Fault>,
-    /// Who leads it instead.
+    /// The partition's leader, if that is another node.
     pub(crate) leader: Option<CurrentLeader>,
     /// Whole batches, which hold the acquired records among others.
     pub(crate) batches: Vec<Bytes>,
@@ -36,9 +36,9 @@ pub(crate) struct SharedPartition {
 }
 
 impl SharedPartition {
-    /// Says which records the member was given, with their batches as they were read. Returns what goes back, since it
-    /// could not be. A member looks at no records where something is wrong with their partition, and its next fetch
-    /// tells it what is.
+    /// Adds acquired records with their batches. If the batches could not be read, sets the fault and returns
+    /// the records for release: a member ignores the records of a partition with a fault, and retries with
+    /// its next fetch.
     pub(crate) fn give(
         &mut self,
         read: Result<Vec<Bytes>, Fault>,
@@ -59,7 +59,7 @@ impl SharedPartition {
 
 #[derive(Debug, Default)]
 pub(crate) struct ShareFetched {
-    /// What the client is told to wait, since it took more than it may.
+    /// Throttle time of a client that exceeded its quota.
     pub(crate) throttle_ms: i32,
     pub(crate) fault: Option<Fault>,
     pub(crate) lock_ms: i32,
@@ -72,9 +72,9 @@ pub(crate) struct ShareFetched {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct PartitionOutcome {
     pub(crate) index: i32,
-    /// What is wrong with what was said of it.
+    /// Fault of the acknowledgements.
     pub(crate) fault: Option<Fault>,
-    /// Who leads it instead.
+    /// The partition's leader, if that is another node.
     pub(crate) leader: Option<CurrentLeader>,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct ShareAcknowledged {
     pub(crate) leaders: Vec<Reached>,
 }
 
-/// From this version on the answer to an acknowledge says how long a renewed lease lives.
+/// First version whose acknowledge response has the duration of a renewed lease.
 const ACKNOWLEDGE_LOCK_SINCE: i16 = 2;
 
 pub(crate) fn encode_fetched(head: &RequestHead, fetched: ShareFetched) -> Response {
@@ -159,7 +159,7 @@ fn put_fault(out: &mut BytesMut, fault: Option<&Fault>) {
     out.put_nullable_text(fault.and_then(Fault::message), true);
 }
 
-/// Where the other leaders are, and nothing else.
+/// Writes the leaders' endpoints, and the end of the message.
 fn put_end(out: &mut BytesMut, leaders: &[Reached]) {
     put_endpoints(out, leaders);
     out.put_no_tagged_fields(true);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_crate_reads_what_was_fetched() {
+    fn message_crate_decodes_share_fetch_responses() {
         let topic = Uuid::from_u128(3);
         let full = SharedPartition {
             index: 4,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_with_their_batches_and_without_a_fault_or_go_back() {
+    fn records_are_given_with_their_batches_or_released_with_a_fault() {
         let acquired = vec![Acquired { first: 5, last: 8, deliveries: 1 }];
         let led_elsewhere = || Fault::plain(ResponseError::NotLeaderOrFollower);
         let mut moved =
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_passed_on_as_they_are() {
+    fn batches_are_sent_without_a_copy() {
         let batch = Bytes::from_static(b"batch");
         let partition =
             SharedPartition { batches: vec![batch.clone()], ..SharedPartition::default() };
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_crate_reads_what_was_acknowledged() {
+    fn message_crate_decodes_share_acknowledge_responses() {
         let fault = Some(Fault::plain(ResponseError::InvalidRecordState));
         let leader = Some(CurrentLeader { node: 3, epoch: 8 });
         let refused = PartitionOutcome { index: 1, fault, leader };
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_of_an_acknowledge_says_how_long_leases_live() {
+    fn share_acknowledge_version_2_has_the_lock_timeout() {
         let whole = Fault::new(ResponseError::ShareSessionNotFound, "no");
         let done = |lock_ms| ShareAcknowledged {
             fault: Some(whole.clone()),

@@ -1,9 +1,8 @@
-//! Share sessions (KIP-932): what a member fetches is remembered between its requests, and so is
-//! what it holds.
+//! Share sessions (KIP-932): the broker remembers a member's partitions and leases between its requests.
 //!
-//! A session is the member's claim on records: behind each is one [`LeaseSession`], and when the one
-//! ends so does the other, and everything that the member held is available again. It ends when the
-//! member says so, when it begins a new one, and when its connection is gone.
+//! Each session has one [`LeaseSession`]. When the session ends, so does the lease session, and all records
+//! leased to the member are available again. A session ends when the member closes it, when the member opens
+//! a new one, and when its connection is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,38 +26,38 @@ pub(crate) const FINAL_EPOCH: i32 = -1;
 /// `share_session_epoch` of a fetch that begins a session.
 pub(crate) const INITIAL_EPOCH: i32 = 0;
 
-/// Partitions of all sessions together: each takes some 30 bytes.
+/// Limit of partitions over all sessions: each takes some 30 bytes.
 const PARTITIONS_MAX: usize = 1_000_000;
 
-/// Whose session it is.
+/// The member that owns a session.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ShareKey {
     pub(crate) group: StrBytes,
     pub(crate) member: StrBytes,
 }
 
-/// What the member fetches of one topic.
+/// A member's partitions of one topic.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ShareTopic {
     pub(crate) partitions: BTreeSet<i32>,
-    /// What is wrong with it, as the member was last told.
+    /// The topic's fault that the member received last.
     pub(crate) told: Option<ResponseError>,
 }
 
 #[derive(Debug)]
 pub(crate) struct ShareSession {
-    /// What the next request must say.
+    /// Epoch that the next request must have.
     epoch: i32,
     pub(crate) topics: BTreeMap<Uuid, ShareTopic>,
-    /// Which topic comes first in the next fetch, so that each has its turn.
+    /// Index of the topic that the next fetch reads first, so that topics take turns.
     pub(crate) turn: usize,
     pub(crate) leases: LeaseSession,
     partitions: usize,
-    /// Of all sessions.
+    /// Total over all sessions.
     all_partitions: Arc<AtomicUsize>,
 }
 
-/// Whose a session is that begins on this connection, for who looks for a record.
+/// The user of a session on this connection, as the history of a record shows it.
 pub(crate) fn session_user(connection: &Connection) -> SessionUser {
     SessionUser {
         protocol: connection.protocol().into(),
@@ -76,7 +75,7 @@ impl ShareSession {
         Self { epoch, topics, turn: 0, leases, partitions: 0, all_partitions }
     }
 
-    /// Partitions are remembered whether or not they exist, so there is a bound.
+    /// Adds a partition, whether it exists or not; therefore their number is bounded.
     pub(crate) fn add(&mut self, topic: Uuid, partition: i32) -> Result<(), Fault> {
         if self.all_partitions.load(Ordering::Relaxed) >= PARTITIONS_MAX {
             return Err(Fault::new(
@@ -103,7 +102,7 @@ impl ShareSession {
         }
     }
 
-    /// Takes a request's epoch in.
+    /// Checks a request's epoch, and advances it.
     fn advance(&mut self, epoch: i32) -> Result<(), Fault> {
         if epoch == FINAL_EPOCH {
             return Ok(());
@@ -137,7 +136,7 @@ pub(crate) struct ShareSessions {
 }
 
 impl ShareSessions {
-    /// Begins a member's session; a former one of it ends. `None` when there are too many.
+    /// Begins a member's session, and ends its former one. Returns `None` if there are too many sessions.
     pub(crate) fn begin(
         &self,
         key: ShareKey,
@@ -160,15 +159,15 @@ impl ShareSessions {
         guard
     }
 
-    /// Finds the session that a request goes on with, and takes its epoch in.
-    pub(crate) fn go_on(
+    /// Finds the session of a request, and advances its epoch.
+    pub(crate) fn resume(
         &self,
         key: &ShareKey,
         epoch: i32,
     ) -> Result<OwnedMutexGuard<ShareSession>, Fault> {
         let found = self.known.lock().get(key).map(|known| Arc::clone(&known.session));
         let found = found.ok_or_else(|| Fault::plain(ResponseError::ShareSessionNotFound))?;
-        // A request that is still under way, from a connection that the client gave up, holds it.
+        // A request in flight, on a connection that the client abandoned, still holds it.
         let Ok(mut session) = found.try_lock_owned() else {
             return Err(Fault::plain(ResponseError::InvalidShareSessionEpoch));
         };
@@ -182,7 +181,7 @@ impl ShareSessions {
         drop(ended);
     }
 
-    /// Ends a session if this connection began it: the member may have come back on another one.
+    /// Ends a session if this connection began it: the member may have reconnected meanwhile.
     fn end_of(&self, key: &ShareKey, connection: u64) {
         let mut sessions = self.known.lock();
         let ended = match sessions.get(key) {
@@ -194,7 +193,7 @@ impl ShareSessions {
     }
 }
 
-/// The sessions that one connection began: they end with it.
+/// Sessions that one connection began, which end with it.
 #[derive(Debug, Default)]
 pub(crate) struct OwnShareSessions(Mutex<HashSet<ShareKey>>);
 

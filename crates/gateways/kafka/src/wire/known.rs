@@ -1,4 +1,4 @@
-//! Every request that the message crate decodes, for those who try all of them.
+//! Every request that the message crate decodes, for tests over all of them.
 
 use bytes::{Buf, Bytes, BytesMut};
 use kafka_protocol::messages::*;
@@ -8,7 +8,7 @@ use kafka_protocol::protocol::{Decodable, Encodable, Message};
 pub(crate) struct Known {
     pub(crate) api: ApiKey,
     pub(crate) versions: std::ops::RangeInclusive<i16>,
-    /// How many bytes are left after decoding, if it can be decoded.
+    /// Decodes bytes; returns the number of trailing bytes, or `None` on an error.
     pub(crate) decode: fn(Bytes, i16) -> Option<usize>,
     pub(crate) default: fn(i16) -> Option<BytesMut>,
 }

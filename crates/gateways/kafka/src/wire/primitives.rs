@@ -1,7 +1,7 @@
-//! The protocol's integers, strings and lengths, read from bytes that may be anything.
+//! The protocol's integers, strings and lengths, read from untrusted bytes.
 //!
-//! "Flexible" is the protocol's word for the versions of a message whose lengths are varints, one
-//! more than the length so that 0 can mean null.
+//! "Flexible" is the protocol's word for the versions of a message whose lengths are varints, one more than
+//! the length so that 0 can mean null.
 
 use bytes::{BufMut, BytesMut};
 use thiserror::Error;
@@ -90,8 +90,8 @@ impl<'a> Cursor<'a> {
         Err(Malformed::Varint)
     }
 
-    /// How many elements an array has; `None` for a null one. Every element takes a byte or more,
-    /// so a count above the bytes that are left is refused here.
+    /// Reads the number of an array's elements; `None` for a null array. Every element takes at least one
+    /// byte, so a count above the remaining bytes is refused here.
     pub(crate) fn count(&mut self, flexible: bool) -> Result<Option<usize>, Malformed> {
         let count = if flexible {
             i64::from(self.unsigned_varint()?) - 1
@@ -121,7 +121,7 @@ impl<'a> Cursor<'a> {
         self.nullable_text(flexible)?.ok_or(Malformed::Null)
     }
 
-    /// The length of a byte string; `None` for a null one. The bytes are there.
+    /// Reads the length of a byte string; `None` for null. The bytes are present.
     pub(crate) fn blob_len(&mut self, flexible: bool) -> Result<Option<usize>, Malformed> {
         let len = if flexible {
             i64::from(self.unsigned_varint()?) - 1
@@ -143,7 +143,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Tagged fields that nobody here knows.
+    /// Skips tagged fields, which are unknown here.
     pub(crate) fn skip_tagged_fields(&mut self) -> Result<(), Malformed> {
         for _ in 0..self.unsigned_varint()? {
             self.unsigned_varint()?;
@@ -154,7 +154,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// -1 is null, anything less is no length.
+/// -1 is null, and other negative values are invalid.
 fn length(length: i64) -> Result<Option<usize>, Malformed> {
     match length {
         -1 => Ok(None),
@@ -163,13 +163,13 @@ fn length(length: i64) -> Result<Option<usize>, Malformed> {
     }
 }
 
-/// Writes what [`Cursor`] reads.
+/// Writes the formats that [`Cursor`] reads.
 pub(crate) trait Put {
     fn put_unsigned_varint(&mut self, value: u32);
     fn put_count(&mut self, count: usize, flexible: bool);
     fn put_nullable_text(&mut self, text: Option<&str>, flexible: bool);
     fn put_uuid(&mut self, uuid: Uuid);
-    /// The end of a struct of a flexible version that has no tagged fields.
+    /// Ends a struct of a flexible version that has no tagged fields.
     fn put_no_tagged_fields(&mut self, flexible: bool);
 }
 

@@ -1,10 +1,9 @@
-//! Looks through a request before it is decoded.
+//! Validates a request before it is decoded.
 //!
-//! The message crate reserves memory for as many array elements as a request claims to have, so
-//! twelve hostile bytes could ask for terabytes. A [`Shape`] is walked first: it follows every
-//! length in the bytes, refuses one that points past the end, and counts what the decoded request
-//! will weigh. What it lets pass is decoded by the crate; that both agree on what is well formed
-//! is a property test (`shape_tests`).
+//! The message crate reserves memory for as many array elements as a request claims to have, so twelve
+//! hostile bytes could allocate terabytes. A [`Shape`] is walked first: it follows every length in the bytes,
+//! refuses one beyond the end, and adds up the size of the decoded request. The crate then decodes the valid
+//! ones; a property test (`shape_tests`) checks that both agree on well-formed requests.
 
 use kafka_protocol::messages::ApiKey;
 use thiserror::Error;
@@ -12,11 +11,11 @@ use thiserror::Error;
 use super::primitives::{Cursor, Malformed};
 use super::shapes;
 
-/// What a decoded request may weigh. A request for 100,000 partitions weighs about 15 MB.
+/// Limit of a decoded request's size. A request for 100,000 partitions takes about 15 MB.
 pub(crate) const DECODED_BYTES_MAX: usize = 128 << 20;
 
-/// What an array element weighs when it is decoded, besides what it points to: the larger structs
-/// of the crate have some 150 bytes.
+/// Decoded size of an array element, without the data that it points to: the larger structs of the crate have
+/// some 150 bytes.
 const ROW_BYTES: usize = 160;
 /// A string or a byte string is a handle into the frame.
 const HANDLE_BYTES: usize = 40;
@@ -28,7 +27,7 @@ pub(super) const NEVER: i16 = i16::MAX;
 
 #[derive(Debug)]
 pub(super) struct Shape {
-    /// From this version on, lengths are compact and structs end with tagged fields.
+    /// First version with compact lengths, and tagged fields at the end of structs.
     pub(super) flexible_since: i16,
     pub(super) fields: Fields,
 }
@@ -51,7 +50,7 @@ pub(super) struct Field {
 
 #[derive(Debug)]
 pub(super) enum Kind {
-    /// So many bytes.
+    /// This number of bytes.
     Fixed(usize),
     Text,
     Blob,
@@ -61,7 +60,7 @@ pub(super) enum Kind {
     Rows(&'static Fields),
     /// A struct.
     Row(&'static Fields),
-    /// A struct that may be missing: a byte says so.
+    /// A nullable struct: its first byte is 1 if it is present.
     Maybe(&'static Fields),
 }
 
@@ -91,13 +90,13 @@ pub(crate) enum ShapeError {
     Unknown,
 }
 
-/// Follows every length of a request's body; returns what it will weigh decoded.
+/// Follows every length of a request's body; returns its decoded size.
 pub(crate) fn examine(api: ApiKey, version: i16, body: &[u8]) -> Result<usize, ShapeError> {
-    // Bytes that follow are ignored, as Kafka ignores them.
+    // Trailing bytes are ignored, as in Kafka.
     walked(api, version, body).map(|walk| walk.weight)
 }
 
-/// How many bytes follow a request in its frame.
+/// Number of bytes after a request in its frame.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn bytes_behind(api: ApiKey, version: i16, body: &[u8]) -> Result<usize, ShapeError> {
     walked(api, version, body).map(|walk| walk.cursor.left())
@@ -143,8 +142,8 @@ impl Walk<'_> {
                 self.cursor.skip(size).map_err(within)?;
                 continue;
             };
-            // The decoder reads a field that it knows by its kind and ignores the size; were the
-            // two to differ, everything after would be read from the wrong place.
+            // The decoder reads a known field by its kind and ignores the size. If the two differed,
+            // everything after would be read from the wrong position.
             let before = self.cursor.left();
             self.kind(field.name, &field.kind)?;
             if before - self.cursor.left() != size {

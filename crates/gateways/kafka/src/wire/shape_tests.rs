@@ -1,4 +1,4 @@
-//! Shapes held against the message crate's decoder, for every request in every version.
+//! Compares shapes with the message crate's decoder, for every request in every version.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::*;
@@ -14,7 +14,7 @@ use crate::wire::known::{Known, requests};
 use crate::wire::primitives::Put;
 use crate::wire::shapes;
 
-/// Writes a request of a shape, whose contents some bytes decide.
+/// Writes a request of a shape, with contents derived from some bytes.
 struct Scribe<'a> {
     out: BytesMut,
     version: i16,
@@ -120,7 +120,7 @@ fn each_version(mut check: impl FnMut(&Known, &'static Shape, i16)) {
 }
 
 #[test]
-fn every_request_that_is_handled_has_a_shape() {
+fn every_handled_request_has_a_shape() {
     for api in ApiKey::iter().filter(|api| *api != ApiKey::Produce) {
         let handled = crate::versions::handled(api).is_some();
         assert_eq!(handled, shapes::of(api).is_some(), "{api:?}");
@@ -151,7 +151,7 @@ fn a_request_of_gigantic_arrays_is_refused_before_it_is_decoded() {
 }
 
 #[test]
-fn what_unfolds_too_far_is_refused() {
+fn request_too_large_when_decoded_is_refused() {
     // A topic's name takes two bytes here and a struct when it is decoded.
     let topics = DECODED_BYTES_MAX / 128;
     let mut body = BytesMut::new();
@@ -165,7 +165,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn what_has_the_shape_is_decoded_to_its_last_byte(
+    fn request_of_the_right_shape_is_decoded_to_its_last_byte(
         entropy in proptest::collection::vec(any::<u8>(), 1..200),
     ) {
         each_version(|known, shape, version| {
@@ -178,7 +178,7 @@ proptest! {
     }
 
     #[test]
-    fn damage_is_refused_or_decoded_but_never_harmful(
+    fn damaged_request_is_refused_or_decoded_without_harm(
         entropy in proptest::collection::vec(any::<u8>(), 1..100),
         cut in any::<prop::sample::Index>(),
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
@@ -192,7 +192,7 @@ proptest! {
                     bytes[at] = *byte;
                 }
             }
-            // Decoding may fail still (a null where none may be), but it must come to an end.
+            // Decoding may still fail (a null where none is allowed), but it must terminate.
             if examine(known.api, version, &bytes).is_ok() {
                 let _ = (known.decode)(bytes.freeze(), version);
             }
@@ -200,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_is_refused_or_decoded_but_never_harmful(
+    fn garbage_is_refused_or_decoded_without_harm(
         bytes in proptest::collection::vec(prop_oneof![0u8..4, any::<u8>()], 0..80),
     ) {
         each_version(|known, _, version| {
@@ -225,7 +225,7 @@ fn corpus() -> impl Iterator<Item = (i16, i16, BytesMut)> {
     })
 }
 
-/// A frame as it is after it was read.
+/// A completely read frame.
 fn whole_frame(bytes: BytesMut) -> Frame {
     Frame { bytes, permit: None, queued: 0 }
 }
@@ -240,7 +240,7 @@ fn decodes(api: ApiKey, version: i16, body: BytesMut) -> bool {
 }
 
 #[test]
-fn what_stock_clients_send_is_decoded_and_any_part_of_it_does_no_harm() {
+fn requests_of_stock_clients_are_decoded_and_truncated_ones_refused() {
     for (key, version, frame) in corpus() {
         let preamble = Preamble::parse(&frame).unwrap();
         assert_eq!((preamble.api_key, preamble.version), (key, version));
@@ -251,8 +251,8 @@ fn what_stock_clients_send_is_decoded_and_any_part_of_it_does_no_harm() {
             api,
             &preamble,
             whole_frame(frame.clone()),
-            Session::of_nobody(),
-            Asker::anybody(api),
+            Session::without_client(),
+            Asker::unrestricted(api),
         )
         .unwrap();
         let body = whole.body;

@@ -1,4 +1,4 @@
-//! Kafka's requests about rules.
+//! Kafka's requests about access rules.
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::*;
@@ -7,7 +7,7 @@ use crate::authorization::{TOPIC_FAILED, app, logged_in, node};
 use crate::harness::*;
 
 #[tokio::test]
-async fn rules_are_made_listed_and_taken_away_as_they_were_sent() {
+async fn access_rules_are_created_listed_and_deleted() {
     let node = node().await;
     let mut root = logged_in(&node, b"\0root\0toor").await;
     let creation = |resource: i8, name: &str, pattern: i8, host: &str| {

@@ -1,4 +1,4 @@
-//! What the audit says of Kafka's requests that change users, rules and quotas.
+//! Audit events of Kafka requests that change users, rules and quotas.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::harness::*;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// The subjects of what was written of a request.
+/// Subjects of the audit events of a request.
 async fn subjects(client: &mut Client, users: &Users, request: &str) -> Vec<String> {
     users.audit().flush(SOON).await;
     let events = client.get("_postroad.audit", 0, 0).await;
@@ -21,7 +21,7 @@ async fn subjects(client: &mut Client, users: &Users, request: &str) -> Vec<Stri
 }
 
 #[tokio::test]
-async fn it_says_which_users_rules_and_quotas_are_changed() {
+async fn audit_log_names_the_changed_users_rules_and_quotas() {
     let node = Node::with(|options| options.login.plain = access::Admission::Required).await;
     let users = node.users.as_ref().expect("there are some");
     users.set_audit(Audit::open(&node.broker, false));

@@ -1,4 +1,4 @@
-//! What somebody may do who is logged in: each request without any right and with the one that it takes.
+//! Rights of a logged-in user: each request without any right, and with those that it needs.
 
 use std::collections::BTreeSet;
 
@@ -28,11 +28,11 @@ fn rule(resource: Resource, name: &str, action: Action, verdict: Verdict) -> Rul
     }
 }
 
-/// A node with a topic `t`, made by somebody who may do everything, and a user `app` who may do nothing.
+/// A node with topics `t` and `other`, created by an administrator, and a user `app` without rights.
 pub(crate) async fn node() -> Node {
     let node = Node::with(|options| options.login.plain = Admission::Required).await;
     let users = node.users.as_ref().expect("there are some");
-    users.add("app", Verifiers::of_password("ppa").expect("made")).await.expect("added");
+    users.add("app", Verifiers::from_password("ppa").expect("made")).await.expect("added");
     let mut root = logged_in(&node, b"\0root\0toor").await;
     root.create("t", 1, &[]).await;
     root.create("other", 1, &[]).await;
@@ -72,7 +72,8 @@ impl Node {
     }
 }
 
-/// Asks without a right, and then with each of these rights; answers which requests were asked.
+/// Sends each request without a right, then with these rights, then without them again. Collects the api
+/// keys.
 macro_rules! cases {
     ($node:ident, $asked:ident; $(
         $request:ty, $version:literal, $message:expr, |$answer:ident| $code:expr,
@@ -85,7 +86,7 @@ macro_rules! cases {
             let message: $request = $message;
             let $answer = client.ask($version, &message).await;
             assert_eq!($code, $refused, "{name} without a right");
-            // Who has only a part of what is needed is refused, too; in the end it has all.
+            // All rights that the request needs.
             $($node.allow(Resource::$resource, $name, Action::$action).await;)*
             let $answer = client.ask($version, &message).await;
             let code = $code;
@@ -101,7 +102,7 @@ fn group(name: &str) -> GroupId {
     GroupId(text(name))
 }
 
-/// Those that need no right, or are refused to everybody; and those whose rights have a test of their own below.
+/// Requests that need no right, are always refused, or have a test of their own below.
 const OTHERS: &[i16] = &[
     ApiKey::ApiVersions as i16,
     ApiKey::SaslHandshake as i16,
@@ -115,7 +116,7 @@ const OTHERS: &[i16] = &[
     ApiKey::DeleteShareGroupState as i16,
     ApiKey::ReadShareGroupStateSummary as i16,
     ApiKey::ListGroups as i16,
-    // Of streams groups: the message crate does not have them.
+    // Streams groups, which the message crate lacks.
     88,
     89,
 ];
@@ -367,7 +368,7 @@ async fn cluster(node: &Node, asked: &mut BTreeSet<i16>) {
 }
 
 #[tokio::test]
-async fn who_asks_for_all_is_told_of_what_it_may_see() {
+async fn lists_of_all_topics_and_groups_have_only_visible_ones() {
     let node = node().await;
     let mut client = app(&node).await;
     let all =
@@ -377,7 +378,7 @@ async fn who_asks_for_all_is_told_of_what_it_may_see() {
     let told = client.ask(9, &all).await.topics;
     let names: Vec<_> = told.iter().map(|topic| topic.name.clone().expect("a name").0).collect();
     assert_eq!(names, [text("t")]);
-    // Read, and what follows from it.
+    // Read, and Describe, which Read implies.
     assert_eq!(told[0].topic_authorized_operations, 1 << 3 | 1 << 8);
 
     let mut root = logged_in(&node, b"\0root\0toor").await;
@@ -403,7 +404,7 @@ async fn who_asks_for_all_is_told_of_what_it_may_see() {
 }
 
 #[tokio::test]
-async fn a_topic_that_may_not_be_seen_is_refused_whether_it_is_there_or_not() {
+async fn unauthorized_topic_is_refused_whether_or_not_it_exists() {
     let node = node().await;
     let mut client = app(&node).await;
     for topic in ["t", "no-such"] {
@@ -418,7 +419,7 @@ async fn a_topic_that_may_not_be_seen_is_refused_whether_it_is_there_or_not() {
         assert_eq!(produced.error_code, TOPIC_FAILED, "{topic}");
     }
     assert!(node.broker.catalog().topic_named("no-such").is_none());
-    // Who may look and not make it is told so.
+    // A client that may describe the topic but not create it is refused too.
     node.allow(Resource::Topic, "no-such", Action::Describe).await;
     let named = metadata_request::MetadataRequestTopic::default().with_name(Some(name("no-such")));
     let asked = MetadataRequest::default()
@@ -428,7 +429,7 @@ async fn a_topic_that_may_not_be_seen_is_refused_whether_it_is_there_or_not() {
 }
 
 #[tokio::test]
-async fn permissions_of_rabbitmq_count_and_a_denial_wins_over_them() {
+async fn rabbitmq_permissions_apply_unless_a_rule_denies() {
     let node = node().await;
     let users = node.users.clone().expect("are there");
     let set = Permissions { configure: "".into(), write: "^t$".into(), read: "^t$".into() };
@@ -441,11 +442,11 @@ async fn permissions_of_rabbitmq_count_and_a_denial_wins_over_them() {
     users.add_rules(vec![denied]).await.expect("added");
     assert_eq!(client.produce("t", 0, batch(&["x"])).await.error_code, TOPIC_FAILED);
     assert_eq!(client.get("t", 0, 0).await, ["x"]);
-    // What is taken away is gone for those who are connected, too. does not go on reading.
+    // Revoked permissions end for connected clients too.
     users.deny("app", "/").await.expect("denied");
     let fetched = client.ask(11, &fetch("t", 0, 0, 0)).await;
     assert_eq!(fetched.responses[0].partitions[0].error_code, TOPIC_FAILED);
-    // Nor does somebody who was deleted go on by rules that still name it.
+    // Rules that still name a deleted user have no effect.
     node.allow(Resource::Topic, "t", Action::Read).await;
     assert_eq!(client.get("t", 0, 0).await, ["x"]);
     users.delete("app").await.expect("deleted");

@@ -1,4 +1,4 @@
-//! What no client should send: a closed connection, or the protocol's error, and nobody else hurt.
+//! Invalid input: it closes the connection or gets an error, and other clients are not affected.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn frames_of_impossible_lengths_close_the_connection() {
 }
 
 #[tokio::test]
-async fn half_a_frame_is_not_waited_for_for_ever() {
+async fn incomplete_frame_times_out() {
     let node = Node::with(|options| {
         options.request_arrives_within = Duration::from_millis(100);
     })
@@ -66,7 +66,7 @@ async fn an_unknown_api_key_or_version_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn a_client_of_the_future_learns_which_versions_there_are() {
+async fn api_versions_of_an_unknown_version_returns_the_supported_versions() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let mut bytes = frame(77, 4, &versions_request());
@@ -78,12 +78,12 @@ async fn a_client_of_the_future_learns_which_versions_there_are() {
     assert_eq!(response.error_code, ResponseError::UnsupportedVersion.code());
     let versions = response.api_keys.iter().find(|api| api.api_key == 18).unwrap();
     assert_eq!((versions.min_version, versions.max_version), (0, 4));
-    // And may go on with one of them.
+    // The client may continue with one of them.
     assert_eq!(client.ask(4, &versions_request()).await.error_code, 0);
 }
 
 #[tokio::test]
-async fn versions_are_told_in_every_version() {
+async fn api_versions_is_answered_in_every_version() {
     let node = Node::start().await;
     let mut client = node.client().await;
     for version in 0..=4 {
@@ -97,7 +97,7 @@ async fn versions_are_told_in_every_version() {
         assert_eq!(response.finalized_features.is_empty(), version < 3);
         let share = response.supported_features.iter().any(|f| &*f.name == "share.version");
         assert_eq!(share, version >= 4);
-        // Nothing of transactions.
+        // No transactions.
         assert!(!response.api_keys.iter().any(|api| [24, 25, 26, 28].contains(&api.api_key)));
     }
 }
@@ -115,7 +115,7 @@ async fn a_malformed_body_closes_the_connection_whatever_the_request() {
             bytes.extend([0, 0, 0, 1, 0xff, 0xff, 0]);
             bytes.resize(64, 0xff);
             client.send_bytes(&bytes).await;
-            // Either it makes no sense, or (a version without a body) it is answered.
+            // It is malformed, or (a version without a body) it is answered.
             let _ = client.receive_frame().await;
         }
     }
@@ -123,7 +123,7 @@ async fn a_malformed_body_closes_the_connection_whatever_the_request() {
 }
 
 #[tokio::test]
-async fn random_bodies_disturb_nobody() {
+async fn random_bodies_do_not_disturb_other_clients() {
     let node = Node::with(|options| options.auto_create_topics = false).await;
     let mut bystander = node.client().await;
     bystander.create("orders", 1, &[]).await;
@@ -138,7 +138,8 @@ async fn random_bodies_disturb_nobody() {
         let mut client = node.client().await;
         let length = 8 + random() % 120;
         let mut bytes = Vec::from((length as i32).to_be_bytes());
-        // Transactions and groups wait for others; all the rest answers at once or closes.
+        // Transactions and groups wait for others; every other request is answered at once, or closes the
+        // connection.
         bytes.extend(((random() % 76) as i16).to_be_bytes());
         bytes.extend(((random() % 14) as i16).to_be_bytes());
         let small = random() % 2 == 0;

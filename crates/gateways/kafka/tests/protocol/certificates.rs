@@ -1,4 +1,4 @@
-//! Clients that are somebody by their certificates: real TLS, and certificates of every kind.
+//! Authentication by certificates, over real TLS.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -29,7 +29,7 @@ use crate::harness::{SOON, new_topic, text};
 
 type Client = Pipeline<TlsStream<TcpStream>>;
 
-/// A node that encrypts and believes certificates of `clients`, and has a user `root`.
+/// A node with TLS that trusts certificates of `clients`, and has a user `root`.
 struct Node {
     authority: Authority,
     clients: Authority,
@@ -95,7 +95,7 @@ impl Node {
     }
 }
 
-/// Whether the client is answered, and with which names of topics.
+/// Names of topics that the client sees; `None` if it gets no response.
 async fn topics(client: &mut Client) -> Option<Vec<String>> {
     let all = MetadataRequest::default().with_topics(None);
     let metadata = client.call(12, &all).await.ok()?;
@@ -117,7 +117,7 @@ async fn log_in(client: &mut Client, message: &str) -> i16 {
 }
 
 #[tokio::test]
-async fn a_client_may_do_what_rules_say_of_the_name_that_its_certificate_has() {
+async fn client_has_the_rights_of_its_certificate_name() {
     let node = Node::start("dn", ClientCertificates::Required).await;
     let pair = node.clients.pair(Holder {
         common: &["app"],
@@ -130,24 +130,24 @@ async fn a_client_may_do_what_rules_say_of_the_name_that_its_certificate_has() {
     assert_eq!(create(&mut client, "mine").await, 0);
     let refused = ResponseError::TopicAuthorizationFailed.code();
     assert_eq!(create(&mut client, "other").await, refused);
-    // Nobody of that name is a user, and its rights change at once.
+    // The name is no user, and changes of its rules apply at once.
     assert!(!node.users.exists(name));
     assert_eq!(topics(&mut client).await, Some(vec![]));
     node.allow(name, Action::Describe, Resource::Topic, "mine").await;
     assert_eq!(topics(&mut client).await, Some(vec!["mine".to_owned()]));
-    // Somebody else with a certificate of the same authority is somebody else.
+    // Another name of the same authority has other rights.
     let mut other = node.named("app").await;
     assert_eq!(topics(&mut other).await, Some(vec![]));
 }
 
 #[tokio::test]
-async fn a_wrong_certificate_and_one_that_has_ended_and_none_are_refused() {
+async fn missing_expired_and_foreign_certificates_are_refused() {
     let node = Node::start("cn", ClientCertificates::Required).await;
     let ended =
         node.clients.pair(Holder { common: &["app"], has_ended: true, ..Holder::default() });
     let others = Authority::new().named("app");
     for own in [Some(&ended), Some(&others), None] {
-        // The refusal comes with the handshake, or with the first thing that is read.
+        // The refusal comes with the handshake, or with the first read.
         let Ok(stream) = node.authority.connect(node.address, own).await else { continue };
         let mut client = Pipeline::over(stream).patient_for(SOON);
         assert!(client.call(3, &crate::sessions::versions_request()).await.is_err());
@@ -157,7 +157,7 @@ async fn a_wrong_certificate_and_one_that_has_ended_and_none_are_refused() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_names_nobody_lets_nobody_in_without_a_log_in() {
+async fn certificate_without_a_valid_name_requires_a_login() {
     let long = "x".repeat(300);
     let node = Node::start("cn", ClientCertificates::Optional).await;
     let hostile: [&[&str]; 6] =
@@ -165,7 +165,7 @@ async fn a_certificate_that_names_nobody_lets_nobody_in_without_a_log_in() {
     for common in hostile {
         let pair = node.clients.pair(Holder { common, ..Holder::default() });
         let mut client = node.client(Some(&pair)).await;
-        // It may ask for versions, as anybody, and no more.
+        // Only ApiVersions is answered, as for every client.
         client.call(0, &ApiVersionsRequest::default()).await.expect("is answered");
         assert_eq!(topics(&mut client).await, None, "{common:?}");
         let mut client = node.client(Some(&pair)).await;
@@ -177,7 +177,7 @@ async fn a_certificate_that_names_nobody_lets_nobody_in_without_a_log_in() {
     let rules = Node::start("RULE:^CN=([a-z]+),O=Ours$/$1/", ClientCertificates::Required).await;
     let mut foreign = rules.named("root").await;
     assert_eq!(topics(&mut foreign).await, None);
-    // A name that would pass for two attributes does not.
+    // A name that looks like two attributes does not match.
     let mut hostile = rules.named("root,O=Ours").await;
     assert_eq!(topics(&mut hostile).await, None);
     let ours = Holder { common: &["root"], organization: Some("Ours"), ..Holder::default() };
@@ -186,30 +186,30 @@ async fn a_certificate_that_names_nobody_lets_nobody_in_without_a_log_in() {
 }
 
 #[tokio::test]
-async fn who_logs_in_before_anything_else_is_who_it_logs_in_as() {
+async fn login_before_other_requests_overrides_the_certificate() {
     let node = Node::start("cn", ClientCertificates::Required).await;
     let mut client = node.named("app").await;
-    // What is offered is no business of anybody.
+    // ApiVersions does not fix the user.
     client.call(0, &ApiVersionsRequest::default()).await.expect("is answered");
     assert_eq!(log_in(&mut client, "\0root\0toor").await, 0);
     assert_eq!(create(&mut client, "t").await, 0, "root may");
 
-    // Afterwards it stays who it was.
+    // After another request, the user is fixed.
     let mut client = node.named("app").await;
     assert_eq!(topics(&mut client).await, Some(vec![]));
     assert_ne!(log_in(&mut client, "\0root\0toor").await, 0);
     assert_eq!(topics(&mut client).await, None, "the connection is closed");
-    // A log-in that fails is no way back to the certificate's name.
+    // After a failed login, the certificate does not count any more.
     let mut client = node.named("root").await;
     assert_ne!(log_in(&mut client, "\0root\0wrong").await, 0);
     assert_eq!(topics(&mut client).await, None);
 }
 
 #[tokio::test]
-async fn a_session_ends_with_its_certificate_and_after_the_longest_session() {
+async fn session_ends_with_its_certificate_and_at_the_maximum_lifetime() {
     let node = Node::start("cn", ClientCertificates::Required).await;
     let begun = Instant::now();
-    // Certificates end with a second.
+    // Certificates end at a full second.
     let lasts = Duration::from_secs(3);
     let holder = Holder { common: &["root"], ends_in: Some(lasts), ..Holder::default() };
     let mut client = node.client(Some(&node.clients.pair(holder))).await;
@@ -231,7 +231,7 @@ async fn a_session_ends_with_its_certificate_and_after_the_longest_session() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_somebody_begins_with_a_request_of_any_size() {
+async fn client_with_a_certificate_may_begin_with_a_large_request() {
     let node = Node::start("cn", ClientCertificates::Required).await;
     let many = vec!["a-name-that-takes-some-room"; LOGIN_FRAME_BYTES_MAX / 16];
     let mut client = node.named("root").await;

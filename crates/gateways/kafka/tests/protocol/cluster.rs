@@ -1,4 +1,4 @@
-//! The cluster of one node: how it is described, and what it does not have.
+//! The cluster of one node: its description, and the features that it lacks.
 
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::describe_producers_request::TopicRequest;
@@ -44,7 +44,7 @@ async fn storage_and_producers_are_described() {
 }
 
 #[tokio::test]
-async fn what_one_node_does_not_have_is_said_so() {
+async fn single_node_answers_requests_for_features_that_it_lacks() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("orders", 1, &[]).await;
@@ -74,7 +74,7 @@ async fn what_one_node_does_not_have_is_said_so() {
 }
 
 #[tokio::test]
-async fn one_node_is_all_of_its_quorum() {
+async fn single_node_is_its_whole_quorum() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let metadata = describe_quorum_request::TopicData::default()
@@ -124,7 +124,7 @@ async fn features_stay_at_the_level_of_the_version() {
 }
 
 #[tokio::test]
-async fn users_quotas_and_transactions_are_none_and_none_are_taken() {
+async fn node_without_users_refuses_quotas_and_lists_no_credentials_or_transactions() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let entity = alter_client_quotas_request::EntityData::default()

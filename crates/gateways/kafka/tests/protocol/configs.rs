@@ -63,7 +63,7 @@ const APPEND: i8 = 2;
 const SUBTRACT: i8 = 3;
 
 #[tokio::test]
-async fn settings_that_only_kafka_has_are_shown_and_not_changed() {
+async fn settings_that_only_kafka_has_are_shown_read_only() {
     let node = Node::start().await;
     let client = &mut node.client().await;
     let configs = described(client, BROKER, "1").await.expect("is described");
@@ -123,7 +123,7 @@ async fn configurations_are_described_and_changed() {
 }
 
 #[tokio::test]
-async fn whether_a_topics_records_are_traced_is_described_and_changed() {
+async fn trace_setting_of_a_topic_is_described_and_changed() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let client = &mut client;
@@ -140,7 +140,7 @@ async fn whether_a_topics_records_are_traced_is_described_and_changed() {
 }
 
 #[tokio::test]
-async fn the_nodes_configuration_is_what_topics_fall_back_to() {
+async fn topic_settings_default_to_the_nodes_configuration() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let client = &mut client;
@@ -195,7 +195,7 @@ async fn loggers_and_client_metrics_are_shown_and_cannot_be_changed() {
 }
 
 #[tokio::test]
-async fn deleting_a_configuration_that_is_not_set_changes_nothing() {
+async fn deleting_an_unset_configuration_changes_nothing() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("orders", 1, &[("segment.ms", "5000")]).await;
@@ -207,7 +207,7 @@ async fn deleting_a_configuration_that_is_not_set_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_stands_since_the_start_is_shown_and_cannot_be_changed() {
+async fn static_settings_are_shown_and_cannot_be_changed() {
     let node = Node::start().await;
     let mut client = node.client().await;
     for (config, expected) in [

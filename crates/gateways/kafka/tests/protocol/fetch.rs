@@ -46,7 +46,7 @@ async fn reading_starts_with_the_batch_that_holds_the_offset() {
 }
 
 #[tokio::test]
-async fn errors_are_told_by_partition() {
+async fn fetch_errors_are_reported_by_partition() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("orders", 1, &[]).await;
@@ -80,9 +80,9 @@ async fn errors_are_told_by_partition() {
     assert_eq!(response.responses[0].partitions[0].error_code, UnknownTopicId.code());
 }
 
-/// KIP-595: a reader that tells the epoch of the last record that it has is told where that ends here.
+/// KIP-595: a reader that sends the epoch of its last record receives the end of that epoch.
 #[tokio::test]
-async fn a_reader_that_has_something_else_is_told_where_it_diverges() {
+async fn reader_with_a_diverging_epoch_receives_its_end() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let id = client.create("orders", 1, &[]).await;
@@ -115,7 +115,7 @@ async fn a_reader_that_has_something_else_is_told_where_it_diverges() {
         let partition = &response.responses[0].partitions[0];
         assert_eq!(partition.error_code, OffsetOutOfRange.code());
     }
-    // Before version 12 it cannot be said, and is not asked for.
+    // Before version 12 the request has no last epoch, and nothing is checked.
     assert_eq!(values(&client.ask(11, &fetch("orders", 0, 0, 0)).await), ["a", "b"]);
 }
 
@@ -237,7 +237,7 @@ fn indexes(response: &FetchResponse) -> Vec<i32> {
 }
 
 #[tokio::test]
-async fn a_session_is_told_only_what_is_new() {
+async fn fetch_session_returns_only_changed_partitions() {
     let node = Node::start().await;
     let mut producer = node.client().await;
     producer.create("orders", 100, &[]).await;
@@ -253,7 +253,7 @@ async fn a_session_is_told_only_what_is_new() {
     assert_eq!(indexes(&response), [42]);
     assert_eq!(values(&response), ["a"]);
 
-    // The client has not moved on: it is sent again, as Kafka does.
+    // The client did not advance its offset, so the record is sent again, as in Kafka.
     assert_eq!(values(&consumer.fetch(nothing_new()).await), ["a"]);
     let response = consumer.fetch(from_offset("orders", 42, 1)).await;
     assert!(values(&response).is_empty());
@@ -271,7 +271,7 @@ async fn a_session_is_told_only_what_is_new() {
 }
 
 #[tokio::test]
-async fn a_session_wakes_for_what_it_watches_only() {
+async fn fetch_session_wakes_only_for_its_own_partitions() {
     let node = Node::start().await;
     let mut producer = node.client().await;
     producer.create("orders", 3, &[]).await;
@@ -289,7 +289,7 @@ async fn a_session_wakes_for_what_it_watches_only() {
 }
 
 #[tokio::test]
-async fn a_session_forgets_and_takes_up_partitions() {
+async fn fetch_session_drops_forgotten_and_adds_new_partitions() {
     let node = Node::start().await;
     let mut producer = node.client().await;
     producer.create("orders", 2, &[]).await;
@@ -304,7 +304,7 @@ async fn a_session_forgets_and_takes_up_partitions() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_full_every_time_hears_of_all_partitions_in_turn() {
+async fn session_with_full_responses_reads_all_partitions_in_turn() {
     let node = Node::start().await;
     let mut producer = node.client().await;
     producer.create("orders", 8, &[]).await;
@@ -333,7 +333,7 @@ async fn a_session_that_is_full_every_time_hears_of_all_partitions_in_turn() {
 }
 
 #[tokio::test]
-async fn a_session_follows_a_topic_that_is_deleted_and_made_anew() {
+async fn fetch_session_follows_a_deleted_and_recreated_topic() {
     let node = Node::start().await;
     let mut producer = node.client().await;
     producer.create("orders", 1, &[]).await;
@@ -351,7 +351,7 @@ async fn a_session_follows_a_topic_that_is_deleted_and_made_anew() {
 }
 
 #[tokio::test]
-async fn sessions_are_checked() {
+async fn invalid_session_ids_and_epochs_are_refused() {
     let node = Node::start().await;
     node.client().await.create("orders", 1, &[]).await;
     let (mut consumer, _) = Consumer::start(&node, quick(all_of("orders", 1, 50 << 20))).await;
@@ -375,7 +375,7 @@ async fn sessions_are_checked() {
 }
 
 #[tokio::test]
-async fn without_room_for_a_session_there_is_none_and_all_goes_on() {
+async fn fetch_works_without_a_session_when_the_cache_is_full() {
     let node = Node::with(|options| options.fetch_sessions_max = 1).await;
     let mut producer = node.client().await;
     producer.create("orders", 1, &[]).await;
@@ -386,7 +386,7 @@ async fn without_room_for_a_session_there_is_none_and_all_goes_on() {
     assert_eq!(two.session, 0);
     assert_eq!(values(&response), ["a"]);
 
-    // A connection takes its sessions along when it goes.
+    // Closing the connection drops its sessions.
     drop(one);
     tokio::time::sleep(Duration::from_millis(500)).await;
     let (three, _) = Consumer::start(&node, all_of("orders", 1, 50 << 20)).await;

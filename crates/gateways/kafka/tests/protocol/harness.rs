@@ -1,5 +1,4 @@
-//! A node and clients for the tests. A client speaks the protocol as the product's own does, and can
-//! also send bytes that nobody should.
+//! A node and clients for the tests. A client uses the product's own client, and can also send invalid bytes.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -37,7 +36,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 pub(crate) struct Node {
     pub(crate) broker: Broker,
     pub(crate) address: SocketAddr,
-    /// Where clients must log in.
+    /// Present if login is required.
     pub(crate) users: Option<Users>,
     quotas: Quotas,
     pub(crate) stop: watch::Sender<bool>,
@@ -45,7 +44,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Of the topic's first partition.
+    /// Leader epoch of the topic's first partition.
     pub(crate) fn leader_epoch(&self, topic: &str) -> i32 {
         let topic = self.broker.catalog().topic_named(topic).expect("it is there").id();
         self.broker.leaders(topic).of(0).epoch
@@ -59,7 +58,7 @@ impl Node {
         Self::on(Arc::new(SimulatedDisk::new()), change).await
     }
 
-    /// A node on a disk that another one may have left.
+    /// A node on a disk that another one may have used.
     pub(crate) async fn on(
         disk: Arc<SimulatedDisk>,
         change: impl FnOnce(&mut GatewayOptions),
@@ -94,7 +93,7 @@ impl Node {
         let mut options = GatewayOptions::new(nodes);
         change(&broker, &mut options);
         if options.login.plain == Admission::Required {
-            // Whoever must log in may do so as this one, who may do everything.
+            // The administrator, as which clients log in if login is required.
             let root = SettingsUser { name: "root".to_owned(), password: "toor".to_owned() };
             let users = Users::open(broker.clone(), vec![root], |_| true).await;
             options.users = Some(users.expect("users are read"));
@@ -107,7 +106,7 @@ impl Node {
         Self { broker, address, users, quotas, stop, serving }
     }
 
-    /// A node that keeps quotas.
+    /// A node that stores quotas.
     pub(crate) async fn with_quotas() -> Self {
         Self::on_with(Arc::new(SimulatedDisk::new()), |broker, options| {
             options.quotas = Quotas::open(broker.clone()).expect("quotas are read");
@@ -137,14 +136,14 @@ impl Node {
         Client::new(TcpStream::connect(self.address).await.expect("connects"))
     }
 
-    /// A client whose socket takes little that it does not read.
+    /// A client whose socket buffers little data.
     pub(crate) async fn client_with_small_window(&self) -> Client {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_recv_buffer_size(4096).expect("is set");
         Client::new(socket.connect(self.address).await.expect("connects"))
     }
 
-    /// Somebody else is served as ever.
+    /// Checks that another client is served.
     pub(crate) async fn is_well(&self) {
         let mut client = self.client().await;
         let metadata = client.ask(12, &MetadataRequest::default().with_topics(None)).await;
@@ -152,7 +151,7 @@ impl Node {
     }
 }
 
-/// Speaks by the client of the product; bytes that it would not send go past it.
+/// Uses the product's client; invalid bytes bypass it.
 pub(crate) struct Client {
     pipeline: Pipeline<TcpStream>,
 }
@@ -171,17 +170,17 @@ impl Client {
         self.pipeline.send(version, message).await.expect("sends")
     }
 
-    /// What has no answer.
+    /// Sends a request without a response.
     pub(crate) async fn tell<R: Request>(&mut self, version: i16, message: &R) {
         self.pipeline.tell(version, message).await.expect("sends");
     }
 
-    /// The answer, which must be the next that comes.
+    /// Receives a response, which must be the next one.
     pub(crate) async fn receive<R: Request>(&mut self, sent: Sent<R>) -> R::Response {
         self.pipeline.receive(sent).await.expect("is answered")
     }
 
-    /// Its own, as the node sees it.
+    /// The client's own address, as the node sees it.
     pub(crate) fn address(&mut self) -> SocketAddr {
         self.pipeline.stream().local_addr().expect("is bound")
     }
@@ -192,7 +191,7 @@ impl Client {
 
     // ------------------------------------------------------------------------- past the client
 
-    /// The response, and how many bytes it had.
+    /// Returns the size of the response, and the response.
     pub(crate) async fn ask_counted<R: Request>(
         &mut self,
         version: i16,
@@ -221,13 +220,13 @@ impl Client {
         timeout(SOON, read).await.expect("the broker answers or closes")
     }
 
-    /// The connection is closed without a response.
+    /// Checks that the connection is closed without a response.
     pub(crate) async fn is_cut_off(&mut self) {
         assert_eq!(self.receive_frame().await, None);
     }
 
     pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
-        // The broker may have closed already, which is what the test then finds.
+        // The broker may have closed the connection already, which the test detects later.
         let _ = self.pipeline.stream().write_all(bytes).await;
     }
 }
@@ -273,8 +272,8 @@ pub(crate) fn new_topic(topic: &str, partitions: i32, config: &[(&str, &str)]) -
 }
 
 impl Client {
-    /// Makes a topic, which keeps its records unless told otherwise: those of the tests are older
-    /// than what is kept by default, and would be gone at any moment. Returns its id.
+    /// Creates a topic, by default with unlimited retention: records of the tests are older than the default
+    /// retention, and would be deleted at any moment. Returns its id.
     pub(crate) async fn create(
         &mut self,
         topic: &str,
@@ -292,7 +291,7 @@ impl Client {
         response.topics[0].topic_id
     }
 
-    /// Produces one batch with version 9; returns the partition's answer.
+    /// Produces one batch with version 9; returns the partition's result.
     pub(crate) async fn produce(
         &mut self,
         topic: &str,
@@ -303,14 +302,14 @@ impl Client {
         only_partition(response)
     }
 
-    /// Produces values and expects them to be taken; returns the first one's offset.
+    /// Produces values and expects success; returns the first one's offset.
     pub(crate) async fn put(&mut self, topic: &str, partition: i32, values: &[&str]) -> i64 {
         let answer = self.produce(topic, partition, batch(values)).await;
         assert_eq!(answer.error_code, 0, "{:?}", answer.error_message);
         answer.base_offset
     }
 
-    /// Everything of one partition from an offset on, by one fetch without a session.
+    /// Fetches all records of a partition from an offset on, by one fetch without a session.
     pub(crate) async fn get(&mut self, topic: &str, partition: i32, offset: i64) -> Vec<String> {
         let response = self.ask(11, &fetch(topic, partition, offset, 0)).await;
         values(&response)

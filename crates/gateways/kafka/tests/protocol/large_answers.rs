@@ -1,5 +1,5 @@
-//! Answers that describe what a request names: a name takes a few bytes of a request, and what is told
-//! of it thousands. What would be too much is refused, and the rest is told.
+//! Bounds of describing responses: a name takes a few bytes of a request, and its description thousands.
+//! Items beyond the bound are refused, and the others are described.
 
 use base::limits::DESCRIBED_BYTES_MAX;
 use bytes::Bytes;
@@ -20,7 +20,7 @@ fn name(text: &str) -> StrBytes {
 
 const NAMED: usize = 200_000;
 
-/// The first are told, and then one is refused; whether small ones after it fit does not matter.
+/// The first items are described, and later ones are refused; small ones after a refusal may still fit.
 fn check(bytes: usize, codes: &[i16], told: i16) {
     assert!(bytes < DESCRIBED_BYTES_MAX + NAMED * 32, "{bytes} bytes");
     assert_eq!(codes.len(), NAMED);
@@ -31,7 +31,7 @@ fn check(bytes: usize, codes: &[i16], told: i16) {
 }
 
 #[tokio::test]
-async fn a_topic_that_is_named_again_and_again_is_described_as_often_as_fits() {
+async fn topic_named_repeatedly_is_described_until_the_response_is_full() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("t", 1, &[]).await;
@@ -51,7 +51,7 @@ async fn a_topic_that_is_named_again_and_again_is_described_as_often_as_fits() {
 }
 
 #[tokio::test]
-async fn a_group_that_is_named_again_and_again_is_described_as_often_as_fits() {
+async fn group_named_repeatedly_is_described_until_the_response_is_full() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let id = GroupId(name("workers"));

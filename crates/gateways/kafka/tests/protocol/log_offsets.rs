@@ -1,4 +1,4 @@
-//! Offsets of a log: found by time and by name, where a leader epoch ends, and what is deleted below one.
+//! Offsets of a log: by time, by name and by leader epoch, and deletion below an offset.
 
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::delete_records_request::{
@@ -82,7 +82,7 @@ async fn records_are_deleted_below_an_offset() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_leader_epoch_is_told() {
+async fn end_of_a_leader_epoch_is_returned() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("orders", 1, &[]).await;

@@ -1,4 +1,4 @@
-//! Logging in, and all that somebody may try who has not.
+//! Login, and requests of clients that are not logged in.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Client {
         self.ask(2, &say(bytes)).await
     }
 
-    /// Whether it may ask by now.
+    /// Checks that the client is served.
     async fn asks(&mut self) {
         let metadata = self.ask(12, &MetadataRequest::default()).await;
         assert_eq!(metadata.brokers.len(), 1);
@@ -49,7 +49,7 @@ impl Client {
 }
 
 #[tokio::test]
-async fn nothing_is_done_for_a_client_before_it_logs_in_but_telling_versions() {
+async fn only_api_versions_is_answered_before_the_login() {
     let node = node().await;
     let mut client = node.client().await;
     let versions = client.ask(3, &crate::sessions::versions_request()).await;
@@ -62,12 +62,12 @@ async fn nothing_is_done_for_a_client_before_it_logs_in_but_telling_versions() {
     let said = client.says(b"\0root\0toor").await;
     assert_eq!((said.error_code, said.session_lifetime_ms), (0, 0));
     client.asks().await;
-    // Who is logged in may look at versions again, and log in as nobody else.
+    // A logged-in client may request versions again.
     client.ask(0, &ApiVersionsRequest::default()).await;
 }
 
 #[tokio::test]
-async fn a_password_is_proved_by_each_mechanism_and_over_bare_messages() {
+async fn login_succeeds_by_each_mechanism_and_over_bare_messages() {
     let node = node().await;
     for hash in Hash::ALL {
         let scram = Scram::new(hash, "root", "toor", "clientnonce");
@@ -78,7 +78,7 @@ async fn a_password_is_proved_by_each_mechanism_and_over_bare_messages() {
         expected.check(&client.says(last.as_bytes()).await.auth_bytes).expect("it knows");
         client.asks().await;
     }
-    // As clients before Kafka 1.0 have it: lengths, and no requests around them.
+    // As clients before Kafka 1.0 do: lengths, without requests around the messages.
     let mut client = node.client().await;
     assert_eq!(client.ask(0, &handshake("PLAIN")).await.error_code, 0);
     client.send_bytes(b"\0\0\0\x0a\0root\0toor").await;
@@ -91,7 +91,7 @@ async fn a_password_is_proved_by_each_mechanism_and_over_bare_messages() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_answered_and_the_connection_closed() {
+async fn failed_login_is_answered_and_closes_the_connection() {
     let node = node().await;
     let mut client = node.client().await;
     let refused = client.ask(1, &handshake("GSSAPI")).await;
@@ -124,7 +124,7 @@ async fn what_is_wrong_is_answered_and_the_connection_closed() {
     let early = client.says(b"\0root\0toor").await;
     assert_eq!(early.error_code, ResponseError::IllegalSaslState.code());
     client.is_cut_off().await;
-    // In the midst of a log-in there is nothing else.
+    // During a login, no other request is accepted.
     let mut client = node.client().await;
     client.begins("PLAIN").await;
     client.send_bytes(&frame(1, 0, &ApiVersionsRequest::default())).await;
@@ -139,7 +139,7 @@ async fn frames_before_a_log_in_are_small() {
     client.send_bytes(&too_long).await;
     client.send_bytes(&[0; 8]).await;
     client.is_cut_off().await;
-    // Also where no request is around them.
+    // Also for messages without a request around them.
     for length in [too_long, (-1_i32).to_be_bytes()] {
         let mut client = node.client().await;
         client.ask(0, &handshake("PLAIN")).await;
@@ -155,7 +155,7 @@ async fn frames_before_a_log_in_are_small() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_its_time_to_log_in_is_cut_off() {
+async fn slow_login_is_disconnected() {
     let node = node().await;
     let began = Instant::now();
     let mut client = node.client().await;
@@ -165,7 +165,7 @@ async fn a_client_that_takes_its_time_to_log_in_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_session_ends_unless_its_client_logs_in_anew_as_the_same_user() {
+async fn session_ends_unless_its_client_logs_in_again_as_the_same_user() {
     let lasts = Duration::from_secs(1);
     let node = Node::with(|options| {
         required(options);

@@ -1,6 +1,6 @@
-//! The gateway as a client meets it: a real socket, a real broker, a disk in memory.
+//! The gateway as a client sees it: a real socket, a real broker, a disk in memory.
 
-// What a test awaits is a node that awaits a broker, each a type within a type.
+// A test's future awaits a node, which awaits a broker: deeply nested types.
 #![recursion_limit = "256"]
 #![expect(clippy::disallowed_types, reason = "clients of a node in the kernel's network")]
 

@@ -1,4 +1,4 @@
-//! Each operation of our own, as somebody without rights, and with the right that it takes.
+//! Each private operation, without its rights and with them.
 
 use ::operations::document::{
     Cancel, DeadLetterFilter, DeadLetterTopics, Operation, Place, QueueName, QueuePage, Span, Start,
@@ -17,7 +17,7 @@ use crate::authorization::{app, logged_in, node};
 pub(crate) const REFUSALS: [ResponseError; 3] =
     [ClusterAuthorizationFailed, TopicAuthorizationFailed, GroupAuthorizationFailed];
 
-/// The rights that an operation takes, all of them. One that is new has to be put here, and among the samples.
+/// All rights that an operation needs. A new operation must be added here and to the samples.
 fn rights(operation: &Operation) -> (usize, Vec<(Resource, &str, Action)>) {
     let topic = |action| vec![(Resource::Topic, "t", action)];
     let offset_group = |action| vec![(Resource::Group, "g", action)];
@@ -67,12 +67,12 @@ fn rights(operation: &Operation) -> (usize, Vec<(Resource, &str, Action)>) {
 
 const COUNT: usize = 27;
 
-/// At least one of each.
+/// At least one sample of each operation.
 fn samples() -> Vec<Operation> {
     samples_of("t", "g")
 }
 
-/// The same about a topic and one of its groups.
+/// Samples about a topic and one of its groups.
 pub(crate) fn samples_of(topic: &str, group: &str) -> Vec<Operation> {
     let queue = || QueueName { topic: topic.into(), group: group.into() };
     let (from, records_max) = (None, 10);
@@ -137,7 +137,7 @@ pub(crate) fn samples_of(topic: &str, group: &str) -> Vec<Operation> {
 }
 
 #[tokio::test]
-async fn each_operation_takes_a_right_of_its_own() {
+async fn each_operation_needs_all_of_its_rights() {
     let node = node().await;
     let mut root = logged_in(&node, b"\0root\0toor").await;
     for group in ["g", MAIN_LEASE_GROUP] {
@@ -172,7 +172,7 @@ async fn each_operation_takes_a_right_of_its_own() {
 }
 
 #[tokio::test]
-async fn dead_letters_go_to_wherever_they_came_from_for_operators_only() {
+async fn redrive_to_the_source_topics_needs_the_right_to_administer() {
     let node = node().await;
     let mut app = app(&node).await;
     let (to, only) = (None, DeadLetterFilter::default());
@@ -209,7 +209,7 @@ async fn redrive_of_a_topic_that_is_no_queue_needs_the_right_to_declare_one() {
 }
 
 #[tokio::test]
-async fn lists_have_what_may_be_seen_and_nothing_else() {
+async fn operation_lists_have_only_visible_queues_and_topics() {
     let node = node().await;
     let mut root = logged_in(&node, b"\0root\0toor").await;
     for topic in ["t", "other"] {

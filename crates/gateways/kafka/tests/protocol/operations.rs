@@ -1,5 +1,4 @@
-//! The command line's own request: who is told about it, what is refused, and what it says about
-//! records that somebody holds.
+//! The command line's own request: its advertisement, its errors, and its view of leased records.
 
 use std::sync::Arc;
 
@@ -35,7 +34,7 @@ fn framed(frame: &[u8]) -> Vec<u8> {
 }
 
 impl Client {
-    /// Error code, message and document of the answer to these bytes.
+    /// Sends bytes; returns error code, message and document of the response.
     async fn say(&mut self, bytes: &[u8]) -> (Option<ResponseError>, String, Bytes) {
         self.send_bytes(bytes).await;
         let mut answer = self.receive_frame().await.expect("an answer");
@@ -54,7 +53,7 @@ impl Client {
         serde_json::from_slice(&answer).expect("the answer's document")
     }
 
-    /// The error that an operation is answered with, if it is.
+    /// The error code of an operation's response, if any.
     pub(crate) async fn code_of(&mut self, operation: &Operation) -> Option<ResponseError> {
         let document = serde_json::to_vec(operation).expect("JSON");
         self.say(&request(VERSION, &document)).await.0
@@ -89,7 +88,7 @@ fn place(partition: u32, offset: u64) -> document::Place {
 }
 
 #[tokio::test]
-async fn only_the_command_line_is_told_about_it() {
+async fn operate_is_advertised_to_the_command_line_only() {
     let node = Node::start().await;
     for (software, told) in [(KNOWN_TO, true), ("librdkafka", false), ("postroad-clix", false)] {
         let mut client = node.client().await;
@@ -106,7 +105,7 @@ async fn only_the_command_line_is_told_about_it() {
 }
 
 #[tokio::test]
-async fn what_is_no_operation_is_answered_with_why() {
+async fn invalid_operations_are_answered_with_the_reason() {
     let node = Node::start().await;
     let mut client = node.client().await;
     for (document, says) in [
@@ -139,7 +138,7 @@ async fn what_is_no_operation_is_answered_with_why() {
 }
 
 #[tokio::test]
-async fn a_token_is_that_of_the_server_or_refused_on_loopback_too() {
+async fn wrong_operator_token_is_refused_on_loopback_too() {
     let node = Node::with(|options| options.operator_token = Some("secret".into())).await;
     let mut client = node.client().await;
     let ask = |token: &str| {
@@ -157,7 +156,7 @@ async fn a_token_is_that_of_the_server_or_refused_on_loopback_too() {
 }
 
 #[tokio::test]
-async fn a_frame_that_is_cut_or_too_long_is_answered_too() {
+async fn truncated_or_overlong_operation_is_answered_as_invalid() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let whole = request(VERSION, br#"{"list-dead-letter-topics":{}}"#);
@@ -173,7 +172,7 @@ async fn a_frame_that_is_cut_or_too_long_is_answered_too() {
 }
 
 #[test]
-fn no_bytes_after_the_preamble_hurt_the_node() {
+fn arbitrary_operation_bodies_are_answered_as_invalid() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let (node, client) = runtime.block_on(async {
         let node = Node::start().await;
@@ -190,7 +189,7 @@ fn no_bytes_after_the_preamble_hurt_the_node() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_told_by_its_name() {
+async fn errors_name_the_missing_topic_queue_or_setting() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("t", 2, &[]).await;
@@ -221,7 +220,7 @@ async fn what_is_not_there_is_told_by_its_name() {
 }
 
 #[tokio::test]
-async fn a_queue_with_a_route_of_its_protocol_takes_no_dead_letter_topic() {
+async fn queue_with_a_protocol_route_refuses_a_dead_letter_topic() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("t", 1, &[]).await;
@@ -234,7 +233,7 @@ async fn a_queue_with_a_route_of_its_protocol_takes_no_dead_letter_topic() {
 }
 
 #[tokio::test]
-async fn what_a_consumer_holds_is_told_and_left_to_it() {
+async fn leased_records_are_listed_and_neither_removed_nor_redriven() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("t", 1, &[]).await;
@@ -263,7 +262,7 @@ async fn what_a_consumer_holds_is_told_and_left_to_it() {
         (removed.removed, &*removed.refused[0].reason),
         (1, "record 0 of partition 0 is leased")
     );
-    // Its place is a dead letter's as well as any: who has it keeps it.
+    // Redriving leaves a leased record to its consumer too.
     client.create("other", 1, &[]).await;
     let redrive = Operation::RedriveDeadLetters {
         topic: "t".into(),
@@ -281,7 +280,7 @@ async fn what_a_consumer_holds_is_told_and_left_to_it() {
 }
 
 #[tokio::test]
-async fn a_queue_that_is_consumed_is_deleted_only_by_force() {
+async fn queue_with_consumers_is_deleted_only_by_force() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("t", 1, &[]).await;
@@ -298,7 +297,7 @@ async fn a_queue_that_is_consumed_is_deleted_only_by_force() {
 }
 
 #[tokio::test]
-async fn a_page_is_bounded_by_bytes_and_the_next_one_goes_on() {
+async fn page_is_bounded_by_bytes_and_continued_by_the_next() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("t", 2, &[]).await;
@@ -326,7 +325,7 @@ async fn a_page_is_bounded_by_bytes_and_the_next_one_goes_on() {
     assert_eq!((pages, seen), (2, all));
 }
 
-/// Says of each operation what it was, but for some.
+/// Returns each operation as its result, with some exceptions.
 #[derive(Debug)]
 struct Echo;
 
@@ -351,7 +350,7 @@ impl OperationFamily for Echo {
 }
 
 #[tokio::test]
-async fn an_operation_of_another_gateway_is_handed_on_unread() {
+async fn operation_of_another_gateway_is_passed_on_unread() {
     let node = Node::with(|options| options.families = vec![("echo", Arc::new(Echo))]).await;
     let mut client = node.client().await;
     let asked = |family: &str, operation| Operation::Family { family: family.into(), operation };
@@ -372,7 +371,7 @@ async fn an_operation_of_another_gateway_is_handed_on_unread() {
 }
 
 #[tokio::test]
-async fn connections_are_listed_with_what_their_clients_say_and_closed_one_by_one() {
+async fn connections_are_listed_with_their_clients_and_closed_one_by_one() {
     let node = Node::start().await;
     let mut operator = node.client().await;
     let list = |after, connections_max| Operation::ListConnections { after, connections_max };
@@ -391,7 +390,7 @@ async fn connections_are_listed_with_what_their_clients_say_and_closed_one_by_on
     assert_eq!(listed.client.as_deref(), Some("test 1.0"));
     assert!((alone.connections[0].since_ms..).contains(&listed.since_ms));
 
-    // A fetch that waits for records does not hold it back.
+    // A waiting fetch does not delay it.
     client.create("orders", 1, &[]).await;
     client.send(11, &fetch("orders", 0, 0, 60_000)).await;
     let _: Done = operator.operate(&Operation::CloseConnection { connection: 2 }).await;

@@ -1,4 +1,4 @@
-//! Compressed batches: what they may unfold to, and what unpacking them must not hold up.
+//! Compressed batches: limits of decompression, and its effect on other requests.
 
 use std::sync::mpsc;
 
@@ -12,7 +12,7 @@ const MESSAGE_TOO_LARGE: i16 = 10;
 const CODECS: [Compression; 4] =
     [Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd];
 
-/// A batch with a sound header whose body unfolds to so many zeros.
+/// A batch with a valid header whose body decompresses to so many zeros.
 fn bomb(compression: Compression, unpacked: usize) -> Vec<u8> {
     let mut bytes = batch(&["x"]);
     bytes.truncate(HEADER_LEN);
@@ -20,7 +20,7 @@ fn bomb(compression: Compression, unpacked: usize) -> Vec<u8> {
     let length = (bytes.len() - 12) as i32;
     bytes[8..12].copy_from_slice(&length.to_be_bytes());
     bytes[21..23].copy_from_slice(&i16::from(compression.id()).to_be_bytes());
-    // Writes the checksum too.
+    // Also writes the checksum.
     record::set_max_timestamp(&mut bytes, TIMESTAMP);
     bytes
 }
@@ -31,7 +31,7 @@ fn packed(compression: Compression, values: &[&str]) -> Bytes {
 }
 
 #[tokio::test]
-async fn a_batch_that_unfolds_to_too_much_is_too_large_whatever_its_codec() {
+async fn batch_that_decompresses_to_too_much_is_refused_for_every_codec() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("orders", 1, &[("max.message.bytes", "20000000")]).await;
@@ -44,7 +44,7 @@ async fn a_batch_that_unfolds_to_too_much_is_too_large_whatever_its_codec() {
         let message = refused.error_message.expect("it says why");
         assert!(message.contains("unfolds to more than 67108864 bytes"), "{message}");
     }
-    // Where it is to be packed again, less is taken.
+    // The limit is lower if the topic recompresses.
     let refused = client.produce("gzip", 0, bomb(Compression::Zstd, 20 << 20)).await;
     assert_eq!(refused.error_code, MESSAGE_TOO_LARGE);
     assert_eq!(client.put("orders", 0, &["well"]).await, 0);
@@ -76,10 +76,10 @@ async fn large_compressed_batches_and_small_ones_keep_the_order_of_their_session
     assert!(found == expected, "the records are not in the order in which they were sent");
 }
 
-/// What takes long is done on threads of its own; while all of these are busy, others' records are
-/// taken and acknowledged, small compressed batches too.
+/// Expensive checks run on threads of their own. While all of these are busy, other records are accepted and
+/// acknowledged, including small compressed batches.
 #[tokio::test]
-async fn what_is_small_is_acknowledged_while_no_thread_is_free_for_unpacking() {
+async fn small_batches_are_acknowledged_while_all_cpu_threads_are_busy() {
     let node = Node::start().await;
     let (mut client, mut other) = (node.client().await, node.client().await);
     client.create("orders", 1, &[]).await;

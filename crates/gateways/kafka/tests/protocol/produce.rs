@@ -1,4 +1,4 @@
-//! Produce: every version, and everything that is refused.
+//! Produce: every version, and every refusal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,7 +94,7 @@ async fn without_acks_a_refusal_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn what_names_no_partition_is_refused() {
+async fn produce_to_an_unknown_partition_is_refused() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("orders", 1, &[]).await;
@@ -108,7 +108,7 @@ async fn what_names_no_partition_is_refused() {
 }
 
 #[tokio::test]
-async fn acks_are_all_one_or_none() {
+async fn acks_other_than_all_one_and_none_are_refused() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("orders", 1, &[]).await;
@@ -119,7 +119,7 @@ async fn acks_are_all_one_or_none() {
 }
 
 #[tokio::test]
-async fn broken_batches_are_refused_and_say_why() {
+async fn invalid_batches_are_refused_with_a_reason() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("orders", 1, &[]).await;
@@ -147,13 +147,13 @@ async fn broken_batches_are_refused_and_say_why() {
     assert_eq!(client.put("orders", 0, &["good"]).await, 0, "nothing of it was appended");
 }
 
-/// The places of the records that an answer blames.
+/// Indexes of the records that a response names as invalid.
 fn named_in(answer: &PartitionProduceResponse) -> Vec<i32> {
     answer.record_errors.iter().map(|record| record.batch_index).collect()
 }
 
 #[tokio::test]
-async fn a_topics_own_rules_are_kept() {
+async fn batches_against_the_topics_configuration_are_refused() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("small", 1, &[("max.message.bytes", "200")]).await;
@@ -218,7 +218,7 @@ async fn log_append_time_and_compression_are_the_topics_choice() {
 }
 
 #[tokio::test]
-async fn zstd_is_not_taken_from_clients_that_are_too_old_to_know_it() {
+async fn zstd_is_refused_before_produce_version_7() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("orders", 1, &[]).await;
@@ -308,7 +308,7 @@ async fn transactions_are_refused_clearly() {
     let message = answer.error_message.as_deref().unwrap_or_default();
     assert!(message.starts_with("transactions are not offered by this broker"), "{message}");
 
-    // librdkafka asks for ever after any other code.
+    // librdkafka retries for ever after any other code.
     let named = ApiVersionsRequest::default()
         .with_client_software_name(text("librdkafka"))
         .with_client_software_version(text("2.8.0"));

@@ -1,4 +1,4 @@
-//! Quotas as Kafka's clients meet them.
+//! Quotas as Kafka's clients see them.
 
 use access::Quotas;
 use kafka_protocol::error::ResponseError;
@@ -57,7 +57,7 @@ async fn describe(client: &mut Client, of: Vec<ComponentData>, strict: bool) -> 
 }
 
 #[tokio::test]
-async fn quotas_are_set_found_and_taken_away_as_by_kafka() {
+async fn quotas_are_set_described_and_removed_as_in_kafka() {
     let node = node().await;
     let mut client = node.client().await;
     let entries = vec![
@@ -99,14 +99,14 @@ async fn quotas_are_set_found_and_taken_away_as_by_kafka() {
     assert_eq!(describe(&mut client, vec![], false).await, Ok(2));
 }
 
-/// Sets what clients of the harness, which call themselves `test`, may do.
+/// Sets a quota of the harness's clients, whose client id is `test`.
 async fn limit(client: &mut Client, key: &str, rate: f64) {
     let entry = alteration(&[("client-id", Some("test"))], &[(key, Some(rate))]);
     assert_eq!(alter(client, vec![entry]).await, [0]);
 }
 
 #[tokio::test]
-async fn a_producer_is_told_how_long_it_is_not_listened_to() {
+async fn producer_over_its_quota_receives_the_throttle_time_and_waits() {
     let node = node().await;
     let mut client = node.client().await;
     client.create("t", 1, &[]).await;
@@ -118,13 +118,13 @@ async fn a_producer_is_told_how_long_it_is_not_listened_to() {
     let answer = client.ask(9, &produce("t", 0, -1, records.clone().into())).await;
     let (told, code) = (answer.throttle_time_ms, only_partition(answer).error_code);
     assert!(told > 400 && code == 0, "told {told}, {code}");
-    // The next request waits; somebody else's does not.
+    // The next request waits; other clients' requests do not.
     client.get("t", 0, 0).await;
     assert!(begun.elapsed().as_millis() >= told as u128, "{:?} of {told}", begun.elapsed());
     let seen = node.quotas().throttled();
     assert_eq!((seen[0].by_quota[0].1, seen[0].by_quota[1].1), (1, 0));
     assert_eq!(node.quotas().throttled()[0].waiting, 0);
-    // Without an answer, too.
+    // Also for a request without a response.
     let begun = Instant::now();
     client.tell(9, &produce("t", 0, 0, records.into())).await;
     client.get("t", 0, 0).await;
@@ -132,7 +132,7 @@ async fn a_producer_is_told_how_long_it_is_not_listened_to() {
 }
 
 #[tokio::test]
-async fn a_consumer_gets_what_is_there_and_then_nothing_until_that_is_made_up_for() {
+async fn consumer_over_its_quota_gets_empty_responses_until_the_quota_allows_more() {
     let node = node().await;
     let mut client = node.client().await;
     client.create("t", 1, &[]).await;
@@ -141,11 +141,11 @@ async fn a_consumer_gets_what_is_there_and_then_nothing_until_that_is_made_up_fo
     let first = client.ask(11, &fetch("t", 0, 0, 0)).await;
     assert_eq!(values(&first).len(), 1);
     assert!(first.throttle_time_ms > 50_000, "{}", first.throttle_time_ms);
-    // By another connection.
+    // Over another connection.
     let mut other = node.client().await;
     let second = other.ask(11, &fetch("t", 0, 0, 0)).await;
     assert!(second.responses.is_empty() && second.throttle_time_ms > 50_000);
-    // Both wait, and go on when nothing limits them any more.
+    // Both wait, and continue once the quota is removed.
     let sent = client.send(11, &fetch("t", 0, 0, 0)).await;
     let mut operator = node.client().await;
     let gone = alteration(&[("client-id", Some("test"))], &[("consumer_byte_rate", None)]);
@@ -156,7 +156,7 @@ async fn a_consumer_gets_what_is_there_and_then_nothing_until_that_is_made_up_fo
 }
 
 #[tokio::test]
-async fn changes_are_refused_to_who_knows_the_error_and_delayed_for_who_does_not() {
+async fn changes_over_the_quota_are_refused_or_delayed_by_version() {
     let node = node().await;
     let mut client = node.client().await;
     limit(&mut client, "controller_mutation_rate", 0.1).await;
@@ -167,7 +167,7 @@ async fn changes_are_refused_to_who_knows_the_error_and_delayed_for_who_does_not
     let made = client.ask(7, &creating("a", 14)).await;
     assert_eq!(made.topics[0].error_code, 0);
     assert!(made.throttle_time_ms > 100_000);
-    // By other connections, since the first is not listened to.
+    // Over other connections, since the first is throttled.
     let mut other = node.client().await;
     let refused = other.ask(7, &creating("b", 1)).await;
     let code = ResponseError::ThrottlingQuotaExceeded.code();
@@ -180,7 +180,7 @@ async fn changes_are_refused_to_who_knows_the_error_and_delayed_for_who_does_not
     let deleting = DeleteTopicsRequest::default().with_topic_names(vec![name("a")]);
     let deleted = strict.ask(5, &deleting.with_timeout_ms(5000)).await;
     assert_eq!(deleted.responses[0].error_code, code);
-    // Those that wait go on when they may do more.
+    // Waiting requests continue when the quota is raised.
     let mut operator = node.client().await;
     let sent = other.send(7, &creating("b", 1)).await;
     limit(&mut operator, "controller_mutation_rate", 1e6).await;
@@ -188,7 +188,7 @@ async fn changes_are_refused_to_who_knows_the_error_and_delayed_for_who_does_not
 }
 
 #[tokio::test]
-async fn a_node_that_keeps_none_says_so() {
+async fn node_without_quotas_refuses_to_alter_them() {
     let node = Node::with(|options| options.quotas = Quotas::default()).await;
     let mut client = node.client().await;
     let entry = alteration(&[("user", None)], &[("producer_byte_rate", Some(1.0))]);

@@ -20,7 +20,7 @@ async fn pipelined_produce_requests_are_appended_and_answered_in_their_order() {
         let value = format!("{n}");
         bytes.extend(frame(1000 + n, 9, &produce("orders", 0, -1, batch(&[&value]).into())));
     }
-    // From elsewhere: nobody reads the responses until all is sent.
+    // By a task of its own: no response is read until all requests are sent.
     let (mut reader, mut writer) = client.into_stream().into_split();
     let sending = tokio::spawn(async move {
         writer.write_all(&bytes).await.unwrap();
@@ -70,7 +70,7 @@ async fn a_produce_behind_a_waiting_fetch_of_its_own_connection_ends_the_wait() 
 }
 
 #[tokio::test]
-async fn a_client_that_stops_reading_is_cut_off_and_hurts_nobody() {
+async fn client_that_stops_reading_is_disconnected_without_effect_on_others() {
     let node = Node::with(|options| {
         options.response_taken_within = Duration::from_millis(300);
     })
@@ -88,11 +88,11 @@ async fn a_client_that_stops_reading_is_cut_off_and_hurts_nobody() {
         wanted.topics[0].partitions[0].partition_max_bytes = 50 << 20;
         deaf.send_bytes(&frame(1, 11, &wanted)).await;
     }
-    // Others are served meanwhile.
+    // Other clients are served meanwhile.
     assert_eq!(client.get("orders", 0, 0).await.len(), 2);
     node.is_well().await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    // What was under way is lost, and then the connection ends.
+    // Pending responses are lost, and then the connection ends.
     let mut frames = 0;
     while deaf.receive_frame().await.is_some() {
         frames += 1;
@@ -117,7 +117,7 @@ async fn connections_over_the_limit_are_closed() {
 }
 
 #[tokio::test]
-async fn a_silent_connection_is_closed() {
+async fn idle_connection_is_closed() {
     let node = Node::with(|options| options.session_idle_max = Duration::from_secs(1)).await;
     let mut client = node.client().await;
     client.ask(3, &versions_request()).await;
@@ -125,7 +125,7 @@ async fn a_silent_connection_is_closed() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_pauses_does_not_hold_a_shutdown_up() {
+async fn client_that_never_pauses_does_not_delay_a_shutdown() {
     let node = Node::start().await;
     let client = node.client().await;
     let (mut reads, mut writes) = client.into_stream().into_split();
@@ -143,7 +143,7 @@ async fn a_client_that_never_pauses_does_not_hold_a_shutdown_up() {
 }
 
 #[tokio::test]
-async fn shutting_down_answers_what_was_begun() {
+async fn shutdown_answers_started_requests() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("orders", 1, &[]).await;
@@ -156,7 +156,7 @@ async fn shutting_down_answers_what_was_begun() {
     client.receive(fetched).await;
     client.receive(produced).await;
 
-    // Now one that would wait for a minute.
+    // A fetch that would wait for a minute.
     let sent = client.send(11, &fetch("orders", 0, 1, 60_000)).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     node.stop.send_replace(true);

@@ -1,5 +1,5 @@
-//! The Streams group protocol on the wire. The message crate does not know it, so the frames are
-//! written and read by hand, field by field as the protocol has them.
+//! The Streams group protocol on the wire. The message crate lacks it, so the frames are written and read by
+//! hand, field by field.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kafka_protocol::error::ResponseError::*;
@@ -44,7 +44,7 @@ fn put_topic(body: &mut BytesMut, topic: &str) {
 const NULL: u8 = 0;
 const NONE: u8 = 1;
 
-/// A heartbeat with which a member comes: `in` is read, and counted with state.
+/// A heartbeat of a joining member: it reads `in`, and counts with state.
 fn joins(group: &str, member: &str) -> BytesMut {
     let mut body = BytesMut::new();
     put(&mut body, group);
@@ -78,7 +78,7 @@ fn joins(group: &str, member: &str) -> BytesMut {
     body
 }
 
-/// A heartbeat that changes nothing.
+/// A heartbeat without changes.
 fn stays(group: &str, member: &str, epoch: i32) -> BytesMut {
     let mut body = BytesMut::new();
     put(&mut body, group);
@@ -103,7 +103,7 @@ struct Answer {
     message: String,
     epoch: i32,
     statuses: Vec<(i8, String)>,
-    /// `None` when the member knows them.
+    /// `None` if the member knows them already.
     active: Option<Vec<(String, Vec<i32>)>>,
 }
 
@@ -161,7 +161,7 @@ async fn node() -> (Node, Client) {
 }
 
 #[tokio::test]
-async fn a_member_gets_its_tasks_and_the_group_its_topics() {
+async fn member_receives_its_tasks_and_internal_topics_are_created() {
     let (_node, mut client) = node().await;
     let versions = client
         .ask(
@@ -239,7 +239,7 @@ async fn groups_are_described_once_each() {
 }
 
 #[tokio::test]
-async fn what_is_not_supported_is_refused_by_its_reason() {
+async fn unsupported_streams_requests_are_refused_with_a_reason() {
     let (_node, mut client) = node().await;
     client.create("in", 1, &[]).await;
     let mut fixed = joins("app", "m");
@@ -256,12 +256,12 @@ async fn what_is_not_supported_is_refused_by_its_reason() {
     );
     let huge = [joins("app", "m").to_vec(), vec![0; 1 << 20]].concat();
     assert_eq!(client.beats(&huge).await.code, InvalidRequest.code());
-    // One of a classic group's members speaks another protocol.
+    // After the refusals a valid heartbeat still joins.
     assert_eq!(client.beats(&joins("app", "m")).await.code, 0);
 }
 
 #[tokio::test]
-async fn broken_requests_end_their_connection_and_nothing_else() {
+async fn malformed_streams_requests_close_only_their_connection() {
     let (node, _) = node().await;
     let whole = joins("app", "m");
     for cut in 0..whole.len() {

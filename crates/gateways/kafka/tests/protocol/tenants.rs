@@ -1,5 +1,5 @@
-//! Two tenants: every request and operation of a client with all rights in vhost `/`, about a queue of vhost `shop`.
-//! Nothing of the queue is seen, changed or counted.
+//! Two tenants: every request and operation of a client with all rights in vhost `/`, about a queue of vhost
+//! `shop`. Nothing of the queue is seen, changed or counted.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ const OF_NO_TOPIC: &[i16] = &[
     ApiKey::SyncGroup as i16,
     ApiKey::Heartbeat as i16,
     ApiKey::LeaveGroup as i16,
-    // A right to the cluster, which the tenant has not.
+    // They need a right on the cluster, which the tenant lacks.
     ApiKey::DescribeAcls as i16,
     ApiKey::CreateAcls as i16,
     ApiKey::DeleteAcls as i16,
@@ -55,7 +55,7 @@ const OF_NO_TOPIC: &[i16] = &[
     ApiKey::AlterPartitionReassignments as i16,
     ApiKey::ListPartitionReassignments as i16,
     ApiKey::ListConfigResources as i16,
-    // Of streams groups: the message crate does not have them.
+    // Streams groups, which the message crate lacks.
     88,
     89,
 ];
@@ -68,7 +68,8 @@ fn group(name: &str) -> GroupId {
     GroupId(text(name))
 }
 
-/// A node with the queue, which has three records, the group `main`, a share group `sg`, and an offset of group `g`.
+/// A node with the queue, which has three records, the group `main`, a share group `sg`, and an offset of
+/// group `g`.
 async fn with_queue() -> (Node, Client, Uuid) {
     let node = node().await;
     let mut root = logged_in(&node, b"\0root\0toor").await;
@@ -115,7 +116,7 @@ fn is_shown<T: std::fmt::Debug>(answer: &T) -> bool {
     format!("{answer:?}").contains("secretq")
 }
 
-/// Every request that names or lists topics, as the client.
+/// Sends every request that names or lists topics, as the client.
 async fn walk_requests(client: &mut Client, uuid: Uuid) -> BTreeSet<i16> {
     let mut asked: BTreeSet<i16> = BTreeSet::new();
     let listed =
@@ -338,7 +339,7 @@ async fn walk_configs(client: &mut Client, asked: &mut BTreeSet<i16>) {
     }
 }
 
-/// Every operation of our own.
+/// Executes every private operation.
 async fn walk_operations(client: &mut Client) {
     for operation in samples_of(FOREIGN, "sg") {
         match &operation {
@@ -368,7 +369,7 @@ async fn walk_operations(client: &mut Client) {
     assert!(client.code_of(&delete).await.is_some_and(|code| REFUSALS.contains(&code)));
 }
 
-/// State of the queue, to be compared: records, groups, positions and settings.
+/// State of the queue, for comparison: records, groups, positions and settings.
 async fn state(node: &Node, root: &mut Client) -> String {
     let records = root.get(FOREIGN, 0, 0).await;
     let fetched = offset_fetch_request::OffsetFetchRequestGroup::default()

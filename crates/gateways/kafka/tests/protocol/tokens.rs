@@ -1,4 +1,4 @@
-//! OAUTHBEARER: clients that log in by a token of somebody else.
+//! OAUTHBEARER: clients that log in by a token of another issuer.
 
 use std::time::Duration;
 
@@ -72,14 +72,14 @@ impl Client {
 }
 
 #[tokio::test]
-async fn a_token_is_a_log_in_of_whom_it_names_for_as_long_as_it_is_good() {
+async fn token_logs_its_subject_in_until_it_expires() {
     let all = Believing::start(None).await;
     let mut root = all.node.client().await;
     let said = root.bears(&message(&all.token("root", 300))).await;
     assert_eq!((said.error_code, said.auth_bytes.len()), (0, 0));
     assert!((200_000..=300_000).contains(&said.session_lifetime_ms), "{said:?}");
     root.create("t", 1, &[]).await;
-    // There is no user of this name, and rules say what it may do.
+    // The name is no user, and access rules apply to it.
     let mut client = all.node.client().await;
     let said = b"n,a=ap=2Cp,\x01host=h\x01auth=bearer ".to_vec();
     let said = [&said[..], all.token("ap,p", 300).as_bytes(), b"\x01\x01"].concat();
@@ -100,7 +100,7 @@ async fn a_token_is_a_log_in_of_whom_it_names_for_as_long_as_it_is_good() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_refused_is_answered_in_two_steps() {
+async fn refused_token_is_answered_in_two_steps() {
     let all = Believing::start(None).await;
     let other = Signer::p256("1");
     let with = |claim: &str, value: Value| {
@@ -141,7 +141,7 @@ async fn a_token_that_is_refused_is_answered_in_two_steps() {
         assert!(told.contains("OAUTHBEARER") && !told.contains("eyJ"), "{told:?}");
         client.is_cut_off().await;
     }
-    // Whoever says something else instead, or nothing of SASL, is refused as well.
+    // Any other reply, or a message without SASL, is refused as well.
     let mut client = all.node.client().await;
     client.bears(&message("x")).await;
     let refused = client.goes_on(&message(&all.token("root", 300))).await;
@@ -154,7 +154,7 @@ async fn a_token_that_is_refused_is_answered_in_two_steps() {
 }
 
 #[tokio::test]
-async fn a_session_ends_with_its_token_unless_a_new_one_of_the_same_user_comes() {
+async fn session_ends_with_its_token_unless_the_same_user_renews_it() {
     let all = Believing::start(None).await;
     let mut client = all.node.client().await;
     let begun = Instant::now();
@@ -165,7 +165,7 @@ async fn a_session_ends_with_its_token_unless_a_new_one_of_the_same_user_comes()
     assert_eq!(said.error_code, 0);
     sleep(Duration::from_secs(4).saturating_sub(begun.elapsed())).await;
     client.topics().await;
-    // Somebody else is nobody to go on as.
+    // A session cannot continue as another user.
     let said = client.bears(&message(&all.token("other", 300))).await;
     assert_eq!(said.error_code, ResponseError::SaslAuthenticationFailed.code());
     client.is_cut_off().await;
@@ -178,7 +178,7 @@ async fn a_session_ends_with_its_token_unless_a_new_one_of_the_same_user_comes()
 }
 
 #[tokio::test]
-async fn a_session_lasts_no_longer_than_the_node_lets_sessions_last() {
+async fn session_lifetime_is_capped_by_the_nodes_maximum() {
     let all = Believing::start(Some(Duration::from_secs(60))).await;
     let mut client = all.node.client().await;
     let said = client.bears(&message(&all.token("root", 300))).await;
@@ -189,7 +189,7 @@ async fn a_session_lasts_no_longer_than_the_node_lets_sessions_last() {
 }
 
 #[tokio::test]
-async fn without_an_issuer_nobody_logs_in_by_a_token() {
+async fn tokens_are_not_offered_without_an_issuer() {
     let node = Node::with(|options| options.login.plain = Admission::Required).await;
     let mut client = node.client().await;
     let handshake = SaslHandshakeRequest::default().with_mechanism(text("OAUTHBEARER"));

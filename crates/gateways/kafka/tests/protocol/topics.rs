@@ -1,4 +1,4 @@
-//! Topics: what metadata tells of them, how they come about, grow and go.
+//! Topics: their metadata, creation, growth and deletion.
 
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
@@ -47,7 +47,7 @@ async fn metadata_names_brokers_and_partitions_in_every_version() {
         let found = found.topics[0].name.as_ref().map(|name| name.to_string());
         assert_eq!(found.as_deref(), Some("orders"));
     }
-    // An id that no topic has: without a name, as far as the version can say so.
+    // An unknown id: without a name, as far as the version allows.
     for none in [None, Some(name(""))] {
         let nobody = uuid::Uuid::from_u128(9);
         let by_id = MetadataRequestTopic::default().with_topic_id(nobody).with_name(none);
@@ -62,9 +62,9 @@ async fn metadata_names_brokers_and_partitions_in_every_version() {
     assert_eq!(illegal.topics[0].error_code, InvalidTopicException.code());
 }
 
-/// Tools that look for them would take an ordinary topic for the state of Kafka's brokers.
+/// Tools that look for them would mistake an ordinary topic for the state of Kafka's brokers.
 #[tokio::test]
-async fn topics_of_kafkas_brokers_are_not_made() {
+async fn internal_topics_of_kafka_are_not_created() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let names = ["__consumer_offsets", "__transaction_state", "__share_group_state"];
@@ -87,7 +87,7 @@ async fn topics_of_kafkas_brokers_are_not_made() {
 }
 
 #[tokio::test]
-async fn topics_come_about_when_they_are_asked_for_if_both_sides_agree() {
+async fn topics_are_auto_created_only_if_client_and_node_allow_it() {
     let node = Node::with(|options| options.partitions_default = 4).await;
     let mut client = node.client().await;
     let response = client.ask(12, &metadata(&["new"], false)).await;
@@ -102,7 +102,7 @@ async fn topics_come_about_when_they_are_asked_for_if_both_sides_agree() {
 }
 
 #[tokio::test]
-async fn topics_are_made_or_refused_one_by_one() {
+async fn topics_are_created_or_refused_one_by_one() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("taken", 1, &[]).await;
@@ -149,7 +149,7 @@ async fn topics_are_made_or_refused_one_by_one() {
 }
 
 #[tokio::test]
-async fn validating_makes_nothing() {
+async fn validate_only_creates_nothing() {
     let node = Node::start().await;
     let mut client = node.client().await;
     for version in 2..=7 {
@@ -172,7 +172,7 @@ async fn validating_makes_nothing() {
 }
 
 #[tokio::test]
-async fn a_produce_sent_behind_the_creation_of_its_topic_finds_it() {
+async fn produce_pipelined_after_the_creation_of_its_topic_succeeds() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let request = CreateTopicsRequest::default()

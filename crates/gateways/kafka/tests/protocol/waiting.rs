@@ -1,4 +1,4 @@
-//! What waits must not be in the way of others: the producers' budget is the producers' own.
+//! Waiting requests must not block others: the producers' budget serves producers only.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use world::Instant;
 
 use crate::harness::*;
 
-/// A tag that nobody knows: it makes a request large without making it dear.
+/// An unknown tag: it enlarges a request without increasing its cost.
 const PADDING_TAG: i32 = 9_000;
 
 fn padded_fetch(topic: &str, wait_ms: i32, padding: usize) -> FetchRequest {
@@ -25,7 +25,7 @@ fn padded_metadata(padding: usize) -> MetadataRequest {
 }
 
 #[tokio::test]
-async fn fetches_that_wait_do_not_take_the_producers_room() {
+async fn waiting_fetches_do_not_use_the_producers_budget() {
     let node = Node::start().await;
     let mut producer = node.client().await;
     producer.create("quiet", 1, &[]).await;
@@ -42,7 +42,7 @@ async fn fetches_that_wait_do_not_take_the_producers_room() {
         let put = timeout(SOON, producer.put("orders", 0, &["a"])).await;
         assert_eq!(put.expect("producers go on"), n);
     }
-    // They are all there, and are woken.
+    // All of them still wait, and are woken.
     producer.put("quiet", 0, &["at last"]).await;
     for (mut client, sent) in waiting {
         assert_eq!(values(&client.receive(sent).await), ["at last"]);
@@ -50,7 +50,7 @@ async fn fetches_that_wait_do_not_take_the_producers_room() {
 }
 
 #[tokio::test]
-async fn a_frame_that_is_announced_and_not_sent_takes_no_room() {
+async fn announced_frame_that_is_not_sent_takes_no_room() {
     let node = Node::start().await;
     let mut producer = node.client().await;
     producer.create("orders", 1, &[]).await;
@@ -70,12 +70,12 @@ async fn a_frame_that_is_announced_and_not_sent_takes_no_room() {
 }
 
 #[tokio::test]
-async fn frames_that_are_not_sent_to_their_end_do_not_stop_those_that_are() {
+async fn incomplete_frames_do_not_block_complete_ones() {
     let node = Node::start().await;
     let mut producer = node.client().await;
     producer.create("orders", 1, &[]).await;
 
-    // More than all that may arrive at a time.
+    // More than the budget of arriving frames.
     let value = "x".repeat(1_000_000);
     let whole = frame(1, 9, &produce("orders", 0, -1, batch(&[&value]).into()));
     let mut half_sent = Vec::new();
@@ -93,7 +93,7 @@ async fn frames_that_are_not_sent_to_their_end_do_not_stop_those_that_are() {
         let put = timeout(SOON, producer.put("orders", 0, &["small"])).await;
         assert_eq!(put.expect("small ones go on"), n);
     }
-    // A large one needs room of those that stand still, which are cut off for it.
+    // A large one needs room of the stalled ones, which are disconnected for it.
     let put = timeout(SOON, producer.put("orders", 0, &[&value])).await;
     assert_eq!(put.expect("a large one goes on"), 10);
     half_sent.iter().for_each(|(_, sending)| sending.abort());
@@ -124,7 +124,7 @@ async fn large_requests_behind_a_waiting_one_take_no_room_from_others() {
 }
 
 #[tokio::test]
-async fn a_fetch_without_room_to_wait_looks_again_after_a_while() {
+async fn fetch_without_waiting_room_is_answered_before_its_deadline() {
     let node = Node::with(|options| options.waiting_bytes_max = 0).await;
     let (mut client, mut producer) = (node.client().await, node.client().await);
     client.create("quiet", 1, &[]).await;
@@ -135,7 +135,7 @@ async fn a_fetch_without_room_to_wait_looks_again_after_a_while() {
     let many = wanted.topics[0].clone().with_topic(name("orders")).with_partitions(rows.collect());
     wanted.topics.push(many);
 
-    // One that waits has what little room there is.
+    // A waiting fetch takes the little room there is.
     let mut first = node.client().await;
     let sent = first.send(12, &wanted).await;
     let begun = Instant::now();
@@ -151,9 +151,9 @@ async fn a_fetch_without_room_to_wait_looks_again_after_a_while() {
     assert_eq!(values(&first.receive(sent).await), ["a"]);
 }
 
-/// A fetch without a session of so many partitions waits in the form in which it came.
+/// A fetch without a session of so many partitions waits in its encoded form.
 #[tokio::test]
-async fn a_large_fetch_that_waits_is_answered_when_there_is_enough() {
+async fn large_waiting_fetch_is_answered_once_its_minimum_is_reached() {
     const PARTITIONS: i32 = 1_000;
     let node = Node::start().await;
     let (mut client, mut producer) = (node.client().await, node.client().await);
@@ -168,7 +168,7 @@ async fn a_large_fetch_that_waits_is_answered_when_there_is_enough() {
         let sent = client.send(12, &wanted).await;
         waiting.push((client, sent));
     }
-    // One record is not enough, two are.
+    // One record does not suffice, two do.
     producer.put("wide", 7, &["a"]).await;
     let (first, sent) = &mut waiting[0];
     let early = timeout(Duration::from_millis(300), first.receive(*sent)).await;
@@ -181,7 +181,7 @@ async fn a_large_fetch_that_waits_is_answered_when_there_is_enough() {
         assert_eq!(answer.responses[0].partitions.len(), PARTITIONS as usize);
     }
 
-    // At its deadline it is answered with what there is.
+    // At its deadline it is answered with the data available.
     let begun = Instant::now();
     let answer = client.ask(12, &wanted.clone().with_min_bytes(1_000).with_max_wait_ms(200)).await;
     assert!(begun.elapsed() >= Duration::from_millis(200));

@@ -1,4 +1,4 @@
-//! Requests about users and what they may do.
+//! Requests about users, logins and access rules.
 
 use crate::wire::shape::Kind::{Blob, Fixed, Rows, Text};
 use crate::wire::shape::{NEVER, Shape, field, plain};

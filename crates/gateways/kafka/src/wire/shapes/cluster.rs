@@ -1,4 +1,4 @@
-//! Requests for what the cluster is and where partitions are.
+//! Requests about the cluster and the placement of partitions.
 
 use crate::wire::shape::Kind::{Fixed, List, Rows, Text};
 use crate::wire::shape::{Shape, field, plain, since, until};

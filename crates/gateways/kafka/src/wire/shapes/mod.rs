@@ -1,8 +1,8 @@
-//! What each request looks like: one table per message that is decoded by the message crate.
+//! The layout of each request: one table per message that the message crate decodes.
 //!
-//! The order of the fields is that of the wire. The versions are those of the message definitions of
-//! Kafka 4.1, for share groups of Kafka 4.3. See [`super::shape`] for their purpose, and for the test
-//! that compares them with the decoder.
+//! The fields are in the order of the wire. The versions are those of the message definitions of Kafka 4.1,
+//! for share groups of Kafka 4.3. See [`super::shape`] for their purpose, and for the test that compares them
+//! with the decoder.
 
 mod access;
 mod cluster;
@@ -16,7 +16,7 @@ use kafka_protocol::messages::ApiKey;
 
 use super::shape::Shape;
 
-/// `None` for what is not handled here, and for Produce, which has its own decoder.
+/// `None` for requests that are not handled here, and for Produce, which has its own decoder.
 pub(super) fn of(api: ApiKey) -> Option<&'static Shape> {
     let shape: &'static Shape = match api {
         ApiKey::Fetch => &records::FETCH,

@@ -1,4 +1,4 @@
-//! Requests for records, and of those who write them.
+//! Requests for records, and of producers.
 
 use crate::wire::shape::Kind::{Fixed, List, Row, Rows, Text};
 use crate::wire::shape::{Fields, Shape, field, plain, since, until};

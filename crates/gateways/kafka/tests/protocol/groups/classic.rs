@@ -10,7 +10,7 @@ use kafka_protocol::messages::*;
 use super::group;
 use crate::harness::*;
 
-/// A consumer's metadata that names one topic.
+/// A consumer's metadata with one topic.
 pub(super) fn subscription(topic: &str) -> Bytes {
     let mut bytes = vec![0, 0, 0, 0, 0, 1, 0, topic.len() as u8];
     bytes.extend_from_slice(topic.as_bytes());
@@ -55,7 +55,7 @@ pub(crate) async fn stable(client: &mut Client) -> String {
 }
 
 #[tokio::test]
-async fn members_meet_in_every_version_of_the_classic_protocol() {
+async fn members_join_and_leave_in_every_version_of_the_classic_protocol() {
     let node = Node::start().await;
     for version in 0..=9 {
         let mut client = node.client().await;
@@ -107,7 +107,7 @@ async fn a_join_waits_for_the_others_and_holds_back_only_its_own_connection() {
     let leader = stable(&mut first).await;
     let sent_back = second.ask(9, &join("")).await;
     let joining = second.send(9, &join(&sent_back.member_id)).await;
-    // The first learns of it by its heartbeat, on a connection that nobody holds back.
+    // The first member learns of it by a heartbeat, over its own connection, which is not held back.
     let heartbeat = HeartbeatRequest::default()
         .with_group_id(group("g"))
         .with_member_id(text(&leader))
@@ -147,7 +147,7 @@ async fn a_session_timeout_removes_a_member_whose_connection_is_gone() {
 }
 
 #[tokio::test]
-async fn what_no_group_takes_is_refused() {
+async fn invalid_group_requests_are_refused() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let code = |error: ResponseError| error.code();

@@ -1,4 +1,4 @@
-//! The new protocol of consumer groups (KIP-848): heartbeats, and epochs that fence.
+//! The consumer group protocol of KIP-848: heartbeats, and epochs that fence.
 
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::consumer_group_heartbeat_request::TopicPartitions;
@@ -52,11 +52,11 @@ fn assigned(response: &ConsumerGroupHeartbeatResponse) -> Option<Vec<i32>> {
 }
 
 #[tokio::test]
-async fn the_group_divides_and_a_second_member_waits_for_the_first_to_let_go() {
+async fn second_member_waits_until_the_first_revokes_its_partition() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let topic = client.create("t", 2, &[]).await;
-    // Before KIP-1082 the group names its members.
+    // Before KIP-1082 the group assigns member ids.
     let first = client.ask(0, &modern("", 0)).await;
     assert_eq!((first.error_code, first.member_epoch, first.heartbeat_interval_ms), (0, 1, 5000));
     let a = first.member_id.clone().expect("is named").to_string();
@@ -70,7 +70,7 @@ async fn the_group_divides_and_a_second_member_waits_for_the_first_to_let_go() {
     assert_eq!((done.member_epoch, assigned(&done)), (2, None));
     let second = client.ask(1, &modern("b", 2)).await;
     assert_eq!(assigned(&second), Some(vec![1 - kept[0]]));
-    // The catalog changes, and the next heartbeat knows.
+    // The catalog changes, and the next heartbeat reports it.
     let grow = create_partitions_request::CreatePartitionsTopic::default()
         .with_name(name("t"))
         .with_count(4)

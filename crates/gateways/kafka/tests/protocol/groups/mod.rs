@@ -1,5 +1,5 @@
-//! Groups over a socket: who coordinates them, how they are listed, described and deleted, and what a
-//! restart leaves of them. Each protocol, and committed offsets, have a file of their own.
+//! Groups over a socket: finding coordinators, listing, describing, deleting, and restarts. Each protocol,
+//! and committed offsets, have a file of their own.
 
 pub(crate) mod classic;
 pub(crate) mod consumer;
@@ -69,7 +69,7 @@ fn listed(response: &ListGroupsResponse) -> Vec<(&str, &str, &str, &str)> {
 }
 
 #[tokio::test]
-async fn groups_are_listed_described_and_deleted_once_they_are_empty() {
+async fn groups_are_listed_and_described_and_deleted_once_empty() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("t", 1, &[]).await;
@@ -119,8 +119,8 @@ async fn groups_are_listed_described_and_deleted_once_they_are_empty() {
     assert_eq!(left.groups.len(), 2);
 }
 
-/// Waits until what is to outlive the coordinator is in the log, of these groups. What a group changes is kept within
-/// some milliseconds.
+/// Waits until the membership of these groups is in the log. A group's changes are stored within some
+/// milliseconds.
 pub(crate) async fn are_kept(broker: &Broker, groups: &[&str]) {
     let is_kept = |name: &str| {
         let Coordination::Here(home) = broker.coordination(name) else { return false };
@@ -134,7 +134,7 @@ pub(crate) async fn are_kept(broker: &Broker, groups: &[&str]) {
 }
 
 #[tokio::test]
-async fn members_and_offsets_are_there_after_a_restart() {
+async fn members_and_offsets_survive_a_restart() {
     let disk = Arc::new(SimulatedDisk::new());
     let node = Node::on(Arc::clone(&disk), |_| {}).await;
     let mut client = node.client().await;

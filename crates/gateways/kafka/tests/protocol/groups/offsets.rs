@@ -1,4 +1,4 @@
-//! Committed offsets: who may commit, fetch and delete them.
+//! Committed offsets: commits, fetches, deletion, and the members that may do so.
 
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::offset_commit_request::{
@@ -98,7 +98,7 @@ async fn committed_offsets_are_fetched_in_every_version() {
 }
 
 #[tokio::test]
-async fn offsets_are_taken_from_members_of_the_generation_and_from_nobody_else() {
+async fn only_members_of_the_generation_may_commit_offsets() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("t", 1, &[]).await;
@@ -137,7 +137,7 @@ async fn offset_metadata_is_limited_in_utf16_code_units() {
 }
 
 #[tokio::test]
-async fn a_negative_offset_is_none() {
+async fn committing_a_negative_offset_deletes_the_offset() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("t", 2, &[]).await;
@@ -145,7 +145,7 @@ async fn a_negative_offset_is_none() {
         if let Some(offset) = before {
             client.ask(9, &commit("", -1, &[("t", 0, offset)])).await;
         }
-        // As kafkajs does to begin at the earliest record.
+        // As kafkajs does to start at the earliest record.
         let committed = client.ask(9, &commit("", -1, &[("t", 0, -2), ("t", 1, 3)])).await;
         assert_eq!(commit_codes(&committed), [0, 0]);
         assert_eq!(fetch_one(&mut client, "t", 0).await, -1);

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::{Cluster, all_metadata, other_than};
 use crate::harness::*;
 
-/// So long an answer waits for a leader.
+/// Time for which a response waits for a leader.
 const LED_WITHIN: Duration = Duration::from_millis(300);
 
 /// The leader of each of the topic's partitions, and its epoch.
@@ -40,7 +40,7 @@ pub(super) fn fetch_by_id(topic: Uuid, partition: i32, wait_ms: i32) -> FetchReq
 }
 
 #[tokio::test]
-async fn every_node_tells_of_all_nodes_and_of_the_leader_of_each_partition() {
+async fn every_node_lists_all_nodes_and_the_leader_of_each_partition() {
     let cluster = Cluster::start().await;
     cluster.client(2).await.create("wide", 6, &[]).await;
     let mut told = Vec::new();
@@ -54,7 +54,7 @@ async fn every_node_tells_of_all_nodes_and_of_the_leader_of_each_partition() {
         let partitions = &metadata.topics[0].partitions;
         for partition in partitions {
             assert_eq!((partition.error_code, partition.offline_replicas.len()), (0, 0));
-            // The one first that leads it when it can, and then in turn.
+            // The preferred leader comes first, then the others in turn.
             let first = partition.leader_id.0;
             let in_turn = [first, other_than(first), other_than(other_than(first))];
             assert_eq!(partition.replica_nodes, in_turn.map(BrokerId));
@@ -75,7 +75,7 @@ async fn every_node_tells_of_all_nodes_and_of_the_leader_of_each_partition() {
 }
 
 #[tokio::test]
-async fn a_replication_factor_is_the_least_and_all_nodes_are_what_it_is() {
+async fn replication_factor_is_a_minimum_and_reported_as_all_nodes() {
     let cluster = Cluster::start().await;
     let mut client = cluster.client(3).await;
     for (factor, code) in [(-1, 0), (3, 0), (1, 0), (2, 0), (4, 38), (0, 38)] {
@@ -88,7 +88,7 @@ async fn a_replication_factor_is_the_least_and_all_nodes_are_what_it_is() {
 }
 
 #[tokio::test]
-async fn who_asks_the_wrong_node_is_sent_to_the_leader() {
+async fn client_of_the_wrong_node_is_referred_to_the_leader() {
     let cluster = Cluster::start().await;
     let topic = cluster.client(1).await.create("t", 3, &[]).await;
     let (leader, epoch) = leaders(&mut cluster.client(1).await, "t").await[0];
@@ -119,7 +119,7 @@ async fn who_asks_the_wrong_node_is_sent_to_the_leader() {
 }
 
 #[tokio::test]
-async fn every_node_knows_where_records_are_that_were_acknowledged_before() {
+async fn every_node_lists_offsets_of_acknowledged_records() {
     let cluster = Cluster::start().await;
     cluster.client(1).await.create("t", 3, &[]).await;
     let (leader, epoch) = leaders(&mut cluster.client(1).await, "t").await[0];
@@ -127,7 +127,7 @@ async fn every_node_knows_where_records_are_that_were_acknowledged_before() {
     let mut wrong = cluster.client(other_than(leader)).await;
     for records in 1..50 {
         right.put("t", 0, &["a"]).await;
-        // The end, the beginning, the first of any time.
+        // The end, the beginning, and the first record of any time.
         for (timestamp, expected) in [(-1, records), (-2, 0), (0, 0)] {
             let sought = ListOffsetsPartition::default().with_timestamp(timestamp);
             let wanted = ListOffsetsTopic::default().with_name(name("t"));
@@ -141,7 +141,7 @@ async fn every_node_knows_where_records_are_that_were_acknowledged_before() {
 }
 
 #[tokio::test]
-async fn metadata_waits_for_an_election_that_is_under_way() {
+async fn metadata_waits_for_an_election_in_progress() {
     let cluster = Cluster::start().await;
     cluster.client(1).await.create("t", 3, &[]).await;
     let mut clients = [cluster.client(1).await, cluster.client(2).await, cluster.client(3).await];
@@ -153,7 +153,7 @@ async fn metadata_waits_for_an_election_that_is_under_way() {
                 let begun = Instant::now();
                 let led = leaders(client, "t").await;
                 let (all_led, took) = (led.iter().all(|(leader, _)| *leader > 0), begun.elapsed());
-                // On a machine that is busy an election may take longer than an answer may.
+                // On a busy machine, an election may take longer than a response may wait.
                 assert!(all_led || took >= LED_WITHIN, "{led:?} after {took:?}");
             }
         }
@@ -162,7 +162,7 @@ async fn metadata_waits_for_an_election_that_is_under_way() {
 }
 
 #[tokio::test]
-async fn a_fetch_that_waits_is_told_at_once_that_another_node_leads() {
+async fn waiting_fetch_ends_at_once_when_the_leader_changes() {
     let cluster = Cluster::start().await;
     let topic = cluster.client(1).await.create("t", 3, &[]).await;
     let (leader, _) = leaders(&mut cluster.client(1).await, "t").await[0];
@@ -174,7 +174,7 @@ async fn a_fetch_that_waits_is_told_at_once_that_another_node_leads() {
     let fetched = waiting.receive(sent).await;
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     assert_eq!(fetched.responses[0].partitions[0].error_code, NotLeaderOrFollower.code());
-    // Whoever leads now takes records.
+    // The new leader accepts records.
     let next = loop {
         let (next, _) = leaders(&mut waiting, "t").await[0];
         if next != leader && next > 0 {
@@ -194,7 +194,7 @@ async fn a_fetch_that_waits_is_told_at_once_that_another_node_leads() {
 }
 
 #[tokio::test]
-async fn each_node_knows_how_far_the_members_of_the_quorum_are() {
+async fn every_node_reports_the_log_ends_of_all_quorum_members() {
     let cluster = Cluster::start().await;
     cluster.client(1).await.create("t", 1, &[]).await;
     let metadata = describe_quorum_request::TopicData::default()
@@ -209,7 +209,7 @@ async fn each_node_knows_how_far_the_members_of_the_quorum_are() {
             let end = quorum.high_watermark;
             let voters: Vec<_> = quorum.current_voters.iter().map(|it| it.replica_id.0).collect();
             assert_eq!(voters, [1, 2, 3]);
-            // All have everything by and by.
+            // All members catch up.
             let is_there = |it: &describe_quorum_response::ReplicaState| {
                 it.log_end_offset == end && it.last_caught_up_timestamp > 0
             };

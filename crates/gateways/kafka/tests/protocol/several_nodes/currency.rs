@@ -1,4 +1,4 @@
-//! Answers about topics and groups at a node whose copy of the catalog may be old.
+//! Responses about topics and groups from a node whose copy of the catalog may be stale.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn group() -> GroupId {
     GroupId(text("nobody"))
 }
 
-/// A client of a node that does not lead the catalog, and has no barrier under way.
+/// A client of a node that does not lead the catalog, and has no barrier in progress.
 struct Walk<'a> {
     cluster: &'a Cluster,
     node: i32,
@@ -57,7 +57,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Asks about what no node has: the node looks at the newest catalog before it says so.
+    /// Requests something that no node has: the node must read the current catalog before it responds.
     async fn ask<R: Request>(&mut self, name: &'static str, version: i16, request: R) {
         let broker = &self.cluster.node(self.node).broker;
         let before = broker.catalog_barriers();
@@ -175,9 +175,9 @@ async fn unknown_topics_and_groups_are_answered_after_the_catalogs_barrier() {
 /// A topic that was created at another node than that of `client`.
 struct CreatedElsewhere {
     _cluster: Cluster,
-    /// Those of all nodes: without its gate a node is cut off.
+    /// Gates of all nodes: without its gate a node is cut off.
     gates: Vec<Arc<Gate>>,
-    /// The place of the gate that keeps the topic from the node of `client`.
+    /// Index of the gate that keeps the topic from the node of `client`.
     closed: usize,
     client: Client,
 }
@@ -199,7 +199,7 @@ async fn created_elsewhere() -> CreatedElsewhere {
 }
 
 #[tokio::test]
-async fn a_topic_that_another_node_has_just_created_is_altered_at_a_node_with_an_old_copy() {
+async fn topic_just_created_elsewhere_is_altered_at_a_node_with_an_old_copy() {
     let mut created = created_elsewhere().await;
     let here = &mut created.client;
     let altered = IncrementalAlterConfigsRequest::default().with_resources(vec![resource()]);
@@ -218,7 +218,7 @@ async fn unknown_topic_without_the_catalogs_barrier_is_a_timeout() {
     let mut created = created_elsewhere().await;
     let here = &mut created.client;
     let altered = IncrementalAlterConfigsRequest::default().with_resources(vec![resource()]);
-    // The catalog's barrier does not pass: its answer is held back.
+    // The catalog's barrier does not pass, because its reply is held back.
     let answer = timeout(BARRIER_WITHIN + SOON, here.ask(1, &altered)).await.expect("in time");
     assert_eq!(answer.responses[0].error_code, RequestTimedOut.code(), "{answer:?}");
 }
@@ -235,7 +235,7 @@ async fn leader_without_a_majority_answers_no_reader() {
     let partition = PartitionId::new(topic, 0);
     let leader = (1..=3).find(|id| broker(*id).leads(partition)).expect("one leads");
     broker(leader).copies_are_current(&[partition]).await.expect("a majority answers");
-    // The others may have elected another leader, which acknowledges what this one does not know.
+    // The others may have elected another leader, which acknowledges records that this one lacks.
     let others = (1..=3).filter(|id| *id != leader).map(|id| &gates[id as usize - 1]);
     others.clone().for_each(|gate| gate.close());
     let partitions = [partition];

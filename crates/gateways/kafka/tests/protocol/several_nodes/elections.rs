@@ -1,4 +1,4 @@
-//! Leaders that are elected because somebody asks for it, and reassignments.
+//! Leader elections by request, and reassignments.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn named(partitions: &[i32]) -> Option<Vec<TopicPartitions>> {
     Some(vec![TopicPartitions::default().with_topic(name("t")).with_partitions(partitions)])
 }
 
-/// The codes of the partitions that the answer has, with what was said of them.
+/// The partitions of the response, with their codes and messages.
 async fn elect(
     client: &mut Client,
     kind: i8,
@@ -50,7 +50,7 @@ fn codes(results: &[(i32, i16, String)]) -> Vec<(i32, i16)> {
     results.iter().map(|(partition, code, _)| (*partition, *code)).collect()
 }
 
-/// Of each partition of the topic: who leads it, and its replicas in their order.
+/// The leader and the replicas, in their order, of each of the topic's partitions.
 async fn led(client: &mut Client) -> Vec<(i32, Vec<i32>)> {
     let metadata = all_metadata(client).await;
     let mut partitions = metadata.topics[0].partitions.clone();
@@ -61,7 +61,7 @@ async fn led(client: &mut Client) -> Vec<(i32, Vec<i32>)> {
     partitions.iter().map(|it| (it.leader_id.0, replicas(it))).collect()
 }
 
-/// Hands everything over that the node leads, and waits until another one says that it leads it.
+/// Moves all of the node's leadership away, and waits until other nodes report the new leaders.
 async fn leads_nothing(cluster: &Cluster, id: i32) {
     cluster.node(id).broker.hand_over().await;
     let mut client = cluster.client(other_than(id)).await;
@@ -71,7 +71,7 @@ async fn leads_nothing(cluster: &Cluster, id: i32) {
 }
 
 #[tokio::test]
-async fn a_partition_is_led_by_the_first_of_its_replicas_when_somebody_asks_for_it() {
+async fn preferred_election_moves_the_partition_to_its_first_replica() {
     let cluster = Cluster::start().await;
     let mut client = cluster.client(1).await;
     client.create("t", 3, &[]).await;
@@ -83,7 +83,7 @@ async fn a_partition_is_led_by_the_first_of_its_replicas_when_somebody_asks_for_
     assert_eq!(codes(&elect(&mut client, PREFERRED, all()).await), needless);
     assert_eq!(elect(&mut client, PREFERRED, None).await, []);
 
-    // Whichever node is asked: the one that is to lead, the one that does, or neither.
+    // At any node: the preferred leader, the present one, or the third.
     for asked in 1..=3 {
         leads_nothing(&cluster, 2).await;
         let mut client = cluster.client(asked).await;
@@ -91,10 +91,10 @@ async fn a_partition_is_led_by_the_first_of_its_replicas_when_somebody_asks_for_
         let expected = [(1, 0), (7, UnknownTopicOrPartition.code())];
         assert_eq!(codes(&elected), expected, "at {asked}: {elected:?}");
         assert_eq!(led(&mut client).await, at_first, "at {asked}");
-        // That is where they stay: the cluster would bring them there, too.
+        // They stay there: the cluster itself would move them there too.
         assert_eq!(codes(&elect(&mut client, PREFERRED, all()).await), needless);
     }
-    // Of all partitions those are named that were elected.
+    // Without named partitions, the response has only those that were elected.
     leads_nothing(&cluster, 2).await;
     assert_eq!(codes(&elect(&mut client, PREFERRED, None).await), [(1, 0)]);
 
@@ -103,7 +103,7 @@ async fn a_partition_is_led_by_the_first_of_its_replicas_when_somebody_asks_for_
 }
 
 #[tokio::test]
-async fn nobody_is_elected_who_is_not_there_or_may_lack_something() {
+async fn missing_or_lagging_replicas_are_never_elected() {
     let cluster = Cluster::start().await;
     let mut client = cluster.client(1).await;
     client.create("t", 3, &[]).await;
@@ -118,7 +118,7 @@ async fn nobody_is_elected_who_is_not_there_or_may_lack_something() {
     cluster.end(3).await;
     let topic = cluster.node(1).broker.catalog().topic_named("t").map(|topic| topic.id());
     let topic = topic.expect("it is there");
-    // Which it leads itself, until it hears that nobody follows.
+    // Node 1 leads it until it notices that it has no majority.
     while cluster.node(1).broker.leaders(topic).of(0).node.is_some() {
         sleep(Duration::from_millis(10)).await;
     }
@@ -127,7 +127,7 @@ async fn nobody_is_elected_who_is_not_there_or_may_lack_something() {
     let unclean = elect(&mut client, UNCLEAN, named(&[0])).await;
     assert_eq!(codes(&unclean), none);
     assert!(unclean[0].2.contains("postroad recover"), "{unclean:?}");
-    // One that it follows is led by nobody either, though it has not heard of another leader.
+    // A partition that node 1 follows has no leader either, although it has not learned of a new one.
     while !cluster.node(1).nodes.live().iter().all(|node| node.id == 1) {
         sleep(Duration::from_millis(10)).await;
     }
@@ -137,7 +137,7 @@ async fn nobody_is_elected_who_is_not_there_or_may_lack_something() {
 }
 
 #[tokio::test]
-async fn a_reassignment_to_where_a_partition_is_has_been_made() {
+async fn reassignment_to_the_present_replicas_succeeds_and_others_are_refused() {
     let cluster = Cluster::start().await;
     let mut client = cluster.client(1).await;
     client.create("t", 3, &[]).await;

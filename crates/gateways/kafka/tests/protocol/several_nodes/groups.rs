@@ -48,7 +48,7 @@ pub(super) async fn listed(client: &mut Client) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_group_is_served_by_its_coordinator_and_by_no_other_node() {
+async fn group_is_served_by_its_coordinator_only() {
     let cluster = Cluster::start().await;
     cluster.client(1).await.create("t", 3, &[]).await;
     let names: Vec<String> = (0..12).map(|number| format!("group-{number}")).collect();
@@ -69,7 +69,7 @@ async fn a_group_is_served_by_its_coordinator_and_by_no_other_node() {
 
         let mut right_client = cluster.client(right).await;
         assert_eq!(commit_code(&mut right_client, name).await, 0);
-        // What is committed every node knows, but not who is a member.
+        // Every node knows committed offsets, but not members.
         let mut request = all_offsets(name);
         for client in [&mut client, &mut right_client] {
             let fetched = client.ask(9, &request).await.groups[0].clone();
@@ -102,7 +102,7 @@ async fn next_coordinator(cluster: &Cluster, mut client: Client, former: i32) ->
     }
 }
 
-/// What is answered once the next coordinator knows all that was committed.
+/// The code once the next coordinator has loaded all commits.
 async fn in_time(mut asked: impl AsyncFnMut() -> i16) -> i16 {
     loop {
         let code = asked().await;
@@ -114,7 +114,7 @@ async fn in_time(mut asked: impl AsyncFnMut() -> i16) -> i16 {
 }
 
 #[tokio::test]
-async fn members_of_either_protocol_go_on_where_another_node_coordinates_their_group() {
+async fn members_of_both_protocols_continue_at_the_next_coordinator() {
     let cluster = Cluster::start().await;
     cluster.client(1).await.create("t", 3, &[]).await;
     for modern in [false, true] {
@@ -139,7 +139,7 @@ async fn members_of_either_protocol_go_on_where_another_node_coordinates_their_g
             }
             None => {
                 assert_eq!(client.ask(4, &classic_heartbeat(&member, 1)).await.error_code, 0);
-                // It goes, and nothing of it is kept.
+                // It leaves, and no state of the group remains.
                 assert_eq!(client.ask(4, &leave(&member)).await.error_code, 0);
             }
         }
@@ -180,14 +180,14 @@ async fn the_next_coordinator_does_not_wait_for_a_member_that_has_left() {
     let told =
         in_time(async || client.ask(4, &classic_heartbeat(&follower, 2)).await.error_code).await;
     assert_eq!(told, RebalanceInProgress.code());
-    // The session of the one that left would last for ten seconds.
+    // The session of the departed member would last for ten seconds.
     let joined = timeout(Duration::from_secs(5), client.ask(9, &join(&follower))).await;
     let joined = joined.expect("nobody else is waited for");
     assert_eq!((joined.error_code, joined.generation_id, joined.members.len()), (0, 3, 1));
 }
 
 #[tokio::test]
-async fn members_that_wait_are_told_when_their_coordinator_leads_no_more_and_are_forgotten() {
+async fn pending_joins_end_and_are_forgotten_when_the_coordinator_changes() {
     let cluster = Cluster::start().await;
     cluster.client(1).await.create("t", 3, &[]).await;
     let (right, _) = coordinator(&mut cluster.client(1).await, "g").await;
@@ -195,7 +195,7 @@ async fn members_that_wait_are_told_when_their_coordinator_leads_no_more_and_are
     assert_eq!(commit_code(&mut client, "g").await, 0);
     let sent_back = client.ask(5, &join("")).await;
     let member = sent_back.member_id.to_string();
-    // The group waits for more members for some seconds.
+    // The group waits some seconds for more members.
     let sent = client.send(5, &join(&member)).await;
     sleep(Duration::from_millis(200)).await;
     cluster.node(right).broker.hand_over().await;
@@ -203,7 +203,7 @@ async fn members_that_wait_are_told_when_their_coordinator_leads_no_more_and_are
     assert_eq!(told.error_code, NotCoordinator.code());
     assert_eq!(listed(&mut client).await, Vec::<String>::new());
 
-    // The next one knows of no member that waited, and has what was committed.
+    // The next coordinator does not know the waiting member, and has the committed offsets.
     let mut client = next_coordinator(&cluster, client, right).await;
     let code = in_time(async || client.ask(5, &join(&member)).await.error_code).await;
     assert_eq!(code, UnknownMemberId.code());

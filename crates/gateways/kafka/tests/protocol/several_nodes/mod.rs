@@ -1,4 +1,4 @@
-//! Three nodes, or four: what clients are told of them, and what a node says that is not the right one.
+//! Three or four nodes: their metadata, and requests to a node that is not the leader or coordinator.
 
 mod answers;
 mod currency;
@@ -33,7 +33,7 @@ struct Node {
     address: SocketAddr,
     nodes: Nodes,
     member: Arc<cluster::Node>,
-    /// What it is served for as long as it lives.
+    /// Serves the node as long as it lives.
     _serving: (watch::Sender<bool>, JoinHandle<()>),
 }
 
@@ -47,7 +47,7 @@ impl Cluster {
         Self::of(timeout(SOON, test_cluster::start_three()).await.expect("they start")).await
     }
 
-    /// Of four nodes, three of which have each partition.
+    /// A cluster of four nodes; each partition has three replicas.
     async fn start_four() -> Self {
         Self::start_newest(4).await
     }
@@ -69,7 +69,7 @@ impl Cluster {
         cluster
     }
 
-    /// Until then a leader may be known and its endpoint not.
+    /// Until then a leader may be known without its endpoint.
     async fn all_know_each_other(&self) {
         let count = self.nodes.len();
         for id in 1..=count as i32 {
@@ -88,7 +88,7 @@ impl Cluster {
         Client::new(TcpStream::connect(self.node(id).address).await.expect("connects"))
     }
 
-    /// What an operator asks for, at a node.
+    /// Executes an operator's operation at a node.
     async fn operate(&self, id: i32, operation: Operation) {
         let node = self.node(id);
         let administration = node.nodes.administration(&node.broker);
@@ -96,7 +96,7 @@ impl Cluster {
         administration.carry_out(asked).await.expect("it is done");
     }
 
-    /// The node ends and hands nothing over.
+    /// Stops the node without handing its leadership over.
     async fn end(&self, id: i32) {
         let node = self.node(id);
         node.broker.shutdown().await;
@@ -127,7 +127,7 @@ async fn all_metadata(client: &mut Client) -> MetadataResponse {
     client.ask(12, &MetadataRequest::default().with_topics(None)).await
 }
 
-/// Each node has one of its own.
+/// Each node has a rack of its own.
 fn rack(id: i32) -> String {
     format!("rack-{id}")
 }

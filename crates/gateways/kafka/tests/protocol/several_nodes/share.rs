@@ -18,15 +18,15 @@ async fn member(cluster: &Cluster, at: i32) -> Member {
     Member { client, id: "a", group: "g", member_epoch: 0, session_epoch: 0 }
 }
 
-/// The code of the only partition, who leads it, and where that one is.
-fn told(response: &ShareFetchResponse) -> (i16, i32, i32) {
+/// The error code of the only partition, its leader, and the leader's port.
+fn outcome(response: &ShareFetchResponse) -> (i16, i32, i32) {
     let partition = &response.responses[0].partitions[0];
     let endpoint = response.node_endpoints.first();
     (partition.error_code, partition.current_leader.leader_id, endpoint.map_or(-1, |it| it.port))
 }
 
 #[tokio::test]
-async fn a_member_is_sent_to_the_leader_of_its_records() {
+async fn share_member_is_referred_to_the_leader_of_its_records() {
     let cluster = Cluster::start().await;
     let mut client = cluster.client(1).await;
     let topic = client.create("t", 3, &[]).await;
@@ -42,7 +42,7 @@ async fn a_member_is_sent_to_the_leader_of_its_records() {
     let mut wrong = member(&cluster, other_than(leader)).await;
     let begun = Instant::now();
     let fetched = wrong.send(wrong.fetch_request(topic, &[0], 15_000)).await;
-    assert_eq!(told(&fetched), elsewhere);
+    assert_eq!(outcome(&fetched), elsewhere);
     let mut right = member(&cluster, leader).await;
     assert_eq!(right.take(topic, 0).await, acquired(&[(0, 0, 1)], &["x"]));
     let settled = wrong.acknowledge(topic, &[(0, 0, ACCEPT)]).await;
@@ -55,13 +55,13 @@ async fn a_member_is_sent_to_the_leader_of_its_records() {
     };
     let request = right.fetch_request(topic, &[0], 15_000);
     let (fetched, ()) = tokio::join!(right.send(request), handing_over);
-    assert_eq!(told(&fetched).0, NotLeaderOrFollower.code());
+    assert_eq!(outcome(&fetched).0, NotLeaderOrFollower.code());
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
-/// Java's client acknowledges records at the node that gave them to it, until it hears of another leader.
+/// Java's client acknowledges records at the node that delivered them, until it learns of another leader.
 #[tokio::test]
-async fn records_are_acknowledged_where_they_were_fetched_whoever_leads_by_then() {
+async fn records_are_acknowledged_where_they_were_fetched_after_the_leader_changed() {
     let cluster = Cluster::start().await;
     let mut client = cluster.client(1).await;
     let topic = client.create("t", 1, &[]).await;
@@ -74,7 +74,7 @@ async fn records_are_acknowledged_where_they_were_fetched_whoever_leads_by_then(
     assert_eq!(holder.take(topic, 0).await, acquired(&[(0, 2, 1)], &["x", "y", "z"]));
 
     cluster.node(leader).broker.hand_over().await;
-    // At once, while nobody may lead; and then, when another node does.
+    // At once, while there may be no leader; and then, when another node leads.
     holder.settle(topic, &[(0, 0, ACCEPT)]).await;
     let (next, _) = leaders(&mut client, "t").await[0];
     assert_ne!(next, leader);
@@ -85,7 +85,7 @@ async fn records_are_acknowledged_where_they_were_fetched_whoever_leads_by_then(
     }
     let mut other = Member { id: "b", ..member(&cluster, next).await };
     assert_eq!(other.take(topic, 0).await, acquired(&[(1, 1, 2)], &["x", "y", "z"]));
-    // What comes with a fetch has an answer of its own.
+    // Acknowledgements in a fetch have a result of their own.
     let mut request = holder.fetch_request(topic, &[0], 0);
     request.topics[0].partitions[0].acknowledgement_batches = vec![
         AcknowledgementBatch::default()
@@ -94,7 +94,7 @@ async fn records_are_acknowledged_where_they_were_fetched_whoever_leads_by_then(
             .with_acknowledge_types(vec![ACCEPT]),
     ];
     let fetched = holder.send(request).await;
-    assert_eq!(told(&fetched), (NotLeaderOrFollower.code(), next, cluster.port(next)));
+    assert_eq!(outcome(&fetched), (NotLeaderOrFollower.code(), next, cluster.port(next)));
     assert_eq!(fetched.responses[0].partitions[0].acknowledge_error_code, 0);
     other.settle(topic, &[(1, 1, ACCEPT)]).await;
 }

@@ -1,4 +1,4 @@
-//! Four nodes, of which three have each partition: what clients are told at the one that has none of it.
+//! Four nodes with three replicas of each partition: responses of the node without a replica.
 
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
@@ -11,7 +11,7 @@ use super::groups::{all_offsets, commit_code, coordinator, listed};
 use super::{Cluster, all_metadata};
 use crate::harness::*;
 
-/// A topic with a partition in each shard, and of each partition the node that does not have it.
+/// A topic with a partition in each shard, and the node without a replica of each partition.
 async fn with_topic(cluster: &Cluster) -> (Uuid, Vec<i32>) {
     let mut client = cluster.client(4).await;
     let topic = client.create("t", 3, &[]).await;
@@ -40,7 +40,7 @@ async fn list(client: &mut Client, partition: i32, timestamp: i64) -> (i16, i64)
 }
 
 #[tokio::test]
-async fn a_node_without_a_partition_sends_clients_to_its_leader_and_knows_where_records_are() {
+async fn node_without_a_replica_refers_clients_to_the_leader_and_lists_offsets() {
     let cluster = Cluster::start_four().await;
     let (topic, outsiders) = with_topic(&cluster).await;
     let refused = NotLeaderOrFollower.code();
@@ -61,7 +61,7 @@ async fn a_node_without_a_partition_sends_clients_to_its_leader_and_knows_where_
         let mut right = cluster.client(leader).await;
         for records in 1..20 {
             assert_eq!(right.put("t", index, &["a"]).await, records - 1);
-            // The end, the beginning, the first of any time, the newest.
+            // The end, the beginning, the first record of any time, the newest.
             for (timestamp, expected) in [(-1, records), (-2, 0), (0, 0)] {
                 assert_eq!(list(&mut wrong, index, timestamp).await, (0, expected), "{timestamp}");
             }
@@ -74,7 +74,7 @@ async fn a_node_without_a_partition_sends_clients_to_its_leader_and_knows_where_
 }
 
 #[tokio::test]
-async fn offsets_of_groups_are_known_at_every_node_and_groups_listed_by_one() {
+async fn every_node_returns_group_offsets_and_one_lists_each_group() {
     let cluster = Cluster::start_four().await;
     with_topic(&cluster).await;
     let names: Vec<String> = (0..9).map(|number| format!("group-{number}")).collect();
@@ -103,7 +103,7 @@ async fn offsets_of_groups_are_known_at_every_node_and_groups_listed_by_one() {
 }
 
 #[tokio::test]
-async fn a_node_names_the_replicas_that_it_has() {
+async fn log_dirs_list_only_the_nodes_own_replicas() {
     let cluster = Cluster::start_four().await;
     let (_, outsiders) = with_topic(&cluster).await;
     for id in 1..=4 {
@@ -120,7 +120,7 @@ async fn a_node_names_the_replicas_that_it_has() {
 }
 
 #[tokio::test]
-async fn metadata_names_the_next_leader_at_a_node_that_is_no_replica() {
+async fn metadata_of_a_node_without_a_replica_names_the_next_leader() {
     let cluster = Cluster::start_four().await;
     let (_, outsiders) = with_topic(&cluster).await;
     let mut client = cluster.client(outsiders[0]).await;

@@ -1,4 +1,4 @@
-//! What becomes of a share group: a restart, another configuration, dead letters, and its end.
+//! Lifetime of a share group: restart, configuration changes, dead letters, and deletion.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{configure, group, started};
 use crate::harness::*;
 
 #[tokio::test]
-async fn progress_outlives_a_restart_and_leases_do_not() {
+async fn progress_survives_a_restart_and_leases_do_not() {
     let disk = Arc::new(SimulatedDisk::new());
     let node = Node::on(Arc::clone(&disk), |_| {}).await;
     let (mut client, topic) = started(&node).await;
@@ -35,7 +35,7 @@ async fn progress_outlives_a_restart_and_leases_do_not() {
 }
 
 #[tokio::test]
-async fn a_groups_configuration_reaches_the_records_that_it_has_already() {
+async fn changed_group_configuration_applies_to_records_already_leased() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     client.put("t", 0, &["a"]).await;
@@ -61,7 +61,7 @@ async fn a_groups_configuration_reaches_the_records_that_it_has_already() {
 }
 
 #[tokio::test]
-async fn dead_letters_go_where_a_topic_takes_them() {
+async fn dead_letters_go_only_to_topics_that_accept_them() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     let takes = ("errors.deadletterqueue.group.enable", "true");
@@ -76,7 +76,7 @@ async fn dead_letters_go_where_a_topic_takes_them() {
         let offset = offset as i64;
         member.settle(topic, &[(offset, offset, REJECT)]).await;
     }
-    // Kafka's default: a letter names its record, and has no copy of it.
+    // Kafka's default: a letter refers to its record, without a copy of it.
     assert_eq!(client.get("dlq.takes", 0, 0).await, [""]);
     assert!(client.get("dlq.does-not", 0, 0).await.is_empty());
 }
@@ -89,7 +89,7 @@ fn describe_offsets(group_name: &str) -> DescribeShareGroupOffsetsRequest {
 }
 
 #[tokio::test]
-async fn an_empty_group_is_moved_cut_and_deleted() {
+async fn offsets_of_an_empty_share_group_are_altered_and_deleted() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     client.put("t", 0, &["a", "b", "c"]).await;
@@ -127,7 +127,7 @@ async fn an_empty_group_is_moved_cut_and_deleted() {
     assert_eq!(starts, [(0, 1), (1, 0)]);
     let absent = client.ask(0, &describe_offsets("none")).await;
     assert_eq!(absent.groups[0].error_code, GroupIdNotFound.code());
-    // Beyond the end there is nothing yet: the end it is. And a group may be made this way.
+    // An offset beyond the end is clamped to the end. Altering also creates a group.
     assert_eq!(client.ask(0, &alter("fresh", "t", vec![to(0, 99)])).await.error_code, 0);
     let described = client.ask(0, &describe_offsets("fresh")).await;
     assert_eq!(described.groups[0].topics[0].partitions[0].start_offset, 3);

@@ -1,4 +1,4 @@
-//! A member of a share group, and what it is given.
+//! A member of a share group, and the records that it acquires.
 
 use kafka_protocol::messages::share_acknowledge_request::{
     AcknowledgePartition, AcknowledgeTopic, AcknowledgementBatch,
@@ -15,7 +15,7 @@ pub(crate) const ACCEPT: i8 = 1;
 pub(crate) const RELEASE: i8 = 2;
 pub(crate) const REJECT: i8 = 3;
 
-/// One member of the share group `g`, on a connection of its own, as a client library would be.
+/// A member of a share group, on a connection of its own, as in a client library.
 pub(crate) struct Member {
     pub(crate) client: Client,
     pub(crate) id: &'static str,
@@ -80,7 +80,7 @@ impl Member {
             ])
     }
 
-    /// The next fetch of the session, which takes its epoch on.
+    /// The next fetch of the session, which advances its epoch.
     pub(crate) async fn send(&mut self, request: ShareFetchRequest) -> ShareFetchResponse {
         let response = self.client.ask(1, &request).await;
         if response.error_code == 0 {
@@ -124,7 +124,7 @@ impl Member {
         response
     }
 
-    /// Settles records of partition 0 and expects that to be fine.
+    /// Settles records of partition 0, and expects success.
     pub(crate) async fn settle(&mut self, topic: Uuid, ranges: &[(i64, i64, i8)]) {
         let response = self.acknowledge(topic, ranges).await;
         assert_eq!(acknowledge_code(&response), 0);

@@ -1,5 +1,5 @@
-//! Share groups over a socket: membership, and what is refused. Records, sessions and what becomes of a
-//! group have a file of their own each.
+//! Share groups over a socket: membership, and refusals. Records, sessions and the lifetime of a group have a
+//! file of their own each.
 
 mod lifetime;
 pub(crate) mod member;
@@ -32,7 +32,7 @@ pub(crate) async fn configure(client: &mut Client, group: &str, values: &[(&str,
     client.ask(1, &request).await.responses[0].error_code
 }
 
-/// A topic of two partitions, and a share group `g` that begins where it does.
+/// A topic of two partitions, and a share group `g` that starts at its beginning.
 async fn started(node: &Node) -> (Client, Uuid) {
     let mut client = node.client().await;
     let topic = client.create("t", 2, &[]).await;
@@ -41,7 +41,7 @@ async fn started(node: &Node) -> (Client, Uuid) {
 }
 
 #[tokio::test]
-async fn members_are_told_their_partitions_and_who_they_are_not() {
+async fn share_members_receive_assignments_and_invalid_heartbeats_are_refused() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     let mut a = Member::join(&node, "a", &["t"]).await;
@@ -73,7 +73,7 @@ async fn members_are_told_their_partitions_and_who_they_are_not() {
 }
 
 #[tokio::test]
-async fn a_name_is_of_one_kind_of_group_at_a_time() {
+async fn group_name_belongs_to_one_kind_of_group_at_a_time() {
     let node = Node::start().await;
     let (mut client, _) = started(&node).await;
     let _member = Member::join(&node, "a", &["t"]).await;
@@ -119,7 +119,7 @@ async fn coordinators_are_found_by_share_partition() {
 }
 
 #[tokio::test]
-async fn what_brokers_ask_each_other_is_refused_to_clients() {
+async fn share_state_requests_of_brokers_are_refused_to_clients() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let partition = read_share_group_state_request::PartitionData::default();

@@ -1,4 +1,4 @@
-//! Records of a share group: who is given which, and how they are settled.
+//! Records of a share group: which member acquires them, and how they are settled.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn records_are_acquired_settled_and_delivered_again() {
     let all = ["a", "b", "c", "d"];
     assert_eq!(member.take(topic, 0).await, acquired(&[(0, 3, 1)], &all));
     member.settle(topic, &[(0, 0, ACCEPT), (1, 2, RELEASE), (3, 3, REJECT)]).await;
-    // The batch comes as it is; what is acquired of it is what was released.
+    // The batch comes unchanged; only the released records of it are acquired.
     assert_eq!(member.take(topic, 0).await, acquired(&[(1, 2, 2)], &all));
     // A gap is settled.
     member.settle(topic, &[(1, 1, 0), (2, 2, RELEASE)]).await;
@@ -33,7 +33,7 @@ async fn records_are_acquired_settled_and_delivered_again() {
 }
 
 #[tokio::test]
-async fn a_batch_of_which_the_front_is_gone_is_delivered_again() {
+async fn batch_with_a_deleted_front_is_delivered_again() {
     let node = Node::start().await;
     let mut client = node.client().await;
     assert_eq!(configure(&mut client, "g", &[("share.auto.offset.reset", "earliest")]).await, 0);
@@ -49,7 +49,7 @@ async fn a_batch_of_which_the_front_is_gone_is_delivered_again() {
 }
 
 #[tokio::test]
-async fn compressed_batches_are_passed_on_as_they_are() {
+async fn compressed_batches_are_delivered_unchanged() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     let options = BatchOptions { compression: Compression::Zstd, ..BatchOptions::default() };
@@ -60,13 +60,13 @@ async fn compressed_batches_are_passed_on_as_they_are() {
     let mut request = member.fetch_request(topic, &[0], 5000);
     request.max_records = 2;
     let response = member.send(request).await;
-    // Strictly so many records, in the whole batch that they lie in.
+    // Strictly so many records, in their whole batch.
     assert_eq!(taken(&response), acquired(&[(0, 1, 1)], &["a", "b", "c"]));
     assert_eq!(member.take(topic, 0).await, acquired(&[(2, 3, 1)], &["a", "b", "c", "d"]));
 }
 
 #[tokio::test]
-async fn what_members_did_with_a_record_is_remembered() {
+async fn history_of_a_record_has_its_deliveries_and_settlements() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     client.put("t", 0, &["a", "b", "c"]).await;
@@ -93,7 +93,7 @@ async fn what_members_did_with_a_record_is_remembered() {
 }
 
 #[tokio::test]
-async fn bytes_of_the_batches_that_a_member_gets_are_counted() {
+async fn bytes_of_delivered_batches_are_counted() {
     let connections = Connections::default();
     let node = Node::with(|options| options.connections = connections.clone()).await;
     let (mut client, topic) = started(&node).await;
@@ -104,13 +104,13 @@ async fn bytes_of_the_batches_that_a_member_gets_are_counted() {
     member.take(topic, 0).await;
     assert_eq!(traffic().bytes_delivered, traffic().bytes_received);
     member.settle(topic, &[(0, 0, ACCEPT), (1, 1, RELEASE)]).await;
-    // The batch comes whole once more.
+    // The whole batch is sent once more.
     member.take(topic, 0).await;
     assert_eq!(traffic().bytes_delivered, 2 * traffic().bytes_received);
 }
 
 #[tokio::test]
-async fn a_fetch_waits_for_records_and_for_what_is_released() {
+async fn share_fetch_waits_for_new_and_released_records() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     let mut first = Member::join(&node, "a", &["t"]).await;
@@ -128,7 +128,7 @@ async fn a_fetch_waits_for_records_and_for_what_is_released() {
 }
 
 #[tokio::test]
-async fn a_member_is_given_records_of_its_own_partitions_only() {
+async fn member_receives_records_of_its_requested_partitions_only() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     client.put("t", 0, &["zero"]).await;
@@ -139,7 +139,7 @@ async fn a_member_is_given_records_of_its_own_partitions_only() {
     assert_eq!(taken(&response), acquired(&[(0, 0, 1)], &["one"]));
     let request = member.fetch_request(topic, &[1], 100);
     assert!(member.send(request).await.responses.is_empty());
-    // It is added to the session, and then forgotten.
+    // The partition is added to the session, and then forgotten.
     assert_eq!(member.take(topic, 0).await, acquired(&[(0, 0, 1)], &["zero"]));
     client.put("t", 0, &["more"]).await;
     let forgotten = ForgottenTopic::default().with_topic_id(topic).with_partitions(vec![0]);
@@ -149,7 +149,7 @@ async fn a_member_is_given_records_of_its_own_partitions_only() {
 }
 
 #[tokio::test]
-async fn acknowledgements_come_with_a_fetch_and_have_their_own_answer() {
+async fn acknowledgements_in_a_fetch_have_results_of_their_own() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     client.put("t", 0, &["a", "b"]).await;
@@ -169,7 +169,7 @@ async fn acknowledgements_come_with_a_fetch_and_have_their_own_answer() {
     let response = member.send(request).await;
     assert_eq!(partition_of(&response).map(|found| found.acknowledge_error_code), Some(0));
     assert_eq!(taken(&response).acquired, [(1, 1, 2)], "what was released comes at once");
-    // What is not held is refused, and the fetch goes on all the same.
+    // An acknowledgement of records without a lease is refused, and the fetch continues.
     client.put("t", 0, &["c"]).await;
     let request = with(member.fetch_request(topic, &[0], 1000), 0, 0, &[ACCEPT]);
     let response = member.send(request).await;
@@ -183,7 +183,7 @@ async fn acknowledgements_come_with_a_fetch_and_have_their_own_answer() {
 }
 
 #[tokio::test]
-async fn what_is_not_held_cannot_be_settled() {
+async fn records_not_leased_to_the_member_cannot_be_settled() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     client.put("t", 0, &["a", "b"]).await;

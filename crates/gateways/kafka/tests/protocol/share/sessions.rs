@@ -1,4 +1,4 @@
-//! Share sessions: their epochs, how they end, and how many a node keeps.
+//! Share sessions: their epochs, their end, and their limit.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::started;
 use crate::harness::*;
 
 #[tokio::test]
-async fn a_session_goes_by_its_epochs() {
+async fn share_session_epochs_are_checked() {
     let node = Node::start().await;
     let (_, topic) = started(&node).await;
     let mut member = Member::join(&node, "m", &["t"]).await;
@@ -32,7 +32,7 @@ async fn a_session_goes_by_its_epochs() {
     member.session_epoch = 5;
     let skipped = member.fetch_request(topic, &[0], 0);
     assert_eq!(member.send(skipped).await.error_code, InvalidShareSessionEpoch.code());
-    // Whoever begins anew may do so at any time.
+    // A new session may begin at any time.
     assert_eq!(member.send(request).await.error_code, 0);
     member.session_epoch = -1;
     let close = member.fetch_request(topic, &[], 0);
@@ -42,7 +42,7 @@ async fn a_session_goes_by_its_epochs() {
 }
 
 #[tokio::test]
-async fn a_request_that_names_nobody_is_refused() {
+async fn share_fetch_without_a_valid_group_or_member_is_refused() {
     let node = Node::start().await;
     let (_, topic) = started(&node).await;
     let mut member = Member::join(&node, "m", &["t"]).await;
@@ -58,29 +58,29 @@ async fn a_request_that_names_nobody_is_refused() {
 }
 
 #[tokio::test]
-async fn what_a_member_held_is_free_when_its_session_ends() {
+async fn leased_records_are_available_again_when_the_session_ends() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     client.put("t", 0, &["a", "b"]).await;
     let mut first = Member::join(&node, "a", &["t"]).await;
     let mut second = Member::join(&node, "b", &["t"]).await;
     first.take(topic, 0).await;
-    // It says so, and settles a part as it goes.
+    // The member closes its session, and settles some records with that request.
     first.session_epoch = -1;
     first.settle(topic, &[(0, 0, ACCEPT)]).await;
     assert_eq!(second.take(topic, 0).await.acquired, [(1, 1, 2)]);
-    // It begins anew.
+    // It opens a new session.
     second.session_epoch = 0;
     let begins = second.fetch_request(topic, &[0], 5000);
     assert_eq!(taken(&second.send(begins).await).acquired, [(1, 1, 3)]);
-    // Its connection is gone.
+    // Its connection is closed.
     drop(second.client);
     first.session_epoch = 0;
     assert_eq!(first.take(topic, 0).await.acquired, [(1, 1, 4)]);
 }
 
 #[tokio::test]
-async fn a_node_keeps_so_many_sessions() {
+async fn share_sessions_over_the_limit_are_refused() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     let config = AlterableConfig::default()
@@ -102,7 +102,7 @@ async fn a_node_keeps_so_many_sessions() {
 }
 
 #[tokio::test]
-async fn a_topic_that_is_gone_is_told_once_and_then_the_fetch_waits() {
+async fn deleted_topic_is_reported_once_and_then_the_fetch_waits() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     let mut member = Member::join(&node, "m", &["t"]).await;
