@@ -7,8 +7,7 @@
 //! |---|---|
 //! | empty | draws its directory's id, and the cluster's if it is the first seed |
 //! | belongs to no cluster yet | requests the id from the first seed |
-//! | belongs to a cluster whose seeds were not all seen | waits for the others; the list of seeds may still be
-//! corrected |
+//! | belongs to a cluster with unseen seeds | waits for them; the list of seeds may still be corrected |
 //! | belongs to a founded cluster | needs no seeds |
 //! | empty, and addresses of members are given | requests to join (`joining`) |
 
@@ -139,7 +138,7 @@ pub(crate) async fn learn_cluster(
     let cluster = seeds.provisional_cluster();
     let at = DirectoryIdentity { cluster, node, directory, boot, epoch: 0 };
     let identity = Identity { at, run: world.entropy.uuid(), levels };
-    let asking = ask_founder(world, listener, &identity, seeds.first());
+    let asking = request_cluster(world, listener, &identity, seeds.first());
     tokio::select! {
         biased;
         answer = asking => answer,
@@ -147,7 +146,7 @@ pub(crate) async fn learn_cluster(
     }
 }
 
-async fn ask_founder(
+async fn request_cluster(
     world: &World,
     listener: &PeerListener,
     identity: &Identity,

@@ -106,7 +106,7 @@ impl Groups {
     }
 
     /// The last gossip of each peer. It changes only when its payload does, though peers repeat it each second.
-    pub fn heard(&self) -> watch::Receiver<BTreeMap<NodeId, Bytes>> {
+    pub fn latest_gossip(&self) -> watch::Receiver<BTreeMap<NodeId, Bytes>> {
         self.0.heard.subscribe()
     }
 

@@ -78,7 +78,7 @@ impl Applicants {
 
     /// Records an applicant, unless it was turned down: then returns the reason once. A further request is a new
     /// one.
-    pub(crate) fn ask(&self, joining: &Joining) -> Result<(), String> {
+    pub(crate) fn apply(&self, joining: &Joining) -> Result<(), String> {
         if let Some(reason) = self.turned_down.lock().remove(&joining.directory) {
             return Err(reason);
         }
@@ -141,7 +141,7 @@ pub(crate) async fn learn_number(
 ) -> Result<Joined, NodeStartError> {
     let Content { directory, boot, .. } = *content;
     let joining = Joining { directory, boot, address: address.to_owned(), levels };
-    let asking = ask_members(world, listener, &joining, members);
+    let asking = request_number(world, listener, &joining, members);
     tokio::select! {
         biased;
         answer = asking => answer,
@@ -149,7 +149,7 @@ pub(crate) async fn learn_number(
     }
 }
 
-async fn ask_members(
+async fn request_number(
     world: &World,
     listener: &PeerListener,
     joining: &Joining,
@@ -256,18 +256,18 @@ mod tests {
     async fn applicant_waits_until_it_is_let_in_turned_down_or_silent() {
         let applicants = Applicants::default();
         let mut watch = applicants.watch();
-        assert_eq!(applicants.ask(&joining(1)), Ok(()));
+        assert_eq!(applicants.apply(&joining(1)), Ok(()));
         watch.changed().await;
         assert_eq!(watch.waiting(), [joining(1)]);
-        assert_eq!(applicants.ask(&joining(1)), Ok(()));
-        assert_eq!(applicants.ask(&joining(2)), Ok(()));
+        assert_eq!(applicants.apply(&joining(1)), Ok(()));
+        assert_eq!(applicants.apply(&joining(2)), Ok(()));
         applicants.let_in(|directory| directory == Uuid::from_u128(1));
         assert_eq!(watch.waiting(), [joining(2)]);
 
         applicants.turn_down(Uuid::from_u128(2), "no".to_owned());
         assert_eq!(watch.waiting(), []);
-        assert_eq!(applicants.ask(&joining(2)), Err("no".to_owned()));
-        assert_eq!(applicants.ask(&joining(2)), Ok(()), "it asks anew");
+        assert_eq!(applicants.apply(&joining(2)), Err("no".to_owned()));
+        assert_eq!(applicants.apply(&joining(2)), Ok(()), "it asks anew");
         tokio::time::advance(ASKS_WITHIN).await;
         assert_eq!(watch.waiting(), []);
     }
@@ -276,7 +276,7 @@ mod tests {
     async fn number_of_applicants_is_bounded() {
         let applicants = Applicants::default();
         for directory in 1..100 {
-            assert_eq!(applicants.ask(&joining(directory)), Ok(()));
+            assert_eq!(applicants.apply(&joining(directory)), Ok(()));
             applicants.turn_down(Uuid::from_u128(directory + 1_000), String::new());
         }
         assert_eq!(applicants.watch().waiting().len(), APPLICANTS_MAX);

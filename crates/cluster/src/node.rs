@@ -474,8 +474,8 @@ impl Node {
         let _ = join_all(asked).await;
     }
 
-    /// Sets the gossip for all others, which is sent now and each second; [`Groups::heard`] receives it there.
-    pub fn tell(&self, payload: Bytes) -> Result<(), GossipTooLong> {
+    /// Sets the gossip for all others, which is sent now and each second; [`Groups::latest_gossip`] receives it there.
+    pub fn send_gossip(&self, payload: Bytes) -> Result<(), GossipTooLong> {
         self.links.gossip(payload)
     }
 

@@ -54,7 +54,7 @@ impl Peers for LinkedPeers {
         within: Duration,
     ) -> BoxFuture<'static, Result<Bytes, PeerError>> {
         let (peer, shard) = (self.peer(&to), self.shard);
-        async move { ask(&peer?, shard, Asked::Request(request), within).await }.boxed()
+        async move { send_request(&peer?, shard, Asked::Request(request), within).await }.boxed()
     }
 
     fn append(
@@ -71,7 +71,8 @@ impl Peers for LinkedPeers {
                 // A lone append without entries is a heartbeat. It goes with the votes: on the other lane it would
                 // wait behind bodies.
                 Some(None) if first.entries.is_empty() => {
-                    let answer = ask(&peer, shard, Asked::AppendAlone(first.head), HEARD_WITHIN);
+                    let answer =
+                        send_request(&peer, shard, Asked::AppendAlone(first.head), HEARD_WITHIN);
                     return Ok(stream::iter([answer.await]).boxed());
                 }
                 Some(second) => [Some(first), second],
@@ -105,7 +106,7 @@ impl Peers for LinkedPeers {
     }
 }
 
-async fn ask(
+async fn send_request(
     peer: &Peer,
     shard: ShardId,
     asked: Asked,

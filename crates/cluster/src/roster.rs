@@ -276,7 +276,7 @@ impl Admission for Roster {
             ));
         }
         drop(state);
-        match self.applicants.ask(joining) {
+        match self.applicants.apply(joining) {
             Ok(()) => pending,
             Err(reason) => declined(reason),
         }

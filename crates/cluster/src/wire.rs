@@ -4,10 +4,9 @@
 //! |---|---|---|---|
 //! | request | control | the group's message | [`REQUEST`] |
 //! | append alone, as a heartbeat is | control | the group's message | [`APPEND_ALONE`] |
-//! | whether a node's process looks gone | control | the node and its boot, u64 little-endian each | [`LOOKS_GONE`] |
-//! | it looks gone, or not | control | 1 or 0, then term and index of the last entry of the shard's log here, u64
-//! little-endian each | empty |
-//! | epoch of the sender's directory | control | the sender's run, 16 bytes, and the epoch u64 little-endian | [`EPOCH`] |
+//! | whether a node's process looks gone | control | the node and its boot | [`LOOKS_GONE`] |
+//! | it looks gone, or not | control | 1 or 0, then term and index of the log's end here | empty |
+//! | epoch of the sender's directory | control | the sender's run, 16 bytes, then the epoch | [`EPOCH`] |
 //! | it is received | control | 1 | empty |
 //! | whether a node is there | control | empty | [`ARE_YOU_THERE`] |
 //! | it is there | control | 1 | empty |
@@ -16,7 +15,8 @@
 //! | append of a stream | replication | the group's message | the entries |
 //! | a group's reply | the same | the group's reply | empty |
 //!
-//! A link checks the head; entries and pieces have checksums of their own.
+//! Node, boot, term, index and epoch are u64, little-endian. A link checks the head; entries and pieces have
+//! checksums of their own.
 
 use base::Level;
 use bytes::Bytes;

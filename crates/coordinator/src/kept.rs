@@ -3,7 +3,8 @@
 //! rejoins.
 //!
 //! ```text
-//! version u8, 2 for a group of Kafka Streams, 3 for one that a member has left, and 1 for others; then KeptV1 in postcard's encoding
+//! version u8: 2 for a group of Kafka Streams, 3 for one that a member has left, and 1 for others
+//! KeptV1 in postcard's encoding
 //! ```
 //!
 //! Members of share groups are not stored: they get a new assignment with their next heartbeat.

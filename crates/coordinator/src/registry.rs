@@ -270,7 +270,8 @@ impl Registry {
         group.map_or(Some(Vec::new()), |group| group.kept(level))
     }
 
-    /// Restores a group that an earlier coordinator stored. Each member has a session timeout to send its next heartbeat.
+    /// Restores a group that an earlier coordinator stored. Each member has a session timeout to send its next
+    /// heartbeat.
     pub fn restore(
         &self,
         name: &str,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::limits::{LINK_RETRY_MAX, LINK_SILENT_AFTER};
-use common::{Node, SHARD, ask, ask_until, directory, in_ms};
+use common::{Node, SHARD, directory, in_ms, request_until_answered, send_request};
 use links::{Lane, Message, NodeId, Peer};
 use tokio::time::{sleep, timeout};
 use turmoil::Builder;
@@ -33,10 +33,10 @@ async fn disturb(entropy: Arc<dyn Entropy>) {
 }
 
 /// Sends requests without end; each reply has to belong to its request.
-async fn ask_on(peer: Peer, lane: Lane) {
+async fn request_continuously(peer: Peer, lane: Lane) {
     for number in 0.. {
         let head = format!("{} {number}", lane.name());
-        if let Ok(answer) = ask(&peer, lane, &head, 700).await {
+        if let Ok(answer) = send_request(&peer, lane, &head, 700).await {
             assert_eq!(answer, head);
         }
         sleep(Duration::from_millis(20)).await;
@@ -91,8 +91,8 @@ fn run(seed: u64) {
         let load = async {
             let (control, proxy) = (peer.clone(), peer.clone());
             tokio::join!(
-                ask_on(control, Lane::Control),
-                ask_on(proxy, Lane::Proxy),
+                request_continuously(control, Lane::Control),
+                request_continuously(proxy, Lane::Proxy),
                 append_on(peer.clone()),
             );
         };
@@ -104,7 +104,7 @@ fn run(seed: u64) {
         // Both ends may have to detect it, and then connect.
         let healed = Instant::now();
         for lane in [Lane::Control, Lane::Proxy, Lane::Replication] {
-            ask_until(&peer, lane).await;
+            request_until_answered(&peer, lane).await;
         }
         assert!(healed.elapsed() <= (LINK_SILENT_AFTER + LINK_RETRY_MAX) * 2, "{healed:?}");
         let (mut appends, mut replies) = peer.appends(SHARD, in_ms(5_000)).await?;

@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use base::limits::LINK_HANDSHAKE_WITHIN;
-use common::{Node, ask, ask_until, directory, eventually, is_waiting, until};
+use common::{
+    Node, directory, eventually, is_waiting, request_until_answered, send_request, until,
+};
 use links::{
     ConnectError, DirectoryIdentity, Insecure, Lane, NodeId, Options, Phase, Refusal, RequestError,
     Security, StartError,
@@ -22,7 +24,7 @@ async fn connect_error(from: &Node, to: &Node, node: NodeId) -> ConnectError {
     let peer = from.links.set_peer(node, &to.links.address().to_string()).expect("another node");
     let status = until(&peer, Lane::Control, is_waiting).await;
     let Phase::Waiting { error, .. } = status.phase else { panic!("{status:?}") };
-    let failed = ask(&peer, Lane::Control, "vote", 50).await;
+    let failed = send_request(&peer, Lane::Control, "vote", 50).await;
     assert!(matches!(failed, Err(RequestError::NotConnected(_))), "{failed:?}");
     error
 }
@@ -66,9 +68,9 @@ async fn boot_that_is_not_newer_is_refused_and_a_newer_one_accepted() {
     let other = Node::local(directory(2)).await;
     let second = Node::local(boots(2)).await;
     let peer = second.peer_of(&other);
-    ask_until(&peer, Lane::Control).await;
+    request_until_answered(&peer, Lane::Control).await;
     // The same run may connect again.
-    ask_until(&peer, Lane::Proxy).await;
+    request_until_answered(&peer, Lane::Proxy).await;
 
     let old_boot = |presented| {
         let node = NodeId(1);
@@ -82,7 +84,7 @@ async fn boot_that_is_not_newer_is_refused_and_a_newer_one_accepted() {
 
     let third = Node::local(boots(3)).await;
     let newer = third.peer_of(&other);
-    ask_until(&newer, Lane::Control).await;
+    request_until_answered(&newer, Lane::Control).await;
     // The later run replaced the earlier one, which is refused from now on.
     until(&peer, Lane::Control, is_waiting).await;
 }
@@ -95,7 +97,7 @@ async fn address_of_another_node_is_refused() {
     // Its address is corrected while the link waits.
     let third = Node::local(directory(3)).await;
     let peer = one.peer_of(&third);
-    ask_until(&peer, Lane::Control).await;
+    request_until_answered(&peer, Lane::Control).await;
 }
 
 #[tokio::test]
@@ -153,10 +155,10 @@ async fn connecting_to_a_silent_server_times_out() {
 async fn removed_node_is_disconnected() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let (to, fro) = (one.peer_of(&other), other.peer_of(&one));
-    ask_until(&to, Lane::Control).await;
-    ask_until(&fro, Lane::Control).await;
+    request_until_answered(&to, Lane::Control).await;
+    request_until_answered(&fro, Lane::Control).await;
     one.links.remove_peer(NodeId(2));
-    while ask(&to, Lane::Control, "vote", 1_000).await != Err(RequestError::Gone) {
+    while send_request(&to, Lane::Control, "vote", 1_000).await != Err(RequestError::Gone) {
         tokio::task::yield_now().await;
     }
     assert!(one.links.peer(NodeId(2)).is_none());

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use base::limits::{LINK_APPENDS_BYTES_MAX, LINK_APPENDS_MAX, LINK_GOSSIP_BYTES_MAX};
 use bytes::Bytes;
-use common::{Node, SHARD, ask, ask_until, directory, eventually, in_ms};
+use common::{Node, SHARD, directory, eventually, in_ms, request_until_answered, send_request};
 use futures_util::FutureExt;
 use links::{AppendError, Declined, Lane, Message, NodeId, RequestError};
 use tasks::{End, Task};
@@ -38,8 +38,11 @@ async fn declined_or_unsent_request_returns_the_reason() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     let declined = |why| Err(RequestError::Declined(why));
-    assert_eq!(ask(&peer, Lane::Control, "busy", 5_000).await, declined(Declined::Busy));
-    assert_eq!(ask(&peer, Lane::Control, "long", 5_000).await, declined(Declined::AnswerTooLong));
+    assert_eq!(send_request(&peer, Lane::Control, "busy", 5_000).await, declined(Declined::Busy));
+    assert_eq!(
+        send_request(&peer, Lane::Control, "long", 5_000).await,
+        declined(Declined::AnswerTooLong)
+    );
     let max = Lane::Control.message_bytes_max();
     let too_long = peer.request(Lane::Control, SHARD, Message::from_head(vec![0; max]), in_ms(1));
     let error = too_long.await.expect_err("too long");
@@ -57,10 +60,13 @@ async fn declined_or_unsent_request_returns_the_reason() {
 async fn deadline_ends_the_request_on_both_sides() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
-    let within: u64 =
-        ask(&peer, Lane::Proxy, "within", 5_000).await.expect("answered").parse().expect("ms");
+    let within: u64 = send_request(&peer, Lane::Proxy, "within", 5_000)
+        .await
+        .expect("answered")
+        .parse()
+        .expect("ms");
     assert!((1..=5_000).contains(&within));
-    let error = ask(&peer, Lane::Proxy, "hang", 50).await.expect_err("nobody answers");
+    let error = send_request(&peer, Lane::Proxy, "hang", 50).await.expect_err("nobody answers");
     assert_eq!(error, RequestError::TooLate);
     assert!(!error.is_not_sent());
     eventually("the peer gives up as well", || {
@@ -189,7 +195,7 @@ async fn stalled_replication_lane_does_not_delay_a_vote() {
         streams.push((appends, replies));
     }
     for _ in 0..50 {
-        assert_eq!(ask(&peer, Lane::Control, "vote", 200).await.as_deref(), Ok("vote"));
+        assert_eq!(send_request(&peer, Lane::Control, "vote", 200).await.as_deref(), Ok("vote"));
     }
     other.behaviour.go_on();
     for (_, replies) in &mut streams {
@@ -204,11 +210,11 @@ async fn panic_in_a_request_closes_only_its_connection() {
     assert_eq!((Task::PeerRequest.end(), Task::PeerSession.end()), (End::Session, End::Session));
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
-    ask_until(&peer, Lane::Control).await;
-    let error = ask(&peer, Lane::Proxy, "panic", 5_000).await.expect_err("no answer");
+    request_until_answered(&peer, Lane::Control).await;
+    let error = send_request(&peer, Lane::Proxy, "panic", 5_000).await.expect_err("no answer");
     assert!(matches!(error, RequestError::Ended(_)), "{error:?}");
-    assert_eq!(ask(&peer, Lane::Control, "vote", 500).await.as_deref(), Ok("vote"));
-    ask_until(&peer, Lane::Proxy).await;
+    assert_eq!(send_request(&peer, Lane::Control, "vote", 500).await.as_deref(), Ok("vote"));
+    request_until_answered(&peer, Lane::Proxy).await;
     assert_eq!(one.failure.reason().or(other.failure.reason()), None);
 }
 
@@ -217,7 +223,7 @@ async fn gossip_is_sent_when_it_changes_and_each_second() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     one.links.gossip(Bytes::from_static(b"before")).expect("short");
     let peer = one.peer_of(&other);
-    ask_until(&peer, Lane::Control).await;
+    request_until_answered(&peer, Lane::Control).await;
     let heard = |text: &'static [u8]| {
         let gossip = other.behaviour.gossip.lock();
         gossip.iter().filter(|heard| **heard == (NodeId(1), Bytes::from_static(text))).count()
@@ -238,8 +244,8 @@ async fn dropped_links_leave_no_task_running() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let (to, fro) = (one.peer_of(&other), other.peer_of(&one));
     for lane in Lane::ALL {
-        ask_until(&to, lane).await;
-        ask_until(&fro, lane).await;
+        request_until_answered(&to, lane).await;
+        request_until_answered(&fro, lane).await;
     }
     let (_appends, mut replies) = {
         other.behaviour.hang();
@@ -249,7 +255,7 @@ async fn dropped_links_leave_no_task_running() {
     };
     let asking = tokio::spawn({
         let to = to.clone();
-        async move { ask(&to, Lane::Proxy, "hang", 60_000).await }
+        async move { send_request(&to, Lane::Proxy, "hang", 60_000).await }
     });
     eventually("both are at work", || {
         let (streams, requests) = (&other.behaviour.streams, &other.behaviour.requests);
@@ -265,5 +271,5 @@ async fn dropped_links_leave_no_task_running() {
     assert_eq!(behaviour.streams.load(Ordering::SeqCst), 0);
     assert_eq!(behaviour.requests.load(Ordering::SeqCst), 0);
     assert_eq!(failure.reason(), None);
-    assert_eq!(ask(&to, Lane::Proxy, "late", 1_000).await, Err(RequestError::Gone));
+    assert_eq!(send_request(&to, Lane::Proxy, "late", 1_000).await, Err(RequestError::Gone));
 }

@@ -5,7 +5,7 @@ mod common;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use common::{Node, OPEN, SHARD, ask_until, directory, in_ms};
+use common::{Node, OPEN, SHARD, directory, in_ms, request_until_answered};
 use links::{Lane, Message, Security, Tls};
 use world::{Instant, World};
 
@@ -25,7 +25,7 @@ async fn measure(security: Security) {
     };
     let (one, other) = (start(1).await, start(2).await);
     let peer = one.peer_of(&other);
-    ask_until(&peer, Lane::Control).await;
+    request_until_answered(&peer, Lane::Control).await;
     let mut taken = Vec::new();
     for _ in 0..50_000 {
         let began = Instant::now();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::limits::LINK_APPENDS_MAX;
 use bytes::Bytes;
-use common::{Node, SHARD, ask_until, directory, in_ms, is_waiting, until};
+use common::{Node, SHARD, directory, in_ms, is_waiting, request_until_answered, until};
 use links::{ConnectError, Lane, Message, NodeId, Peer, Phase, Security, SignOfDeath, Tls};
 use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -27,7 +27,7 @@ fn secret(byte: u8) -> Security {
 /// Requests on each lane, and appends larger than TLS buffers.
 async fn works(peer: &Peer) {
     for lane in Lane::ALL {
-        ask_until(peer, lane).await;
+        request_until_answered(peer, lane).await;
     }
     let body = Bytes::from(vec![7; 1_500_000]);
     let (mut appends, mut replies) = peer.appends(SHARD, in_ms(5_000)).await.expect("connected");
@@ -61,7 +61,7 @@ async fn nodes_with_the_same_secret_are_linked() {
 async fn node_that_disappears_without_a_close_looks_gone() {
     let (one, other) = (node(1, secret(1)).await, node(2, secret(1)).await);
     let peer = one.peer_of(&other);
-    ask_until(&peer, Lane::Control).await;
+    request_until_answered(&peer, Lane::Control).await;
     drop(other);
     let status = until(&peer, Lane::Control, is_waiting).await;
     assert!(status.last.as_ref().is_some_and(|last| last.end.is_by_peer()), "{status:?}");

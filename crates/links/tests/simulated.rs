@@ -8,7 +8,10 @@ use std::time::Duration;
 use base::limits::{
     LINK_APPENDS_MAX, LINK_CLOSES_WITHIN, LINK_PROGRESS_WITHIN, LINK_RETRY_MAX, LINK_SILENT_AFTER,
 };
-use common::{Behaviour, Node, SHARD, ask, ask_until, directory, in_ms, is_waiting, until};
+use common::{
+    Behaviour, Node, SHARD, directory, in_ms, is_waiting, request_until_answered, send_request,
+    until,
+};
 use links::{
     AppendError, ConnectError, DirectoryIdentity, End, Lane, Message, NodeId, Peer, Phase,
     RequestError, SignOfDeath,
@@ -58,7 +61,7 @@ fn serve(sim: &mut Sim<'static>, name: &'static str, node: u64) -> Shared {
 async fn linked() -> (Node, Peer) {
     let node = Node::simulated(directory(1)).await;
     let peer = node.links.set_peer(NodeId(2), "b:7700").expect("another node");
-    ask_until(&peer, Lane::Control).await;
+    request_until_answered(&peer, Lane::Control).await;
     (node, peer)
 }
 
@@ -71,7 +74,7 @@ fn network_cut_is_detected_by_silence_and_the_link_recovers() {
         let began = Instant::now();
         turmoil::partition("a", "b");
         // A request in flight has an unknown outcome at the end, not before.
-        let lost = ask(&peer, Lane::Control, "vote", 10_000).await;
+        let lost = send_request(&peer, Lane::Control, "vote", 10_000).await;
         assert_eq!(lost, Err(RequestError::Ended(End::Silent)));
         let silent = began.elapsed();
         assert!(silent >= LINK_SILENT_AFTER - 2 * TICK, "{silent:?}");
@@ -84,7 +87,7 @@ fn network_cut_is_detected_by_silence_and_the_link_recovers() {
         sleep(Duration::from_secs(20)).await;
         turmoil::repair("a", "b");
         let healed = Instant::now();
-        ask_until(&peer, Lane::Control).await;
+        request_until_answered(&peer, Lane::Control).await;
         // One pause, and an attempt that was lost.
         assert!(healed.elapsed() <= LINK_RETRY_MAX * 3, "{:?}", healed.elapsed());
         Ok(())
@@ -114,7 +117,7 @@ fn one_way_cut_ends_the_connection_on_both_sides() {
             sleep(LINK_SILENT_AFTER * 2).await;
             assert_eq!(behaviour.streams.load(Ordering::SeqCst), 0, "cut from {from}");
             turmoil::repair_oneway(from, to);
-            ask_until(&peer, Lane::Control).await;
+            request_until_answered(&peer, Lane::Control).await;
             Ok(())
         });
         sim.run().expect("ends well");
@@ -129,7 +132,7 @@ fn briefly_held_packets_do_not_end_the_connection() {
         let (_node, peer) = linked().await;
         let asking = tokio::spawn({
             let peer = peer.clone();
-            async move { ask(&peer, Lane::Control, "vote", 5_000).await }
+            async move { send_request(&peer, Lane::Control, "vote", 5_000).await }
         });
         turmoil::hold("a", "b");
         sleep(Duration::from_millis(1_000)).await;
@@ -141,7 +144,7 @@ fn briefly_held_packets_do_not_end_the_connection() {
         sleep(LINK_SILENT_AFTER * 2).await;
         assert_eq!(peer.status(Lane::Control).last.map(|last| last.end), Some(End::Silent));
         turmoil::release("a", "b");
-        ask_until(&peer, Lane::Control).await;
+        request_until_answered(&peer, Lane::Control).await;
         Ok(())
     });
     sim.run().expect("ends well");
@@ -162,9 +165,10 @@ fn dead_process_is_distinguished_from_a_restarted_one() {
         let down = until(&peer, Lane::Control, is_waiting).await;
         assert!(down.last.as_ref().is_some_and(|last| last.end.is_by_peer()), "{down:?}");
         assert!(down.sign_of_death(Instant::now()).is_some(), "{down:?}");
-        let unsent = ask(&peer, Lane::Control, "vote", 1).await.expect_err("not connected");
+        let unsent =
+            send_request(&peer, Lane::Control, "vote", 1).await.expect_err("not connected");
         assert!(unsent.is_not_sent());
-        ask_until(&peer, Lane::Control).await;
+        request_until_answered(&peer, Lane::Control).await;
         let up = peer.status(Lane::Control);
         assert_eq!(up.sign_of_death(Instant::now()), Some(SignOfDeath::NewBoot), "{up:?}");
         drop(node);
@@ -229,11 +233,11 @@ fn link_survives_a_long_idle_time() {
     serve(&mut sim, "b", 2);
     sim.client("a", async {
         let (_node, peer) = linked().await;
-        ask_until(&peer, Lane::Proxy).await;
+        request_until_answered(&peer, Lane::Proxy).await;
         sleep(Duration::from_secs(120)).await;
         for lane in [Lane::Control, Lane::Proxy] {
             assert_eq!(peer.status(lane).last, None);
-            assert_eq!(ask(&peer, lane, "vote", 100).await.as_deref(), Ok("vote"));
+            assert_eq!(send_request(&peer, lane, "vote", 100).await.as_deref(), Ok("vote"));
         }
         // The other lanes were not requested.
         assert_eq!(peer.status(Lane::Bulk).phase, Phase::Idle);
@@ -264,7 +268,7 @@ fn orderly_close_is_reported_to_the_peer() {
         );
         assert_eq!(status.sign_of_death(Instant::now()), Some(SignOfDeath::NobodyListens));
         node.links.close().await;
-        assert_eq!(ask(&peer, Lane::Control, "vote", 10).await, Err(RequestError::Gone));
+        assert_eq!(send_request(&peer, Lane::Control, "vote", 10).await, Err(RequestError::Gone));
         Ok(())
     });
     sim.run().expect("ends well");
@@ -281,7 +285,7 @@ fn changed_address_is_used_at_once() {
         sleep(Duration::from_secs(10)).await;
         let began = Instant::now();
         node.links.set_peer(NodeId(2), "b:7700");
-        while ask(&peer, Lane::Control, "vote", 500).await.is_err() {
+        while send_request(&peer, Lane::Control, "vote", 500).await.is_err() {
             sleep(Duration::from_millis(1)).await;
         }
         assert!(began.elapsed() < Duration::from_millis(100), "{:?}", began.elapsed());
@@ -306,7 +310,7 @@ fn same_seed_repeats_the_run() {
                     turmoil::repair("a", "b");
                 }
                 for _ in 0..20 {
-                    let asked = ask(&peer, Lane::Control, "vote", 250).await;
+                    let asked = send_request(&peer, Lane::Control, "vote", 250).await;
                     tracing.lock().push((turmoil::sim_elapsed(), format!("{asked:?}")));
                     sleep(Duration::from_millis(50)).await;
                 }

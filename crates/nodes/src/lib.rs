@@ -78,7 +78,7 @@ impl Nodes {
     /// A member of a cluster: tells the others where its clients connect, and registers itself in the catalog for as
     /// long as it takes. From then on only registered nodes are let in.
     pub fn join(broker: &Broker, cluster: &Arc<Node>, endpoints: Endpoints) -> Self {
-        let heard = cluster.groups().heard();
+        let heard = cluster.groups().latest_gossip();
         let told = Told::of(endpoints.clone());
         told.tell(cluster);
         let rack = endpoints.rack.clone();

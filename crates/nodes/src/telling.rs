@@ -101,7 +101,7 @@ impl Told {
     /// Tells it from now on, in place of what was told before.
     pub(crate) fn tell(&self, cluster: &Node) {
         // It is far shorter than gossip may be, with as many shards and nodes as there may be, too.
-        if let Err(error) = cluster.tell(self.to_bytes()) {
+        if let Err(error) = cluster.send_gossip(self.to_bytes()) {
             debug_assert!(false, "{error}");
             tracing::warn!(%error, "the other nodes are not told how this one is");
         }

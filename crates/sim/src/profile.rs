@@ -41,8 +41,8 @@ pub enum Profile {
     Queues,
     /// As [`Self::Cluster`], with clients that commit offsets, and read them and the ends of partitions at any node.
     Registers,
-    /// As [`Self::Members`], with each shard on three nodes of many, and disks that are set back to an image of the running
-    /// node.
+    /// As [`Self::Members`], with each shard on three nodes of many, and disks that are set back to an image of
+    /// the running node.
     Images,
     /// Three nodes, of which one leader at a time is cut off or has a full disk: writes soon continue elsewhere.
     Stalls,

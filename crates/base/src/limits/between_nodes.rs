@@ -9,7 +9,8 @@ use super::{
 
 /// Nodes of a cluster.
 pub const NODES_MAX: usize = 64;
-/// Nodes that may join below [`crate::Level::REPLICAS`], where each has all shards; voters of the catalog from there on.
+/// Nodes that may join below [`crate::Level::REPLICAS`], where each has all shards; voters of the catalog from
+/// there on.
 pub const NODES_JOINED_MAX: usize = 5;
 /// Nodes with a replica of a shard with rows, from [`crate::Level::REPLICAS`] on.
 pub const REPLICAS: usize = 3;

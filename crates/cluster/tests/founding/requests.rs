@@ -68,9 +68,9 @@ async fn request_for_another_nodes_shard_is_answered_by_its_proxy() {
 async fn gossip_reaches_all_other_nodes_once_it_changes() {
     let (places, seeds) = Place::several(3);
     let nodes = found(&places, &seeds).await;
-    let mut heard: Vec<_> = nodes[1..].iter().map(|node| node.groups().heard()).collect();
+    let mut heard: Vec<_> = nodes[1..].iter().map(|node| node.groups().latest_gossip()).collect();
     for told in ["leads 1", "leads nothing"] {
-        nodes[0].tell(Bytes::from(told)).expect("short enough");
+        nodes[0].send_gossip(Bytes::from(told)).expect("short enough");
         for heard in &mut heard {
             let hears =
                 heard.wait_for(|heard| heard.get(&NodeId(1)).is_some_and(|heard| heard == told));
@@ -84,5 +84,5 @@ async fn gossip_reaches_all_other_nodes_once_it_changes() {
     let remaining = known(&nodes[1..]);
     nodes[1].know(remaining).await.expect("written");
     assert!(heard[0].borrow_and_update().is_empty());
-    assert!(nodes[0].tell(Bytes::from(vec![0; 1 << 20])).is_err());
+    assert!(nodes[0].send_gossip(Bytes::from(vec![0; 1 << 20])).is_err());
 }

@@ -46,7 +46,7 @@ where
     })
 }
 
-async fn ask(session: &Session, bytes: usize, within: Duration) -> Result<(), Lost> {
+async fn send_request(session: &Session, bytes: usize, within: Duration) -> Result<(), Lost> {
     let message = Message::from_head(vec![0; bytes]);
     let room = async { session.window.fill(session.window.place().await?, bytes).await };
     let closed = |_| Lost::Ended(session.ended().unwrap_or(End::Here));
@@ -74,7 +74,9 @@ async fn peer_that_reads_no_requests_is_disconnected_and_its_queue_is_bounded() 
     let asking: Vec<_> = (0..64)
         .map(|_| {
             let session = Arc::clone(&session);
-            tokio::spawn(async move { ask(&session, 1 << 20, Duration::from_secs(600)).await })
+            tokio::spawn(
+                async move { send_request(&session, 1 << 20, Duration::from_secs(600)).await },
+            )
         })
         .collect();
     let began = Instant::now();
@@ -98,12 +100,12 @@ async fn request_that_expires_in_the_queue_is_not_sent() {
     let ends = serve(&session, wire);
     let first = tokio::spawn({
         let session = Arc::clone(&session);
-        async move { ask(&session, 1 << 20, Duration::from_secs(600)).await }
+        async move { send_request(&session, 1 << 20, Duration::from_secs(600)).await }
     });
     sleep(Duration::from_millis(1)).await;
     let second = tokio::spawn({
         let session = Arc::clone(&session);
-        async move { ask(&session, 100, Duration::from_millis(500)).await }
+        async move { send_request(&session, 100, Duration::from_millis(500)).await }
     });
     sleep(Duration::from_millis(600)).await;
     let mut received = vec![0; (1 << 20) + HEADER_BYTES + 12];
@@ -122,7 +124,7 @@ async fn peer_that_leaves_an_expired_request_unanswered_is_disconnected() {
     let within = Duration::from_secs(5);
     let asks = tokio::spawn({
         let session = Arc::clone(&session);
-        async move { ask(&session, 10, within).await }
+        async move { send_request(&session, 10, within).await }
     });
     let began = Instant::now();
     while !ends.is_finished() {
@@ -199,7 +201,7 @@ async fn queued_frames_are_sent_in_one_write_in_the_order_of_their_numbers() {
     let asking: Vec<_> = (0..requests)
         .map(|_| {
             let session = Arc::clone(&session);
-            tokio::spawn(async move { ask(&session, 8, Duration::from_secs(600)).await })
+            tokio::spawn(async move { send_request(&session, 8, Duration::from_secs(600)).await })
         })
         .collect();
     tokio::task::yield_now().await;

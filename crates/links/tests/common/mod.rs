@@ -189,7 +189,7 @@ pub(crate) fn in_ms(ms: u64) -> Instant {
     Instant::now() + Duration::from_millis(ms)
 }
 
-pub(crate) async fn ask(
+pub(crate) async fn send_request(
     peer: &Peer,
     lane: Lane,
     head: &str,
@@ -201,8 +201,8 @@ pub(crate) async fn ask(
 }
 
 /// Repeats a request until it is answered, as the engine does.
-pub(crate) async fn ask_until(peer: &Peer, lane: Lane) {
-    while ask(peer, lane, "hello", 500).await.is_err() {
+pub(crate) async fn request_until_answered(peer: &Peer, lane: Lane) {
+    while send_request(peer, lane, "hello", 500).await.is_err() {
         sleep(Duration::from_millis(5)).await;
     }
 }

@@ -107,7 +107,7 @@ impl Operator {
         }
         match (self.random.below(4), standing) {
             (0, Wanted::Active) => self.start_one(),
-            (1, Wanted::Active) => drop(self.ask(Operation::DrainNode { node }).await),
+            (1, Wanted::Active) => drop(self.request(Operation::DrainNode { node }).await),
             // The replying node may not know yet that a drained one is to leave: it stays then, too.
             (0 | 1, Wanted::Drained) | (2, Wanted::Leaving) => self.have_it_stay(node).await,
             (2, Wanted::Drained) if is_calm => self.remove(node).await,
@@ -136,7 +136,7 @@ impl Operator {
     async fn remove(&mut self, node: u64) {
         self.place_is(node, Standing::Leaving);
         loop {
-            match self.ask(Operation::RemoveNode { node }).await {
+            match self.request(Operation::RemoveNode { node }).await {
                 Answer::Done(Decided { .. }) => return,
                 Answer::Refused(why) if is_removed(&why) => return,
                 Answer::Refused(_) => return self.place_is(node, Standing::Member),
@@ -147,7 +147,7 @@ impl Operator {
 
     async fn have_it_stay(&mut self, node: u64) {
         loop {
-            match self.ask(Operation::ResumeNode { node }).await {
+            match self.request(Operation::ResumeNode { node }).await {
                 Answer::Done(Decided { .. }) => return self.place_is(node, Standing::Member),
                 Answer::Refused(_) => return,
                 Answer::Unknown => sleep(LOOK_EVERY).await,
@@ -208,7 +208,7 @@ impl Operator {
             }
             _ => return self.start_one(),
         };
-        if let Answer::Refused(why) = self.ask(operation).await
+        if let Answer::Refused(why) = self.request(operation).await
             && is_removed(&why)
         {
             self.shared.lock().lost = None;
@@ -260,7 +260,7 @@ impl Operator {
         }
     }
 
-    async fn ask(&mut self, operation: Operation) -> Answer<Decided> {
+    async fn request(&mut self, operation: Operation) -> Answer<Decided> {
         let asked = format!("{operation:?}");
         let answer = self.answer(operation).await;
         let trace = self.shared.lock().trace.clone();

@@ -79,7 +79,8 @@ impl Client {
             if self.shared.broker(place).is_none() {
                 continue;
             }
-            let answer = timeout(ANSWERED_WITHIN, ask(name(place), &self.queue, step)).await;
+            let answer =
+                timeout(ANSWERED_WITHIN, send_request(name(place), &self.queue, step)).await;
             let (queue, trace) = (&self.queue, self.shared.lock().trace.clone());
             trace.note(format_args!("{queue}: {step:?} at {}: {answer:?}", name(place)));
             match answer {
@@ -130,7 +131,7 @@ impl QueueState {
 }
 
 /// Uses a new connection. A rejected message is an error: the queue's state is unknown then.
-async fn ask(host: &str, queue: &str, step: Step) -> Result<Answer, AmqpError> {
+async fn send_request(host: &str, queue: &str, step: Step) -> Result<Answer, AmqpError> {
     let mut channel = network::amqp_at(host, Mode::Confirms).await?;
     let answer = match step {
         Step::Declare => channel.declare(&[queue.to_owned()], &[]).await.map(|()| Answer::Done),

@@ -54,7 +54,7 @@ pub(super) async fn finalize(shared: Shared, mut random: Random) {
     while !shared.lock().is_healed {
         sleep(Duration::from_millis(random.between(50, 1_000))).await;
         go_on(&shared);
-        if shared.lock().versions == Versions::Next && ask(&shared, &mut random).await {
+        if shared.lock().versions == Versions::Next && request_raise(&shared, &mut random).await {
             return;
         }
     }
@@ -78,7 +78,7 @@ fn go_on(shared: &Shared) {
 }
 
 /// Requests the raise from any open node. Returns whether the level is raised.
-async fn ask(shared: &Shared, random: &mut Random) -> bool {
+async fn request_raise(shared: &Shared, random: &mut Random) -> bool {
     let administration: Option<Administration> = {
         let state = shared.lock();
         let first = random.below(state.nodes.len() as u64) as usize;
@@ -110,7 +110,7 @@ pub(super) async fn is_done(shared: &Shared) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if wanted == NEXT {
-            ask(shared, &mut random).await;
+            request_raise(shared, &mut random).await;
         }
         let levels: Vec<Option<Level>> = {
             let state = shared.lock();
