@@ -5,7 +5,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-/// Goes on from `crc`, the checksum of what came before `bytes`.
+/// Continues `crc`, the checksum of the bytes before `bytes`.
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, bytes)
 }

@@ -1,8 +1,8 @@
 //! Hash maps whose order a seed fixes.
 //!
-//! The order in which a map gives its entries depends on the keys of its hash. Those are random in a
-//! server, so that a client cannot know in advance which names collide; in a simulation a seed fixes
-//! them, so that the same seed is the same run. One process is one run: the seed is the process's.
+//! The iteration order of a map depends on the keys of its hash. In a server these are random, so that a client
+//! cannot predict which names collide. In a simulation a seed fixes them, so that the same seed reproduces the
+//! same run. One process is one run: the seed belongs to the process.
 
 use std::cell::Cell;
 use std::hash::BuildHasher;
@@ -35,8 +35,8 @@ fn process() -> &'static ProcessSeed {
     })
 }
 
-/// From now on the order of every map of the process follows from `seed` and from the order in which a
-/// thread makes them. `false`: too late, a map was made before.
+/// Makes the order of every map of the process follow from `seed` and from the order in which a thread creates
+/// them. Returns `false` if a map was created before.
 pub fn seed(seed: u64) -> bool {
     // Once a process.
     let shared = Box::leak(Box::new(SharedSeed::from_u64(seed)));

@@ -2,7 +2,7 @@
 //! maps its protocol's own fields onto them. Values are text, numbers decimal, times milliseconds
 //! since the Unix epoch.
 
-/// No header of a user's own begins with this.
+/// Prefix that headers of users must not have.
 pub const RESERVED_PREFIX: &str = "postroad.";
 
 // --------------------------------------------------------- read, from a record that is appended
@@ -18,26 +18,26 @@ pub const ID: &str = "postroad.id";
 
 // ------------------------------------------------------------------- written, to a dead letter
 
-/// What the names of all of them begin with.
+/// Prefix of all headers of a dead letter.
 pub const DEATH_PREFIX: &str = "postroad.death.";
-/// Why it is one: a `DEATH_REASON_` below.
+/// Reason of the dead letter: a `DEATH_REASON_` below.
 pub const DEATH_REASON: &str = "postroad.death.reason";
-/// How often it was delivered.
+/// Number of deliveries before it became a dead letter.
 pub const DEATH_COUNT: &str = "postroad.death.count";
-/// Where it was: topic by name, partition and offset.
+/// Origin of the record: topic by name, partition and offset.
 pub const DEATH_TOPIC: &str = "postroad.death.topic";
 pub const DEATH_PARTITION: &str = "postroad.death.partition";
 pub const DEATH_OFFSET: &str = "postroad.death.offset";
 /// The lease group whose dead letter it is, by name.
 pub const DEATH_GROUP: &str = "postroad.death.group";
-/// When it became one.
+/// Time at which it became a dead letter.
 pub const DEATH_TIME: &str = "postroad.death.time";
 
 /// A consumer rejected it.
 pub const DEATH_REASON_REJECTED: &str = "rejected";
 /// It was delivered as often as its group allows.
 pub const DEATH_REASON_ATTEMPTS: &str = "attempts";
-/// Its time was over.
+/// It expired.
 pub const DEATH_REASON_EXPIRED: &str = "expired";
 /// Its topic was full.
 pub const DEATH_REASON_OVERFLOW: &str = "overflow";

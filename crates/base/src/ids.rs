@@ -1,4 +1,4 @@
-//! Ids inside a node. Names and UUIDs belong to the catalog; everything below it speaks these.
+//! Ids inside a node. Names and UUIDs belong to the catalog; all parts below it use these ids.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub struct ShardId(pub u32);
 
 impl ShardId {
     pub const CATALOG: Self = Self(0);
-    /// The first that has records.
+    /// The first shard with records.
     pub const FIRST: Self = Self(1);
 }
 
@@ -42,18 +42,18 @@ pub struct LeaseGroupId(pub u32);
 pub const MAIN_LEASE_GROUP: &str = "main";
 
 impl TopicId {
-    /// Of no topic: its partitions are the channels of a shard, each by the number of the shard that it
-    /// leads to. The catalog never hands it out.
+    /// Reserved for channels, never assigned to a topic: its partitions are the channels of a shard, each numbered
+    /// by the shard that it leads to.
     pub const CHANNELS: Self = Self(u32::MAX);
 }
 
 impl PartitionId {
-    /// Where a shard keeps what it sends to another one.
+    /// The partition that holds messages to another shard.
     pub const fn channel_to(shard: ShardId) -> Self {
         Self::new(TopicId::CHANNELS, shard.0)
     }
 
-    /// The shard that a channel leads to; `None` of a topic's partition.
+    /// The shard that a channel leads to; `None` for a partition of a topic.
     pub const fn as_channel(self) -> Option<ShardId> {
         if self.topic.0 == TopicId::CHANNELS.0 { Some(ShardId(self.index)) } else { None }
     }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_partition_and_its_stream_number_name_each_other() {
+    fn stream_number_round_trips_to_its_partition() {
         for (topic, index) in [(0, 0), (1, 0), (0, 1), (u32::MAX, u32::MAX), (7, 99_999)] {
             let id = PartitionId::new(TopicId(topic), index);
             assert_eq!(PartitionId::from_stream(id.stream()), id);

@@ -1,8 +1,8 @@
 //! Weight of a JSON document before it is parsed.
 //!
-//! A parsed value takes many times its text: `{}` has two bytes and becomes a hundred or more. A parser therefore gets a
-//! document only after one pass over its bytes has bounded its depth, its number of values and their memory. The pass does
-//! not validate: a document that is not JSON gets some weight, and the parser rejects it.
+//! A parsed value takes many times its text: `{}` has two bytes and becomes a hundred or more. A parser therefore
+//! gets a document only after one pass over its bytes has bounded its depth, its number of values and their
+//! memory. The pass does not validate: a document that is not JSON gets some weight, and the parser rejects it.
 
 use std::error::Error;
 use std::fmt;
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_documents_have_a_weight() {
+    fn truncated_documents_have_a_weight() {
         let text = r#"{"a":["b\"c",{"d":1}]}"#;
         for end in 0..text.len() {
             assert_eq!(examined(&text[..end]), Ok(()), "{}", &text[..end]);

@@ -1,21 +1,21 @@
-//! The cluster's feature level: what may be written, so that every node can read it.
+//! The cluster's feature level, which limits writes to formats that every node can read.
 //!
-//! Nodes are upgraded one after the other, so binaries of two versions replay one log and speak with each other. A
-//! binary says which levels it can replay and write ([`Levels`]); the catalog says which one the cluster is at, and
-//! it is raised once every node supports it. Whatever is stored or sent needs a level:
+//! Nodes are upgraded one after the other, so binaries of two versions replay one log and talk to each other. A
+//! binary states the levels that it can replay and write ([`Levels`]). The catalog states the level of the
+//! cluster, which is raised once every node supports it. Everything stored or sent has a level:
 //!
 //! * a file's format, a head of an entry, a snapshot: [`Format`], whose table is the one place for their versions
 //! * a command, or a message between nodes: [`Levelled`], whose matches name every variant
 //!
-//! A new version or variant without a level does not compile: the constants of each format are held to the table, and
-//! the matches have no arm for what is not named.
+//! A new version or variant without a level does not compile: the constants of each format are checked against the
+//! table, and the matches have no arm for unnamed variants.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-/// The program and its version, as operators are told.
+/// The program and its version, as shown to operators.
 pub const PROGRAM: &str = concat!("postroad ", env!("CARGO_PKG_VERSION"));
 
 /// A feature level. It only ever rises.
@@ -24,17 +24,16 @@ pub const PROGRAM: &str = concat!("postroad ", env!("CARGO_PKG_VERSION"));
 pub struct Level(pub u16);
 
 impl Level {
-    /// What there was before levels were told: who says nothing can this one, and a cluster that says nothing is at
-    /// it.
+    /// The level before levels were reported. A node or a cluster that reports no level is at this one.
     pub const FIRST: Self = Self(1);
     /// Three nodes have each shard with rows, and every node has a copy of the catalog; below it each node has every
     /// shard.
     pub const REPLICAS: Self = Self(3);
     /// Groups of Kafka Streams are stored for the next coordinator.
     pub const STREAMS: Self = Self(4);
-    /// A topic may have what happens to its records written to a topic.
+    /// A topic can have the events of its records written to a topic.
     pub const TRACES: Self = Self(4);
-    /// Nodes number the appends that they bring to a shard's leader, and send them again where an answer is lost.
+    /// Nodes number the appends that they send to a shard's leader, and retry them when a reply is lost.
     pub const NUMBERED: Self = Self(5);
     /// A group of the classic protocol is stored when a member leaves it, and not only once it is stable again.
     pub const DEPARTURES: Self = Self(6);
@@ -47,7 +46,7 @@ impl Level {
     /// Exchanges may be of the type `x-federation-upstream`.
     pub const FEDERATION: Self = Self(7);
 
-    /// What a cluster gains by being raised to this level, in words. `None`: this binary does not know it.
+    /// Features that a cluster gains at this level, in words. `None`: this binary does not know the level.
     pub const fn brings(self) -> Option<&'static str> {
         match self.0 {
             1 => Some("everything up to the version that has levels"),
@@ -72,7 +71,7 @@ impl Level {
                  with another leader and in another shard, and a leader reads no log for it before it serves; a node whose \
                  disk was set back to an image taken while it ran is refused by the others",
             ),
-            // Of a test's binary that acts as the next version.
+            // The level of a test binary that acts as the next version.
             next if next == Levels::OURS.max.0 + 1 => Some(
                 "entries and snapshots that say their level, and nothing else: it is for tests",
             ),
@@ -101,9 +100,9 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// Of this source.
+    /// The levels of this source.
     pub const OURS: Self = Self { min: Level::FIRST, max: Level(7) };
-    /// Of a binary that tells none.
+    /// The levels of a binary that reports none.
     pub const UNTOLD: Self = Self { min: Level::FIRST, max: Level::FIRST };
 
     pub const fn has(self, level: Level) -> bool {
@@ -126,7 +125,7 @@ impl fmt::Display for Levels {
     }
 }
 
-/// Something of a set that grows, stored or sent to another node, and since which level it may be.
+/// A variant of a growing set that is stored or sent to another node, with the first level that permits it.
 ///
 /// Implementations match every variant by name, so that none is added without a level.
 pub trait Levelled {
@@ -149,45 +148,45 @@ macro_rules! levels {
     };
 }
 
-/// What has a version of its own in files, in entries or between nodes.
+/// Formats in files, in entries or between nodes that have their own version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// The head of an entry with the commands that it has: `machine::entry`.
     EntryHead,
     /// The machine's part of a snapshot.
     MachineSnapshot,
-    /// What consensus stores of itself: votes, members, the head of a snapshot.
+    /// The state that consensus stores for itself: votes, members, the head of a snapshot.
     Consensus,
-    /// What the members of a group say to each other.
+    /// Messages between the members of a group.
     GroupMessage,
     /// The handshake and the frames of a link.
     Link,
-    /// The segment's header; it counts for all that is inside of a frame, too.
+    /// The segment's header. Its version also covers everything inside a frame.
     Segment,
     RewrittenSegment,
     SnapshotFile,
     RunTable,
     Vote,
-    /// The parts of a snapshot that a member is sent.
+    /// The parts of a snapshot that is sent to a member.
     Transfer,
     /// The stored members of a group of consumers.
     GroupMembers,
-    /// Which node a data directory is of.
+    /// The node that a data directory belongs to.
     NodeFile,
-    /// At which level its cluster is. It must never change: programs of every level read it.
+    /// The level of the directory's cluster. It must never change: programs of every level read it.
     LevelFile,
-    /// What a node promised in the group of a shard that it gave up.
+    /// The promises of a node in the group of a shard whose replica was removed.
     GivenUp,
     /// The epochs of a node and of its peers.
     EpochFile,
 }
 
 impl Format {
-    /// The newest version that is written at a level. A version that stands here at a later level than the first is
-    /// written only where the level permits it; what is read is each format's own to say.
+    /// The newest version that is written at a level. A version listed here for a later level than the first is
+    /// written only where the level permits it. Each format decides for itself which versions it reads.
     pub const fn newest(self, level: Level) -> u32 {
         match self {
-            // Version 3 is the same with the level in front: it is written at every level but the first.
+            // Version 3 is the same with the level in front. It is written at every level but the first.
             Self::EntryHead => 2,
             Self::MachineSnapshot => {
                 if level.0 < 2 {
@@ -226,7 +225,8 @@ impl Format {
     }
 }
 
-/// What a node can, and at which level its cluster is as far as it knows. Shared by all parts of a node.
+/// The levels that a node supports, and the level of its cluster as far as the node knows. Shared by all parts of
+/// a node.
 #[derive(Debug)]
 pub struct ClusterLevel {
     can: Levels,
@@ -234,7 +234,7 @@ pub struct ClusterLevel {
 }
 
 impl ClusterLevel {
-    /// At the first level, until it is told another one.
+    /// Starts at the first level, until the cluster's level is known.
     pub fn new(can: Levels) -> Self {
         Self { can, now: AtomicU16::new(Level::FIRST.0) }
     }
@@ -247,12 +247,12 @@ impl ClusterLevel {
         Level(self.now.load(Ordering::Acquire))
     }
 
-    /// The cluster is at this level at least.
+    /// Records that the cluster is at this level at least.
     pub fn raise(&self, level: Level) {
         self.now.fetch_max(level.0, Ordering::AcqRel);
     }
 
-    /// Whether what needs this level may be written or sent.
+    /// Whether a value that needs this level may be written or sent.
     pub fn permits(&self, needed: &impl Levelled) -> bool {
         needed.level() <= self.now()
     }
@@ -277,14 +277,14 @@ mod tests {
     }
 
     #[test]
-    fn a_binary_knows_what_each_of_its_levels_brings() {
+    fn every_supported_level_has_a_description() {
         let Levels { min, max } = Levels::OURS;
         assert!((min.0..=max.0).all(|level| Level(level).brings().is_some()));
         assert_eq!(Level(max.0 + 9).brings(), None);
     }
 
     #[test]
-    fn a_level_rises_and_permits_what_needs_it() {
+    fn cluster_level_only_rises_and_permits_values_up_to_it() {
         let level = ClusterLevel::new(Levels { min: Level(1), max: Level(3) });
         assert!(level.permits(&Since(1)) && !level.permits(&Since(2)));
         level.raise(Level(3));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_said_in_words() {
+    fn levels_are_displayed_in_words() {
         assert_eq!(Levels { min: Level(1), max: Level(1) }.to_string(), "level 1");
         assert_eq!(Levels { min: Level(1), max: Level(3) }.to_string(), "levels 1 to 3");
     }

@@ -1,8 +1,8 @@
-//! What every part shares: ids, limits and the checksum. No I/O.
+//! Items that every part shares: ids, limits and the checksum. No I/O.
 //!
 //! * [`ids`]: the names of things inside a node
 //! * [`headers`]: the record headers that the broker reads and writes
-//! * [`level`]: the cluster's feature level, and what needs which
+//! * [`level`]: the cluster's feature level, and the level that each format needs
 //! * [`json`]: weight of a JSON document before it is parsed
 //! * [`lag`]: records that a group has not read
 //! * [`limits`]: every bound of the product, in one file

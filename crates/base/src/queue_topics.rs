@@ -24,7 +24,7 @@ pub const DEFAULT_VHOST: &str = "/";
 /// Prefix of the topics of queues whose own names are not topic names.
 pub const ESCAPED_PREFIX: &str = "amqp.";
 
-/// A dot and 128 bits.
+/// Length of a dot and 128 bits in hexadecimal.
 const HASH_BYTES: usize = 33;
 
 /// The virtual host of a topic, and the name of the queue in it.
@@ -60,14 +60,14 @@ fn escaped_owner(topic: &str) -> Option<TopicOwner<'_>> {
     let rest = topic.strip_prefix(ESCAPED_PREFIX)?;
     let is_shortened = is_shortened(topic);
     let (virtual_host, queue) = rest.split_once('.')?;
-    // Shortened within the virtual host's name, or a name that looks like one: the two cannot be told apart.
+    // Shortened within the virtual host's name, or a name that looks like one: the two are indistinguishable.
     if is_shortened && topic.len() - HASH_BYTES < ESCAPED_PREFIX.len() + virtual_host.len() + 1 {
         return Some(TopicOwner { virtual_host: None, queue: None });
     }
     let virtual_host = unescape(virtual_host)?;
     let queue = match is_shortened {
         true => None,
-        // A name that no queue has, of a topic beside the queues of the virtual host.
+        // A name that no queue has: a topic that is no queue of the virtual host.
         false => Some(unescape_parts(queue)),
     };
     Some(TopicOwner { virtual_host: Some(virtual_host), queue })
@@ -91,7 +91,7 @@ fn unescape_parts(queue: &str) -> Cow<'_, str> {
     Cow::Owned(parts.collect::<Vec<_>>().join("."))
 }
 
-/// The text that [`escape`] turns into exactly this.
+/// The text whose [`escape`] is exactly this.
 fn unescape(escaped: &str) -> Option<Cow<'_, str>> {
     if escaped.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Some(Cow::Borrowed(escaped));
@@ -144,7 +144,7 @@ fn escape(text: &str, name: &mut String) {
     }
 }
 
-/// FNV-1a. It only has to tell apart what people name; a declaration compares the full name that the topology keeps.
+/// FNV-1a. It only has to separate names of users; a declaration compares the full name that the topology keeps.
 fn hash_128(bytes: &[u8]) -> u128 {
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
@@ -193,14 +193,14 @@ mod tests {
     fn shortened_name_keeps_its_vhost_only_where_it_holds_it() {
         let long = "q".repeat(250);
         assert_eq!(of(&escaped_topic_name("shop", &long)), (Some("shop".to_owned()), None));
-        // 210 bytes are held with the dot behind them, 211 are not.
+        // A name of 210 bytes fits with the dot behind it, one of 211 does not.
         for (bytes, is_known) in [(209, true), (210, true), (211, false), (250, false)] {
             let vhost = "v".repeat(bytes);
             let (found, queue) = of(&escaped_topic_name(&vhost, &long));
             assert_eq!(found, is_known.then_some(vhost), "{bytes}");
             assert_eq!(queue, None);
         }
-        // Not shortened, and not to be told from one that is.
+        // Not shortened, and indistinguishable from a shortened one.
         let looks_alike = format!("amqp.{}.{}", "v".repeat(211), "a".repeat(32));
         assert_eq!(looks_alike.len(), TOPIC_NAME_BYTES_MAX);
         assert_eq!(of(&looks_alike), (None, None));

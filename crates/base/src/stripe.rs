@@ -1,9 +1,8 @@
-//! Which partitions of a topic a shard has: each `step`-th, from the `first` on.
+//! The partitions of a topic that a shard has: each `step`-th, from the `first` on.
 
 use crate::limits::PARTITIONS_PER_TOPIC_MAX;
 
-/// A topic of n partitions over s shards is striped: a shard has every s-th of them. Its rows are
-/// then dense, whatever their numbers are.
+/// A topic of n partitions over s shards is striped: a shard has every s-th of them. Its rows are then dense.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stripe {
     first: u32,
@@ -14,7 +13,7 @@ pub struct Stripe {
 impl Stripe {
     /// All partitions.
     pub const ALL: Self = Self { first: 0, step: 1 };
-    /// None, however many there are.
+    /// No partition.
     pub const NONE: Self = Self { first: u32::MAX - 1, step: u32::MAX };
 
     /// `None` if no partition could be in it.
@@ -39,7 +38,7 @@ impl Stripe {
         (above % self.step == 0).then_some((above / self.step) as usize)
     }
 
-    /// The row of a partition that is in it. Nearly every topic is in one stripe, and needs no division.
+    /// The row of a partition of this stripe. Nearly every topic is in one stripe, and needs no division.
     pub fn row_of_own(self, partition: u32) -> usize {
         debug_assert!(self.row(partition).is_some());
         if self.step == 1 {
@@ -53,13 +52,13 @@ impl Stripe {
         self.first + row as u32 * self.step
     }
 
-    /// Whether a topic can have so many partitions in it.
+    /// Whether a topic can have this many partitions in the stripe.
     pub fn has_room_for(self, rows: usize) -> bool {
         let end = u64::from(self.first) + rows as u64 * u64::from(self.step);
         rows == 0 || end - u64::from(self.step) < u64::from(PARTITIONS_PER_TOPIC_MAX)
     }
 
-    /// How many of a topic's first `partitions` are in it.
+    /// Number of a topic's first `partitions` that are in the stripe.
     pub fn rows_of(self, partitions: u32) -> usize {
         partitions.saturating_sub(self.first).div_ceil(self.step) as usize
     }

@@ -1,11 +1,11 @@
-//! Apart from other tests: the seed is the process's.
+//! In a binary of its own: the seed belongs to the process.
 
 use std::process::Command;
 use std::{env, thread};
 
 use base::{HashMap, collections};
 
-const TEST: &str = "a_seed_fixes_the_order_of_maps_and_each_map_has_its_own";
+const TEST: &str = "seed_fixes_the_order_of_maps_and_each_map_has_its_own_order";
 /// Set in the second process.
 const SECOND: &str = "SECOND_PROCESS";
 
@@ -13,14 +13,14 @@ fn order(map: &HashMap<u32, ()>) -> Vec<u32> {
     map.keys().copied().collect()
 }
 
-/// Two maps of a thread of its own.
+/// Two maps of a new thread.
 fn two_maps() -> [HashMap<u32, ()>; 2] {
     let make = || [(); 2].map(|()| (0..100).map(|key| (key, ())).collect());
     thread::spawn(make).join().expect("it does not panic")
 }
 
 #[test]
-fn a_seed_fixes_the_order_of_maps_and_each_map_has_its_own() {
+fn seed_fixes_the_order_of_maps_and_each_map_has_its_own_order() {
     assert!(collections::seed(7));
     assert!(!collections::seed(8), "a process has one seed");
     let ([first, second], [again, _]) = (two_maps(), two_maps());

@@ -104,7 +104,7 @@ impl Broker {
     async fn elect_again(&self, shard: &LocalShard) -> Result<u64, ElectionError> {
         let order = self.order_of(shard);
         let alone = || async {
-            let elected = shard.consensus.elect_anew().await;
+            let elected = shard.consensus.reelect().await;
             elected.map_err(|error| ElectionError::NotHandedOver {
                 node: self.node(),
                 why: error.to_string(),
@@ -148,10 +148,10 @@ impl Broker {
 
     /// Ends the term in which this node leads, and begins another one. Clients that write or wait for records see no
     /// more than a pause. Returns the new term, once this node leads in it. Only for a node that is alone.
-    pub async fn elect_anew(&self) -> Result<u64, Unavailable> {
+    pub async fn reelect(&self) -> Result<u64, Unavailable> {
         let mut term = 0;
         for shard in self.local_shards() {
-            let elected = shard.consensus.elect_anew().await;
+            let elected = shard.consensus.reelect().await;
             term = elected.map_err(|error| Unavailable::from(&error))?;
         }
         Ok(term)

@@ -105,7 +105,7 @@ impl Proxy for LedHere {
                     let catalog = catalog.ok_or(Declined::NotServed)?;
                     let asked = timeout(BARRIER_WITHIN, catalog.versions_now());
                     let versions = asked.await.unwrap_or(Err(Unavailable::Unanswered));
-                    Ok(Message::of_head(wire::encode_catalog_versions_reply(versions)))
+                    Ok(Message::from_head(wire::encode_catalog_versions_reply(versions)))
                 }
                 .boxed();
             }
@@ -115,13 +115,13 @@ impl Proxy for LedHere {
                     let led = found.ok_or(Declined::NotServed)?;
                     let asked = timeout(BARRIER_WITHIN, led.read_index());
                     let index = asked.await.unwrap_or(Err(Unavailable::Unanswered));
-                    Ok(Message::of_head(wire::encode_read_index_reply(index)))
+                    Ok(Message::from_head(wire::encode_read_index_reply(index)))
                 }
                 .boxed();
             }
             Some(Decoded::WouldLead) => {
                 let would = self.health.is_well(Instant::now());
-                return async move { Ok(Message::of_head(wire::encode_would_lead_reply(would))) }
+                return async move { Ok(Message::from_head(wire::encode_would_lead_reply(would))) }
                     .boxed();
             }
             Some(Decoded::HandOver(to)) => {
@@ -130,7 +130,7 @@ impl Proxy for LedHere {
                     let led = found.ok_or(Declined::NotServed)?;
                     let done = led.transfer_leadership(to).await;
                     let done = done.map_err(|error| error.to_string());
-                    Ok(Message::of_head(wire::encode_hand_over_reply(done)))
+                    Ok(Message::from_head(wire::encode_hand_over_reply(done)))
                 }
                 .boxed();
             }
@@ -138,7 +138,7 @@ impl Proxy for LedHere {
                 let found = self.shard(shard);
                 return async move {
                     let looked = found.ok_or(Declined::NotServed)?.look(look).await;
-                    Ok(Message::of_head(wire::encode_look_reply(looked)))
+                    Ok(Message::from_head(wire::encode_look_reply(looked)))
                 }
                 .boxed();
             }
@@ -165,21 +165,21 @@ impl Proxy for LedHere {
                     let led = found.ok_or(Declined::NotServed)?;
                     let asked = timeout(BARRIER_WITHIN, led.members_now());
                     let members = asked.await.unwrap_or(Err(Unavailable::Unanswered));
-                    Ok(Message::of_head(wire::encode_members_reply(members)))
+                    Ok(Message::from_head(wire::encode_members_reply(members)))
                 }
                 .boxed();
             }
             Some(Decoded::SessionUsers(sessions)) => {
                 let users = sessions.into_iter().map(|it| peers.session_users().of(it)).collect();
-                let answer = Message::of_head(wire::encode_session_users_reply(users));
+                let answer = Message::from_head(wire::encode_session_users_reply(users));
                 return async { Ok(answer) }.boxed();
             }
             Some(Decoded::Groups) => {
-                let answer = self.groups().map(wire::encode_groups_reply).map(Message::of_head);
+                let answer = self.groups().map(wire::encode_groups_reply).map(Message::from_head);
                 return async { answer.ok_or(Declined::NotServed) }.boxed();
             }
             Some(Decoded::Stored) => {
-                let answer = self.stored().map(wire::encode_stored_reply).map(Message::of_head);
+                let answer = self.stored().map(wire::encode_stored_reply).map(Message::from_head);
                 return async { answer.ok_or(Declined::NotServed) }.boxed();
             }
             None => {
@@ -190,7 +190,7 @@ impl Proxy for LedHere {
         peers.request_here(shard, request);
         async move {
             let answer = asking.answer(|| peers.applied(shard)).await;
-            answer.map(Message::of_head).ok_or(Declined::NotServed)
+            answer.map(Message::from_head).ok_or(Declined::NotServed)
         }
         .boxed()
     }

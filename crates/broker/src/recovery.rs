@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use base::limits::SHARDS_MAX;
 use base::{Offset, ShardId};
-use consensus::recovery::{RecoveryError, Standing, go_on_alone, standing};
+use consensus::recovery::{RecoveryError, Standing, continue_alone, standing};
 use consensus::{Consensus, Payload, ProposeError};
 use journal::Journal;
 use machine::rows::topic::TopicRows;
@@ -180,7 +180,7 @@ impl Replica {
         let opened = open(world, dir, options, shard)?;
         let standing = standing(&opened).map_err(failed)?;
         let node = u64::from(options.node);
-        go_on_alone(&opened.journal, &standing, node, address).await.map_err(failed)?;
+        continue_alone(&opened.journal, &standing, node, address).await.map_err(failed)?;
         close(world, opened.journal).await;
         given_up::forget(&*world.disk, dir, shard)?;
         let of_shard = LocalShard::dir(dir, shard);

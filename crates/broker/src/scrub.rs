@@ -146,7 +146,7 @@ async fn replace_damaged_snapshot(shard: &LocalShard, scrub: &Scrub) {
     if scrub.bad_snapshots() == 0 {
         return;
     }
-    match shard.consensus.snapshot_anew().await {
+    match shard.consensus.force_snapshot().await {
         Ok(()) => tracing::info!(shard = shard.id().0, "a damaged snapshot is written anew"),
         Err(error) => tracing::warn!(%error, "a damaged snapshot is not written anew"),
     }

@@ -195,9 +195,9 @@ pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<We
             }
             if let Some(role) = shard.role() {
                 let role = *role.borrow();
-                let hears = shard.consensus.hears_a_leader(SILENT_AFTER);
+                let hears = shard.consensus.has_recent_leader(SILENT_AFTER);
                 let may_stand = stall.may_stand(health.is_well(now), role, hears, now);
-                shard.consensus.set_may_stand(may_stand);
+                shard.consensus.set_may_campaign(may_stand);
             }
             // Determined only where needed: this loop runs twenty times a second.
             let is_slow = busy_for >= Some(DISK_SLOW_AFTER);

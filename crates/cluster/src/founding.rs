@@ -1,15 +1,15 @@
-//! How nodes that are given the same list of seeds become one cluster.
+//! Founding: nodes with the same list of seeds become one cluster.
 //!
-//! The first seed draws the cluster's id, and nobody else does: the others ask it. So no two of them can begin a
-//! cluster each, whatever fails in between. A node that knows the id is of the cluster for good.
+//! The first seed alone draws the cluster's id. The others get it from the first seed. So no two of them can found
+//! a cluster each, whatever fails in between. A node that knows the id belongs to the cluster permanently.
 //!
 //! | the directory | the node |
 //! |---|---|
-//! | says nothing | draws its directory's id, and the cluster's if it is the first seed |
-//! | is of no cluster yet | asks the first seed |
-//! | is of a cluster whose seeds were not all seen | waits for the others; the list of seeds may still be corrected |
-//! | is of a founded cluster | needs no seeds |
-//! | says nothing, and addresses of members are given | asks them to be let in (`joining`) |
+//! | empty | draws its directory's id, and the cluster's if it is the first seed |
+//! | belongs to no cluster yet | requests the id from the first seed |
+//! | belongs to a cluster with unseen seeds | waits for them; the list of seeds may still be corrected |
+//! | belongs to a founded cluster | needs no seeds |
+//! | empty, and addresses of members are given | requests to join (`joining`) |
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -32,10 +32,10 @@ use crate::node::NodeStartError;
 use crate::roster::Roster;
 use crate::seeds::{FOUNDER, Seeds, SeedsError, in_one_notation};
 
-/// Whoever waits says so, and for whom.
+/// Interval of the log line of a waiting node.
 const SAID_EVERY: Duration = Duration::from_secs(10);
 
-/// What the directory says for this start, and the seeds while they count.
+/// The content of the directory for this start, and the seeds while they count.
 pub(crate) fn begin(
     world: &World,
     found: Option<Content>,
@@ -115,7 +115,7 @@ pub(crate) fn begin(
     Ok((content, Some(seeds)))
 }
 
-/// The node is this one among the seeds.
+/// Assigns the node its number among the seeds.
 fn take(world: &World, content: &mut Content, node: NodeId, seeds: &Seeds) {
     content.node = node;
     if node == FOUNDER && content.cluster.is_none() {
@@ -125,8 +125,8 @@ fn take(world: &World, content: &mut Content, node: NodeId, seeds: &Seeds) {
     content.nodes = seeds.nodes().map(|(node, address)| (node, unseen(address))).collect();
 }
 
-/// Asks the first seed which cluster this node will be part of, until it answers. Other peers are told nothing
-/// meanwhile.
+/// Requests from the first seed the cluster that this node will be part of, until it replies. Other peers get no
+/// reply meanwhile.
 pub(crate) async fn learn_cluster(
     world: &World,
     listener: &PeerListener,
@@ -138,7 +138,7 @@ pub(crate) async fn learn_cluster(
     let cluster = seeds.provisional_cluster();
     let at = DirectoryIdentity { cluster, node, directory, boot, epoch: 0 };
     let identity = Identity { at, run: world.entropy.uuid(), levels };
-    let asking = ask_founder(world, listener, &identity, seeds.first());
+    let asking = request_cluster(world, listener, &identity, seeds.first());
     tokio::select! {
         biased;
         answer = asking => answer,
@@ -146,7 +146,7 @@ pub(crate) async fn learn_cluster(
     }
 }
 
-async fn ask_founder(
+async fn request_cluster(
     world: &World,
     listener: &PeerListener,
     identity: &Identity,
@@ -178,7 +178,7 @@ async fn ask_founder(
     }
 }
 
-/// Asking again would not help.
+/// Whether a retry would not help.
 pub(crate) fn needs_an_operator(error: &ConnectError) -> bool {
     match error {
         ConnectError::Refused(_)
@@ -193,18 +193,18 @@ pub(crate) fn needs_an_operator(error: &ConnectError) -> bool {
     }
 }
 
-/// The end of a founding: all seeds have been connected to, and who they are is written down.
+/// The end of a founding: all seeds were connected, and their identities are recorded.
 pub(crate) struct Completion {
     pub(crate) others: Vec<Peer>,
     pub(crate) roster: Arc<Roster>,
-    /// The node has it, and gives it up when it is dropped.
+    /// Owned by the node, and gone when the node is dropped.
     pub(crate) directory: Weak<Directory>,
     pub(crate) all_seen: watch::Sender<bool>,
     pub(crate) failure: Failure,
 }
 
 impl Completion {
-    /// Does not return: the task belongs to the node.
+    /// Does not return: the task is owned by the node.
     pub(crate) async fn run(self) {
         for peer in &self.others {
             seen(peer).await;
@@ -233,7 +233,7 @@ async fn seen(peer: &Peer) {
     while !was_connected(&status) {
         match timeout(SAID_EVERY, watch.changed()).await {
             Ok(Some(changed)) => status = changed,
-            // It is no peer any more: the catalog has told who is.
+            // It is no peer any more: the catalog has listed the members.
             Ok(None) => return std::future::pending().await,
             Err(_) => match &status.phase {
                 Phase::Waiting { error, .. } => {

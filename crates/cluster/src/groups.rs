@@ -1,4 +1,4 @@
-//! What peers ask goes to the group that it is for.
+//! Routes requests of peers to the groups of their shards.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::roster::Roster;
 use crate::succession::{Succession, looks_gone};
 use crate::wire::{Asked, Opinion, Process, is_there};
 
-/// The groups that this node is a member of, by shard. Clones are the same.
+/// The groups with this node as a member, by shard. Clones share them.
 #[derive(Clone, Default, Debug)]
 pub struct Groups(Arc<State>);
 
@@ -66,25 +66,25 @@ impl Drop for Member {
 }
 
 impl Groups {
-    /// How much they take of other members' snapshots, all together.
+    /// Rate limit of received snapshots, shared by all groups.
     pub fn catch_up_pace(&self) -> &CatchUpPace {
         &self.0.catch_up_pace
     }
 
-    /// How late this process runs what is due.
+    /// Delay of due tasks in this process.
     pub fn starvation(&self) -> &Starvation {
         &self.0.starvation
     }
 
-    /// The links that serve these groups; to be called once, before any of them joins.
+    /// Sets the links that serve these groups; to be called once, before a group joins.
     pub fn link(&self, links: &Arc<Links>) {
         tasks::spawn(Task::ConsensusRole, self.0.starvation.measure());
         let linked = self.0.links.set(Arc::downgrade(links));
         debug_assert!(linked.is_ok(), "groups are served by one node's links");
     }
 
-    /// From now on the group is asked what is for its shard, in place of a former one, and follows a leader
-    /// whose process is gone. `failure` hears if the task that sees to this panics.
+    /// Routes requests for the shard to the group, in place of a former one, and watches for a dead leader
+    /// process. `failure` is set if the watching task panics.
     pub fn join(&self, shard: ShardId, group: Consensus, failure: &Failure) {
         let links = self.0.links.get().cloned().unwrap_or_default();
         let succession = Succession::new(links, shard, group.clone()).run();
@@ -93,25 +93,24 @@ impl Groups {
         drop(former);
     }
 
-    /// The group is asked nothing any more.
+    /// Routes no more requests to the group.
     pub fn leave(&self, shard: ShardId) {
         let left = self.0.groups.write().remove(&shard);
         drop(left);
     }
 
-    /// From now on this answers what comes on the proxy lane, in place of a former one. While there is none such
-    /// requests are declined as [`Declined::NotServed`].
+    /// Serves the requests of the proxy lane, in place of a former proxy. Without a proxy such requests are
+    /// declined as [`Declined::NotServed`].
     pub fn serve_proxy(&self, proxy: Arc<dyn Proxy>) {
         *self.0.proxy.write() = Some(proxy);
     }
 
-    /// What each peer told all others last. It changes only when what is told does, though peers tell it each
-    /// second.
-    pub fn heard(&self) -> watch::Receiver<BTreeMap<NodeId, Bytes>> {
+    /// The last gossip of each peer. It changes only when its payload does, though peers repeat it each second.
+    pub fn latest_gossip(&self) -> watch::Receiver<BTreeMap<NodeId, Bytes>> {
         self.0.heard.subscribe()
     }
 
-    /// What other nodes told is not kept any more: they have left the cluster.
+    /// Drops the gossip of nodes that have left the cluster.
     pub(crate) fn remember_only(&self, stays: impl Fn(NodeId) -> bool) {
         self.0.heard.send_if_modified(|heard| {
             let before = heard.len();
@@ -130,7 +129,7 @@ impl Groups {
         groups.iter().map(end).collect()
     }
 
-    /// Members that lost entries which they had acknowledged, as this node found as a leader since the last call.
+    /// Members that lost acknowledged entries, as this node found as a leader since the last call.
     pub(crate) fn take_lost(&self) -> Vec<(ShardId, u64)> {
         let groups = self.0.groups.read();
         let lost = groups.iter().flat_map(|(shard, member)| {
@@ -139,7 +138,7 @@ impl Groups {
         lost.collect()
     }
 
-    /// From now on epochs of peers go to this roster; to be called once.
+    /// Reports epochs of peers to this roster; to be called once.
     pub(crate) fn report_epochs(&self, roster: &Arc<Roster>) {
         let first = self.0.roster.set(Arc::downgrade(roster));
         debug_assert!(first.is_ok(), "groups belong to one node");
@@ -203,7 +202,7 @@ impl Service for Groups {
                 }
                 Asked::LooksGone(_) | Asked::AreYouThere | Asked::Epoch { .. } => None,
             };
-            answer.map(Message::of_head).ok_or(Declined::NotServed)
+            answer.map(Message::from_head).ok_or(Declined::NotServed)
         }
         .boxed()
     }
@@ -215,8 +214,8 @@ impl Service for Groups {
             return async {}.boxed();
         };
         async move {
-            // In the order in which they were taken, which is that of the answers. Each keeps its place in the
-            // window of the link until it is answered.
+            // In the order of arrival, which is that of the replies. Each keeps its slot in the window of the link
+            // until it is answered.
             let unanswered = Arc::new(Mutex::new(VecDeque::<IncomingAppend>::new()));
             let taken = Arc::clone(&unanswered);
             let appends = stream::unfold((appends, taken), |(mut appends, taken)| async {
@@ -229,7 +228,7 @@ impl Service for Groups {
             let mut answers = pin!(group.answer_appends(appends));
             while let Some(answer) = answers.next().await {
                 let Some(append) = unanswered.lock().pop_front() else { return };
-                append.answer(Message::of_head(answer)).await;
+                append.answer(Message::from_head(answer)).await;
             }
         }
         .boxed()

@@ -1,8 +1,8 @@
-//! How a node joins a cluster that is founded.
+//! A node that joins a founded cluster.
 //!
-//! It has nothing but its directory's id, which it draws first and keeps. With that it asks a member, again and again,
-//! until the catalog has given it a number: whoever has the catalog gives an applicant one, once, since the document
-//! that does has the directory's id. A node that ends in between asks again with the same id, and is told the same
+//! It has nothing but its directory's id, which it draws first and keeps. With that it repeats a request to a
+//! member until the catalog has assigned it a number. An applicant gets one number only, because the document that
+//! assigns it has the directory's id. A node that stops in between retries with the same id, and gets the same
 //! number.
 
 use std::collections::BTreeMap;
@@ -25,19 +25,20 @@ use crate::directory::{Content, Record};
 use crate::founding::needs_an_operator;
 use crate::node::NodeStartError;
 
-/// How long asking one member takes.
+/// Time limit of one request to a member.
 const ASKED_WITHIN: Duration = LINK_CONNECTS_WITHIN.saturating_add(LINK_HANDSHAKE_WITHIN);
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
-/// A node is not the cluster's any more where most of the members that it asks say so for so long.
+/// A node is removed if most of the members that it queries say so for this long.
 pub(crate) const REFUSED_FOR: Duration = Duration::from_secs(5);
-/// Whoever waits says so, and why.
+/// Interval of the log line of a waiting node.
 const SAID_EVERY: Duration = Duration::from_secs(10);
-/// An applicant that has not asked for so long has given up.
+/// An applicant without a request for this long has given up.
 const ASKS_WITHIN: Duration = Duration::from_secs(10);
-/// Nodes that ask at a time. Who asks is believed to be one of the cluster's operators, and may still ask too often.
+/// Limit of concurrent applicants. They are trusted to belong to the cluster's operators, but may still request
+/// too often.
 const APPLICANTS_MAX: usize = 16;
 
-/// Nodes that ask this one to let them in.
+/// Nodes that request to join.
 #[derive(Debug, Default)]
 pub(crate) struct Applicants {
     waiting: watch::Sender<BTreeMap<Uuid, Applicant>>,
@@ -50,19 +51,19 @@ struct Applicant {
     asked: Instant,
 }
 
-/// The nodes that wait for an answer, as they come and go.
+/// The waiting applicants, with their changes.
 #[derive(Clone, Debug)]
 pub struct ApplicantWatch(watch::Receiver<BTreeMap<Uuid, Applicant>>);
 
 impl ApplicantWatch {
-    /// Who waits now.
+    /// The applicants that wait now.
     pub fn waiting(&mut self) -> Vec<Joining> {
         let applicants = self.0.borrow_and_update();
         let live = applicants.values().filter(|it| it.asked.elapsed() < ASKS_WITHIN);
         live.map(|it| it.joining.clone()).collect()
     }
 
-    /// Waits until somebody has asked. Never ends once the node is gone.
+    /// Waits for a request. Never ends once the node is gone.
     pub async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -75,9 +76,9 @@ impl Applicants {
         ApplicantWatch(self.waiting.subscribe())
     }
 
-    /// It waits from now on, unless it was turned down: then the reason is answered once, and asking again is asking
-    /// anew.
-    pub(crate) fn ask(&self, joining: &Joining) -> Result<(), String> {
+    /// Records an applicant, unless it was turned down: then returns the reason once. A further request is a new
+    /// one.
+    pub(crate) fn apply(&self, joining: &Joining) -> Result<(), String> {
         if let Some(reason) = self.turned_down.lock().remove(&joining.directory) {
             return Err(reason);
         }
@@ -108,28 +109,28 @@ impl Applicants {
         self.let_in(|asks| asks == directory);
     }
 
-    /// These wait no more.
+    /// Removes applicants that were let in.
     pub(crate) fn let_in(&self, is_in: impl Fn(Uuid) -> bool) {
         self.waiting.send_if_modified(|waiting| {
             waiting.retain(|directory, _| !is_in(*directory));
-            // Nobody has to look because of that.
+            // The watchers need not run for that.
             false
         });
     }
 }
 
-/// What a node was told that joined.
+/// The reply to a node that joined.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Joined {
     pub(crate) node: NodeId,
     pub(crate) cluster: Uuid,
-    /// The member that told it.
+    /// The member that replied.
     pub(crate) by: NodeId,
     pub(crate) known: Record,
 }
 
-/// Asks members, by their addresses in turn, until one of them has a number for this node. Other peers are told
-/// nothing meanwhile.
+/// Sends requests to members, by their addresses in turn, until one of them has a number for this node. Other
+/// peers get no reply meanwhile.
 pub(crate) async fn learn_number(
     world: &World,
     listener: &PeerListener,
@@ -140,7 +141,7 @@ pub(crate) async fn learn_number(
 ) -> Result<Joined, NodeStartError> {
     let Content { directory, boot, .. } = *content;
     let joining = Joining { directory, boot, address: address.to_owned(), levels };
-    let asking = ask_members(world, listener, &joining, members);
+    let asking = request_number(world, listener, &joining, members);
     tokio::select! {
         biased;
         answer = asking => answer,
@@ -148,7 +149,7 @@ pub(crate) async fn learn_number(
     }
 }
 
-async fn ask_members(
+async fn request_number(
     world: &World,
     listener: &PeerListener,
     joining: &Joining,
@@ -181,9 +182,9 @@ async fn ask_members(
     }
 }
 
-/// Whether the node of this directory is what the others take it for, as far as can be seen before it serves: a copy of
-/// the directory of a node that runs is refused, and one that another cluster has, or none any more, where `members`
-/// are to be joined.
+/// Checks the node of this directory against its members, as far as possible before it serves. A copy of the
+/// directory of a running node is refused. So is a directory that another cluster has, or that was removed, if
+/// `members` are to be joined.
 pub(crate) async fn check_directory(
     world: &World,
     listener: &PeerListener,
@@ -221,9 +222,9 @@ pub(crate) async fn check_directory(
         let mut unknown_to = Vec::new();
         for member in members {
             match refusal(member).await {
-                // It would be let in.
+                // It would be admitted.
                 None | Some(Refusal::AnotherNode { .. }) => {}
-                // A member that has not heard of it yet says the same as one that heard of its removal.
+                // A member that does not know of it yet replies like one that knows of its removal.
                 Some(refusal @ Refusal::UnknownNode { .. }) => unknown_to.push((member, refusal)),
                 Some(refusal) => {
                     let member = member.clone();
@@ -252,30 +253,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_applicant_waits_until_it_is_let_in_turned_down_or_asks_no_more() {
+    async fn applicant_waits_until_it_is_let_in_turned_down_or_silent() {
         let applicants = Applicants::default();
         let mut watch = applicants.watch();
-        assert_eq!(applicants.ask(&joining(1)), Ok(()));
+        assert_eq!(applicants.apply(&joining(1)), Ok(()));
         watch.changed().await;
         assert_eq!(watch.waiting(), [joining(1)]);
-        assert_eq!(applicants.ask(&joining(1)), Ok(()));
-        assert_eq!(applicants.ask(&joining(2)), Ok(()));
+        assert_eq!(applicants.apply(&joining(1)), Ok(()));
+        assert_eq!(applicants.apply(&joining(2)), Ok(()));
         applicants.let_in(|directory| directory == Uuid::from_u128(1));
         assert_eq!(watch.waiting(), [joining(2)]);
 
         applicants.turn_down(Uuid::from_u128(2), "no".to_owned());
         assert_eq!(watch.waiting(), []);
-        assert_eq!(applicants.ask(&joining(2)), Err("no".to_owned()));
-        assert_eq!(applicants.ask(&joining(2)), Ok(()), "it asks anew");
+        assert_eq!(applicants.apply(&joining(2)), Err("no".to_owned()));
+        assert_eq!(applicants.apply(&joining(2)), Ok(()), "it asks anew");
         tokio::time::advance(ASKS_WITHIN).await;
         assert_eq!(watch.waiting(), []);
     }
 
     #[tokio::test]
-    async fn only_so_many_are_heard_at_a_time() {
+    async fn number_of_applicants_is_bounded() {
         let applicants = Applicants::default();
         for directory in 1..100 {
-            assert_eq!(applicants.ask(&joining(directory)), Ok(()));
+            assert_eq!(applicants.apply(&joining(directory)), Ok(()));
             applicants.turn_down(Uuid::from_u128(directory + 1_000), String::new());
         }
         assert_eq!(applicants.watch().waiting().len(), APPLICANTS_MAX);

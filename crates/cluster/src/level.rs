@@ -1,8 +1,8 @@
-//! The cluster's level as a data directory remembers it: its file `level`.
+//! The cluster's level as stored in a data directory: its file `level`.
 //!
-//! The catalog says at which level the cluster is, but a program that cannot read the level may not be able to read
-//! the catalog either. So it also stands in a file of its own, which never changes its form, and which is on disk
-//! before anything is written at the level. A directory without it is at the first level.
+//! The catalog has the level of the cluster, but a program that does not support the level may be unable to read
+//! the catalog. So the level also has a file of its own, whose format never changes, and which is on disk before
+//! anything is written at the level. A directory without it is at the first level.
 //!
 //! ```text
 //!  0  magic "PRlevel\n"   8  version u32   12  level u16
@@ -27,18 +27,18 @@ const FILE: &str = "level";
 const MAGIC: &[u8; 8] = b"PRlevel\n";
 const VERSION: u32 = 1;
 const _: () = assert!(VERSION == Format::LevelFile.newest(Levels::OURS.max));
-/// A name is cut to this.
+/// Length limit of a name; longer names are cut.
 const PROGRAM_BYTES_MAX: usize = 200;
 
-/// At which level a cluster is, and which program had raised it to that.
+/// The level of a cluster, and the program that had raised it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Raised {
     pub level: Level,
-    /// With its version: what an operator is told to start.
+    /// With its version: the program that an operator has to start.
     pub program: String,
 }
 
-/// A program and a cluster do not fit each other.
+/// The program does not support the cluster's level.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub struct LevelMissing {
     pub raised: Raised,
@@ -63,7 +63,7 @@ impl fmt::Display for LevelMissing {
     }
 }
 
-/// Why a data directory is not opened.
+/// Reason why a data directory is not opened.
 #[derive(Debug, Error)]
 pub enum LevelError {
     #[error(transparent)]
@@ -79,7 +79,7 @@ pub enum LevelError {
 }
 
 impl Raised {
-    /// Whether a program that supports these levels may go on here.
+    /// Whether a program that supports these levels may continue here.
     pub fn check(self, can: Levels) -> Result<Level, LevelMissing> {
         match can.has(self.level) {
             true => Ok(self.level),
@@ -115,7 +115,7 @@ impl Raised {
     }
 }
 
-/// At which level the directory's cluster is, for a program that supports these. Refused if it is none of them.
+/// The level of the directory's cluster, for a program that supports these levels. Refused if it is none of them.
 pub fn open(world: &World, dir: &Path, can: Levels) -> Result<ClusterLevel, LevelError> {
     let level = ClusterLevel::new(can);
     let io = |doing: &str, source| LevelError::Io { doing: doing.to_owned(), source };
@@ -125,7 +125,7 @@ pub fn open(world: &World, dir: &Path, can: Levels) -> Result<ClusterLevel, Leve
         names => names.map_err(|error| io("reading the data directory", error))?,
     };
     if !names.iter().any(|name| name == FILE) {
-        // A directory that is not there, or of no cluster yet, gets its level from the catalog.
+        // A directory that is absent, or of no cluster yet, gets its level from the catalog.
         return Ok(level);
     }
     let bytes = read_whole(&*world.disk, &path).map_err(|error| io("reading the level", error))?;
@@ -134,7 +134,7 @@ pub fn open(world: &World, dir: &Path, can: Levels) -> Result<ClusterLevel, Leve
     Ok(level)
 }
 
-/// From now on no program that does not support this level opens the directory.
+/// Stores the level. From now on no program without support for it opens the directory.
 pub fn keep(world: &World, dir: &Path, raised: &Raised) -> io::Result<()> {
     let bytes = raised.encode();
     replace(&*world.disk, dir, FILE, &mut [IoSlice::new(&bytes)])
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_a_file() {
+    fn bytes_of_the_level_file_do_not_change() {
         let expected = b"PRlevel\n\x01\0\0\0\x02\0\x0a\0postroad 2";
         let bytes = second().encode();
         assert_eq!(bytes[..bytes.len() - 4], expected[..]);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_opened_by_a_program_that_can_its_level() {
+    fn directory_is_opened_only_by_a_program_that_supports_its_level() {
         let world = World::on(Arc::new(SimulatedDisk::new()));
         let dir = Path::new("/data");
         let opened = |can| open(&world, dir, can);
@@ -183,7 +183,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_file_that_was_changed_or_cut_is_not_believed(
+        fn changed_or_cut_file_is_rejected(
             position in any::<prop::sample::Index>(),
             bit in 0..8_u8,
             length in any::<prop::sample::Index>(),

@@ -1,18 +1,18 @@
-//! A node among others: the groups of its shards, over its links.
+//! A node in its cluster: the groups of its shards, over its links.
 //!
-//! `consensus` says what the members of a group tell each other, as bytes; `links` carries bytes between nodes.
-//! This crate brings them together, so that neither knows the other.
+//! `consensus` defines the messages between members of a group, as bytes; `links` carries bytes between nodes.
+//! This crate connects them, so that neither depends on the other.
 //!
-//! * [`Node`]: a node as a member of its cluster: its identity, its links, and who the others are
-//! * [`Groups`]: what peers ask goes to the group that it is for
-//! * [`LinkedPeers`]: what a group asks goes to the node that it is for
-//! * [`Proxy`]: answers requests for shards that are led elsewhere
-//! * `directory`: which node a data directory is of; `seeds`, `founding`: how nodes become a cluster; `joining`: how
-//!   one is let in later; `roster`: who is in it
+//! * [`Node`]: a node as a member of its cluster: its identity, its links, and the other members
+//! * [`Groups`]: routes requests of peers to the groups of their shards
+//! * [`LinkedPeers`]: routes requests of a group to the other nodes
+//! * [`Proxy`]: serves requests for shards led by this node
+//! * `directory`: the node that a data directory belongs to; `seeds`, `founding`: founding of a cluster;
+//!   `joining`: later admission of a node; `roster`: the members
 //! * `epochs`: detection of a directory that was set back while its node ran
-//! * [`Survivor`]: the directory of a node that goes on without the majority of its cluster
-//! * `succession`: who follows a leader whose process is gone
-//! * `wire`: how a group's messages lie in a link's
+//! * [`Survivor`]: the directory of a node that continues without the majority of its cluster
+//! * `succession`: the election after a leader's process is gone
+//! * `wire`: the encoding of a group's messages in a link's
 
 mod directory;
 mod epochs;

@@ -39,21 +39,21 @@ use crate::wire::Asked;
 
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// How a node takes part in a cluster.
+/// Options of a node in a cluster.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
-    /// Where peers connect; port 0 is one that the system chooses.
+    /// The listening address for peers; with port 0 the system chooses one.
     pub listen: SocketAddr,
-    /// `HOST:PORT` by which the others reach this node: one of the seeds when the cluster is founded.
+    /// `HOST:PORT` at which the others reach this node: one of the seeds when the cluster is founded.
     pub address: String,
-    /// The nodes that found the cluster, by their addresses: the same list in the same order on each. May be
-    /// empty, or another one, once the directory is of a cluster that is founded.
+    /// The founding nodes, by their addresses: the same list in the same order on each. May be empty, or another
+    /// one, once the directory belongs to a founded cluster.
     pub seeds: Vec<String>,
-    /// Addresses of nodes of a cluster that is founded, one of which is asked to be let in. Of no effect once the
-    /// directory is of that cluster.
+    /// Addresses of nodes of a founded cluster, one of which gets the request to join. Of no effect once the
+    /// directory belongs to that cluster.
     pub join: Vec<String>,
     pub security: Security,
-    /// What this binary can replay and write.
+    /// The levels that this binary can replay and write.
     pub levels: Levels,
 }
 
@@ -61,15 +61,15 @@ pub struct NodeOptions {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KnownNode {
     pub id: NodeId,
-    /// Of its data directory.
+    /// Id of its data directory.
     pub directory: Uuid,
-    /// Its last boot that is known.
+    /// Its last known boot.
     pub boot: u64,
     /// `HOST:PORT` of its peer port.
     pub address: String,
 }
 
-/// Why a node does not start as a member of a cluster.
+/// Reason why a node does not start as a member of a cluster.
 #[derive(Debug, Error)]
 pub enum NodeStartError {
     #[error(transparent)]
@@ -80,10 +80,10 @@ pub enum NodeStartError {
     Seeds(#[from] SeedsError),
     #[error(transparent)]
     Level(#[from] LevelError),
-    /// It is there, and does not let this node into the cluster that it founds.
+    /// The first seed replies, and refuses this node in the cluster that it founds.
     #[error("the first seed {seed} cannot be asked for the cluster: {error}")]
     FirstSeed { seed: String, error: ConnectError },
-    /// A member is there, and does not let this node in.
+    /// A member replies, and refuses this node.
     #[error("{member} cannot be joined: {error}")]
     NotJoined { member: String, error: ConnectError },
     #[error(
@@ -97,7 +97,7 @@ pub enum NodeStartError {
     Foreign { node: u64, cluster: Uuid, member: String, refusal: Refusal },
 }
 
-/// A node with an identity and links to the others. Dropping it ends its links, once nobody else has them.
+/// A node with an identity and links to the others. Dropping it ends its links, once no other owner is left.
 #[derive(Debug)]
 pub struct Node {
     links: Arc<Links>,
@@ -108,10 +108,10 @@ pub struct Node {
     level: Arc<ClusterLevel>,
     members: Members,
     joined: bool,
-    /// Nodes that are to lead nothing.
+    /// Nodes that are to lead no shard.
     resting: watch::Sender<BTreeSet<NodeId>>,
     all_seen: watch::Sender<bool>,
-    /// How many lines of numbered requests it had since its start.
+    /// Number of sequences of numbered requests since its start.
     lines: AtomicU64,
     /// While the cluster is not founded.
     completion: Mutex<Option<JoinHandle<()>>>,
@@ -128,9 +128,9 @@ impl Drop for Node {
 }
 
 impl Node {
-    /// Listens for peers, counts the boot, and returns once the node knows which cluster it belongs to: for that
-    /// a new node asks the first seed, for as long as it takes. `failure` hears if a part panics that the node
-    /// cannot do without. It has the directory to itself until it is dropped.
+    /// Listens for peers, counts the boot, and returns once the node knows its cluster: for that a new node
+    /// queries the first seed, for as long as it takes. `failure` is set if an indispensable part panics. It holds
+    /// the lock of the directory until it is dropped.
     pub async fn start(
         world: &World,
         data_dir: &Path,
@@ -166,7 +166,7 @@ impl Node {
                 directory.change(|written| *written = content.clone()).await?;
                 cluster
             }
-            // A founded cluster has an id; a file that says otherwise was not written by this program.
+            // A founded cluster has an id; a file without one was not written by this program.
             (None, None) => return Err(SeedsError::Missing.into()),
         };
         let at = DirectoryIdentity {
@@ -251,12 +251,13 @@ impl Node {
         &self.links
     }
 
-    /// At which level the cluster is as far as this node knows, and what its binary can.
+    /// The level of the cluster as far as this node knows, and the levels of its binary.
     pub fn level(&self) -> &Arc<ClusterLevel> {
         &self.level
     }
 
-    /// What a node's binary can, as it said when it was last connected; `None`: it was not since this one was started.
+    /// The levels of a node's binary, as of its last connection; `None`: it was not connected since this one
+    /// started.
     pub fn levels_of(&self, node: NodeId) -> Option<Levels> {
         self.roster.levels_of(node)
     }
@@ -266,23 +267,23 @@ impl Node {
         &self.groups
     }
 
-    /// Who this node says that it is.
+    /// The identity that this node presents.
     pub fn identity(&self) -> Identity {
         self.links.identity()
     }
 
-    /// For a line of numbered requests to other nodes: no other line has it, nor one of another run of this node.
+    /// The id of a new sequence of numbered requests to other nodes, unique over sequences and runs of this node.
     pub fn next_incarnation(&self) -> u64 {
         let (run, _) = self.identity().run.as_u64_pair();
         run.wrapping_add(self.lines.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// `HOST:PORT` by which this node says that the others reach it.
+    /// `HOST:PORT` at which the others reach this node, as it announces it.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The seeds, who vote in the first groups; after a restart the nodes that were known last.
+    /// The seeds, which vote in the first groups; after a restart the last known nodes.
     pub fn members(&self) -> Members {
         self.members.clone()
     }
@@ -292,27 +293,27 @@ impl Node {
         self.identity().at.node == FOUNDER && !self.joined
     }
 
-    /// Whether the cluster was founded before this node came: then it founds no group, whatever it lacks.
+    /// Whether the cluster was founded before this node joined: then it founds no group, whatever it lacks.
     pub fn has_joined(&self) -> bool {
         self.joined
     }
 
-    /// Nodes that ask this one to be let in. They wait until [`Node::know`] has them, or [`Node::turn_down`].
+    /// Nodes that request to join. They wait until [`Node::know`] has them, or [`Node::turn_down`].
     pub fn applicants(&self) -> ApplicantWatch {
         self.roster.applicants.watch()
     }
 
-    /// The node with this directory hears that it is not let in, and why.
+    /// Rejects the request of the node with this directory, with a reason.
     pub fn turn_down(&self, directory: Uuid, reason: String) {
         self.roster.applicants.turn_down(directory, reason);
     }
 
-    /// These directories were of nodes that were removed: they join no more.
+    /// Sets the directories of removed nodes: they may not join again.
     pub fn know_former(&self, former: BTreeMap<Uuid, NodeId>) {
         self.roster.know_former(former);
     }
 
-    /// From now on these nodes lead nothing, as far as others can.
+    /// Sets the nodes that are to lead no shard, as far as others can.
     pub fn rest(&self, nodes: BTreeSet<NodeId>) {
         self.resting.send_if_modified(|resting| {
             let is_new = *resting != nodes;
@@ -321,13 +322,13 @@ impl Node {
         });
     }
 
-    /// Whether the node is to lead nothing.
+    /// Whether the node is to lead no shard.
     pub fn rests(&self, node: NodeId) -> bool {
         self.resting.borrow().contains(&node)
     }
 
-    /// Resolves once another node has for a while refused this one as removed, or a majority as none of theirs: it is
-    /// not let in again.
+    /// Resolves once another node has for a while refused this one as removed, or a majority as unknown: it will
+    /// not be admitted again.
     pub async fn removed(&self) {
         let mut since = None;
         loop {
@@ -343,8 +344,8 @@ impl Node {
         }
     }
 
-    /// Resolves once another node has refused this one for good, with the reason: its binary cannot the cluster's level, or
-    /// its directory was set back.
+    /// Resolves once another node has refused this one permanently, with the reason: its binary does not support
+    /// the cluster's level, or its directory was set back.
     pub async fn outdated(&self) -> String {
         let here = self.identity().at.node;
         loop {
@@ -387,9 +388,9 @@ impl Node {
                 continue;
             };
             match refusal {
-                // Of the catalog, which does not take it back.
+                // From the catalog, which does not revert it.
                 Refusal::Removed { node } if node == here => return true,
-                // It may not have heard of this one yet.
+                // That node may not know of this one yet.
                 Refusal::UnknownNode { node } if node == here => strangers += 1,
                 _ => {}
             }
@@ -408,15 +409,15 @@ impl Node {
         }
     }
 
-    /// Waits until each other seed has been connected to, and that is written down. At once where it was so in an
-    /// earlier run.
+    /// Waits until each other seed was connected, and that is durable. Returns at once if it was so in an earlier
+    /// run.
     pub async fn all_seen(&self) {
         // The sender is this node's own.
         let _ = self.all_seen.subscribe().wait_for(|all_seen| *all_seen).await;
     }
 
-    /// Who is seen or known to be in the cluster by now, this node included: what those that found it write into
-    /// the catalog after [`Node::all_seen`].
+    /// The nodes seen or known in the cluster by now, this node included: the founders write them into the catalog
+    /// after [`Node::all_seen`].
     pub fn known(&self) -> Vec<KnownNode> {
         let known = |(id, record): (NodeId, Record)| {
             let Record { address, directory, boot } = record;
@@ -425,9 +426,9 @@ impl Node {
         self.roster.records().into_iter().filter_map(known).collect()
     }
 
-    /// From now on exactly these nodes are in the cluster: others are refused and disconnected. They count when
-    /// this is first polled, and are on disk when it returns, so that the next start knows them. Nothing is
-    /// written if nothing has changed.
+    /// Sets the exact nodes of the cluster: others are refused and disconnected. The change takes effect when this
+    /// is first polled, and is on disk when it returns, so that the next start knows it. Nothing is written if
+    /// nothing has changed.
     pub async fn know(&self, nodes: Vec<KnownNode>) -> Result<(), DirectoryError> {
         let gone = self.roster.know(&nodes);
         for node in &nodes {
@@ -446,8 +447,8 @@ impl Node {
         Ok(())
     }
 
-    /// Asks another node's [`crate::Proxy`], and waits for the answer until the deadline. A node that is not
-    /// known is [`RequestError::Gone`].
+    /// Queries another node's [`crate::Proxy`], and waits for the reply until the deadline. An unknown node is
+    /// [`RequestError::Gone`].
     pub async fn ask(
         &self,
         node: NodeId,
@@ -459,9 +460,9 @@ impl Node {
         peer.request(Lane::Proxy, shard, message, deadline).await
     }
 
-    /// Asks these nodes for a sign of life, and returns once each has answered or its connection has ended, at the
-    /// deadline at the latest. What is known of their connections is as new then: that a process has ended is seen
-    /// some time after its other connections have closed.
+    /// Pings these nodes. Returns once each has replied or its connection has ended, at the deadline at the
+    /// latest. The statuses of their connections are then current: the end of a process is seen some time after
+    /// its other connections have closed.
     pub async fn look_at(&self, nodes: impl IntoIterator<Item = NodeId>, deadline: Instant) {
         let asked = nodes.into_iter().filter_map(|node| {
             let peer = self.links.peer(node)?;
@@ -469,17 +470,17 @@ impl Node {
             let lane = Lane::Control;
             Some(async move { peer.request(lane, ShardId::CATALOG, message, deadline).await })
         });
-        // Whatever comes of it, the connection's status has it.
+        // The connection's status shows every outcome.
         let _ = join_all(asked).await;
     }
 
-    /// Tells all others, now and each second, in place of what was told before; [`Groups::heard`] has it there.
-    pub fn tell(&self, payload: Bytes) -> Result<(), GossipTooLong> {
+    /// Sets the gossip for all others, which is sent now and each second; [`Groups::latest_gossip`] receives it there.
+    pub fn send_gossip(&self, payload: Bytes) -> Result<(), GossipTooLong> {
         self.links.gossip(payload)
     }
 
-    /// Tells all peers that this node closes its links, and waits until that is said and nothing is being written:
-    /// see [`Links::close`]. Its directory is free for another process once the node is dropped.
+    /// Announces to all peers that this node closes its links. Waits until that is sent and no write is in
+    /// progress: see [`Links::close`]. Another process can lock its directory once the node is dropped.
     pub async fn close(&self) {
         let tasks = [self.completion.lock().take(), self.epochs.lock().take()];
         for task in tasks.into_iter().flatten() {

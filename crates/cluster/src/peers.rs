@@ -1,4 +1,4 @@
-//! What a group asks of its other members goes to the nodes that they are.
+//! Routes requests of a group to the nodes of its other members.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,13 +17,13 @@ use world::Instant;
 
 use crate::wire::Asked;
 
-/// A follower that does not answer an append alone for so long has not heard it.
+/// A lone append without a reply for this long did not reach the follower.
 const HEARD_WITHIN: Duration = Duration::from_millis(800);
-/// A stream waits for its connection for so long; then consensus tries again after a while.
+/// Time limit of a stream's connection; then consensus retries after a while.
 const CONNECTED_WITHIN: Duration = Duration::from_millis(1_600);
 
 /// The other members of one shard's group, reached by this node's links. Keeps no link alive: they end with
-/// [`Links`], and whatever is sent after that fails.
+/// [`Links`], and later messages fail.
 #[derive(Clone, Debug)]
 pub struct LinkedPeers {
     links: Weak<Links>,
@@ -35,7 +35,8 @@ impl LinkedPeers {
         Self { links: Arc::downgrade(links), shard }
     }
 
-    /// The address that the links know is the newer one where the two differ: members are written down once.
+    /// The links' address wins where the two differ: it is newer, because the addresses of members are stored
+    /// once.
     fn peer(&self, to: &Target) -> Result<Peer, PeerError> {
         let gone = || PeerError::Unreachable("this node's links have ended".to_owned());
         let links = self.links.upgrade().ok_or_else(gone)?;
@@ -53,7 +54,7 @@ impl Peers for LinkedPeers {
         within: Duration,
     ) -> BoxFuture<'static, Result<Bytes, PeerError>> {
         let (peer, shard) = (self.peer(&to), self.shard);
-        async move { ask(&peer?, shard, Asked::Request(request), within).await }.boxed()
+        async move { send_request(&peer?, shard, Asked::Request(request), within).await }.boxed()
     }
 
     fn append(
@@ -67,10 +68,11 @@ impl Peers for LinkedPeers {
             let peer = peer?;
             let Some(first) = appends.next().await else { return Ok(stream::empty().boxed()) };
             let begun = match appends.next().now_or_never() {
-                // One without entries and nothing behind it says that the leader lives. It goes with the
-                // votes: on the other lane it would wait behind bodies.
+                // A lone append without entries is a heartbeat. It goes with the votes: on the other lane it would
+                // wait behind bodies.
                 Some(None) if first.entries.is_empty() => {
-                    let answer = ask(&peer, shard, Asked::AppendAlone(first.head), HEARD_WITHIN);
+                    let answer =
+                        send_request(&peer, shard, Asked::AppendAlone(first.head), HEARD_WITHIN);
                     return Ok(stream::iter([answer.await]).boxed());
                 }
                 Some(second) => [Some(first), second],
@@ -80,7 +82,7 @@ impl Peers for LinkedPeers {
             let streamed = peer.appends(shard, Instant::now() + CONNECTED_WITHIN).await;
             let (sender, replies) = streamed.map_err(not_answered)?;
             let sending = send(sender, begun.chain(appends).boxed());
-            // What is sent is sent as the answers are read.
+            // Appends are sent while the replies are read.
             let failures = sending.into_stream().filter_map(async |sent| sent.err().map(Err));
             Ok(stream::select(failures.boxed(), answers(replies)).boxed())
         }
@@ -95,7 +97,7 @@ impl Peers for LinkedPeers {
     ) -> BoxFuture<'static, Result<Fetched, PeerError>> {
         let (peer, shard) = (self.peer(&to), self.shard);
         async move {
-            let (message, deadline) = (Message::of_head(request), Instant::now() + within);
+            let (message, deadline) = (Message::from_head(request), Instant::now() + within);
             let answer = peer?.request(Lane::Bulk, shard, message, deadline).await;
             let Received { head, body } = answer.map_err(not_answered)?;
             Ok(Fetched { head, piece: body })
@@ -104,7 +106,7 @@ impl Peers for LinkedPeers {
     }
 }
 
-async fn ask(
+async fn send_request(
     peer: &Peer,
     shard: ShardId,
     asked: Asked,
@@ -114,7 +116,7 @@ async fn ask(
     answer.map(|received| received.head).map_err(not_answered)
 }
 
-/// Sends as the window allows: consensus makes an append only when there is a place for it.
+/// Sends as the window allows: consensus builds an append only when there is a slot for it.
 async fn send(
     mut sender: Appends,
     mut appends: BoxStream<'static, AppendMessage>,

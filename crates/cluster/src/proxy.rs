@@ -1,4 +1,4 @@
-//! Requests for shards that are led elsewhere.
+//! Requests for shards that are led by another node.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use base::ShardId;
 use futures_util::future::BoxFuture;
 use links::{Declined, Message, NodeId, Received};
 
-/// Answers what other nodes ask of the shards that this one leads. It does not know what is asked: that is the
-/// broker's.
+/// Serves the requests of other nodes for the shards that this one leads. Their content is opaque here: it belongs
+/// to the broker.
 pub trait Proxy: Send + Sync + 'static {
-    /// The future is dropped when `within` has passed, or the asking node's connection has ended. Requests of one
-    /// node run beside each other.
+    /// The future is dropped when `within` has passed, or the requesting node's connection has ended. Requests of
+    /// one node run concurrently.
     fn answer(
         &self,
         shard: ShardId,

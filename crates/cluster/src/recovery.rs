@@ -1,8 +1,8 @@
-//! The directory of a node that goes on without the majority of its cluster.
+//! The directory of a node that continues without the majority of its cluster.
 //!
-//! It becomes a cluster of its own, with an id of its own: so nobody of the former one is let in as who it was,
-//! whatever becomes of those that were called lost. The file `node` says so first, and that the rest is not done yet;
-//! the node does not start before it is.
+//! It becomes a cluster of its own with a new id. So no node of the former cluster is admitted under its old
+//! identity, whatever happens to the nodes that were declared lost. The file `node` records that first, and that
+//! the recovery is not complete. The node does not start before it is complete.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,14 +14,14 @@ use world::World;
 
 use crate::directory::{Claimed, Content, Directory, DirectoryError, Record, claim};
 
-/// The directory of a node that has survived. Nobody else uses it while this is there.
+/// The directory of a surviving node, locked while this exists.
 pub struct Survivor {
     world: World,
     claimed: Claimed,
     content: Content,
 }
 
-/// A directory whose shards are brought into order.
+/// A directory whose shards are being recovered.
 #[derive(Debug)]
 pub struct Recovering {
     directory: Directory,
@@ -48,7 +48,7 @@ impl fmt::Debug for Survivor {
 impl Survivor {
     pub async fn claim(world: &World, dir: &Path) -> Result<Self, SurvivorError> {
         let not_a_member = || SurvivorError::NotAMember { dir: dir.display().to_string() };
-        // Claiming makes a directory that is not there.
+        // Locking would create an absent directory.
         let listed = world.disk.list(dir);
         if !listed.is_ok_and(|names| names.iter().any(|name| name == crate::MEMBER_FILE)) {
             return Err(not_a_member());
@@ -74,12 +74,12 @@ impl Survivor {
         self.content.nodes.iter().map(|(id, record)| (id.0, record.address.clone())).collect()
     }
 
-    /// Whether it was begun and not ended.
+    /// Whether a recovery was begun and not finished.
     pub fn is_recovering(&self) -> bool {
         self.content.is_recovering
     }
 
-    /// From now on the directory is of a new cluster, of this node alone, and its node does not start.
+    /// Makes the directory that of a new cluster of this node alone, whose node does not start yet.
     pub async fn begin(self) -> Result<Recovering, DirectoryError> {
         let Self { world, claimed, mut content } = self;
         let known = match content.cluster {
@@ -104,7 +104,7 @@ impl Recovering {
         self.cluster
     }
 
-    /// All of the directory is in order: its node may start.
+    /// The recovery is complete: its node may start.
     pub async fn finish(self) -> Result<(), DirectoryError> {
         self.directory.change(|content| content.is_recovering = false).await
     }

@@ -1,8 +1,8 @@
-//! The directory of a node that is made of a backup.
+//! The directory of a node that is restored from a backup.
 //!
-//! It is of a cluster of its own, of this node alone, with an id of its own: whoever was of the cluster that the backup was
-//! taken from is refused. The file `node` says so first, and that the rest is not there yet; the node does not start before
-//! it is, and the next attempt begins anew.
+//! It belongs to a new cluster of this node alone, with a new id: nodes of the backed-up cluster are refused. The
+//! file `node` records that first, and that the restore is not complete. The node does not start before it is
+//! complete, and the next attempt restarts it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,14 +18,14 @@ use crate::directory::{
 };
 use crate::seeds::FOUNDER;
 
-/// A directory that is empty, but for what an interrupted attempt has left. Nobody else uses it while this is there.
+/// A directory that is empty, except for the remains of an interrupted attempt. It is locked while this exists.
 pub struct Vacant {
     world: World,
     claimed: Claimed,
     begun: Option<Content>,
 }
 
-/// A directory that is being filled.
+/// A directory that is being restored.
 #[derive(Debug)]
 pub struct Restoring {
     directory: Directory,
@@ -49,13 +49,13 @@ impl fmt::Debug for Vacant {
     }
 }
 
-/// What a directory has that nobody put there.
+/// Whether the name may be in an empty directory.
 fn is_nothing(name: &str) -> bool {
     name == "LOCK" || name == "lost+found"
 }
 
 impl Vacant {
-    /// Whether it could be one. Makes nothing.
+    /// Whether it could be one. Creates nothing.
     pub fn look(world: &World, dir: &Path) -> Result<(), VacantError> {
         let names = match world.disk.list(dir) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -66,7 +66,7 @@ impl Vacant {
             Ok(names) => names,
         };
         if names.iter().any(|name| name == MEMBER_FILE) {
-            // What it says is read once it is claimed.
+            // Its content is read once it is locked.
             return Ok(());
         }
         match names.into_iter().find(|name| !is_nothing(name)) {
@@ -85,7 +85,7 @@ impl Vacant {
         Ok(Self { world: world.clone(), claimed, begun })
     }
 
-    /// From now on the directory is of node 1 of a new cluster, reached at `address`, which does not start yet.
+    /// Makes the directory that of node 1 of a new cluster, reached at `address`, which does not start yet.
     pub async fn begin(self, address: &str) -> Result<Restoring, DirectoryError> {
         let Self { world, claimed, begun } = self;
         let begun = begun.and_then(|begun| Some((begun.cluster?, begun.directory)));
@@ -123,8 +123,8 @@ impl Restoring {
         self.id
     }
 
-    /// All of it is there: its node may start. It counts its starts from `boot` on, which is that of the last one that
-    /// what it was restored from knows of under this number: what goes with one start of a node is then none of its.
+    /// The restore is complete: its node may start. It counts its starts from `boot` on, the last boot of this
+    /// number in the backup. So state that ends with a start of a node does not carry over.
     pub async fn finish(self, boot: u64) -> Result<(), DirectoryError> {
         let finish = |content: &mut Content| {
             content.is_restoring = false;

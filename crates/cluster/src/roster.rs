@@ -1,8 +1,8 @@
-//! Who is a node of the cluster.
+//! The members of the cluster.
 //!
-//! Until the catalog tells, a node is believed when it is seen first: its number and its data directory belong
-//! together from then on. Once all seeds were seen that is on disk, so that a restart does not begin anew: a node
-//! whose disk was wiped in between would otherwise be taken for the one that has voted.
+//! Until the catalog is known, a node is trusted when it is first seen: its number and its data directory are
+//! bound from then on. Once all seeds were seen that is durable, so that a restart keeps it. Otherwise a node
+//! whose disk was wiped in between would be mistaken for the one that has voted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::joining::Applicants;
 use crate::node::KnownNode;
 use crate::seeds::{FOUNDER, Seeds, in_one_notation, is_provisional};
 
-/// What a refused node hears of a list of seeds, in bytes: a handshake has room for little.
+/// Limit of the list of seeds in a refusal, in bytes: a handshake has room for little.
 const LISTED_BYTES_MAX: usize = 400;
 
 #[derive(Debug)]
@@ -32,15 +32,15 @@ pub(crate) struct Roster {
 #[derive(Debug)]
 struct State {
     stage: Stage,
-    /// This node included.
+    /// Includes this node.
     nodes: Records,
-    /// Nodes that are in no record and were let in all the same.
+    /// Nodes without a record that were admitted nevertheless.
     guests: BTreeSet<NodeId>,
-    /// The highest number that a node is known to have, or to have had: numbers rise, and none is given twice.
+    /// The highest number known to be or to have been assigned: numbers rise, and none is reused.
     highest: NodeId,
     /// Directories of nodes that were removed.
     former: BTreeMap<Uuid, NodeId>,
-    /// What each node's binary can, of those that were let in since this one was started.
+    /// The levels of the binaries of nodes that were admitted since this one started.
     levels: BTreeMap<NodeId, Levels>,
     /// Latest epoch of each node's directory.
     epochs: PeerEpochs,
@@ -50,9 +50,9 @@ struct State {
 enum Stage {
     /// Not all seeds were seen yet.
     Founding(Seeds),
-    /// All were seen, or an earlier run knew the nodes. There may be others since.
+    /// All seeds were seen, or an earlier run knew the nodes. Others may have joined since.
     Founded,
-    /// The catalog tells who is in the cluster.
+    /// The catalog lists the members.
     Known,
 }
 
@@ -83,7 +83,7 @@ impl Roster {
         self.state.lock().nodes.clone()
     }
 
-    /// What a node's binary can: as it said when it was last let in.
+    /// The levels of a node's binary as of its last admission.
     pub(crate) fn levels_of(&self, node: NodeId) -> Option<Levels> {
         self.state.lock().levels.get(&node).copied()
     }
@@ -101,7 +101,7 @@ impl Roster {
         self.state.lock().epochs.clone()
     }
 
-    /// A connected node sent the epoch of its directory.
+    /// Records the epoch that a connected node sent for its directory.
     pub(crate) fn receive_epoch(&self, node: NodeId, run: Uuid, epoch: u64) {
         let mut state = self.state.lock();
         let Some(known) = state.epochs.get_mut(&node) else { return };
@@ -110,8 +110,8 @@ impl Roster {
         }
     }
 
-    /// The node's directory lacks entries that it acknowledged: it is refused from now on. Returns its address if that is
-    /// new.
+    /// Refuses the node from now on, because its directory lacks entries that it acknowledged. Returns its address
+    /// if that is new.
     pub(crate) fn refuse_lost(&self, node: NodeId) -> Option<String> {
         let mut state = self.state.lock();
         let address = state.nodes.get(&node)?.address.clone();
@@ -128,13 +128,13 @@ impl Roster {
         }
     }
 
-    /// From now on these are the nodes. Those that are none any more are returned.
+    /// Sets the nodes of the cluster. Returns the former ones that are no longer in it.
     pub(crate) fn know(&self, nodes: &[KnownNode]) -> BTreeSet<NodeId> {
         let mut state = self.state.lock();
         let known = |node: &KnownNode| {
             let seen = state.nodes.get(&node.id);
             let seen = seen.filter(|seen| seen.directory == Some(node.directory));
-            // The catalog hears of a boot later than whoever sees it.
+            // Peers see a boot before the catalog does.
             let boot = node.boot.max(seen.map_or(0, |seen| seen.boot));
             let directory = Some(node.directory);
             (node.id, Record { address: node.address.clone(), directory, boot })
@@ -142,7 +142,7 @@ impl Roster {
         let nodes: Records = nodes.iter().map(known).collect();
         state.note_numbers(nodes.keys());
         let mut gone: BTreeSet<NodeId> = state.nodes.keys().copied().collect();
-        // A guest with a higher number joined later than what is known here: it stays a guest.
+        // A guest with a higher number joined after this catalog version: it stays a guest.
         let highest = state.highest;
         gone.extend(state.guests.extract_if(.., |node| *node <= highest));
         gone.retain(|node| !nodes.contains_key(node));
@@ -154,7 +154,7 @@ impl Roster {
         gone
     }
 
-    /// These directories were nodes of the cluster once.
+    /// Sets the directories of former nodes of the cluster.
     pub(crate) fn know_former(&self, former: BTreeMap<Uuid, NodeId>) {
         let mut state = self.state.lock();
         state.note_numbers(former.values());
@@ -182,7 +182,7 @@ impl Admission for Roster {
     fn admit(&self, peer: &Identity) -> Result<(), Refusal> {
         let DirectoryIdentity { node, directory: presented, boot, .. } = peer.at;
         if node == self.here.node {
-            // Not this process, which does not connect to itself.
+            // Another process: this one does not connect to itself.
             let here = &self.here;
             return Err(known_as(node, here.directory, presented)
                 .err()
@@ -200,19 +200,19 @@ impl Admission for Roster {
                 Ok(())
             }
             (None, _) if former.contains_key(&presented) => Err(Refusal::Removed { node }),
-            // It may have joined since this one last knew, and what the catalog says may have to come from it.
+            // It may have joined since this node's last knowledge, and the catalog may have to come from it.
             (None, Stage::Founded) => {
                 guests.insert(node);
                 Ok(())
             }
-            // So may it where what is known of the catalog is old: whoever has joined since has a higher number.
+            // The same holds if the known catalog is old: later joined nodes have higher numbers.
             (None, Stage::Known) if node > *highest => {
                 guests.insert(node);
                 Ok(())
             }
             (None, Stage::Founding(_) | Stage::Known) => Err(Refusal::UnknownNode { node }),
         };
-        // Who is not of the cluster hears that first: an upgrade would not help it.
+        // A node outside the cluster gets that reason first: an upgrade would not help it.
         admitted.and_then(|()| not_set_back(epochs.get(&node), peer))?;
         self.can_level(node, peer.levels)?;
         levels.insert(node, peer.levels);
@@ -276,19 +276,19 @@ impl Admission for Roster {
             ));
         }
         drop(state);
-        match self.applicants.ask(joining) {
+        match self.applicants.apply(joining) {
             Ok(()) => pending,
             Err(reason) => declined(reason),
         }
     }
 }
 
-/// Whether a peer's directory has all that the peer made durable before, as far as this node received.
+/// Whether a peer's directory has everything that the peer made durable before, as far as this node received.
 fn not_set_back(known: Option<&PeerEpoch>, peer: &Identity) -> Result<(), Refusal> {
     let DirectoryIdentity { node, directory, epoch, .. } = peer.at;
     match known.filter(|known| known.directory == directory) {
         Some(known) if known.lost => Err(Refusal::LogLost { node }),
-        // Each run begins at an epoch that is later than all that the runs before it had sent.
+        // Each run begins at an epoch later than all that the runs before it had sent.
         Some(known) if known.epoch > 0 && known.run != peer.run && epoch <= known.epoch => {
             Err(Refusal::SetBack { node, seen: known.epoch, presented: epoch })
         }

@@ -1,6 +1,6 @@
-//! The list of nodes that found a cluster: which number each has, and whether two lists are the same.
+//! The list of nodes that found a cluster: their numbers, and the comparison of two lists.
 //!
-//! Every node is given the same list in the same order, since a node's number is its place in it.
+//! Every node has the same list in the same order, since a node's number is its place in it.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base::limits::NODES_MAX;
@@ -11,7 +11,7 @@ use uuid::{Builder, Uuid, Version};
 /// The first seed, which founds the cluster.
 pub(crate) const FOUNDER: NodeId = NodeId(1);
 
-/// Why a list of seeds founds no cluster.
+/// Reason why a list of seeds founds no cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum SeedsError {
     #[error(
@@ -62,7 +62,7 @@ pub enum SeedsError {
     Restoring,
 }
 
-/// A list of seeds that may found a cluster, its addresses in one notation.
+/// A valid list of seeds, its addresses in one notation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Seeds(Vec<String>);
 
@@ -97,20 +97,20 @@ impl Seeds {
         self.0.first().map_or("", String::as_str)
     }
 
-    /// Which of them this address is.
+    /// The number of this address among them.
     pub(crate) fn number(&self, address: &str) -> Result<NodeId, SeedsError> {
         let address = in_one_notation(address)?;
         let found = self.nodes().find(|(_, seed)| *seed == address).map(|(node, _)| node);
         found.ok_or_else(|| SeedsError::NotListed { address, listed: self.listed() })
     }
 
-    /// As the list is typed.
+    /// The list as an option's value.
     pub(crate) fn listed(&self) -> String {
         self.0.join(",")
     }
 
-    /// What stands for the cluster until it has an id: the same exactly for the same list. Its version tells
-    /// it from the id of a cluster, which is random.
+    /// The id that represents the cluster until it has its own: equal lists have equal ids. Its version
+    /// distinguishes it from the id of a cluster, which is random.
     pub(crate) fn provisional_cluster(&self) -> Uuid {
         let hash = digest(&SHA256, format!("seeds of a cluster: {}", self.listed()).as_bytes());
         let mut bytes = [0; 16];
@@ -119,12 +119,12 @@ impl Seeds {
     }
 }
 
-/// Whether this stands for a list of seeds, rather than being the id of a cluster.
+/// Whether this represents a list of seeds, rather than being the id of a cluster.
 pub(crate) fn is_provisional(cluster: Uuid) -> bool {
     cluster.get_version() == Some(Version::Custom)
 }
 
-/// Names are compared without case; the same node under two names is not noticed.
+/// Normalizes an address. Names are compared without case; one node under two names is not detected.
 pub(crate) fn in_one_notation(address: &str) -> Result<String, SeedsError> {
     let not_one = || SeedsError::NotAnAddress { address: address.to_owned() };
     let lower = address.trim().to_ascii_lowercase();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_called_by_its_place() {
+    fn seed_number_is_its_place_in_the_list() {
         let three = seeds("a:7700, B.example:7700 ,[::1]:07700").expect("a list");
         assert_eq!(three.number("b.EXAMPLE:7700"), Ok(NodeId(2)));
         assert_eq!(three.number("[::1]:7700"), Ok(NodeId(3)));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_founds_no_cluster_is_refused() {
+    fn invalid_lists_of_seeds_are_rejected() {
         for (listed, error) in [
             ("a:1,b:1", SeedsError::Two),
             ("a:1,b:1,A:1", SeedsError::Twice { address: "a:1".into() }),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_list_is_the_same_provisional_cluster_and_another_is_not() {
+    fn equal_lists_of_seeds_have_the_same_provisional_cluster() {
         let cluster = |listed| seeds(listed).expect("a list").provisional_cluster();
         assert_eq!(cluster("a:1,b:1,c:1"), cluster("A:1, b:1,c:01"));
         assert_ne!(cluster("a:1,b:1,c:1"), cluster("a:1,c:1,b:1"));

@@ -1,15 +1,15 @@
-//! Who follows a leader whose process is gone.
+//! The election after a leader's process is gone.
 //!
-//! A leader that falls silent keeps its lease: it may be slow. When a process is killed its system closes its
-//! connections, though, and nobody listens where it did. A follower that sees this asks the other voters, and
-//! where a majority of them sees it too, it stands for election at once.
+//! A silent leader keeps its lease: it may be slow. When a process is killed, however, its system closes its
+//! connections, and its address refuses new ones. A follower that sees this queries the other voters. If a
+//! majority sees it too, the follower campaigns at once.
 //!
-//! One voter alone may be mistaken: the network may have been cut between it and the leader. A majority may be as
-//! well, if something between the nodes resets connections. Then a leader that lives loses its term, and not more
-//! often than once in [`STANDS_EVERY`]: who was right the last time, since that process is still gone, does not wait.
+//! One voter alone may be mistaken: the network between it and the leader may have been cut. A majority may be as
+//! well, if a device between the nodes resets connections. Then a live leader loses its term, but not more often
+//! than once in [`STANDS_EVERY`]. A node whose last campaign was right, since that process is still gone, does not
+//! wait.
 //!
-//! A process is a node's boot: a leader that was started again before it was elected is not taken for the one that
-//! died.
+//! A process is a node's boot: a leader that was restarted before its election is not mistaken for the dead one.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -28,17 +28,17 @@ use world::Instant;
 
 use crate::wire::{Asked, Opinion, Process};
 
-/// A voter that does not answer for so long has not seen it.
+/// A voter without a reply for this long counts as not having seen it.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(150);
-/// While a leader's process may be gone it is looked at so often.
+/// Poll interval while a leader's process may be gone.
 const LOOKS_EVERY: Duration = Duration::from_millis(25);
-/// Of the voters one stands after the other, so that they do not divide the votes: first the one whose log ends last.
-/// A voter whose log is shorter cannot win, and would use up the term in which the other one stands.
+/// Voters campaign one after the other, so that they do not split the votes: first the one with the last log end.
+/// A voter with a shorter log cannot win, and would use up the term in which the other one campaigns.
 const STANDS_AFTER: Duration = Duration::from_millis(60);
-/// A node that is to stand last gives the others so long to be elected. It has to stand all the same: its log may be the
-/// only one that is long enough.
+/// Delay of a node that is to campaign last, so that another can be elected. It has to campaign nevertheless: its
+/// log may be the only one that is long enough.
 const STANDS_LAST_AFTER: Duration = Duration::from_millis(250);
-/// A node that was mistaken does not stand in a group more often.
+/// Minimum interval between campaigns of a mistaken node in a group.
 const STANDS_EVERY: Duration = Duration::from_secs(10);
 
 /// Whether a process looks gone, as this node sees it.
@@ -47,12 +47,12 @@ pub(crate) fn looks_gone(links: &Links, process: Process) -> bool {
     status.is_some_and(|status| status.looks_gone(process.boot, Instant::now()))
 }
 
-/// Looks after one group, until its links or consensus have ended.
+/// Watches one group, until its links or consensus have ended.
 pub(crate) struct Succession {
     links: Weak<Links>,
     shard: ShardId,
     group: Consensus,
-    /// When it stood last, and because of whom.
+    /// The time and the dead process of the last campaign.
     stood: Option<(Instant, Process)>,
 }
 
@@ -79,7 +79,7 @@ impl Succession {
         }
     }
 
-    /// Follows a leader until it is gone, and stands for election then.
+    /// Watches a leader until it is gone, then campaigns.
     async fn follow(&mut self, leader: u64, term: u64) {
         self.link_members();
         let Some(process) = self.process_of(NodeId(leader)).await else {
@@ -89,7 +89,7 @@ impl Succession {
         loop {
             self.until_it_looks_gone(process).await;
             if let Some(turn) = self.turn(process).await {
-                let last = self.group.stands_last().then_some(STANDS_LAST_AFTER);
+                let last = self.group.campaigns_last().then_some(STANDS_LAST_AFTER);
                 sleep(STANDS_AFTER * turn + last.unwrap_or_default()).await;
                 self.stood = Some((Instant::now(), process));
                 let stands = self.group.succeed(leader, term).await;
@@ -102,7 +102,7 @@ impl Succession {
         }
     }
 
-    /// A process that was never connected cannot be seen to go.
+    /// Connects the members: the end of a process that was never connected cannot be seen.
     fn link_members(&self) {
         let Some(links) = self.links.upgrade() else { return };
         let Members { voters, learners } = self.group.members();
@@ -113,7 +113,7 @@ impl Succession {
         }
     }
 
-    /// The process that leads, once this node is connected to it; `None` where it never will be.
+    /// The leader's process, once this node is connected to it; `None` if it never will be.
     async fn process_of(&self, leader: NodeId) -> Option<Process> {
         let mut status = self.status_of(leader)?;
         let mut seen = status.get();
@@ -129,7 +129,7 @@ impl Succession {
         Some(self.links.upgrade()?.peer(node)?.watch(Lane::Control))
     }
 
-    /// From when on it may stand again.
+    /// The earliest time of the next campaign.
     fn may_stand_at(&self) -> Instant {
         let now = Instant::now();
         let Some((at, former)) = self.stood else { return now };
@@ -152,7 +152,7 @@ impl Succession {
                 sleep_until(may_stand_at.min(Instant::now() + LOOKS_EVERY)).await;
                 continue;
             }
-            // An attempt to connect that is not answered becomes a sign by the time that passes.
+            // A connection attempt without a reply becomes evidence after some time.
             let passes = async {
                 match seen.last.is_some_and(|last| last.end.is_by_peer()) {
                     true => sleep(LOOKS_EVERY).await,
@@ -169,7 +169,7 @@ impl Succession {
         }
     }
 
-    /// The voters but the leader, in the order in which they stand.
+    /// The voters except the leader, in the order in which they campaign.
     fn voters(&self, leader: u64) -> (usize, BTreeMap<u64, String>) {
         let mut voters = self.group.members().voters;
         let count = voters.len();
@@ -177,7 +177,7 @@ impl Succession {
         (count, voters)
     }
 
-    /// How many voters stand before this one; `None` if no majority sees that the process is gone.
+    /// Number of voters that campaign before this one; `None` if no majority sees that the process is gone.
     async fn turn(&self, process: Process) -> Option<u32> {
         let links = self.links.upgrade()?;
         let here = links.identity().at.node.0;
@@ -207,8 +207,8 @@ impl Succession {
     }
 }
 
-/// How many voters stand before one, given where its log ends: those whose logs end later, and of equal ones those
-/// with a smaller number.
+/// Number of voters that campaign before one, given its log end: those with later log ends, and those with equal
+/// ends and smaller numbers.
 fn standing_before((log_end, here): (LogEnd, u64), others: &BTreeMap<u64, Opinion>) -> u32 {
     let before = |(node, other): &(&u64, &Opinion)| {
         (Reverse(other.log_end), **node) < (Reverse(log_end), here)
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_log_stands_first_and_of_equal_ones_the_smallest_node() {
+    fn voters_campaign_by_longest_log_then_smallest_number() {
         let end = |term, index| LogEnd { term, index };
         let ends = [(1, end(3, 50)), (2, end(4, 7)), (3, end(4, 9)), (4, end(4, 9))];
         let turn = |here: u64| {

@@ -1,4 +1,4 @@
-//! The reason why a node does not serve yet, as its log and its probes report it.
+//! The reason why a node does not serve yet, for its log and its probes.
 
 use crate::node::Node;
 

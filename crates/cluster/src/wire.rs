@@ -1,21 +1,22 @@
-//! How the messages of a group lie in those of a link.
+//! The encoding of a group's messages in those of a link.
 //!
 //! | message | lane | head | body |
 //! |---|---|---|---|
 //! | request | control | the group's message | [`REQUEST`] |
 //! | append alone, as a heartbeat is | control | the group's message | [`APPEND_ALONE`] |
-//! | whether a node's process looks gone | control | the node and its boot, u64 little-endian each | [`LOOKS_GONE`] |
-//! | it looks gone, or not | control | 1 or 0, then term and index of the last entry of the shard's log here, u64 little-endian each | nothing |
-//! | epoch of the sender's directory | control | the sender's run, 16 bytes, and the epoch u64 little-endian | [`EPOCH`] |
-//! | it is received | control | 1 | nothing |
-//! | whether a node is there | control | nothing | [`ARE_YOU_THERE`] |
-//! | it is there | control | 1 | nothing |
-//! | piece of a snapshot, asked for | bulk | the group's message | nothing |
-//! | piece of a snapshot | bulk | the group's answer | the piece |
+//! | whether a node's process looks gone | control | the node and its boot | [`LOOKS_GONE`] |
+//! | it looks gone, or not | control | 1 or 0, then term and index of the log's end here | empty |
+//! | epoch of the sender's directory | control | the sender's run, 16 bytes, then the epoch | [`EPOCH`] |
+//! | it is received | control | 1 | empty |
+//! | whether a node is there | control | empty | [`ARE_YOU_THERE`] |
+//! | it is there | control | 1 | empty |
+//! | request for a piece of a snapshot | bulk | the group's message | empty |
+//! | piece of a snapshot | bulk | the group's reply | the piece |
 //! | append of a stream | replication | the group's message | the entries |
-//! | a group's answer | the same | the group's answer | nothing |
+//! | a group's reply | the same | the group's reply | empty |
 //!
-//! A link checks the head; entries and pieces bring checksums of their own.
+//! Node, boot, term, index and epoch are u64, little-endian. A link checks the head; entries and pieces have
+//! checksums of their own.
 
 use base::Level;
 use bytes::Bytes;
@@ -38,15 +39,15 @@ pub(crate) struct Process {
     pub(crate) boot: u64,
 }
 
-/// What a node is asked on the control lane.
+/// A request on the control lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Asked {
     Request(Bytes),
-    /// An append without entries that no other one follows.
+    /// A lone append without entries.
     AppendAlone(Bytes),
     /// Whether a process looks gone from here.
     LooksGone(Process),
-    /// A sign of life.
+    /// A ping.
     AreYouThere,
     /// Epoch of the sender's data directory, and the run of its process.
     Epoch {
@@ -80,7 +81,7 @@ impl From<Asked> for Message {
 }
 
 impl Asked {
-    /// `None`: this version knows no such message.
+    /// `None`: this version does not know the message.
     pub(crate) fn of(Received { head, body }: Received) -> Option<Self> {
         match &body[..] {
             REQUEST => Some(Self::Request(head)),
@@ -102,16 +103,16 @@ impl Asked {
     }
 }
 
-/// The answer to [`Asked::AreYouThere`].
+/// The reply to [`Asked::AreYouThere`].
 pub(crate) fn is_there() -> Message {
-    Message::of_head(Bytes::from_static(YES))
+    Message::from_head(Bytes::from_static(YES))
 }
 
-/// What a voter answers to [`Asked::LooksGone`].
+/// A voter's reply to [`Asked::LooksGone`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Opinion {
     pub(crate) looks_gone: bool,
-    /// Of the shard that was asked about.
+    /// Log end of the requested shard.
     pub(crate) log_end: LogEnd,
 }
 
@@ -119,12 +120,12 @@ impl From<Opinion> for Message {
     fn from(Opinion { looks_gone, log_end: LogEnd { term, index } }: Opinion) -> Self {
         let seen = if looks_gone { YES } else { NO };
         let head = [seen, &term.to_le_bytes()[..], &index.to_le_bytes()[..]].concat();
-        Self::of_head(Bytes::from(head))
+        Self::from_head(Bytes::from(head))
     }
 }
 
 impl Opinion {
-    /// `None`: this version knows no such answer.
+    /// `None`: this version does not know the reply.
     pub(crate) fn of(answer: &Received) -> Option<Self> {
         let (seen, rest) = answer.head.split_first_chunk::<1>()?;
         let (term, rest) = rest.split_first_chunk::<8>()?;
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_arrives_as_such_and_other_kinds_are_not_known() {
+    fn requests_round_trip_and_unknown_kinds_are_rejected() {
         let message = Bytes::from_static(b"a vote");
         let all = [
             Asked::Request(message.clone()),
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_opinion_arrives_as_such_and_nothing_else_is_one() {
+    fn opinions_round_trip_and_other_bytes_are_rejected() {
         for looks_gone in [false, true] {
             let opinion = Opinion { looks_gone, log_end: LogEnd { term: 7, index: 1 << 40 } };
             let answer = received(opinion.into());

@@ -1,8 +1,7 @@
-//! What consensus costs: `cargo run --release -p consensus --example latency -- DIR [COUNT]`.
+//! The cost of consensus: `cargo run --release -p consensus --example latency -- DIR [COUNT]`.
 //!
-//! Proposes entries with one body of 1 KB to a group of one voter on a journal in DIR, one at a
-//! time and eight in flight, and appends as many to the bare journal, so that the difference is
-//! what the engine adds.
+//! Proposes entries with one body of 1 KB to a group of one voter on a journal in DIR, one at a time and eight in
+//! flight, and appends as many to the bare journal. The difference is the cost of the engine.
 
 use std::collections::VecDeque;
 use std::error::Error;

@@ -1,7 +1,7 @@
-//! Entries that a member acknowledged to this leader, by which a log that was set back is noticed.
+//! Entries that a member acknowledged to this leader, to detect a log that was set back.
 //!
-//! Within one term a member never loses what it acknowledged to the leader of that term. A member that conflicts at or
-//! below an entry that it had acknowledged before the append was sent has lost entries.
+//! Within one term a member never loses an entry that it acknowledged to the leader of that term. A member has
+//! lost entries if it conflicts at or below an entry that it had acknowledged before the append was sent.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::types::LogId;
 
-/// Of each member, shared by the links to it: heartbeats and entries have one each. A member that was removed begins anew.
+/// By member, shared by the links to it: heartbeats and entries have one each. A removed member starts over.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfirmedBy(Arc<Mutex<BTreeMap<u64, Weak<Confirmed>>>>);
 
@@ -61,7 +61,7 @@ mod tests {
     use crate::types::log_id;
 
     #[test]
-    fn links_to_a_member_share_its_acknowledgements_until_it_is_removed() {
+    fn links_share_a_members_acknowledgements_until_its_removal() {
         let all = ConfirmedBy::default();
         let (entries, heartbeats) = (all.of(2), all.of(2));
         entries.advance(Some(log_id(1, 7)), 1);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_count_in_their_own_term_and_never_go_back() {
+    fn acknowledgements_count_in_their_term_and_never_decrease() {
         let confirmed = Confirmed::default();
         assert_eq!(confirmed.at(0), None);
         confirmed.advance(Some(log_id(2, 7)), 3);

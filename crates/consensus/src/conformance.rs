@@ -1,4 +1,4 @@
-//! openraft's own suite for log stores, against ours.
+//! openraft's own suite for log stores, applied to ours.
 
 use std::io;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
 type State = SnapshotMeta;
 type Saved = openraft::type_config::alias::SnapshotOf<TypeConfig, State>;
 
-/// Keeps nothing but what the suite asks about: this is a suite for the log.
+/// Keeps only the state that the suite queries: this is a suite for the log.
 #[derive(Clone, Default)]
 struct NoMachine {
     state: State,
@@ -87,6 +87,6 @@ impl StoreBuilder<TypeConfig, LogStore, NoMachine> for OnSimulatedDisk {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_log_store_passes_openrafts_suite() {
+async fn log_store_passes_openrafts_suite() {
     Suite::test_all(OnSimulatedDisk).await.unwrap();
 }

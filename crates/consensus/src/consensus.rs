@@ -1,8 +1,8 @@
 //! The handle: start, lead, shut down.
 //!
-//! A group of one voter takes the path of any group: election, log, quorum, apply. Alone it is its
-//! own quorum, so that a proposal is committed as soon as this node's journal has synced it. A member of
-//! a larger group starts as whatever its log says that it is, and leads when the others elect it.
+//! A group of one voter takes the path of any group: election, log, quorum, apply. Alone it is its own quorum, so
+//! that a proposal is committed as soon as this node's journal has synced it. A member of a larger group starts in
+//! the state of its log, and leads when the others elect it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -43,16 +43,16 @@ use crate::{runtime, settings};
 pub struct ConsensusOptions {
     /// The log grows by at least this before the next snapshot.
     pub snapshot_log_bytes_min: u64,
-    /// Or, if that comes first, so much is applied that a restart would have to apply again (see
+    /// Or, if that comes first, a restart would have to replay this many applied changes (see
     /// [`StateMachine::apply`]).
     pub snapshot_changes_min: u64,
-    /// How much of the log that a snapshot covers is kept for members that do not have it.
+    /// Bytes of the log covered by a snapshot that are kept for members without them.
     pub kept_log_bytes_max: u64,
-    /// Told when consensus stops for good.
+    /// Notified when consensus stops permanently.
     pub node: tasks::Failure,
-    /// The group that this node is to be a member of. Without, it is a group of one, for ever.
+    /// The group that this node is to be a member of. Without one, it is a permanent group of one.
     pub group: Option<Group>,
-    /// What this node promised in the group before it gave its log up.
+    /// Promises of this node in the group from before its log was deleted.
     pub floor: Option<Floor>,
 }
 
@@ -96,26 +96,26 @@ pub(crate) type ServerMetrics = openraft::metrics::RaftServerMetrics<TypeConfig>
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) node: u64,
-    /// No more proposals are taken.
+    /// No more proposals are accepted.
     pub(crate) stopping: AtomicBool,
-    /// The engine is told to stop, and knows no appends any more.
+    /// The engine was told to stop, and accepts no appends.
     pub(crate) stopped: AtomicBool,
     pub(crate) standing: Mutex<Standing>,
-    /// When another leader of this term, or of a later one, was heard of last.
+    /// Time of the last message from another leader of this term, or of a later one.
     pub(crate) heard: Mutex<Option<Instant>>,
     pub(crate) floor: Option<LogEnd>,
     failure: OnceLock<Failure>,
     tasks: OnceLock<Vec<AbortHandle>>,
 }
 
-/// What this node stands for election by.
+/// The conditions under which this node campaigns.
 #[derive(Debug)]
 pub(crate) struct Standing {
-    /// By whoever looks after the node's disk.
+    /// Set by the watcher of the node's disk.
     pub(crate) is_allowed: bool,
-    /// All of its log that is not applied.
+    /// The node can read all unapplied entries of its log.
     pub(crate) can_read: bool,
-    /// It has all that it had given up.
+    /// The node has regained its deleted log.
     pub(crate) is_above_floor: bool,
 }
 
@@ -126,10 +126,9 @@ impl Standing {
 }
 
 impl Consensus {
-    /// Restores the machine. In a group of one it also founds the group if the journal is empty, replays the
-    /// log and leads; as a member of any other it returns at once, and [`Consensus::role`] says what
-    /// comes of it. An empty member of a group waits until another one adds it, or for
-    /// [`Consensus::found`].
+    /// Restores the machine. In a group of one it also founds the group if the journal is empty, replays the log
+    /// and leads. As a member of any other group it returns at once, and [`Consensus::role`] reports its state. An
+    /// empty member waits until another one adds it, or for [`Consensus::found`].
     pub async fn start(
         world: &World,
         node: u64,
@@ -161,7 +160,7 @@ impl Consensus {
             Arc::clone(&retention),
             Arc::clone(&sending),
         ));
-        log.tell_written(&machine);
+        log.report_written(&machine);
         let replica = Replica::new(
             world,
             Arc::clone(&machine),
@@ -221,7 +220,7 @@ impl Consensus {
             state,
         };
         let voters = consensus.voters().await?;
-        // One that had more may know only how the group began.
+        // A member whose log had more may know only how the group began.
         let alone = voters == BTreeSet::from([node]) && is_above_floor;
         log.set_alone(alone);
         if options.group.is_none() || alone {
@@ -261,7 +260,7 @@ impl Consensus {
     async fn lead(&self, pristine: bool, voters: &BTreeSet<u64>) -> Result<(), StartError> {
         let node = self.state.node;
         if pristine {
-            // Nobody connects to it, so it needs no address yet.
+            // No other node connects to it, so it needs no address yet.
             let founded = self.found(Members::voting([(node, String::new())])).await;
             founded.map_err(|error| match error {
                 FoundError::Failed(failure) => failure.into(),
@@ -270,7 +269,7 @@ impl Consensus {
         } else if voters.contains(&node) {
             self.raft.trigger().elect(false).await.map_err(Failure::from)?;
         } else {
-            // Who does not vote would wait for a leader that never comes.
+            // A node without a vote would wait for a leader that never comes.
             return Err(StartError::NotAVoter { node, voters: voters.clone() });
         }
         match self.leadership().await {
@@ -282,7 +281,7 @@ impl Consensus {
         }
     }
 
-    /// By the newest members in the log.
+    /// The voters by the newest members in the log.
     async fn voters(&self) -> Result<BTreeSet<u64>, Failure> {
         let voters = self
             .raft
@@ -290,7 +289,7 @@ impl Consensus {
         voters.await.map_err(Failure::from)
     }
 
-    /// What this node is in its group, and what it becomes.
+    /// The role of this node in its group, with its changes.
     pub fn role(&self) -> watch::Receiver<Role> {
         self.roles.role.clone()
     }
@@ -301,18 +300,18 @@ impl Consensus {
         let led = role.wait_for(|role| role.other_leader().is_some()).await;
         match led.ok().and_then(|role| role.other_leader()) {
             Some(leader) => leader,
-            // Consensus has ended, which is reported by itself.
+            // Consensus has ended, which is reported separately.
             None => std::future::pending().await,
         }
     }
 
-    /// Waits until this node leads, with all applied that was committed before its term. Answers with the
-    /// same term again where that goes on.
+    /// Waits until this node leads, with everything applied that was committed before its term. Returns the same
+    /// term again while it lasts.
     pub async fn leadership(&self) -> Result<Leadership, ProposeError> {
         let mut begun = self.begun.clone();
         let mut server = self.raft.server_metrics();
         loop {
-            // What the engine said last stays when it is gone.
+            // The engine's last metrics stay when it is gone.
             if let Some(error) = self.ended().now_or_never() {
                 return Err(error);
             }
@@ -333,27 +332,26 @@ impl Consensus {
         }
     }
 
-    /// The term that this node was elected for, while it is, and hears from a majority.
+    /// The term in which this node leads, as long as it has recent replies of a majority.
     pub(crate) fn led_term(&self) -> Option<u64> {
         let seen = self.server.borrow_watched();
         let term = (seen.state == ServerState::Leader).then_some(seen.vote.leader_id.term);
         term.filter(|term| *term > *self.roles.given_up.borrow())
     }
 
-    /// Whether this node led in the term and has not heard from a majority for too long since.
+    /// Whether this node led in the term and lost the majority for too long since.
     pub(crate) fn gave_up(&self, term: u64) -> bool {
         term <= *self.roles.given_up.borrow()
     }
 
-    /// The newest term of which the first entry is applied here: the leader epoch of what is read.
+    /// The newest term whose first entry is applied here: the leader epoch of reads.
     pub fn term(&self) -> u64 {
         self.begun.borrow().term
     }
 
-    /// Ends this node's term, as a candidate of a later one would, and stands for election again. Only
-    /// for a group of one voter: in others leadership is handed over. Returns the new term, once this node
-    /// leads in it.
-    pub async fn elect_anew(&self) -> Result<u64, ProposeError> {
+    /// Ends this node's term, as a candidate of a later one would, and campaigns again. Only for a group of one
+    /// voter: others transfer leadership. Returns the new term, once this node leads in it.
+    pub async fn reelect(&self) -> Result<u64, ProposeError> {
         let term = self.server.borrow_watched().vote.leader_id.term + 1;
         let deposed = depose(&self.raft, term).await;
         deposed.map_err(|fatal| self.state.refusal(fatal))?;
@@ -372,14 +370,14 @@ impl Consensus {
         self.snapshots.take(&self.raft).await
     }
 
-    /// Saves it though nothing was applied: what was saved last is damaged.
-    pub async fn snapshot_anew(&self) -> Result<(), SnapshotError> {
-        self.snapshots.take_anew(&self.raft).await
+    /// Saves the state although nothing was applied: the last snapshot is damaged.
+    pub async fn force_snapshot(&self) -> Result<(), SnapshotError> {
+        self.snapshots.take_forced(&self.raft).await
     }
 
-    /// Waits until the engine is gone, and with it every outcome that is not known by then. A
-    /// request that is sent in the moment in which the engine drops its queue stays in there: nobody
-    /// answers it, and its sender does not learn that nobody will.
+    /// Waits until the engine is gone, and with it every outcome that is unknown by then. A request sent at the
+    /// moment in which the engine drops its queue stays there: it gets no reply, and its sender does not learn
+    /// that.
     pub async fn ended(&self) -> ProposeError {
         let mut server = self.raft.server_metrics();
         while server.changed().await.is_ok() {}
@@ -387,7 +385,7 @@ impl Consensus {
         self.state.refusal(None)
     }
 
-    /// Resolves once this node does not lead: at once where it follows.
+    /// Resolves once this node does not lead: at once if it follows.
     pub async fn leads_no_more(&self) {
         let mut server = self.server.clone();
         let mut given_up = self.roles.given_up.clone();
@@ -400,12 +398,12 @@ impl Consensus {
         }
     }
 
-    /// Takes no more proposals, waits for those under way, then closes the journal. Waits as long
-    /// as the disk does: whoever is in a hurry adds a timeout.
+    /// Accepts no more proposals, waits for those in flight, then closes the journal. Waits as long as the disk
+    /// does: an impatient caller adds a timeout.
     pub async fn shutdown(&self) {
         self.state.stopping.store(true, Ordering::Release);
-        // Applied after everything that was proposed before it. Not leading, nothing is under way that
-        // this node could wait for.
+        // Applied after everything that was proposed before it. If this node does not lead, it has no proposal in
+        // flight to wait for.
         tokio::select! {
             biased;
             _ = self.raft.write_blank() => {}
@@ -439,7 +437,7 @@ impl State {
         self.failure.get().cloned().unwrap_or(Failure::Unknown)
     }
 
-    /// Why a proposal cannot be taken or its outcome cannot be told.
+    /// Reason why a proposal is not accepted or its outcome is unknown.
     pub(crate) fn refusal(&self, fatal: Option<Fatal<TypeConfig>>) -> ProposeError {
         match fatal {
             Some(Fatal::Stopped) | None if self.stopping.load(Ordering::Acquire) => {
@@ -477,19 +475,19 @@ fn unreadable(what: &'static str, reason: String) -> StartError {
     StartError::Unreadable { what, reason }
 }
 
-/// The engine is gone: notes why, for whoever is told so, whichever task sees it first. `None`: it was asked to stop.
+/// Records why the engine ended, whichever task sees it first. `None`: it was told to stop.
 fn note_end(raft: &Raft<TypeConfig, Replica>, state: &State) -> Option<Failure> {
     let ended = raft.metrics().borrow_watched().running_state.clone();
     let failure = match ended {
         Err(Fatal::Stopped) if state.stopping.load(Ordering::Acquire) => return None,
         Err(fatal) => Failure::from(fatal),
-        // It went without a word.
+        // It ended without a reason.
         Ok(()) => Failure::Panicked,
     };
     Some(state.failure.get_or_init(|| failure).clone())
 }
 
-/// Waits for the engine's end, and tells why it came unless that was asked for.
+/// Waits for the engine's end, and reports the reason unless the end was requested.
 async fn watch_end(raft: Raft<TypeConfig, Replica>, state: Arc<State>, node: tasks::Failure) {
     let mut server = raft.server_metrics();
     while server.changed().await.is_ok() {}

@@ -1,4 +1,4 @@
-//! What of consensus is stored: votes, members, the head of a snapshot.
+//! The stored state of consensus: votes, members, the head of a snapshot.
 //!
 //! Each begins with a byte that names its version, then postcard. The structs here are the format:
 //! openraft's own types change from alpha to alpha and are not stored.
@@ -30,7 +30,7 @@ pub(crate) enum DecodeError {
     Members(String),
 }
 
-/// Also as it travels.
+/// Also the form in messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct VoteRecord {
     pub(crate) term: u64,
@@ -38,7 +38,7 @@ pub(crate) struct VoteRecord {
     pub(crate) committed: bool,
 }
 
-/// Of an entry in the log; also as it travels.
+/// Position of an entry in the log; also the form in messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Position {
     pub(crate) term: u64,
@@ -47,9 +47,9 @@ pub(crate) struct Position {
 
 #[derive(Serialize, Deserialize)]
 struct MembersRecord {
-    /// More than one while the group moves from one set of voters to another.
+    /// More than one while the group changes from one set of voters to another.
     voters: Vec<BTreeSet<u64>>,
-    /// Voters and learners, with the address where each is reached.
+    /// Voters and learners, with their addresses.
     nodes: BTreeMap<u64, String>,
 }
 
@@ -60,7 +60,7 @@ struct SnapshotRecord {
     members: MembersRecord,
 }
 
-/// What a member promised that has given its log up.
+/// Promises of a member whose log was deleted.
 #[derive(Serialize, Deserialize)]
 struct FloorRecord {
     vote: Option<VoteRecord>,
@@ -187,19 +187,19 @@ mod tests {
     }
 
     #[test]
-    fn a_vote_is_read_back_as_it_was_given() {
+    fn stored_vote_round_trips() {
         for vote in [Vote::new(7, 3), Vote::new_committed(u64::MAX, 0)] {
             assert_eq!(decode_vote(&encode_vote(&vote)).unwrap(), vote);
         }
     }
 
     #[test]
-    fn members_in_a_change_of_voters_are_read_back_with_learners_and_addresses() {
+    fn joint_membership_round_trips_with_learners_and_addresses() {
         assert_eq!(decode_members(&encode_members(&members())).unwrap(), members());
     }
 
     #[test]
-    fn the_head_of_a_snapshot_is_read_back() {
+    fn snapshot_head_round_trips() {
         let meta = SnapshotMeta {
             last_log_id: Some(log_id(3, 99)),
             last_membership: StoredMembership::new(Some(log_id(1, 0)), members()),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_version_wrote_is_refused_and_named() {
+    fn later_version_is_rejected_by_number() {
         assert_eq!(decode_vote(&[2, 0, 0, 0]), Err(DecodeError::Version(2)));
         assert_eq!(decode_vote(&[]), Err(DecodeError::Empty));
         assert!(matches!(decode_members(&[1, 255, 255]), Err(DecodeError::Content(_))));

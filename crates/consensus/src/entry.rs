@@ -1,7 +1,7 @@
 //! An entry of the log, as openraft holds it.
 //!
-//! Beside the content there is its encoding, where it has one already: what another node sent goes into
-//! the journal as it came, and what is read back for another node is sent as it was written.
+//! In addition to the content it holds its encoding, if it has one already: entries from another node go into the
+//! journal as received, and entries read for another node are sent as written.
 
 use std::fmt;
 

@@ -1,35 +1,34 @@
-//! What can go wrong, one type per operation.
+//! Errors, one type per operation.
 
 use std::collections::BTreeSet;
 use std::io;
 
 use thiserror::Error;
 
-/// Why consensus stopped for good. The node has to end: what it could not store it must not serve.
+/// Reason why consensus stopped permanently. The node has to end: it must not serve state that it could not store.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum Failure {
-    /// The journal failed, or the machine refused an entry. Names what and where.
+    /// The journal failed, or the machine rejected an entry. Names the operation and the place.
     #[error("{0}")]
     Storage(String),
     #[error("a task of consensus panicked; the log has its message")]
     Panicked,
-    /// It stopped while an answer was awaited, and nobody knows why yet.
+    /// It stopped while a reply was awaited, and the reason is not known yet.
     #[error("consensus stopped before the outcome was known")]
     Unknown,
 }
 
-/// Why nobody can say that the proposal was applied.
+/// Reason why the proposal may not be applied.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ProposeError {
-    /// This node does not lead in the term that the proposal is of. It is not in the log and never will
-    /// be.
+    /// This node does not lead in the term of the proposal. It is not in the log and never will be.
     #[error("this node does not lead{}", leader.map(|node| format!("; node {node} does")).unwrap_or_default())]
     NotLeader { leader: Option<u64> },
-    /// Another leader's entry took its place in this node's log. A third node that still has it may yet
-    /// bring it back: whoever tries again must recognise a duplicate.
+    /// Another leader's entry replaced it in this node's log. A third node that still has it may yet bring it
+    /// back: a retry must detect a duplicate.
     #[error("another leader's entry took the proposal's place; it may still be applied")]
     Superseded,
-    /// Consensus stopped for good; after a restart the proposal may turn out to be applied.
+    /// Consensus stopped permanently; after a restart the proposal may turn out to be applied.
     #[error("consensus failed: {0}")]
     Failed(Failure),
     #[error("the node is stopping")]
@@ -38,7 +37,7 @@ pub enum ProposeError {
 
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// What consensus stored of itself makes no sense: another version wrote it, or it is damaged.
+    /// The stored state of consensus cannot be decoded: another version wrote it, or it is damaged.
     #[error("{what} in the journal cannot be read: {reason}")]
     Unreadable { what: &'static str, reason: String },
     #[error("the snapshot at entry {index} cannot be restored: {source}")]
@@ -65,7 +64,7 @@ pub struct ApplyError(pub String);
 #[error("{0}")]
 pub struct RestoreError(pub String);
 
-/// Why no snapshot was taken. The log keeps what the snapshot would have freed.
+/// Reason why no snapshot was taken. The log keeps the entries that the snapshot would have freed.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
     #[error("cannot write the snapshot: {0}")]
@@ -76,7 +75,7 @@ pub enum SnapshotError {
     Failed(#[from] Failure),
 }
 
-/// Why the group was not founded.
+/// Reason why the group was not founded.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum FoundError {
     #[error("this node is in a group already, or has voted in one")]
@@ -89,7 +88,7 @@ pub enum FoundError {
     Failed(Failure),
 }
 
-/// Why the members are not what was asked for. It may be half done, and can be asked for again.
+/// Reason why the members differ from the requested ones. The change may be half done, and can be retried.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ChangeError {
     #[error("a group without voters decides nothing")]
@@ -102,7 +101,7 @@ pub enum ChangeError {
     NotDone(#[from] ProposeError),
 }
 
-/// Why leadership was not handed over.
+/// Reason why leadership was not transferred.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum TransferError {
     #[error("this node does not lead{}", leader.map(|node| format!("; node {node} does")).unwrap_or_default())]
@@ -111,7 +110,7 @@ pub enum TransferError {
     NotAVoter { node: u64 },
     #[error("node {node} lacks {entries} entries of the log")]
     Behind { node: u64, entries: u64 },
-    /// Somebody is about to be elected, by the usual way.
+    /// An election by timeout follows.
     #[error("node {node} did not take over in time")]
     NotTaken { node: u64 },
     #[error(transparent)]

@@ -1,10 +1,10 @@
-//! What a member promised that has given its log up.
+//! The promises of a member whose log was deleted.
 //!
-//! A node that is in a group no more may delete its log. But a candidate may still ask for its vote that has not heard
-//! of the change: the node voted among these members, and its log stood for entries that a majority of them had. So
-//! its vote, and where its log ended, outlive the log. Until a log of it ends there again it neither votes for whoever
-//! has less, nor stands for election: as if it still had the log, in which it would have more than that candidate. A
-//! node that never was a member has no floor, and whoever has come back as one is above it once it has the log.
+//! A node that left a group may delete its log. But a candidate that does not know of the change may still request
+//! its vote: the node voted among these members, and its log stood for entries of a majority. So its vote, and the
+//! end of its log, outlive the log. Until a log of it reaches that end again, it neither votes for a candidate
+//! with less, nor campaigns: as if it still had the log, which would be longer than that candidate's. A node that
+//! never was a member has no floor. A node that returned is above its floor once it has the log.
 
 use journal::Journal;
 use openraft::async_runtime::WatchReceiver;
@@ -17,21 +17,21 @@ use crate::message::{Candidacy, Reply, positions};
 use crate::succession::LogEnd;
 use crate::types::Vote;
 
-/// Of a group, in one node.
+/// The floor of a group, in one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Floor {
     pub(crate) vote: Option<Vote>,
-    /// Where the log ended; `None`: it was empty.
+    /// The end of the log; `None`: it was empty.
     pub(crate) last: Option<LogEnd>,
 }
 
-/// The bytes say no floor.
+/// The bytes are not a floor.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("what a member promised cannot be read: {0}")]
 pub struct NotAFloor(String);
 
 impl Floor {
-    /// What the journal of a member says now.
+    /// The current floor of a member's journal.
     pub fn of(journal: &Journal) -> Result<Self, NotAFloor> {
         let vote = journal.vote().map(|bytes| encoding::decode_vote(&bytes)).transpose();
         let vote = vote.map_err(|error| NotAFloor(error.to_string()))?;
@@ -39,19 +39,19 @@ impl Floor {
         Ok(Self { vote, last })
     }
 
-    /// The same with the later of two votes, and the later of two ends.
+    /// The later of two votes, and the later of two log ends.
     pub fn max(self, other: Self) -> Self {
         let term = |vote: &Option<Vote>| vote.map(|vote| vote.leader_id.term);
         let vote = if term(&other.vote) > term(&self.vote) { other.vote } else { self.vote };
         Self { vote, last: self.last.max(other.last) }
     }
 
-    /// Where the log ended.
+    /// The end of the log.
     pub fn last(&self) -> Option<LogEnd> {
         self.last
     }
 
-    /// The same of a log that had so many more entries.
+    /// The floor of a log with this many more entries.
     pub fn beyond(self, entries: u64) -> Self {
         let further = |last: LogEnd| LogEnd { index: last.index + entries, ..last };
         Self { last: self.last.map(further), ..self }
@@ -65,7 +65,7 @@ impl Floor {
         encoding::decode_floor(bytes).map_err(|error| NotAFloor(error.to_string()))
     }
 
-    /// Gives the vote to a journal that does not have it, before anything is answered.
+    /// Gives the vote to a journal without it, before any reply is sent.
     pub(crate) async fn restore(&self, journal: &Journal, to: &Workers) -> Result<(), StartError> {
         let unreadable = |reason: String| StartError::Unreadable { what: "the vote", reason };
         let has = journal.vote().map(|bytes| encoding::decode_vote(&bytes)).transpose();
@@ -88,7 +88,7 @@ fn saved_or_ended(
 }
 
 impl Consensus {
-    /// Whether this node has given up more of the log than it has.
+    /// Whether this node's log is shorter than its deleted log.
     pub fn is_below_floor(&self) -> bool {
         let Some(floor) = self.state.floor else { return false };
         let data = self.raft.data_metrics();
@@ -96,7 +96,7 @@ impl Consensus {
         last.map(|id| LogEnd { term: id.leader_id.term, index: id.index }) < Some(floor)
     }
 
-    /// The refusal of a candidate whose log ends below what this node has given up.
+    /// The refusal of a candidate whose log ends below the floor.
     pub(crate) fn refused_by_floor(&self, candidacy: &Candidacy) -> Option<Reply> {
         let floor = self.state.floor?;
         let asks = candidacy.last.map(|last| LogEnd { term: last.term, index: last.index });
@@ -109,7 +109,7 @@ impl Consensus {
         Some(Reply::Vote { vote, granted: false, last })
     }
 
-    /// Stands for election once it has what it had given up.
+    /// Lets the node campaign once it has regained its deleted log.
     pub(crate) async fn stand_above_floor(self) {
         let mut data = self.raft.data_metrics();
         while self.is_below_floor() {
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_floor_is_stored_and_keeps_the_later_of_two_promises() {
+    fn floor_round_trips_and_keeps_the_later_of_two_promises() {
         let end = |term, index| Some(LogEnd { term, index });
         let floor = |term, last| Floor { vote: Some(Vote::new(term, 3)), last };
         for floor in [floor(7, end(6, 9)), Floor { vote: None, last: None }] {

@@ -1,4 +1,4 @@
-//! The group that a node is a member of.
+//! The group of a node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,14 +15,14 @@ use crate::retention::Retention;
 use crate::starvation::Starvation;
 use crate::types::Membership;
 
-/// Which group, and the way to its other members.
+/// The id of a group, and the way to its other members.
 #[derive(Clone)]
 pub struct Group {
     pub id: GroupId,
     pub peers: Arc<dyn Peers>,
-    /// The node's, which its groups share.
+    /// The node's limit, shared by its groups.
     pub pace: CatchUpPace,
-    /// The node's, too.
+    /// The node's measurement, shared by its groups.
     pub starvation: Starvation,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Debug for Group {
 }
 
 impl Group {
-    /// What the engine sends through. A group of one has nobody to send to, and no name.
+    /// The links of the engine. A group of one has no peers, and no name.
     pub(crate) fn links(group: Option<&Self>, node: u64, retention: &Arc<Retention>) -> Links {
         let (id, peers): (GroupId, Arc<dyn Peers>) = match group {
             Some(group) => (group.id, Arc::clone(&group.peers)),
@@ -45,11 +45,11 @@ impl Group {
     }
 }
 
-/// Who is in a group: nodes with the addresses at which the others reach them.
+/// The members of a group: nodes with their addresses.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Members {
     pub voters: BTreeMap<u64, String>,
-    /// Have the log, and neither vote nor count for a majority.
+    /// Learners: they have the log, and neither vote nor count for a majority.
     pub learners: BTreeMap<u64, String>,
 }
 

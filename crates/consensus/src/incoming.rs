@@ -1,4 +1,4 @@
-//! What other members send to this one, and what it answers.
+//! Requests of other members, and this member's replies.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ use crate::window::{Unanswered, Window};
 type Appending = AppendEntriesRequest<TypeConfig>;
 
 impl Consensus {
-    /// Answers a request of another member. Whatever arrives is answered with something.
+    /// Replies to a request of another member. Every message gets a reply.
     pub async fn answer(&self, request: Bytes) -> Bytes {
         let (from, reply) = match self.route.decode(&request) {
             Ok((from, request)) => (from, self.answer_request(from, request).await),
@@ -77,8 +77,8 @@ impl Consensus {
         }
     }
 
-    /// Takes the appends of a stream in order, and answers each once it is durable here, in the same
-    /// order. No more of them are taken than may be under way. Ends with the first that is not taken.
+    /// Appends the messages of a stream in order, and replies to each once it is durable here, in the same order.
+    /// Limits the appends in flight. Ends with the first one that is rejected.
     pub fn answer_appends(
         &self,
         appends: impl Stream<Item = ReceivedAppend> + Send + 'static,
@@ -95,10 +95,10 @@ impl Consensus {
     }
 }
 
-/// Of a message that does not say whom it is from.
+/// Recipient of a reply to a message without a readable sender.
 const NOT_KNOWN: u64 = u64::MAX;
 
-/// A stream of appends while it lasts.
+/// State of a stream of appends.
 struct AppendStream {
     consensus: Consensus,
     window: Window,
@@ -107,7 +107,7 @@ struct AppendStream {
 
 struct End {
     from: u64,
-    /// Why the last one was not taken.
+    /// The reason why the last one was rejected.
     refusal: Option<Refusal>,
 }
 
@@ -155,7 +155,7 @@ impl AppendStream {
         let last = entries.last().map(|entry| entry.log_id).or(previous);
         self.window.push(Unanswered { bytes, last, term: leader.term, confirmed: None });
         self.consensus.retention.set_with_all(with_all);
-        self.consensus.hear_of_leader(leader.term);
+        self.consensus.note_leader(leader.term);
         Ok(AppendEntriesRequest {
             vote: message::vote_of(leader),
             prev_log_id: previous,
@@ -164,7 +164,7 @@ impl AppendStream {
         })
     }
 
-    /// An answer for each append that was taken, and a refusal for the one that was not.
+    /// A reply for each accepted append, and a refusal for the rejected one.
     fn answers(self: Arc<Self>, results: Results) -> impl Stream<Item = Bytes> + Send + 'static {
         stream::unfold(Some((self, results)), |state| async {
             let (this, mut results) = state?;
@@ -287,7 +287,7 @@ mod tests {
         Consensus::start(&world, 1, opened, Arc::new(NoMachine), options).await.unwrap()
     }
 
-    /// Whether node 1 votes for that one in this term.
+    /// Whether node 1 votes for the candidate in this term.
     async fn votes(consensus: &Consensus, candidate: u64, term: u64) -> bool {
         let there = Route { group: GROUP, here: candidate };
         let vote = VoteRecord { term, node: candidate, committed: false };
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_vote_outlives_a_crash_so_that_nobody_votes_twice_in_a_term() {
+    async fn vote_survives_a_crash_so_that_no_node_votes_twice_in_a_term() {
         for seed in 0..10 {
             let disk = SimulatedDisk::new();
             let consensus = start(&disk).await;
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_vote_outlives_the_log_also_where_the_power_fails_again() {
+    async fn vote_survives_the_deletion_of_the_log_and_power_losses() {
         for seed in 0..10 {
             let consensus = start(&SimulatedDisk::new()).await;
             assert!(votes(&consensus, 2, 5).await);
@@ -328,7 +328,7 @@ mod tests {
                 assert!(!votes(&consensus, 3, 5).await && !votes(&consensus, 3, 4).await);
                 disk = disk.power_loss(seed);
             }
-            // A later vote is not taken back.
+            // A later vote is kept.
             let consensus = start_above(&disk, Some(floor)).await;
             assert!(votes(&consensus, 3, 6).await);
             let consensus = start_above(&disk.power_loss(seed), Some(floor)).await;

@@ -1,7 +1,7 @@
-//! Leading, as a value: it is of one term, and only who holds it can propose.
+//! Leadership as a value: it belongs to one term, and only its holder can propose.
 //!
-//! What decides for the shard is made of one of these and ends with it. A proposal carries the term:
-//! what was decided in one is not appended in another, however late the loss of it is noticed.
+//! Decisions for the shard are made with one of these and end with it. A proposal carries the term: a decision of
+//! one term is not appended in another, however late its loss is noticed.
 
 use std::fmt;
 use std::future::Future;
@@ -22,8 +22,8 @@ use crate::error::{Failure, ProposeError};
 use crate::machine::Payload;
 use crate::types::{Answer, TypeConfig, WriteResult};
 
-/// The right to propose for the shard, for one term. All that was committed before the term is applied
-/// here. Clones are the same right.
+/// The right to propose for the shard, for one term. Everything committed before the term is applied here. Clones
+/// are the same right.
 #[derive(Clone)]
 pub struct Leadership {
     consensus: Consensus,
@@ -36,33 +36,33 @@ impl Leadership {
         Self { consensus, term, since }
     }
 
-    /// The leader epoch of what is proposed.
+    /// The leader epoch of proposals.
     pub fn term(&self) -> u64 {
         self.term
     }
 
-    /// The first of the terms up to this one in which no other node led: what was decided here since then
-    /// was not overtaken.
+    /// The first of the terms up to this one in which no other node led: decisions made here since then were not
+    /// overtaken.
     pub fn since(&self) -> u64 {
         self.since
     }
 
-    /// Puts a payload in line; on return its place among this caller's proposals is fixed, and the
-    /// outcome comes through [`Proposed`]. Waits while the journal has too much queued.
+    /// Enqueues a payload. On return its place among this caller's proposals is fixed, and the outcome comes
+    /// through [`Proposed`]. Waits while the journal has too much queued.
     pub async fn propose(&self, payload: Payload) -> Result<Proposed, ProposeError> {
         let Consensus { raft, journal, state, .. } = &self.consensus;
         if state.stopping.load(Ordering::Acquire) {
             return Err(ProposeError::Stopping);
         }
         if journal.queue_room().now_or_never().is_none() {
-            // A disk that hangs gives no room, and another node may lead by now.
+            // A hung disk frees no room, and another node may lead by now.
             tokio::select! {
                 biased;
                 () = journal.queue_room() => {}
                 () = self.lost() => return Err(ProposeError::NotLeader { leader: None }),
             }
         }
-        // The engine goes on in the term until it hears of a later one.
+        // The engine continues in the term until it receives a later one.
         if self.consensus.gave_up(self.term) {
             return Err(ProposeError::NotLeader { leader: None });
         }
@@ -74,9 +74,9 @@ impl Leadership {
         }
     }
 
-    /// Resolves once the term is over for this node: another one leads in a later term, or this one has not
-    /// heard from a majority for as long as the others wait before they elect. Nothing proposed with it
-    /// from then on is appended; what was appended before is known once this node hears of a leader.
+    /// Resolves once the term is over for this node: another one leads in a later term, or this one has had no
+    /// reply of a majority for the election timeout of the others. Later proposals of this leadership are not
+    /// appended. The outcome of earlier ones is known once this node has a leader.
     pub async fn lost(&self) {
         let mut server = self.consensus.server.clone();
         let mut given_up = self.consensus.roles.given_up.clone();
@@ -84,7 +84,7 @@ impl Leadership {
             tokio::select! {
                 biased;
                 changed = server.changed() => if changed.is_err() { return },
-                // Its end is the engine's, or comes after that of all who could ask.
+                // Its end is the engine's, or comes after the end of all callers.
                 Ok(()) = given_up.changed() => {}
             }
         }
@@ -97,8 +97,8 @@ impl fmt::Debug for Leadership {
     }
 }
 
-/// The outcome of a proposal: where in the log it was applied. It may never come if the engine ends:
-/// see [`Consensus::ended`].
+/// The outcome of a proposal: its applied position in the log. It may never come if the engine ends: see
+/// [`Consensus::ended`].
 #[derive(Debug)]
 #[must_use = "the outcome is known only to who awaits it"]
 pub struct Proposed {
@@ -129,7 +129,7 @@ pub(crate) fn not_leader(error: ClientWriteError<TypeConfig>) -> ProposeError {
             ProposeError::NotLeader { leader: leader_id }
         }
         ClientWriteError::LogEntryDiscarded(_) => ProposeError::Superseded,
-        // Only asked for by calls that this crate does not make.
+        // Only for requests that this crate does not send.
         ClientWriteError::ChangeMembershipError(_) | ClientWriteError::PreconditionFailed(_) => {
             ProposeError::Failed(Failure::Unknown)
         }

@@ -1,36 +1,35 @@
 //! openraft over the journal; the only crate that knows it.
 //!
-//! A shard is one Raft group whose log is the shard's [`journal`]. This crate proposes payloads,
-//! hands committed ones in log order to the shard's [`StateMachine`] and decides when a snapshot
-//! is taken. One decision shaped it: nothing of openraft shows in the API, so that its next alpha
-//! (or another engine) is a change to this crate alone.
+//! A shard is one Raft group whose log is the shard's [`journal`]. This crate proposes payloads, hands committed
+//! ones in log order to the shard's [`StateMachine`] and schedules snapshots. One decision shaped it: the API
+//! shows nothing of openraft, so that its next alpha (or another engine) changes this crate alone.
 //!
 //! * [`consensus`]: the handle: start, lead, shut down
 //! * [`leadership`]: the right to propose, for one term
-//! * [`role`]: what a node is in its group
-//! * [`group`]: which group, and who is in it
-//! * `succession`: taking the place of a leader that is dead
-//! * [`members`]: founding a group, changing its members, handing leadership over
-//! * [`peers`]: the way to the other members, which the group is given
-//! * [`machine`]: what the shard implements, and what it is handed
-//! * [`error`]: what can go wrong
+//! * [`role`]: the role of a node in its group
+//! * [`group`]: a group and its members
+//! * `succession`: election after a leader's death
+//! * [`members`]: founding a group, changing its members, transferring leadership
+//! * [`peers`]: the way to the other members, provided by the caller
+//! * [`machine`]: the interface that the shard implements, and its inputs
+//! * [`error`]: errors
 //! * `types`: the names openraft gives our types
 //! * `log_store`: openraft's log, on the journal
 //! * `replica`: applies committed entries
-//! * `runtime`: tokio, as openraft may use it
-//! * `snapshot`: when the state is saved, and how
+//! * `runtime`: tokio, adapted for openraft
+//! * `snapshot`: scheduling and writing of snapshots
 //! * `network`: openraft's links, on [`peers`]
-//! * `incoming`: what other members send, and what is answered
-//! * [`message`]: what members say to each other, as bytes
-//! * `window`: how much of it may be unanswered
-//! * `catch_up`: snapshots for members that lack more than that
-//! * `retention`: how much of the log is kept for members that do not have it
-//! * [`recovery`]: a group that lost its majority for good goes on with one member
-//! * `confirmed`: what a member acknowledged to this leader
-//! * `settings`: what openraft is set to
+//! * `incoming`: requests of other members, and their replies
+//! * [`message`]: messages between members, as bytes
+//! * `window`: limit of unanswered appends
+//! * `catch_up`: snapshots for members that lack more than the kept log
+//! * `retention`: the part of the log that is kept for members without it
+//! * [`recovery`]: continuing a group with one member after the permanent loss of its majority
+//! * `confirmed`: entries that a member acknowledged to this leader
+//! * `settings`: configuration of openraft
 //! * `entry`: an entry as openraft holds it
-//! * `floor`: what a member promised that has given its log up
-//! * `encoding`: what of consensus is stored: votes, members, the head of a snapshot
+//! * `floor`: the promises of a member whose log was deleted
+//! * `encoding`: the stored state: votes, members, the head of a snapshot
 
 mod catch_up;
 mod confirmed;

@@ -1,10 +1,9 @@
-//! Who is in the group: founding it, changing its members, handing leadership over.
+//! The members of a group: founding it, changing its members, transferring leadership.
 //!
-//! A change goes learners first: who is to vote has the log before its vote counts, so that a change never
-//! makes a group wait for a copy. Voters change by way of a joint configuration, in which a majority of the
-//! old and one of the new ones is needed. Every step looks at what is there, so that it can be asked for
-//! again after whatever interrupted it; a joint configuration that a leader left behind is finished by the
-//! next one, unasked.
+//! A change adds learners first: a future voter has the log before its vote counts, so that a change never makes a
+//! group wait for a copy. Voters change through a joint configuration, which needs a majority of the old and one
+//! of the new ones. Every step examines the current state, so that it can be retried after any interruption. A
+//! joint configuration that a leader left behind is finished by the next leader automatically.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,24 +27,24 @@ use crate::settings::LEASE;
 use crate::succession::depose;
 use crate::types::{LogId, Membership, TypeConfig};
 
-/// Voters that have in this time what the log had at its beginning keep up with the leader.
+/// Voters that receive the log of a round within this time keep up with the leader.
 const SHORT_ROUND: Duration = Duration::from_millis(20);
 
 type Refused = RaftError<TypeConfig, ClientWriteError<TypeConfig>>;
 type Change = ChangeMembers<u64, BasicNode>;
 
-/// How far the log has come, as its leader knows.
+/// Replication of the log, as its leader knows it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     /// The index of the last entry.
     pub last: u64,
-    /// Up to where each of the other voters has it.
+    /// The last index that each of the other voters has.
     pub matched: BTreeMap<u64, u64>,
 }
 
 impl Consensus {
-    /// Founds the group, with this node among its voters; the others hear of it from the first leader. For
-    /// exactly one of them, once, while it is empty.
+    /// Founds the group, with this node among its voters; the others learn of it from the first leader. To be
+    /// called on exactly one of them, once, while it is empty.
     pub async fn found(&self, members: Members) -> Result<(), FoundError> {
         if !members.learners.is_empty() {
             return Err(FoundError::Learners);
@@ -57,7 +56,7 @@ impl Consensus {
         })
     }
 
-    /// As the newest members in this node's log have it: committed, or about to be.
+    /// The newest members in this node's log: committed, or about to be.
     pub fn members(&self) -> Members {
         Members::of(self.server.borrow_watched().membership_config.membership())
     }
@@ -74,12 +73,12 @@ impl Consensus {
         seen.membership_config.membership().get_node(&node).is_some()
     }
 
-    /// Whether the newest change of voters has only begun: majorities of the old and of the new are needed.
+    /// Whether the newest change of voters is unfinished: majorities of the old and of the new are needed.
     pub fn is_changing_voters(&self) -> bool {
         self.membership().get_joint_config().len() > 1
     }
 
-    /// The members that a majority has, which no later leader takes back.
+    /// The members of the last committed configuration, which no later leader reverts.
     pub async fn committed_members(&self) -> Result<Members, ProposeError> {
         let committed = self
             .raft
@@ -87,8 +86,8 @@ impl Consensus {
         committed.await.map_err(|fatal| self.state.refusal(Some(fatal)))
     }
 
-    /// How many entries of this node's log each other member is not known to have; known to the leader, and empty
-    /// elsewhere.
+    /// Number of entries of this node's log that each other member is not known to have; known to the leader, and
+    /// empty elsewhere.
     pub fn lags(&self) -> BTreeMap<u64, u64> {
         let data = self.raft.data_metrics();
         let seen = data.borrow_watched();
@@ -100,8 +99,8 @@ impl Consensus {
         others.map(|(node, has)| (*node, lag(has))).collect()
     }
 
-    /// How many entries of this node's log another member is not known to have. `None`: this node does not lead, or
-    /// the other one is no member, or is sent a snapshot.
+    /// Number of entries of this node's log that another member is not known to have. `None`: this node does not
+    /// lead, or the other one is no member, or receives a snapshot.
     pub fn lag_of(&self, node: u64) -> Option<u64> {
         let data = self.raft.data_metrics();
         let seen = data.borrow_watched();
@@ -111,7 +110,7 @@ impl Consensus {
         (!self.retention.is_catching_up(node)).then_some(lag)
     }
 
-    /// How many entries are not applied here that the group has committed, as far as this member has heard.
+    /// Number of committed entries that are not applied here, as far as this member knows.
     pub fn behind(&self) -> u64 {
         let data = self.raft.data_metrics();
         let seen = data.borrow_watched();
@@ -119,13 +118,14 @@ impl Consensus {
         next(&seen.cluster_committed).saturating_sub(next(&seen.last_applied))
     }
 
-    /// Members which lack what the log no longer has, and how much they have of the snapshot that they are
-    /// sent; known to the leader.
+    /// Members that lack entries that the log no longer has, and the progress of their snapshots; known to the
+    /// leader.
     pub fn catching_up(&self) -> BTreeMap<u64, CatchUp> {
         self.retention.catching_up()
     }
 
-    /// The last entry that all members have, as the leader said last. `None`: there is none, or it is not known.
+    /// The last entry that all members have, by the leader's last message. `None`: there is none, or it is not
+    /// known.
     pub fn all_have(&self) -> Option<u64> {
         self.retention.with_all()
     }
@@ -144,23 +144,24 @@ impl Consensus {
         })
     }
 
-    /// Whether this node stands for election where a leader falls silent. It votes in any case, and whoever knows that
-    /// the leader's process is gone asks [`Self::stands_last`].
-    pub fn set_may_stand(&self, may: bool) {
+    /// Sets whether this node campaigns when the leader falls silent. It votes in any case. A caller that knows
+    /// that the leader's process is gone uses [`Self::campaigns_last`].
+    pub fn set_may_campaign(&self, may: bool) {
         self.set_standing(|standing| std::mem::replace(&mut standing.is_allowed, may) != may);
     }
 
-    /// Whether another voter is to be preferred as a leader.
-    pub fn stands_last(&self) -> bool {
+    /// Whether another voter is preferred as a leader.
+    pub fn campaigns_last(&self) -> bool {
         !self.state.standing.lock().is_allowed
     }
 
-    /// Whether it can read what it would have to send as a leader: if not, it does not stand either.
+    /// Sets whether it can read the entries that it would have to send as a leader: if not, it does not campaign
+    /// either.
     pub(crate) fn set_can_read(&self, can: bool) {
         self.set_standing(|standing| std::mem::replace(&mut standing.can_read, can) != can);
     }
 
-    /// It has again all that it had given up.
+    /// Records that it has regained its deleted log.
     pub(crate) fn set_above_floor(&self) {
         self.set_standing(|standing| !std::mem::replace(&mut standing.is_above_floor, true));
     }
@@ -172,21 +173,21 @@ impl Consensus {
         }
     }
 
-    /// Whether another node's appends have come within this time, whatever became of them: a leader that does not
-    /// send any more stays this node's until another one is elected.
-    pub fn hears_a_leader(&self, within: Duration) -> bool {
+    /// Whether another node's appends have arrived within this time, whatever their outcome: a silent leader stays
+    /// this node's leader until another one is elected.
+    pub fn has_recent_leader(&self, within: Duration) -> bool {
         self.state.heard.lock().is_some_and(|heard| heard.elapsed() < within)
     }
 
-    pub(crate) fn hear_of_leader(&self, term: u64) {
-        // One that was deposed may go on for a while.
+    pub(crate) fn note_leader(&self, term: u64) {
+        // A deposed leader may continue to send for a while.
         if term >= self.server.borrow_watched().vote.leader_id.term {
             *self.state.heard.lock() = Some(Instant::now());
         }
     }
 
-    /// Makes these the members; for the leader. Waits until those that are to vote and do not yet have the log. May be
-    /// dropped or fail at any point, and asked for again.
+    /// Makes these the members; for the leader. Waits until new voters have the log. May be dropped or fail at any
+    /// point, and retried.
     pub async fn change_members(&self, to: Members) -> Result<(), ChangeError> {
         if to.voters.is_empty() {
             return Err(ChangeError::NoVoters);
@@ -200,15 +201,15 @@ impl Consensus {
         if !absent.is_empty() {
             let newcomers: Vec<u64> = absent.keys().copied().collect();
             self.change(ChangeMembers::AddNodes(absent)).await?;
-            // One that was a member before may have answered by the log that it gives up when it is started again.
+            // A former member may have acknowledged a log that it deletes when it restarts.
             self.may_revert(newcomers, true).await?;
         }
         let voters: BTreeSet<u64> = to.voters.keys().copied().collect();
-        // Who votes already does so, also where it is gone.
+        // A node that votes already stays a voter, also if it is gone.
         let comes = |id: &u64| !self.membership().voter_ids().any(|voter| voter == *id);
         let coming: BTreeSet<u64> = voters.iter().copied().filter(comes).collect();
         self.caught_up(&coming).await?;
-        // Whoever votes keeps what it has answered for.
+        // A voter keeps the entries that it has acknowledged.
         self.may_revert(coming, false).await?;
         if self.membership().get_joint_config() != &vec![voters.clone()] {
             self.change(ChangeMembers::ReplaceAllVoters(voters)).await?;
@@ -223,7 +224,7 @@ impl Consensus {
         Ok(())
     }
 
-    /// Whether these members may have less of the log, once, than they have said.
+    /// Sets whether these members may once have less of the log than they have acknowledged.
     async fn may_revert(
         &self,
         members: impl IntoIterator<Item = u64>,
@@ -232,14 +233,14 @@ impl Consensus {
         for member in members {
             let said = self.raft.trigger().allow_next_revert(&member, may).await;
             let said = said.map_err(|fatal| self.state.refusal(Some(fatal)));
-            // Who leads no more, or has no such member, sends it nothing.
+            // A node that no longer leads, or has no such member, sends it nothing.
             let _ = said.map_err(ChangeError::NotDone)?;
         }
         Ok(())
     }
 
     async fn change(&self, change: Change) -> Result<(), ChangeError> {
-        // Voters that are none any more stay as learners until they are removed by themselves.
+        // Former voters stay as learners until they are removed separately.
         let changed = self.raft.change_membership(change, true).await;
         changed.map(|_| ()).map_err(|refused| self.change_refused(refused))
     }
@@ -255,12 +256,12 @@ impl Consensus {
         }
     }
 
-    /// Waits until these members have what the log has now, or nearly.
+    /// Waits until these members have the present log, or nearly.
     async fn caught_up(&self, members: &BTreeSet<u64>) -> Result<(), ChangeError> {
         self.have(members, members.len()).await.map_err(ChangeError::NotDone)
     }
 
-    /// Waits until so many of these members have what the log has now; for the leader. This node counts as one that
+    /// Waits until this many of these members have the present log; for the leader. This node counts as one that
     /// has it.
     async fn have(&self, members: &BTreeSet<u64>, count: usize) -> Result<(), ProposeError> {
         let here = self.state.node;
@@ -288,11 +289,11 @@ impl Consensus {
         }
     }
 
-    /// Waits until the voters in reach could go on without this node at once; for the leader, before it goes. Whoever
-    /// follows it commits nothing before a majority has caught up, and a voter that has just returned has not.
+    /// Waits until the connected voters could continue without this node at once; for the leader, before it stops.
+    /// Its successor commits nothing before a majority has caught up, and a voter that has just returned has not.
     ///
-    /// What is written meanwhile is missing again: each round asks for what the log has at its beginning, and the
-    /// last one was short. `false`: they are too few, or too slow for `within`.
+    /// Entries written meanwhile are missing again: each round waits for the log at its beginning, and the last
+    /// round was short. `false`: they are too few, or too slow for `within`.
     pub async fn others_keep_up(&self, in_reach: &BTreeSet<u64>, within: Duration) -> bool {
         let voters: BTreeSet<u64> = self.membership().voter_ids().collect();
         let majority = voters.len() / 2 + 1;
@@ -317,9 +318,9 @@ impl Consensus {
         self.server.borrow_watched().membership_config.membership().clone()
     }
 
-    /// Hands leadership over to that voter, once it has what the log has now; for the leader, whose term ends
-    /// here. One that has not soon enough is refused, and this node goes on. If the other one does not take over in
-    /// time, all elect.
+    /// Transfers leadership to that voter, once it has the present log; for the leader, whose term ends here. A
+    /// voter that is too slow is rejected, and this node continues to lead. If the other one does not take over in
+    /// time, an election follows.
     pub async fn transfer_leadership(&self, to: u64) -> Result<(), TransferError> {
         let Some(term) = self.led_term() else {
             let leader = self.server.borrow_watched().current_leader;
@@ -335,7 +336,7 @@ impl Consensus {
         if self.lacks(to) > APPEND_ENTRIES_MAX as u64 {
             return Err(behind());
         }
-        // Nothing is written until it has what it lacks, and so many entries may be a gigabyte.
+        // Nothing is written until it has caught up, and so many entries may be a gigabyte.
         match timeout(LEASE, self.have(&[to].into(), 1)).await {
             Ok(Ok(())) => {}
             Ok(Err(ProposeError::NotLeader { leader })) => {
@@ -344,7 +345,7 @@ impl Consensus {
             Ok(Err(error)) => return Err(TransferError::Failed(error)),
             Err(_) => return Err(behind()),
         }
-        // The engine takes no more proposals in this term from here on.
+        // The engine accepts no more proposals in this term from here on.
         self.roles.give_up(term);
         let failed = |fatal| TransferError::Failed(self.state.refusal(Some(fatal)));
         self.raft.trigger().transfer_leader(to).await.map_err(failed)?;
@@ -377,7 +378,7 @@ impl Consensus {
         }
     }
 
-    /// Entries of the log that this member is not known to have; for the leader.
+    /// Number of entries that this member is not known to have; for the leader.
     fn lacks(&self, member: u64) -> u64 {
         let data = self.raft.data_metrics();
         let seen = data.borrow_watched();
@@ -387,12 +388,12 @@ impl Consensus {
         last.saturating_sub(next(has.map(|id| id.index)))
     }
 
-    /// The last entry that is applied here, of whichever kind.
+    /// Index of the last entry that is applied here, of any kind.
     pub fn applied(&self) -> Option<u64> {
         self.raft.data_metrics().borrow_watched().last_applied.map(|id| id.index)
     }
 
-    /// Waits until that is this one or a later one.
+    /// Waits until this index or a later one is applied.
     pub async fn applied_to(&self, index: u64) -> Result<(), ProposeError> {
         let mut data = self.raft.data_metrics();
         loop {
@@ -406,8 +407,8 @@ impl Consensus {
         }
     }
 
-    /// Waits until all is applied here that was committed before the call, by whichever leader; for the
-    /// leader, which asks a majority whether it still is. What is read then is not stale.
+    /// Waits until everything is applied here that was committed before the call, by any leader. For the leader,
+    /// which confirms its leadership with a majority. Later reads are not stale.
     pub async fn read_index(&self) -> Result<u64, ProposeError> {
         let reading = self.raft.ensure_linearizable(openraft::ReadPolicy::ReadIndex);
         let read = tokio::select! {
@@ -428,13 +429,13 @@ impl Consensus {
     }
 }
 
-/// Finishes what a former leader left half done, once this node's term has begun.
+/// Finishes a change that a former leader left half done, once this node's term has begun.
 pub(crate) async fn finish_change(
     raft: Raft<TypeConfig, Replica>,
     mut begun: watch::Receiver<FirstEntry>,
     term: u64,
 ) {
-    // Before that the engine takes no change.
+    // Before that the engine accepts no change.
     if begun.wait_for(|first| first.term >= term).await.is_err() {
         return;
     }

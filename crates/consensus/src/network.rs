@@ -33,13 +33,13 @@ use crate::retention::{CatchUp, Retention};
 use crate::types::TypeConfig;
 use crate::window::{Unanswered, Window};
 
-/// How often a snapshot is offered to a member that does not have it yet, and how long it may take to answer.
+/// How often a snapshot is offered to a member without it, and the time limit of the reply.
 const OFFERED_EVERY: Duration = Duration::from_secs(1);
 const OFFER_ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 
 const PURGED: &str = "the member lacks entries that are being purged";
 
-/// Makes links.
+/// Creates links.
 #[derive(Clone)]
 pub(crate) struct Links {
     pub(crate) route: Route,
@@ -48,7 +48,7 @@ pub(crate) struct Links {
     pub(crate) confirmed: ConfirmedBy,
 }
 
-/// To one member.
+/// A link to one member.
 pub(crate) struct Link {
     target: Target,
     links: Links,
@@ -68,7 +68,7 @@ impl RaftNetworkFactory<TypeConfig> for Links {
     }
 }
 
-/// The engine waits before it tries again only where a peer is out of reach.
+/// The engine waits before a retry only if a peer is unreachable.
 fn failed(error: PeerError) -> Failed {
     match error {
         PeerError::Unreachable(_) => Unreachable::new(&error).into(),
@@ -76,7 +76,7 @@ fn failed(error: PeerError) -> Failed {
     }
 }
 
-/// The other end is there and does not take it: it will not take it soon.
+/// The other end rejects the message, and will not accept it soon.
 fn refused(node: u64, refusal: &Refusal) -> Failed {
     tracing::warn!(node, %refusal, "a member of the group refuses a message");
     Unreachable::new(refusal).into()
@@ -100,7 +100,7 @@ impl Links {
         }
     }
 
-    /// What the first unanswered append of the window was answered with.
+    /// The reply to the first unanswered append of the window.
     fn appended(
         &self,
         node: u64,
@@ -121,7 +121,7 @@ impl Links {
                 confirmed.advance(last, sent.term);
                 Ok(Ok(last))
             }
-            // The engine would search below what it takes for replicated, without end and without a word.
+            // The engine would search below the confirmed entry, without end and without a message.
             Reply::Append(Appended::Conflict(at))
                 if sent.confirmed >= Some(at.index) && self.retention.is_voter(node) =>
             {
@@ -157,7 +157,7 @@ impl Links {
 }
 
 impl Link {
-    async fn ask(&self, request: Request, option: &RPCOption) -> Result<Reply, Failed> {
+    async fn request(&self, request: Request, option: &RPCOption) -> Result<Reply, Failed> {
         let Self { target, links, .. } = self;
         let request = links.route.encode(target.node, request);
         let answer = links.peers.request(target.clone(), request, option.hard_ttl());
@@ -175,7 +175,7 @@ impl Link {
             last: message::positions(rpc.last_log_id),
             transfer: rpc.leadership_transfer,
         };
-        match self.ask(request(candidacy), option).await? {
+        match self.request(request(candidacy), option).await? {
             Reply::Vote { vote, granted, last } => Ok(VoteResponse {
                 vote: vote.into(),
                 vote_granted: granted,
@@ -242,24 +242,25 @@ impl NetStreamAppend<TypeConfig> for Link {
             let answers = links.peers.append(target, appends.boxed()).await.map_err(failed)?;
             let results =
                 answers.map(move |answer| links.appended(node, &window, &confirmed, answer));
-            // The engine does not purge what a stream may send: only an error tells it that the stream has ended.
+            // The engine does not purge entries that a stream may send: only an error reports the end of the
+            // stream.
             let results = results.chain(stream::once(ended_by_purge).filter_map(async |ended| {
                 ended.ok().map(|()| Err(NetworkError::from_string(PURGED).into()))
             }));
-            // What comes after an error answers nothing that the engine still waits for.
+            // Results behind an error belong to no pending append of the engine.
             Ok(until_first_error(results).boxed())
         })
     }
 }
 
-/// What a stream of appends is made of.
+/// State of a stream of appends.
 struct Appends<S> {
     input: S,
     links: Links,
     window: Arc<Window>,
     confirmed: Arc<Confirmed>,
     is_first: bool,
-    /// Told if the stream ends because the next entry is being purged.
+    /// Signals that the stream ends because the next entry is being purged.
     purged: Option<oneshot::Sender<()>>,
 }
 
@@ -295,7 +296,7 @@ impl NetVote<TypeConfig> for Link {
 impl NetSnapshot<TypeConfig> for Link {
     type SnapshotData = Image;
 
-    /// Offers the snapshot until the member has it: it fetches it by itself.
+    /// Offers the snapshot until the member has it: the member fetches it.
     async fn full_snapshot(
         &mut self,
         vote: VoteOf<TypeConfig>,
@@ -311,7 +312,7 @@ impl NetSnapshot<TypeConfig> for Link {
         let answered = RPCOption::new(OFFER_ANSWERED_WITHIN);
         let mut cancel = std::pin::pin!(cancel);
         loop {
-            match self.ask(Request::Snapshot(offer.clone()), &answered).await? {
+            match self.request(Request::Snapshot(offer.clone()), &answered).await? {
                 Reply::Offered(Offered::UnderWay { bytes, of_bytes }) => {
                     self.links.retention.catches_up(node, CatchUp { bytes, of_bytes });
                 }
@@ -344,7 +345,7 @@ impl NetTransferLeader<TypeConfig> for Link {
             to: *req.to_node_id(),
             last: message::positions(req.last_log_id().copied()),
         };
-        match self.ask(Request::Transfer(transfer), &option).await? {
+        match self.request(Request::Transfer(transfer), &option).await? {
             Reply::Transfer(Transferred::Taken) => Ok(Ok(())),
             Reply::Transfer(Transferred::VoteChanged { expected, actual }) => {
                 let (expected, actual) = (expected.into(), actual.into());
@@ -366,7 +367,7 @@ mod tests {
     use crate::peers::NoPeers;
 
     #[tokio::test]
-    async fn a_send_where_no_link_is_says_that_the_node_is_unreachable() {
+    async fn send_without_a_link_reports_the_node_as_unreachable() {
         let node = BasicNode { addr: "b:9".to_owned() };
         let group = GroupId { cluster: 1, shard: 0 };
         let retention = Arc::new(Retention::new(0));

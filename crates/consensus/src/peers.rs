@@ -1,9 +1,9 @@
-//! The way to the other members of a group, as the group is given it.
+//! The way to the other members of a group, which the caller provides.
 //!
-//! Messages are bytes here: what is in them is this crate's business, and how they travel is not. Whoever
-//! receives them gives them to [`Consensus::answer`](crate::Consensus::answer) and
-//! [`Consensus::answer_appends`](crate::Consensus::answer_appends) of the member that they are for, and
-//! sends back what these answer.
+//! Messages are bytes here: their content is this crate's business, and their transport is not. The receiving node
+//! passes them to [`Consensus::answer`](crate::Consensus::answer) and
+//! [`Consensus::answer_appends`](crate::Consensus::answer_appends) of the target member, and sends the replies
+//! back.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::catch_up::Fetched;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     pub node: u64,
-    /// As the list of members has it.
+    /// The address in the list of members.
     pub address: String,
 }
 
@@ -27,21 +27,21 @@ pub struct Target {
 pub struct AppendMessage {
     /// At most `GROUP_MESSAGE_BYTES_MAX`.
     pub head: Bytes,
-    /// The entries, one after the other, from where they lie in memory.
+    /// The entries, one after the other, from their place in memory.
     pub entries: Vec<Bytes>,
 }
 
-/// The same as it arrived: the entries in one buffer, of which what is kept holds slices.
+/// A received append: the entries in one buffer, sliced by the parts that are kept.
 #[derive(Clone, Debug)]
 pub struct ReceivedAppend {
     pub head: Bytes,
     pub entries: Bytes,
 }
 
-/// Why no answer came.
+/// Reason why no reply came.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum PeerError {
-    /// There is no connection. It is tried again after a while that grows.
+    /// There is no connection. It is retried after a growing pause.
     #[error("it cannot be reached: {0}")]
     Unreachable(String),
     /// The connection ended, or took too long.
@@ -51,9 +51,9 @@ pub enum PeerError {
 
 pub type Answers = BoxStream<'static, Result<Bytes, PeerError>>;
 
-/// Sends to the other members. Every call may be dropped at any moment, and what it was about with it.
+/// Sends to the other members. Every call may be dropped at any moment, which cancels it.
 pub trait Peers: Send + Sync + 'static {
-    /// Votes and what else must not wait behind entries. The answer is of no use after `within`.
+    /// Sends votes and other messages that must not wait behind entries. The reply is of no use after `within`.
     fn request(
         &self,
         to: Target,
@@ -61,18 +61,18 @@ pub trait Peers: Send + Sync + 'static {
         within: Duration,
     ) -> BoxFuture<'static, Result<Bytes, PeerError>>;
 
-    /// Appends in order, and their answers in the same order. `appends` says by itself how many may be
-    /// unanswered: it is polled as long as the answers are, and holds back where they are not read. A
-    /// stream of one append that ends is a heartbeat, and must not wait behind entries of another one.
-    /// Ends when `appends` did and all is answered, or with an error.
+    /// Sends appends in order, and returns their replies in the same order. `appends` limits the unanswered ones
+    /// itself: it is polled as long as the replies are, and holds back while they are not read. A stream of one
+    /// append that ends is a heartbeat, and must not wait behind entries of another stream. Ends when `appends`
+    /// has ended and all are answered, or with an error.
     fn append(
         &self,
         to: Target,
         appends: BoxStream<'static, AppendMessage>,
     ) -> BoxFuture<'static, Result<Answers, PeerError>>;
 
-    /// A piece of a snapshot, small or large, that must not be in the way of the rest: what
-    /// [`Consensus::answer_fetch`](crate::Consensus::answer_fetch) of the target answers.
+    /// Fetches a piece of a snapshot, small or large, that must not delay other messages: the reply of
+    /// [`Consensus::answer_fetch`](crate::Consensus::answer_fetch) of the target.
     fn fetch(
         &self,
         to: Target,
@@ -81,7 +81,7 @@ pub trait Peers: Send + Sync + 'static {
     ) -> BoxFuture<'static, Result<Fetched, PeerError>>;
 }
 
-/// For a group of one that has nobody to send to.
+/// The peers of a group of one: none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoPeers;
 

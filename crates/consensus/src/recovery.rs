@@ -1,8 +1,8 @@
-//! A group that has lost its majority for good goes on with one of its members.
+//! Continues a group with one of its members after the permanent loss of its majority.
 //!
-//! Nobody is left who could vote on that, so an operator decides it: the member's log gets an entry by which it is
-//! alone in the group, in a term that nobody has voted in. What the others had and this one did not is lost. They must
-//! never come back to the group, which is the caller's to see to.
+//! No majority is left to vote on that, so an operator decides it: the member's log gets an entry that makes it
+//! alone in the group, in a term in which no node has voted. Entries of the others that this one lacks are lost.
+//! The others must never return to the group, which the caller ensures.
 
 use std::io;
 
@@ -15,19 +15,19 @@ use crate::encoding::{self, DecodeError};
 use crate::group::Members;
 use crate::types::{Membership, Vote};
 
-/// Entries that are read at once.
+/// Entries per read.
 const READ_ENTRIES: u64 = 4_096;
 
-/// What a member has of its group, if it has anything.
+/// The state of a member in its group, if it has any.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Standing {
     /// The last entry.
     pub last: Option<EntryId>,
     /// The newest term that the member voted in, or has an entry of.
     pub term: u64,
-    /// By the newest entry that says so, committed or not.
+    /// By the newest entry with members, committed or not.
     pub members: Members,
-    /// Of the last entry that is the machine's, if the log has one behind the snapshot.
+    /// Head of the last command of the machine, if the log has one behind the snapshot.
     pub last_head: Option<Bytes>,
 }
 
@@ -41,7 +41,7 @@ pub enum RecoveryError {
     Vote(#[from] io::Error),
 }
 
-/// Reads what a member has. Blocking.
+/// Reads the state of a member. Blocking.
 pub fn standing(opened: &Opened) -> Result<Standing, RecoveryError> {
     let Opened { journal, snapshot, .. } = opened;
     let vote = vote(journal)?;
@@ -79,7 +79,7 @@ pub fn standing(opened: &Opened) -> Result<Standing, RecoveryError> {
     Ok(found)
 }
 
-/// Those from `from` on that are there.
+/// The existing entries from `from` on.
 fn all_of(journal: &Journal, mut from: u64, end: u64) -> Result<Vec<Entry>, ReadError> {
     // A log may begin above 0.
     while from < end && journal.entry_id(from).is_none() {
@@ -90,14 +90,14 @@ fn all_of(journal: &Journal, mut from: u64, end: u64) -> Result<Vec<Entry>, Read
         let entries = journal.entries(from..end, PROPOSAL_BYTES_MAX)?;
         let Some(last) = entries.last() else { break };
         from = last.id.index + 1;
-        // Only heads are looked at.
+        // Only heads are examined.
         all.extend(entries.into_iter().map(|entry| Entry { bodies: Vec::new(), ..entry }));
     }
     Ok(all)
 }
 
-/// From the next start on the node is alone in the group. Durable when this returns; may be done again.
-pub async fn go_on_alone(
+/// Makes the node alone in the group from its next start on. Durable when this returns; may be repeated.
+pub async fn continue_alone(
     journal: &Journal,
     standing: &Standing,
     node: u64,
@@ -113,7 +113,7 @@ pub async fn go_on_alone(
     let (reply, durable) = oneshot::channel();
     journal.append(vec![entry], move |result| drop(reply.send(result)))?;
     durable.await.unwrap_or(Err(JournalFailed::Closed))?;
-    // Not as its leader: the next start elects it, in a term of its own.
+    // Not as its leader: the next start elects it, in a new term.
     journal.save_vote(&encoding::encode_vote(&Vote::new(term, node)))?;
     Ok(id)
 }

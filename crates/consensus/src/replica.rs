@@ -23,7 +23,7 @@ use crate::machine::{Committed, Payload, Replace, StateMachine};
 use crate::snapshot::{Captured, Snapshots};
 use crate::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
 
-/// What reading an entry and handing it on costs a restart, beside what is in it.
+/// Cost of reading and passing on an entry at a restart, in addition to its content.
 const CHANGES_PER_ENTRY: u64 = 10;
 
 pub(crate) struct Replica {
@@ -37,17 +37,17 @@ pub(crate) struct Replica {
     begun: watch::Sender<FirstEntry>,
 }
 
-/// The entry with which a leader begins its term, applied. All that was committed before comes before it.
+/// The applied entry with which a leader begins its term. Everything committed before comes before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct FirstEntry {
     pub(crate) term: u64,
     leader: u64,
-    /// The first of the terms up to this one in which nobody else led.
+    /// The first of the terms up to this one in which no other node led.
     pub(crate) since: u64,
 }
 
-/// What the engine takes a snapshot's content for. It carries none: a leader offers its newest, and only what a
-/// member fetched is ever installed.
+/// The engine's type of a snapshot's content. It is empty: a leader offers its newest, and only a fetched snapshot
+/// is ever installed.
 pub(crate) struct Image(Option<Box<Ready>>);
 
 impl Image {
@@ -57,7 +57,7 @@ impl Image {
 }
 
 impl Replica {
-    /// The machine has the state that `meta` names: a restored snapshot's, or none yet.
+    /// The machine has the state of `meta`: a restored snapshot's, or none yet.
     pub(crate) fn new(
         world: &World,
         machine: Arc<dyn StateMachine>,
@@ -83,7 +83,7 @@ impl Replica {
         self.begun.subscribe()
     }
 
-    /// A leader's first entry, or another one without content.
+    /// Records a leader's first entry, or another one without content.
     fn begins(&self, id: LogId) {
         let term = id.committed_leader_id().term;
         let leader = self.journal.entry_id(id.index()).map_or(0, |id| id.leader);
@@ -97,8 +97,8 @@ impl Replica {
         });
     }
 
-    /// Terms have passed of which this member saw nothing.
-    fn begins_anew(&self, last: LogId) {
+    /// Records a term after terms that this member missed.
+    fn restart_terms(&self, last: LogId) {
         let term = last.committed_leader_id().term;
         let leader = self.journal.entry_id(last.index()).map_or(0, |id| id.leader);
         self.begun.send_replace(FirstEntry { term, leader, since: term });
@@ -117,7 +117,7 @@ impl Replica {
         installed.map_err(io::Error::other)
     }
 
-    /// Applies what the log has up to here.
+    /// Applies the log up to here.
     async fn apply_own(&mut self, last: LogId) -> io::Result<()> {
         let first = self.applied.map_or(0, |id| id.index + 1);
         let mut log = self.log.clone();
@@ -135,16 +135,16 @@ impl Replica {
             replay: self.log.was_recovered(id.index),
         };
         let _entered = tasks::enter(Task::Apply);
-        // Half an applied entry is a state that no other replica has: nothing may follow it. In a
-        // server the process ends before the stack is unwound, so that nobody reads it either.
+        // Half an applied entry is a state that no other replica has: no entry may follow it. In a server the
+        // process ends before the stack is unwound, so that no reader sees it either.
         let index = id.index;
         catch_unwind(AssertUnwindSafe(|| self.machine.apply(committed)))
             .map_err(|_| io::Error::other(format!("the machine panicked at entry {index}")))?
             .map_err(|error| io::Error::other(format!("entry {index} cannot be applied: {error}")))
     }
 
-    /// Fixes the present state; `None` where another snapshot would say the same and let go of no more of the log,
-    /// unless one is wanted `anew`.
+    /// Captures the present state; `None` if another snapshot would have the same content and free no more of the
+    /// log, unless one is wanted `anew`.
     pub(crate) fn capture(&self, anew: bool) -> Result<Option<Captured>, SnapshotError> {
         let Some(applied) = self.applied else { return Ok(None) };
         let is_newest = self.snapshots.newest().and_then(|meta| meta.last_log_id) == Some(applied);
@@ -185,9 +185,9 @@ impl RaftStateMachine<TypeConfig> for Replica {
                     self.machine.passed(entry.log_id.index);
                 }
                 EntryPayload::Normal(payload) => {
-                    // The disks of other nodes may have made the quorum while ours is still busy with
-                    // the frame before. The machine needs the place, and must not wait for it: it is
-                    // locked while it applies.
+                    // The disks of other nodes may have made the quorum while ours is still busy with the frame
+                    // before. The machine needs the place, and must not wait for it: it is locked while it
+                    // applies.
                     self.journal.placed(entry.log_id.index).await.map_err(io::Error::other)?;
                     changes += self.apply_command(entry.log_id, &payload)?;
                 }
@@ -223,7 +223,7 @@ impl RaftStateMachine<TypeConfig> for Replica {
         let ready = snapshot.0.ok_or_else(nothing)?;
         let own = self.journal.entry_id(last.index).filter(|own| own.term == last.leader_id.term);
         if own.is_some() && self.journal.purged_id().map(|id| id.index) < Some(last.index) {
-            // The log came to have it meanwhile: it only has to be applied.
+            // The log has received these entries meanwhile: they only have to be applied.
             drop(ready);
             return self.apply_own(last).await;
         }
@@ -232,7 +232,7 @@ impl RaftStateMachine<TypeConfig> for Replica {
         installed?;
         self.applied = Some(last);
         self.members = meta.last_membership.clone();
-        self.begins_anew(last);
+        self.restart_terms(last);
         self.snapshots.installed(meta.clone());
         Ok(())
     }
@@ -242,8 +242,8 @@ impl RaftStateMachine<TypeConfig> for Replica {
     }
 }
 
-/// "Builds" the snapshot that [`Snapshots`] has written already: a full disk must not stop the
-/// node, as an error from here would, so that openraft hears of a snapshot once it exists.
+/// "Builds" the snapshot that [`Snapshots`] has written already. An error from here would stop the node, and a
+/// full disk must not do that. So openraft gets a snapshot once it exists.
 pub(crate) struct NewestSnapshot(Option<SnapshotMeta>);
 
 impl RaftSnapshotBuilder<TypeConfig> for NewestSnapshot {
@@ -280,7 +280,7 @@ mod tests {
     use crate::types::log_id;
     use crate::{ApplyError, RestoreError};
 
-    /// Asks the journal for the place of what it applies, as the broker's machine does.
+    /// Gets the place of applied bodies from the journal, as the broker's machine does.
     struct Machine {
         journal: Journal,
         applied: AtomicU64,
@@ -318,9 +318,9 @@ mod tests {
         Entry::new(log_id(1, index), EntryPayload::Normal(payload))
     }
 
-    /// Of three nodes the others make a quorum without this one's disk.
+    /// The other two of three nodes make a quorum without this one's disk.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn an_entry_that_is_committed_elsewhere_is_applied_once_it_has_its_place_here() {
+    async fn entry_committed_by_others_is_applied_once_it_has_its_place_here() {
         let disk = SimulatedDisk::new();
         let opened = Journal::open(
             &World::on(Arc::new(disk.clone())),

@@ -1,9 +1,9 @@
-//! How much of the log is kept that a snapshot covers: what a member does not have yet, within bounds.
+//! The part of the log that is kept although a snapshot covers it: entries that a member lacks, within bounds.
 //!
-//! A member that lacks more is sent a snapshot (`catch_up`), which costs more than entries do. So the log is
-//! let go of where all members have it. Only the leader knows that; it says so with what it appends, so
-//! that every member may lead next and still has what another one lacks. Beyond a bound of bytes it is let
-//! go of regardless, or one member that is down would fill the disks of the others.
+//! A member that lacks more receives a snapshot (`catch_up`), which costs more than entries do. So the log is
+//! purged up to where all members have it. Only the leader knows that index. It sends it with its appends, so that
+//! every member may lead next and still has the entries that another one lacks. Beyond a bound of bytes the log is
+//! purged regardless, or one member that is down would fill the disks of the others.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -21,14 +21,14 @@ type Server = WatchReceiverOf<TypeConfig, ServerMetrics>;
 
 pub(crate) struct Retention {
     kept_bytes_max: u64,
-    /// One more than the last entry that all members have; 0: none, or not known.
+    /// One more than the last index that all members have; 0: none, or not known.
     with_all: AtomicU64,
-    /// The last entry that is purged, or about to be; 0: none is.
+    /// The last index that is purged, or about to be; 0: none is.
     purging: AtomicU64,
     snapshots: Mutex<VecDeque<Point>>,
     catching_up: Mutex<BTreeMap<u64, CatchUp>>,
     lost: Mutex<BTreeSet<u64>>,
-    /// Has the members, from the start of the engine on.
+    /// Has the members, once the engine has started.
     server: OnceLock<Server>,
 }
 
@@ -38,15 +38,15 @@ impl fmt::Debug for Retention {
     }
 }
 
-/// How far a member is that is sent a snapshot.
+/// Progress of a member that receives a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CatchUp {
-    /// Of the batches that it lacked when it was asked last. 0 of 0: it has not said yet.
+    /// Bytes of the batches that it lacked at its last request. 0 of 0: it has not reported yet.
     pub bytes: u64,
     pub of_bytes: u64,
 }
 
-/// A snapshot that was taken in this life: it covers the log up to an entry, at a count of its bytes.
+/// A snapshot of this run: it covers the log up to an entry, at a count of its bytes.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     index: u64,
@@ -70,14 +70,14 @@ impl Retention {
         self.with_all.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// The leader says that all members have the log up to here. It may take that back: a new member has
+    /// Sets the last index that all members have, as the leader reports it. It may decrease: a new member has
     /// nothing.
     pub(crate) fn set_with_all(&self, index: Option<u64>) {
         self.with_all.store(index.map_or(0, |index| index.saturating_add(1)), Ordering::Relaxed);
     }
 
-    /// This node leads, and knows what each other member has. What it has itself is what its own disk has:
-    /// the others may be ahead of that.
+    /// Sets it on the leader, which knows the matched index of each other member. Its own is that of its disk: the
+    /// others may be ahead of that.
     pub(crate) fn matched(&self, own: Option<u64>, others: &BTreeSet<u64>, matched: &Matched) {
         let has = |node: &u64| matched.get(node).copied().flatten().map(|id| id.index);
         self.set_with_all(others.iter().map(has).chain([own]).min().flatten());
@@ -89,31 +89,31 @@ impl Retention {
         self.snapshots.lock().front().map(|point| point.index)
     }
 
-    /// A snapshot covers the log up to `index`, of which so many bytes were written by then.
+    /// Records a snapshot that covers the log up to `index`, with this many bytes written by then.
     pub(crate) fn covered(&self, index: u64, log_bytes: u64) {
         self.snapshots.lock().push_back(Point { index, log_bytes });
     }
 
-    /// Up to where the log may go, now that it has so many bytes.
+    /// The last index that may be purged, given the bytes of the log.
     pub(crate) fn purge_up_to(&self, log_bytes: u64) -> Option<u64> {
         let mut snapshots = self.snapshots.lock();
         let covered = snapshots.back()?.index;
-        // The last one that all have stays: a leader that was started again names it to who has nothing behind it,
-        // and knows no entry that was let go of.
+        // The last entry that all have stays: a restarted leader sends it as the predecessor to members with
+        // nothing behind it, and knows no purged entry.
         let all = self.with_all().and_then(|all| all.checked_sub(1)).map(|all| all.min(covered));
         let too_much = snapshots
             .iter()
             .rev()
             .find(|point| log_bytes.saturating_sub(point.log_bytes) >= self.kept_bytes_max);
         let up_to = all.max(too_much.map(|point| point.index))?;
-        // The newest stays: the log may be let go of up to it later.
+        // The newest stays: the log may be purged up to it later.
         while snapshots.len() > 1 && snapshots[1].index <= up_to {
             snapshots.pop_front();
         }
         Some(up_to)
     }
 
-    /// The log is about to be purged up to this entry.
+    /// Announces a purge up to this entry.
     pub(crate) fn purge_begins(&self, index: u64) {
         self.purging.fetch_max(index, Ordering::Relaxed);
     }
@@ -123,7 +123,7 @@ impl Retention {
         previous.map_or(0, |id| id.index) >= self.purging.load(Ordering::Relaxed)
     }
 
-    /// The member lacks what the log no longer has, and says how much of a snapshot it took.
+    /// Records the progress of a member that lacks purged entries and receives a snapshot.
     pub(crate) fn catches_up(&self, node: u64, at: CatchUp) {
         if self.catching_up.lock().insert(node, at).is_none() {
             tracing::info!(
@@ -144,7 +144,7 @@ impl Retention {
         server
     }
 
-    /// Whether the node votes in the group. A learner may give its log up: a replica that was removed is deleted at the next
+    /// Whether the node votes in the group. A learner may delete its log: a removed replica is deleted at the next
     /// start of its node, also if the node was added again meanwhile.
     pub(crate) fn is_voter(&self, node: u64) -> bool {
         let Some(server) = self.server.get() else { return false };
@@ -152,7 +152,7 @@ impl Retention {
         members.membership().voter_ids().any(|id| id == node)
     }
 
-    /// The member lacks entries that it acknowledged to this leader.
+    /// Records that the member lacks entries that it acknowledged to this leader.
     pub(crate) fn found_lost(&self, node: u64) {
         self.lost.lock().insert(node);
     }
@@ -161,8 +161,8 @@ impl Retention {
         std::mem::take(&mut *self.lost.lock()).into_iter().collect()
     }
 
-    /// This node does not lead: others know.
-    pub(crate) fn knows_nobody(&self) {
+    /// This node does not lead: other nodes have this state.
+    pub(crate) fn clear_catching_up(&self) {
         self.catching_up.lock().clear();
     }
 
@@ -175,7 +175,7 @@ impl Retention {
     }
 }
 
-/// What each other member has durably, as the leader knows it.
+/// The last durable entry of each other member, as the leader knows it.
 pub(crate) type Matched = BTreeMap<u64, Option<LogId>>;
 
 #[cfg(test)]
@@ -186,7 +186,7 @@ mod tests {
     use crate::types::log_id;
 
     #[test]
-    fn the_log_goes_up_to_where_all_members_have_it_and_a_snapshot_covers_it() {
+    fn log_is_purged_up_to_an_entry_that_all_have_and_a_snapshot_covers() {
         let retention = Retention::new(KEPT_LOG_BYTES_MAX);
         assert_eq!(retention.purge_up_to(0), None);
         retention.covered(100, 5_000);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_is_down_does_not_keep_more_than_so_many_bytes() {
+    fn log_kept_for_a_dead_member_is_bounded_in_bytes() {
         let retention = Retention::new(KEPT_LOG_BYTES_MAX);
         for point in 1..=10 {
             retention.covered(point * 100, point * (KEPT_LOG_BYTES_MAX / 4));

@@ -1,16 +1,15 @@
-//! What a node is in its group: watched, and given up in time.
+//! The role of a node in its group: observed, and given up in time.
 //!
-//! The engine calls itself leader until it hears of a later term, which a leader that is cut off never
-//! does. So a term has another end: no majority answered for as long as the others wait before they elect.
-//! On a starved machine it is somewhat longer ([`Starvation`]).
-//! It is an end for good. If the connections come back before anybody was elected, the engine would go on
-//! in the same term, while whatever decided for the shard in that term has ended, and what begins anew
-//! must not use its tokens again. So the node then gives its vote to a later term in which it does not
-//! lead, and is elected again like any other.
+//! The engine considers itself leader until it receives a later term, which a leader that is cut off never does.
+//! So a term has another end: no majority replied for the election timeout of the others. On a starved machine it
+//! is somewhat longer ([`Starvation`]). That end is final. If the connections return before another node was
+//! elected, the engine would continue in the same term. But the drivers of that term have ended, and new ones must
+//! not reuse its tokens. So the node then gives its vote to a later term in which it does not lead, and is elected
+//! again like any other.
 //!
-//! Who is no member hears of no leader by the engine. What it is told otherwise ([`ToldLeader`]) takes that place
-//! where the engine knows no leader, or one of an older term. It never takes a leadership away from this node: the
-//! engine does that, or the end of the term.
+//! A node that is no member does not learn its leader from the engine. A leader reported otherwise
+//! ([`ToldLeader`]) applies if the engine knows no leader, or one of an older term. It never ends a leadership of
+//! this node: only the engine does that, or the end of the term.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -34,11 +33,11 @@ use crate::types::TypeConfig;
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Role {
-    /// Neither leader nor follower of anybody: an election is under way, or due; or nobody founded the
-    /// group, or this node is no member.
+    /// Neither leader nor follower: an election is in progress, or due. Or the group was not founded, or this node
+    /// is no member.
     #[default]
     None,
-    /// Elected for the term, and heard from a majority lately. To propose needs the
+    /// Elected for the term, with recent replies of a majority. Proposing needs the
     /// [`Leadership`](crate::Leadership) of the term.
     Leader {
         term: u64,
@@ -53,7 +52,7 @@ pub enum Role {
     },
 }
 
-/// A leader that this node was told of by other means than those of the group.
+/// A leader that was reported to this node by other means than Raft.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ToldLeader {
     pub node: u64,
@@ -61,10 +60,10 @@ pub struct ToldLeader {
 }
 
 impl Consensus {
-    /// The leader of the group as far as this node was told, by other means than the group's; in place of what it was
-    /// told before. It counts where this node knows no leader, or one of an older term.
-    pub fn told_of_leader(&self, told: Option<ToldLeader>) {
-        self.roles.tell(told);
+    /// Sets the leader of the group as reported by other means than Raft; replaces the last report. It applies if
+    /// this node knows no leader, or one of an older term.
+    pub fn set_reported_leader(&self, told: Option<ToldLeader>) {
+        self.roles.report_leader(told);
     }
 }
 
@@ -79,18 +78,18 @@ impl Role {
     }
 }
 
-/// As [`watch`] tells it.
+/// The state that [`watch`] publishes.
 #[derive(Clone, Debug)]
 pub(crate) struct Roles {
     pub(crate) role: watch::Receiver<Role>,
-    /// Terms up to this one are over for this node, whatever the engine says.
+    /// Terms up to this one are over for this node, whatever the engine reports.
     pub(crate) given_up: watch::Receiver<u64>,
     giving_up: Arc<watch::Sender<u64>>,
     told: Arc<watch::Sender<Option<ToldLeader>>>,
 }
 
 impl Roles {
-    pub(crate) fn tell(&self, told: Option<ToldLeader>) {
+    pub(crate) fn report_leader(&self, told: Option<ToldLeader>) {
         self.told.send_if_modified(|last| std::mem::replace(last, told) != told);
     }
 
@@ -111,11 +110,11 @@ struct Watcher {
     given_up: Arc<watch::Sender<u64>>,
     told: watch::Receiver<Option<ToldLeader>>,
     starvation: Starvation,
-    /// The last term that this node led in, and since when.
+    /// The last term that this node led in, and when it began.
     led: Option<(u64, Instant)>,
 }
 
-/// What a node is, and the work of finding out: it ends with the engine.
+/// The role of a node, and the task that observes it: it ends with the engine.
 pub(crate) fn watch(
     raft: Raft<TypeConfig, Replica>,
     node: u64,
@@ -146,7 +145,7 @@ impl Watcher {
                 self.give_up(seen.vote.leader_id.term).await;
                 continue;
             }
-            self.tell(self.role_in(&seen, leader));
+            self.publish(self.role_in(&seen, leader));
             let over = async {
                 match until {
                     Some(until) => sleep_until(until).await,
@@ -156,8 +155,8 @@ impl Watcher {
             tokio::select! {
                 biased;
                 changed = server.changed() => if changed.is_err() {
-                    // The engine's end is reported by itself.
-                    self.tell(Role::None);
+                    // The engine's end is reported separately.
+                    self.publish(Role::None);
                     return std::future::pending().await;
                 },
                 Ok(()) = given_up.changed() => {}
@@ -167,7 +166,7 @@ impl Watcher {
         }
     }
 
-    fn tell(&self, role: Role) {
+    fn publish(&self, role: Role) {
         self.role.send_if_modified(|last| std::mem::replace(last, role) != role);
     }
 
@@ -183,14 +182,14 @@ impl Watcher {
             (ServerState::Learner, leader) if is_member => Role::Learner { leader },
             _ => Role::None,
         };
-        with_told(own, is_member.then_some(term), told)
+        with_reported_leader(own, is_member.then_some(term), told)
     }
 
     fn gave_up(&self, term: u64) -> bool {
         term <= *self.given_up.borrow()
     }
 
-    /// Until when this node leads unless it hears from a majority. `None`: it does not lead, or alone.
+    /// When this node's leadership ends without replies of a majority. `None`: it does not lead, or it is alone.
     fn leads_until(&mut self, seen: &ServerMetrics) -> Option<Instant> {
         let term = seen.vote.leader_id.term;
         if seen.state != ServerState::Leader || self.gave_up(term) {
@@ -221,15 +220,16 @@ impl Watcher {
     async fn give_up(&self, term: u64) {
         tracing::warn!(term, "no majority answers: this node leads no more");
         give_up(&self.given_up, term);
-        self.tell(Role::None);
-        // If it fails the engine has ended, which is reported by itself.
+        self.publish(Role::None);
+        // It fails only if the engine has ended, which is reported separately.
         let _ = depose(&self.raft, term + 1).await;
     }
 }
 
-/// What a node is, given what it was told. `voted` is the term of a member's vote: a leader of an older one has been
-/// replaced, or soon will be. The vote of a node that is no member says nothing, since nobody in the group asks for it.
-fn with_told(own: Role, voted: Option<u64>, told: Option<ToldLeader>) -> Role {
+/// The role of a node, given the reported leader. `voted` is the term of a member's vote: a leader of an older one
+/// has been replaced, or soon will be. The vote of a node that is no member has no meaning, since the group never
+/// requests it.
+fn with_reported_leader(own: Role, voted: Option<u64>, told: Option<ToldLeader>) -> Role {
     let Some(ToldLeader { node: leader, term }) = told else { return own };
     let follower = Role::Follower { leader, term };
     match own {
@@ -250,36 +250,36 @@ mod tests {
     const FOLLOWS: Role = Role::Follower { leader: 3, term: 7 };
 
     #[test]
-    fn who_hears_of_no_leader_follows_whom_it_was_told_of() {
-        assert_eq!(with_told(Role::None, None, TOLD), FOLLOWS);
-        assert_eq!(with_told(Role::None, Some(7), TOLD), FOLLOWS);
-        assert_eq!(with_told(Role::Learner { leader: None }, Some(0), TOLD), FOLLOWS);
-        assert_eq!(with_told(Role::None, None, None), Role::None);
+    fn node_without_a_leader_follows_the_reported_one() {
+        assert_eq!(with_reported_leader(Role::None, None, TOLD), FOLLOWS);
+        assert_eq!(with_reported_leader(Role::None, Some(7), TOLD), FOLLOWS);
+        assert_eq!(with_reported_leader(Role::Learner { leader: None }, Some(0), TOLD), FOLLOWS);
+        assert_eq!(with_reported_leader(Role::None, None, None), Role::None);
     }
 
     #[test]
-    fn a_newer_term_that_is_told_of_counts_and_an_older_or_the_same_does_not() {
+    fn reported_leader_counts_only_in_a_newer_term() {
         let own = |term| Role::Follower { leader: 2, term };
-        assert_eq!(with_told(own(6), Some(6), TOLD), FOLLOWS);
-        assert_eq!(with_told(own(7), Some(7), TOLD), own(7));
-        assert_eq!(with_told(own(8), Some(8), TOLD), own(8));
+        assert_eq!(with_reported_leader(own(6), Some(6), TOLD), FOLLOWS);
+        assert_eq!(with_reported_leader(own(7), Some(7), TOLD), own(7));
+        assert_eq!(with_reported_leader(own(8), Some(8), TOLD), own(8));
         let learner = Role::Learner { leader: Some(2) };
-        assert_eq!(with_told(learner, Some(6), TOLD), FOLLOWS);
-        assert_eq!(with_told(learner, Some(7), TOLD), learner);
+        assert_eq!(with_reported_leader(learner, Some(6), TOLD), FOLLOWS);
+        assert_eq!(with_reported_leader(learner, Some(7), TOLD), learner);
     }
 
     #[test]
-    fn a_member_that_voted_in_a_newer_term_waits_for_its_leader() {
-        assert_eq!(with_told(Role::None, Some(8), TOLD), Role::None);
+    fn member_that_voted_in_a_newer_term_ignores_an_older_reported_leader() {
+        assert_eq!(with_reported_leader(Role::None, Some(8), TOLD), Role::None);
         let learner = Role::Learner { leader: None };
-        assert_eq!(with_told(learner, Some(8), TOLD), learner);
+        assert_eq!(with_reported_leader(learner, Some(8), TOLD), learner);
     }
 
     #[test]
-    fn who_leads_goes_on_whatever_it_is_told() {
+    fn leader_ignores_reported_leaders() {
         for term in [6, 7, 8] {
             let own = Role::Leader { term };
-            assert_eq!(with_told(own, Some(term), TOLD), own);
+            assert_eq!(with_reported_leader(own, Some(term), TOLD), own);
         }
     }
 }

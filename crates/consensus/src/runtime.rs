@@ -1,9 +1,9 @@
-//! tokio as openraft's runtime, except that a panic in any of its tasks counts as one of consensus,
-//! that its random numbers follow from a seed, and that it never sleeps for less than tokio's timer can tell.
+//! tokio as openraft's runtime, with three differences: a panic in any of its tasks counts as one of consensus,
+//! its random numbers follow from a seed, and it never sleeps for less than the resolution of tokio's timer.
 //!
-//! openraft collects completions of the log for one microsecond before it looks at them. tokio's
-//! timer counts milliseconds, so that with several appends in flight each such wait would cost a
-//! thousand times what it was meant to: it was the 99.9th percentile of a proposal.
+//! openraft collects completions of the log for one microsecond before it processes them. tokio's timer counts
+//! milliseconds, so that with several appends in flight each such wait would take a thousand times as long as
+//! intended: it was the 99.9th percentile of a proposal.
 
 use std::cell::Cell;
 use std::future::{Future, Ready, ready};
@@ -21,17 +21,17 @@ use tokio::task::futures::TaskLocalFuture;
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 
 tokio::task_local! {
-    /// Of the next random numbers, or of the next task, that an engine's task asks for.
+    /// Seed of the next random numbers, or of the next task, of an engine's task.
     static SEED: Cell<u64>;
 }
 
-/// The random numbers of the engine that `future` starts follow from `seed`.
+/// Makes the random numbers of the engine that `future` starts follow from `seed`.
 pub(crate) fn with_seed<F: Future>(seed: u64, future: F) -> TaskLocalFuture<Cell<u64>, F> {
     SEED.scope(Cell::new(seed), future)
 }
 
-/// A seed of its own for whoever asks. In a task that no engine started it is 0: the engine takes random
-/// numbers only in tasks of its own.
+/// A new seed for the calling task. In a task that no engine started it is 0: the engine uses random numbers only
+/// in tasks of its own.
 fn next_seed() -> u64 {
     let next = |seed: &Cell<u64>| SmallRng::seed_from_u64(seed.replace(seed.get() + 1)).next_u64();
     SEED.try_with(next).unwrap_or_default()
@@ -61,7 +61,7 @@ impl AsyncRuntime for Runtime {
         T: Future + OptionalSend + 'static,
         T::Output: OptionalSend + 'static,
     {
-        // All that the engine starts comes by here.
+        // All tasks of the engine are started here.
         TokioRuntime::spawn(with_seed(next_seed(), tasks::named(Task::Consensus, future)))
     }
 

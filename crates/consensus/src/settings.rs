@@ -1,4 +1,4 @@
-//! What openraft is set to.
+//! The configuration of openraft.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ const HEARTBEAT_MS: u64 = 150;
 const ELECTION_MS_MIN: u64 = 500;
 const ELECTION_MS_MAX: u64 = 800;
 
-/// For so long after a leader was heard of nobody votes for another. A leader that a majority did not
-/// answer for so long may have been replaced.
+/// The leader lease: no node votes for another one within this time after a leader's last message. A leader
+/// without replies of a majority for this long may have been replaced.
 pub(crate) const LEASE: Duration = Duration::from_millis(ELECTION_MS_MAX);
 
-/// A leader on a starved machine waits so much longer at most. The sum is what a follower waits before it campaigns: a
-/// leader that is cut off has stepped down before another one is elected.
+/// Longest extension for a leader on a starved machine. The sum is a follower's wait before it campaigns: a leader
+/// that is cut off has stepped down before another one is elected.
 pub(crate) const STARVED_MAX: Duration = Duration::from_millis(ELECTION_MS_MIN);
 
 pub(crate) fn of(group: Option<&Group>, stands: bool) -> Result<Config, StartError> {
@@ -36,8 +36,8 @@ fn alone() -> Config {
         election_timeout_min: 1_000,
         election_timeout_max: 2_000,
         enable_pre_vote: Some(true),
-        // A restart begins a new term: what a dead process appended and never synced may not share
-        // an epoch with what takes its place.
+        // A restart begins a new term: entries that a dead process appended and never synced must not share an
+        // epoch with their replacements.
         enable_leader_restore: Some(false),
         // The log reader bounds bytes; a bound on entries would only cut small ones short.
         max_payload_entries: base::limits::APPEND_ENTRIES_MAX as u64,
@@ -51,15 +51,15 @@ fn alone() -> Config {
 fn in_a_group() -> Config {
     Config {
         heartbeat_interval: HEARTBEAT_MS,
-        // What is replicated meanwhile stands in for a heartbeat.
+        // Replicated entries replace a heartbeat meanwhile.
         heartbeat_min_interval: Some(50),
-        // A follower answers once all that it took is durable: a disk that stalls for 400 ms must not
+        // A follower replies once all its received entries are durable: a disk that stalls for 400 ms must not
         // cost the lease.
         election_timeout_min: ELECTION_MS_MIN,
         election_timeout_max: ELECTION_MS_MAX,
-        // A leader that still sends, but hears nothing, would keep the others from electing for ever.
+        // A leader that still sends, but receives nothing, would keep the others from electing for ever.
         quorum_loss_probe_interval: Some(2_000),
-        // Followers apply what comes at once in large pieces; a full channel holds the core.
+        // Followers apply simultaneous entries in large pieces; a full channel blocks the core.
         state_machine_channel_size: Some(8_192),
         // `Retention` decides.
         max_in_snapshot_log_to_keep: u64::MAX,

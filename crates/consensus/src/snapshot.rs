@@ -1,12 +1,11 @@
-//! When the state is saved, and how.
+//! Scheduling and writing of snapshots.
 //!
-//! A snapshot bounds what a restart replays, and frees the log's claim on older segments. It is due
-//! once the log has grown by a segment, or by eight times the last snapshot if that is more: so a
-//! large state is not written over and over for little log: of the log's bytes, an eighth is written
-//! again as snapshots at most, whatever a snapshot has most of. It is also due once replaying the log
-//! would take about a second, however short it is: an entry of some kilobytes may settle a thousand
-//! records here and there. Here too a large state waits for more. The state is taken between two
-//! applied entries, and encoded and written while more are applied.
+//! A snapshot bounds the replay of a restart, and frees the log's claim on older segments. It is due once the log
+//! has grown by a segment, or by eight times the last snapshot if that is more. So a large state is not rewritten
+//! for little log: at most an eighth of the log's bytes is written again as snapshots, whatever their content. It
+//! is also due once replaying the log would take about a second, however short it is: an entry of some kilobytes
+//! may settle a thousand scattered records. Here too a large state waits for more. The state is captured between
+//! two applied entries, and encoded and written while more are applied.
 
 use std::io;
 use std::sync::Arc;
@@ -29,13 +28,13 @@ use crate::replica::Replica;
 use crate::retention::Retention;
 use crate::types::{SnapshotMeta, TypeConfig};
 
-/// A log that is this many times the last snapshot is worth another.
+/// Growth of the log in last snapshots that is worth another.
 const LOG_PER_SNAPSHOT: u64 = 8;
-/// A change that is applied again costs as much as saving so many bytes of state, eight times over.
+/// A replayed change costs as much as saving this many bytes of state, eight times over.
 const STATE_BYTES_PER_CHANGE: u64 = 32;
-/// How often a member of a group looks what of the log all others have.
+/// How often a member of a group checks which part of the log all others have.
 const LET_GO_EVERY: Duration = Duration::from_secs(1);
-/// After a failure, most likely a full disk.
+/// Pause after a failure, most likely a full disk.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -44,26 +43,26 @@ pub(crate) struct Snapshots {
     workers: Workers,
     log_bytes_min: u64,
     changes_min: u64,
-    /// Changes that were applied since the start, and those of them that are in the newest snapshot.
+    /// Changes that were applied since the start, and the ones among them that the newest snapshot has.
     changes: AtomicU64,
     changes_saved: AtomicU64,
     /// Size of the last snapshot: the machine's state and the journal's table of runs.
     snapshot_bytes: AtomicU64,
-    /// The newest that is on disk.
+    /// The newest snapshot on disk.
     newest: Mutex<Option<SnapshotMeta>>,
     due: Notify,
     one_at_a_time: tokio::sync::Mutex<()>,
-    /// Of a group: says how much of the log stays. Alone a snapshot takes all that it covers.
+    /// In a group `retention` decides which part of the log stays. Alone a snapshot frees all that it covers.
     in_a_group: bool,
     retention: Arc<Retention>,
     sending: Arc<Sending>,
 }
 
-/// A state that is fixed, and neither encoded nor on disk yet.
+/// A fixed state, neither encoded nor on disk yet.
 pub(crate) struct Captured {
     pub(crate) meta: SnapshotMeta,
     pub(crate) machine: Encode,
-    /// Applied up to here since the start.
+    /// Changes applied since the start.
     pub(crate) changes: u64,
     pub(crate) pending: PendingSnapshot,
 }
@@ -103,7 +102,7 @@ impl Snapshots {
         self.newest.lock().clone()
     }
 
-    /// Another member's snapshot is on disk, and the state is what it says.
+    /// Another member's snapshot is on disk and installed.
     pub(crate) fn installed(&self, meta: SnapshotMeta) {
         self.snapshot_bytes.store(self.journal.snapshot_bytes(), Ordering::Relaxed);
         self.changes_saved.store(self.changes(), Ordering::Relaxed);
@@ -113,7 +112,7 @@ impl Snapshots {
         *self.newest.lock() = Some(meta);
     }
 
-    /// Called after each run of applied entries, with what they changed.
+    /// Called after each run of applied entries, with the number of their changes.
     pub(crate) fn consider(&self, changes: u64) {
         self.changes.fetch_add(changes, Ordering::Relaxed);
         if self.is_due() {
@@ -133,14 +132,14 @@ impl Snapshots {
             || self.changes() - self.changes_saved.load(Ordering::Relaxed) > changes
     }
 
-    /// Takes a snapshot now, and lets the log go up to it.
+    /// Takes a snapshot now, and allows a purge of the log up to it.
     pub(crate) async fn take(&self, raft: &Raft<TypeConfig, Replica>) -> Result<(), SnapshotError> {
         self.take_if(raft, false).await
     }
 
-    /// The same though nothing was applied since the last one: that one is damaged, or says that recovery
-    /// begins earlier than it has to.
-    pub(crate) async fn take_anew(
+    /// The same although nothing was applied since the last one: that one is damaged, or records an earlier begin
+    /// of recovery than necessary.
+    pub(crate) async fn take_forced(
         &self,
         raft: &Raft<TypeConfig, Replica>,
     ) -> Result<(), SnapshotError> {
@@ -185,7 +184,7 @@ impl Snapshots {
             self.retention.covered(last.index, log_bytes);
         }
         {
-            // One that another member sent may have come in between.
+            // A snapshot from another member may have arrived in between.
             let mut newest = self.newest.lock();
             let later = |known: &SnapshotMeta| known.last_log_id >= meta.last_log_id;
             if newest.as_ref().is_some_and(later) {
@@ -197,9 +196,9 @@ impl Snapshots {
         Ok(())
     }
 
-    /// Waits until all that is in the log now is durable. Others may have made the majority that what is
-    /// applied here was committed by: on this disk it may still be on its way, and must not be missing
-    /// under a snapshot that says it is there.
+    /// Waits until everything now in the log is durable. The majority that committed the applied entries may not
+    /// include this node: they may still be in flight to this disk, and must not be missing under a snapshot that
+    /// covers them.
     pub(crate) async fn durable(&self) -> io::Result<()> {
         let (durable, told) = oneshot::channel();
         let appended = self.journal.append(Vec::new(), move |result| drop(durable.send(result)));
@@ -207,8 +206,8 @@ impl Snapshots {
         told.await.map_err(io::Error::other)?.map_err(io::Error::other)
     }
 
-    /// Lets go of the log that snapshots cover and that nobody needs.
-    async fn let_go(&self, raft: &Raft<TypeConfig, Replica>) -> Result<(), Failure> {
+    /// Purges the part of the log that snapshots cover and no member needs.
+    async fn release_log(&self, raft: &Raft<TypeConfig, Replica>) -> Result<(), Failure> {
         self.sending.expire();
         let server = raft.server_metrics();
         let here = server.borrow_watched().id;
@@ -222,12 +221,12 @@ impl Snapshots {
                 let own = raft.watch_log_progress().get().and_then(|durable| durable.last_log_id);
                 self.retention.matched(own.map(|id| id.index), &others, matched);
             } else {
-                self.retention.knows_nobody();
+                self.retention.clear_catching_up();
             }
             seen.snapshot.map(|id| id.index)
         };
         let purged = self.journal.purged_id().map(|id| id.index);
-        // The engine refuses what it does not know to be covered.
+        // The engine refuses an index that it does not know to be covered.
         let up_to = self.retention.purge_up_to(self.journal.stats().bytes).min(known);
         match up_to {
             Some(index) if up_to > purged => self.purge(raft, index).await,
@@ -251,7 +250,7 @@ impl Snapshots {
             if self.in_a_group
                 && tokio::time::timeout(LET_GO_EVERY, self.due.notified()).await.is_err()
             {
-                if self.let_go(&raft).await.is_err() {
+                if self.release_log(&raft).await.is_err() {
                     return std::future::pending().await;
                 }
                 continue;
@@ -264,7 +263,7 @@ impl Snapshots {
             }
             match self.take(&raft).await {
                 Ok(()) => {}
-                // Consensus' end is reported by itself.
+                // The end of consensus is reported separately.
                 Err(SnapshotError::Failed(_)) => return std::future::pending().await,
                 Err(error) => {
                     tracing::warn!(%error, "no snapshot; the log keeps growing until one succeeds");

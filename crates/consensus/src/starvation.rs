@@ -1,5 +1,5 @@
-//! How late this process runs what is due. On a starved machine a heartbeat and its answer wait for a turn several times,
-//! and come late although both nodes and the network are well.
+//! Delay of due tasks in this process. On a starved machine a heartbeat and its reply wait several times to be
+//! scheduled, and are late although both nodes and the network are well.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use world::Instant;
 use crate::settings::STARVED_MAX;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Looks that count: those of the last second.
+/// Measurements that count: those of the last second.
 const LOOKS: usize = 20;
-/// A timer of a process that is well may be so late.
+/// Timer delay of a healthy process, which is ignored.
 const IGNORED: Duration = Duration::from_millis(10);
-/// Turns that a heartbeat and its answer wait for: tasks of the engine and of the link, on both nodes.
+/// Scheduling delays of a heartbeat and its reply: tasks of the engine and of the link, on both nodes.
 const TURNS: u32 = 8;
 
-/// The longest delay of the last second. Clones are the same; it is none where no task measures it.
+/// The longest delay of the last second. Clones share it; it is zero where no task measures it.
 #[derive(Clone, Default, Debug)]
 pub struct Starvation(Arc<AtomicU64>);
 
 impl Starvation {
-    /// Measures until nothing else holds this.
+    /// Measures until no other owner of this is left.
     pub fn measure(&self) -> impl Future<Output = ()> + Send + use<> {
         let measured = Arc::downgrade(&self.0);
         async move {
@@ -43,7 +43,7 @@ impl Starvation {
         }
     }
 
-    /// How much longer than [`crate::settings::LEASE`] a leader waits to hear from a majority.
+    /// Extension of [`crate::settings::LEASE`] for a leader that waits for replies of a majority.
     pub(crate) fn allowance(&self) -> Duration {
         allowance(Duration::from_micros(self.0.load(Ordering::Relaxed)))
     }

@@ -1,7 +1,7 @@
-//! Standing for election in place of a leader that is dead.
+//! Campaigning after a leader's death.
 //!
-//! Voters grant a leader that falls silent its lease, since it may only be slow. Where a majority of them knows
-//! better they need not: it is what a leader asks for itself when it hands leadership over.
+//! Voters grant a silent leader its lease, since it may only be slow. If a majority of them knows that it is dead
+//! they need not: the campaign uses the request of a leader's own transfer of leadership.
 
 use journal::EntryId;
 use openraft::Raft;
@@ -14,10 +14,10 @@ use crate::replica::Replica;
 use crate::role::Role;
 use crate::types::{TypeConfig, Vote, log_id};
 
-/// Where a member's log ends. Of two members the one whose log ends later may lead, and the other may not.
+/// The end of a member's log. Of two members the one with the later end may lead, and the other may not.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct LogEnd {
-    /// Of the last entry.
+    /// Term of the last entry.
     pub term: u64,
     pub index: u64,
 }
@@ -34,12 +34,12 @@ impl Consensus {
         self.server.borrow_watched().vote.leader_id.term
     }
 
-    /// Members that lost entries which they had acknowledged to this leader, as found since the last call.
+    /// Members that lost acknowledged entries, as this leader found since the last call.
     pub fn take_lost_members(&self) -> Vec<u64> {
         self.retention.take_lost()
     }
 
-    /// Where this member's log ends, with what is not durable yet.
+    /// The end of this member's log, including entries that are not durable yet.
     pub fn log_end(&self) -> LogEnd {
         let data = self.raft.data_metrics();
         let last = data.borrow_watched().last_log;
@@ -49,9 +49,9 @@ impl Consensus {
         })
     }
 
-    /// Stands for election although the lease of that leader may not be over: a majority of the voters knows
-    /// that its process is gone. If it lives all the same it loses its term, and nothing else. False if
-    /// this node does not vote, or does not follow that leader in that term any more.
+    /// Campaigns although the leader's lease may not be over: a majority of the voters knows that its process is
+    /// gone. If it is alive it loses its term, and nothing else. Returns `false` if this node does not vote, or no
+    /// longer follows that leader in that term.
     pub async fn succeed(&self, leader: u64, term: u64) -> bool {
         let follows = *self.role().borrow() == (Role::Follower { leader, term });
         let able = {
@@ -61,7 +61,7 @@ impl Consensus {
         if !able || !follows || !self.members().voters.contains_key(&self.state.node) {
             return false;
         }
-        // Whether its log is new enough is for the voters to say.
+        // The voters decide whether its log is new enough.
         let vote = Vote::new_committed(term, leader);
         let request = TransferLeaderRequest::new(vote, self.state.node, None);
         matches!(self.raft.handle_transfer_leader(request).await, Ok(Ok(())))
@@ -71,8 +71,8 @@ impl Consensus {
 /// A node id that no node has.
 const NOBODY: u64 = u64::MAX;
 
-/// Gives this node's vote for the term to a candidate that is never heard of again. It has a longer log than
-/// anybody, so that it gets the vote.
+/// Gives this node's vote for the term to a candidate that does not exist. The candidate's log is longer than any
+/// other, so that it gets the vote.
 pub(crate) async fn depose(
     raft: &Raft<TypeConfig, Replica>,
     term: u64,

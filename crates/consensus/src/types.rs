@@ -1,8 +1,8 @@
 //! The names openraft gives our types.
 //!
-//! Leader ids are the *standard* ones: at most one leader per term. openraft's default lets a
-//! second leader take over within a term, which elects a little faster; but the term is the leader
-//! epoch of the records, and clients hold two leaders of one epoch for the same.
+//! Leader ids are the *standard* ones: at most one leader per term. openraft's default lets a second leader take
+//! over within a term, which elects a little faster. But the term is the leader epoch of the records, and clients
+//! treat two leaders of one epoch as the same.
 
 use journal::EntryId;
 use openraft::impls::{BoxedErrorSource, InlineBatch, leader_id_std};
@@ -56,7 +56,7 @@ pub(crate) fn log_id_of(entry: EntryId) -> LogId {
     log_id(entry.term, entry.index)
 }
 
-/// Where the engine sends a proposal's outcome.
+/// Receives a proposal's outcome from the engine.
 #[derive(Debug)]
 pub(crate) struct Answer<T>(oneshot::Sender<T>);
 
@@ -69,7 +69,7 @@ impl<T> Answer<T> {
 
 impl<C: RaftTypeConfig, T: OptionalSend + 'static> Responder<C, T> for Answer<T> {
     fn on_complete(self, result: T) {
-        // Whoever proposed may have gone; the outcome stands all the same.
+        // The proposer may be gone; the outcome is valid nevertheless.
         let _ = self.0.send(result);
     }
 }

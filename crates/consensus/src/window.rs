@@ -1,4 +1,4 @@
-//! Appends that are not answered yet: so many, and so many bytes of them. Both ends keep to it.
+//! Unanswered appends, limited in number and bytes. Both ends enforce the limit.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ pub(crate) struct Window {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unanswered {
     pub(crate) bytes: usize,
-    /// Of its entries, or that before them.
+    /// The last of its entries, or the entry before them.
     pub(crate) last: Option<LogId>,
     /// Term of the leader that sent it.
     pub(crate) term: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Unanswered {
 }
 
 impl Window {
-    /// Waits until one more may be under way. One always may, whatever its size.
+    /// Waits until one more may be in flight. One always may, whatever its size.
     pub(crate) async fn room(&self) {
         loop {
             let answered = self.answered.notified();
@@ -47,7 +47,7 @@ impl Window {
         self.unanswered.lock().push_back(unanswered);
     }
 
-    /// The oldest is answered. `None`: nobody asked.
+    /// Removes the oldest, which was answered. `None`: there was none.
     pub(crate) fn pop(&self) -> Option<Unanswered> {
         let popped = self.unanswered.lock().pop_front();
         self.answered.notify_one();
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_and_so_many_bytes_are_under_way_and_one_always_may_be() {
+    fn window_limits_number_and_bytes_and_always_admits_one() {
         let window = Window::default();
         let large = Unanswered {
             bytes: 2 * APPEND_BYTES_IN_FLIGHT_MAX,

@@ -1,4 +1,4 @@
-//! When groups are to be looked at: one heap for the deadlines of all of them.
+//! Deadlines of groups: one heap for all of them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,7 +13,7 @@ use crate::Text;
 #[derive(Debug, Default)]
 pub(crate) struct Alarms {
     heap: Mutex<BinaryHeap<Reverse<(Instant, Text)>>>,
-    /// Rings when an alarm was set before all others.
+    /// Notified when an alarm was set before all others.
     sooner: Notify,
 }
 

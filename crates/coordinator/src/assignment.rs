@@ -1,4 +1,4 @@
-//! Which partitions somebody has.
+//! Partitions of a member.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +6,10 @@ use uuid::Uuid;
 
 use crate::reconcile::Holding;
 
-/// Partitions by topic; no topic is there without a partition.
+/// Partitions by topic; every listed topic has at least one partition.
 ///
-/// Topics go by their UUID, since a member may still hold partitions of one that was deleted, and
-/// another may have its name by then.
+/// Topics are identified by UUID: a member may still hold partitions of a deleted topic, whose name another topic
+/// may have by then.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Assignment(BTreeMap<Uuid, BTreeSet<i32>>);
 

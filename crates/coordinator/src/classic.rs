@@ -1,8 +1,8 @@
-//! A group of the classic protocol: members meet, one of them divides the partitions.
+//! A group of the classic protocol: members join, and the leader among them divides the partitions.
 //!
-//! A pure state machine: an event and a time go in, the new state and the answers that have become
-//! due come out. The semantics are those of Kafka 4's `GroupMetadataManager`. What outlives the coordinator
-//! is in [`kept`].
+//! A pure state machine: its input is an event and a time, its output the new state and the replies that are due.
+//! The semantics are those of Kafka 4's `GroupMetadataManager`. The state that outlives the coordinator is in
+//! [`kept`].
 //!
 //! Deadlines are fields. The group only keeps a lower bound of the earliest one
 //! ([`ClassicGroup::check_at`]), so that a heartbeat costs a store and not a timer.
@@ -29,7 +29,7 @@ mod tests;
 
 pub use member::{Member, Protocol};
 
-/// The protocol type of consumers; others (Connect, stream processors) use the group as they like.
+/// The protocol type of consumers; other clients (Connect, stream processors) use their own types.
 pub const CONSUMER_PROTOCOL_TYPE: &str = "consumer";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +53,7 @@ impl Phase {
     }
 }
 
-/// What the node's configuration says about joining.
+/// The node's configuration of joining.
 #[derive(Clone, Copy, Debug)]
 pub struct JoinLimits {
     /// How long a first rebalance waits for more members.
@@ -65,9 +65,9 @@ pub struct JoinLimits {
 #[derive(Clone, Debug)]
 pub struct Join {
     pub waiter: Waiter,
-    /// Empty: the group is to name the member.
+    /// Empty: the group assigns a member id.
     pub member_id: Text,
-    /// What a member that is yet unnamed is called; the group knows no randomness.
+    /// The id for a member without one; the group has no randomness.
     pub fresh_id: Text,
     pub instance_id: Option<Text>,
     pub client: Client,
@@ -76,9 +76,9 @@ pub struct Join {
     pub protocol_type: Text,
     pub protocols: Vec<Protocol>,
     pub reason: String,
-    /// The client can be told its id and asked to come again with it (KIP-394).
+    /// The client supports being sent its id and rejoining with it (KIP-394).
     pub may_be_sent_back: bool,
-    /// The client can be told not to assign although it leads (KIP-814).
+    /// The client supports leading without assigning (KIP-814).
     pub may_skip_assignment: bool,
 }
 
@@ -91,20 +91,20 @@ pub struct Sync {
     pub generation: i32,
     pub protocol_type: Option<Text>,
     pub protocol: Option<Text>,
-    /// From the leader: who gets what.
+    /// From the leader: the assignment of each member.
     pub assignments: Vec<(Text, Bytes)>,
 }
 
 /// One member of a LeaveGroup request.
 #[derive(Clone, Debug)]
 pub struct Leaver {
-    /// Empty: whoever has this instance id.
+    /// Empty: the member with this instance id.
     pub member_id: Text,
     pub instance_id: Option<Text>,
     pub reason: String,
 }
 
-/// The answer to a JoinGroup request of a member that is in.
+/// The reply to a JoinGroup request of an admitted member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Joined {
     pub generation: i32,
@@ -112,9 +112,9 @@ pub struct Joined {
     pub protocol: Option<Text>,
     pub leader: Text,
     pub member_id: Text,
-    /// It leads, and is not to assign (KIP-814).
+    /// It leads, and must not assign (KIP-814).
     pub skip_assignment: bool,
-    /// For the leader: who is in, and what each says.
+    /// For the leader: the members with their metadata.
     pub members: Vec<JoinedMember>,
 }
 
@@ -126,15 +126,15 @@ pub struct JoinedMember {
     pub metadata: Bytes,
 }
 
-/// The answer to a JoinGroup request of a member that is not in.
+/// The reply to a JoinGroup request of a rejected member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JoinRefused {
-    /// With [`ErrorKind::MemberIdRequired`], what it is to be called.
+    /// With [`ErrorKind::MemberIdRequired`], its new member id.
     pub member_id: Text,
     pub error: ErrorKind,
 }
 
-/// The answer to a SyncGroup request: what the leader assigned.
+/// The reply to a SyncGroup request: the leader's assignment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Synced {
     pub protocol_type: Option<Text>,
@@ -142,11 +142,11 @@ pub struct Synced {
     pub assignment: Bytes,
 }
 
-/// When a join phase ends although not everybody is there.
+/// The end of a join phase that not all members have joined.
 #[derive(Clone, Copy, Debug)]
 enum JoinDeadline {
     Rebalance(Instant),
-    /// A first rebalance is put off while new members keep coming, up to `left` more.
+    /// A first rebalance is delayed while new members keep joining, up to `left` more.
     Initial {
         at: Instant,
         delay: Duration,
@@ -168,10 +168,9 @@ pub struct ClassicGroup {
     name: Text,
     phase: Phase,
     generation: i32,
-    /// How often its members changed without a new generation: a static member took the place of its former self, or a
-    /// member has gone.
+    /// Number of changes of its members without a new generation: a static member rejoined, or a member left.
     revision: u32,
-    /// Whether members have gone since the group was stable.
+    /// Whether members have left since the group was stable.
     has_lost_members: bool,
     protocol_type: Option<Text>,
     protocol: Option<Text>,
@@ -179,15 +178,15 @@ pub struct ClassicGroup {
     members: BTreeMap<Text, Member>,
     /// Member ids of static members.
     instances: HashMap<Text, Text>,
-    /// Ids that were given out and have not been used yet, and until when they hold.
+    /// Issued member ids that were not used yet, with their expiry.
     pending: HashMap<Text, Instant>,
-    /// How many members know a protocol.
+    /// Number of members that support each protocol.
     supporters: HashMap<Text, usize>,
-    /// How many members wait for the join phase to end.
+    /// Number of members that wait for the end of the join phase.
     joined: usize,
     join_deadline: Option<JoinDeadline>,
     sync_deadline: Option<Instant>,
-    /// What the members of this generation consume; `None` if they do not say it as consumers do.
+    /// Topics that the members of this generation consume; `None` if their metadata is not that of consumers.
     subscribed: Option<BTreeSet<String>>,
     check_at: Option<Instant>,
     bytes: usize,
@@ -227,7 +226,7 @@ impl ClassicGroup {
         self.phase == Phase::Empty
     }
 
-    /// Whether nothing would be lost with it but a number: neither members nor ids given out.
+    /// Whether dropping the group would lose nothing but its generation: it has neither members nor issued ids.
     pub fn is_idle(&self) -> bool {
         self.is_empty() && self.pending.is_empty()
     }
@@ -244,12 +243,12 @@ impl ClassicGroup {
         self.members.values()
     }
 
-    /// What a member says under the protocol that was chosen.
+    /// A member's metadata under the selected protocol.
     pub fn metadata_of(&self, member: &Member) -> Bytes {
         self.protocol.as_ref().map(|protocol| member.metadata(protocol)).unwrap_or_default()
     }
 
-    /// Which topics a member wants; `None` if it does not say so as consumers do.
+    /// Topics of a member's subscription; `None` if its metadata is not that of a consumer.
     pub fn topics_of(&self, member: &Member) -> Option<Vec<String>> {
         self.is_of_consumers().then(|| topics_of_subscription(&self.metadata_of(member)))?
     }
@@ -262,7 +261,7 @@ impl ClassicGroup {
         self.protocol_type.as_deref() == Some(CONSUMER_PROTOCOL_TYPE)
     }
 
-    /// Whether a member may be consuming the topic now. If the members do not say, they may.
+    /// Whether a member may be consuming the topic now. If the members' topics are unknown, they may.
     pub fn is_subscribed_to(&self, topic: &str) -> bool {
         match &self.subscribed {
             Some(topics) => topics.contains(topic),
@@ -270,12 +269,12 @@ impl ClassicGroup {
         }
     }
 
-    /// No deadline lies before this; [`ClassicGroup::expire`] is to be called then.
+    /// No deadline is before this time, at which [`ClassicGroup::expire`] is to be called.
     pub fn check_at(&self) -> Option<Instant> {
         self.check_at
     }
 
-    /// What the group weighs in memory.
+    /// Memory of the group.
     pub fn bytes(&self) -> usize {
         const PENDING_BYTES: usize = 160;
         self.bytes + self.pending.len() * PENDING_BYTES
@@ -294,7 +293,7 @@ impl ClassicGroup {
         self.leader.as_deref() == Some(member)
     }
 
-    /// Whether a member with these protocols would leave the group one that all of them know.
+    /// Whether a member with these protocols would leave at least one protocol that all support.
     fn supports(&self, protocol_type: &str, protocols: &[Protocol]) -> bool {
         if self.is_empty() {
             return !protocol_type.is_empty() && !protocols.is_empty();
@@ -305,7 +304,7 @@ impl ClassicGroup {
             && protocols.iter().any(|protocol| known_by_all(&protocol.name))
     }
 
-    /// Who this is; an instance id belongs to the member that came with it last.
+    /// Validates a member's identity; an instance id belongs to the member that last joined with it.
     fn identify(&self, member_id: &str, instance_id: Option<&str>) -> Result<(), ErrorKind> {
         if let Some(instance) = instance_id {
             match self.instances.get(instance) {

@@ -1,12 +1,11 @@
-//! A group of KIP-848's protocol: the group divides the partitions, members are brought there one
-//! by one, and nobody stops for anybody else.
+//! A group of KIP-848's protocol: the group divides the partitions, and reconciles members one by one, without a
+//! stop of all.
 //!
-//! A pure state machine, driven by its members' heartbeats: an [`EpochGroup`], whose epoch grows with
-//! every change of members, subscriptions or topics. The semantics are those of Kafka 4's
-//! `ConsumerGroup`; where they differ, it says so.
+//! A pure state machine, driven by its members' heartbeats: an [`EpochGroup`], whose epoch grows with every change
+//! of members, subscriptions or topics. The semantics are those of Kafka 4's `ConsumerGroup`; differences are
+//! noted.
 //!
-//! [`ConsumerProtocol::holders`] has the one invariant that everything else serves: a partition is
-//! held by one member at most.
+//! [`ConsumerProtocol::holders`] has the central invariant: a partition is held by one member at most.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,15 +31,14 @@ mod tests;
 
 pub use member::Member;
 
-/// What the configuration of node and group says.
+/// The configuration of node and group.
 #[derive(Clone, Copy, Debug)]
 pub struct ConsumerLimits {
     pub members_max: usize,
     pub session_timeout: Duration,
 }
 
-/// A ConsumerGroupHeartbeat request of a member that comes or stays. `None` is what it has not
-/// changed since its last one.
+/// A ConsumerGroupHeartbeat request of a member that joins or stays. `None` means unchanged since its last one.
 #[derive(Clone, Debug)]
 pub struct Heartbeat {
     pub member_id: Text,
@@ -49,7 +47,7 @@ pub struct Heartbeat {
     pub rack_id: Option<Text>,
     pub rebalance_timeout: Option<Duration>,
     pub names: Option<BTreeSet<Text>>,
-    /// Empty: no pattern any more.
+    /// Empty: the pattern is removed.
     pub pattern: Option<Text>,
     pub assignor: Option<Assignor>,
     pub owned: Option<Assignment>,
@@ -57,7 +55,7 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Whether it says everything, as a member does that does not know what the group knows.
+    /// Whether it carries all fields, as from a member without knowledge of the group's state.
     fn is_full(&self) -> bool {
         self.epoch == JOINING
             || (self.rebalance_timeout.is_some()
@@ -66,11 +64,11 @@ impl Heartbeat {
     }
 }
 
-/// The answer to a heartbeat.
+/// The reply to a heartbeat.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     pub epoch: i32,
-    /// What the member may consume now; `None` if that is what it has been told before.
+    /// The member's partitions; `None` if it has received them before.
     pub assigned: Option<Assignment>,
 }
 
@@ -80,7 +78,7 @@ pub type ConsumerGroup = EpochGroup<ConsumerProtocol>;
 pub struct ConsumerProtocol {
     /// Member ids of static members.
     instances: HashMap<Text, Text>,
-    /// Who may be consuming a partition.
+    /// The member that may be consuming each partition.
     holders: HashMap<(Uuid, i32), Text>,
     subscriptions: Subscriptions,
 }
@@ -141,7 +139,7 @@ impl ConsumerGroup {
         self.own.subscriptions.topics().values().any(|known| known.name.as_ref() == topic)
     }
 
-    /// The assignor that most members ask for. Ties go by name.
+    /// The assignor that most members select. Ties are broken by name.
     pub fn assignor(&self) -> Assignor {
         let mut votes: BTreeMap<Assignor, usize> = BTreeMap::new();
         for assignor in self.members.values().filter_map(|member| member.assignor) {
@@ -167,7 +165,7 @@ impl ConsumerGroup {
 // -------------------------------------------------------------------------------------- leaving
 
 impl ConsumerGroup {
-    /// A member goes, for good or (static members, with epoch -2) for a while.
+    /// A member leaves, permanently or (static members, with epoch -2) temporarily.
     pub fn leave(
         &mut self,
         member_id: &str,
@@ -189,7 +187,7 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// Whether a static member is the one that came with this instance id last.
+    /// Whether a static member is the one that last joined with this instance id.
     fn check_instance(&self, member_id: &str, instance: &str) -> Result<(), GroupError> {
         match self.own.instances.get(instance) {
             Some(holder) if **holder == *member_id => Ok(()),
@@ -204,7 +202,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// It keeps what it has, until its session ends or it comes back.
+    /// The member keeps its partitions, until its session ends or it rejoins.
     fn pause(&mut self, member_id: &str) {
         let Some(mut member) = self.take(member_id) else { return };
         member.state.epoch = PAUSING;

@@ -1,4 +1,4 @@
-//! Who owns the groups.
+//! The owner of groups and their tasks.
 
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -8,9 +8,8 @@ use tokio::task::JoinHandle;
 use crate::Registry;
 use crate::registry::Totals;
 
-/// All groups of a coordinator, and the tasks that look after them, for as long as the node is their
-/// coordinator. With it they end at once: requests that wait find their other end closed, and tasks
-/// are cancelled.
+/// All groups of a coordinator, and their tasks, for as long as the node is their coordinator. Dropping it ends
+/// both at once: waiting requests find their other end closed, and tasks are cancelled.
 #[derive(Debug, Default)]
 pub struct Coordinator {
     registry: Arc<Registry>,
@@ -18,13 +17,13 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// One of several, which have the bounds of groups in common.
+    /// One of several coordinators that share the bounds of groups.
     #[must_use]
     pub fn among(totals: &Arc<Totals>) -> Self {
         Self { registry: Arc::new(Registry::new(Arc::clone(totals))), tasks: Vec::new() }
     }
 
-    /// The groups as a task may hold them that is to end with the coordinator.
+    /// A reference to the groups for a task that has to end with the coordinator.
     #[must_use]
     pub fn registry(&self) -> Weak<Registry> {
         Arc::downgrade(&self.registry)
@@ -65,7 +64,7 @@ mod tests {
     use crate::text;
 
     #[tokio::test]
-    async fn what_waits_in_groups_and_their_timers_end_with_the_coordinator() {
+    async fn waiting_requests_and_timers_end_with_the_coordinator() {
         let mut coordinator = Coordinator::default();
         let limits = JoinLimits { initial_delay: Duration::ZERO, members_max: 1 };
         let timers = tokio::spawn(watch_deadlines(coordinator.registry(), move || limits));

@@ -1,10 +1,8 @@
-//! A group that goes by epochs (KIP-848, and KIP-932 and KIP-1071 after it), as far as its three
-//! protocols do not differ.
+//! A group with epochs (KIP-848, and KIP-932 and KIP-1071 after it): the part that its three protocols share.
 //!
-//! Three numbers tell how far it is: the group's epoch grows with every change that bears on what
-//! members are to have; targets are computed for each such epoch; and each member has the epoch that it
-//! has been brought to. Members come and stay by heartbeats, and are taken out when they are silent for
-//! too long, or do not give up in time what they were asked to.
+//! Three numbers describe its progress. The group's epoch grows with every change that affects the targets.
+//! Targets are computed for each such epoch. Each member has the epoch that it has reached. Members join and stay
+//! by heartbeats. They are removed if they are silent for too long, or do not complete a revocation in time.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -20,20 +18,20 @@ use crate::error::{ErrorKind, GroupError};
 use crate::members::{Member, Members};
 use crate::subscription::{Catalog, Subscription, Subscriptions};
 
-/// What a group has that only groups of its protocol have.
+/// The protocol-specific part of a group.
 pub trait Protocol: Default + Debug {
     type Member: Member;
 
-    /// What its groups are called.
+    /// Name of the kind of group.
     const NAME: &str;
 
-    /// What this weighs in memory.
+    /// Memory of this.
     fn bytes(&self) -> usize;
-    /// The member is in the table from now on; maybe it was before, and has been changed.
+    /// The member was inserted into the table; it may be an existing one after a change.
     fn inserted(&mut self, _member: &Self::Member) {}
-    /// The member is not in the table; maybe it is only being changed.
+    /// The member was taken out of the table, maybe only for a change.
     fn taken(&mut self, _member: &Self::Member) {}
-    /// The member was taken out for good, maybe as the last one.
+    /// The member was removed permanently, maybe as the last one.
     fn left(&mut self, member: &Self::Member, was_last: bool);
 }
 
@@ -72,12 +70,12 @@ impl<P: Protocol> EpochGroup<P> {
         self.members.check_at()
     }
 
-    /// What the group weighs in memory.
+    /// Memory of the group.
     pub fn bytes(&self) -> usize {
         self.members.bytes() + self.own.bytes()
     }
 
-    /// Whether whoever this is may read committed offsets now.
+    /// Whether this client may read committed offsets now.
     pub fn may_fetch(&self, member_id: Option<&str>, epoch: i32) -> Result<(), GroupError> {
         match member_id {
             None if epoch < 0 => Ok(()),
@@ -86,8 +84,8 @@ impl<P: Protocol> EpochGroup<P> {
         }
     }
 
-    /// Whether this member may commit offsets now. A commit that was under way while the member was
-    /// taken to its next epoch is good for what it has held since (KIP-1251).
+    /// Whether this member may commit offsets now. A commit in flight while the member moved to its next epoch is
+    /// valid for partitions held since (KIP-1251).
     pub(crate) fn check_commit(
         &self,
         member_id: &str,
@@ -95,7 +93,7 @@ impl<P: Protocol> EpochGroup<P> {
         has_held_since: impl FnOnce(&P::Member) -> bool,
     ) -> Result<(), GroupError> {
         if epoch < 0 && self.is_empty() {
-            // Somebody who uses the group only to keep offsets.
+            // A client that uses the group only to store offsets.
             return Ok(());
         }
         let member = self.member(member_id)?;
@@ -110,7 +108,7 @@ impl<P: Protocol> EpochGroup<P> {
         self.members.get(member_id).ok_or_else(|| self.unknown_member(member_id))
     }
 
-    /// Whether one more member may come.
+    /// Whether one more member may join.
     pub(crate) fn check_room(&self, members_max: usize) -> Result<(), GroupError> {
         if self.members.len() < members_max {
             return Ok(());
@@ -137,7 +135,7 @@ fn check_epoch(member: &impl Member, epoch: i32) -> Result<(), GroupError> {
     Err(GroupError::new(ErrorKind::StaleMemberEpoch, message))
 }
 
-/// A member does not know where it is.
+/// The error for a member with a wrong epoch.
 pub(crate) fn fenced_epoch(said: i32, known: i32) -> GroupError {
     let message = format!(
         "the member's epoch is {known}, not {said}: it must abandon its partitions and rejoin"
@@ -148,13 +146,13 @@ pub(crate) fn fenced_epoch(said: i32, known: i32) -> GroupError {
 // ------------------------------------------------------------------------- coming, leaving, time
 
 impl<P: Protocol> EpochGroup<P> {
-    /// Puts a member into all the places that know of it.
+    /// Adds a member to all indexes.
     pub(crate) fn insert(&mut self, member: P::Member) {
         self.own.inserted(&member);
         self.members.insert(member);
     }
 
-    /// Takes a member out of all the places that know of it, to change it or for good.
+    /// Removes a member from all indexes, for a change or permanently.
     pub(crate) fn take(&mut self, member_id: &str) -> Option<P::Member> {
         let member = self.members.take(member_id)?;
         self.own.taken(&member);
@@ -167,8 +165,7 @@ impl<P: Protocol> EpochGroup<P> {
         self.own.left(&member, self.members.is_empty());
     }
 
-    /// Takes out members that were silent for too long, or did not give up in time what they were
-    /// asked to.
+    /// Removes members that were silent for too long, or did not complete a revocation in time.
     pub fn expire(&mut self, now: Instant) {
         for member_id in self.members.overdue(now) {
             info!(group = %self.name, kind = P::NAME, member = %member_id, "member timed out");
@@ -180,15 +177,14 @@ impl<P: Protocol> EpochGroup<P> {
 
 // --------------------------------------------------------------------------------- subscriptions
 
-/// A member that has partitions of the topics that it subscribes to.
+/// A member with partitions of its subscribed topics.
 pub(crate) trait Subscribed: Member<Target = Assignment> {
     fn subscription_mut(&mut self) -> &mut Subscription;
     fn subscriber(&self) -> Subscriber<'_>;
 }
 
 impl<M: Subscribed> Members<M> {
-    /// Looks up what the members want, if that or the catalog changed. The epoch grows if the outcome
-    /// differs.
+    /// Resolves the subscriptions, if they or the catalog changed. The epoch grows if the outcome differs.
     pub(crate) fn resolve(
         &mut self,
         subscriptions: &mut Subscriptions,
@@ -201,8 +197,8 @@ impl<M: Subscribed> Members<M> {
         }
     }
 
-    /// Computes what every member is to have in the group's epoch; `assign` is given the members and
-    /// how many partitions each topic has.
+    /// Computes every member's target for the group's epoch; `assign` gets the members and the partition count of
+    /// each topic.
     pub(crate) fn assign(
         &mut self,
         subscriptions: &Subscriptions,

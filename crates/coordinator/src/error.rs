@@ -1,17 +1,17 @@
-//! Why a group refuses what a member asks for.
+//! Reasons why a group rejects a member's request.
 
 use std::borrow::Cow;
 
 use thiserror::Error;
 
-/// What a member does about it. The names are those of Kafka's errors; a gateway has the codes.
+/// The reaction that a member needs. The names are those of Kafka's errors; a gateway has the codes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum ErrorKind {
     #[error("unknown member id")]
     UnknownMemberId,
     #[error("the instance id belongs to another member")]
     FencedInstanceId,
-    /// KIP-848: its holder must leave first.
+    /// KIP-848: the member with the instance id must leave first.
     #[error("the instance id is in use")]
     UnreleasedInstanceId,
     #[error("another generation of the group")]
@@ -20,12 +20,12 @@ pub enum ErrorKind {
     RebalanceInProgress,
     #[error("the group has no protocol that all its members know")]
     InconsistentGroupProtocol,
-    /// KIP-394: it is to join again with the id that it is told.
+    /// KIP-394: it has to rejoin with the id that it receives.
     #[error("the member must join with its id")]
     MemberIdRequired,
     #[error("the group has as many members as it may")]
     GroupMaxSizeReached,
-    /// The member must abandon what it has, and join again.
+    /// The member must abandon its partitions, and rejoin.
     #[error("another member epoch")]
     FencedMemberEpoch,
     #[error("the member epoch is stale")]
@@ -38,7 +38,7 @@ pub enum ErrorKind {
     InvalidRequest,
 }
 
-/// An error with what it is about, as the newer protocols tell their clients.
+/// An error with details, as the newer protocols send it to their clients.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{message}")]
 pub struct GroupError {

@@ -1,4 +1,4 @@
-//! A group of whichever protocol its members speak.
+//! A group of any protocol.
 
 use world::Instant;
 
@@ -8,7 +8,7 @@ use crate::member::Effects;
 use crate::share::ShareGroup;
 use crate::streams::StreamsGroup;
 
-/// A group whose members are known here.
+/// A group with known members.
 #[derive(Debug)]
 pub enum Group {
     Classic(ClassicGroup),
@@ -18,8 +18,8 @@ pub enum Group {
 }
 
 impl Group {
-    /// Names of the kinds of groups. Those of share groups and of streams groups are also what their
-    /// members' protocol is called.
+    /// Names of the kinds of groups. Those of share groups and of streams groups are also the names of their
+    /// members' protocols.
     pub const CLASSIC: &str = "classic";
     pub const CONSUMER: &str = "consumer";
     pub const SHARE: &str = "share";
@@ -34,7 +34,7 @@ impl Group {
         }
     }
 
-    /// Whether nothing is lost with it.
+    /// Whether dropping it loses nothing.
     pub(crate) fn is_idle(&self) -> bool {
         match self {
             Self::Classic(group) => group.is_idle(),
@@ -44,8 +44,8 @@ impl Group {
         }
     }
 
-    /// Whether a member may be consuming the topic now, so that its offsets must stay. Members of a
-    /// share group have none.
+    /// Whether a member may be consuming the topic now, so that its offsets must stay. Members of a share group
+    /// have none.
     pub fn is_subscribed_to(&self, topic: &str) -> bool {
         match self {
             Self::Classic(group) => group.is_subscribed_to(topic),
@@ -82,7 +82,7 @@ impl Group {
         }
     }
 
-    /// As ListGroups filters by it.
+    /// The name that ListGroups filters by.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::Classic(_) => Self::CLASSIC,
@@ -92,7 +92,7 @@ impl Group {
         }
     }
 
-    /// What its members say that they are; empty if none ever said.
+    /// The protocol type of its members; empty if there was none yet.
     pub fn protocol_type(&self) -> &str {
         match self {
             Self::Classic(group) => group.protocol_type().unwrap_or_default(),

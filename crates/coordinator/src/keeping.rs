@@ -15,14 +15,14 @@ use tracing::warn;
 use crate::member::Reply;
 use crate::{Registry, Text};
 
-/// Between two entries of the log, so that changes of many groups share one.
+/// Minimum interval of log entries, so that changes of many groups share one.
 const KEEP_EVERY: Duration = Duration::from_millis(2);
-/// The same for each MiB that was stored: a large group that keeps changing is written 20 times a second.
+/// Interval per MiB stored: a large group that keeps changing is written 20 times a second.
 const KEEP_EVERY_MIB: Duration = Duration::from_millis(50);
-/// About so many bytes are in one entry.
+/// Approximate size of one entry.
 const ENTRY_BYTES: usize = MEMBERSHIP_BYTES_MAX;
 
-/// The node does not coordinate these groups any more, so that nothing can be stored of them.
+/// The node is no longer the coordinator of these groups, so that their state cannot be stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("another node coordinates the groups")]
 pub struct TermOver;
@@ -30,7 +30,7 @@ pub struct TermOver;
 /// Resolves once the state of a group is stored, and to an error if its coordinator ends before.
 pub type Stored = oneshot::Receiver<()>;
 
-/// Who is told once the state of a group is stored. Without that, the other end is closed.
+/// Notified once the state of a group is stored. Otherwise the other end is closed.
 #[derive(Debug)]
 enum Due {
     Answer(oneshot::Sender<Reply>, Reply),
@@ -38,8 +38,8 @@ enum Due {
 }
 
 impl Due {
-    fn tell(self) {
-        // Whoever asked may be gone: the group will notice by its silence.
+    fn notify(self) {
+        // The requester may be gone: the group will detect that by its silence.
         match self {
             Self::Answer(answer, reply) => drop(answer.send(reply)),
             Self::Stored(stored) => drop(stored.send(())),
@@ -47,10 +47,10 @@ impl Due {
     }
 }
 
-/// Groups that have changed since they were stored, and who waits for that.
+/// Changed groups that are not stored yet, and the requests that wait for that.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
-    /// Whether anybody stores groups.
+    /// Whether groups are stored.
     are_kept: AtomicBool,
     groups: Mutex<Pending>,
     some: Notify,
@@ -59,7 +59,7 @@ pub(crate) struct Changed {
 #[derive(Debug, Default)]
 struct Pending {
     changed: HashMap<Text, Vec<Due>>,
-    /// Taken out of `changed`. What is stored of them is what they are now, unless they are in `changed` again.
+    /// Taken out of `changed`. Their stored form will be current, unless they are in `changed` again.
     storing: HashMap<Text, Vec<Due>>,
 }
 
@@ -79,16 +79,16 @@ impl Changed {
         self.some.notify_one();
     }
 
-    /// Sends a reply once the group is stored as it is now.
+    /// Sends a reply once the present state of the group is stored.
     pub(crate) fn answer(&self, group: &str, answer: oneshot::Sender<Reply>, reply: Reply) {
         let due = Due::Answer(answer, reply);
         match self.groups.lock().due(group) {
             Some(all) => all.push(due),
-            None => due.tell(),
+            None => due.notify(),
         }
     }
 
-    /// `None`: the group is stored as it is now.
+    /// `None`: the present state of the group is stored.
     pub(crate) fn stored(&self, group: &str) -> Option<Stored> {
         let mut groups = self.groups.lock();
         let all = groups.due(group)?;
@@ -97,7 +97,7 @@ impl Changed {
         Some(stored)
     }
 
-    /// Takes all groups that have changed.
+    /// Takes all changed groups.
     async fn next(&self) -> Vec<Text> {
         loop {
             {
@@ -111,7 +111,7 @@ impl Changed {
         }
     }
 
-    /// Who waits for these groups to be stored, and for no later change of them.
+    /// The requests that wait for these groups to be stored, and for no later change of them.
     fn take_due(&self, names: &[Text]) -> Vec<Due> {
         let mut groups = self.groups.lock();
         let due = names.iter().filter_map(|name| groups.storing.remove(name));
@@ -119,16 +119,16 @@ impl Changed {
     }
 }
 
-/// Calls `keep` with the stored form of each group that has changed, as far as the `level` permits it. No bytes: the group
-/// has no members, and its stored form is to be removed. Answers that tell of a change are sent once `keep` has ended: then
-/// the next coordinator knows what a member was told. Where it ends with [`TermOver`] they are not sent. Ends
-/// only by being cancelled: see [`crate::Coordinator::own`].
+/// Calls `keep` with the stored form of each changed group, as far as the `level` permits it. Empty bytes: the
+/// group has no members, and its stored form is to be removed. Replies that depend on a change are sent once
+/// `keep` has completed: then the next coordinator knows the state that a member has received. If it ends with
+/// [`TermOver`] they are not sent. Ends only by cancellation: see [`crate::Coordinator::own`].
 pub fn keep_members<F: Future<Output = Result<(), TermOver>>>(
     groups: Weak<Registry>,
     level: impl Fn() -> Level,
     keep: impl Fn(Vec<(String, Vec<u8>)>) -> F,
 ) -> impl Future<Output = ()> {
-    // From now on, and not only from when the task is run first.
+    // From now on, not from the task's first run.
     if let Some(registry) = groups.upgrade() {
         registry.changed().are_kept.store(true, Ordering::Relaxed);
     }
@@ -146,18 +146,18 @@ pub fn keep_members<F: Future<Output = Result<(), TermOver>>>(
                 let stored = if kept.is_empty() { Ok(()) } else { keep(kept).await };
                 let due = changed.take_due(&names);
                 if stored.is_ok() {
-                    due.into_iter().for_each(Due::tell);
+                    due.into_iter().for_each(Due::notify);
                 }
             }
             let of_bytes = KEEP_EVERY_MIB.mul_f64(bytes as f64 / f64::from(1 << 20));
             sleep(KEEP_EVERY.max(of_bytes)).await;
         }
-        // Whoever dropped the groups has cancelled this already.
+        // The owner that dropped the groups has cancelled this already.
         std::future::pending().await
     }
 }
 
-/// What is stored by one entry.
+/// The groups that one entry stores.
 struct Batch {
     names: Vec<Text>,
     kept: Vec<(String, Vec<u8>)>,
@@ -174,7 +174,7 @@ fn some_of(
     while some.bytes < ENTRY_BYTES
         && let Some(name) = names.next()
     {
-        // Else a rebalance of the classic protocol is under way, and the state before it stays stored.
+        // Otherwise a rebalance of the classic protocol is in progress, and the previous state stays stored.
         if let Some(mut kept) = registry.kept(&name, level) {
             if kept.len() > MEMBERSHIP_BYTES_MAX {
                 let (bytes, at_most) = (kept.len(), MEMBERSHIP_BYTES_MAX);
@@ -204,7 +204,7 @@ mod tests {
     const SESSIONS: SessionTimeouts = SessionTimeouts { consumer: SESSION, streams: SESSION };
     const LIMITS: JoinLimits = JoinLimits { initial_delay: Duration::ZERO, members_max: 10 };
 
-    /// A group with one member, which leads and has what it gave itself.
+    /// A group with one member, which leads and has its own assignment.
     async fn joins(groups: &Registry, name: &str) -> Text {
         let joined = groups.visit_and_wait(name, |visit, waiter| {
             let group =
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_is_stored_once_and_restores_the_group_at_another_coordinator() {
+    async fn changed_group_is_stored_once_and_restored_at_another_coordinator() {
         let mut groups = Coordinator::default();
         let (sender, mut kept) = mpsc::unbounded_channel();
         let keep = move |some| {
@@ -280,9 +280,9 @@ mod tests {
         assert_eq!(kept.recv().await, Some(vec![("g".to_owned(), Vec::new())]));
     }
 
-    /// What a group is told is sent after it was stored.
+    /// A reply is sent after its state is stored.
     #[tokio::test(start_paused = true)]
-    async fn an_answer_waits_until_what_it_tells_of_is_stored() {
+    async fn reply_waits_until_its_change_is_stored() {
         let mut groups = Coordinator::default();
         let (sender, mut kept) = mpsc::unbounded_channel();
         let keep = move |some| {
@@ -299,7 +299,7 @@ mod tests {
             let groups = Arc::clone(&groups);
             async move { joins(&groups, "g").await }
         });
-        // A rebalance is under way, of which nothing is stored: the member is let in, and syncs.
+        // A rebalance is in progress, whose state is not stored: the member joins, and syncs.
         let (some, stored) = kept.recv().await.expect("it changed");
         assert!(some.iter().any(|(name, bytes)| name == "g" && !bytes.is_empty()));
         sleep(Duration::from_secs(1)).await;
@@ -307,14 +307,14 @@ mod tests {
         let (_, waits) = groups.visit_to_store("g", |_| ());
         let mut waits = waits.expect("it is about to be stored");
         assert!(waits.try_recv().is_err());
-        // Another group has nothing to do with it.
+        // Another group is not affected.
         assert!(groups.visit_to_store("h", |_| ()).1.is_none());
         stored.send(Ok(())).expect("it is waited for");
         joining.await.expect("it ends");
         waits.await.expect("it is stored");
         assert!(groups.visit_to_store("g", |_| ()).1.is_none(), "nothing has changed since");
 
-        // The term is over before the next change is stored.
+        // The term ends before the next change is stored.
         let (_, waits) = groups.visit_to_store("g", |visit| *visit.group = None);
         let (_, stored) = kept.recv().await.expect("it changed");
         stored.send(Err(TermOver)).expect("it is waited for");

@@ -1,8 +1,10 @@
-//! The stored form of a group: its members, and what each of them has. The next coordinator restores the group from it,
-//! and members do not notice. It may lag: a member with a newer generation or epoch is then fenced, and joins again.
+//! The stored form of a group: its members with their assignments. The next coordinator restores the group from
+//! it, transparently to members. It may lag: a member with a newer generation or epoch is then fenced, and
+//! rejoins.
 //!
 //! ```text
-//! version u8, 2 for a group of Kafka Streams, 3 for one that a member has left, and 1 for others; then KeptV1 in postcard's encoding
+//! version u8: 2 for a group of Kafka Streams, 3 for one that a member has left, and 1 for others
+//! KeptV1 in postcard's encoding
 //! ```
 //!
 //! Members of share groups are not stored: they get a new assignment with their next heartbeat.
@@ -25,9 +27,9 @@ use crate::streams::kept::StreamsV1;
 use crate::{Group, Text, text};
 
 const VERSION: u8 = 1;
-/// There may be [`KeptV1::Streams`].
+/// May contain [`KeptV1::Streams`].
 const VERSION_STREAMS: u8 = 2;
-/// There may be [`KeptV1::Rebalancing`].
+/// May contain [`KeptV1::Rebalancing`].
 const VERSION_REBALANCING: u8 = 3;
 const _: () = assert!(VERSION as u32 == Format::GroupMembers.newest(Level::FIRST));
 const _: () = assert!(VERSION_STREAMS as u32 == Format::GroupMembers.newest(Level::STREAMS));
@@ -47,7 +49,7 @@ enum KeptV1<'a> {
     Rebalancing(ClassicV1<'a>),
 }
 
-/// Why a group cannot be restored.
+/// Reason why a group cannot be restored.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum KeptError {
     #[error("version {0} is not known here")]
@@ -60,7 +62,7 @@ pub enum KeptError {
     NoRoom,
 }
 
-/// How long members of a restored group have time for their next heartbeat. Those of the classic protocol say it themselves.
+/// Session timeouts of the members of a restored group. Members of the classic protocol have their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionTimeouts {
     pub consumer: Duration,
@@ -77,7 +79,7 @@ pub(crate) enum Stamp {
 }
 
 impl Group {
-    /// `None` during a rebalance of the classic protocol, as long as nobody has left: the state before it stays stored.
+    /// `None` during a rebalance of the classic protocol without a departure: the previous state stays stored.
     pub(crate) fn stamp(&self) -> Option<Stamp> {
         match self {
             Self::Classic(group) => group.stamp(),
@@ -87,7 +89,7 @@ impl Group {
         }
     }
 
-    /// The bytes to store, empty for [`Stamp::Nothing`]; `None` as [`Group::stamp`] has it.
+    /// The bytes to store, empty for [`Stamp::Nothing`]; `None` as in [`Group::stamp`].
     pub(crate) fn kept(&self, level: Level) -> Option<Vec<u8>> {
         match self {
             Self::Classic(group) => group.kept(level),
@@ -97,7 +99,7 @@ impl Group {
         }
     }
 
-    /// Each member has a session timeout to send its next heartbeat.
+    /// Restores a group. Each member has a session timeout to send its next heartbeat.
     pub(crate) fn restored(
         name: &str,
         kept: &[u8],

@@ -1,24 +1,24 @@
-//! Groups: who consumes together, and who gets which partitions.
+//! Group coordination: membership of groups, and the assignment of partitions.
 //!
-//! Four protocols share the names of groups, and a group speaks one at a time: the classic one, in
-//! which a member of the group divides the partitions; KIP-848's, in which the group does; KIP-932's
-//! of share groups, whose members settle records one by one; and KIP-1071's of Kafka Streams
-//! applications. Each is a pure state machine: an event, a time and the topics that there are go in;
-//! the new state, and the answers that have become due, come out. No lock, task, timer or socket is
-//! inside, and no type of a wire protocol: gateways translate.
+//! Four protocols share the names of groups, and a group uses one at a time: the classic one, in which a member of
+//! the group divides the partitions; KIP-848's, in which the group does; KIP-932's of share groups, whose members
+//! settle records one by one; and KIP-1071's of Kafka Streams applications. Each is a pure state machine. Its
+//! input is an event, a time and the existing topics. Its output is the new state, and the replies that are due.
+//! It contains no lock, task, timer or socket, and no type of a wire protocol: gateways translate.
 //!
 //! * [`classic`], [`consumer`], [`share`], [`streams`]: the machines
-//! * [`assignor`], [`assignment`]: how partitions are divided
-//! * [`subscription`]: what members want to consume, and what of it exists
-//! * [`member`]: what members of all protocols have in common
-//! * [`EpochGroup`]: what the three newer protocols share: members, epochs, deadlines
-//! * [`MemberState`]: how a member is brought to what it is to have, the same for partitions and tasks
-//! * [`Coordinator`]: owns groups and their timers; [`Registry`]: the shell around the machines: locks,
-//!   deadlines, answers that come later
+//! * [`assignor`], [`assignment`]: assignment of partitions
+//! * [`subscription`]: subscriptions of members, resolved to existing topics
+//! * [`member`]: parts that members of all protocols have in common
+//! * [`EpochGroup`]: the part that the three newer protocols share: members, epochs, deadlines
+//! * [`MemberState`]: reconciliation of a member with its target, the same for partitions and tasks
+//! * [`Coordinator`]: owns groups and their timers; [`Registry`]: the shell around the machines: locks, deadlines,
+//!   delayed replies
 //!
-//! A node has a [`Coordinator`] for each term in which it leads some of the groups. When that is dropped, requests
-//! that wait in it end without an answer. What of its groups is to outlive it is handed out as bytes whenever it changes
-//! ([`keep_members`]), before members are told of it, and the next one begins with that ([`Registry::restore`]).
+//! A node has a [`Coordinator`] for each term in which it leads some of the groups. Dropping it ends the waiting
+//! requests without a reply. The state of its groups that outlives it is passed out as bytes whenever it changes
+//! ([`keep_members`]), before members receive it. The next coordinator starts from these bytes
+//! ([`Registry::restore`]).
 
 mod alarms;
 pub mod assignment;
@@ -48,8 +48,7 @@ pub use kept::{KeptError, SessionTimeouts};
 pub use reconcile::{Holding, MemberState};
 pub use registry::{Registry, Totals, Visit, watch_deadlines};
 
-/// Ids and names. Each has memory of its own: a group that kept a slice of a request would keep the
-/// whole request.
+/// Ids and names. Each has its own memory: a group that kept a slice of a request would keep the whole request.
 pub type Text = std::sync::Arc<str>;
 
 /// A copy of a name.

@@ -1,5 +1,5 @@
-//! The members of a group that goes by epochs, and what must stay right whenever one of them
-//! changes: the epochs, the earliest deadline, and what all of them weigh.
+//! The members of a group with epochs, and the derived values that every change of a member updates: the epochs,
+//! the earliest deadline, and the memory of all members.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -10,17 +10,17 @@ use world::Instant;
 use crate::Text;
 use crate::member::Client;
 
-/// What a member is taken out at.
+/// Deadlines at which a member is removed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadlines {
-    /// Until when it must send a heartbeat.
+    /// Deadline of its next heartbeat.
     pub(crate) session: Instant,
-    /// Until when it must have given up what it was asked to.
+    /// Deadline for completing its revocation.
     pub(crate) revocation: Option<Instant>,
 }
 
 impl Deadlines {
-    /// Of a member that was not asked to give anything up.
+    /// The deadlines of a member without a revocation.
     fn session(until: Instant) -> Self {
         Self { session: until, revocation: None }
     }
@@ -30,7 +30,7 @@ impl Deadlines {
     }
 }
 
-/// What a member has in each of the protocols.
+/// The part of a member that all protocols share.
 #[derive(Clone, Debug)]
 pub struct Enrolment {
     pub id: Text,
@@ -40,28 +40,28 @@ pub struct Enrolment {
 }
 
 impl Enrolment {
-    /// Of a member that comes, and must send its next heartbeat by then.
+    /// The enrolment of a joining member, which must send its next heartbeat by then.
     pub(crate) fn new(id: &Text, client: &Client, until: Instant) -> Self {
         let (id, client) = (id.clone(), client.clone());
         Self { id, rack_id: None, client, deadlines: Deadlines::session(until) }
     }
 }
 
-/// A member, as far as the protocols do not differ.
+/// The interface of a member that all protocols share.
 pub trait Member: Debug {
-    /// What the assignor gives it.
+    /// The assignor's result for it.
     type Target;
 
     fn enrolment(&self) -> &Enrolment;
     fn enrolment_mut(&mut self) -> &mut Enrolment;
-    /// The epoch that it has been brought to.
+    /// The epoch that it has reached.
     fn epoch(&self) -> i32;
     fn set_target(&mut self, target: Self::Target);
-    /// What it weighs in memory, near enough to keep all groups within their budget.
+    /// Approximate memory, for the limit of all groups.
     fn bytes(&self) -> usize;
 }
 
-/// Members by id. They are read as a map is, and changed only by the table's own functions.
+/// Members by id. They are read like a map, and changed only by the table's own functions.
 #[derive(Debug)]
 pub(crate) struct Members<M> {
     by_id: BTreeMap<Text, M>,
@@ -94,7 +94,7 @@ impl<M> Deref for Members<M> {
 }
 
 impl<M: Member> Members<M> {
-    /// Grows with every change that bears on what members are to have.
+    /// Grows with every change that affects the targets.
     pub(crate) fn epoch(&self) -> i32 {
         self.epoch
     }
@@ -109,12 +109,12 @@ impl<M: Member> Members<M> {
         Self { epoch, target_epoch, ..Self::default() }
     }
 
-    /// Grows with every change of what is stored: who the members are, and what each of them has.
+    /// Grows with every change of the stored state: the members and their assignments.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Something has changed that is stored with the members.
+    /// Records a change of the state that is stored with the members.
     pub(crate) fn note_change(&mut self) {
         self.changes += 1;
     }
@@ -125,12 +125,12 @@ impl<M: Member> Members<M> {
     }
 
     pub(crate) fn bump(&mut self) {
-        // A group that rebalanced once a second would be here after 68 years.
+        // A group that rebalances once a second would reach this after 68 years.
         self.epoch = self.epoch.saturating_add(1);
         self.changes += 1;
     }
 
-    /// No deadline passes before.
+    /// The earliest deadline.
     pub(crate) fn check_at(&self) -> Option<Instant> {
         self.check_at
     }
@@ -153,7 +153,7 @@ impl<M: Member> Members<M> {
         Some(member)
     }
 
-    /// Changes what a member says about itself. `None` if it is unknown.
+    /// Changes a member's own fields. `None` if it is unknown.
     pub(crate) fn change<R>(
         &mut self,
         member_id: &str,
@@ -166,20 +166,20 @@ impl<M: Member> Members<M> {
         Some(result)
     }
 
-    /// A change of all members that bears on no member's weight.
+    /// For changes of all members that change no member's memory.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut M> {
         self.by_id.values_mut()
     }
 
-    /// A member has sent a heartbeat, and must send the next one by then.
-    pub(crate) fn hear_from(&mut self, member_id: &str, until: Instant) {
+    /// Records a heartbeat; the next one is due by `until`.
+    pub(crate) fn note_heartbeat(&mut self, member_id: &str, until: Instant) {
         if let Some(member) = self.by_id.get_mut(member_id) {
             member.enrolment_mut().deadlines.session = until;
             self.check_by(until);
         }
     }
 
-    /// Gives all members the targets of the group's epoch, in their order.
+    /// Sets the targets of all members for the group's epoch, in their order.
     pub(crate) fn set_targets(&mut self, targets: Vec<M::Target>) {
         for (member, target) in self.by_id.values_mut().zip(targets) {
             self.bytes -= member.bytes();
@@ -197,7 +197,7 @@ impl<M: Member> Members<M> {
         overdue.map(|member| member.enrolment().id.clone()).collect()
     }
 
-    /// Looks for the earliest deadline anew, once those that had passed are done with.
+    /// Recomputes the earliest deadline, once the passed ones are handled.
     pub(crate) fn find_check_at(&mut self) {
         self.check_at =
             self.by_id.values().map(|member| member.enrolment().deadlines.earliest()).min();

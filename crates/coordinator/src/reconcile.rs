@@ -1,59 +1,59 @@
-//! How a member is brought to what it is to have (KIP-848, and KIP-1071 after it).
+//! Reconciliation of a member with its target (KIP-848, and KIP-1071 after it).
 //!
-//! The order of things is what keeps anything from having two owners (Kafka's
-//! `CurrentAssignmentBuilder`): a member first gives up everything that is not in its target, only
-//! then advances to the target's epoch, and is given nothing that another one may still hold.
+//! The order of steps prevents two owners of a partition (Kafka's `CurrentAssignmentBuilder`). A member first
+//! revokes everything outside its target. Only then does it advance to the target's epoch. It gets no partition
+//! that another member may still hold.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use crate::member::JOINING;
 
-/// What members can have: partitions, or tasks.
+/// A set of partitions, or of tasks.
 pub trait Holding: Clone + Default + Eq + Debug {
-    /// A part of it of which it is known since when a member has it.
+    /// An item of the set with a known epoch of its assignment.
     type Item: Clone + Ord + Debug;
 
     fn is_empty(&self) -> bool;
     fn overlaps(&self, other: &Self) -> bool;
-    /// What both have.
+    /// The intersection.
     fn both(&self, other: &Self) -> Self;
-    /// What the other one does not have.
+    /// The difference: items that `other` does not have.
     fn without(&self, other: &Self) -> Self;
     fn add(&mut self, other: Self);
     fn items(&self) -> impl Iterator<Item = Self::Item>;
 }
 
-/// How far a member is with what it is to have.
+/// Progress of a member towards its target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Progress {
-    /// Has what its epoch gives it.
+    /// Has the assignment of its epoch.
     Stable,
-    /// Has been asked to give something up, and has not said yet that it did.
+    /// Has a pending revocation that it has not confirmed yet.
     Revoking,
-    /// Waits for others to give something up.
+    /// Waits for revocations of other members.
     Waiting,
 }
 
-/// What a member has, is to give up, and is to have in the end.
+/// A member's present, revoked and target sets.
 #[derive(Clone, Debug)]
 pub struct MemberState<H: Holding> {
     pub epoch: i32,
-    /// Accepted once more, from a member that has not got the answer with its new epoch.
+    /// Accepted once more, from a member that has not received the reply with its new epoch.
     pub(crate) previous_epoch: i32,
     pub(crate) progress: Progress,
-    /// What it may use.
+    /// The set that it may use.
     pub assigned: H,
-    /// What it was asked to give up, and may still use.
+    /// Items that it has to revoke, and may still use.
     pub(crate) revoking: H,
-    /// In which epoch it was given what it holds.
+    /// The epoch in which it got each held item.
     pub(crate) given_in: BTreeMap<H::Item, i32>,
-    /// What it is to have in the end.
+    /// Its target.
     pub target: H,
 }
 
 impl<H: Holding> MemberState<H> {
-    /// Of a member that comes with nothing.
+    /// The state of a member that joins with nothing.
     pub(crate) fn joining(target: H) -> Self {
         Self {
             epoch: JOINING,
@@ -70,8 +70,8 @@ impl<H: Holding> MemberState<H> {
         self.progress == Progress::Stable && self.epoch == target_epoch
     }
 
-    /// Whether a member that says this epoch, and that it owns this, is where it is known to be. The
-    /// answer with its new epoch may have been lost; what it owns is part of that epoch then.
+    /// Whether a member that reports this epoch, and owns these items, is in its known state. The reply with its
+    /// new epoch may have been lost; then its owned items must be part of that epoch.
     pub(crate) fn accepts_epoch(&self, said: i32, owned: Option<&H>) -> bool {
         let has_missed_an_answer = || {
             said < self.epoch
@@ -81,12 +81,12 @@ impl<H: Holding> MemberState<H> {
         said == self.epoch || has_missed_an_answer()
     }
 
-    /// Whether it has held this from that epoch of its on until now.
+    /// Whether it has held this item since its given epoch until now.
     pub(crate) fn has_held_since(&self, item: &H::Item, epoch: i32) -> bool {
         self.given_in.get(item).is_some_and(|given_in| *given_in <= epoch)
     }
 
-    /// What it was asked to give up is given up.
+    /// Completes its revocation.
     pub(crate) fn finish_revoking(&mut self) {
         let revoked = std::mem::take(&mut self.revoking);
         for item in revoked.items() {
@@ -94,8 +94,8 @@ impl<H: Holding> MemberState<H> {
         }
     }
 
-    /// The next step on the way to the target, if one leads anywhere. `owned` is what the member
-    /// says it has, if it says so; `free_of` picks from what it lacks that which nobody holds.
+    /// The next step towards the target, if there is one. `owned` is the set that the member reports, if any;
+    /// `free_of` selects the unheld items among those that it lacks.
     pub(crate) fn next_step(
         &self,
         target_epoch: i32,
@@ -108,7 +108,7 @@ impl<H: Holding> MemberState<H> {
         let epoch = match self.progress {
             Progress::Stable if self.epoch == target_epoch => return None,
             Progress::Revoking if may_still_have(&self.revoking) => return None,
-            // What was asked for is done, though the target may be further on by now.
+            // The revocation is complete, though the target may be further on by now.
             Progress::Revoking => self.epoch + 1,
             Progress::Stable | Progress::Waiting => self.epoch,
         };
@@ -130,7 +130,7 @@ impl<H: Holding> MemberState<H> {
         (!leads_nowhere).then_some(step)
     }
 
-    /// Takes a step: what it holds on to keeps the epoch in which it was given.
+    /// Takes a step: items that it keeps retain the epoch in which they were assigned.
     pub(crate) fn advance(&mut self, step: Step<H>) {
         let Step { progress, epoch, assigned, revoking } = step;
         if epoch != self.epoch {
@@ -145,7 +145,7 @@ impl<H: Holding> MemberState<H> {
     }
 }
 
-/// Where a member comes to next.
+/// The next state of a member.
 #[derive(Debug)]
 pub(crate) struct Step<H> {
     progress: Progress,

@@ -1,8 +1,8 @@
-//! Where groups live: maps behind locks, one clock for all deadlines, and the answers that are due.
+//! The registry of groups: maps behind locks, one clock for all deadlines, and the waiting requests.
 //!
-//! The groups themselves are pure. This shell locks one, hands it an event, and carries out what
-//! follows. One task watches the deadlines of all groups ([`watch_deadlines`]): each has at most one
-//! alarm that counts, for the earliest deadline it may have.
+//! The groups themselves are pure. This shell locks one, applies an event, and carries out the effects. One task
+//! watches the deadlines of all groups ([`watch_deadlines`]): each has at most one valid alarm, for its earliest
+//! possible deadline.
 
 use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -31,16 +31,16 @@ const BUCKETS: usize = 16;
 pub struct Registry {
     hasher: HashState,
     buckets: [Mutex<Bucket>; BUCKETS],
-    /// Apart, since whoever waits for the next one must not keep the groups.
+    /// Separate, because the task that waits for the next one must not keep the groups alive.
     alarms: Arc<Alarms>,
-    /// As well.
+    /// Separate for the same reason.
     changed: Arc<Changed>,
     last_waiter: AtomicU64,
     totals: Arc<Totals>,
     started: Instant,
 }
 
-/// Groups, and what their members weigh, in all registries that have them in common: the bounds hold for all together.
+/// Number and memory of groups, over all registries that share them: the bounds hold for all together.
 #[derive(Debug, Default)]
 pub struct Totals {
     groups: AtomicUsize,
@@ -53,7 +53,7 @@ struct Bucket {
     waiting: HashMap<Waiter, Waiting>,
 }
 
-/// Who waits for an answer of a group.
+/// A request that waits for a group's reply.
 #[derive(Debug)]
 struct Waiting {
     group: Text,
@@ -62,28 +62,28 @@ struct Waiting {
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// `None` only while an event makes or ends the group.
+    /// `None` only while an event creates or ends the group.
     group: Option<Group>,
     alarm_at: Option<Instant>,
-    /// As last added to the registry's sum.
+    /// The value last added to the registry's sum.
     bytes: usize,
-    /// Since when it has had no members.
+    /// The time since which it has had no members.
     empty_since: Option<Instant>,
-    /// Of its stored form, or of the one that is about to be stored.
+    /// The stamp of its stored form, or of the one that is about to be stored.
     kept: Stamp,
 }
 
 impl Slot {
-    /// Whether nothing is lost with it but since when it has had no members.
+    /// Whether dropping it loses nothing but the time since which it has had no members.
     fn is_idle(&self) -> bool {
         self.group.as_ref().is_none_or(Group::is_idle)
     }
 }
 
-/// What an event may do to a group.
+/// The access of an event to a group.
 #[derive(Debug)]
 pub struct Visit<'a> {
-    /// `None` if there is none, or to be none after the visit.
+    /// `None` if there is none, or if it is to be removed after the visit.
     pub group: &'a mut Option<Group>,
     pub now: Instant,
     pub effects: &'a mut Effects,
@@ -123,7 +123,7 @@ impl Registry {
         Instant::now()
     }
 
-    /// Whether so many more bytes of a member fit, and the group itself if there is none yet.
+    /// Whether a member with this memory fits, and the group itself if there is none yet.
     pub fn has_room(&self, name: &str, bytes: usize) -> bool {
         let groups = self.totals.groups.load(Ordering::Relaxed);
         let held = self.totals.bytes.load(Ordering::Relaxed);
@@ -135,13 +135,13 @@ impl Registry {
         fits
     }
 
-    /// Shows a group an event, and carries out what follows from it.
+    /// Applies an event to a group, and carries out its effects.
     pub fn visit<R>(&self, name: &str, event: impl FnOnce(Visit<'_>) -> R) -> R {
         let mut bucket = self.bucket(name).lock();
         self.visit_in(&mut bucket, name, event)
     }
 
-    /// As [`Registry::visit`], for an event whose answer is to be sent once what it changed is stored; `None`: it is.
+    /// As [`Registry::visit`], for an event whose reply is sent once its change is stored; `None`: it is stored.
     pub fn visit_to_store<R>(
         &self,
         name: &str,
@@ -152,8 +152,8 @@ impl Registry {
         (result, self.changed.stored(name))
     }
 
-    /// As [`Registry::visit`], for an event whose answer may come later: it is sent to the
-    /// receiver, once what it tells of is stored.
+    /// As [`Registry::visit`], for an event whose reply may come later: it is sent to the receiver, once the state
+    /// behind it is stored.
     pub fn visit_and_wait(
         &self,
         name: &str,
@@ -186,7 +186,7 @@ impl Registry {
             None => (&mut fresh, false),
         };
         let visit = Visit { group: &mut slot.group, now, effects: &mut effects };
-        // The panic is the session's; a group that is half changed would be all its members'.
+        // The panic belongs to the session; a half-changed group would affect all its members.
         let result = catch_unwind(AssertUnwindSafe(|| event(visit)));
         if result.is_err() {
             slot.group = None;
@@ -210,13 +210,13 @@ impl Registry {
             }
         }
         result.unwrap_or_else(|panic| {
-            // Nobody is left who would answer them: members join again, and find a new group.
+            // Their replies will never come: members rejoin, and find a new group.
             bucket.waiting.retain(|_, waiting| *waiting.group != *name);
             resume_unwind(panic)
         })
     }
 
-    /// Brings what is known about a group up to what an event has made of it.
+    /// Updates the derived values of a group after an event.
     fn settle(&self, name: &str, slot: &mut Slot, now: Instant) {
         let bytes = slot.group.as_ref().map_or(0, Group::bytes);
         self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -236,7 +236,7 @@ impl Registry {
         }
     }
 
-    /// Sees to it that the group is looked at when its next deadline may have come.
+    /// Schedules a check of the group for its next possible deadline.
     fn set_alarm(&self, name: &str, slot: &mut Slot, at: Instant) {
         if slot.alarm_at.is_some_and(|set| set <= at) {
             return;
@@ -245,7 +245,7 @@ impl Registry {
         self.alarms.set(at, text(name));
     }
 
-    /// An alarm of `at` has gone off. One that the group has replaced by an earlier one is void.
+    /// Handles an alarm of `at`. An alarm that the group has replaced by an earlier one is void.
     fn ring(&self, name: &str, at: Instant, limits: JoinLimits) {
         let mut bucket = self.bucket(name).lock();
         match bucket.slots.get_mut(name) {
@@ -270,7 +270,8 @@ impl Registry {
         group.map_or(Some(Vec::new()), |group| group.kept(level))
     }
 
-    /// Restores a group that an earlier coordinator stored. Each member has a session timeout to send its next heartbeat.
+    /// Restores a group that an earlier coordinator stored. Each member has a session timeout to send its next
+    /// heartbeat.
     pub fn restore(
         &self,
         name: &str,
@@ -293,7 +294,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Shows every group, in no order.
+    /// Passes every group to `show`, in no order.
     pub fn for_each(&self, mut show: impl FnMut(&str, &Group)) {
         for bucket in &self.buckets {
             for (name, slot) in &bucket.lock().slots {
@@ -304,8 +305,8 @@ impl Registry {
         }
     }
 
-    /// Since when a group has certainly had no members; `None` if it has some. Who were members
-    /// before the node started is not known, so nothing is older than that.
+    /// The time since which a group has certainly had no members; `None` if it has some. Members before the start
+    /// of the node are unknown, so nothing is older than that.
     pub fn empty_since(&self, name: &str) -> Option<Instant> {
         match self.bucket(name).lock().slots.get(name) {
             Some(slot) => slot.empty_since,
@@ -313,7 +314,7 @@ impl Registry {
         }
     }
 
-    /// Groups of which nothing needs to be remembered but since when they are so. In no order.
+    /// Groups without state except the time since which they are idle. In no order.
     pub fn idle(&self) -> Vec<Text> {
         let mut idle = Vec::new();
         for bucket in &self.buckets {
@@ -324,7 +325,7 @@ impl Registry {
         idle
     }
 
-    /// Drops a group if it is idle still.
+    /// Drops a group if it is still idle.
     pub fn drop_idle(&self, name: &str) {
         let mut bucket = self.bucket(name).lock();
         if bucket.slots.get(name).is_none_or(|slot| !slot.is_idle()) {
@@ -337,8 +338,8 @@ impl Registry {
     }
 }
 
-/// Looks at each group when a deadline of it may have passed; `limits` are asked for then. Ends only
-/// by being cancelled: see [`crate::Coordinator::own`].
+/// Checks each group when one of its deadlines may have passed, and reads `limits` then. Ends only by
+/// cancellation: see [`crate::Coordinator::own`].
 pub async fn watch_deadlines(groups: Weak<Registry>, limits: impl Fn() -> JoinLimits) {
     while let Some(alarms) = groups.upgrade().map(|registry| Arc::clone(&registry.alarms)) {
         alarms.due().await;
@@ -347,7 +348,7 @@ pub async fn watch_deadlines(groups: Weak<Registry>, limits: impl Fn() -> JoinLi
             registry.ring(&name, at, limits());
         }
     }
-    // Whoever dropped the groups has cancelled this already.
+    // The owner that dropped the groups has cancelled this already.
     std::future::pending().await
 }
 
@@ -361,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_in_which_an_event_panics_is_forgotten_and_its_waiters_are_told() {
+    fn panic_of_an_event_drops_the_group_and_closes_its_waiters() {
         let registry = Registry::default();
         let names = ["half changed", "another"];
         let mut answers = names
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_registry_held_is_free_for_others_when_it_ends() {
+    fn registry_releases_its_share_of_the_totals_when_dropped() {
         let totals = Arc::<Totals>::default();
         let registries = [(); 2].map(|()| Registry::new(Arc::clone(&totals)));
         for registry in &registries {

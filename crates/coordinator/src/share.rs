@@ -1,9 +1,9 @@
 //! A share group (KIP-932): its members consume partitions together, and settle records one by one.
 //!
-//! A pure state machine, driven by its members' heartbeats: an [`EpochGroup`]. Unlike in a consumer
-//! group nothing is held by one member alone, so nobody waits for anybody: a member is brought to its
-//! target the moment it reports. What the members do with the records is no concern of the group; that
-//! is the lease group's of each topic. The semantics are those of Kafka 4's `ShareGroup`.
+//! A pure state machine, driven by its members' heartbeats: an [`EpochGroup`]. Unlike in a consumer group no
+//! partition is exclusive, so no member waits for another: a member reaches its target with its next report.
+//! Settling records is not the concern of the group, but of the lease group of each topic. The semantics are those
+//! of Kafka 4's `ShareGroup`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,15 +24,14 @@ use crate::{Group, Text};
 #[cfg(test)]
 mod tests;
 
-/// What the configuration of node and group says.
+/// The configuration of node and group.
 #[derive(Clone, Copy, Debug)]
 pub struct ShareLimits {
     pub members_max: usize,
     pub session_timeout: Duration,
 }
 
-/// A ShareGroupHeartbeat request of a member that comes or stays. `None` is what it has not changed
-/// since its last one.
+/// A ShareGroupHeartbeat request of a member that joins or stays. `None` means unchanged since its last one.
 #[derive(Clone, Debug)]
 pub struct Heartbeat {
     pub member_id: Text,
@@ -42,11 +41,11 @@ pub struct Heartbeat {
     pub client: Client,
 }
 
-/// The answer to a heartbeat.
+/// The reply to a heartbeat.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     pub epoch: i32,
-    /// What the member may consume now; `None` if that is what it has been told before.
+    /// The member's partitions; `None` if it has received them before.
     pub assigned: Option<Assignment>,
 }
 
@@ -55,11 +54,11 @@ pub struct Member {
     pub enrolment: Enrolment,
     pub subscription: Subscription,
     pub epoch: i32,
-    /// Accepted once more, from a member that has not got the answer with its new epoch.
+    /// Accepted once more, from a member that has not received the reply with its new epoch.
     previous_epoch: i32,
-    /// What it was told to consume.
+    /// Partitions that it has received.
     pub assigned: Assignment,
-    /// What it is to be told.
+    /// Partitions that it will receive.
     target: Assignment,
 }
 
@@ -91,7 +90,7 @@ impl members::Member for Member {
 }
 
 impl Member {
-    /// Brings it to its target. True if it may consume something else than before.
+    /// Moves it to its target. Returns whether its partitions changed.
     fn advance(&mut self, target_epoch: i32) -> bool {
         let is_new = self.assigned != self.target;
         if is_new {
@@ -124,7 +123,7 @@ pub type ShareGroup = EpochGroup<ShareProtocol>;
 #[derive(Debug, Default)]
 pub struct ShareProtocol {
     subscriptions: Subscriptions,
-    /// How many partitions the members' targets have, each counted for every member.
+    /// Number of partitions in the members' targets, each counted for every member.
     assigned: usize,
 }
 
@@ -140,7 +139,7 @@ impl Protocol for ShareProtocol {
     }
 
     fn left(&mut self, _member: &Member, was_last: bool) {
-        // What only this member wanted nobody does any more: looked up at the next heartbeat.
+        // Topics that only this member subscribed to are dropped at the next heartbeat.
         self.subscriptions.look_again();
         if was_last {
             *self = Self::default();
@@ -155,7 +154,7 @@ impl ShareGroup {
         if self.members.is_empty() { EMPTY_STATE } else { "Stable" }
     }
 
-    /// The topics that any member wants and that exist.
+    /// Existing topics of any member's subscription.
     pub fn topics(&self) -> impl Iterator<Item = Uuid> {
         self.own.subscriptions.topics().keys().copied()
     }
@@ -167,7 +166,7 @@ pub const EMPTY_STATE: &str = "Empty";
 // ----------------------------------------------------------------------------------------- events
 
 impl ShareGroup {
-    /// Takes a heartbeat in. A refused one changes nothing.
+    /// Processes a heartbeat. A rejected one changes nothing.
     pub fn heartbeat(
         &mut self,
         heartbeat: Heartbeat,
@@ -189,7 +188,7 @@ impl ShareGroup {
         if self.members.needs_targets() {
             self.assign();
         }
-        self.members.hear_from(&member_id, session_deadline);
+        self.members.note_heartbeat(&member_id, session_deadline);
         let target_epoch = self.target_epoch();
         let advance = |member: &mut Member| member.advance(target_epoch);
         let is_new = self.members.change(&member_id, advance).unwrap_or_default();
@@ -198,7 +197,7 @@ impl ShareGroup {
         Ok(Report { epoch: member.epoch, assigned })
     }
 
-    /// A member that comes, maybe again. True if it was not known.
+    /// Handles a member that joins or rejoins. Returns whether it is new.
     fn welcome(
         &mut self,
         heartbeat: &Heartbeat,
@@ -223,7 +222,7 @@ impl ShareGroup {
         Ok(true)
     }
 
-    /// Whether a member that stays knows where it is.
+    /// Validates the epoch of a member that stays.
     fn recognise(&self, heartbeat: &Heartbeat) -> Result<(), GroupError> {
         let member = self.member(&heartbeat.member_id)?;
         let (said, known) = (heartbeat.epoch, member.epoch);
@@ -233,7 +232,7 @@ impl ShareGroup {
         Err(fenced_epoch(said, known))
     }
 
-    /// Takes over what the member says about itself. True if it bears on the assignment.
+    /// Updates the member's subscription. Returns whether the assignment depends on the change.
     fn update(&mut self, heartbeat: Heartbeat) -> bool {
         let change = |member: &mut Member| {
             member.enrolment.client = heartbeat.client;
@@ -250,7 +249,7 @@ impl ShareGroup {
         self.members.change(&heartbeat.member_id, change).unwrap_or_default()
     }
 
-    /// Computes what every member is to have in the group's epoch.
+    /// Computes the target of every member for the group's epoch.
     fn assign(&mut self) {
         self.members.assign(&self.own.subscriptions, simple::assign);
         self.own.assigned = self.members().map(|member| member.target.iter().count()).sum();

@@ -1,9 +1,9 @@
-//! A group of the Streams protocol (KIP-1071): the group knows the application's topology, makes
-//! the topics between its parts, and gives its members tasks.
+//! A group of the Streams protocol (KIP-1071): the group knows the application's topology, creates its internal
+//! topics, and assigns tasks to its members.
 //!
-//! A pure state machine, driven by its members' heartbeats: an [`EpochGroup`], whose epoch grows with
-//! every change of members, topology or topics. What Kafka 4.3 refuses is refused here too: static
-//! members, source topics by pattern, offsets of tasks, and so warm-up tasks.
+//! A pure state machine, driven by its members' heartbeats: an [`EpochGroup`], whose epoch grows with every change
+//! of members, topology or topics. Features that Kafka 4.3 rejects are rejected here too: static members, source
+//! topics by pattern, offsets of tasks, and so warm-up tasks.
 
 use std::time::Duration;
 
@@ -31,18 +31,18 @@ pub use status::{Endpoint, EndpointPartitions, Status, StatusCode};
 use tasks::{Task, Tasks};
 use topology::{Configured, InternalTopic, Topology};
 
-/// What the configuration of node and group says.
+/// The configuration of node and group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamsLimits {
     pub members_max: usize,
     pub session_timeout: Duration,
-    /// How many copies there are to be of each task with state.
+    /// Number of standby copies of each stateful task.
     pub standbys: usize,
-    /// How long a new group waits for more members before it gives out tasks.
+    /// How long a new group waits for more members before it assigns tasks.
     pub initial_delay: Duration,
 }
 
-/// A heartbeat of a member that comes or stays. `None` is what it has not changed since its last.
+/// A heartbeat of a member that joins or stays. `None` means unchanged since its last one.
 #[derive(Clone, Debug)]
 pub struct Heartbeat {
     pub member_id: Text,
@@ -59,17 +59,17 @@ pub struct Heartbeat {
     pub client: Client,
 }
 
-/// The answer to a heartbeat.
+/// The reply to a heartbeat.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     pub epoch: i32,
-    /// What the member is to do now; `None` if that is what it has been told before.
+    /// The member's tasks; `None` if it has received them before.
     pub tasks: Option<Tasks>,
     pub statuses: Vec<Status>,
     pub endpoint_epoch: i32,
     /// `None` if the member knows them.
     pub endpoints: Option<Vec<EndpointPartitions>>,
-    /// Topics that the group needs and that are not there, to be made before the next heartbeat.
+    /// Required topics that do not exist, to be created before the next heartbeat.
     pub missing: Vec<InternalTopic>,
 }
 
@@ -80,12 +80,12 @@ pub struct StreamsProtocol {
     topology: Option<Topology>,
     configured: Configured,
     stamp: Option<CatalogStamp>,
-    /// No tasks are given out before.
+    /// No tasks are assigned before.
     delayed_until: Option<Instant>,
-    /// As of the last target.
+    /// The value used for the last target.
     standbys: usize,
     endpoint_epoch: i32,
-    /// Who asked that all members shut down.
+    /// The member that requested a shutdown of all members.
     shutdown_by: Option<Text>,
 }
 
@@ -160,7 +160,7 @@ impl StreamsGroup {
         self.members.get(member_id).map(|member| member.state.epoch)
     }
 
-    /// The topology as it is described: internal topics have the partitions that were worked out.
+    /// The topology for descriptions: internal topics have their computed partition counts.
     pub fn topology(&self) -> Option<Topology> {
         Some(self.own.topology.as_ref()?.with_counts(&self.own.configured.counts))
     }

@@ -1,4 +1,4 @@
-//! What members want to consume, and what of it exists.
+//! Subscriptions of members, resolved to existing topics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::Text;
 use base::limits::{SUBSCRIPTION_PATTERN_BYTES_MAX, SUBSCRIPTION_PATTERN_COMPILED_BYTES_MAX};
 
-/// A topic as a group needs to know it.
+/// A topic as a group sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Topic {
     pub id: Uuid,
@@ -20,14 +20,14 @@ pub struct Topic {
     pub partitions: u32,
 }
 
-/// Differs when the catalog does: what was looked up under an equal one is still so.
+/// Version of the catalog: look-ups under an equal stamp are still valid.
 pub type CatalogStamp = (u32, usize, u64);
 
-/// Which topics there are.
+/// The existing topics.
 pub trait Catalog {
     fn stamp(&self) -> CatalogStamp;
     fn topic(&self, name: &str) -> Option<Topic>;
-    /// For patterns.
+    /// All topics, for patterns.
     fn topics(&self) -> Vec<Topic>;
 }
 
@@ -39,8 +39,8 @@ pub enum PatternError {
     Syntax { pattern: String, reason: String },
 }
 
-/// A pattern that a name must match as a whole, as Kafka has it. The syntax is RE2's, which the
-/// crate shares, and so is the promise that no pattern takes more than linear time.
+/// Compiles a pattern that must match a whole name, as in Kafka. The syntax is RE2's, which the crate shares, as
+/// well as the guarantee of linear time.
 fn compile_pattern(pattern: &str) -> Result<Regex, PatternError> {
     let (bytes, at_most) = (pattern.len(), SUBSCRIPTION_PATTERN_BYTES_MAX);
     if bytes > at_most {
@@ -49,31 +49,31 @@ fn compile_pattern(pattern: &str) -> Result<Regex, PatternError> {
     let compile = |pattern: &str| {
         RegexBuilder::new(pattern).size_limit(SUBSCRIPTION_PATTERN_COMPILED_BYTES_MAX).build()
     };
-    // By itself first: what does not stand alone must not stand because of the brackets.
+    // The bare pattern first: it must be valid without the added group.
     compile(pattern).and_then(|_| compile(&format!(r"\A(?:{pattern})\z"))).map_err(|error| {
         PatternError::Syntax { pattern: pattern.to_owned(), reason: error.to_string() }
     })
 }
 
-/// What one member wants.
+/// The subscription of one member.
 #[derive(Clone, Debug, Default)]
 pub struct Subscription {
     pub names: BTreeSet<Text>,
     pub pattern: Option<Text>,
-    /// The topics of its names and its pattern that exist.
+    /// Existing topics of its names and its pattern.
     pub(crate) topics: BTreeSet<Uuid>,
 }
 
-/// What the members of a group want together, and what of it exists.
+/// The subscriptions of a group's members, resolved to existing topics.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
-    /// The topics of all subscriptions that exist, as of `stamp`.
+    /// Existing topics of all subscriptions, as of `stamp`.
     topics: BTreeMap<Uuid, Topic>,
     patterns: HashMap<Text, Pattern>,
     stamp: Option<CatalogStamp>,
 }
 
-/// Topics by a regular expression, which is matched when the catalog changes.
+/// A regular expression over topic names, which is matched when the catalog changes.
 #[derive(Debug)]
 struct Pattern {
     regex: Regex,
@@ -85,18 +85,18 @@ impl Subscriptions {
         &self.topics
     }
 
-    /// Sets the topics as they were stored. The next heartbeat finds what has changed since then.
+    /// Sets the topics of the stored form. The next heartbeat detects changes since then.
     pub(crate) fn restore(&mut self, topics: impl Iterator<Item = Topic>) {
         self.topics = topics.map(|topic| (topic.id, topic)).collect();
         self.stamp = None;
     }
 
-    /// How many partitions each topic has.
+    /// Partition count of each topic.
     pub(crate) fn partitions(&self) -> BTreeMap<Uuid, u32> {
         self.topics.iter().map(|(&id, topic)| (id, topic.partitions)).collect()
     }
 
-    /// An error if it is no pattern. One that a member has is known to be one.
+    /// Returns an error for an invalid pattern. A member's pattern was validated before.
     pub(crate) fn check_pattern(&self, pattern: &str) -> Result<(), PatternError> {
         if self.patterns.contains_key(pattern) {
             return Ok(());
@@ -104,19 +104,19 @@ impl Subscriptions {
         compile_pattern(pattern).map(drop)
     }
 
-    /// What members want has changed: it is looked up at the next heartbeat.
+    /// Marks the subscriptions as changed: they are resolved at the next heartbeat.
     pub(crate) fn look_again(&mut self) {
         self.stamp = None;
     }
 
-    /// Looks up what the members want, if that or the catalog changed. True if the outcome differs.
+    /// Resolves the subscriptions, if they or the catalog changed. Returns whether the outcome differs.
     pub(crate) fn resolve<'a>(
         &mut self,
         has_changed: bool,
         catalog: &impl Catalog,
         members: impl Iterator<Item = &'a mut Subscription>,
     ) -> bool {
-        // Asked before the topics: a change in between is seen at the next heartbeat.
+        // Read before the topics: a change in between is detected at the next heartbeat.
         let stamp = catalog.stamp();
         if self.stamp == Some(stamp) && !has_changed {
             return false;
@@ -150,8 +150,8 @@ impl Subscriptions {
         differs
     }
 
-    /// Matches patterns against all topics: the new ones, or all if the catalog changed. Returns
-    /// what they match.
+    /// Matches patterns against all topics: the new patterns, or all if the catalog changed. Returns the matched
+    /// topics.
     fn match_patterns(
         &mut self,
         wanted: BTreeSet<Text>,
@@ -167,7 +167,7 @@ impl Subscriptions {
         for text in wanted {
             let is_new = !self.patterns.contains_key(&text);
             if is_new {
-                // It was compiled before the member was taken in.
+                // It was compiled before the member was admitted.
                 let Ok(regex) = compile_pattern(&text) else { continue };
                 self.patterns.insert(text.clone(), Pattern { regex, topics: BTreeSet::new() });
             }
@@ -184,13 +184,12 @@ impl Subscriptions {
     }
 }
 
-/// The topics that a consumer of the classic protocol names in its metadata, whose form the group
-/// otherwise leaves to its members (Kafka's `ConsumerProtocolSubscription`: a version, then names).
-/// `None` if it has another form.
+/// Topics in the metadata of a consumer of the classic protocol, whose form the group otherwise leaves to its
+/// members (Kafka's `ConsumerProtocolSubscription`: a version, then names). `None` if it has another form.
 pub(crate) fn topics_of_subscription(mut metadata: &[u8]) -> Option<Vec<String>> {
     let version = metadata.try_get_i16().ok()?;
     let count = usize::try_from(metadata.try_get_i32().ok()?).ok()?;
-    // Each name takes a byte or more: no room is made for more names than there can be.
+    // Each name takes a byte or more: the capacity is bounded by the length.
     if version < 0 || count > metadata.len() {
         return None;
     }
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_are_read_from_a_consumers_metadata_and_from_nothing_else() {
+    fn topics_are_decoded_only_from_consumer_metadata() {
         let metadata = [&[0, 1, 0, 0, 0, 2, 0, 1, b'a', 0, 2, b'b', b'c'][..], &[9; 20]].concat();
         assert_eq!(topics_of_subscription(&metadata), Some(vec!["a".into(), "bc".into()]));
         for len in 0..13 {
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_matches_whole_names_only() {
+    fn pattern_matches_whole_names_only() {
         let matches = |pattern: &str, name| compile_pattern(pattern).unwrap().is_match(name);
         assert!(matches("orders-.*", "orders-eu"));
         assert!(!matches("orders", "orders-eu"));
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_or_too_costly_is_refused() {
+    fn invalid_or_too_costly_pattern_is_rejected() {
         let too_long = "a".repeat(SUBSCRIPTION_PATTERN_BYTES_MAX + 1);
         for bad in ["(", "a)(b", "*", "[", r"\1", "(?=a)", "a{1000}{1000}", &too_long] {
             assert!(compile_pattern(bad).is_err(), "{bad}");

@@ -1,4 +1,4 @@
-//! How long to wait before a node is connected again.
+//! Pauses before a node is connected again.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use world::{Entropy, Instant};
 
 use crate::end::ConnectError;
 
-/// A connection that lasted so long was a success: the next attempt is made at once.
+/// A connection that lasted this long was a success: the next attempt is made at once.
 const LASTED: Duration = LINK_RETRY_MAX;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,7 +16,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// A connection ended. Whether the next attempt is to be made at once.
+    /// Records the end of a connection. Returns whether the next attempt is made at once.
     pub(crate) fn ended(&mut self, since: Instant, now: Instant) -> bool {
         let has_lasted = now.saturating_duration_since(since) >= LASTED;
         let is_first = self.failures == 0;
@@ -24,8 +24,8 @@ impl Backoff {
         has_lasted || is_first
     }
 
-    /// An attempt failed. The pause is between half of what it grows to and that, so that nodes that lost
-    /// one peer at a time do not come back to it at a time.
+    /// Records a failed attempt. The pause is random between half of the grown pause and all of it, so that nodes
+    /// that lost one peer at the same time do not reconnect at the same time.
     pub(crate) fn failed(&mut self, error: &ConnectError, entropy: &dyn Entropy) -> Duration {
         let doubled = LINK_RETRY_MIN.saturating_mul(1 << self.failures.min(16));
         self.failures = self.failures.saturating_add(1);
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_a_bound_and_differ_and_a_success_ends_them() {
+    fn pauses_are_random_and_grow_to_a_bound_until_a_success() {
         let entropy = SeededEntropy::new(1);
         let mut backoff = Backoff::default();
         let error = ConnectError::NobodyListens;
@@ -60,7 +60,7 @@ mod tests {
         assert_ne!(pauses[7], pauses[8]);
 
         let now = Instant::now();
-        // One that ends again and again as soon as it is made is no success.
+        // A connection that repeatedly ends as soon as it is made is no success.
         assert!(!backoff.ended(now, now));
         assert!(backoff.ended(now, now + LASTED));
         assert!(backoff.failed(&error, &entropy) <= LINK_RETRY_MIN);

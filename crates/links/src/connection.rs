@@ -1,8 +1,8 @@
-//! A connection, whichever side made it: reads, writes, signs of life, and how it ends.
+//! A connection on either side: reads, writes, pings, and its end.
 //!
-//! One task does all of it in turns. It touches no disk and waits for no handler, so that a node whose disk
-//! hangs still says that it lives. Each side sends a sign of life by itself: a side that only answered would
-//! seem dead while the question waits behind bodies on a slow wire.
+//! One task does all of it in turns. It touches no disk and waits for no handler, so that a node with a hung disk
+//! still shows that it lives. Each side sends pings on its own: a side that only replied to pings would seem dead
+//! while the ping waits behind bodies on a slow wire.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -21,27 +21,27 @@ use crate::end::{End, Violation};
 use crate::frame::{Frame, Header, Incoming, Kind, Outgoing, write_frame};
 use crate::outbox::{Next, Outbox};
 
-/// What a side of a connection does with it.
+/// The side-specific part of a connection.
 pub(crate) trait Role {
-    /// Whether a frame of this header may come, before memory is taken for it.
+    /// Whether a frame with this header is allowed, before memory is allocated for it.
     fn allow(&mut self, header: &Header) -> Result<(), Violation>;
 
     fn take(&mut self, frame: Frame) -> Result<(), End>;
 
-    /// The deadline of a frame passed before it was written.
+    /// Handles a frame whose deadline passed before it was written.
     fn expire(&mut self, frame: Outgoing);
 
-    /// Time has passed.
+    /// Runs on each tick of the timer.
     fn tick(&mut self, now: Instant) -> Result<(), End>;
 
-    /// Ready if the connection is to end for another reason; the task is woken for that.
+    /// Ready if the connection ends for a reason of its role; the task is woken for that.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<End>;
 }
 
-/// How exactly time is kept: a silent peer is noticed at most this much later.
+/// Resolution of timeouts: a silent peer is noticed at most this much later.
 const TICK: std::time::Duration = LINK_PING_EVERY.checked_div(2).expect("not zero");
 
-/// Reads and writes in one go before other tasks have their turn.
+/// Reads and writes in a row before other tasks are scheduled.
 const TURNS_MAX: usize = 16;
 
 struct Connection<'a, W, R> {
@@ -50,18 +50,18 @@ struct Connection<'a, W, R> {
     outbox: &'a Outbox,
     role: &'a mut R,
     unsent: Unsent,
-    /// Something was written that the wire may hold back.
+    /// Bytes were written that the wire may buffer.
     is_unflushed: bool,
     ticks: Interval,
     heard: Instant,
-    /// When something was last begun to be written, for signs of life.
+    /// Start of the last write, for pings.
     said: Instant,
-    /// When the socket last took something, or was given something after it had taken all.
+    /// When the socket last accepted bytes, or got bytes after it had accepted all.
     taken: Instant,
     finishing: Option<Instant>,
 }
 
-/// Serves a connection until it ends. After that the outbox takes nothing.
+/// Serves a connection until it ends. After that the outbox accepts nothing.
 pub(crate) async fn drive<W, R>(
     wire: &mut W,
     incoming: Incoming,
@@ -106,10 +106,10 @@ where
         }
     }
 
-    /// Ready: everything is said.
+    /// Ready: everything is sent.
     fn turns(&mut self, context: &mut Context<'_>) -> Result<Poll<()>, End> {
         for _ in 0..TURNS_MAX {
-            // What has arrived counts before time does: the process itself may have been paused.
+            // Arrived bytes count before timeouts: the process itself may have been paused.
             let has_read = self.read(context)?;
             if let Poll::Ready(end) = self.role.poll_end(context) {
                 return Err(end);
@@ -130,7 +130,7 @@ where
     }
 
     fn read(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
-        // A frame may lie there since the handshake.
+        // A frame may have arrived with the handshake.
         self.take_frames()?;
         let read = match self.incoming.poll_read(context, self.wire) {
             Poll::Ready(read) => read.map_err(|error| End::of(&error))?,
@@ -170,14 +170,14 @@ where
             }
         }
         self.role.tick(now)?;
-        // While something waits for the socket it hears that this side lives.
+        // Pending output shows by itself that this side lives.
         if now - self.said >= LINK_PING_EVERY && self.unsent.is_empty() {
-            self.say(Outgoing::bare(Kind::Ping), now);
+            self.send(Outgoing::bare(Kind::Ping), now);
         }
         Ok(())
     }
 
-    fn say(&mut self, frame: Outgoing, now: Instant) {
+    fn send(&mut self, frame: Outgoing, now: Instant) {
         if self.unsent.is_empty() {
             self.taken = now;
         }
@@ -185,7 +185,7 @@ where
         write_frame(frame, now, &mut self.unsent);
     }
 
-    /// Whether something was written, and whether all is said.
+    /// Whether something was written, and whether everything is sent.
     fn write(&mut self, context: &mut Context<'_>) -> Result<(bool, bool), End> {
         let is_finished = self.fill(context);
         if self.unsent.is_empty() {
@@ -212,7 +212,7 @@ where
         Ok(true)
     }
 
-    /// Takes from the outbox what one write may have.
+    /// Takes as many frames from the outbox as one write may have.
     fn fill(&mut self, context: &mut Context<'_>) -> bool {
         let mut now = None;
         while self.unsent.bytes() < WRITTEN_AT_ONCE_BYTES_MAX {
@@ -222,7 +222,7 @@ where
                     if frame.deadline.is_some_and(|deadline| deadline <= now) {
                         self.role.expire(frame);
                     } else {
-                        self.say(frame, now);
+                        self.send(frame, now);
                     }
                 }
                 Next::None => return false,

@@ -1,4 +1,4 @@
-//! How connections end, and why there is none: for those who decide whether a node is dead.
+//! The end of connections, and failures to connect: for parts that decide whether a node is dead.
 
 use std::io;
 
@@ -7,32 +7,32 @@ use thiserror::Error;
 
 use crate::refusal::Refusal;
 
-/// How a connection ended that had been made.
+/// The end of an established connection.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum End {
-    /// The peer said that it closes: its node stops, or does not want this link any more.
+    /// The peer announced that it closes: its node stops, or no longer wants this link.
     #[error("the peer closed it in order")]
     Left,
-    /// The peer's end of the stream, without a word: so it looks when a process is killed.
+    /// The peer's end of the stream, without an announcement, as when a process is killed.
     #[error("the peer's end was closed without a word")]
     Closed,
     /// The peer's system reset it, or the network reported an error.
     #[error("broken: {0}")]
     Broken(io::ErrorKind),
-    /// Nothing was heard for [`LINK_SILENT_AFTER`]: the network is cut, or the peer is paused.
+    /// Nothing arrived for [`LINK_SILENT_AFTER`]: the network is cut, or the peer is paused.
     #[error("nothing was heard for {LINK_SILENT_AFTER:?}")]
     Silent,
-    /// The peer took nothing of what was sent for [`LINK_PROGRESS_WITHIN`], or left a request unanswered
-    /// for so long beyond its deadline.
+    /// The peer read nothing for [`LINK_PROGRESS_WITHIN`], or left a request unanswered for so long beyond its
+    /// deadline.
     #[error("no progress for {LINK_PROGRESS_WITHIN:?}")]
     Stalled,
-    /// The peer sent what the protocol does not allow, or bytes were changed on the way.
+    /// The peer broke the protocol, or bytes were changed on the way.
     #[error("{0}")]
     Violation(#[from] Violation),
-    /// A later connection of the same peer and lane took its place.
+    /// A later connection of the same peer and lane replaced it.
     #[error("replaced by a later connection")]
     Replaced,
-    /// This node closed it: it stops, or the peer is none any more.
+    /// This node closed it: it stops, or the peer was removed.
     #[error("closed by this node")]
     Here,
 }
@@ -40,7 +40,7 @@ pub enum End {
 impl End {
     pub(crate) fn of(error: &io::Error) -> Self {
         match error.kind() {
-            // TLS has a last word of its own, which a process that is killed does not say either.
+            // TLS has a closing message of its own, which a killed process does not send either.
             io::ErrorKind::UnexpectedEof => Self::Closed,
             kind => Self::Broken(kind),
         }
@@ -57,7 +57,7 @@ impl End {
     }
 }
 
-/// What a peer may not send.
+/// Violations of the protocol by a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Violation {
     #[error("a frame's header has a wrong checksum")]
@@ -80,10 +80,10 @@ pub enum Violation {
     Handshake,
 }
 
-/// Why an attempt to connect failed.
+/// Reason why an attempt to connect failed.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ConnectError {
-    /// Nobody listens there: the process is gone, its machine is not.
+    /// The connection was refused: the process is gone, its machine is not.
     #[error("nobody listens at the address")]
     NobodyListens,
     #[error("cannot be reached: {0}")]
@@ -99,12 +99,12 @@ pub enum ConnectError {
     Ended(End),
     #[error("{0}")]
     Insecure(#[from] Insecure),
-    /// The two nodes do not trust each other's keys, or one of them speaks without TLS.
+    /// The two nodes do not trust each other's keys, or one of them does not use TLS.
     #[error("no TLS with the peer: {0}")]
     Tls(String),
 }
 
-/// Bytes between nodes are neither encrypted nor is their sender known.
+/// Bytes between nodes are not encrypted and their sender is not authenticated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error(
     "links without TLS are for this machine only: give the nodes certificates or a secret, or say explicitly \

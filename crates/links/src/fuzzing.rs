@@ -1,6 +1,7 @@
-//! What must hold of what another node sends, whatever it is: for fuzz targets, and for tests of what those found.
+//! Properties of the decoding of another node's bytes: for fuzz targets, and for tests of their findings.
 //!
-//! Whoever reaches the port of nodes may send a first frame; behind it is TLS where the cluster has a secret.
+//! Any client that reaches the port of nodes may send a first frame. TLS comes before it where the cluster has a
+//! secret.
 
 use std::io;
 use std::pin::Pin;
@@ -16,11 +17,11 @@ use crate::handshake;
 use crate::lane::Lane;
 use crate::refusal::Refusal;
 
-/// Of a message here.
+/// Size limit of a message here.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
 const CHECKED_BYTES: usize = 12;
 
-/// Gives bytes in pieces of this size, and then the end.
+/// Returns bytes in pieces of this size, and then the end.
 struct Pieces<'a> {
     bytes: &'a [u8],
     piece: usize,
@@ -43,7 +44,7 @@ impl AsyncRead for Pieces<'_> {
 type Heard = (Vec<(Header, u32, Bytes, Bytes)>, Option<Violation>);
 
 /// The frames until the end or a violation.
-fn heard(bytes: &[u8], piece: usize, ahead: usize) -> Heard {
+fn received(bytes: &[u8], piece: usize, ahead: usize) -> Heard {
     let allow = |header: &Header| header.check_length(MESSAGE_BYTES_MAX);
     let mut socket = Pieces { bytes, piece };
     let mut incoming = Incoming::new(ahead);
@@ -71,13 +72,13 @@ fn heard(bytes: &[u8], piece: usize, ahead: usize) -> Heard {
     }
 }
 
-/// What a connection brings: the same frames, whatever the pieces. The first two bytes say which pieces those are.
+/// Decodes a connection's frames, which must not depend on the pieces. The first two bytes determine the pieces.
 pub fn frames(data: &[u8]) {
     let Some((&[piece, ahead], stream)) = data.split_first_chunk() else { return };
     let (piece, ahead) = (usize::from(piece) % 40 + 1, usize::from(ahead));
     for stream in [stream.to_vec(), with_checksums(stream)] {
-        let whole = heard(&stream, usize::MAX, Lane::Replication.read_ahead());
-        assert_eq!(heard(&stream, piece, ahead), whole, "pieces change what is heard");
+        let whole = received(&stream, usize::MAX, Lane::Replication.read_ahead());
+        assert_eq!(received(&stream, piece, ahead), whole, "pieces change what is heard");
         for (_, _, head, _) in whole.0 {
             introduction(&head);
         }
@@ -85,7 +86,7 @@ pub fn frames(data: &[u8]) {
     introduction(stream);
 }
 
-/// The same frames with the checksums that they should have, as far as there are any.
+/// The same frames with correct checksums, as far as there are any.
 fn with_checksums(stream: &[u8]) -> Vec<u8> {
     let mut stream = stream.to_vec();
     let mut rest = &mut stream[..];
@@ -110,9 +111,9 @@ fn with_checksums(stream: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// What is in the first frames.
+/// Decodes the first frames of a connection.
 fn introduction(head: &[u8]) {
-    handshake::look(Bytes::copy_from_slice(head));
+    handshake::check_round_trip(Bytes::copy_from_slice(head));
     if let Some(refusal) = Refusal::decode(head) {
         let again = Refusal::decode(&refusal.encode());
         assert_eq!(again.map(|it| it.to_string()), Some(refusal.to_string()));
@@ -122,7 +123,7 @@ fn introduction(head: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_kept_of_frames_holds() {
+    fn stored_frame_corpus_passes() {
         test_corpus::each("link_frames", super::frames);
     }
 }

@@ -1,4 +1,4 @@
-//! What this node tells all others: the newest of it, on each control lane, when it changes and each second.
+//! Gossip of this node: the newest payload, sent on each control lane when it changes and each second.
 
 use bytes::Bytes;
 use parking_lot::Mutex;

@@ -1,5 +1,6 @@
-//! The first words of a connection: who connects says who it is and what it wants, and who accepts does the
-//! same or says why not. A refusal goes to the other side too, whose operator has to do something about it.
+//! The handshake: the connecting node sends its identity and the node and lane that it wants. The accepting node
+//! replies with its identity or with a refusal. The connecting side also sends its refusal, because the operator
+//! of the other side has to act on it.
 //!
 //! ```text
 //! Hello    magic "PRln"  versions min u16 max u16  identity  node that it wants u64  lane u8
@@ -11,12 +12,12 @@
 //! identity cluster 16 bytes  node u64  directory 16 bytes  boot u64  run 16 bytes
 //! ```
 //!
-//! Fields of later versions follow. A version before epochs sends none, and has epoch 0. A peer that sends no levels
-//! supports the first one.
+//! Fields of later versions follow. A version before epochs sends none, and has epoch 0. A peer that sends no
+//! levels supports the first one.
 //!
-//! A node of no cluster yet presents a provisional one, and looks for no node by number. Who accepts it says who
-//! it is and closes the connection: so the newcomer learns which cluster it will be part of, and, if it joins one that
-//! is founded already, which number it has there.
+//! A node without a cluster presents a provisional one, and wants no node by number. The accepting node sends its
+//! identity and closes the connection. So the newcomer learns the cluster that it will be part of, and, if it
+//! joins one that is already founded, its number there.
 
 use std::future::poll_fn;
 
@@ -37,10 +38,10 @@ use crate::seen::Seen;
 
 const MAGIC: &[u8; 4] = b"PRln";
 const IDENTITY_BYTES: usize = 64;
-/// Who introduces itself takes whoever is at the address.
+/// The wanted node of an introduction, which accepts any node at the address.
 const ANY_NODE: NodeId = NodeId(0);
 
-/// What a side of a handshake knows.
+/// The inputs of one side of a handshake.
 #[derive(Clone, Copy)]
 pub(crate) struct Side<'a> {
     pub(crate) ours: &'a Identity,
@@ -60,38 +61,38 @@ struct Hello {
     peer: Identity,
     wanted: NodeId,
     lane: u8,
-    /// Where a node that joins can be reached.
+    /// The address at which a joining node can be reached.
     joins_at: Option<String>,
 }
 
-/// What a side that accepts says.
+/// The reply of the accepting side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Welcome {
     version: u16,
     peer: Identity,
-    /// Which one the node is that joins.
+    /// The number of the joining node.
     joined_as: Option<NodeId>,
 }
 
-/// What becomes of a node that says hello.
+/// The outcome of a hello.
 enum Verdict {
     Peer(Lane),
     Newcomer,
     Joined(NodeId),
 }
 
-/// The longest address that is taken from a node that joins.
+/// Length limit of the address of a joining node.
 const ADDRESS_BYTES_MAX: usize = 300;
 
-/// Who has connected.
+/// The result of an accepted connection.
 pub(crate) enum Arrival {
-    /// What was read beyond the handshake is in the last of these.
+    /// Bytes read beyond the handshake are in the last of these.
     Peer(Identity, Lane, Incoming),
-    /// A node of no cluster, which was told who this one is, and hears no more.
+    /// A node without a cluster, which got the identity of this one, and nothing more.
     Newcomer(Identity),
 }
 
-/// The side that connects. What was read beyond the handshake is in what it returns.
+/// The connecting side. The result includes bytes read beyond the handshake.
 pub(crate) async fn connect<W>(
     wire: &mut W,
     side: Side<'_>,
@@ -114,12 +115,12 @@ where
         incoming.read_ahead(lane.read_ahead());
         return Ok((peer, incoming));
     };
-    // If it cannot be said the connection is closed all the same.
-    let _ = say(wire, Kind::Refused, refusal.encode()).await;
+    // If it cannot be sent the connection is closed nevertheless.
+    let _ = send(wire, Kind::Refused, refusal.encode()).await;
     Err(ConnectError::RefusedHere(refusal))
 }
 
-/// The side that connects and is of no cluster yet: who accepts.
+/// The connecting side of a node without a cluster: returns the accepting node's identity.
 pub(crate) async fn introduce<W>(wire: &mut W, ours: &Identity) -> Result<Identity, ConnectError>
 where
     W: AsyncRead + AsyncWrite + Unpin,
@@ -129,7 +130,7 @@ where
     Ok(welcome.peer)
 }
 
-/// The side that connects and would join: who accepts, and its own number.
+/// The connecting side of a joining node: returns the accepting node's identity, and its own number.
 pub(crate) async fn join<W>(
     wire: &mut W,
     ours: &Identity,
@@ -153,15 +154,15 @@ fn check_version(welcome: &Welcome) -> Result<(), ConnectError> {
     spoken.common(presented).map(drop).ok_or_else(refusal)
 }
 
-/// Says hello and hears who answers.
+/// Sends hello and receives the reply.
 async fn greet<W>(wire: &mut W, hello: Hello) -> Result<(Welcome, Incoming), ConnectError>
 where
     W: AsyncRead + AsyncWrite + Unpin,
 {
-    say(wire, Kind::Hello, hello.encode()).await.map_err(ConnectError::Ended)?;
+    send(wire, Kind::Hello, hello.encode()).await.map_err(ConnectError::Ended)?;
     let mut incoming = Incoming::new(HEADER_BYTES);
     let Frame { header, message, .. } =
-        hear(wire, &mut incoming).await.map_err(ConnectError::Ended)?;
+        receive(wire, &mut incoming).await.map_err(ConnectError::Ended)?;
     let unreadable = || ConnectError::Ended(End::Violation(Violation::Handshake));
     match header.kind {
         Kind::Refused => {
@@ -176,27 +177,27 @@ where
     }
 }
 
-/// The side that accepts. Its error is [`ConnectError::RefusedHere`] where it refuses, which the peer was told.
+/// The accepting side. Its error is [`ConnectError::RefusedHere`] if it refuses, which was sent to the peer.
 pub(crate) async fn accept<W>(wire: &mut W, side: Side<'_>) -> Result<Arrival, ConnectError>
 where
     W: AsyncRead + AsyncWrite + Unpin,
 {
     let mut incoming = Incoming::new(HEADER_BYTES);
     let Frame { header, message, .. } =
-        hear(wire, &mut incoming).await.map_err(ConnectError::Ended)?;
+        receive(wire, &mut incoming).await.map_err(ConnectError::Ended)?;
     if header.kind != Kind::Hello {
         return Err(ConnectError::Ended(End::Violation(header.not_allowed())));
     }
     let hello = Hello::decode(message.head)
         .ok_or(ConnectError::Ended(End::Violation(Violation::Handshake)))?;
-    match judge(&hello, side) {
+    match decide(&hello, side) {
         Ok((version, verdict)) => {
             let joined_as = match verdict {
                 Verdict::Joined(node) => Some(node),
                 Verdict::Newcomer | Verdict::Peer(_) => None,
             };
             let welcome = Welcome { version, peer: *side.ours, joined_as };
-            say(wire, Kind::Welcome, welcome.encode()).await.map_err(ConnectError::Ended)?;
+            send(wire, Kind::Welcome, welcome.encode()).await.map_err(ConnectError::Ended)?;
             let Verdict::Peer(lane) = verdict else {
                 let _ = wire.shutdown().await;
                 return Ok(Arrival::Newcomer(hello.peer));
@@ -205,18 +206,18 @@ where
             Ok(Arrival::Peer(hello.peer, lane, incoming))
         }
         Err(refusal) => {
-            let _ = say(wire, Kind::Refused, refusal.encode()).await;
-            // Closing while something is unread would take the refusal from the peer.
+            let _ = send(wire, Kind::Refused, refusal.encode()).await;
+            // Closing while bytes are unread would drop the refusal before the peer reads it.
             let _ = wire.shutdown().await;
             Err(ConnectError::RefusedHere(refusal))
         }
     }
 }
 
-fn judge(hello: &Hello, side: Side<'_>) -> Result<(u16, Verdict), Refusal> {
+fn decide(hello: &Hello, side: Side<'_>) -> Result<(u16, Verdict), Refusal> {
     let (spoken, presented) = (Versions::OURS, hello.versions);
     let version = spoken.common(presented).ok_or(Refusal::NoCommonVersion { spoken, presented })?;
-    // Who reached a wrong cluster hears that, whichever node it looked for.
+    // A node that reached a wrong cluster learns that, whatever node it wanted.
     let DirectoryIdentity { cluster, node: found, .. } = side.ours.at;
     if let (JOINING, Some(address)) = (hello.peer.at.cluster, &hello.joins_at) {
         let DirectoryIdentity { directory, boot, .. } = hello.peer.at;
@@ -230,18 +231,18 @@ fn judge(hello: &Hello, side: Side<'_>) -> Result<(u16, Verdict), Refusal> {
         return Ok((version, Verdict::Newcomer));
     }
     if hello.wanted == ANY_NODE {
-        // It is of this cluster already and asks whether it would be let in.
+        // It is in this cluster already and checks whether it would be admitted.
         side.admission.admit(&hello.peer)?;
     }
     if hello.wanted != found {
         return Err(Refusal::AnotherNode { wanted: hello.wanted, found });
     }
     side.admit(&hello.peer)?;
-    let lane = Lane::of_code(hello.lane).ok_or(Refusal::UnknownLane { code: hello.lane })?;
+    let lane = Lane::from_code(hello.lane).ok_or(Refusal::UnknownLane { code: hello.lane })?;
     Ok((version, Verdict::Peer(lane)))
 }
 
-/// Before the peer has shown who it is, whatever it sends.
+/// Frames that are allowed before the peer has authenticated.
 fn allow(header: &Header) -> Result<(), Violation> {
     match header.kind {
         Kind::Hello | Kind::Welcome | Kind::Refused => {
@@ -251,7 +252,10 @@ fn allow(header: &Header) -> Result<(), Violation> {
     }
 }
 
-async fn hear<R: AsyncRead + Unpin>(wire: &mut R, incoming: &mut Incoming) -> Result<Frame, End> {
+async fn receive<R: AsyncRead + Unpin>(
+    wire: &mut R,
+    incoming: &mut Incoming,
+) -> Result<Frame, End> {
     loop {
         if let Some(frame) = incoming.next(allow)? {
             return Ok(frame);
@@ -263,9 +267,9 @@ async fn hear<R: AsyncRead + Unpin>(wire: &mut R, incoming: &mut Incoming) -> Re
     }
 }
 
-async fn say<W: AsyncWrite + Unpin>(wire: &mut W, kind: Kind, head: Bytes) -> Result<(), End> {
+async fn send<W: AsyncWrite + Unpin>(wire: &mut W, kind: Kind, head: Bytes) -> Result<(), End> {
     let mut unsent = Unsent::default();
-    let frame = Outgoing::new(kind, 0, Message::of_head(head));
+    let frame = Outgoing::new(kind, 0, Message::from_head(head));
     write_frame(frame, Instant::now(), &mut unsent);
     while !unsent.is_empty() {
         let written = poll_fn(|context| unsent.poll_write(context, wire)).await;
@@ -372,7 +376,7 @@ fn put_identity(out: &mut BytesMut, identity: &Identity) {
     out.put_slice(run.as_bytes());
 }
 
-/// The caller has seen that [`IDENTITY_BYTES`] are there.
+/// The caller has checked that [`IDENTITY_BYTES`] are available.
 fn identity(bytes: &mut Bytes) -> Identity {
     let uuid = |bytes: &mut Bytes| Uuid::from_u128(bytes.get_u128());
     let cluster = uuid(bytes);
@@ -383,9 +387,9 @@ fn identity(bytes: &mut Bytes) -> Identity {
     Identity { at, run, levels: Levels::UNTOLD }
 }
 
-/// Whatever is understood of a first frame is understood alike once it is said again.
+/// Every decoded first frame decodes to the same value after it is encoded again.
 #[cfg(any(test, fuzzing))]
-pub(crate) fn look(said: Bytes) {
+pub(crate) fn check_round_trip(said: Bytes) {
     if let Some(hello) = Hello::decode(said.clone()) {
         assert_eq!(Hello::decode(hello.encode()), Some(hello));
     }
@@ -413,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_understood_also_with_what_a_later_version_adds() {
+    fn handshake_decodes_with_fields_of_a_later_version() {
         let versions = Versions { min: 1, max: 7 };
         let hello = Hello { versions, peer: a_node(), wanted: NodeId(9), lane: 3, joins_at: None };
         let mut bytes = BytesMut::from(&hello.encode()[..]);
@@ -427,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_no_levels_can_the_first() {
+    fn peer_without_levels_supports_the_first_level() {
         let earlier = DirectoryIdentity { epoch: 0, ..a_node().at };
         let untold = Identity { levels: Levels::UNTOLD, at: earlier, ..a_node() };
         let hello = Hello::of(&a_node(), NodeId(9), Lane::Bulk);
@@ -443,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_joins_says_where_it_is_and_hears_its_number() {
+    fn joining_node_sends_its_address_and_receives_its_number() {
         let mut peer = a_node();
         peer.at.cluster = JOINING;
         let joins_at = Some("four.example:7700".to_owned());
@@ -468,7 +472,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn other_bytes_are_no_handshake(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_are_no_handshake(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = Welcome::decode(Bytes::from(bytes.clone()));
             if let Some(first) = bytes.first_mut() {
                 *first = 0;

@@ -1,6 +1,6 @@
-//! A node that belongs to no cluster yet asks another one which it will be part of.
+//! A node without a cluster asks another node which cluster it will be part of.
 //!
-//! It has no links: what it is called in them it only learns by this. So it makes a connection for one question,
+//! It has no links yet: its identity in them follows from the reply. So it opens a connection for one request,
 //! which leaves no trace on the other side.
 
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::identity::{DirectoryIdentity, Identity, JOINING, Joining, NodeId};
 use crate::link::dial;
 use crate::security::Security;
 
-/// Who the node at `HOST:PORT` is, in particular of which cluster. `identity` is who asks; its cluster is one that
-/// only those who ask the same have, which the other side decides by ([`crate::Admission::admit_newcomer`]).
-/// Takes no longer than `within`: then it is [`ConnectError::Unanswered`].
+/// Returns the identity of the node at `HOST:PORT`, in particular its cluster. `identity` is the caller's; its
+/// cluster is provisional, shared only by nodes with the same request, and the other side decides by it
+/// ([`crate::Admission::admit_newcomer`]). Takes no longer than `within`: then it is [`ConnectError::Unanswered`].
 pub async fn introduce(
     world: &World,
     security: &Security,
@@ -33,8 +33,8 @@ pub async fn introduce(
     timeout(within, asking).await.unwrap_or(Err(ConnectError::Unanswered))
 }
 
-/// Asks the node at `HOST:PORT` to join its cluster: answers who it is, and which number this node has from now on.
-/// [`crate::Refusal::JoinPending`] says that it is to ask again. `run` is this process's.
+/// Joins the cluster of the node at `HOST:PORT`: returns that node's identity, and the number of this node from
+/// now on. [`crate::Refusal::JoinPending`] means that it has to retry. `run` is this process's.
 pub async fn join(
     world: &World,
     security: &Security,

@@ -1,7 +1,7 @@
-//! Lanes: the connections between two nodes, by what they carry.
+//! Lanes: the connections between two nodes, by their traffic.
 //!
-//! One TCP stream is first in, first out. A vote that waits behind 8 MiB of bodies is an election, so what
-//! must not wait has a connection of its own.
+//! One TCP stream is first in, first out. A vote that waits behind 8 MiB of bodies causes an election, so urgent
+//! messages have a connection of their own.
 
 use base::Level;
 use base::limits::{
@@ -11,16 +11,16 @@ use base::limits::{
 
 use crate::window::Bounds;
 
-/// What a connection between two nodes carries.
+/// The traffic of a connection between two nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Lane {
-    /// Votes, heartbeats, gossip: small, and never behind anything large.
+    /// Votes, heartbeats, gossip: small, and never behind a large message.
     Control = 0,
     /// Streamed appends of all shards.
     Replication = 1,
     /// Snapshots, moves, backups.
     Bulk = 2,
-    /// Requests for shards that are led elsewhere.
+    /// Requests for shards with their leader on another node.
     Proxy = 3,
 }
 
@@ -48,7 +48,7 @@ impl Lane {
         }
     }
 
-    /// Requests that may be unanswered; appends have windows of their own.
+    /// Limit of unanswered requests; appends have windows of their own.
     pub(crate) fn requests(self) -> Bounds {
         let count = match self {
             Self::Control => LINK_CONTROL_REQUESTS_MAX,
@@ -58,9 +58,9 @@ impl Lane {
         Bounds { count, bytes: LINK_REQUESTS_BYTES_MAX }
     }
 
-    /// Bytes that are read ahead of a frame's header. Small frames then come many with one call and are
-    /// copied out of the buffer; of a large one no more than that is copied. Appends at low load and all
-    /// answers to them are small: without, each took three calls (header, rest, nothing more).
+    /// Bytes that are read ahead of a frame's header. Many small frames then arrive with one call and are copied
+    /// out of the buffer; of a large frame no more than that is copied. Appends at low load and all replies to
+    /// them are small: without read-ahead, each took three calls (header, rest, nothing more).
     pub(crate) fn read_ahead(self) -> usize {
         match self {
             Self::Control | Self::Proxy => 4 << 10,
@@ -69,7 +69,7 @@ impl Lane {
         }
     }
 
-    pub(crate) fn of_code(code: u8) -> Option<Self> {
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|lane| *lane as u8 == code)
     }
 }

@@ -1,19 +1,20 @@
-//! Connections between the nodes of a cluster: lanes, requests, streamed appends, gossip, and how they end.
+//! Connections between the nodes of a cluster: lanes, requests, streamed appends, gossip, and the ends of
+//! connections.
 //!
-//! It carries bytes and knows no consensus. Each node makes its own connection to each peer, by [`Lane`], on
-//! which it asks and the peer answers: so two nodes that connect at a time need not agree on one, and each
-//! finds out by itself that the other is gone. `docs/internals/links.md` has the reasons.
+//! It carries bytes and knows no consensus. Each node opens its own connection to each peer, by [`Lane`], on which
+//! it sends requests and the peer replies. So two nodes that connect at the same time need not agree on one
+//! connection, and each detects by itself that the other is gone. `docs/internals/links.md` has the reasons.
 //!
-//! * [`Links`]: all of a node, which everything ends with
+//! * [`Links`]: all links of a node; dropping it ends them
 //! * [`Peer`]: another node: requests with deadlines, streams of [`Appends`], and [`Status`]
-//! * [`Service`]: answers what peers ask
-//! * [`Admission`]: decides who is a peer
-//! * [`introduce`], [`join`]: how a node of no cluster learns which it will be part of; [`PeerListener`]: where it
-//!   listens meanwhile
-//! * [`End`], [`ConnectError`], [`Refusal`]: how a connection ended, or why there is none
-//! * [`Security`]: what is encrypted
+//! * [`Service`]: replies to requests of peers
+//! * [`Admission`]: decides which nodes are peers
+//! * [`introduce`], [`join`]: how a node without a cluster finds the one that it will be part of;
+//!   [`PeerListener`]: its listening socket meanwhile
+//! * [`End`], [`ConnectError`], [`Refusal`]: the end of a connection, or the reason why there is none
+//! * [`Security`]: encryption and authentication of links
 //!
-//! Nothing here waits for a disk, and all that is held is bounded (`base::limits`, `LINK_…`).
+//! Nothing here waits for a disk, and all memory is bounded (`base::limits`, `LINK_…`).
 
 mod answering;
 mod asking;

@@ -1,4 +1,4 @@
-//! One lane to one peer: connects, serves the connection, connects again.
+//! One lane to one peer: connects, serves the connection, reconnects.
 
 use std::io;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::security::{Security, Wire};
 use crate::seen::Seen;
 use crate::status::{Ended, Phase, Status};
 
-/// What all links of a node share.
+/// State shared by all links of a node.
 pub(crate) struct Dialer {
     pub(crate) world: World,
     pub(crate) ours: Identity,
@@ -35,7 +35,7 @@ pub(crate) struct Dialer {
     pub(crate) closing: watch::Receiver<bool>,
 }
 
-/// A lane to a peer, as those see it who use it.
+/// A lane to a peer, as its users see it.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) node: NodeId,
@@ -59,7 +59,7 @@ impl Link {
         self.state.subscribe()
     }
 
-    /// Somebody asks for the lane: from now on it is kept connected.
+    /// Requests the lane: from now on it is kept connected.
     pub(crate) fn want(&self) {
         self.wanted.notify_one();
     }
@@ -121,7 +121,7 @@ impl Link {
         std::future::pending().await
     }
 
-    /// What an operator has to do something about is told; that a node is down others tell.
+    /// Logs errors that an operator has to act on. Other parts report that a node is down.
     fn note(&self, error: &ConnectError, address: &str) {
         let (node, lane) = (self.node, self.lane.name());
         match error {
@@ -157,7 +157,7 @@ impl Link {
     }
 }
 
-/// Tells everybody how a connection ended, also when its task is dropped.
+/// Publishes how a connection ended, also when its task is dropped.
 struct Ends<'a> {
     link: &'a Link,
     session: Arc<Session>,
@@ -182,7 +182,7 @@ struct Connected {
     incoming: Incoming,
 }
 
-/// A connection to `HOST:PORT`, on which nothing is said yet.
+/// Opens a connection to `HOST:PORT`, before any message.
 pub(crate) async fn dial(net: Net, address: &str) -> Result<Stream, ConnectError> {
     let connecting = timeout(LINK_CONNECTS_WITHIN, net.connect(address)).await;
     let stream =

@@ -1,4 +1,4 @@
-//! All links of a node. Dropping it ends them: no task of it goes on.
+//! All links of a node. Dropping it ends them: none of its tasks continues.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,13 +30,13 @@ use crate::seen::Seen;
 use crate::service::Service;
 use crate::status::Phase;
 
-/// How a node is linked.
+/// Configuration of a node's links.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where peers connect; port 0 is one that the system chooses.
+    /// The listening address for peers; with port 0 the system chooses one.
     pub listen: SocketAddr,
     pub security: Security,
-    /// Where connections of peers are listed, beside those of clients.
+    /// The list that shows connections of peers together with those of clients.
     pub connections: Connections,
 }
 
@@ -72,7 +72,7 @@ struct Linked {
     _tasks: Vec<Owned>,
 }
 
-/// The links of a node: what accepts those of its peers, and a link to each of them by lane.
+/// The links of a node: the listener for its peers, and a link to each of them by lane.
 pub struct Links {
     dialer: Arc<Dialer>,
     answerer: Arc<Answerer>,
@@ -91,8 +91,8 @@ impl std::fmt::Debug for Links {
 }
 
 impl Links {
-    /// Listens for peers. There are none to connect to before [`Links::set_peer`]. `failure` hears if a link's
-    /// task panics: the node is not whole any more.
+    /// Listens for peers. There are none to connect to before [`Links::set_peer`]. `failure` is set if a link's
+    /// task panics, because the node is then incomplete.
     pub async fn start(
         world: World,
         at: DirectoryIdentity,
@@ -156,18 +156,18 @@ impl Links {
         Self { dialer, answerer, address, peers, failure, closing, listener }
     }
 
-    /// Where peers connect.
+    /// The listening address for peers.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Who this node says that it is.
+    /// The identity that this node presents.
     pub fn identity(&self) -> Identity {
         self.dialer.ours
     }
 
-    /// Adds a peer at `HOST:PORT`, or changes its address: an attempt to connect is then made at once, and a
-    /// connection that stands is kept until it ends. `None` for this node itself.
+    /// Adds a peer at `HOST:PORT`, or changes its address: it then connects at once, and an established connection
+    /// is kept until it ends. `None` for this node itself.
     pub fn set_peer(&self, node: NodeId, address: &str) -> Option<Peer> {
         if node == self.dialer.ours.at.node {
             return None;
@@ -199,7 +199,7 @@ impl Links {
         Linked { peer, links: links.to_vec(), address, _tasks: tasks }
     }
 
-    /// Ends all connections to a peer and from it. Whether it may connect again [`Admission`] decides.
+    /// Ends all connections to a peer and from it. [`Admission`] decides whether it may reconnect.
     pub fn remove_peer(&self, node: NodeId) {
         let removed = self.peers.lock().remove(&node);
         drop(removed);
@@ -207,7 +207,7 @@ impl Links {
         self.dialer.seen.forget(node);
     }
 
-    /// The peers whose lane this is connected.
+    /// The peers to which this lane is connected.
     pub fn connected(&self, lane: Lane) -> Vec<NodeId> {
         let peers = self.peers.lock();
         let is_connected =
@@ -219,8 +219,8 @@ impl Links {
         self.peers.lock().get(&node).map(|linked| linked.peer.clone())
     }
 
-    /// Tells all peers something: now, each second, and whenever a connection is made. What was told before
-    /// counts no more.
+    /// Sets the gossip for all peers: it is sent now, each second, and whenever a connection is made. It replaces
+    /// the previous payload.
     pub fn gossip(&self, payload: Bytes) -> Result<(), GossipTooLong> {
         if payload.len() > LINK_GOSSIP_BYTES_MAX {
             return Err(GossipTooLong { bytes: payload.len() });
@@ -235,8 +235,8 @@ impl Links {
         Ok(())
     }
 
-    /// Tells all peers that this node closes its links, and waits until that is said and what peers had
-    /// asked is dropped, twice [`LINK_CLOSES_WITHIN`] at most. Nobody can connect after that.
+    /// Announces to all peers that this node closes its links. Waits until that is sent and pending requests of
+    /// peers are dropped, twice [`LINK_CLOSES_WITHIN`] at most. Later connections are not accepted.
     pub async fn close(&self) {
         let _ = self.closing.send(true);
         let listener = self.listener.lock().take();

@@ -1,7 +1,7 @@
-//! Where peers connect, before the node knows who it is.
+//! The listening socket for peers, before the node knows its identity.
 //!
-//! The address is taken first, so that one that cannot be had is known before anything is written or said. A node
-//! that waits to hear which cluster it is of has nothing to say to its peers yet.
+//! The address is bound first, so that an unavailable one is known before anything is written or sent. A node that
+//! waits for its cluster has nothing to send to its peers yet.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ pub struct PeerListener {
 }
 
 impl PeerListener {
-    /// Takes the address; port 0 is one that the system chooses.
+    /// Binds the address; with port 0 the system chooses one.
     pub async fn bind(
         world: &World,
         listen: SocketAddr,
@@ -43,18 +43,18 @@ impl PeerListener {
         Ok(Self { world: world.clone(), listener, address, security })
     }
 
-    /// Where peers connect.
+    /// The listening address for peers.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How links are protected.
+    /// The protection of the links.
     pub fn security(&self) -> &Security {
         &self.security
     }
 
-    /// Closes connections as they come, until this is dropped: who connects comes again after a moment. Left
-    /// alone they would wait for an answer until they give up.
+    /// Closes connections as they arrive, until this is dropped: peers reconnect after a moment. Connections left
+    /// alone would wait for a reply until their timeout.
     pub async fn turn_away(&self) -> Infallible {
         loop {
             if let Err(error) = self.listener.accept().await {

@@ -1,8 +1,8 @@
-//! What waits to be written to a connection.
+//! The queue of frames to be written to a connection.
 //!
-//! Everybody who has something to say adds it here; the connection's task takes all there is and gives it to
-//! the socket with one vectored write. The queue is bounded by who adds: requests and appends by the windows
-//! of their sender, replies by the room that they wait for, gossip by the one place that it has.
+//! All senders add their frames here. The connection's task takes all of them and passes them to the socket with
+//! one vectored write. The queue is bounded by its senders: requests and appends by the windows of their sender,
+//! replies by the room that they wait for, gossip by its single place.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct Outbox {
 #[derive(Debug, Default)]
 struct Queue {
     frames: VecDeque<Outgoing>,
-    /// The newest: an older one that was not written is of no use.
+    /// The newest payload: an older unwritten one is of no use.
     gossip: Option<Bytes>,
     waker: Option<Waker>,
     stage: Stage,
@@ -34,7 +34,7 @@ struct Queue {
 enum Stage {
     #[default]
     Open,
-    /// What is there is written, and nothing is added.
+    /// Queued frames are written, and none is added.
     Finishing,
     Ended,
 }
@@ -42,19 +42,19 @@ enum Stage {
 #[derive(Debug)]
 pub(crate) enum Next {
     Frame(Outgoing),
-    /// The task is woken when there is one.
+    /// The task is woken when there is a frame.
     None,
-    /// There will be none.
+    /// There will be no more frames.
     Finished,
 }
 
 impl Outbox {
-    /// `room`: bytes of replies that it holds.
+    /// `room`: limit of queued reply bytes.
     pub(crate) fn new(room: usize) -> Self {
         Self { queue: Mutex::default(), room: Arc::new(Semaphore::new(room)), room_max: room }
     }
 
-    /// Adds a frame. False: the connection has ended, or is about to.
+    /// Adds a frame. Returns `false` if the connection has ended, or is about to.
     pub(crate) fn push(&self, frame: Outgoing) -> bool {
         self.change(|queue| queue.frames.push_back(frame))
     }
@@ -73,7 +73,7 @@ impl Outbox {
         self.change(|queue| queue.gossip = Some(gossip));
     }
 
-    /// After what is there the peer is told that this side closes.
+    /// Announces to the peer, behind the queued frames, that this side closes.
     pub(crate) fn finish(&self) {
         self.change(|queue| {
             queue.frames.push_back(Outgoing::bare(Kind::Close));
@@ -81,7 +81,7 @@ impl Outbox {
         });
     }
 
-    /// The connection has ended: nothing is kept, and nothing is added any more.
+    /// The connection has ended: drops all frames, and accepts no more.
     pub(crate) fn end(&self) {
         let mut queue = self.queue.lock();
         queue.stage = Stage::Ended;
@@ -106,7 +106,7 @@ impl Outbox {
         true
     }
 
-    /// The task looks at the queue before it waits again: it need not be woken before.
+    /// The task examines the queue before it waits again: it need not be woken before.
     pub(crate) fn is_looked_at(&self) {
         self.queue.lock().waker = None;
     }
@@ -115,7 +115,7 @@ impl Outbox {
         self.queue.lock().stage != Stage::Open
     }
 
-    /// Bytes of messages that wait.
+    /// Bytes of queued messages.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         self.queue.lock().frames.iter().map(|frame| frame.message.bytes()).sum()
@@ -124,7 +124,7 @@ impl Outbox {
     pub(crate) fn next(&self, context: &mut Context<'_>) -> Next {
         let mut queue = self.queue.lock();
         if let Some(gossip) = queue.gossip.take() {
-            return Next::Frame(Outgoing::new(Kind::Gossip, 0, Message::of_head(gossip)));
+            return Next::Frame(Outgoing::new(Kind::Gossip, 0, Message::from_head(gossip)));
         }
         if let Some(frame) = queue.frames.pop_front() {
             return Next::Frame(frame);
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     fn frame(bytes: usize) -> Outgoing {
-        Outgoing::new(Kind::Reply, 1, Message::of_head(vec![0; bytes]))
+        Outgoing::new(Kind::Reply, 1, Message::from_head(vec![0; bytes]))
     }
 
     fn next(outbox: &Outbox) -> Next {
@@ -152,9 +152,9 @@ mod tests {
     }
 
     #[test]
-    fn replies_wait_for_room_which_comes_back_when_a_frame_is_dropped() {
+    fn replies_wait_for_room_that_dropped_frames_release() {
         let outbox = Outbox::new(100);
-        // One that is larger than all room goes alone.
+        // A reply larger than the whole room is sent alone.
         assert_eq!(outbox.push_with_room(frame(1_000)).now_or_never(), Some(true));
         assert_eq!(outbox.push_with_room(frame(1)).now_or_never(), None);
         let Next::Frame(large) = next(&outbox) else { panic!() };
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn gossip_has_one_place_and_the_newest_is_in_it() {
+    fn outbox_keeps_only_the_newest_gossip() {
         let outbox = Outbox::new(1);
         outbox.set_gossip(Bytes::from_static(b"old"));
         outbox.set_gossip(Bytes::from_static(b"new"));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_frame_says_that_this_side_closes_and_nothing_comes_after_it() {
+    fn close_is_the_last_frame_of_the_outbox() {
         let outbox = Outbox::new(1);
         assert!(outbox.push(frame(1)));
         outbox.finish();

@@ -1,4 +1,4 @@
-//! Another node, as callers hold it.
+//! Another node, as its callers use it.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::link::{Link, State};
 use crate::service::Declined;
 use crate::status::{Phase, Status};
 
-/// Another node. Clones are the same. It keeps nothing alive: when [`crate::Links`] or the peer is gone,
+/// Another node. Clones refer to the same one. It keeps nothing alive: when [`crate::Links`] or the peer is gone,
 /// requests fail.
 #[derive(Clone, Debug)]
 pub struct Peer {
@@ -32,7 +32,7 @@ pub(crate) struct LaneHandle {
     pub(crate) state: watch::Receiver<State>,
 }
 
-/// Why a request has no answer.
+/// Reason why a request has no reply.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum RequestError {
     /// It was not sent.
@@ -50,13 +50,13 @@ pub enum RequestError {
     /// The deadline passed before there was a connection, or room, to send it.
     #[error("not sent before the deadline")]
     NotSent,
-    /// It was sent; whether it is carried out is not known.
+    /// It was sent; whether it is carried out is unknown.
     #[error("not answered before the deadline")]
     TooLate,
-    /// It may have been sent; whether it is carried out is not known.
+    /// It may have been sent; whether it is carried out is unknown.
     #[error("the connection ended: {0}")]
     Ended(End),
-    /// The peer answered without an answer.
+    /// The peer declined the request.
     #[error("{0}")]
     Declined(Declined),
 }
@@ -80,8 +80,8 @@ impl Peer {
         self.node
     }
 
-    /// Sends a request and waits for its answer until the deadline. While there is no connection and none
-    /// is being made, it fails at once. If this is dropped the peer may carry the request out all the same.
+    /// Sends a request and waits for its reply until the deadline. Fails at once while there is no connection and
+    /// none is being made. The peer may carry the request out even if this is dropped.
     pub async fn request(
         &self,
         lane: Lane,
@@ -97,7 +97,7 @@ impl Peer {
         let sending = async {
             let session = self.connected(lane).await?;
             let ended = || {
-                // Before it had room, so before it was sent.
+                // The session ended before the request had room, so it was not sent.
                 let end = session.ended().unwrap_or(End::Here);
                 RequestError::NotConnected(ConnectError::Ended(end))
             };
@@ -108,7 +108,7 @@ impl Peer {
         let answer = timeout_at(deadline, sending).await.unwrap_or(Err(RequestError::NotSent))?;
         match timeout_at(deadline, answer).await {
             Err(_) => Err(RequestError::TooLate),
-            // The link answers everything that it has taken before it drops it.
+            // The link answers every accepted request before it drops it.
             Ok(Err(_)) => Err(RequestError::Gone),
             Ok(Ok(Ok(received))) => Ok(received),
             Ok(Ok(Err(lost))) => Err(match lost {
@@ -116,14 +116,14 @@ impl Peer {
                 Lost::Declined(Declined::TooLate) => RequestError::TooLate,
                 Lost::Declined(declined) => RequestError::Declined(declined),
                 Lost::NotSent => RequestError::NotSent,
-                // What becomes of streams only.
+                // Outcomes of streams only.
                 Lost::Superseded | Lost::Stalled | Lost::StreamEnded => RequestError::Gone,
             }),
         }
     }
 
-    /// Begins a stream of appends of a shard on the replication lane, once there is a connection. It belongs
-    /// to that connection and ends with it. An earlier stream of the shard to this peer is over.
+    /// Begins a stream of appends of a shard on the replication lane, once there is a connection. It belongs to
+    /// that connection and ends with it. It ends an earlier stream of the shard to this peer.
     pub async fn appends(
         &self,
         shard: ShardId,
@@ -136,17 +136,17 @@ impl Peer {
             .map_err(|end| RequestError::NotConnected(ConnectError::Ended(end)))
     }
 
-    /// Where a lane stands.
+    /// The status of a lane.
     pub fn status(&self, lane: Lane) -> Status {
         self.lanes[lane as usize].state.borrow().status.clone()
     }
 
-    /// Tells each change of where a lane stands.
+    /// Reports each change of a lane's status.
     pub fn watch(&self, lane: Lane) -> StatusWatch {
         StatusWatch(self.lanes[lane as usize].state.clone())
     }
 
-    /// Has a lane connected before anybody asks for it.
+    /// Connects a lane before its first request.
     pub fn connect(&self, lane: Lane) {
         if let Some(link) = self.lanes[lane as usize].link.upgrade() {
             link.want();
@@ -173,18 +173,18 @@ impl Peer {
     }
 }
 
-/// Follows where a lane stands.
+/// Follows the status of a lane.
 #[derive(Clone, Debug)]
 pub struct StatusWatch(watch::Receiver<State>);
 
 impl StatusWatch {
-    /// Where it stands now.
+    /// The current status.
     pub fn get(&self) -> Status {
         self.0.borrow().status.clone()
     }
 
-    /// Where it stands once that has changed; `None` once the peer is gone. Several changes at a time are
-    /// one. Nothing is lost if this is dropped.
+    /// The status after its next change; `None` once the peer is gone. Several changes at a time are one. Nothing
+    /// is lost if this is dropped.
     pub async fn changed(&mut self) -> Option<Status> {
         self.0.changed().await.ok()?;
         Some(self.0.borrow_and_update().status.clone())

@@ -1,4 +1,4 @@
-//! Why a handshake is refused, and what the operator of the refused node should do.
+//! Reasons why a handshake is refused, with instructions for the operator of the refused node.
 
 use base::{Level, Levels};
 use bytes::Bytes;
@@ -16,18 +16,18 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// What this code speaks.
+    /// The versions that this code speaks.
     pub const OURS: Self = Self { min: 1, max: 1 };
 
-    /// The newest that both speak.
+    /// The newest common version.
     pub fn common(self, other: Self) -> Option<u16> {
         let newest = self.max.min(other.max);
         (newest >= self.min.max(other.min)).then_some(newest)
     }
 }
 
-/// Why a node does not speak with another one. Its text goes to the refused side, whose operator reads it
-/// there: it says what to do.
+/// Reason why a node refuses another one. Its text goes to the refused side, whose operator reads it there: it
+/// contains the instructions.
 #[derive(Clone, PartialEq, Eq, Debug, Error, Serialize, Deserialize)]
 pub enum Refusal {
     #[error(
@@ -61,7 +61,7 @@ pub enum Refusal {
     AnotherNode { wanted: NodeId, found: NodeId },
     #[error("a node that knows no lane {code} refuses one that does: upgrade the older one")]
     UnknownLane { code: u8 },
-    /// Of a version that knows more reasons than this one: its text stands for it.
+    /// A reason of a later version, represented by its text.
     #[error("{text}")]
     Other { text: String },
     #[error(
@@ -82,7 +82,7 @@ pub enum Refusal {
         "{node} was removed from the cluster; start it with an empty data directory and `--join`"
     )]
     Removed { node: NodeId },
-    /// The cluster's level is none that the refused node's binary can replay and write.
+    /// The binary of the refused node cannot replay and write the cluster's level.
     #[error(
         "the cluster is at feature level {level}, and the program of {node} supports {can}: start {node} with a program \
          that supports level {level}, as the other nodes run"
@@ -110,7 +110,7 @@ base::levels!(Refusal {
     Level::EPOCHS => SetBack | LogLost;
 });
 
-/// The longest text that is taken from a peer.
+/// Length limit of a text from a peer.
 const TEXT_BYTES_MAX: usize = 1 << 10;
 
 impl Refusal {
@@ -121,7 +121,7 @@ impl Refusal {
         let mut bytes = Vec::with_capacity(2 + text.len() + 64);
         bytes.extend_from_slice(&(text.len() as u16).to_le_bytes());
         bytes.extend_from_slice(text.as_bytes());
-        // Without the value the text stands for it, which is better than no answer.
+        // Without the value the text still represents it.
         bytes.extend(postcard::to_stdvec(self).unwrap_or_default());
         bytes.into()
     }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_common_version_is_spoken_or_none() {
+    fn newest_common_version_is_chosen_or_none() {
         let versions = |min, max| Versions { min, max };
         assert_eq!(versions(1, 3).common(versions(2, 5)), Some(3));
         assert_eq!(versions(2, 2).common(versions(1, 9)), Some(2));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_arrives_as_it_was_and_an_unknown_one_as_its_text() {
+    fn refusal_round_trips_and_an_unknown_one_keeps_its_text() {
         let node = NodeId(7);
         let refusal = Refusal::OldBoot { node, seen: 5, presented: 4 };
         assert_eq!(Refusal::decode(&refusal.encode()), Some(refusal));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_to_do() {
+    fn refusal_text_contains_instructions() {
         let refusal = Refusal::AnotherDirectory {
             node: NodeId(3),
             known: Uuid::from_u128(1),

@@ -1,7 +1,7 @@
-//! Which run of each node was seen last.
+//! The last seen run of each node.
 //!
-//! A node that connects again is the same run, or a later one. An older boot, or the same boot in another
-//! run, is a disk that was set back or copied, or a process that should be gone.
+//! A node that reconnects is the same run, or a later one. An older boot, or the same boot in another run, is a
+//! disk that was set back or copied, or a process that should be gone.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ struct Run {
 }
 
 impl Seen {
-    /// Whether the peer may be spoken with; if so this run is the one that was seen last.
+    /// Whether the peer may connect; if so its run becomes the last seen one.
     pub(crate) fn admit(
         &self,
         ours: &Identity,
@@ -44,7 +44,7 @@ impl Seen {
         Ok(())
     }
 
-    /// The node is none of the cluster any more.
+    /// The node was removed from the cluster.
     pub(crate) fn forget(&self, node: NodeId) {
         self.0.lock().remove(&node);
     }

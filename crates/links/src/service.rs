@@ -1,4 +1,4 @@
-//! What a node does with what its peers ask.
+//! The service of a node for the requests of its peers.
 
 use std::time::Duration;
 
@@ -19,23 +19,23 @@ pub struct Request {
     pub lane: Lane,
     pub shard: ShardId,
     pub message: Received,
-    /// How long the peer waits for the answer. The future that answers is dropped after that.
+    /// How long the peer waits for the reply. The future of the reply is dropped after that.
     pub within: Duration,
 }
 
-/// Why a request has no answer.
+/// Reason why a request is declined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Declined {
     /// The peer does not serve this.
     #[error("the peer does not serve this")]
     NotServed,
-    /// The peer has more to do than it may hold; later it may be different.
+    /// The peer is at its limit; a retry may succeed.
     #[error("the peer is too busy")]
     Busy,
-    /// The answer was not there when the deadline passed. What was asked for may be done all the same.
+    /// The deadline passed before the reply. The request may be carried out nevertheless.
     #[error("the peer did not answer in time")]
     TooLate,
-    /// The answer is longer than its lane allows.
+    /// The reply is longer than its lane allows.
     #[error("the peer's answer is too long")]
     AnswerTooLong,
 }
@@ -52,21 +52,21 @@ impl Declined {
         }
     }
 
-    /// Of a later version's reasons only that it is one is known.
-    pub(crate) fn of_code(code: u8) -> Self {
+    /// An unknown reason of a later version becomes `NotServed`.
+    pub(crate) fn from_code(code: u8) -> Self {
         Self::ALL.into_iter().find(|it| it.code() == code).unwrap_or(Self::NotServed)
     }
 }
 
-/// Answers peers. Its futures run in tasks of the connection and are dropped with it.
+/// Replies to peers. Its futures run in tasks of the connection and are dropped with it.
 pub trait Service: Send + Sync + 'static {
-    /// Answers a request. Requests of one connection run beside each other.
+    /// Handles a request. Requests of one connection run concurrently.
     fn answer(&self, request: Request) -> BoxFuture<'static, Result<Message, Declined>>;
 
-    /// Takes a stream of appends until it ends. When the future returns the stream is over, and the peer
-    /// hears that. When the peer begins another stream for the shard the future is dropped.
+    /// Handles a stream of appends until it ends. When the future returns the stream is over, which is sent to the
+    /// peer. When the peer begins another stream for the shard the future is dropped.
     fn appends(&self, appends: IncomingAppends) -> BoxFuture<'static, ()>;
 
-    /// What a peer tells everybody; it comes again each second. Must not wait.
+    /// Receives the gossip of a peer, which is repeated each second. Must not wait.
     fn gossip(&self, from: NodeId, payload: Bytes);
 }

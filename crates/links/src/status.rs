@@ -1,4 +1,4 @@
-//! Where a link stands, as others read it: fail-over looks for proof that a node is dead.
+//! The status of a link: fail-over reads it for proof that a node is dead.
 
 use base::limits::LINK_UNANSWERED_AFTER;
 use world::Instant;
@@ -10,13 +10,13 @@ use crate::identity::Identity;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Status {
     pub phase: Phase,
-    /// How the last connection ended that had been made.
+    /// The end of the last established connection.
     pub last: Option<Ended>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Phase {
-    /// Nobody has asked for this lane yet. The control lane is never idle.
+    /// The lane was not requested yet. The control lane is never idle.
     #[default]
     Idle,
     Connecting {
@@ -26,7 +26,7 @@ pub enum Phase {
         since: Instant,
         peer: Identity,
     },
-    /// The last attempt failed; there is another one at `until`, or at once if the address changes.
+    /// The last attempt failed. The next one is at `until`, or at once if the address changes.
     Waiting {
         until: Instant,
         error: ConnectError,
@@ -39,24 +39,24 @@ pub enum Phase {
 pub struct Ended {
     pub end: End,
     pub at: Instant,
-    /// The run of the peer that it was a connection to.
+    /// The run of the peer that the connection led to.
     pub peer: Identity,
 }
 
-/// Why the process that a link led to is probably gone. A majority of voters has to see one before it counts.
+/// Evidence that the process at the other end is gone. It counts once a majority of voters has evidence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SignOfDeath {
-    /// It closed the connection, and nobody listens where it did.
+    /// It closed the connection, and its address refuses new ones.
     NobodyListens,
-    /// It closed the connection, and does not answer for [`LINK_UNANSWERED_AFTER`].
+    /// It closed the connection, and does not accept a new one for [`LINK_UNANSWERED_AFTER`].
     Unanswered,
-    /// Its node was started again since.
+    /// Its node was restarted since.
     NewBoot,
 }
 
 impl Status {
-    /// Whether the peer's process, as it was when it was last connected, looks gone: the peer closed the
-    /// connection, or its system did, and it cannot be connected again. Silence is no sign.
+    /// Whether the peer's last connected process looks gone: the peer or its system closed the connection, and a
+    /// new connection fails. Silence is no evidence.
     pub fn sign_of_death(&self, now: Instant) -> Option<SignOfDeath> {
         let last = self.last.as_ref()?;
         match &self.phase {
@@ -79,7 +79,7 @@ impl Status {
         }
     }
 
-    /// Whether the peer's process of this boot looks gone, or is: a later one is there, or was.
+    /// Whether the peer's process of this boot looks gone, or was replaced by a later one.
     pub fn looks_gone(&self, boot: u64, now: Instant) -> bool {
         if let Phase::Connected { peer, .. } = &self.phase {
             return peer.at.boot > boot;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_was_started_again_is_gone_in_its_former_boots_only() {
+    fn restarted_process_looks_gone_in_its_earlier_boots_only() {
         let now = Instant::now();
         let last = Some(Ended { end: End::Closed, at: now, peer: run(1) });
         let phase = Phase::Connected { since: now, peer: run(2) };
@@ -128,13 +128,13 @@ mod tests {
         let phase = Phase::Waiting { until: now, error: ConnectError::NobodyListens };
         let gone = Status { phase, last };
         assert!(gone.looks_gone(1, now) && gone.looks_gone(2, now));
-        // Nobody here has ever seen that one.
+        // This node has never seen that process.
         assert!(!gone.looks_gone(3, now));
         assert_eq!(gone.connected_boot(), None);
     }
 
     #[test]
-    fn a_process_looks_gone_if_it_closed_the_connection_and_cannot_be_connected_again() {
+    fn process_looks_gone_after_it_closed_and_reconnecting_fails() {
         let now = Instant::now();
         let later = now + Duration::from_millis(150);
         let sign = |end: &End, phase: Phase| {

@@ -1,22 +1,22 @@
-//! How much a peer may have unanswered: both ends count by the same rule.
+//! The limit of a peer's unanswered messages: both ends count by the same rule.
 //!
-//! The sender waits for room, as a future. The receiver does not trust that: it counts as well, and what
-//! goes beyond is refused before memory is taken for it. The receiver's count is never above an honest
-//! sender's, since it ends with the answer's sending and the sender's with its arrival.
+//! The sender waits for room, as a future. The receiver does not trust that: it counts as well, and rejects
+//! messages beyond the limit before memory is allocated for them. The receiver's count is never above that of an
+//! honest sender: it ends when the reply is sent, the sender's when the reply arrives.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// So many at a time and so many bytes; what is larger goes alone.
+/// Limits of number and of bytes; a larger message is sent alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Bounds {
     pub(crate) count: usize,
     pub(crate) bytes: usize,
 }
 
-/// The sender's. Clones are the same. First come, first served.
+/// The sender's window. Clones share it. First come, first served.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     count: Arc<Semaphore>,
@@ -44,12 +44,12 @@ impl Window {
         }
     }
 
-    /// Waits until one more has room, whatever its size.
+    /// Waits for a slot for one more message, whatever its size.
     pub(crate) async fn place(&self) -> Result<OwnedSemaphorePermit, WindowClosed> {
         Arc::clone(&self.count).acquire_owned().await.map_err(|_| WindowClosed)
     }
 
-    /// Waits for the bytes of one that has its place.
+    /// Waits for the bytes of a message that has its slot.
     pub(crate) async fn fill(
         &self,
         place: OwnedSemaphorePermit,
@@ -60,14 +60,14 @@ impl Window {
         Ok(Slot { _count: place, _bytes: bytes.map_err(|_| WindowClosed)? })
     }
 
-    /// Those who wait hear that they wait in vain.
+    /// Fails all waiting callers.
     pub(crate) fn close(&self) {
         self.count.close();
         self.bytes.close();
     }
 }
 
-/// The receiver's. Clones are the same.
+/// The receiver's window. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Counted(Arc<State>);
 
@@ -77,7 +77,7 @@ struct State {
     used: Mutex<Bounds>,
 }
 
-/// Counts until it is dropped.
+/// Counts a message until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Counting {
     window: Counted,
@@ -89,7 +89,7 @@ impl Counted {
         Self(Arc::new(State { bounds, used: Mutex::new(Bounds { count: 0, bytes: 0 }) }))
     }
 
-    /// Whether the window allows one of so many bytes.
+    /// Whether the window allows a message of this size.
     pub(crate) fn allows(&self, bytes: usize) -> bool {
         let State { bounds, used } = &*self.0;
         let used = *used.lock();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_by_number_and_by_bytes_and_what_is_larger_goes_alone() {
+    fn window_limits_number_and_bytes_and_admits_one_larger_message_alone() {
         let window = Window::new(BOUNDS);
         let first = take(&window, 10);
         assert!(first.is_some());
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_receiver_allows_what_a_sender_may_send_and_no_more() {
+    fn receiver_window_allows_as_much_as_the_sender_window() {
         let window = Counted::new(BOUNDS);
         assert!(window.allows(1_000));
         let first = window.count(10);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_a_window_hears_that_it_is_closed() {
+    async fn waiter_fails_when_the_window_closes() {
         let window = Window::new(Bounds { count: 1, bytes: 1 });
         let place = window.place().await.expect("room");
         let waits = tokio::spawn({

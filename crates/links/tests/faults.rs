@@ -1,5 +1,5 @@
-//! Whatever the network does: answers are those of their requests, appends arrive in order, once per stream,
-//! and in the end everything goes on.
+//! With any network faults, replies belong to their requests, appends arrive in order, once per stream, and in the
+//! end everything continues.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::limits::{LINK_RETRY_MAX, LINK_SILENT_AFTER};
-use common::{Node, SHARD, ask, ask_until, directory, in_ms};
+use common::{Node, SHARD, directory, in_ms, request_until_answered, send_request};
 use links::{Lane, Message, NodeId, Peer};
 use tokio::time::{sleep, timeout};
 use turmoil::Builder;
@@ -32,18 +32,18 @@ async fn disturb(entropy: Arc<dyn Entropy>) {
     }
 }
 
-/// Asks without end; each answer has to be that of its request.
-async fn ask_on(peer: Peer, lane: Lane) {
+/// Sends requests without end; each reply has to belong to its request.
+async fn request_continuously(peer: Peer, lane: Lane) {
     for number in 0.. {
         let head = format!("{} {number}", lane.name());
-        if let Ok(answer) = ask(&peer, lane, &head, 700).await {
+        if let Ok(answer) = send_request(&peer, lane, &head, 700).await {
             assert_eq!(answer, head);
         }
         sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// Appends without end; each answer has to be that of the next append of its stream.
+/// Appends without end; each reply has to belong to the next append of its stream.
 async fn append_on(peer: Peer) {
     loop {
         let Ok((mut appends, mut replies)) = peer.appends(SHARD, in_ms(1_000)).await else {
@@ -91,8 +91,8 @@ fn run(seed: u64) {
         let load = async {
             let (control, proxy) = (peer.clone(), peer.clone());
             tokio::join!(
-                ask_on(control, Lane::Control),
-                ask_on(proxy, Lane::Proxy),
+                request_continuously(control, Lane::Control),
+                request_continuously(proxy, Lane::Proxy),
                 append_on(peer.clone()),
             );
         };
@@ -101,14 +101,14 @@ fn run(seed: u64) {
             () = disturb(Arc::new(SeededEntropy::new(seed))) => {}
             () = load => {}
         }
-        // Both ends may have to find out, and then connect.
+        // Both ends may have to detect it, and then connect.
         let healed = Instant::now();
         for lane in [Lane::Control, Lane::Proxy, Lane::Replication] {
-            ask_until(&peer, lane).await;
+            request_until_answered(&peer, lane).await;
         }
         assert!(healed.elapsed() <= (LINK_SILENT_AFTER + LINK_RETRY_MAX) * 2, "{healed:?}");
         let (mut appends, mut replies) = peer.appends(SHARD, in_ms(5_000)).await?;
-        appends.send(Message::of_head("0")).await?;
+        appends.send(Message::from_head("0")).await?;
         let reply = timeout(Duration::from_secs(1), replies.next()).await?.expect("an answer")?;
         assert_eq!(&reply.head[..], b"0");
         Ok(())
@@ -119,7 +119,7 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn under_cuts_and_held_packets_no_answer_is_another_requests_and_all_goes_on_afterwards() {
+fn replies_match_their_requests_under_network_faults_and_links_recover() {
     for seed in 0..40 {
         run(seed);
     }

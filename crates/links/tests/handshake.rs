@@ -1,4 +1,4 @@
-//! Who is refused, and what both sides hear of it.
+//! Refused handshakes, and the errors of both sides.
 
 mod common;
 
@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use base::limits::LINK_HANDSHAKE_WITHIN;
-use common::{Node, ask, ask_until, directory, eventually, is_waiting, until};
+use common::{
+    Node, directory, eventually, is_waiting, request_until_answered, send_request, until,
+};
 use links::{
     ConnectError, DirectoryIdentity, Insecure, Lane, NodeId, Options, Phase, Refusal, RequestError,
     Security, StartError,
@@ -17,89 +19,89 @@ use uuid::Uuid;
 use world::net::Net;
 use world::{Instant, World};
 
-/// Why `from` has no link to `to`, which it takes for `node`.
-async fn why_not(from: &Node, to: &Node, node: NodeId) -> ConnectError {
+/// The reason why `from` has no link to `to`, whose node it believes to be `node`.
+async fn connect_error(from: &Node, to: &Node, node: NodeId) -> ConnectError {
     let peer = from.links.set_peer(node, &to.links.address().to_string()).expect("another node");
     let status = until(&peer, Lane::Control, is_waiting).await;
     let Phase::Waiting { error, .. } = status.phase else { panic!("{status:?}") };
-    let failed = ask(&peer, Lane::Control, "vote", 50).await;
+    let failed = send_request(&peer, Lane::Control, "vote", 50).await;
     assert!(matches!(failed, Err(RequestError::NotConnected(_))), "{failed:?}");
     error
 }
 
 #[tokio::test]
-async fn a_node_of_another_cluster_is_refused() {
+async fn node_of_another_cluster_is_refused() {
     let (cluster, presented) = (Uuid::from_u128(1), Uuid::from_u128(2));
     let one = Node::local(DirectoryIdentity { cluster: presented, ..directory(1) }).await;
     let other = Node::local(directory(2)).await;
     let refused = ConnectError::Refused(Refusal::AnotherCluster { cluster, presented });
-    assert_eq!(why_not(&one, &other, NodeId(2)).await, refused);
-    // It has nothing to do with which node was looked for.
-    assert_eq!(why_not(&one, &other, NodeId(3)).await, refused);
+    assert_eq!(connect_error(&one, &other, NodeId(2)).await, refused);
+    // The refusal does not depend on the wanted node.
+    assert_eq!(connect_error(&one, &other, NodeId(3)).await, refused);
 }
 
 #[tokio::test]
-async fn a_node_that_is_not_known_is_refused() {
+async fn unknown_node_is_refused() {
     let (one, other) = (Node::local(directory(77)).await, Node::local(directory(2)).await);
     let refused = ConnectError::Refused(Refusal::UnknownNode { node: NodeId(77) });
-    assert_eq!(why_not(&one, &other, NodeId(2)).await, refused);
+    assert_eq!(connect_error(&one, &other, NodeId(2)).await, refused);
     assert!(refused.to_string().contains("node 77 is not in the cluster"), "{refused}");
 }
 
 #[tokio::test]
-async fn a_disk_that_was_wiped_is_refused_by_whoever_sees_it_first() {
+async fn wiped_disk_is_refused_on_either_side_of_the_connection() {
     let presented = Uuid::from_u128(666);
     let wiped = Node::local(DirectoryIdentity { directory: presented, ..directory(1) }).await;
     let other = Node::local(directory(2)).await;
     let known = directory(1).directory;
     let refusal = Refusal::AnotherDirectory { node: NodeId(1), known, presented };
-    // It connects, and it is connected to.
-    let hears = why_not(&wiped, &other, NodeId(2)).await;
+    // Both as the connecting and as the accepting side.
+    let hears = connect_error(&wiped, &other, NodeId(2)).await;
     assert_eq!(hears, ConnectError::Refused(refusal.clone()));
-    let sees = why_not(&other, &wiped, NodeId(1)).await;
+    let sees = connect_error(&other, &wiped, NodeId(1)).await;
     assert_eq!(sees, ConnectError::RefusedHere(refusal));
 }
 
 #[tokio::test]
-async fn a_boot_that_is_not_newer_is_refused_and_a_newer_one_is_not() {
+async fn boot_that_is_not_newer_is_refused_and_a_newer_one_accepted() {
     let boots = |boot| DirectoryIdentity { boot, ..directory(1) };
     let other = Node::local(directory(2)).await;
     let second = Node::local(boots(2)).await;
     let peer = second.peer_of(&other);
-    ask_until(&peer, Lane::Control).await;
+    request_until_answered(&peer, Lane::Control).await;
     // The same run may connect again.
-    ask_until(&peer, Lane::Proxy).await;
+    request_until_answered(&peer, Lane::Proxy).await;
 
     let old_boot = |presented| {
         let node = NodeId(1);
         ConnectError::Refused(Refusal::OldBoot { node, seen: 2, presented })
     };
     let set_back = Node::local(boots(1)).await;
-    assert_eq!(why_not(&set_back, &other, NodeId(2)).await, old_boot(1));
+    assert_eq!(connect_error(&set_back, &other, NodeId(2)).await, old_boot(1));
     // Started on a copy of the directory as it was before its second boot.
     let copy = Node::local(boots(2)).await;
-    assert_eq!(why_not(&copy, &other, NodeId(2)).await, old_boot(2));
+    assert_eq!(connect_error(&copy, &other, NodeId(2)).await, old_boot(2));
 
     let third = Node::local(boots(3)).await;
     let newer = third.peer_of(&other);
-    ask_until(&newer, Lane::Control).await;
-    // The later run took the place of the earlier, which is refused from now on.
+    request_until_answered(&newer, Lane::Control).await;
+    // The later run replaced the earlier one, which is refused from now on.
     until(&peer, Lane::Control, is_waiting).await;
 }
 
 #[tokio::test]
-async fn an_address_of_another_node_is_refused() {
+async fn address_of_another_node_is_refused() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let refusal = Refusal::AnotherNode { wanted: NodeId(3), found: NodeId(2) };
-    assert_eq!(why_not(&one, &other, NodeId(3)).await, ConnectError::Refused(refusal));
+    assert_eq!(connect_error(&one, &other, NodeId(3)).await, ConnectError::Refused(refusal));
     // Its address is corrected while the link waits.
     let third = Node::local(directory(3)).await;
     let peer = one.peer_of(&third);
-    ask_until(&peer, Lane::Control).await;
+    request_until_answered(&peer, Lane::Control).await;
 }
 
 #[tokio::test]
-async fn without_encryption_nothing_beyond_this_machine_is_listened_to() {
+async fn plain_links_cannot_listen_beyond_loopback() {
     let listen = SocketAddr::from(([0, 0, 0, 0], 0));
     let options = Options {
         listen,
@@ -114,13 +116,13 @@ async fn without_encryption_nothing_beyond_this_machine_is_listened_to() {
     assert!(matches!(started.await, Err(StartError::Insecure(Insecure))));
 }
 
-/// Bytes of a socket of the test's own, to a node.
+/// A socket of the test to a node.
 async fn dial(node: &Node) -> world::net::Stream {
     Net::Kernel.connect(&node.links.address().to_string()).await.expect("it listens")
 }
 
 #[tokio::test]
-async fn who_says_nothing_or_nonsense_is_closed_and_holds_nobody_up() {
+async fn silent_or_invalid_clients_are_disconnected_without_delaying_others() {
     let node = Node::local(directory(1)).await;
     let began = Instant::now();
     let mut silent = dial(&node).await;
@@ -135,7 +137,7 @@ async fn who_says_nothing_or_nonsense_is_closed_and_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_nothing_is_given_up() {
+async fn connecting_to_a_silent_server_times_out() {
     let one = Node::local(directory(1)).await;
     let silent = Net::Kernel.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("listens");
     let address = silent.local_addr().expect("an address").to_string();
@@ -150,13 +152,13 @@ async fn a_server_that_says_nothing_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_node_that_was_removed_is_cut_off() {
+async fn removed_node_is_disconnected() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let (to, fro) = (one.peer_of(&other), other.peer_of(&one));
-    ask_until(&to, Lane::Control).await;
-    ask_until(&fro, Lane::Control).await;
+    request_until_answered(&to, Lane::Control).await;
+    request_until_answered(&fro, Lane::Control).await;
     one.links.remove_peer(NodeId(2));
-    while ask(&to, Lane::Control, "vote", 1_000).await != Err(RequestError::Gone) {
+    while send_request(&to, Lane::Control, "vote", 1_000).await != Err(RequestError::Gone) {
         tokio::task::yield_now().await;
     }
     assert!(one.links.peer(NodeId(2)).is_none());
@@ -164,7 +166,7 @@ async fn a_node_that_was_removed_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_failing_admission_fails_the_node_that_asks_it() {
+async fn panic_in_admission_of_an_outgoing_link_fails_the_node() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let options = Options {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -184,7 +186,7 @@ async fn a_failing_admission_fails_the_node_that_asks_it() {
     let peer = one.links.set_peer(NodeId(3), &links.address().to_string()).expect("another node");
     until(&peer, Lane::Control, is_waiting).await;
     assert_eq!(failure.reason(), None);
-    // A link of the node's own is a part that it cannot do without.
+    // The node cannot run without a link of its own.
     links.set_peer(NodeId(2), &other.links.address().to_string()).expect("another node");
     let reported = timeout(Duration::from_secs(5), failure.reported()).await;
     assert_eq!(reported.as_deref(), Ok("peer-link panicked"));

@@ -1,4 +1,4 @@
-//! A node of no cluster yet asks which one it will be part of.
+//! A node without a cluster asks which one it will be part of.
 
 mod common;
 
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Node, OPEN, ask_until, directory};
+use common::{Node, OPEN, directory, request_until_answered};
 use gateway::Connections;
 use links::{
     Admission, ConnectError, DirectoryIdentity, Identity, Links, NodeId, Options, PeerListener,
@@ -22,7 +22,7 @@ use world::{Instant, World};
 const SOON: Duration = Duration::from_secs(5);
 const PROVISIONAL: Uuid = Uuid::from_u128(0x5eed);
 
-/// Lets newcomers of one provisional cluster in, and remembers who asked.
+/// Admits newcomers of one provisional cluster, and records their identities.
 #[derive(Clone, Default)]
 struct Founder(Arc<Mutex<Vec<Identity>>>);
 
@@ -58,33 +58,33 @@ fn newcomer(cluster: Uuid, boot: u64) -> Identity {
     Identity { at, run: Uuid::from_u128(9), levels: base::Levels::OURS }
 }
 
-async fn ask_at(address: &str, identity: &Identity) -> Result<Identity, ConnectError> {
+async fn introduce_to(address: &str, identity: &Identity) -> Result<Identity, ConnectError> {
     introduce(&World::real(), &OPEN, address, identity, SOON).await
 }
 
 #[tokio::test]
-async fn a_newcomer_hears_who_is_there_and_leaves_no_trace() {
+async fn introduction_returns_the_identity_and_leaves_no_trace() {
     let (links, founder) = founder(OPEN).await;
     let address = links.address().to_string();
     let asks = newcomer(PROVISIONAL, 7);
     for _ in 0..3 {
-        assert_eq!(ask_at(&address, &asks).await, Ok(links.identity()));
+        assert_eq!(introduce_to(&address, &asks).await, Ok(links.identity()));
     }
     assert_eq!(founder.0.lock()[..], [asks; 3]);
     // As a node of the cluster it is another run, of any boot.
     let node = Node::local(directory(2)).await;
     let peer = node.links.set_peer(NodeId(1), &address).expect("another node");
-    ask_until(&peer, links::Lane::Control).await;
-    // Its links stay when somebody asks under its name.
-    assert_eq!(ask_at(&address, &asks).await, Ok(links.identity()));
-    ask_until(&peer, links::Lane::Control).await;
+    request_until_answered(&peer, links::Lane::Control).await;
+    // Its links stay when another node introduces itself under its name.
+    assert_eq!(introduce_to(&address, &asks).await, Ok(links.identity()));
+    request_until_answered(&peer, links::Lane::Control).await;
     assert_eq!(peer.status(links::Lane::Control).last, None);
 }
 
 #[tokio::test]
-async fn who_asks_something_else_hears_why_not() {
+async fn newcomer_with_other_seeds_gets_a_refusal_with_instructions() {
     let (links, _) = founder(OPEN).await;
-    let error = ask_at(&links.address().to_string(), &newcomer(Uuid::from_u128(6), 1)).await;
+    let error = introduce_to(&links.address().to_string(), &newcomer(Uuid::from_u128(6), 1)).await;
     let refusal = Refusal::SeedsDiffer { node: NodeId(1), listed: "a:1,b:1".into() };
     assert_eq!(error, Err(ConnectError::Refused(refusal.clone())));
     assert!(refusal.to_string().contains("`--seeds a:1,b:1`"), "{refusal}");
@@ -93,17 +93,17 @@ async fn who_asks_something_else_hears_why_not() {
 }
 
 #[tokio::test]
-async fn nodes_that_found_nothing_let_no_newcomer_in() {
+async fn node_without_a_founding_refuses_newcomers() {
     let node = Node::local(directory(1)).await;
-    let error = ask_at(&node.links.address().to_string(), &newcomer(PROVISIONAL, 1)).await;
+    let error = introduce_to(&node.links.address().to_string(), &newcomer(PROVISIONAL, 1)).await;
     let (cluster, presented) = (directory(1).cluster, PROVISIONAL);
     let refusal = Refusal::AnotherCluster { cluster, presented };
     assert_eq!(error, Err(ConnectError::Refused(refusal)));
 }
 
 #[tokio::test]
-async fn with_tls_it_is_the_same_and_another_secret_is_no_introduction() {
-    let secret = |byte| Security::Tls(Tls::of_secret(&[byte; 32]).expect("long enough"));
+async fn introduction_over_tls_requires_the_same_secret() {
+    let secret = |byte| Security::Tls(Tls::from_secret(&[byte; 32]).expect("long enough"));
     let (links, founder) = founder(secret(1)).await;
     let (address, asks) = (links.address().to_string(), newcomer(PROVISIONAL, 1));
     let ask = async |secret| introduce(&World::real(), &secret, &address, &asks, SOON).await;
@@ -114,7 +114,7 @@ async fn with_tls_it_is_the_same_and_another_secret_is_no_introduction() {
 }
 
 #[tokio::test]
-async fn where_nobody_answers_it_is_given_up_in_time() {
+async fn introduction_to_a_silent_or_closed_port_fails_in_time() {
     let silent = Net::Kernel.listen(loopback()).await.expect("listens");
     let address = silent.local_addr().expect("an address").to_string();
     let (asks, began) = (newcomer(PROVISIONAL, 1), Instant::now());
@@ -123,16 +123,16 @@ async fn where_nobody_answers_it_is_given_up_in_time() {
     assert_eq!(answer, Err(ConnectError::Unanswered));
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     drop(silent);
-    assert_eq!(ask_at(&address, &asks).await, Err(ConnectError::NobodyListens));
+    assert_eq!(introduce_to(&address, &asks).await, Err(ConnectError::NobodyListens));
 }
 
 #[tokio::test]
-async fn a_listener_that_is_not_served_yet_sends_everybody_away_at_once() {
+async fn unserved_listener_turns_connections_away_at_once() {
     let listener = PeerListener::bind(&World::real(), loopback(), OPEN).await.expect("binds");
     let address = listener.address().to_string();
     let asking = async {
         for _ in 0..20 {
-            let answer = timeout(SOON, ask_at(&address, &newcomer(PROVISIONAL, 1))).await;
+            let answer = timeout(SOON, introduce_to(&address, &newcomer(PROVISIONAL, 1))).await;
             let answer = answer.expect("at once");
             assert!(matches!(answer, Err(ConnectError::Ended(_))), "{answer:?}");
         }
@@ -147,5 +147,5 @@ async fn a_listener_that_is_not_served_yet_sends_everybody_away_at_once() {
     let service = Arc::new(common::Does(Arc::default()));
     let connections = Connections::default();
     let links = listener.serve(directory(1), connections, Arc::new(founder), service, &failure);
-    assert_eq!(ask_at(&address, &newcomer(PROVISIONAL, 1)).await, Ok(links.identity()));
+    assert_eq!(introduce_to(&address, &newcomer(PROVISIONAL, 1)).await, Ok(links.identity()));
 }

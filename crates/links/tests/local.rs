@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 
 use base::limits::{LINK_APPENDS_BYTES_MAX, LINK_APPENDS_MAX, LINK_GOSSIP_BYTES_MAX};
 use bytes::Bytes;
-use common::{Node, SHARD, ask, ask_until, directory, eventually, in_ms};
+use common::{Node, SHARD, directory, eventually, in_ms, request_until_answered, send_request};
 use futures_util::FutureExt;
 use links::{AppendError, Declined, Lane, Message, NodeId, RequestError};
 use tasks::{End, Task};
 use tokio::runtime::Handle;
 
-/// The body by head.
+/// A message whose body follows from its head.
 fn append(head: &str, bytes: usize) -> Message {
     let body = Bytes::from(vec![head.as_bytes()[0]; bytes]);
     Message {
@@ -22,7 +22,7 @@ fn append(head: &str, bytes: usize) -> Message {
 }
 
 #[tokio::test]
-async fn a_request_is_answered_on_each_lane() {
+async fn request_is_answered_on_each_lane() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     for lane in Lane::ALL {
@@ -34,14 +34,17 @@ async fn a_request_is_answered_on_each_lane() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_declined_or_cannot_be_sent_says_why() {
+async fn declined_or_unsent_request_returns_the_reason() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     let declined = |why| Err(RequestError::Declined(why));
-    assert_eq!(ask(&peer, Lane::Control, "busy", 5_000).await, declined(Declined::Busy));
-    assert_eq!(ask(&peer, Lane::Control, "long", 5_000).await, declined(Declined::AnswerTooLong));
+    assert_eq!(send_request(&peer, Lane::Control, "busy", 5_000).await, declined(Declined::Busy));
+    assert_eq!(
+        send_request(&peer, Lane::Control, "long", 5_000).await,
+        declined(Declined::AnswerTooLong)
+    );
     let max = Lane::Control.message_bytes_max();
-    let too_long = peer.request(Lane::Control, SHARD, Message::of_head(vec![0; max]), in_ms(1));
+    let too_long = peer.request(Lane::Control, SHARD, Message::from_head(vec![0; max]), in_ms(1));
     let error = too_long.await.expect_err("too long");
     assert_eq!(error, RequestError::TooLong { bytes: max + 12, max });
     assert!(error.is_not_sent());
@@ -54,13 +57,16 @@ async fn a_request_that_is_declined_or_cannot_be_sent_says_why() {
 }
 
 #[tokio::test]
-async fn a_deadline_ends_the_request_on_both_sides() {
+async fn deadline_ends_the_request_on_both_sides() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
-    let within: u64 =
-        ask(&peer, Lane::Proxy, "within", 5_000).await.expect("answered").parse().expect("ms");
+    let within: u64 = send_request(&peer, Lane::Proxy, "within", 5_000)
+        .await
+        .expect("answered")
+        .parse()
+        .expect("ms");
     assert!((1..=5_000).contains(&within));
-    let error = ask(&peer, Lane::Proxy, "hang", 50).await.expect_err("nobody answers");
+    let error = send_request(&peer, Lane::Proxy, "hang", 50).await.expect_err("nobody answers");
     assert_eq!(error, RequestError::TooLate);
     assert!(!error.is_not_sent());
     eventually("the peer gives up as well", || {
@@ -70,7 +76,7 @@ async fn a_deadline_ends_the_request_on_both_sides() {
 }
 
 #[tokio::test]
-async fn appends_arrive_in_order_and_their_answers_too() {
+async fn appends_and_their_replies_arrive_in_order() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     let (mut appends, mut replies) = peer.appends(SHARD, in_ms(5_000)).await.expect("connected");
@@ -95,7 +101,7 @@ async fn appends_arrive_in_order_and_their_answers_too() {
 }
 
 #[tokio::test]
-async fn a_sender_stops_when_the_window_is_full_and_goes_on_when_answers_are_taken() {
+async fn sender_waits_at_a_full_window_until_replies_are_taken() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     other.behaviour.hang();
@@ -112,7 +118,7 @@ async fn a_sender_stops_when_the_window_is_full_and_goes_on_when_answers_are_tak
         replies.next().await.expect("an answer").expect("no error");
     }
 
-    // By bytes too, and what is larger than the window goes alone.
+    // Also by bytes. A message larger than the window is sent alone.
     other.behaviour.hang();
     appends.send(append("b", LINK_APPENDS_BYTES_MAX * 2)).await.expect("sent");
     appends.ready().await.expect("there is a place");
@@ -123,7 +129,7 @@ async fn a_sender_stops_when_the_window_is_full_and_goes_on_when_answers_are_tak
 }
 
 #[tokio::test]
-async fn a_later_stream_of_a_shard_takes_the_place_of_the_earlier() {
+async fn later_stream_of_a_shard_replaces_the_earlier_one() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     other.behaviour.hang();
@@ -136,7 +142,7 @@ async fn a_later_stream_of_a_shard_takes_the_place_of_the_earlier() {
     let superseded = Some(Err(AppendError::Superseded));
     assert_eq!(old_replies.next().await.map(|it| it.map(drop)), superseded);
     assert_eq!(old.send(append("a", 10)).await, Err(AppendError::Superseded));
-    // As much as the window has, though nothing of the old stream was answered.
+    // A full window, though no append of the old stream was answered.
     for _ in 0..LINK_APPENDS_MAX {
         new.send(append("b", 10)).await.expect("sent");
     }
@@ -150,7 +156,7 @@ async fn a_later_stream_of_a_shard_takes_the_place_of_the_earlier() {
 }
 
 #[tokio::test]
-async fn a_stream_that_the_follower_ends_is_over_and_another_may_follow() {
+async fn stream_ended_by_the_follower_can_be_followed_by_another() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     let (mut appends, mut replies) = peer.appends(SHARD, in_ms(5_000)).await.expect("connected");
@@ -164,7 +170,7 @@ async fn a_stream_that_the_follower_ends_is_over_and_another_may_follow() {
 }
 
 #[tokio::test]
-async fn who_takes_no_replies_sends_no_appends() {
+async fn append_fails_after_its_replies_are_dropped() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     let (mut appends, replies) = peer.appends(SHARD, in_ms(5_000)).await.expect("connected");
@@ -174,12 +180,12 @@ async fn who_takes_no_replies_sends_no_appends() {
 }
 
 #[tokio::test]
-async fn a_stalled_replication_lane_does_not_delay_a_vote() {
+async fn stalled_replication_lane_does_not_delay_a_vote() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     other.behaviour.hang();
     let mut streams = Vec::new();
-    // Full windows of many shards: far more than a socket holds.
+    // Full windows of many shards: far more than a socket buffers.
     for shard in 0..8 {
         let shard = base::ShardId(shard);
         let (mut appends, replies) = peer.appends(shard, in_ms(5_000)).await.expect("connected");
@@ -189,7 +195,7 @@ async fn a_stalled_replication_lane_does_not_delay_a_vote() {
         streams.push((appends, replies));
     }
     for _ in 0..50 {
-        assert_eq!(ask(&peer, Lane::Control, "vote", 200).await.as_deref(), Ok("vote"));
+        assert_eq!(send_request(&peer, Lane::Control, "vote", 200).await.as_deref(), Ok("vote"));
     }
     other.behaviour.go_on();
     for (_, replies) in &mut streams {
@@ -200,24 +206,24 @@ async fn a_stalled_replication_lane_does_not_delay_a_vote() {
 }
 
 #[tokio::test]
-async fn a_request_that_panics_closes_its_connection_and_nothing_else() {
+async fn panic_in_a_request_closes_only_its_connection() {
     assert_eq!((Task::PeerRequest.end(), Task::PeerSession.end()), (End::Session, End::Session));
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
-    ask_until(&peer, Lane::Control).await;
-    let error = ask(&peer, Lane::Proxy, "panic", 5_000).await.expect_err("no answer");
+    request_until_answered(&peer, Lane::Control).await;
+    let error = send_request(&peer, Lane::Proxy, "panic", 5_000).await.expect_err("no answer");
     assert!(matches!(error, RequestError::Ended(_)), "{error:?}");
-    assert_eq!(ask(&peer, Lane::Control, "vote", 500).await.as_deref(), Ok("vote"));
-    ask_until(&peer, Lane::Proxy).await;
+    assert_eq!(send_request(&peer, Lane::Control, "vote", 500).await.as_deref(), Ok("vote"));
+    request_until_answered(&peer, Lane::Proxy).await;
     assert_eq!(one.failure.reason().or(other.failure.reason()), None);
 }
 
 #[tokio::test]
-async fn gossip_is_told_when_it_changes_and_again_each_second() {
+async fn gossip_is_sent_when_it_changes_and_each_second() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     one.links.gossip(Bytes::from_static(b"before")).expect("short");
     let peer = one.peer_of(&other);
-    ask_until(&peer, Lane::Control).await;
+    request_until_answered(&peer, Lane::Control).await;
     let heard = |text: &'static [u8]| {
         let gossip = other.behaviour.gossip.lock();
         gossip.iter().filter(|heard| **heard == (NodeId(1), Bytes::from_static(text))).count()
@@ -233,13 +239,13 @@ fn tasks_alive() -> usize {
 }
 
 #[tokio::test]
-async fn when_links_are_dropped_no_task_of_them_goes_on() {
+async fn dropped_links_leave_no_task_running() {
     let before = tasks_alive();
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let (to, fro) = (one.peer_of(&other), other.peer_of(&one));
     for lane in Lane::ALL {
-        ask_until(&to, lane).await;
-        ask_until(&fro, lane).await;
+        request_until_answered(&to, lane).await;
+        request_until_answered(&fro, lane).await;
     }
     let (_appends, mut replies) = {
         other.behaviour.hang();
@@ -249,7 +255,7 @@ async fn when_links_are_dropped_no_task_of_them_goes_on() {
     };
     let asking = tokio::spawn({
         let to = to.clone();
-        async move { ask(&to, Lane::Proxy, "hang", 60_000).await }
+        async move { send_request(&to, Lane::Proxy, "hang", 60_000).await }
     });
     eventually("both are at work", || {
         let (streams, requests) = (&other.behaviour.streams, &other.behaviour.requests);
@@ -258,12 +264,12 @@ async fn when_links_are_dropped_no_task_of_them_goes_on() {
     .await;
     let (failure, behaviour) = (one.failure.clone(), other.behaviour.clone());
     drop((one, other));
-    // Whoever waits hears it.
+    // Waiting callers get an error.
     assert!(asking.await.expect("no panic").is_err());
     assert!(replies.next().await.expect("an answer").is_err());
     eventually("no task is left", || tasks_alive() == before).await;
     assert_eq!(behaviour.streams.load(Ordering::SeqCst), 0);
     assert_eq!(behaviour.requests.load(Ordering::SeqCst), 0);
     assert_eq!(failure.reason(), None);
-    assert_eq!(ask(&to, Lane::Proxy, "late", 1_000).await, Err(RequestError::Gone));
+    assert_eq!(send_request(&to, Lane::Proxy, "late", 1_000).await, Err(RequestError::Gone));
 }

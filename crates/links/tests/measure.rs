@@ -1,11 +1,11 @@
-//! What a link costs on loopback: `cargo test --release -p links --test measure -- --ignored --nocapture`.
+//! The cost of a link on loopback: `cargo test --release -p links --test measure -- --ignored --nocapture`.
 
 mod common;
 
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use common::{Node, OPEN, SHARD, ask_until, directory, in_ms};
+use common::{Node, OPEN, SHARD, directory, in_ms, request_until_answered};
 use links::{Lane, Message, Security, Tls};
 use world::{Instant, World};
 
@@ -15,7 +15,7 @@ async fn round_trips_and_throughput() {
     println!("without TLS");
     measure(OPEN).await;
     println!("with TLS");
-    measure(Security::Tls(Tls::of_secret(&[1; 32]).expect("long enough"))).await;
+    measure(Security::Tls(Tls::from_secret(&[1; 32]).expect("long enough"))).await;
 }
 
 async fn measure(security: Security) {
@@ -25,11 +25,11 @@ async fn measure(security: Security) {
     };
     let (one, other) = (start(1).await, start(2).await);
     let peer = one.peer_of(&other);
-    ask_until(&peer, Lane::Control).await;
+    request_until_answered(&peer, Lane::Control).await;
     let mut taken = Vec::new();
     for _ in 0..50_000 {
         let began = Instant::now();
-        let message = Message::of_head(Bytes::from_static(&[1; 64]));
+        let message = Message::from_head(Bytes::from_static(&[1; 64]));
         peer.request(Lane::Control, SHARD, message, in_ms(1_000)).await.expect("answered");
         taken.push(began.elapsed());
     }
@@ -43,7 +43,7 @@ async fn measure(security: Security) {
         let peer = peer.clone();
         asking.push(tokio::spawn(async move {
             for _ in 0..5_000 {
-                let message = Message::of_head(Bytes::from_static(&[1; 64]));
+                let message = Message::from_head(Bytes::from_static(&[1; 64]));
                 let answer = peer.request(Lane::Control, SHARD, message, in_ms(1_000)).await;
                 answer.expect("answered");
             }

@@ -1,4 +1,4 @@
-//! Links with TLS: who is let in, and that everything works as without.
+//! Links with TLS: admitted peers, and the same functions as without TLS.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::limits::LINK_APPENDS_MAX;
 use bytes::Bytes;
-use common::{Node, SHARD, ask_until, directory, in_ms, is_waiting, until};
+use common::{Node, SHARD, directory, in_ms, is_waiting, request_until_answered, until};
 use links::{ConnectError, Lane, Message, NodeId, Peer, Phase, Security, SignOfDeath, Tls};
 use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -21,13 +21,13 @@ async fn node(number: u64, security: Security) -> Node {
 }
 
 fn secret(byte: u8) -> Security {
-    Security::Tls(Tls::of_secret(&[byte; 32]).expect("long enough"))
+    Security::Tls(Tls::from_secret(&[byte; 32]).expect("long enough"))
 }
 
-/// Requests on each lane, and appends of more than TLS holds at a time.
+/// Requests on each lane, and appends larger than TLS buffers.
 async fn works(peer: &Peer) {
     for lane in Lane::ALL {
-        ask_until(peer, lane).await;
+        request_until_answered(peer, lane).await;
     }
     let body = Bytes::from(vec![7; 1_500_000]);
     let (mut appends, mut replies) = peer.appends(SHARD, in_ms(5_000)).await.expect("connected");
@@ -43,7 +43,7 @@ async fn works(peer: &Peer) {
     assert!(answer.body.len() == 3_000_000 && answer.body.iter().all(|byte| *byte == 7));
 }
 
-async fn why_not(from: &Node, to: &Node) -> ConnectError {
+async fn connect_error(from: &Node, to: &Node) -> ConnectError {
     let peer = from.peer_of(to);
     let status = until(&peer, Lane::Control, is_waiting).await;
     let Phase::Waiting { error, .. } = status.phase else { panic!("{status:?}") };
@@ -58,10 +58,10 @@ async fn nodes_with_the_same_secret_are_linked() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_gone_without_a_word_looks_gone() {
+async fn node_that_disappears_without_a_close_looks_gone() {
     let (one, other) = (node(1, secret(1)).await, node(2, secret(1)).await);
     let peer = one.peer_of(&other);
-    ask_until(&peer, Lane::Control).await;
+    request_until_answered(&peer, Lane::Control).await;
     drop(other);
     let status = until(&peer, Lane::Control, is_waiting).await;
     assert!(status.last.as_ref().is_some_and(|last| last.end.is_by_peer()), "{status:?}");
@@ -69,23 +69,23 @@ async fn a_node_that_is_gone_without_a_word_looks_gone() {
 }
 
 #[tokio::test]
-async fn a_node_with_another_secret_is_not_linked() {
+async fn node_with_another_secret_is_rejected() {
     let (one, other) = (node(1, secret(1)).await, node(2, secret(2)).await);
-    let error = why_not(&one, &other).await;
+    let error = connect_error(&one, &other).await;
     assert!(matches!(error, ConnectError::Tls(_)), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_node_without_tls_is_not_linked_with_one_that_has_it() {
+async fn plain_and_tls_nodes_reject_each_other() {
     let (plain, encrypted) = (node(1, common::OPEN).await, node(2, secret(1)).await);
-    let error = why_not(&plain, &encrypted).await;
+    let error = connect_error(&plain, &encrypted).await;
     assert!(matches!(error, ConnectError::Ended(_) | ConnectError::Unanswered), "{error:?}");
-    let error = why_not(&encrypted, &plain).await;
+    let error = connect_error(&encrypted, &plain).await;
     assert!(matches!(error, ConnectError::Ended(_) | ConnectError::Tls(_)), "{error:?}");
 }
 
-/// What goes over the wire from one node to the other while it is asked something.
-async fn overheard(security: Security) -> Vec<u8> {
+/// The bytes on the wire from one node to the other during a request.
+async fn bytes_on_the_wire(security: Security) -> Vec<u8> {
     let (one, other) = (node(1, security.clone()).await, node(2, security).await);
     let listener = Net::Kernel.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await;
     let listener = listener.expect("listens");
@@ -109,7 +109,7 @@ async fn overheard(security: Security) -> Vec<u8> {
         let _ = tokio::join!(there, back);
     });
     let peer = one.links.set_peer(NodeId(2), &address).expect("another node");
-    let message = Message::of_head("nobody else may read this");
+    let message = Message::from_head("nobody else may read this");
     let asked = peer.request(Lane::Control, SHARD, message, in_ms(5_000)).await;
     asked.expect("answered");
     between.abort();
@@ -117,14 +117,14 @@ async fn overheard(security: Security) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_nodes_say_can_be_read_on_the_wire_without_tls_and_not_with_it() {
+async fn message_is_readable_on_the_wire_without_tls_only() {
     let is_readable =
         |bytes: &[u8]| String::from_utf8_lossy(bytes).contains("nobody else may read this");
-    assert!(is_readable(&overheard(common::OPEN).await));
-    assert!(!is_readable(&overheard(secret(1)).await));
+    assert!(is_readable(&bytes_on_the_wire(common::OPEN).await));
+    assert!(!is_readable(&bytes_on_the_wire(secret(1)).await));
 }
 
-/// An authority, and certificates of nodes on this machine that it has signed.
+/// An authority, and the certificates that it signs for nodes on this machine.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -139,7 +139,7 @@ impl Authority {
         let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.0).expect("signed");
-        let tls = Tls::of_certificates(
+        let tls = Tls::from_certificates(
             certificate.pem().as_bytes(),
             key.serialize_pem().as_bytes(),
             self.0.pem().as_bytes(),
@@ -149,19 +149,19 @@ impl Authority {
 }
 
 #[tokio::test]
-async fn nodes_with_certificates_of_one_authority_are_linked_and_others_are_not() {
+async fn certificates_of_one_authority_are_accepted_and_others_rejected() {
     let authority = Authority::new();
     let one = node(1, authority.node("127.0.0.1")).await;
     let other = node(2, authority.node("127.0.0.1")).await;
     works(&one.peer_of(&other)).await;
 
     let strange = node(3, Authority::new().node("127.0.0.1")).await;
-    let error = why_not(&strange, &other).await;
+    let error = connect_error(&strange, &other).await;
     assert!(matches!(error, ConnectError::Tls(_)), "{error:?}");
 
-    // One whose certificate is of another name is no server, whoever signed it.
+    // A certificate with another name is rejected even if the authority signed it.
     let misnamed = node(4, authority.node("elsewhere.example")).await;
-    let error = why_not(&one, &misnamed).await;
+    let error = connect_error(&one, &misnamed).await;
     assert!(matches!(error, ConnectError::Tls(_)), "{error:?}");
     assert_eq!(one.links.peer(NodeId(4)).map(|peer| peer.node()), Some(NodeId(4)));
 }

@@ -8,7 +8,10 @@ use std::time::Duration;
 use base::limits::{
     LINK_APPENDS_MAX, LINK_CLOSES_WITHIN, LINK_PROGRESS_WITHIN, LINK_RETRY_MAX, LINK_SILENT_AFTER,
 };
-use common::{Behaviour, Node, SHARD, ask, ask_until, directory, in_ms, is_waiting, until};
+use common::{
+    Behaviour, Node, SHARD, directory, in_ms, is_waiting, request_until_answered, send_request,
+    until,
+};
 use links::{
     AppendError, ConnectError, DirectoryIdentity, End, Lane, Message, NodeId, Peer, Phase,
     RequestError, SignOfDeath,
@@ -30,7 +33,7 @@ fn simulation(seed: u64) -> Sim<'static> {
         .build()
 }
 
-/// What the node of a host does, which its tests change. A host that crashed starts with the next boot.
+/// The behaviour of a host's node, which its tests change. A host that crashed starts with the next boot.
 type Shared = Arc<Mutex<(u64, Arc<Behaviour>)>>;
 
 fn serve(sim: &mut Sim<'static>, name: &'static str, node: u64) -> Shared {
@@ -58,33 +61,33 @@ fn serve(sim: &mut Sim<'static>, name: &'static str, node: u64) -> Shared {
 async fn linked() -> (Node, Peer) {
     let node = Node::simulated(directory(1)).await;
     let peer = node.links.set_peer(NodeId(2), "b:7700").expect("another node");
-    ask_until(&peer, Lane::Control).await;
+    request_until_answered(&peer, Lane::Control).await;
     (node, peer)
 }
 
 #[test]
-fn a_cut_network_is_noticed_by_silence_and_the_link_comes_back() {
+fn network_cut_is_detected_by_silence_and_the_link_recovers() {
     let mut sim = simulation(1);
     serve(&mut sim, "b", 2);
     sim.client("a", async {
         let (_node, peer) = linked().await;
         let began = Instant::now();
         turmoil::partition("a", "b");
-        // A request that is under way is unknown in the end, not before.
-        let lost = ask(&peer, Lane::Control, "vote", 10_000).await;
+        // A request in flight has an unknown outcome at the end, not before.
+        let lost = send_request(&peer, Lane::Control, "vote", 10_000).await;
         assert_eq!(lost, Err(RequestError::Ended(End::Silent)));
         let silent = began.elapsed();
         assert!(silent >= LINK_SILENT_AFTER - 2 * TICK, "{silent:?}");
         assert!(silent <= LINK_SILENT_AFTER + TICK, "{silent:?}");
         let status = until(&peer, Lane::Control, |status| status.last.is_some()).await;
-        // Silence is no sign that the process is gone, whatever comes of connecting.
+        // Silence is no evidence that the process is gone, whatever the result of connecting.
         assert_eq!(status.last.as_ref().map(|last| &last.end), Some(&End::Silent));
         let status = until(&peer, Lane::Control, is_waiting).await;
         assert_eq!(status.sign_of_death(Instant::now() + Duration::from_secs(9)), None);
         sleep(Duration::from_secs(20)).await;
         turmoil::repair("a", "b");
         let healed = Instant::now();
-        ask_until(&peer, Lane::Control).await;
+        request_until_answered(&peer, Lane::Control).await;
         // One pause, and an attempt that was lost.
         assert!(healed.elapsed() <= LINK_RETRY_MAX * 3, "{:?}", healed.elapsed());
         Ok(())
@@ -93,7 +96,7 @@ fn a_cut_network_is_noticed_by_silence_and_the_link_comes_back() {
 }
 
 #[test]
-fn a_cut_in_one_direction_ends_both_ends() {
+fn one_way_cut_ends_the_connection_on_both_sides() {
     for (from, to) in [("a", "b"), ("b", "a")] {
         let mut sim = simulation(2);
         let shared = serve(&mut sim, "b", 2);
@@ -102,19 +105,19 @@ fn a_cut_in_one_direction_ends_both_ends() {
             let behaviour = Arc::clone(&shared.lock().1);
             behaviour.hang();
             let (mut appends, mut replies) = peer.appends(SHARD, in_ms(5_000)).await?;
-            appends.send(Message::of_head("a")).await?;
+            appends.send(Message::from_head("a")).await?;
             sleep(Duration::from_millis(100)).await;
             assert_eq!(behaviour.streams.load(Ordering::SeqCst), 1);
             let began = Instant::now();
             turmoil::partition_oneway(from, to);
             let ended = replies.next().await.expect("an answer");
             assert!(matches!(ended, Err(AppendError::Ended(_))), "{ended:?}");
-            // Whoever hears nothing closes, which the other hears, or hears nothing then.
+            // The side without traffic closes. The other side receives that, or then gets no traffic either.
             assert!(began.elapsed() <= 2 * (LINK_SILENT_AFTER + TICK), "{:?}", began.elapsed());
             sleep(LINK_SILENT_AFTER * 2).await;
             assert_eq!(behaviour.streams.load(Ordering::SeqCst), 0, "cut from {from}");
             turmoil::repair_oneway(from, to);
-            ask_until(&peer, Lane::Control).await;
+            request_until_answered(&peer, Lane::Control).await;
             Ok(())
         });
         sim.run().expect("ends well");
@@ -122,33 +125,33 @@ fn a_cut_in_one_direction_ends_both_ends() {
 }
 
 #[test]
-fn packets_that_are_held_for_a_moment_end_nothing() {
+fn briefly_held_packets_do_not_end_the_connection() {
     let mut sim = simulation(3);
     serve(&mut sim, "b", 2);
     sim.client("a", async {
         let (_node, peer) = linked().await;
         let asking = tokio::spawn({
             let peer = peer.clone();
-            async move { ask(&peer, Lane::Control, "vote", 5_000).await }
+            async move { send_request(&peer, Lane::Control, "vote", 5_000).await }
         });
         turmoil::hold("a", "b");
         sleep(Duration::from_millis(1_000)).await;
         turmoil::release("a", "b");
         assert_eq!(asking.await?.as_deref(), Ok("vote"));
         assert_eq!(peer.status(Lane::Control).last, None);
-        // For longer than a link may be silent: the same as a cut.
+        // Longer than a link may be silent: the same as a cut.
         turmoil::hold("a", "b");
         sleep(LINK_SILENT_AFTER * 2).await;
         assert_eq!(peer.status(Lane::Control).last.map(|last| last.end), Some(End::Silent));
         turmoil::release("a", "b");
-        ask_until(&peer, Lane::Control).await;
+        request_until_answered(&peer, Lane::Control).await;
         Ok(())
     });
     sim.run().expect("ends well");
 }
 
 #[test]
-fn a_process_that_is_gone_is_told_from_one_that_was_started_again() {
+fn dead_process_is_distinguished_from_a_restarted_one() {
     let mut sim = simulation(4);
     serve(&mut sim, "b", 2);
     let seen = Arc::new(Mutex::new(None::<Peer>));
@@ -157,14 +160,15 @@ fn a_process_that_is_gone_is_told_from_one_that_was_started_again() {
         let (node, peer) = linked().await;
         *see.lock() = Some(peer.clone());
         until(&peer, Lane::Control, |status| status.last.is_some()).await;
-        // What the crash looks like; turmoil drops what a host that is down is sent, as a machine would
-        // that lost its power, so nobody answers rather than refuses.
+        // The crash as the peer sees it. Turmoil drops packets to a host that is down, as for a machine without
+        // power, so connections time out instead of being refused.
         let down = until(&peer, Lane::Control, is_waiting).await;
         assert!(down.last.as_ref().is_some_and(|last| last.end.is_by_peer()), "{down:?}");
         assert!(down.sign_of_death(Instant::now()).is_some(), "{down:?}");
-        let unsent = ask(&peer, Lane::Control, "vote", 1).await.expect_err("not connected");
+        let unsent =
+            send_request(&peer, Lane::Control, "vote", 1).await.expect_err("not connected");
         assert!(unsent.is_not_sent());
-        ask_until(&peer, Lane::Control).await;
+        request_until_answered(&peer, Lane::Control).await;
         let up = peer.status(Lane::Control);
         assert_eq!(up.sign_of_death(Instant::now()), Some(SignOfDeath::NewBoot), "{up:?}");
         drop(node);
@@ -185,7 +189,7 @@ fn a_process_that_is_gone_is_told_from_one_that_was_started_again() {
 }
 
 #[test]
-fn appends_that_hang_on_a_link_that_lives_are_left_alone_for_a_time_and_then_given_up() {
+fn hung_appends_on_a_live_link_end_after_the_progress_timeout() {
     let mut sim = simulation(5);
     let shared = serve(&mut sim, "b", 2);
     sim.client("a", async move {
@@ -195,9 +199,9 @@ fn appends_that_hang_on_a_link_that_lives_are_left_alone_for_a_time_and_then_giv
         let (mut appends, mut replies) = peer.appends(SHARD, in_ms(5_000)).await?;
         let began = Instant::now();
         for _ in 0..LINK_APPENDS_MAX {
-            appends.send(Message::of_head("a")).await?;
+            appends.send(Message::from_head("a")).await?;
         }
-        // Another shard goes on meanwhile.
+        // Another shard continues meanwhile.
         let other = base::ShardId(9);
         behaviour.go_on();
         for _ in 0..LINK_APPENDS_MAX {
@@ -205,18 +209,18 @@ fn appends_that_hang_on_a_link_that_lives_are_left_alone_for_a_time_and_then_giv
         }
         behaviour.hang();
         let last = Instant::now();
-        appends.send(Message::of_head("a")).await?;
+        appends.send(Message::from_head("a")).await?;
         assert_eq!(replies.next().await.map(|it| it.map(drop)), Some(Err(AppendError::Stalled)));
         assert!(last.elapsed() >= LINK_PROGRESS_WITHIN, "{:?}", began.elapsed());
         assert!(last.elapsed() <= LINK_PROGRESS_WITHIN + 2 * TICK, "{:?}", last.elapsed());
-        assert_eq!(appends.send(Message::of_head("a")).await, Err(AppendError::Stalled));
-        // The link itself stands, and the follower has dropped what hung.
+        assert_eq!(appends.send(Message::from_head("a")).await, Err(AppendError::Stalled));
+        // The link itself is up, and the follower has dropped the hung appends.
         assert_eq!(peer.status(Lane::Replication).last, None);
         sleep(Duration::from_millis(100)).await;
         assert_eq!(behaviour.streams.load(Ordering::SeqCst), 0);
         behaviour.go_on();
         let (mut appends, mut replies) = peer.appends(other, in_ms(5_000)).await?;
-        appends.send(Message::of_head("a")).await?;
+        appends.send(Message::from_head("a")).await?;
         replies.next().await.expect("an answer")?;
         Ok(())
     });
@@ -224,18 +228,18 @@ fn appends_that_hang_on_a_link_that_lives_are_left_alone_for_a_time_and_then_giv
 }
 
 #[test]
-fn a_link_that_is_idle_for_long_stands() {
+fn link_survives_a_long_idle_time() {
     let mut sim = simulation(6);
     serve(&mut sim, "b", 2);
     sim.client("a", async {
         let (_node, peer) = linked().await;
-        ask_until(&peer, Lane::Proxy).await;
+        request_until_answered(&peer, Lane::Proxy).await;
         sleep(Duration::from_secs(120)).await;
         for lane in [Lane::Control, Lane::Proxy] {
             assert_eq!(peer.status(lane).last, None);
-            assert_eq!(ask(&peer, lane, "vote", 100).await.as_deref(), Ok("vote"));
+            assert_eq!(send_request(&peer, lane, "vote", 100).await.as_deref(), Ok("vote"));
         }
-        // Nobody asked for the others.
+        // The other lanes were not requested.
         assert_eq!(peer.status(Lane::Bulk).phase, Phase::Idle);
         Ok(())
     });
@@ -243,7 +247,7 @@ fn a_link_that_is_idle_for_long_stands() {
 }
 
 #[test]
-fn a_node_that_closes_in_order_says_so() {
+fn orderly_close_is_reported_to_the_peer() {
     let mut sim = simulation(7);
     sim.host("b", || async {
         let node = Node::simulated(directory(2)).await;
@@ -264,14 +268,14 @@ fn a_node_that_closes_in_order_says_so() {
         );
         assert_eq!(status.sign_of_death(Instant::now()), Some(SignOfDeath::NobodyListens));
         node.links.close().await;
-        assert_eq!(ask(&peer, Lane::Control, "vote", 10).await, Err(RequestError::Gone));
+        assert_eq!(send_request(&peer, Lane::Control, "vote", 10).await, Err(RequestError::Gone));
         Ok(())
     });
     sim.run().expect("ends well");
 }
 
 #[test]
-fn an_address_that_changes_is_used_at_once() {
+fn changed_address_is_used_at_once() {
     let mut sim = simulation(8);
     serve(&mut sim, "b", 2);
     sim.client("a", async {
@@ -281,7 +285,7 @@ fn an_address_that_changes_is_used_at_once() {
         sleep(Duration::from_secs(10)).await;
         let began = Instant::now();
         node.links.set_peer(NodeId(2), "b:7700");
-        while ask(&peer, Lane::Control, "vote", 500).await.is_err() {
+        while send_request(&peer, Lane::Control, "vote", 500).await.is_err() {
             sleep(Duration::from_millis(1)).await;
         }
         assert!(began.elapsed() < Duration::from_millis(100), "{:?}", began.elapsed());
@@ -291,7 +295,7 @@ fn an_address_that_changes_is_used_at_once() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn same_seed_repeats_the_run() {
     let run = |seed| {
         let trace = Arc::new(Mutex::new(Vec::new()));
         let mut sim = simulation(seed);
@@ -306,7 +310,7 @@ fn the_same_seed_is_the_same_run() {
                     turmoil::repair("a", "b");
                 }
                 for _ in 0..20 {
-                    let asked = ask(&peer, Lane::Control, "vote", 250).await;
+                    let asked = send_request(&peer, Lane::Control, "vote", 250).await;
                     tracing.lock().push((turmoil::sim_elapsed(), format!("{asked:?}")));
                     sleep(Duration::from_millis(50)).await;
                 }

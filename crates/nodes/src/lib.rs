@@ -80,7 +80,7 @@ impl Nodes {
     /// A member of a cluster: sends its client endpoints to the others, and registers itself in the catalog, retrying
     /// until that succeeds. From then on only registered nodes are admitted.
     pub fn join(broker: &Broker, cluster: &Arc<Node>, endpoints: Endpoints) -> Self {
-        let heard = cluster.groups().heard();
+        let heard = cluster.groups().latest_gossip();
         let told = Told::of(endpoints.clone());
         told.tell(cluster);
         let rack = endpoints.rack.clone();

@@ -71,7 +71,7 @@ pub(crate) async fn status(
 fn given_up(broker: &Broker, cluster: &Node) -> Vec<String> {
     let own = broker.removed_replicas().into_iter().map(|shard| shard.0).collect();
     let mut told = BTreeMap::from([(u64::from(broker.node()), own)]);
-    for (node, bytes) in &*cluster.groups().heard().borrow() {
+    for (node, bytes) in &*cluster.groups().latest_gossip().borrow() {
         let is_live = cluster.connected_for(*node).is_some();
         let heard = Told::decode(bytes).filter(|_| is_live);
         told.extend(heard.map(|heard| (node.0, heard.given_up)));
@@ -83,7 +83,7 @@ fn given_up(broker: &Broker, cluster: &Node) -> Vec<String> {
 fn full(broker: &Broker, cluster: &Node) -> BTreeSet<u64> {
     let mut full: BTreeSet<u64> =
         broker.disk_is_full().then_some(broker.node().into()).into_iter().collect();
-    for (node, bytes) in &*cluster.groups().heard().borrow() {
+    for (node, bytes) in &*cluster.groups().latest_gossip().borrow() {
         let is_live = cluster.connected_for(*node).is_some();
         if is_live && Told::decode(bytes).is_some_and(|told| told.is_full) {
             full.insert(node.0);

@@ -397,7 +397,7 @@ fn security(member: &ClusterSettings) -> Result<Security, ServeError> {
     };
     let unusable = |reason: String| ServeError::PeerSecret { path: path.clone(), reason };
     let secret = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
-    let tls = Tls::of_secret(secret.trim_ascii()).map_err(|error| unusable(error.to_string()))?;
+    let tls = Tls::from_secret(secret.trim_ascii()).map_err(|error| unusable(error.to_string()))?;
     Ok(Security::Tls(tls))
 }
 

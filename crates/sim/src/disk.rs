@@ -13,7 +13,7 @@ use crate::trace::Trace;
 pub struct TracedDisk {
     disk: SimulatedDisk,
     trace: Trace,
-    /// Whose disk it is; empty where there is one node.
+    /// The disk's node; empty if there is only one.
     node: &'static str,
 }
 
@@ -28,7 +28,7 @@ impl TracedDisk {
     }
 }
 
-/// Says why, of what failed.
+/// Displays the error of a failed operation.
 struct Failed<'a, T>(&'a io::Result<T>);
 
 impl<T> std::fmt::Display for Failed<'_, T> {

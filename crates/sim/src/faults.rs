@@ -1,4 +1,4 @@
-//! What is done to a node while it lives. Faults of single writes and syncs are the disk's own.
+//! Faults of a running node. Faults of single writes and syncs are injected by the disk itself.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::workload::{Client, Ended};
 /// How long the disk is full.
 const FULL_FOR: Duration = Duration::from_millis(700);
 
-/// What of a life's faults the disk is told of beforehand.
+/// Sets the faults of a life that the disk injects itself.
 pub fn arm(disk: &SimulatedDisk, life: &Life) {
     let DiskFaults { of, sync_fails, write_fails, .. } = life.disk;
     if let Some(before) = sync_fails {
@@ -27,7 +27,7 @@ pub fn arm(disk: &SimulatedDisk, life: &Life) {
     }
 }
 
-/// The others, each by a task that goes on until it is dropped.
+/// Starts the other faults, each as a task that runs until it is dropped.
 pub fn start(tasks: &mut JoinSet<Ended>, client: &mut Client, disk: &SimulatedDisk, life: &Life) {
     if let Some(every) = life.elections_every {
         tasks.spawn(elect(client.fork(), every));
@@ -44,7 +44,7 @@ async fn elect(client: Client, every: Duration) -> Ended {
     loop {
         sleep(every).await;
         client.disturb(0);
-        let elected = client.broker.elect_anew().await;
+        let elected = client.broker.reelect().await;
         client.disturb(0);
         client.trace.note(format_args!("elected anew: {elected:?}"));
         if elected.is_err() {

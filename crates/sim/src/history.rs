@@ -1,22 +1,22 @@
-//! What was sent and what was acknowledged; and from that, what a reader must find:
+//! Sent and acknowledged records, and the state that a reader must find:
 //!
 //! * every acknowledged record, at its offset, as it was sent;
 //! * offsets without a gap, from 0;
-//! * nothing that was never sent, and nothing twice;
-//! * of one producer in one partition, the records in the order in which it sent them, but for those that it gave up
-//!   without an answer and that somebody may have brought on since.
+//! * no record that was never sent, and none twice;
+//! * of one producer in one partition, the records in the order in which it sent them. Exceptions are those that
+//!   it gave up without a reply, which a node may still have appended later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Who sent a record, and its number among those that this one sent. It is the record's value, too.
+/// Sender of a record, and its number among the sender's records. It is the record's value, too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Sent {
     pub producer: u32,
     pub number: u32,
 }
 
-/// The value of a record, filled up so that what is torn or mixed up shows.
+/// The value of a record, padded so that torn or mixed bytes are detected.
 pub fn sent_value(sent: Sent, padding: usize) -> Vec<u8> {
     let mut value = Vec::with_capacity(8 + padding);
     value.extend_from_slice(&sent.producer.to_be_bytes());
@@ -25,7 +25,7 @@ pub fn sent_value(sent: Sent, padding: usize) -> Vec<u8> {
     value
 }
 
-/// Who sent this value; `None` when it is nobody's, or was changed.
+/// The sender of this value; `None` if it was never sent, or was changed.
 pub fn sent_of(value: &[u8]) -> Option<Sent> {
     let (producer, rest) = value.split_first_chunk()?;
     let (number, padding) = rest.split_first_chunk()?;
@@ -63,8 +63,8 @@ impl History {
         self.acknowledged.insert((partition, offset), sent);
     }
 
-    /// Its producer goes on without an answer. A node may have the record under way still, for longer than anybody waits:
-    /// behind what is sent next.
+    /// Its producer continues without a reply. A node may append the record much later: behind records sent after
+    /// it.
     pub fn give_up(&mut self, sent: Sent) {
         self.given_up.insert(sent);
     }
@@ -79,8 +79,8 @@ impl History {
         of.next_back().map_or(0, |(&(_, offset), _)| offset + 1)
     }
 
-    /// Judges what a reader found somewhere in a partition: each record was sent, and is the one that was
-    /// acknowledged at its place.
+    /// Checks the records that a reader found somewhere in a partition: each record was sent, and is the
+    /// acknowledged one at its offset.
     pub fn check_some(
         &self,
         partition: u32,
@@ -99,8 +99,8 @@ impl History {
         Ok(())
     }
 
-    /// Judges all that a reader found in a partition, in the order in which it was found. A value
-    /// that nobody can have sent is `None`.
+    /// Checks all records that a reader found in a partition, in the order in which they were found. A value that
+    /// was never sent is `None`.
     pub fn check(&self, partition: u32, found: &[(u64, Option<Sent>)]) -> Result<(), Violation> {
         let mut last_of: BTreeMap<u32, u32> = BTreeMap::new();
         let mut late: BTreeSet<Sent> = BTreeSet::new();
@@ -165,9 +165,9 @@ mod tests {
         history
     }
 
-    /// The checker itself is checked: each kind of fault must be seen.
+    /// Checks the checker itself: it must detect each kind of violation.
     #[test]
-    fn every_kind_of_violation_is_seen() {
+    fn every_kind_of_violation_is_detected() {
         let history = history();
         let (a, b, c) = (Some(sent(1, 0)), Some(sent(1, 1)), Some(sent(1, 2)));
         assert_eq!(history.check(0, &[(0, a), (1, b)]), Ok(()));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_may_come_late_but_once() {
+    fn abandoned_record_may_appear_late_but_only_once() {
         let mut history = history();
         history.send(sent(1, 3), 0);
         history.give_up(sent(1, 2));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_from_the_middle_is_judged_by_itself() {
+    fn partial_read_is_checked_by_itself() {
         let history = history();
         let (b, c) = (Some(sent(1, 1)), Some(sent(1, 2)));
         assert_eq!(history.check_some(0, &[(1, b), (2, c)]), Ok(()));

@@ -1,24 +1,24 @@
-//! Simulated faults, and the checkers that judge what survives them.
+//! Simulated faults, and the checkers of the surviving state.
 //!
-//! A run is a node (gateways, broker, consensus, journal) in a world that a seed fixes: disk, clocks, random numbers, the
-//! order of its tasks and how long each step of its threads takes. So the same seed is the same run, byte for
-//! byte, and a seed that fails is a bug that anybody can repeat. A run is a row of lives: each ends by a crash
-//! or a stop, and the next begins with what the disk holds then. In the last two nothing fails any more, and
-//! everything that clients were told is held against what is there.
+//! A run is a node (gateways, broker, consensus, journal) in a world that a seed fixes: disk, clocks, random
+//! numbers, the order of its tasks and the duration of each piece of work of its threads. So the same seed is the
+//! same run, byte for byte, and a failing seed is a reproducible bug. A run consists of consecutive lives of the
+//! node: each ends by a crash or a stop, and the next begins with the disk's content. The last two have no faults,
+//! and every reply that clients received is compared with the final state.
 //!
-//! Three nodes of a cluster are a world of their own (`cluster`).
+//! The nodes of a cluster are a separate world (`cluster`).
 //!
-//! * [`run`]: a seed; [`report`]: what it did
-//! * [`profile`]: what may happen in a run
+//! * [`run`]: a seed; [`report`]: its result
+//! * [`profile`]: the possible faults of a run
 //! * [`node`]: a node in a simulated world
 //! * [`network`]: its gateways, and connections to them
 //! * [`disk`]: its disk, whose changes are traced
-//! * [`faults`]: what is done to a node while it lives
-//! * [`trace`]: what happened, and its hash
+//! * [`faults`]: faults of a running node
+//! * [`trace`]: the events of a run, and their hash
 //! * [`verdict`]: the invariants, and the first violation
-//! * [`checkers`], [`history`]: what clients know
+//! * [`checkers`], [`history`]: knowledge of the clients
 //! * [`workload`]: the clients
-//! * [`reading`]: all of a partition
+//! * [`reading`]: reads of whole partitions
 //! * [`random`]: numbers from a seed
 //! * [`native`]: a smaller workload for nodes on real threads, whose order no seed fixes
 

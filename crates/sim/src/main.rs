@@ -16,9 +16,9 @@ use sim::trace::Trace;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Lines that are printed of what led to a violation.
+/// Trace lines printed before a violation.
 const LINES: usize = 40;
-/// Time of this machine, not of the run: no seed takes so long, but one in which a task goes round for ever.
+/// Time limit on this machine, outside the simulation: no seed takes so long, unless a task loops for ever.
 const ENDS_WITHIN: Duration = Duration::from_secs(300);
 
 /// A node in a world that a seed fixes, with faults, and the invariants that must survive them.
@@ -66,7 +66,7 @@ enum What {
 
 fn profile(name: &str) -> Result<Profile, String> {
     let names = Profile::ALL.map(Profile::name).join(", ");
-    Profile::of_name(name).ok_or_else(|| format!("profiles are {names}"))
+    Profile::from_name(name).ok_or_else(|| format!("profiles are {names}"))
 }
 
 fn main() -> ExitCode {
@@ -80,14 +80,14 @@ fn main() -> ExitCode {
 }
 
 fn run(seed: u64, profile: Profile, printed: bool, logged: bool) -> ExitCode {
-    // What tokio and the standard library draw from the kernel, before they have drawn anything.
+    // Replaces the entropy that tokio and the standard library get from the kernel, before its first use.
     mad_turmoil::rand::set_rng(StdRng::seed_from_u64(seed));
     if !base::collections::seed(seed) {
         eprintln!("a map was made before the seed was known: this is no repeatable run");
         return ExitCode::FAILURE;
     }
     if logged {
-        // Times are the world's, which the trace has.
+        // Times are the simulation's, which the trace has.
         tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(io::stderr).init();
     }
     sim::run::watch_panics();
@@ -118,7 +118,7 @@ fn run(seed: u64, profile: Profile, printed: bool, logged: bool) -> ExitCode {
     }
 }
 
-/// A process a seed: what is static in one does not reach the next.
+/// One process per seed: static state of one does not reach the next.
 fn search(seeds: std::ops::Range<u64>, profile: Profile, jobs: usize, failures: usize) -> ExitCode {
     let program = match std::env::current_exe() {
         Ok(program) => program,

@@ -1,4 +1,4 @@
-//! Producers that write to a node on real threads until it dies, and a reader of all that is there.
+//! Producers that write to a node on real threads until it dies, and a reader of all its records.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -19,13 +19,13 @@ const TOPIC: &str = "history";
 /// Small, so that a run crosses many segments.
 const SEGMENT_BYTES: u64 = 1 << 20;
 
-/// Opens a node on `disk`; `None` when the disk died meanwhile.
+/// Opens a node on `disk`; `None` if the disk died meanwhile.
 pub async fn open(disk: &SimulatedDisk) -> Result<Broker, broker::OpenError> {
     let options = BrokerOptions {
         journal: journal::Options {
             segment_bytes: SEGMENT_BYTES,
             disk_reserve_bytes: 0,
-            // Reading must reach the disk, not memory.
+            // Reads must reach the disk, not memory.
             tail_cache_bytes: 64 << 10,
             ..journal::Options::default()
         },
@@ -35,7 +35,7 @@ pub async fn open(disk: &SimulatedDisk) -> Result<Broker, broker::OpenError> {
     Broker::open(World::on(Arc::new(disk.clone())), Path::new("/data"), options).await
 }
 
-/// The topic of the run, made if it is not there; `None` when the node cannot say.
+/// The topic of the run, which is created if absent; `None` if the node does not reply.
 pub async fn topic(broker: &Broker) -> Option<TopicId> {
     let found = broker.catalog().topic_id(TOPIC);
     if found.is_some() {
@@ -50,8 +50,8 @@ pub async fn topic(broker: &Broker) -> Option<TopicId> {
     broker.create_topic(topic).await.ok()
 }
 
-/// One producer: sends batches, several under way, until the node refuses one. Answers the number
-/// that its next record has.
+/// One producer: sends batches, with several in flight, until the node rejects one. Returns the number of its next
+/// record.
 pub async fn produce(
     broker: Broker,
     topic: TopicId,
@@ -105,7 +105,7 @@ fn batch(
     AppendBatch::new(partition, header, bytes)
 }
 
-/// Everything in a partition, as a consumer reads it.
+/// All records in a partition, as a consumer reads them.
 pub async fn read_all(
     broker: &Broker,
     partition: PartitionId,

@@ -1,6 +1,6 @@
 //! The network of a run, and the gateways on it.
 //!
-//! Node and clients are one turmoil host and speak over its loopback: their sockets, codecs and sessions are
+//! Node and clients are one turmoil host and communicate over its loopback: their sockets, codecs and sessions are
 //! the product's, and their bytes take no time.
 
 use std::io;
@@ -24,11 +24,11 @@ use world::net::Stream;
 
 const KAFKA: u16 = 9092;
 const AMQP: u16 = 5672;
-/// A client that is refused tries again after so long.
+/// Pause of a client after a refused connection.
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 const USER: [&str; 2] = ["sim", "sim"];
 
-/// A node's gateways. Dropped, they are cut off.
+/// A node's gateways. Dropping them cuts their connections.
 #[derive(Debug)]
 pub struct Gateways {
     stop: watch::Sender<bool>,
@@ -36,7 +36,7 @@ pub struct Gateways {
 }
 
 impl Gateways {
-    /// As the server starts them.
+    /// Starts them as the server does.
     pub async fn start(broker: &Broker) -> Result<Self, String> {
         let words = |error: &dyn std::fmt::Display| error.to_string();
         let kafka = listen(KAFKA).await.map_err(|error| words(&error))?;
@@ -58,11 +58,11 @@ impl Gateways {
         Ok(Self { stop, serving: vec![amqp] })
     }
 
-    /// Lets sessions finish what they have begun.
+    /// Lets sessions finish their pending requests.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         for serving in self.serving {
-            // A panic is told of by itself.
+            // A panic is reported separately.
             let _ = serving.await;
         }
     }
@@ -94,8 +94,8 @@ async fn listen(port: u16) -> io::Result<world::net::Listener> {
 async fn connect(address: &str) -> io::Result<Stream> {
     let connected = Net::Simulated.connect(address).await;
     if connected.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
-        // turmoil gives each attempt a port of its own and takes none of these back, and a node may refuse
-        // for long: while the disk is full it does not come to its end.
+        // turmoil assigns each attempt a new port and reuses none of these, and a node may refuse for long: it
+        // does not shut down while its disk is full.
         sleep(REFUSED_PAUSE).await;
     }
     connected
@@ -114,7 +114,7 @@ impl Connect for Loopback {
     }
 }
 
-/// A connection by Kafka's protocol.
+/// A connection with Kafka's protocol.
 pub async fn kafka() -> io::Result<Pipeline> {
     Pipeline::open(&Loopback, &format!("127.0.0.1:{KAFKA}")).await
 }
@@ -124,7 +124,7 @@ pub async fn kafka_client() -> Result<client::Client, client::ClientError> {
     client::Client::connect(Loopback, &format!("127.0.0.1:{KAFKA}"), None).await
 }
 
-/// A connection with one channel by AMQP 0-9-1.
+/// A connection with one channel with AMQP 0-9-1.
 pub async fn amqp(mode: Mode) -> Result<Channel<Over<Stream>>, client_amqp::AmqpError> {
     amqp_at("127.0.0.1", mode).await
 }

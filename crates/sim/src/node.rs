@@ -16,7 +16,7 @@ use crate::trace::Trace;
 
 const DIR: &str = "/data";
 
-/// Where a node lives: the seed decides what it draws, and how long its blocking work takes.
+/// The world of a node: the seed fixes its random numbers, and the duration of its blocking work.
 pub fn world(
     (disk, node): (&SimulatedDisk, &'static str),
     clock: &Arc<RuntimeClock>,
@@ -37,8 +37,8 @@ pub fn world(
     }
 }
 
-/// How long a step of blocking work takes. Timers count milliseconds: most of it takes none, and others go on
-/// in between all the same.
+/// Durations of blocking work. Timers count milliseconds: most of it takes none, and other tasks run in between
+/// nevertheless.
 fn durations(
     life: &Life,
     (trace, knowledge): (Trace, Knowledge),
@@ -69,7 +69,7 @@ fn durations(
     }
 }
 
-/// With so many shards of records, or with as many more as it has.
+/// Opens it with this number of shards with records, or with its own number if that is larger.
 pub async fn open(world: World, life: &Life, shards: u32) -> Result<Broker, OpenError> {
     let options = BrokerOptions {
         shards: Some(shards),

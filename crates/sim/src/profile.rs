@@ -1,5 +1,5 @@
-//! What may happen in a run. A profile names the faults; the seed says which of them come, when, and how
-//! small the limits are.
+//! The possible faults of a run. A profile selects the kinds of faults; the seed decides which of them occur,
+//! when, and how small the limits are.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use journal::Options;
 
 use crate::random::Random;
 
-/// Which faults a run may have.
+/// The kinds of faults of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Profile {
-    /// The power goes, and with it what was not synced.
+    /// The power fails, and unsynced data is lost.
     Power,
     /// The process is killed; the page cache survives.
     Kill,
@@ -18,11 +18,11 @@ pub enum Profile {
     Disk,
     /// The wall clock is set.
     Clock,
-    /// The leader is elected anew.
+    /// The leader is reelected.
     Elections,
-    /// All of it.
+    /// All faults of one node.
     All,
-    /// Three nodes of a cluster, instead of one: nodes end, links are cut. No part of `All`.
+    /// Three nodes of a cluster, instead of one: nodes end, links are cut. Not part of `All`.
     Cluster,
     /// As [`Self::Cluster`], with clients that lease records at any node.
     Relays,
@@ -30,8 +30,8 @@ pub enum Profile {
     Five,
     /// As [`Self::Cluster`], and nodes join, are drained, removed and replaced.
     Members,
-    /// As [`Self::Cluster`], and each life of a node is of one of two versions, until an operator makes the newer one
-    /// final.
+    /// As [`Self::Cluster`], and each life of a node is of one of two versions, until an operator finalizes the
+    /// newer one.
     Upgrade,
     /// As [`Self::Members`], and bits flip on one member's disk at a time.
     Damage,
@@ -41,12 +41,12 @@ pub enum Profile {
     Queues,
     /// As [`Self::Cluster`], with clients that commit offsets, and read them and the ends of partitions at any node.
     Registers,
-    /// As [`Self::Members`], with each shard on three nodes of many, and disks that are set back to an image of the running
-    /// node.
+    /// As [`Self::Members`], with each shard on three nodes of many, and disks that are set back to an image of
+    /// the running node.
     Images,
-    /// Three nodes, of which one leader at a time is cut off or has a full disk: writes soon go on elsewhere.
+    /// Three nodes, of which one leader at a time is cut off or has a full disk: writes soon continue elsewhere.
     Stalls,
-    /// As [`Self::Relays`] and [`Self::Members`], with so many nodes that each shard is on three of them only.
+    /// As [`Self::Relays`] and [`Self::Members`], with so many nodes that each shard is on only three of them.
     Spread,
 }
 
@@ -95,11 +95,11 @@ impl Profile {
         }
     }
 
-    pub fn of_name(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| profile.name() == name)
     }
 
-    /// Whether it is about the nodes of a cluster.
+    /// Whether the profile runs the nodes of a cluster.
     pub(crate) fn has_nodes(self) -> bool {
         use Profile::{
             Cluster, Damage, Five, Images, Members, Moves, Queues, Registers, Relays, Spread,
@@ -114,12 +114,12 @@ impl Profile {
     }
 }
 
-/// How a life of the node ends.
+/// The end of a life of the node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     PowerLoss,
     Kill,
-    /// It is told to stop, and given the time.
+    /// It gets a stop request, and time to stop.
     Stop,
 }
 
@@ -127,9 +127,9 @@ pub enum End {
 #[derive(Clone, Debug)]
 pub struct Life {
     pub end: End,
-    /// Simulated time that it has.
+    /// Limit of its simulated time.
     pub within: Duration,
-    /// It ends sooner, in the middle of so many more changes of the disk.
+    /// It ends earlier, in the middle of this number of further disk changes.
     pub after_changes: Option<u64>,
     pub elections_every: Option<Duration>,
     pub clock_steps_every: Option<Duration>,
@@ -139,17 +139,17 @@ pub struct Life {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskFaults {
-    /// Of which files a sync or a write fails.
+    /// The files whose syncs or writes fail.
     pub of: Files,
     /// The n-th sync of one of them fails.
     pub sync_fails: Option<u64>,
     /// The n-th write to one of them fails.
     pub write_fails: Option<u64>,
-    /// So long is the disk full, then it is not, and so on.
+    /// The disk is full for this long, then not, and so on.
     pub full_every: Option<Duration>,
-    /// One step of the disk in so many takes 50 ms to a second.
+    /// One in this many disk operations takes 50 ms to a second.
     pub slow_once_in: Option<u64>,
-    /// One in so many takes ten seconds.
+    /// One in this many takes ten seconds.
     pub hangs_once_in: Option<u64>,
 }
 
@@ -158,14 +158,15 @@ pub struct DiskFaults {
 pub enum Files {
     #[default]
     Segments,
-    /// All that the catalog's shard has. It writes seldom: a fault that counts the writes of both misses it.
+    /// All files of the catalog's shard. It writes seldom: a fault that counts the writes of both shards misses
+    /// it.
     Catalog,
-    /// All that one of the shards with rows has: votes and snapshots, too.
+    /// All files of one of the shards with rows: including votes and snapshots.
     Rows(u32),
 }
 
 impl Files {
-    /// A part of their paths that others do not have.
+    /// A part of their paths that other files do not have.
     pub fn path_part(self) -> &'static str {
         match self {
             Self::Segments => ".seg",
@@ -177,11 +178,11 @@ impl Files {
     }
 }
 
-/// Small limits, so that what is rare on a machine happens every second.
+/// Small limits, so that events that are rare on a machine happen every second.
 #[derive(Clone, Debug)]
 pub struct Limits {
     pub journal: Options,
-    /// Of a shard's log, behind snapshots, in a cluster.
+    /// Log of a shard kept behind snapshots, in a cluster.
     pub kept_log_bytes_max: u64,
     pub housekeeping_interval: Duration,
 }
@@ -205,8 +206,8 @@ impl Limits {
 }
 
 impl Limits {
-    /// Of a node in a cluster. Mostly it keeps so little of its log that who was away needs a snapshot.
-    pub fn of_member(random: &mut Random) -> Self {
+    /// Limits of a node in a cluster. Mostly it keeps so little log that a returning member needs a snapshot.
+    pub fn for_member(random: &mut Random) -> Self {
         let kept_log_bytes_max = random.of(&[1, 1, 100 << 10, base::limits::KEPT_LOG_BYTES_MAX]);
         Self { kept_log_bytes_max, ..Self::of(random) }
     }
@@ -230,7 +231,7 @@ impl Life {
             (has && !random.once_in(3)).then_some(Duration::from_millis(every_ms))
         };
         let elections_every = sometimes(profile.has(Profile::Elections), random, 50, 2_000);
-        // Of two steps in one second a node may notice only what they come to.
+        // A node may notice only the sum of two steps within one second.
         let clock_steps_every = sometimes(profile.has(Profile::Clock), random, 2_200, 5_000);
         let disk = match profile.has(Profile::Disk) {
             true => DiskFaults::of(random),
@@ -240,7 +241,7 @@ impl Life {
         Self { end, within, after_changes, elections_every, clock_steps_every, disk, limits }
     }
 
-    /// The last one: nothing fails any more.
+    /// The last one, without faults.
     pub fn healed(random: &mut Random) -> Self {
         Self {
             end: End::Stop,

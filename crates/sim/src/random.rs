@@ -8,7 +8,7 @@ impl Random {
         Self(seed)
     }
 
-    /// Numbers of its own, for somebody whose draws shall not move those of others.
+    /// A separate generator, whose draws do not affect this one.
     pub fn fork(&mut self) -> Self {
         Self(self.number())
     }
@@ -26,7 +26,7 @@ impl Random {
         self.number() % bound
     }
 
-    /// `from` to `to`, both of them too.
+    /// `from` to `to`, both included.
     pub fn between(&mut self, from: u64, to: u64) -> u64 {
         from + self.below(to - from + 1)
     }

@@ -1,4 +1,4 @@
-//! Reading all of a partition, as a consumer does.
+//! Reads all of a partition, as a consumer does.
 
 use base::PartitionId;
 use broker::{Broker, Stored};
@@ -7,7 +7,7 @@ use record::Batch;
 
 use crate::history::{Sent, sent_of};
 
-/// A record that was found.
+/// A record that was read.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub offset: u64,
@@ -30,7 +30,7 @@ pub async fn read_all(broker: &Broker, partition: PartitionId) -> Result<Vec<Fou
     }
 }
 
-/// The records of batches, from this offset on; and the next one behind them.
+/// The records of batches, from this offset on; and the offset behind them.
 fn records_of(bytes: &Bytes, from: u64, found: &mut Vec<Found>) -> Result<u64, String> {
     let mut next = from;
     for part in record::split(bytes) {
@@ -51,7 +51,7 @@ fn records_of(bytes: &Bytes, from: u64, found: &mut Vec<Found>) -> Result<u64, S
     Ok(next)
 }
 
-/// Who sent each record of these batches, by its offset; `None` where nobody can have.
+/// The sender of each record of these batches, by its offset; `None` for a record that was never sent.
 pub fn sent_of_batches(bytes: &Bytes) -> Result<Vec<(u64, Option<Sent>)>, String> {
     let mut found = Vec::new();
     records_of(bytes, 0, &mut found)?;
@@ -63,7 +63,7 @@ fn sent(found: &[Found]) -> Vec<(u64, Option<Sent>)> {
     found.iter().map(|it| (it.offset, sent(it))).collect()
 }
 
-/// Who sent each record of a partition, by its offset; `None` where nobody can have.
+/// The sender of each record of a partition, by its offset; `None` for a record that was never sent.
 pub async fn sent_in(
     broker: &Broker,
     partition: PartitionId,

@@ -1,13 +1,13 @@
-//! What a run did: the numbers that are printed when it held.
+//! The result of a run: the numbers that are printed when no invariant was violated.
 
 use std::fmt;
 
-/// What a run did.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
     pub lives: u32,
     pub crashes: u32,
-    /// Simulated.
+    /// Simulated time.
     pub seconds: f64,
     /// Acknowledged records of the logs, and jobs.
     pub records: usize,
@@ -16,12 +16,12 @@ pub struct Report {
     pub messages: usize,
     pub delivered: u64,
     pub settled: u64,
-    /// Records that members of groups read, and commits that were taken.
+    /// Records that members of groups read, and accepted commits.
     pub read: u64,
     pub commits: u64,
-    /// Lives that began with changes of the catalog that the other shard had not.
+    /// Lives that began with catalog changes that the other shard had not adopted.
     pub behind: u32,
-    /// The longest wait of a client while nothing failed.
+    /// The longest wait of a client without faults.
     pub longest_ms: u64,
     pub lines: u64,
     pub hash: u64,

@@ -1,7 +1,7 @@
-//! What happened in a run, in order, and its hash: the same seed gives the same one.
+//! The events of a run, in order, and their hash: the same seed gives the same one.
 //!
-//! Every change of the disk goes in, and all that clients send and are answered: what lies between (messages,
-//! proposals, applied entries) shows in one of them. The last lines are kept in words, for a run that fails.
+//! It contains every change of the disk, and all requests and replies of clients: events between them (messages,
+//! proposals, applied entries) show in one of these. The last lines are kept as text, for a run that fails.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use world::Instant;
 
-/// Lines that are kept. What led to a violation is seldom further back.
+/// Lines that are kept. The cause of a violation is seldom further back.
 const KEPT: usize = 400;
 
 /// Clones are the same trace.
@@ -23,13 +23,13 @@ struct Inner {
     hash: Fnv,
     lines: u64,
     kept: VecDeque<String>,
-    /// All lines are printed as they come.
+    /// Prints all lines as they come.
     printed: bool,
-    /// When the life of the node began, of which the lines are.
+    /// The begin of the node's current life.
     begun: Option<Instant>,
-    /// Of a run with several hosts, whose runtimes have times of their own: simulated milliseconds.
+    /// Simulated milliseconds of a run with several hosts, whose runtimes have times of their own.
     at_ms: Option<u64>,
-    /// Simulated time of the lives before, and between them.
+    /// Simulated time of the earlier lives, and between them.
     before_ms: u64,
     down_ms: u64,
     closed: bool,
@@ -69,18 +69,18 @@ impl Trace {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A node's life begins, at time 0 of a runtime of its own.
+    /// A node's life begins, at time 0 of a new runtime.
     pub fn life_begins(&self) {
         let mut inner = self.lock();
         (inner.begun, inner.closed) = (Some(Instant::now()), false);
     }
 
-    /// It is this late in a run with several hosts.
+    /// Sets the time of a run with several hosts.
     pub fn is_at(&self, time: Duration) {
         self.lock().at_ms = Some(time.as_millis() as u64);
     }
 
-    /// What is torn down after a crash does not count. The next life begins after so much time.
+    /// Ends a life: the teardown after a crash does not count. The next life begins `down_ms` later.
     pub fn life_ends(&self, down_ms: u64) {
         let now_ms = self.now_ms();
         let mut inner = self.lock();

@@ -1,4 +1,4 @@
-//! What a run is judged by, and the first violation found.
+//! The invariants of a run, and the first violation found.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,52 +8,51 @@ use tokio::sync::Notify;
 use crate::history;
 use crate::trace::Trace;
 
-/// What must hold, whatever fails. Each checker watches one of them.
+/// Invariants under all faults. Each checker watches one of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Invariant {
     /// An acknowledged record is at its offset, as it was sent.
     Durable,
-    /// Offsets have no gap, and nobody gets one twice; of one producer, records are in the order sent.
+    /// Offsets have no gap and are never reused; records of one producer are in the order sent.
     Ordered,
-    /// A record that was not acknowledged is there whole and once, or not at all.
+    /// A record without an acknowledgement is there whole and once, or not at all.
     Once,
-    /// An acknowledged record with an id is answered with its place when it is sent again, also once it is deleted.
+    /// A repetition of an acknowledged record with an id returns its position, also once the record is deleted.
     Recognised,
     /// A record whose settle was confirmed is not delivered again.
     Settled,
     /// No two consumers hold a record.
     Exclusive,
-    /// Of one key, one record is out at a time, and the oldest first.
+    /// One record of each key is leased at a time, and the oldest first.
     KeyOrder,
-    /// The number of a delivery does not go down, and no more than allowed are made.
+    /// The number of a delivery never decreases, and stays within the allowed maximum.
     Attempts,
     /// A record is not delivered before its time.
     Delayed,
-    /// What is rejected or exhausted is a dead letter once, and nothing else is.
+    /// Each rejected or exhausted record is a dead letter once, and no other record is.
     DeadLetters,
     /// A settle and the appends with it take effect together.
     Transfers,
     /// Committed offsets do not go back.
     Offsets,
-    /// A partition has one owner of a group, and nobody else commits in it.
+    /// A partition has one owner of a group, and no other member commits in it.
     Owners,
     /// The members of a group together consume every record.
     Consumed,
-    /// Of a compacted topic the newest record of each key stays.
+    /// The newest record of each key of a compacted topic stays.
     Compacted,
-    /// Topics are there from the answer that made them to the request that deletes them, and the shard has
-    /// the rows of all that there are and of no others.
+    /// Topics exist from the reply to their creation to the request of their deletion, and the shard has the rows
+    /// of all existing topics and of no others.
     Catalog,
     /// Terms rise, from one life to the next too.
     Terms,
-    /// What is due comes within a bound while nothing fails, and once nothing fails any more everything
-    /// comes to an end.
+    /// Replies arrive within a bound without faults, and everything completes once all faults are healed.
     Progress,
-    /// The node opens what a crash left, and does not end by itself.
+    /// The node opens after any crash, and does not end by itself.
     Alive,
 }
 
-/// Of a log.
+/// Violations of a log.
 impl From<&history::Violation> for Invariant {
     fn from(violation: &history::Violation) -> Self {
         use history::Violation as Of;
@@ -77,7 +76,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The first violation of a run. Clones are the same.
+/// The first violation of a run. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Verdict(Arc<Inner>);
 
@@ -107,7 +106,7 @@ impl Verdict {
         self.0.first.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Resolves once there is one.
+    /// Resolves once there is a violation.
     pub async fn found(&self) {
         while self.first().is_none() {
             self.0.found.notified().await;

@@ -1,6 +1,6 @@
-//! Power loss and `kill`, again and again, at moments and with effects that a seed decides.
+//! Repeated power losses and `kill`, at moments and with effects that a seed decides.
 //!
-//! `SEEDS=1000 cargo test --release -p sim --test crash` runs so many; `SEED=17` repeats one.
+//! `SEEDS=1000 cargo test --release -p sim --test crash` runs this many; `SEED=17` repeats one.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -77,7 +77,7 @@ async fn run(seed: u64, crash: Crash) -> Result<usize, String> {
             Crash::PowerLoss => disk.power_loss(random.number()),
             Crash::Kill => disk.killed(),
         };
-        // Now and then the power goes again while the node recovers.
+        // Now and then the power fails again during recovery.
         if random.below(3) == 0 {
             disk.cut_power_after(random.below(40));
             if let Ok(broker) = native::open(&disk).await {

@@ -1,4 +1,5 @@
-//! Requests at a node that is cut off from the others are answered within seconds: the clients go to another node.
+//! Requests at a node that is cut off from the others are answered within seconds, so that clients move to another
+//! node.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,13 +22,13 @@ use world::{Instant, Net, RuntimeClock, SeededEntropy, SimulatedDisk, Workers, W
 const HOSTS: [&str; 3] = ["a", "b", "c"];
 const PEERS: u16 = 7700;
 const SEEDS: u64 = 3;
-/// From the cut to the answer.
+/// Time limit from the cut to the reply.
 const WITHIN: Duration = Duration::from_secs(3);
 const SOON: Duration = Duration::from_secs(30);
 
 type Answer = Result<Appended, AppendError>;
 
-/// Brokers by their numbers, with the hosts that they run on.
+/// Brokers by number, with their hosts.
 #[derive(Clone, Default)]
 struct Cluster(Arc<Mutex<BTreeMap<u32, (usize, Broker)>>>);
 
@@ -56,7 +57,7 @@ impl Cluster {
         }
     }
 
-    /// With a topic of one partition.
+    /// Waits for all nodes, and creates a topic of one partition.
     async fn start(&self) -> PartitionId {
         while self.0.lock().unwrap().len() < HOSTS.len() {
             sleep(Duration::from_millis(10)).await;
@@ -163,7 +164,7 @@ async fn answer(reply: AppendReply) -> Answer {
     timeout(SOON, reply).await.expect("it is answered").remove(0)
 }
 
-/// The answer, and when it came.
+/// The reply, and the time that it took.
 async fn timed<T>(begun: Instant, request: impl Future<Output = T>) -> (T, Duration) {
     let answer = request.await;
     (answer, begun.elapsed())
@@ -177,7 +178,7 @@ fn unavailable(answer: &Answer) -> Option<&Unavailable> {
 }
 
 #[test]
-fn cut_off_leader_answers_what_waits_and_refuses_what_comes() {
+fn cut_off_leader_answers_waiting_requests_and_rejects_new_ones() {
     for seed in 0..SEEDS {
         simulate(seed, |cluster| async move {
             let partition = cluster.start().await;
@@ -205,7 +206,7 @@ fn cut_off_leader_answers_what_waits_and_refuses_what_comes() {
                     answer(old.append_at_leaders(vec![numbered(partition, -1, -1)])).await;
                 (refused, sent.elapsed())
             };
-            // Asked before, it still believes that it leads.
+            // A request that was sent before, while it still believes to be the leader.
             let current = async {
                 sleep(Duration::from_millis(1_200)).await;
                 old.copies_are_current(&[partition]).await
@@ -239,7 +240,7 @@ fn cut_off_leader_answers_what_waits_and_refuses_what_comes() {
             cluster.heal(leader);
             let next = answer(new.append_at_leaders(vec![numbered(partition, id, 2)])).await;
             assert_eq!(next.expect("appended").base_offset, 2);
-            // The former leader's copies of 1 and of the batch without a number are gone, and a retry is known.
+            // The former leader's copies of 1 and of the unnumbered batch are gone, and a retry is recognised.
             let retried = answer(old.append_at_leaders(vec![numbered(partition, id, 1)])).await;
             assert_eq!(retried.expect("it is there").base_offset, 1);
             timeout(SOON, old.copies_are_current(&[partition]))
@@ -251,9 +252,9 @@ fn cut_off_leader_answers_what_waits_and_refuses_what_comes() {
     }
 }
 
-/// The outcome of what was in flight is open: here the former leader leads again, and commits it.
+/// The outcome of appends in flight is open: here the former leader leads again, and commits them.
 #[test]
-fn append_with_unknown_outcome_is_recognised_when_it_is_sent_again_and_was_committed() {
+fn retry_of_an_append_with_unknown_outcome_is_recognised() {
     for seed in 0..SEEDS {
         simulate(seed, |cluster| async move {
             let partition = cluster.start().await;
@@ -264,7 +265,7 @@ fn append_with_unknown_outcome_is_recognised_when_it_is_sent_again_and_was_commi
             let at_leaders =
                 |sequence| old.append_at_leaders(vec![numbered(partition, id, sequence)]);
             assert_eq!(answer(at_leaders(0)).await.expect("appended").base_offset, 0);
-            // No two nodes see each other: the node with the longest log is elected once the links are mended.
+            // No two nodes are connected: the node with the longest log is elected once the links are mended.
             for node in [leader].into_iter().chain(cluster.others(leader)) {
                 cluster.cut_off(node);
             }
@@ -290,7 +291,7 @@ fn append_with_unknown_outcome_is_recognised_when_it_is_sent_again_and_was_commi
 }
 
 #[test]
-fn cut_off_follower_refuses_what_is_appended_there() {
+fn cut_off_follower_rejects_appends() {
     for seed in 0..SEEDS {
         simulate(seed, |cluster| async move {
             let partition = cluster.start().await;

@@ -1,10 +1,11 @@
-//! A seed is the run: the same seed twice is the same trace, and no invariant is violated.
+//! Reproducibility of a seed: the same seed twice gives the same trace, and no invariant is violated.
 
 use std::process::{Command, Output};
 
 use sim::profile::Profile;
 
-/// Of each profile. `sim search` runs thousands, also of those that take longest, which are not here: `spread` and `images`.
+/// The seed for each profile. `sim search` runs thousands, also of the slowest profiles, which are not here:
+/// `spread` and `images`.
 const SEED: u64 = 1;
 
 fn run(seed: u64, profile: Profile) -> Output {
@@ -27,86 +28,86 @@ fn repeats(profile: Profile) {
 }
 
 #[test]
-fn a_seed_is_the_same_run_twice_with_power_losses() {
+fn seed_repeats_its_run_with_power_losses() {
     repeats(Profile::Power);
 }
 
 #[test]
-fn a_seed_is_the_same_run_twice_with_kills() {
+fn seed_repeats_its_run_with_kills() {
     repeats(Profile::Kill);
 }
 
 #[test]
-fn a_seed_is_the_same_run_twice_with_a_failing_disk() {
+fn seed_repeats_its_run_with_a_failing_disk() {
     repeats(Profile::Disk);
 }
 
 #[test]
-fn a_seed_is_the_same_run_twice_with_clock_steps() {
+fn seed_repeats_its_run_with_clock_steps() {
     repeats(Profile::Clock);
 }
 
 #[test]
-fn a_seed_is_the_same_run_twice_with_elections() {
+fn seed_repeats_its_run_with_elections() {
     repeats(Profile::Elections);
 }
 
 #[test]
-fn a_seed_is_the_same_run_twice_with_all_faults() {
+fn seed_repeats_its_run_with_all_faults() {
     repeats(Profile::All);
 }
 
 #[test]
-fn a_seed_is_the_same_run_twice_in_a_cluster() {
+fn seed_repeats_its_run_in_a_cluster() {
     repeats(Profile::Cluster);
 }
 
 #[test]
-fn a_seed_is_the_same_run_twice_in_a_cluster_with_leases() {
+fn seed_repeats_its_run_in_a_cluster_with_leases() {
     repeats(Profile::Relays);
 }
 
 #[test]
-fn a_seed_is_the_same_run_twice_in_a_cluster_with_queues() {
+fn seed_repeats_its_run_in_a_cluster_with_queues() {
     repeats(Profile::Queues);
 }
 
 #[test]
-fn a_seed_is_the_same_run_twice_in_a_cluster_with_committed_offsets() {
+fn seed_repeats_its_run_in_a_cluster_with_committed_offsets() {
     repeats(Profile::Registers);
 }
 
 #[test]
-fn a_seed_is_the_same_run_twice_in_a_cluster_whose_writes_stall() {
+fn seed_repeats_its_run_in_a_cluster_with_stalled_writes() {
     repeats(Profile::Stalls);
 }
 
 #[test]
-fn a_seed_is_the_same_run_twice_in_a_cluster_of_five() {
+fn seed_repeats_its_run_in_a_cluster_of_five() {
     repeats(Profile::Five);
 }
 
 #[test]
-fn a_seed_is_the_same_run_twice_where_nodes_come_and_go() {
+fn seed_repeats_its_run_with_joining_and_leaving_nodes() {
     repeats(Profile::Members);
 }
 
 #[test]
-fn a_seed_is_the_same_run_twice_where_bits_flip() {
+fn seed_repeats_its_run_with_bit_flips() {
     repeats(Profile::Damage);
 }
 
 #[test]
-fn a_seed_is_the_same_run_twice_where_partitions_move() {
+fn seed_repeats_its_run_with_moving_partitions() {
     repeats(Profile::Moves);
 }
 
 #[test]
-fn a_seed_is_the_same_run_twice_where_nodes_are_upgraded() {
+fn seed_repeats_its_run_with_upgrades() {
     repeats(Profile::Upgrade);
 }
 
 #[test]
-fn two_seeds_are_two_runs() {
+fn different_seeds_are_different_runs() {
     assert_ne!(run(1, Profile::All).stdout, run(2, Profile::All).stdout);
 }

@@ -1,5 +1,5 @@
-//! Time as a dependency. Code that decides by time asks a [`Clock`], so that a test can control it.
-//! The machine does not even ask: time reaches it as data in entries.
+//! Time as a dependency. Code that decides by time reads a [`Clock`], so that a test can control it. The machine
+//! has no clock: time reaches it as data in entries.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -9,12 +9,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
 pub trait Clock: Send + Sync + Debug + 'static {
-    /// Wall-clock time in milliseconds since the Unix epoch, for what has a date. May jump, also
-    /// backwards: measure durations with [`Clock::monotonic_ms`].
+    /// Wall-clock time in milliseconds since the Unix epoch, for dates. May jump, also backwards: measure
+    /// durations with [`Clock::monotonic_ms`].
     fn now_ms(&self) -> i64;
 
-    /// Milliseconds since some moment in the past, the time of a suspended machine included. Does
-    /// not jump, whatever is done to the wall clock.
+    /// Milliseconds since some moment in the past, including the time of a suspended machine. Does not jump when
+    /// the wall clock is set.
     fn monotonic_ms(&self) -> i64;
 }
 
@@ -41,8 +41,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that follows the time of the runtime in which it is made. In a simulation that passes only
-/// while all tasks wait.
+/// A clock that follows the time of the runtime in which it is created. In a simulation time passes only while all
+/// tasks wait.
 #[derive(Debug)]
 pub struct RuntimeClock {
     begun: Instant,
@@ -51,7 +51,7 @@ pub struct RuntimeClock {
 }
 
 impl RuntimeClock {
-    /// The wall clock says `now_ms`.
+    /// Starts with the wall clock at `now_ms`.
     pub fn new(now_ms: i64) -> Self {
         Self { begun: Instant::now(), begun_ms: now_ms, stepped_ms: AtomicI64::new(0) }
     }
@@ -72,7 +72,7 @@ impl Clock for RuntimeClock {
     }
 }
 
-/// A clock that stands still until it is moved.
+/// A clock that stands still until it is advanced.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     wall_ms: AtomicI64,
@@ -84,7 +84,7 @@ impl ManualClock {
         Self { wall_ms: AtomicI64::new(now_ms), monotonic_ms: AtomicI64::new(0) }
     }
 
-    /// Time passes.
+    /// Lets time pass on both clocks.
     pub fn advance_ms(&self, by_ms: i64) {
         self.monotonic_ms.fetch_add(by_ms, Ordering::SeqCst);
         self.wall_ms.fetch_add(by_ms, Ordering::SeqCst);
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_clock_of_a_runtime_passes_with_its_timers_and_a_step_is_of_the_wall_clock_only() {
+    async fn runtime_clock_advances_with_timers_and_steps_move_only_the_wall_clock() {
         let clock = RuntimeClock::new(1_000);
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!((clock.now_ms(), clock.monotonic_ms()), (61_000, 60_000));

@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use uuid::{Builder, Uuid};
 
 pub trait Entropy: Send + Sync + Debug + 'static {
-    /// Fills `bytes`. What the machine gives is fit for secrets.
+    /// Fills `bytes`. The machine's entropy is fit for secrets.
     fn fill(&self, bytes: &mut [u8]);
 
     fn u32(&self) -> u32 {
@@ -31,15 +31,15 @@ pub trait Entropy: Send + Sync + Debug + 'static {
     }
 }
 
-/// The kernel's.
+/// The entropy of the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsEntropy;
 
 impl Entropy for OsEntropy {
     /// # Panics
     ///
-    /// If the kernel has none, which does not happen once Linux has started: a node must not run with ids
-    /// that may repeat.
+    /// If the kernel has none, which does not happen once Linux has started: a node must not run with ids that may
+    /// repeat.
     fn fill(&self, bytes: &mut [u8]) {
         if let Err(error) = getrandom::fill(bytes) {
             panic!("the system gives no random bytes: {error}");
@@ -47,7 +47,7 @@ impl Entropy for OsEntropy {
     }
 }
 
-/// The same bytes for the same seed, in the order in which they are asked for. Not for secrets.
+/// The same bytes for the same seed, in the order of the requests. Not for secrets.
 #[derive(Debug)]
 pub struct SeededEntropy(Mutex<SmallRng>);
 
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_fixes_what_is_given_and_another_gives_something_else() {
+    fn same_seed_repeats_the_bytes_and_another_seed_differs() {
         let give = |seed| {
             let entropy = SeededEntropy::new(seed);
             (entropy.u32(), entropy.u64(), entropy.uuid())
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn uuids_are_random_ones_by_their_version_and_differ() {
+    fn uuids_have_version_4_and_differ() {
         let entropies: [&dyn Entropy; 2] = [&OsEntropy, &SeededEntropy::new(7)];
         for entropy in entropies {
             let (one, other) = (entropy.uuid(), entropy.uuid());

@@ -1,4 +1,4 @@
-//! Faults of disk and clock on purpose, for fault tests on the real binary.
+//! Injected faults of disk and clock, for fault tests on the real binary.
 //!
 //! `POSTROAD_FAULTS_FROM=FILE` makes a node read its faults from FILE, which may change while it runs:
 //!
@@ -9,7 +9,7 @@
 //! | `disk slow N` | each write and each sync takes N ms longer |
 //! | `clock N` | the wall clock is N ms ahead; behind, where N is negative |
 //!
-//! Without the variable a node has the disk and the clock of the machine, and pays nothing.
+//! Without the variable a node uses the disk and the clock of the machine, at no cost.
 
 use std::ffi::OsStr;
 use std::io::{self, IoSlice};
@@ -28,15 +28,15 @@ pub const VARIABLE: &str = "POSTROAD_FAULTS_FROM";
 /// How often the file is read at most.
 const READ_EVERY_MS: u64 = 20;
 
-/// The machine, with the faults that the file of the variable says. The error is for the operator.
+/// The machine, with the faults of the file that the variable names. The error is for the operator.
 pub fn machine() -> Result<World, String> {
     match std::env::var_os(VARIABLE) {
         None => Ok(World::real()),
-        Some(file) => with_faults_of(&file),
+        Some(file) => with_faults_from(&file),
     }
 }
 
-fn with_faults_of(file: &OsStr) -> Result<World, String> {
+fn with_faults_from(file: &OsStr) -> Result<World, String> {
     let faults = Arc::new(Faults::new(PathBuf::from(file)));
     faults.read().map_err(|error| format!("{VARIABLE}={}: {error}", file.display()))?;
     let disk = FaultyDisk { real: RealDisk, faults: Arc::clone(&faults) };
@@ -47,7 +47,7 @@ fn with_faults_of(file: &OsStr) -> Result<World, String> {
 struct Faults {
     file: PathBuf,
     begun: Instant,
-    /// When the file was read last, in ms since `begun`.
+    /// Time of the last read of the file, in ms since `begun`.
     read_ms: AtomicU64,
     full: AtomicBool,
     hangs: AtomicBool,
@@ -88,7 +88,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Reads the file again if that was a while ago. A file that is being replaced changes nothing.
+    /// Re-reads the file if a read is due. A file that is being replaced changes nothing.
     fn look(&self) {
         let now = self.begun.elapsed().as_millis() as u64;
         let last = self.read_ms.load(Ordering::Relaxed);
@@ -259,7 +259,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let control = dir.path().join("faults");
         std::fs::write(&control, "").expect("written");
-        let world = with_faults_of(control.as_os_str()).expect("readable");
+        let world = with_faults_from(control.as_os_str()).expect("readable");
         let (disk, path) = (&world.disk, dir.path().join("file"));
         let say = |text: &str| {
             std::fs::write(&control, text).expect("written");
@@ -295,7 +295,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let control = dir.path().join("faults");
         std::fs::write(&control, "disk sings\n").expect("written");
-        let refused = with_faults_of(control.as_os_str()).expect_err("unknown");
+        let refused = with_faults_from(control.as_os_str()).expect_err("unknown");
         assert!(refused.contains("disk sings"), "{refused}");
     }
 }

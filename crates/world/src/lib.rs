@@ -1,16 +1,15 @@
-//! What a node asks of its surroundings, behind one value, so that a simulation by a seed can replace
-//! the machine.
+//! The dependencies of a node on its surroundings, behind one value, so that a simulation can replace the machine.
 //!
 //! * [`disk`]: files; the machine's, and one in memory that fails on demand
 //! * [`net`]: sockets; the kernel's, and those of a simulated network
 //! * [`clock`]: the wall clock and the monotonic one
-//! * [`Instant`]: how long something took, or may take; a simulation's runtime owns it
+//! * [`Instant`]: durations and deadlines; a simulation's runtime owns it
 //! * [`entropy`]: random bytes
-//! * [`injected`]: faults of disk and clock on purpose, for tests on the real binary
+//! * [`injected`]: injected faults of disk and clock, for tests on the real binary
 //! * [`Workers`]: blocking work, on threads or as tasks
 //!
-//! `crates/clippy.toml` refuses the clocks of the standard library and tokio's sockets in other crates, and
-//! hash maps other than those of `base::collections`, whose order a seed fixes.
+//! `crates/clippy.toml` forbids the clocks of the standard library and tokio's sockets in other crates, and hash
+//! maps other than those of `base::collections`, whose order a seed fixes.
 
 pub mod clock;
 pub mod disk;
@@ -27,7 +26,7 @@ pub use net::Net;
 pub use tasks::Workers;
 pub use tokio::time::Instant;
 
-/// A node's surroundings. Clones are the same.
+/// A node's surroundings. Clones share them.
 #[derive(Clone, Debug)]
 pub struct World {
     pub disk: Arc<dyn Disk>,
@@ -44,7 +43,7 @@ impl World {
         Self::on(Arc::new(RealDisk))
     }
 
-    /// The machine that this runs on, but for its disk.
+    /// The machine that this runs on, except for its disk.
     pub fn on(disk: Arc<dyn Disk>) -> Self {
         Self {
             disk,

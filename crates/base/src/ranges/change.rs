@@ -1,10 +1,10 @@
-//! Putting offsets into the set and taking them out.
+//! Insertion and removal of offsets.
 
 use super::{Cell, OffsetRanges, bits_from, bits_through, block_of, first_of};
 use crate::Offset;
 
 impl OffsetRanges {
-    /// Puts `from..to` in; how many of them are new.
+    /// Inserts `from..to`; returns how many of the offsets are new.
     pub fn insert(&mut self, from: Offset, to: Offset) -> u64 {
         if from >= to {
             return 0;
@@ -43,7 +43,7 @@ impl OffsetRanges {
         self.join(block, block + 1);
     }
 
-    /// Puts in all of these blocks.
+    /// Inserts all offsets of these blocks.
     fn set_blocks(&mut self, first: u64, end: u64) {
         if first < end {
             self.take_blocks(first, end);
@@ -52,7 +52,7 @@ impl OffsetRanges {
         }
     }
 
-    /// Makes these blocks, which are in no cell, a cell, or a part of the neighbours.
+    /// Makes these blocks, which are in no cell, a cell, or extends the neighbours by them.
     fn join(&mut self, mut first: u64, mut end: u64) {
         if let Some((&before, &Cell::Whole(reached))) = self.cells.range(..first).next_back()
             && reached == first
@@ -66,7 +66,7 @@ impl OffsetRanges {
         self.cells.insert(first, Cell::Whole(end));
     }
 
-    /// Takes out all of these blocks.
+    /// Removes all offsets of these blocks.
     fn take_blocks(&mut self, first: u64, end: u64) {
         let mut taken = 0;
         if let Some((before, Cell::Whole(reached))) = self.cell(first)
@@ -93,7 +93,7 @@ impl OffsetRanges {
         self.offsets -= taken;
     }
 
-    /// Takes `from..to` out; how many of them were in the set.
+    /// Removes `from..to`; returns how many of the offsets were in the set.
     pub fn remove(&mut self, from: Offset, to: Offset) -> u64 {
         if from >= to || self.cells.is_empty() {
             return 0;
@@ -137,15 +137,15 @@ impl OffsetRanges {
         };
     }
 
-    /// Takes out the ranges that begin at or below `offset`; answers where the last of them ended,
-    /// or `offset` if that is further.
+    /// Removes the ranges that begin at or below `offset`. Returns the end of the last of them, or `offset` if
+    /// that is further.
     pub fn join_below(&mut self, offset: Offset) -> Offset {
         let reached = self.end_of(offset).unwrap_or(offset);
         self.remove(0, reached);
         reached
     }
 
-    /// Takes out the ranges that end at or below `offset`.
+    /// Removes the ranges that end at or below `offset`.
     pub fn forget_below(&mut self, offset: Offset) {
         let begin = self.around(offset).map_or(offset, |(begin, _)| begin);
         self.remove(0, begin);

@@ -1,12 +1,11 @@
 //! A set of offsets: those settled above a floor, dead between live ones, or to be looked up.
 //!
-//! Offsets come scattered (records that are due at random) and in long rows. So the set is kept by
-//! blocks of 64 offsets: a row of whole blocks is one cell, a block with a part of its offsets is one
-//! cell with a bit each. Ten million records settled at random make two and a half million ranges at
-//! the worst. As cells these take about 7 MB instead of 75, and a look-up searches a hundred and fifty
-//! thousand cells.
+//! Offsets come scattered (records that are due at random) and in long rows. So the set is kept by blocks of 64
+//! offsets: a row of whole blocks is one cell, a block with a part of its offsets is one cell with a bit each. Ten
+//! million records settled at random make two and a half million ranges at the worst. As cells these take about 7
+//! MB instead of 75, and a look-up searches a hundred and fifty thousand cells.
 //!
-//! * [`change`]: putting offsets in and taking them out
+//! * [`change`]: insertion and removal
 //! * [`iter`]: its ranges
 //! * [`serialize`]: the form in snapshots
 
@@ -72,17 +71,17 @@ impl OffsetRanges {
         self.cells.is_empty()
     }
 
-    /// How many offsets are in the set.
+    /// Number of offsets in the set.
     pub fn offsets(&self) -> u64 {
         self.offsets
     }
 
-    /// How many cells it takes: a measure of its memory.
+    /// Number of cells: a measure of its memory.
     pub fn cells(&self) -> usize {
         self.cells.len()
     }
 
-    /// How many ranges it makes. Counts them.
+    /// Number of ranges. Counts them.
     pub fn len(&self) -> usize {
         self.iter().count()
     }
@@ -92,7 +91,7 @@ impl OffsetRanges {
         self.iter_from(0)
     }
 
-    /// The ranges as they are from `offset` on: the first is cut there if it began before.
+    /// The ranges from `offset` on. A range that contains `offset` is cut there.
     pub fn iter_from(&self, offset: Offset) -> Ranges<'_> {
         let block = block_of(offset);
         let (open, part) = match self.cell(block) {
@@ -127,7 +126,7 @@ impl OffsetRanges {
         (begin == offset).then_some(end)
     }
 
-    /// Where the range begins that `offset` lies in.
+    /// The begin of the range that `offset` lies in.
     fn begin_of(&self, offset: Offset) -> Offset {
         let mut at = offset;
         loop {
@@ -157,7 +156,7 @@ impl OffsetRanges {
         Some((self.begin_of(offset), end))
     }
 
-    /// Where the first range begins that begins at or after `offset`.
+    /// The begin of the first range that begins at or after `offset`.
     pub fn next_begin(&self, offset: Offset) -> Option<Offset> {
         let (begin, end) = self.iter_from(offset).next()?;
         if begin > offset || offset == 0 || !self.contains(offset - 1) {
@@ -170,8 +169,8 @@ impl OffsetRanges {
         self.iter().next()
     }
 
-    /// From the first range to the end of the last that follows in steps of at most `near`, `span`
-    /// offsets at most.
+    /// From the first range to the end of the last range that follows with gaps of at most `near`, cut at `span`
+    /// offsets.
     pub fn first_near(&self, near: u64, span: u64) -> Option<(Offset, Offset)> {
         let mut ranges = self.iter();
         let (first, mut reached) = ranges.next()?;
@@ -185,13 +184,13 @@ impl OffsetRanges {
         Some((first, reached.min(most)))
     }
 
-    /// What of `from..to` is in the set.
+    /// The part of the set within `from..to`.
     pub fn within(&self, from: Offset, to: Offset) -> impl Iterator<Item = (Offset, Offset)> + '_ {
         let ranges = self.iter_from(from).take_while(move |(begin, _)| *begin < to);
         ranges.map(move |(begin, end)| (begin, end.min(to)))
     }
 
-    /// The parts of `from..to` that are not in it, ascending.
+    /// The parts of `from..to` that are not in the set, ascending.
     pub fn gaps(&self, from: Offset, to: Offset) -> Vec<(Offset, Offset)> {
         let mut gaps = Vec::new();
         let mut at = from;
@@ -207,7 +206,7 @@ impl OffsetRanges {
         gaps
     }
 
-    /// The ranges that have something of `from..to`, as they are.
+    /// The ranges that overlap `from..to`, uncut.
     pub fn touching(&self, from: Offset, to: Offset) -> Self {
         let begin = self.around(from).map_or(from, |(begin, _)| begin);
         self.iter_from(begin).take_while(|(begin, _)| *begin < to).collect()

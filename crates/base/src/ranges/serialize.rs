@@ -20,7 +20,7 @@ impl Serialize for OffsetRanges {
     }
 }
 
-/// Checks the ranges: they must ascend, and none may be empty or touch the next.
+/// Validates the ranges: they must ascend, and none may be empty or touch the next.
 impl<'de> Deserialize<'de> for OffsetRanges {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Pairs;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Five blocks, so that ranges begin, end and go on in each place of one.
+/// Five blocks, so that ranges begin, end and continue at each position of a block.
 const END: Offset = 320;
 
 fn as_set(ranges: &OffsetRanges) -> BTreeSet<Offset> {
@@ -20,7 +20,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn ranges_are_a_set_of_offsets_in_the_fewest_ranges(
+    fn offset_ranges_match_a_set_in_the_fewest_ranges(
         steps in prop::collection::vec((0..8_u8, place(), place()), 1..60),
     ) {
         let (mut ranges, mut model) = (OffsetRanges::new(), BTreeSet::new());
@@ -68,7 +68,7 @@ proptest! {
             prop_assert_eq!(&as_set(&ranges), &model);
             prop_assert_eq!(ranges.offsets(), model.len() as u64);
             prop_assert_eq!(ranges.is_empty(), model.is_empty());
-            // However it came to be, an equal set is the same.
+            // Equal sets are equal whatever their history.
             prop_assert_eq!(&listed.iter().copied().collect::<OffsetRanges>(), &ranges);
             for at in 0..END + 70 {
                 let around = ranges.around(at);
@@ -102,7 +102,7 @@ fn ranges_near_the_first_are_joined_with_it_up_to_a_span() {
 }
 
 #[test]
-fn the_last_offsets_there_are_can_be_in_it() {
+fn set_holds_offsets_up_to_the_maximum() {
     let mut ranges = OffsetRanges::new();
     assert_eq!(ranges.insert(5, Offset::MAX), Offset::MAX - 5);
     assert_eq!(ranges.around(1 << 40), Some((5, Offset::MAX)));
@@ -112,7 +112,7 @@ fn the_last_offsets_there_are_can_be_in_it() {
 }
 
 #[test]
-fn scattered_offsets_cost_a_cell_for_each_block_and_rows_one() {
+fn scattered_offsets_take_a_cell_per_block_and_a_row_takes_one() {
     let every_other: OffsetRanges = (0..6_400).map(|at| (at * 2, at * 2 + 1)).collect();
     assert_eq!((every_other.len(), every_other.cells()), (6_400, 200));
     let row: OffsetRanges = [(64, 6_400), (6_400, 64_000)].into_iter().collect();

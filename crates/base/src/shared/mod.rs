@@ -1,11 +1,11 @@
-//! Collections of which a copy costs little: the copy shares all chunks with the original, and the
-//! first change of a chunk afterwards copies that chunk alone.
+//! Collections with cheap copies: a copy shares all chunks with the original, and the first change of a chunk
+//! afterwards copies that chunk alone.
 //!
-//! Snapshots are taken of such copies: the state goes on to change while another thread encodes the
-//! copy. A change costs one check of a reference count per level beside the change itself.
+//! Snapshots use such copies: the state continues to change while another thread encodes the copy. A change costs
+//! one check of a reference count per level in addition to the change itself.
 //!
 //! * [`map`]: an ordered map
-//! * [`rows`]: a vector that is made once and seldom grows
+//! * [`rows`]: a vector that is built once and seldom grows
 
 pub mod map;
 pub mod rows;

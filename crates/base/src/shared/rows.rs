@@ -1,11 +1,11 @@
-//! A vector in chunks. A short one has no chunks, because it is copied with the row that holds it and a
-//! chunk would cost a topic with one partition as much as one with a hundred.
+//! A vector in chunks. A short one has no chunks, because it is copied with the row that holds it. A chunk would
+//! cost a topic with one partition as much as one with a hundred.
 
 use std::ops::Index;
 use std::slice;
 use std::sync::Arc;
 
-/// Rows of a chunk. The first change of one after a copy was taken copies so many.
+/// Rows of a chunk. The first change of a chunk after a copy of the vector copies this many.
 pub const ROWS_PER_CHUNK: usize = 128;
 
 #[derive(Clone, Debug)]
@@ -13,9 +13,9 @@ pub struct SharedRows<T>(Rows<T>);
 
 #[derive(Clone, Debug)]
 enum Rows<T> {
-    /// At most one chunk's.
+    /// At most one chunk of rows.
     Few(Vec<T>),
-    /// More than one chunk's; all chunks but the last are full.
+    /// More than one chunk of rows; all chunks but the last are full.
     Many(Box<[Arc<[T]>]>),
 }
 
@@ -51,7 +51,7 @@ impl<T> SharedRows<T> {
         }
     }
 
-    /// How many rows lie in chunks that `other` has too, so that they take memory once.
+    /// Number of rows in chunks that `other` shares, so that they take memory once.
     pub fn rows_shared_with(&self, other: &Self) -> usize {
         let (Rows::Many(own), Rows::Many(other)) = (&self.0, &other.0) else { return 0 };
         let shared = own.iter().zip(other).filter(|(own, other)| Arc::ptr_eq(own, other));
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_holds_what_a_vector_holds_however_it_grows() {
+    fn shared_rows_match_a_vector_after_any_growth() {
         for steps in [&[1, 2, 128][..], &[128, 129, 130], &[100, 300], &[256, 257, 384, 385]] {
             let (mut rows, mut model) = (SharedRows::from(Vec::new()), Vec::new());
             for (value, &len) in steps.iter().enumerate() {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_after_a_copy_copies_one_chunk_and_leaves_the_copy_as_it_was() {
+    fn change_after_a_copy_copies_one_chunk_and_not_the_copy() {
         let mut rows: SharedRows<usize> = (0..1_000).collect();
         let copy = rows.clone();
         assert_eq!(rows.rows_shared_with(&copy), 1_000);

@@ -101,7 +101,7 @@ impl LocalShard {
 
     /// Stores the newest gossip on the group, in place of the previous one.
     pub(crate) fn set_gossip(&self, known: Option<Known>) {
-        self.consensus.told_of_leader(known.as_ref().and_then(Known::leader));
+        self.consensus.set_reported_leader(known.as_ref().and_then(Known::leader));
         self.heard.send_if_modified(|last| {
             let is_new = *last != known;
             *last = known;

@@ -243,7 +243,7 @@ async fn letters_to_a_deleted_topic_are_counted() {
     // Both ends get a new term: messages sent again count once.
     peers.restore(ShardId(2), requests);
     for shard in [1, 2] {
-        broker.local_shards()[shard].consensus.elect_anew().await.expect("elected");
+        broker.local_shards()[shard].consensus.reelect().await.expect("elected");
     }
     wait_for("all letters", async || values(&broker, kept).await.len() >= all.len()).await;
     wait_for_quiet(&broker).await;

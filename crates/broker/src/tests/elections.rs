@@ -27,7 +27,7 @@ async fn every_letter_arrives_once_over_elections_at_both_ends() {
         loop {
             for shard in [1, 2, 1, 2, 2, 1] {
                 let shard = &broker.local_shards()[shard];
-                shard.consensus.elect_anew().await.expect("elected");
+                shard.consensus.reelect().await.expect("elected");
                 elections += 1;
                 tokio::time::sleep(Duration::from_millis(7)).await;
             }
@@ -64,7 +64,7 @@ async fn transfers_complete_over_elections() {
         let electing = async {
             if number % 2 == 0 {
                 let shard = &broker.local_shards()[1 + number / 2 % 2];
-                shard.consensus.elect_anew().await.expect("elected");
+                shard.consensus.reelect().await.expect("elected");
                 elections += 1;
             }
         };

@@ -176,7 +176,7 @@ async fn units_waiting_for_room_continue_in_the_next_term() {
     assert!(timeout(Duration::from_millis(50), &mut redrive).await.is_err());
 
     for _ in 0..5 {
-        let electing = broker.local_shards()[1].consensus.elect_anew();
+        let electing = broker.local_shards()[1].consensus.reelect();
         electing.await.expect("elected");
         let pause = Duration::from_millis(150);
         assert!(timeout(pause, &mut transfer).await.is_err(), "it waits");

@@ -57,7 +57,7 @@ async fn settled_job_sent_again_is_not_delivered_after_restarts_and_elections() 
         if round % 2 == 0 {
             node = restarted(node, &disk).await;
         } else {
-            node.broker.elect_anew().await.expect("it is elected");
+            node.broker.reelect().await.expect("it is elected");
         }
         for former in 0..=round {
             assert!(node.is_copy(topic, id(&format!("job {former}"))).await, "job {former}");

@@ -28,7 +28,7 @@ impl Elections {
             let mut elections = 0;
             while !stopped.load(Ordering::Acquire) {
                 tokio::time::sleep(every).await;
-                broker.elect_anew().await.expect("it is elected");
+                broker.reelect().await.expect("it is elected");
                 elections += 1;
             }
             elections
@@ -114,7 +114,7 @@ async fn leases_continue_in_the_next_term() {
     let taken = take(&other, group, 2).await;
     assert_eq!((texts(&held)[3].as_str(), texts(&taken)[0].as_str()), ("v3", "v4"));
 
-    node.broker.elect_anew().await.expect("it is elected");
+    node.broker.reelect().await.expect("it is elected");
     // Its credit is still used up, and no other session gets the leased records.
     consumer.nothing().await;
     let counters = node.broker.counters(group).await.expect("the group is there");
@@ -128,7 +128,7 @@ async fn leases_continue_in_the_next_term() {
     assert_eq!((texts(&again)[0].as_str(), again[0].attempt), ("v4", 2));
 
     // Their deadlines still hold.
-    node.broker.elect_anew().await.expect("it is elected");
+    node.broker.reelect().await.expect("it is elected");
     consumer.nothing().await;
     node.clock.advance_ms(30_001);
     let late = consumer.next(4).await;
@@ -145,7 +145,7 @@ async fn key_stays_blocked_by_its_leased_record_across_an_election() {
     node.append(topic, &[new("first").key("a")]).await;
     let holder = node.broker.lease_session();
     let held = take(&holder, group, 1).await;
-    node.broker.elect_anew().await.expect("it is elected");
+    node.broker.reelect().await.expect("it is elected");
     node.append(topic, &[new("second").key("a"), new("other").key("b")]).await;
     let session = node.broker.lease_session();
     assert_eq!(texts(&take_all(&session, group).await), ["other"]);
@@ -165,7 +165,7 @@ async fn record_released_with_a_delay_waits_across_elections() {
     let later = Settlement::Release { delay_ms: Some(1_000), count: true };
     settle(&session, &taken, later).await;
     for _ in 0..3 {
-        node.broker.elect_anew().await.expect("it is elected");
+        node.broker.reelect().await.expect("it is elected");
         node.clock.advance_ms(300);
         let other = take_all(&session, group).await;
         assert!(other.is_empty() || texts(&other) == ["other"], "{:?}", texts(&other));

@@ -401,7 +401,7 @@ async fn credit_holds_and_records_come_once_across_elections_of_all_shards() {
         tokio::spawn(async move {
             while !stop.load(std::sync::atomic::Ordering::Acquire) {
                 tokio::time::sleep(Duration::from_millis(15)).await;
-                broker.elect_anew().await.expect("it is elected");
+                broker.reelect().await.expect("it is elected");
             }
         })
     };

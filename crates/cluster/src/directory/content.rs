@@ -1,4 +1,4 @@
-//! What the file `node` holds, and its bytes.
+//! Content of the file `node`, and its bytes.
 //!
 //! ```text
 //!  0  magic "PRnodeid"         8  version u32
@@ -25,46 +25,46 @@ use uuid::Uuid;
 const MAGIC: &[u8; 8] = b"PRnodeid";
 pub(super) const VERSION: u32 = 1;
 const _: () = assert!(VERSION == Format::NodeFile.newest(Levels::OURS.max));
-/// Magic, version, and all up to the nodes.
+/// Magic, version, and the fields before the nodes.
 const HEAD_BYTES: usize = 8 + 4 + 16 + 8 + 16 + 8 + 1 + 2;
-/// Of a node without its address.
+/// Size of a node without its address.
 const NODE_BYTES: usize = 8 + 16 + 8 + 4;
 
 /// A node of the cluster, as this one knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Record {
     pub(crate) address: String,
-    /// `None`: it has not been seen yet.
+    /// `None`: the node has not been seen yet.
     pub(crate) directory: Option<Uuid>,
-    /// The last that was seen.
+    /// The last boot that was seen.
     pub(crate) boot: u64,
 }
 
 pub(crate) type Records = BTreeMap<NodeId, Record>;
 
-/// Which node of which cluster a data directory is of.
+/// The node and cluster that a data directory belongs to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Content {
-    /// `None`: the founder has not told it yet.
+    /// `None`: the founder has not sent it yet.
     pub(crate) cluster: Option<Uuid>,
     pub(crate) node: NodeId,
-    /// Drawn with the directory.
+    /// Drawn when the directory was created.
     pub(crate) directory: Uuid,
-    /// How often a node was started on it, this time included.
+    /// Number of starts on it, this one included.
     pub(crate) boot: u64,
-    /// Every seed was seen, or the catalog was read: what the nodes' records say is binding.
+    /// Every seed was seen, or the catalog was read: the nodes' records are binding.
     pub(crate) is_founded: bool,
-    /// The node has joined, or asks to: it founds nothing.
+    /// The node has joined, or wants to: it founds no cluster.
     pub(crate) joined: bool,
-    /// It goes on without the majority of its former cluster, and is not brought into that order yet.
+    /// It continues without the majority of its former cluster, and its recovery is not complete.
     pub(crate) is_recovering: bool,
-    /// It is made of a backup, and not all of it is there yet.
+    /// It is restored from a backup, and the restore is not complete.
     pub(crate) is_restoring: bool,
     /// All nodes, this one included.
     pub(crate) nodes: Records,
 }
 
-/// Why bytes are no content.
+/// Reason why bytes cannot be decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Unreadable {
     Damaged(&'static str),
@@ -141,7 +141,7 @@ impl Content {
     }
 }
 
-/// The caller has seen that it is there.
+/// The caller has checked the length.
 fn uuid(bytes: &mut &[u8]) -> Option<Uuid> {
     let uuid = Uuid::from_u128(bytes.get_u128());
     (!uuid.is_nil()).then_some(uuid)
@@ -186,9 +186,9 @@ mod tests {
         }
     }
 
-    /// No byte of the format changes by accident.
+    /// Any change of the format fails here.
     #[test]
-    fn the_bytes_of_a_file() {
+    fn bytes_of_the_node_file_do_not_change() {
         let uuid = |last| [[0; 15].as_slice(), &[last]].concat();
         let expected = [
             b"PRnodeid\x01\0\0\0".to_vec(),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_is_called_so() {
+    fn later_version_of_the_file_is_reported_as_such() {
         let bytes = content().encode();
         let mut body = bytes[..bytes.len() - 4].to_vec();
         body[8] = 9;
@@ -236,7 +236,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_file_that_was_changed_or_cut_is_not_believed(
+        fn changed_or_cut_file_is_rejected(
             position in any::<prop::sample::Index>(),
             bit in 0..8_u8,
             length in any::<prop::sample::Index>(),
@@ -249,7 +249,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_with_a_checksum_are_read_or_refused(mut body in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_with_a_checksum_are_decoded_or_rejected(mut body in prop::collection::vec(any::<u8>(), 0..300)) {
             for (place, byte) in b"PRnodeid\x01\0\0\0".iter().enumerate().take(body.len()) {
                 body[place] = *byte;
             }

@@ -1,7 +1,7 @@
-//! Which node of which cluster a data directory is of: its file `node`.
+//! The node and cluster that a data directory belongs to: its file `node`.
 //!
-//! A node tells its peers what stands there, and they hold it to that: so whatever it tells is on disk first. It
-//! counts its boots there, by which a disk that was set back is noticed. `content` has the bytes.
+//! A node sends this identity to its peers, and they bind it to it. So everything it sends is on disk first. It
+//! counts its boots there, which detects a disk that was set back. `content` has the bytes.
 
 mod content;
 
@@ -49,17 +49,17 @@ pub enum DirectoryError {
     Io { doing: String, source: io::Error },
 }
 
-/// A directory that this process has to itself until this is dropped.
+/// A directory with this process's lock, held until this is dropped.
 pub(crate) struct Claimed {
     world: World,
     dir: PathBuf,
     lock: Lock,
 }
 
-/// Another process has the directory once the last of these is dropped.
+/// Another process can lock the directory once the last of these is dropped.
 type Lock = Arc<dyn Send + Sync>;
 
-/// A directory that says which node it is of.
+/// A directory that records the node it belongs to.
 pub(crate) struct Directory {
     world: World,
     dir: PathBuf,
@@ -74,7 +74,8 @@ impl fmt::Debug for Directory {
     }
 }
 
-/// Claims a directory, which is made if it is not there, and reads which node it is of: `None` if of none yet.
+/// Locks a directory, which is created if absent, and reads the node it belongs to: `None` if it belongs to none
+/// yet.
 pub(crate) async fn claim(
     world: &World,
     dir: &Path,
@@ -93,7 +94,7 @@ fn claim_now(world: World, dir: PathBuf) -> Result<(Claimed, Option<Content>), D
     let names = disk.list(&dir).map_err(failed("reading", &dir))?;
     let content = if names.iter().any(|name| name == FILE) {
         Some(read(&world, &dir.join(FILE))?)
-    } else if let Some(found) = names.into_iter().find(|name| is_of_a_broker(name)) {
+    } else if let Some(found) = names.into_iter().find(|name| is_broker_file(name)) {
         return Err(DirectoryError::RanAlone { dir, found });
     } else {
         None
@@ -101,8 +102,8 @@ fn claim_now(world: World, dir: PathBuf) -> Result<(Claimed, Option<Content>), D
     Ok((Claimed { world, dir, lock: lock.into() }, content))
 }
 
-/// What a broker leaves, and nobody else: there may be other files, of a file system or of an operator.
-fn is_of_a_broker(name: &str) -> bool {
+/// Whether the name is one that only a broker creates. Other files may belong to a file system or an operator.
+fn is_broker_file(name: &str) -> bool {
     name == "cluster" || name == "layout" || name.starts_with("shard-")
 }
 
@@ -118,7 +119,7 @@ fn read(world: &World, path: &Path) -> Result<Content, DirectoryError> {
 }
 
 impl Claimed {
-    /// Writes what the directory says from now on.
+    /// Writes the content of the directory from now on.
     pub(crate) async fn write(self, content: Content) -> Result<Directory, DirectoryError> {
         let Self { world, dir, lock } = self;
         let (of_work, of_dir, written) = (world.clone(), dir.clone(), content.clone());
@@ -128,12 +129,13 @@ impl Claimed {
 }
 
 impl Directory {
-    /// Changes what the directory says; on disk when this returns. Goes on if it is dropped.
+    /// Changes the content of the directory, durably when this returns. The write completes even if the future is
+    /// dropped.
     pub(crate) async fn change(
         &self,
         change: impl FnOnce(&mut Content),
     ) -> Result<(), DirectoryError> {
-        // It stays locked until the write is over, also if nobody waits for that any more.
+        // The lock is held until the write is over, even if the caller is gone.
         let mut content = Arc::clone(&self.content).lock_owned().await;
         let mut changed = content.clone();
         change(&mut changed);
@@ -149,13 +151,13 @@ impl Directory {
         .await
     }
 
-    /// Keeps the directory locked until the answer is dropped; [`Directory::settled`] waits for that.
+    /// Keeps the directory locked until the returned guard is dropped; [`Directory::settled`] waits for that.
     pub(crate) async fn hold(&self) -> impl Send + Sync + use<> {
         let content = Arc::clone(&self.content).lock_owned().await;
         (content, Arc::clone(&self.lock))
     }
 
-    /// Waits until nothing is being written.
+    /// Waits until no write is in progress.
     pub(crate) async fn settled(&self) {
         drop(self.content.lock().await);
     }

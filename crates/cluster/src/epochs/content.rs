@@ -26,7 +26,7 @@ const _: () = assert!(VERSION == Format::EpochFile.newest(Levels::OURS.max));
 pub(super) const SLOT_BYTES: usize = 4096;
 const HEAD_BYTES: usize = 8 + 4 + 8 + 8 + 2;
 const PEER_BYTES: usize = 8 + 16 + 16 + 8 + 1;
-/// Peers that are kept: those of a cluster, and some that joined since.
+/// Limit of stored peers: those of a cluster, and some that joined since.
 pub(crate) const PEERS_MAX: usize = NODES_MAX + 16;
 const _: () = assert!(HEAD_BYTES + PEERS_MAX * PEER_BYTES + 4 <= SLOT_BYTES);
 

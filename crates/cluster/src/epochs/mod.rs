@@ -1,9 +1,9 @@
 //! Epochs: detection of a data directory that was set back to an image of a running node.
 //!
-//! The boot counter rises with starts alone, so an image of a running node has the same boot as the directory. The epoch
-//! rises while the node runs, at most once in [`EPOCH_EVERY`], whenever a log or a vote changed. It is durable in the file
-//! `epochs` before any peer receives it. Peers keep the latest epoch of each node, in memory and in their own file, and
-//! refuse another run of the node that presents no later one.
+//! The boot counter rises with starts alone, so an image of a running node has the same boot as the directory. The
+//! epoch rises while the node runs, at most once in [`EPOCH_EVERY`], whenever a log or a vote changed. It is
+//! durable in the file `epochs` before any peer receives it. Peers keep the latest epoch of each node, in memory
+//! and in their own file. They refuse another run of the node that presents no later one.
 //!
 //! * `content`: bytes of the file
 //! * `keeper`: the task that raises and sends it
@@ -32,7 +32,7 @@ pub(crate) const EPOCH_EVERY: Duration = Duration::from_secs(1);
 
 const FILE: &str = "epochs";
 
-/// The file `epochs` of a data directory that this process has to itself.
+/// The file `epochs` of a data directory that this process has locked.
 #[derive(Debug)]
 pub(crate) struct EpochFile {
     world: World,
@@ -140,7 +140,7 @@ mod tests {
                 file.write(&Content { own, ..Content::default() }).expect("written");
             }
             let durable = 1 + seed % 4;
-            // A write of which the sync does not return.
+            // A write whose sync does not return.
             disk.hang_syncs(true);
             let writing = {
                 let file = Arc::new(file);

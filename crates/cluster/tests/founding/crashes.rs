@@ -1,4 +1,4 @@
-//! Nodes end, or lose power, after each change of their disks.
+//! Nodes stop, or lose power, after each change of their disks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use world::World;
 
 use crate::harness::{OPEN, Place, found, is_linked, soon, stop};
 
-/// As the process, or the power, ends there.
+/// The place after the process, or the power, ends.
 fn after(place: &Place, seed: u64) -> Place {
     let disk = match seed % 2 {
         0 => place.disk.killed(),
@@ -27,7 +27,7 @@ fn after(place: &Place, seed: u64) -> Place {
     Place { disk, ..place.clone() }
 }
 
-/// A first seed of the test's own, which takes down what it is told.
+/// A first seed of the test, which records the identities that it receives.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<DirectoryIdentity>>>);
 
@@ -68,10 +68,9 @@ impl Told {
     }
 }
 
-/// What was said to a peer is on the disk, whatever happens: another life tells the same directory, and a
-/// later boot.
+/// Every identity sent to a peer is on disk before: a later run presents the same directory, and a later boot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_says_nothing_that_its_disk_forgets() {
+async fn identity_sent_to_a_peer_is_durable_before() {
     let mut told_before_a_crash = 0;
     for cut in 0.. {
         let (places, seeds) = Place::several(3);
@@ -103,9 +102,9 @@ async fn a_node_says_nothing_that_its_disk_forgets() {
     }
 }
 
-/// Whenever the first seed ends, the nodes found one cluster with what it goes on from.
+/// Wherever the first seed stops, the nodes found one cluster with its surviving state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_seed_may_end_between_its_writes() {
+async fn crash_of_the_first_seed_at_any_write_still_founds_one_cluster() {
     for cut in 0.. {
         let (mut places, seeds) = Place::several(3);
         places[0].disk.cut_power_after(cut);
@@ -150,7 +149,7 @@ async fn the_first_seed_may_end_between_its_writes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_may_end_while_it_restarts() {
+async fn node_survives_a_crash_at_any_write_of_a_restart() {
     let (places, seeds) = Place::several(3);
     let mut nodes = found(&places, &seeds).await;
     let at = nodes[0].identity().at;

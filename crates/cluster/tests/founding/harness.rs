@@ -1,4 +1,4 @@
-//! Nodes of one process, each with an address of its own on loopback and a disk in memory.
+//! Nodes of one process, each with its own loopback address and a disk in memory.
 
 use std::future::Future;
 use std::io::IoSlice;
@@ -24,7 +24,7 @@ pub(crate) const DIR: &str = "/data";
 pub(crate) const OPEN: Security = Security::Plain { beyond_loopback: false };
 const SOON: Duration = Duration::from_secs(20);
 
-/// All of loopback leads to this machine: nobody else has the address.
+/// All loopback addresses lead to this machine: no other process has the address.
 fn address() -> String {
     static LAST: AtomicU32 = AtomicU32::new(0);
     let process = std::process::id();
@@ -33,7 +33,7 @@ fn address() -> String {
     format!("127.{high}.{}.{}:7700", 1 + process % 250, 1 + number % 250)
 }
 
-/// Where a node runs: what stays when its process ends.
+/// The place of a node: it survives the node's process.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) address: String,
@@ -46,7 +46,7 @@ impl Place {
         Self { address: address(), disk: SimulatedDisk::new(), security: OPEN }
     }
 
-    /// Addresses for so many nodes, and the list of them.
+    /// Addresses for several nodes, and the list of them.
     pub(crate) fn several(count: usize) -> (Vec<Self>, Vec<String>) {
         let places: Vec<_> = (0..count).map(|_| Self::new()).collect();
         let seeds = places.iter().map(|place| place.address.clone()).collect();
@@ -105,7 +105,7 @@ pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     }
 }
 
-/// Starts all at a time.
+/// Starts all concurrently.
 pub(crate) async fn found(places: &[Place], seeds: &[String]) -> Vec<Node> {
     let starting = places.iter().map(|place| async { place.start(seeds).await.expect("starts") });
     let nodes = futures_util::future::join_all(starting).await;
@@ -115,13 +115,13 @@ pub(crate) async fn found(places: &[Place], seeds: &[String]) -> Vec<Node> {
     nodes
 }
 
-/// As a process that is told to stop.
+/// Stops a node in order.
 pub(crate) async fn stop(node: Node) {
     node.close().await;
 }
 
-/// Why a node has no link to another one, once it has none.
-pub(crate) async fn why_not(links: &Links, node: u64) -> ConnectError {
+/// The reason why a node has no link to another one, once it has none.
+pub(crate) async fn connect_error(links: &Links, node: u64) -> ConnectError {
     let peer = links.peer(NodeId(node)).expect("a peer");
     let waits = async {
         loop {
@@ -153,7 +153,7 @@ pub(crate) fn refused(error: &ConnectError) -> &Refusal {
     }
 }
 
-/// Somebody who says that it is a node of the cluster, with a link to a real one.
+/// A false member of the cluster, with a link to a real one.
 pub(crate) async fn impostor(at: DirectoryIdentity, to: &Node) -> Links {
     struct Nothing;
     impl Service for Nothing {

@@ -1,4 +1,4 @@
-//! Nodes that join a cluster which is founded.
+//! Nodes that join a founded cluster.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use links::{ConnectError, NodeId, Refusal};
 
 use crate::harness::{Place, found, is_linked, known, soon, stop};
 
-/// Three nodes that know who is in the cluster.
+/// Three nodes that know the members of the cluster.
 async fn founded() -> (Vec<Place>, Vec<Node>, Vec<KnownNode>) {
     let (places, seeds) = Place::several(3);
     let nodes = found(&places, &seeds).await;
@@ -18,7 +18,7 @@ async fn founded() -> (Vec<Place>, Vec<Node>, Vec<KnownNode>) {
     (places, nodes, all)
 }
 
-/// Who asks a node to be let in.
+/// Waits for an applicant.
 async fn applicant(node: &Node) -> Joining {
     let mut applicants = node.applicants();
     let asks = async {
@@ -32,7 +32,7 @@ async fn applicant(node: &Node) -> Joining {
     soon("somebody asks", asks).await
 }
 
-/// The catalog has it under a number.
+/// Assigns the applicant a number in the catalog.
 async fn let_in(nodes: &[Node], all: &mut Vec<KnownNode>, joining: &Joining, number: u64) {
     let Joining { directory, boot, address, .. } = joining.clone();
     all.push(KnownNode { id: NodeId(number), directory, boot, address });
@@ -42,7 +42,7 @@ async fn let_in(nodes: &[Node], all: &mut Vec<KnownNode>, joining: &Joining, num
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_asks_until_it_has_a_number_and_is_that_node_from_then_on() {
+async fn joining_node_retries_until_it_has_a_number_and_keeps_it() {
     let (places, nodes, mut all) = founded().await;
     let place = Place::new();
     // The first of them does not run.
@@ -75,7 +75,7 @@ async fn a_node_asks_until_it_has_a_number_and_is_that_node_from_then_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_ends_before_it_has_heard_its_number_is_told_the_same_one() {
+async fn node_that_stops_before_it_receives_its_number_gets_the_same_one() {
     let (places, nodes, mut all) = founded().await;
     let (place, members) = (Place::new(), [places[0].address.clone()]);
     let first = tokio::select! {
@@ -92,7 +92,7 @@ async fn a_node_that_ends_before_it_has_heard_its_number_is_told_the_same_one() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_is_turned_down_or_was_removed_hears_why() {
+async fn rejected_or_removed_applicant_receives_the_reason() {
     let (places, nodes, all) = founded().await;
     let (place, members) = (Place::new(), [places[0].address.clone()]);
     let reason = |error: NodeStartError| match error {
@@ -111,7 +111,7 @@ async fn a_node_that_is_turned_down_or_was_removed_hears_why() {
     let (error, directory) = tokio::join!(joining, turning_down);
     assert_eq!(reason(error.expect_err("turned down")), "there are enough");
 
-    // It has the directory of one that is none any more.
+    // Its directory belonged to a removed node.
     nodes[0].know_former(BTreeMap::from([(directory, NodeId(9))]));
     nodes[0].know(all).await.expect("written");
     let error = reason(place.join(&members).await.expect_err("it was removed"));
@@ -119,7 +119,7 @@ async fn a_node_that_is_turned_down_or_was_removed_hears_why() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_directory_that_has_begun_to_found_a_cluster_does_not_join_another() {
+async fn directory_of_a_begun_founding_does_not_join_a_cluster() {
     let (_, seeds) = Place::several(3);
     let place = Place { address: seeds[1].clone(), ..Place::new() };
     // It waits for the first seed.
@@ -131,7 +131,7 @@ async fn a_directory_that_has_begun_to_found_a_cluster_does_not_join_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_of_the_directory_of_a_node_that_runs_is_refused() {
+async fn copy_of_a_running_nodes_directory_is_refused() {
     let (places, nodes, _) = founded().await;
     let copy = Place { address: Place::new().address, ..places[2].copied() };
     match copy.join(&[places[0].address.clone()]).await {
@@ -140,7 +140,7 @@ async fn a_copy_of_the_directory_of_a_node_that_runs_is_refused() {
         }
         other => panic!("{other:?}"),
     }
-    // It moves once the other one has ended.
+    // The copy can start once the other node has stopped.
     let mut nodes = nodes;
     stop(nodes.remove(2)).await;
     let moved = copy.start(&[]).await.expect("nobody else is that node");
@@ -148,7 +148,7 @@ async fn a_copy_of_the_directory_of_a_node_that_runs_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_a_majority_refuses_as_none_of_theirs_hears_that_it_was_removed() {
+async fn node_refused_as_unknown_by_a_majority_counts_as_removed() {
     let (_, mut nodes, all) = founded().await;
     let third = nodes.remove(2);
     let rest: Vec<_> = all.into_iter().filter(|node| node.id != NodeId(3)).collect();
@@ -161,7 +161,7 @@ async fn a_node_that_a_majority_refuses_as_none_of_theirs_hears_that_it_was_remo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_hears_that_it_was_removed_from_any_that_knows() {
+async fn node_refused_as_removed_by_any_member_counts_as_removed() {
     let (_, mut nodes, all) = founded().await;
     let third = nodes.remove(2);
     let (rest, gone): (Vec<_>, Vec<_>) = all.into_iter().partition(|node| node.id != NodeId(3));

@@ -1,4 +1,4 @@
-//! Which lists of seeds found a cluster, in whatever order the nodes start.
+//! Lists of seeds that found a cluster, for any start order of the nodes.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use world::Disk;
 use crate::harness::{DIR, Place, found, known, refused, soon, stop};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_nodes_found_one_cluster_in_whatever_order_they_start() {
+async fn three_nodes_found_one_cluster_in_any_start_order() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         let (places, seeds) = Place::several(3);
         let starting = order.into_iter().enumerate().map(|(turn, place)| {
@@ -40,7 +40,7 @@ async fn three_nodes_found_one_cluster_in_whatever_order_they_start() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_founded_before_the_last_is_there() {
+async fn cluster_is_not_founded_before_the_last_seed_is_there() {
     let (places, seeds) = Place::several(5);
     let starting = places[..4].iter().map(|place| async { place.start(&seeds).await });
     let early = futures_util::future::join_all(starting).await;
@@ -57,7 +57,7 @@ async fn nothing_is_founded_before_the_last_is_there() {
 }
 
 #[tokio::test]
-async fn one_seed_is_a_cluster_at_once() {
+async fn single_seed_founds_a_cluster_at_once() {
     let (places, seeds) = Place::several(1);
     let nodes = found(&places, &seeds).await;
     assert!(nodes[0].is_founder());
@@ -65,7 +65,7 @@ async fn one_seed_is_a_cluster_at_once() {
 }
 
 #[tokio::test]
-async fn a_list_that_founds_nothing_leaves_no_trace() {
+async fn invalid_list_of_seeds_leaves_no_trace() {
     let (places, seeds) = Place::several(3);
     let place = &places[0];
     let error = async |seeds: &[String]| place.start(seeds).await.expect_err("refused");
@@ -83,7 +83,7 @@ async fn a_list_that_founds_nothing_leaves_no_trace() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_with_another_list_is_refused_and_welcome_with_the_right_one() {
+async fn node_with_another_list_of_seeds_is_refused_until_corrected() {
     let (places, seeds) = Place::several(3);
     let founder = places[0].start(&seeds).await.expect("starts");
     let others = [
@@ -108,7 +108,7 @@ async fn a_node_with_another_list_is_refused_and_welcome_with_the_right_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_founders_list_may_be_corrected_until_all_were_seen() {
+async fn founders_list_can_be_corrected_until_all_seeds_were_seen() {
     let (places, seeds) = Place::several(3);
     let wrong = [&seeds[..2], &[Place::new().address]].concat();
     let founder = places[0].start(&wrong).await.expect("starts");
@@ -124,9 +124,9 @@ async fn the_founders_list_may_be_corrected_until_all_were_seen() {
     assert_eq!(nodes[0].identity().at.directory, at.directory);
 }
 
-/// Each of the two takes itself for the founder: there are two ids then, and no cluster.
+/// Both consider themselves the founder: there are two ids then, and no cluster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_first_seeds_found_nothing() {
+async fn two_first_seeds_found_no_cluster() {
     let (places, seeds) = Place::several(3);
     let first = places[0].start(&seeds).await.expect("starts");
     let turned = [seeds[1].clone(), seeds[0].clone(), seeds[2].clone()];
@@ -134,7 +134,7 @@ async fn two_first_seeds_found_nothing() {
     let third = places[2].start(&seeds).await.expect("starts");
     assert_eq!(third.identity().at.cluster, first.identity().at.cluster);
     assert_ne!(third.identity().at.cluster, other.identity().at.cluster);
-    let error = crate::harness::why_not(third.links(), 2).await;
+    let error = crate::harness::connect_error(third.links(), 2).await;
     assert!(matches!(refused(&error), Refusal::AnotherCluster { .. }), "{error}");
     sleep(Duration::from_millis(300)).await;
     for node in [&first, &other, &third] {
@@ -143,9 +143,9 @@ async fn two_first_seeds_found_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_with_another_secret_does_not_start() {
+async fn node_with_another_secret_does_not_start() {
     let (mut places, seeds) = Place::several(3);
-    let secret = |byte| Security::Tls(Tls::of_secret(&[byte; 32]).expect("long enough"));
+    let secret = |byte| Security::Tls(Tls::from_secret(&[byte; 32]).expect("long enough"));
     for (place, byte) in places.iter_mut().zip([1, 1, 2]) {
         place.security = secret(byte);
     }

@@ -1,4 +1,4 @@
-//! Nodes that become one cluster over real sockets of this machine, and who is let in after that.
+//! Nodes that become one cluster over real sockets of this machine, and admission after that.
 
 mod crashes;
 mod founded;

@@ -1,4 +1,4 @@
-//! What nodes ask each other's brokers, and tell everybody.
+//! Requests between the nodes' brokers, and gossip.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use world::Instant;
 
 use crate::harness::{Place, found, known, soon};
 
-/// Says who asked what, and for how long.
+/// Returns the sender, the request and its time limit.
 struct Echo;
 
 impl Proxy for Echo {
@@ -42,7 +42,7 @@ fn asked(head: &str) -> Message {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_for_another_nodes_shard_is_answered_by_its_proxy() {
+async fn request_for_another_nodes_shard_is_answered_by_its_proxy() {
     let (places, seeds) = Place::several(3);
     let nodes = found(&places, &seeds).await;
     let ask = async |node: u64, head: &str| {
@@ -57,7 +57,7 @@ async fn a_request_for_another_nodes_shard_is_answered_by_its_proxy() {
     assert_eq!(&answer.body[..], b"body");
     assert_eq!(ask(2, "busy").await.map(drop), Err(RequestError::Declined(Declined::Busy)));
     assert_eq!(ask(8, "append").await.map(drop), Err(RequestError::Gone));
-    // The other lanes are the groups'.
+    // The other lanes belong to the groups.
     let peer = nodes[0].links().peer(NodeId(2)).expect("a peer");
     let deadline = Instant::now() + Duration::from_secs(5);
     let answer = peer.request(Lane::Bulk, ShardId(9), asked("append"), deadline).await;
@@ -65,24 +65,24 @@ async fn a_request_for_another_nodes_shard_is_answered_by_its_proxy() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_node_tells_all_others_hear_once_it_changes() {
+async fn gossip_reaches_all_other_nodes_once_it_changes() {
     let (places, seeds) = Place::several(3);
     let nodes = found(&places, &seeds).await;
-    let mut heard: Vec<_> = nodes[1..].iter().map(|node| node.groups().heard()).collect();
+    let mut heard: Vec<_> = nodes[1..].iter().map(|node| node.groups().latest_gossip()).collect();
     for told in ["leads 1", "leads nothing"] {
-        nodes[0].tell(Bytes::from(told)).expect("short enough");
+        nodes[0].send_gossip(Bytes::from(told)).expect("short enough");
         for heard in &mut heard {
             let hears =
                 heard.wait_for(|heard| heard.get(&NodeId(1)).is_some_and(|heard| heard == told));
             soon("it is heard", hears).await.expect("the node is there");
         }
     }
-    // It is told again each second, and is nothing new then.
+    // Gossip is repeated each second, without a change.
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     assert!(!heard[0].has_changed().expect("the node is there"));
-    // Nobody remembers what a node told that is removed.
+    // The gossip of a removed node is dropped.
     let remaining = known(&nodes[1..]);
     nodes[1].know(remaining).await.expect("written");
     assert!(heard[0].borrow_and_update().is_empty());
-    assert!(nodes[0].tell(Bytes::from(vec![0; 1 << 20])).is_err());
+    assert!(nodes[0].send_gossip(Bytes::from(vec![0; 1 << 20])).is_err());
 }

@@ -1,4 +1,4 @@
-//! What a data directory says of its node, from start to start.
+//! The identity in a data directory, from start to start.
 
 use std::io::IoSlice;
 use std::path::Path;
@@ -8,10 +8,12 @@ use links::{DirectoryIdentity, NodeId, Refusal};
 use world::Disk;
 use world::disk::replace;
 
-use crate::harness::{DIR, Place, found, impostor, is_linked, known, refused, soon, stop, why_not};
+use crate::harness::{
+    DIR, Place, connect_error, found, impostor, is_linked, known, refused, soon, stop,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_is_the_same_node_with_the_next_boot_and_needs_no_seeds() {
+async fn restarted_node_keeps_its_identity_counts_the_boot_and_needs_no_seeds() {
     let (places, seeds) = Place::several(3);
     let mut nodes = found(&places, &seeds).await;
     let before: Vec<_> = nodes.iter().map(|node| node.identity()).collect();
@@ -38,7 +40,7 @@ async fn a_restart_is_the_same_node_with_the_next_boot_and_needs_no_seeds() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_catalog_told_is_known_at_the_next_start() {
+async fn nodes_of_the_catalog_are_known_at_the_next_start() {
     let (places, seeds) = Place::several(3);
     let mut nodes = found(&places, &seeds).await;
     let mut all = known(&nodes);
@@ -51,12 +53,12 @@ async fn what_the_catalog_told_is_known_at_the_next_start() {
     all[0].boot = 2;
     assert_eq!(first.known(), all);
     let set_back = impostor(DirectoryIdentity { boot: 7, ..at }, &first).await;
-    let error = why_not(&set_back, 1).await;
+    let error = connect_error(&set_back, 1).await;
     assert_eq!(refused(&error), &Refusal::OldBoot { node: at.node, seen: 8, presented: 7 });
 }
 
 #[tokio::test]
-async fn a_directory_of_a_node_that_ran_alone_is_refused() {
+async fn directory_of_a_node_without_a_cluster_is_refused() {
     for found in ["cluster", "layout", "shard-0"] {
         let (places, seeds) = Place::several(1);
         let disk = &places[0].disk;
@@ -75,7 +77,7 @@ async fn a_directory_of_a_node_that_ran_alone_is_refused() {
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_refused_and_so_is_a_directory_in_use() {
+async fn damaged_node_file_and_directory_in_use_are_refused() {
     let (places, seeds) = Place::several(1);
     let node = places[0].start(&seeds).await.expect("starts");
     let second = Place { address: Place::new().address, ..places[0].clone() };

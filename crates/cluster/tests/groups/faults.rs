@@ -9,7 +9,7 @@ use world::Instant;
 use crate::node::{Nodes, propose};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_others_go_on_when_the_leader_dies_and_it_catches_up_when_it_returns() {
+async fn others_continue_after_the_leader_dies_and_it_catches_up_on_return() {
     let mut nodes = Nodes::founded(3).await;
     let mut heads: Vec<Bytes> = Vec::new();
     let mut fastest = Duration::MAX;
@@ -32,30 +32,30 @@ async fn the_others_go_on_when_the_leader_dies_and_it_catches_up_when_it_returns
         nodes.start(leader).await;
         nodes.all_have(&heads).await;
     }
-    // By silence alone it takes 1.3 s at least. A node stands in this way once in ten seconds, so that the
-    // third time may be one of those.
+    // By silence alone it takes 1.3 s at least. A node campaigns in this way once in ten seconds, so that the
+    // third time may be by silence.
     assert!(fastest < Duration::from_secs(1), "{fastest:?}");
 }
 
-/// The log of one whose disk is unwell may be the only one that is long enough.
+/// The log of a node with an unwell disk may be the only one that is long enough.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_with_an_unwell_disk_stands_when_the_leader_dies() {
+async fn node_with_an_unwell_disk_campaigns_when_the_leader_dies() {
     let mut nodes = Nodes::founded(3).await;
     let (leader, leadership) = nodes.leader().await;
     let head = Bytes::from_static(b"before");
     propose(&leadership, &head, 0, 10).await.expect("committed");
     for (node, running) in &nodes.running {
-        // By time alone none of them stands any more.
-        running.consensus.set_may_stand(*node == leader);
+        // None of them campaigns by timeout any more.
+        running.consensus.set_may_campaign(*node == leader);
     }
     // A follower that was never connected to the leader does not see that it is gone.
     nodes.are_connected_to(leader).await;
     nodes.kill(leader).await;
     timeout(Duration::from_secs(60), nodes.stands()).await.expect("one stands");
-    // On a busy machine both may stand at once, and neither wins. In a broker the watcher of the disk then lets them
-    // stand by time.
+    // On a busy machine both may campaign at once, and neither wins. In a broker the watcher of the disk then lets
+    // them campaign by timeout.
     for running in nodes.running.values() {
-        running.consensus.set_may_stand(true);
+        running.consensus.set_may_campaign(true);
     }
     let (next, leadership) = nodes.leader().await;
     assert_ne!(next, leader);
@@ -63,7 +63,7 @@ async fn a_node_with_an_unwell_disk_stands_when_the_leader_dies() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_majority_nothing_is_committed_and_with_one_it_is() {
+async fn entries_are_committed_only_with_a_majority() {
     let mut nodes = Nodes::founded(3).await;
     let (leader, leadership) = nodes.leader().await;
     let others: Vec<u64> = nodes.running.keys().copied().filter(|it| *it != leader).collect();
@@ -79,7 +79,7 @@ async fn without_a_majority_nothing_is_committed_and_with_one_it_is() {
     }
     let (next, leadership) = nodes.leader().await;
     let ledger = || nodes.running[&next].ledger.heads();
-    // What nobody was told to be committed may be so now, or not.
+    // An entry without a confirmed commit may or may not be committed now.
     let number = ledger().len() as u64;
     let head = Bytes::from_static(b"together");
     propose(&leadership, &head, number, 10).await.expect("committed");
@@ -89,7 +89,7 @@ async fn without_a_majority_nothing_is_committed_and_with_one_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_was_started_again_is_not_taken_for_the_one_that_died() {
+async fn restarted_leader_is_not_mistaken_for_the_dead_process() {
     let mut nodes = Nodes::founded(3).await;
     let (first, _) = nodes.leader().await;
     nodes.kill(first).await;
@@ -98,14 +98,14 @@ async fn a_leader_that_was_started_again_is_not_taken_for_the_one_that_died() {
     let head = Bytes::from_static(b"before");
     propose(&leadership, &head, 0, 10).await.expect("committed");
     nodes.all_have(std::slice::from_ref(&head)).await;
-    // On a busy machine a hand-over may fail, and a term may end because nobody answered in time.
+    // On a busy machine a transfer may fail, and a term may end because no node replied in time.
     for _ in 0..5 {
         let (leader, leadership) = nodes.leader().await;
         if leader != first {
             let _ = nodes.running[&leader].consensus.transfer_leadership(first).await;
             continue;
         }
-        // The others look at it every 25 ms.
+        // The others poll it every 25 ms.
         if timeout(Duration::from_millis(500), leadership.lost()).await.is_err() {
             return;
         }

@@ -29,7 +29,7 @@ pub(crate) const SHARD: ShardId = ShardId(1);
 const CLUSTER: Uuid = Uuid::from_u128(77);
 const SOON: Duration = Duration::from_secs(20);
 
-/// Takes every body, and remembers the heads in order.
+/// Accepts every body, and records the heads in order.
 #[derive(Default)]
 pub(crate) struct Ledger {
     journal: Mutex<Option<Journal>>,
@@ -107,7 +107,7 @@ impl Nodes {
         Self::founded_with(count, u64::MAX).await
     }
 
-    /// Those that save their state each time that their log grew by so much, and keep none that they need not.
+    /// Nodes that snapshot their state after this much growth of the log, and keep no log without need.
     pub(crate) async fn founded_with(count: u64, snapshot_log_bytes_min: u64) -> Self {
         let mut nodes = Self {
             running: BTreeMap::new(),
@@ -178,7 +178,7 @@ impl Nodes {
         self.running.insert(node, Node { links, consensus, ledger, journal });
     }
 
-    /// As when its power fails: nobody hears a word, and what was not synced is gone.
+    /// As in a power failure: no message is sent, and unsynced writes are lost.
     pub(crate) async fn kill(&mut self, node: u64) {
         let Some(Node { links, consensus, ledger, journal }) = self.running.remove(&node) else {
             panic!("node {node} does not run");
@@ -188,11 +188,11 @@ impl Nodes {
         drop(links);
         *ledger.journal.lock() = None;
         drop(journal);
-        // Its tasks would go on for ever otherwise; nothing that they do reaches the disk that is kept.
+        // Its tasks would run for ever otherwise; none of their writes reaches the kept disk.
         tokio::spawn(async move { consensus.shutdown().await });
     }
 
-    /// Waits for one that leads, and may propose.
+    /// Waits for a leader that may propose.
     pub(crate) async fn leader(&self) -> (u64, Leadership) {
         let leads = async {
             loop {
@@ -210,7 +210,7 @@ impl Nodes {
         timeout(SOON, leads).await.expect("somebody is elected")
     }
 
-    /// Waits until all that run are connected to one of them.
+    /// Waits until all running nodes are connected to one of them.
     pub(crate) async fn are_connected_to(&self, to: u64) {
         let is_connected = |(node, running): (&u64, &Node)| {
             let peer = running.links.peer(NodeId(to));
@@ -222,7 +222,7 @@ impl Nodes {
         }
     }
 
-    /// Waits for one that follows nobody any more.
+    /// Waits for a node that follows no leader any more.
     pub(crate) async fn stands(&self) {
         let follows =
             |node: &Node| matches!(*node.consensus.role().borrow(), Role::Follower { .. });
@@ -231,7 +231,7 @@ impl Nodes {
         }
     }
 
-    /// Waits until all that run have applied exactly this.
+    /// Waits until all running nodes have applied exactly these entries.
     pub(crate) async fn all_have(&self, heads: &[Bytes]) {
         let same = async {
             while !self.running.values().all(|node| node.ledger.heads() == heads) {
@@ -246,7 +246,7 @@ impl Nodes {
     }
 }
 
-/// An entry with this head, and a body of so many bytes.
+/// An entry with this head, and a body of this size.
 pub(crate) fn payload(head: &Bytes, number: u64, bytes: usize) -> Payload {
     let body = Body {
         stream: 5,

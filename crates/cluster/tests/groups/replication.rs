@@ -1,4 +1,4 @@
-//! What is proposed on one node is on all of them.
+//! Entries proposed on one node are on all of them.
 
 use bytes::Bytes;
 
@@ -7,14 +7,14 @@ use crate::node::{Nodes, payload, propose};
 const STREAM: u64 = 5;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_node_proposes_all_have_with_the_same_bytes() {
+async fn proposed_entries_reach_all_nodes_with_the_same_bytes() {
     let nodes = Nodes::founded(3).await;
     let (_, leadership) = nodes.leader().await;
     let mut heads: Vec<Bytes> = Vec::new();
     let mut under_way = Vec::new();
     for number in 0..300_u64 {
         let head = Bytes::from(format!("entry {number}"));
-        // Some are larger than what a stream may have on its way at a time, together.
+        // Some exceed the bytes that a stream may have in flight, together.
         let bytes = if number % 50 == 7 { 1 << 20 } else { 700 };
         under_way.push(leadership.propose(payload(&head, number, bytes)).await.expect("it leads"));
         heads.push(head);
@@ -31,7 +31,7 @@ async fn what_one_node_proposes_all_have_with_the_same_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leadership_is_handed_over_and_entries_go_on() {
+async fn entries_are_committed_across_leadership_transfers() {
     let nodes = Nodes::founded(3).await;
     let mut heads: Vec<Bytes> = Vec::new();
     for number in 0..6_u64 {

@@ -1,4 +1,4 @@
-//! What a member lacks that the log no longer has comes over the bulk lane.
+//! A member gets entries that the log no longer has over the bulk lane.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use crate::node::{Nodes, propose};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_was_away_for_long_has_what_it_lacked_and_serves_it() {
+async fn member_away_for_long_receives_a_snapshot_and_serves_it() {
     let mut nodes = Nodes::founded_with(3, 1 << 20).await;
     let (leader, leadership) = nodes.leader().await;
     let away = leader % 3 + 1;

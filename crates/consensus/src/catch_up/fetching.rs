@@ -1,8 +1,8 @@
-//! A member's way through a snapshot of another one.
+//! Transfer of another member's snapshot to this one.
 //!
-//! Nothing that comes is believed: each piece has its checksum and its order, and a batch must be one that
-//! the snapshot has. What is wrong is asked for again; if that does not help, the attempt is over, and the
-//! next one begins behind the segments that are here.
+//! Nothing received is trusted: each piece has its checksum and its order, and a batch must be one that the
+//! snapshot has. An invalid piece is requested again. If that does not help, the attempt is over, and the next one
+//! resumes behind the segments that are here.
 
 use std::io;
 use std::sync::Arc;
@@ -29,14 +29,14 @@ use crate::peers::{PeerError, Target};
 use crate::replica::Image;
 use crate::types::SnapshotMeta;
 
-/// For how long an answer is waited for: a piece on a slow wire, from a disk that is busy.
+/// Time limit of a reply: a piece on a slow wire, from a busy disk.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// How often the same is asked for before the attempt is over.
+/// Requests for the same piece, after which the attempt is over.
 const ASKED_TIMES: u32 = 10;
 const SEGMENT_TIMES: u32 = 3;
 
-/// Why an attempt is over.
+/// Reason why an attempt is over.
 #[derive(Debug, Error)]
 pub(super) enum FetchError {
     #[error("it does not offer it any more")]
@@ -71,7 +71,7 @@ pub(super) enum FetchError {
     Renewed,
 }
 
-/// Whom to ask, for as long as the answer is wanted.
+/// The member that a request goes to, as long as its reply is wanted.
 pub(super) trait Source: Sync {
     fn target(&self) -> &Target;
 
@@ -86,7 +86,7 @@ impl Source for Target {
     }
 }
 
-/// What takes the rows of another member's segment.
+/// Receives the rows of another member's segment.
 pub(super) trait Receiving: Send + 'static {
     fn push(&mut self, piece: Bytes) -> Result<(), ImportError>;
     fn finish_segment(&mut self) -> Result<(), ImportError>;
@@ -119,13 +119,13 @@ impl From<io::Error> for FetchError {
 }
 
 impl Consensus {
-    /// Until the snapshot is installed.
+    /// Runs until the snapshot is installed.
     pub(super) async fn fetch_snapshot(&self, fetch: &Fetch) -> Result<(), FetchError> {
-        // What is asked for begins behind it, also after a crash.
+        // The transfer begins behind it, also after a crash.
         self.snapshots.take(&self.raft).await?;
         let mut import = self.begin_import().await?;
         let asked = Request::Manifest(ManifestAsked { have: import.have() });
-        let (reply, _) = self.ask(fetch, asked).await?;
+        let (reply, _) = self.request(fetch, asked).await?;
         let Reply::Manifest(manifest) = reply else { return Err(FetchError::Wrong("no manifest")) };
         let id = manifest.id();
         if id.term > fetch.leader().leader_id.term {
@@ -176,7 +176,7 @@ impl Consensus {
         Err(ImportError::Busy.into())
     }
 
-    /// Does something to it that waits for the disk.
+    /// Runs blocking work on the import.
     async fn with_import<I: Send + 'static, T: Send + 'static>(
         &self,
         mut import: I,
@@ -190,8 +190,8 @@ impl Consensus {
         done.map_err(|_| FetchError::Stopped)
     }
 
-    /// Asks the other member until it answers. What it refuses is not asked for again.
-    pub(super) async fn ask(
+    /// Repeats a request until the other member replies. A refused request is not repeated.
+    pub(super) async fn request(
         &self,
         source: &impl Source,
         request: Request,
@@ -238,7 +238,7 @@ impl Consensus {
         while (bytes.len() as u64) < size.bytes {
             let (sending, section, from) = (manifest.sending, section as u8, bytes.len() as u64);
             let asked = Request::Section(SectionAsked { sending, section, from });
-            let (reply, piece) = self.ask(fetch, asked).await?;
+            let (reply, piece) = self.request(fetch, asked).await?;
             let left = size.bytes - from;
             if !matches!(reply, Reply::Piece(_)) || piece.is_empty() || piece.len() as u64 > left {
                 return Err(FetchError::Wrong("another part of the snapshot"));
@@ -252,7 +252,7 @@ impl Consensus {
         }
     }
 
-    /// All rows of a segment. What the inner result says happened to this member's copy of it.
+    /// Fetches all rows of a segment. The inner result is that of this member's copy.
     pub(super) async fn segment<I: Receiving>(
         &self,
         fetch: &impl Source,
@@ -263,7 +263,7 @@ impl Consensus {
         let mut row = 0;
         loop {
             let asked = Request::Segment(SegmentAsked { sending, segment, row });
-            let (reply, piece) = self.ask(fetch, asked).await?;
+            let (reply, piece) = self.request(fetch, asked).await?;
             let Reply::Piece(PieceRecord { next }) = reply else {
                 return Err(FetchError::Wrong("no piece of a segment"));
             };
@@ -285,7 +285,7 @@ impl Consensus {
         }
     }
 
-    /// All is here: the engine orders it between what it applies.
+    /// Hands the complete snapshot to the engine, which orders it between applied entries.
     async fn install(
         &self,
         fetch: &Fetch,
@@ -328,7 +328,7 @@ impl Consensus {
         last: Position,
         ready: Ready,
     ) -> Result<(), FetchError> {
-        // The engine takes its word that a leader owns what its vote comes with.
+        // The engine trusts that a leader owns the entries that come with its vote.
         let leader = fetch.leader();
         let own = self.server.borrow_watched().vote;
         if last.term > leader.leader_id.term || own > leader || self.has(last) {

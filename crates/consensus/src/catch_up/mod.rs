@@ -1,24 +1,24 @@
-//! A member that lacks more than the log that is kept, or has nothing yet, catches up by a snapshot.
+//! A member that lacks more than the kept log, or has nothing yet, catches up by a snapshot.
 //!
 //! ```text
-//! leader   the engine has no entry to begin with: offers its newest snapshot, again each second   control lane
-//! member   begins to fetch, and answers each offer with how far it is
-//!          saves its own state; asks for the manifest, for what it lacks since then               bulk lane
-//!          asks for segment after segment, each durable before the next one
-//!          asks for the state; gives it to its engine, which orders it between what is applied
-//! leader   the next offer is answered with "has": the engine goes on with the log behind it
+//! leader   the log does not have the member's next entry: offers its newest snapshot, again each second   control lane
+//! member   begins to fetch, and replies to each offer with its progress
+//!          saves its own state; requests the manifest, then the batches that it lacks             bulk lane
+//!          requests segment after segment, each durable before the next one
+//!          requests the state; hands it to its engine, which orders it between applied entries
+//! leader   the reply to the next offer is "has": the engine continues with the log behind it
 //! ```
 //!
-//! The decision that shapes it: the engine carries an offer and nothing else. Nobody waits for a transfer in
-//! one of its calls, so that nothing there has to be given up: who asks no more has ended it, on either side.
-//! What a member has by then it keeps, and needs not fetch again, from whichever leader.
+//! The decision behind it: the engine carries an offer and nothing else. No call of the engine waits for a
+//! transfer, so that none has to be aborted: a transfer ends on both sides when the member stops requesting. The
+//! member keeps what it has received, and needs not fetch it again, from any leader.
 //!
-//! * [`offers`]: the leader's offers, answered
-//! * [`sending`]: snapshots that are being sent
-//! * [`fetching`]: the member's way through one
-//! * [`repairing`]: damaged segments, written anew from another member's
+//! * [`offers`]: replies to the leader's offers
+//! * [`sending`]: snapshots that this member sends
+//! * [`fetching`]: the transfer on the receiving side
+//! * [`repairing`]: damaged segments, rewritten from another member's
 //! * [`stepping_down`]: a leader whose log is damaged steps down
-//! * [`pace`]: how much a node takes in a second
+//! * [`pace`]: limit of the bytes that a node receives in a second
 
 mod fetching;
 mod offers;
@@ -37,14 +37,14 @@ pub use pace::CatchUpPace;
 pub(crate) use offers::Reception;
 pub(crate) use sending::Sending;
 
-/// A snapshot of another member, all here and not installed yet.
+/// A snapshot of another member, complete and not installed yet.
 pub(crate) struct Ready {
     pub(crate) import: Import,
     pub(crate) received: Received,
     pub(crate) replace: Replace,
 }
 
-/// What is asked for on the bulk lane, answered.
+/// The reply to a request on the bulk lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fetched {
     /// At most `GROUP_MESSAGE_BYTES_MAX`.

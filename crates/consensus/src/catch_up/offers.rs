@@ -1,4 +1,4 @@
-//! A leader's offers of a snapshot: the first one begins to fetch it, each says how far that is.
+//! A leader's offers of a snapshot: the first one begins the transfer, each is answered with its progress.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,12 +16,12 @@ use crate::message::{self, Offered, Refusal, Reply, SnapshotOffer};
 use crate::peers::Target;
 use crate::types::Vote;
 
-/// Nobody goes on to fetch what was not offered for so long: the leader is gone, or does not want it.
+/// A transfer without an offer for this long ends: the leader is gone, or does not want it.
 const OFFERED_WITHIN: Duration = Duration::from_secs(20);
-/// After an attempt that failed the next one waits, longer each time until something came of one.
+/// Longest pause after failed attempts. It grows until an attempt makes progress.
 const AFTER_FAILURE_MAX: Duration = Duration::from_secs(60);
 
-/// What this member receives: one snapshot at a time.
+/// The transfer to this member: one snapshot at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Reception {
     state: Mutex<State>,
@@ -30,7 +30,7 @@ pub(crate) struct Reception {
 #[derive(Debug, Default)]
 struct State {
     fetching: Option<(Arc<Fetch>, AbortHandle)>,
-    /// Attempts that failed since a segment came.
+    /// Failed attempts since the last segment arrived.
     failures: u32,
     not_before: Option<Instant>,
 }
@@ -54,7 +54,7 @@ impl Fetch {
         *self.offer.lock() = (leader, Instant::now());
     }
 
-    /// By whose authority it is installed.
+    /// The vote by whose authority it is installed.
     pub(super) fn leader(&self) -> Vote {
         message::vote_of(self.offer.lock().0)
     }
@@ -82,7 +82,7 @@ impl Source for Fetch {
 }
 
 impl Reception {
-    /// A segment is here: what went wrong before counts no more.
+    /// A segment has arrived: resets the failures.
     pub(super) fn made_progress(&self) {
         self.state.lock().failures = 0;
     }
@@ -113,7 +113,7 @@ impl Reception {
         state.fetching.as_ref().is_some_and(|(_, task)| !task.is_finished())
     }
 
-    /// Fetches no more.
+    /// Stops fetching.
     pub(crate) fn stop(&self) {
         if let Some((_, task)) = self.state.lock().fetching.take() {
             task.abort();
@@ -134,7 +134,7 @@ impl Consensus {
             return Ok(Reply::Offered(Offered::HigherVote(VoteRecord::from(&own))));
         }
         if self.has(last) {
-            // Counted from here on as an answered append is.
+            // Counted from here on like an acknowledged append.
             self.snapshots.durable().await.map_err(|_| Refusal::Stopped)?;
             return Ok(Reply::Offered(Offered::Has));
         }
@@ -155,16 +155,16 @@ impl Consensus {
             || entry.is_some_and(|id| id.term == last.term)
     }
 
-    /// Goes on to fetch what is offered, or begins to.
+    /// Continues to fetch the offered snapshot, or begins to.
     fn fetch(&self, from: Target, leader: VoteRecord) -> Offered {
         let mut state = self.reception.state.lock();
         if let Some((fetch, task)) = &state.fetching {
-            // One that panicked has not said that it is over.
+            // An attempt that panicked has not reported its end.
             if fetch.from.node == from.node && !task.is_finished() {
                 fetch.offered_again(leader);
                 return fetch.under_way();
             }
-            // Another node leads by now. What is here stays, and need not be fetched again.
+            // Another node leads by now. The received segments stay, and need not be fetched again.
             task.abort();
         }
         state.fetching = None;

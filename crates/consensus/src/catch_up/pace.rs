@@ -1,4 +1,4 @@
-//! How much a node takes of snapshots and for repairs in a second.
+//! The bytes that a node receives in a second for snapshots and repairs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use base::limits::SNAPSHOT_BYTES_PER_SECOND;
 use parking_lot::Mutex;
 use world::Instant;
 
-/// Bytes at a rate, which all groups of a node share: it is the node's disk that has other things to do. Clones
-/// are the same. What was not taken in time does not count for later.
+/// A byte rate shared by all groups of a node: the node's disk has other things to do. Clones share it. Unused
+/// bytes are not saved up.
 #[derive(Clone, Debug)]
 pub struct CatchUpPace(Arc<Pace>);
 
 #[derive(Debug)]
 struct Pace {
     bytes_per_second: u64,
-    /// When nothing of what was taken so far counts any more.
+    /// When all bytes received so far are paid for.
     free_at: Mutex<Option<Instant>>,
 }
 
@@ -30,7 +30,7 @@ impl CatchUpPace {
         Self(Arc::new(Pace { bytes_per_second, free_at: Mutex::new(None) }))
     }
 
-    /// So many bytes were taken: waits until the next may be.
+    /// Records received bytes, and waits until the next ones may be received.
     pub(super) async fn took(&self, bytes: usize) {
         let Pace { bytes_per_second, free_at } = &*self.0;
         let nanos = (bytes as u64).saturating_mul(1_000_000_000) / (*bytes_per_second).max(1);
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_second_has_its_bytes_and_an_idle_one_saves_none_up() {
+    async fn pace_limits_bytes_per_second_and_saves_up_none() {
         let begun = Instant::now();
         let pace = CatchUpPace::new(1_000);
         for _ in 0..10 {
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn two_groups_share_what_a_second_has() {
+    async fn two_groups_share_the_pace() {
         let begun = Instant::now();
         let pace = CatchUpPace::new(1_000);
         let other = pace.clone();

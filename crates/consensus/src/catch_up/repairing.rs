@@ -1,15 +1,14 @@
-//! Damaged segments, written anew from what another member has of the same entries.
+//! Damaged segments, rewritten from another member's copy of the same entries.
 //!
 //! ```text
-//! member   reads, or looks through what it has, and finds damage: the segment is noted, nothing of it that is
-//!          damaged is served
-//!          if its log ends in the segment: asks the leader for one entry more, which goes into the next
-//!          the log lets go of the segment: a snapshot covers it, and the log begins behind it
-//!          asks for what another member has of the entries that the segment covers       bulk lane
+//! member   finds damage in a read or a scrub: the segment is noted, and none of its damaged batches is served
+//!          if its log ends in the segment: requests one more entry from the leader, which goes into the next segment
+//!          the log releases the segment: a snapshot covers it, and the log begins behind it
+//!          requests another member's copy of the entries that the segment covers       bulk lane
 //! other    takes a snapshot first, if its newest one is older than they are
-//! member   takes all, and what it has applied is as new: the new file takes the damaged one's place
+//! member   receives all, and has applied as much: the new file replaces the damaged one
 //! ```
-//! What a damaged segment held of the log is not kept for members that lack it: they are sent a snapshot.
+//! Log entries of a damaged segment are not kept for members that lack them: those receive a snapshot.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,15 +24,15 @@ use crate::consensus::Consensus;
 use crate::message::{CoveringAsked, Refusal, Reply, Request};
 use crate::peers::Target;
 
-/// What could not be repaired is tried again, after longer each time.
+/// Pause after a failed repair; it grows with each failure.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 const TRY_AGAIN_AFTER_MAX: Duration = Duration::from_secs(60);
-/// For how long the log is waited for that is to let go of a segment, or to come as far as another member's.
+/// Time limit for the log to release a segment, or to come as far as another member's.
 const LOG_WITHIN: Duration = Duration::from_secs(30);
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(50);
 
 impl Consensus {
-    /// Repairs whatever is found damaged. Does not return.
+    /// Repairs all damage that is found. Does not return.
     pub(crate) async fn keep_repaired(self) {
         let mut pause = TRY_AGAIN_AFTER;
         loop {
@@ -52,7 +51,7 @@ impl Consensus {
         }
     }
 
-    /// Waits for the pause if something is left then. Answers with the next one.
+    /// Waits for the pause if damage is left. Returns the next pause.
     async fn repair_all(&self, damaged: &[Damage], mut pause: Duration) -> Duration {
         for damage in damaged {
             match self.repair(damage).await {
@@ -70,7 +69,7 @@ impl Consensus {
     }
 
     async fn repair(&self, damage: &Damage) -> Result<(), FetchError> {
-        // A member sends another one a single thing at a time; and the snapshot may replace what is damaged.
+        // A member receives one transfer at a time; and the snapshot may replace the damaged segment.
         if self.reception.is_fetching() {
             return Err(FetchError::CatchingUp);
         }
@@ -89,7 +88,7 @@ impl Consensus {
         Err(last)
     }
 
-    /// The other members, the leader first: it has all that is committed.
+    /// The other members, the leader first: it has all committed entries.
     fn others(&self) -> Vec<Target> {
         let (members, leader) = (self.members(), self.server.borrow_watched().current_leader);
         let all = members.voters.into_iter().chain(members.learners);
@@ -100,10 +99,10 @@ impl Consensus {
         others
     }
 
-    /// `None`: there is nothing to repair any more.
+    /// `None`: there is nothing left to repair.
     async fn begin_repair(&self, segment: u32) -> Result<Option<Repair>, FetchError> {
         if self.journal.is_claimed(segment) {
-            let let_go = timeout(LOG_WITHIN, self.let_go_of(segment)).await;
+            let let_go = timeout(LOG_WITHIN, self.release_segment(segment)).await;
             let_go.unwrap_or(Err(FetchError::InUse(NotYet::Claimed)))?;
         }
         let journal = self.journal.clone();
@@ -116,16 +115,16 @@ impl Consensus {
         }
     }
 
-    /// Has the log leave the segment, and recovery begin behind it.
-    async fn let_go_of(&self, segment: u32) -> Result<(), FetchError> {
+    /// Makes the log leave the segment, so that recovery begins behind it.
+    async fn release_segment(&self, segment: u32) -> Result<(), FetchError> {
         if self.journal.is_written_to(segment) {
             self.journal.roll();
-            // The log is in another segment once something is in that one.
+            // The log has moved to another segment once that one has an entry.
             if self.led_term().is_some() {
                 let blank = self.raft.write_blank().await;
                 blank.map_err(|_| FetchError::Stopped)?;
             } else {
-                self.ask_for_an_entry().await?;
+                self.request_an_entry().await?;
             }
             while self.journal.is_written_to(segment) {
                 sleep(LOOKED_AT_EVERY).await;
@@ -134,35 +133,36 @@ impl Consensus {
         self.snapshots.take(&self.raft).await?;
         if let Some(covered) = self.snapshots.newest().and_then(|meta| meta.last_log_id) {
             while self.journal.purged_id().map(|id| id.index) < Some(covered.index) {
-                // The engine refuses it until it has heard of the snapshot.
+                // The engine refuses it until it knows of the snapshot.
                 let purged = self.snapshots.purge(&self.raft, covered.index).await;
                 purged.map_err(|_| FetchError::Stopped)?;
                 sleep(LOOKED_AT_EVERY).await;
             }
         }
-        // The log begins later by now, and this one says so.
-        self.snapshots.take_anew(&self.raft).await?;
+        // The log begins later by now, which this snapshot records.
+        self.snapshots.take_forced(&self.raft).await?;
         while !self.journal.is_sealed(segment) {
             sleep(LOOKED_AT_EVERY).await;
         }
         Ok(())
     }
 
-    /// Has the leader append an entry, unless it has one that this member lacks: in an idle group none may come for hours.
-    async fn ask_for_an_entry(&self) -> Result<(), FetchError> {
+    /// Makes the leader append an entry, unless it has one that this member lacks: an idle group may append none
+    /// for hours.
+    async fn request_an_entry(&self) -> Result<(), FetchError> {
         let leader = self.server.borrow_watched().current_leader;
         let leader = self.others().into_iter().find(|member| Some(member.node) == leader);
         let leader = leader.ok_or(FetchError::NobodyElse)?;
         let last = self.applied().unwrap_or(0);
         let asked = CoveringAsked { have: last, up_to: last };
-        // The manifest that it answers with is not used.
-        self.ask(&leader, Request::Covering(asked)).await.map(|_| ())
+        // The manifest in its reply is not used.
+        self.request(&leader, Request::Covering(asked)).await.map(|_| ())
     }
 
     async fn repair_from(&self, from: &Target, mut repair: Repair) -> Result<(), FetchError> {
         let Covered { first, last } = repair.covers();
         let asked = CoveringAsked { have: first.saturating_sub(1), up_to: last };
-        let (reply, _) = self.ask(from, Request::Covering(asked)).await?;
+        let (reply, _) = self.request(from, Request::Covering(asked)).await?;
         let Reply::Manifest(manifest) = reply else { return Err(FetchError::Wrong("no manifest")) };
         let id = manifest.id();
         if id.index < last {
@@ -186,8 +186,8 @@ impl Consensus {
         Ok(finished.map_err(|_| FetchError::Stopped)??)
     }
 
-    /// Sees to it that this member's newest snapshot covers the log up to here, and that the log goes on behind it: the
-    /// segment that is repaired may be the one that the other member's log is to leave.
+    /// Makes this member's newest snapshot cover the log up to here, with at least one entry behind it: the
+    /// repaired segment may be the one that the other member's log has to leave.
     pub(super) async fn cover(&self, up_to: u64) -> Result<(), Refusal> {
         if self.led_term().is_some() && self.applied() <= Some(up_to) {
             self.raft.write_blank().await.map_err(|_| Refusal::Stopped)?;

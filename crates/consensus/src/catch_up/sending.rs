@@ -1,4 +1,4 @@
-//! Snapshots that this member is sending, each to one other member, on its request.
+//! Snapshots that this member sends, each to one other member, on its request.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::message::{
     SectionAsked, SegmentAsked,
 };
 
-/// The snapshots that are held for members. One that nobody asks for any more goes after a while.
+/// The snapshots held for members. A snapshot without requests is dropped after a while.
 #[derive(Debug)]
 pub(crate) struct Sending {
     state: Mutex<State<Arc<Mutex<Export>>>>,
@@ -27,7 +27,7 @@ pub(crate) struct Sending {
 
 #[derive(Debug)]
 struct State<E> {
-    /// No two lives of this node give the same numbers.
+    /// Numbers are unique over the runs of this node.
     next: u64,
     held: Vec<Held<E>>,
 }
@@ -41,8 +41,8 @@ struct Held<E> {
 }
 
 impl<E> State<E> {
-    /// In place of an earlier one for the same member, or of the one that nobody has asked for since the longest time: most
-    /// members that have a snapshot ask no more for it.
+    /// Replaces an earlier one for the same member, or the one without requests for the longest time: most members
+    /// that have received a snapshot request nothing more.
     fn hold(&mut self, to: u64, export: E) -> Result<u64, Refusal> {
         self.held.retain(|held| held.to != to);
         if self.held.len() >= SNAPSHOTS_SENT_MAX {
@@ -60,9 +60,9 @@ impl<E> State<E> {
 }
 
 impl Sending {
-    /// `first`: drawn by this life of the node.
+    /// `first`: drawn by this run of the node.
     pub(crate) fn new(first: u64) -> Self {
-        // It counts up from there, and travels as 8 bytes.
+        // It counts up from there, and is encoded in 8 bytes.
         Self { state: Mutex::new(State { next: first >> 1, held: Vec::new() }) }
     }
 
@@ -78,14 +78,14 @@ impl Sending {
         Ok(Arc::clone(&held.export))
     }
 
-    /// Lets go of what nobody asked for lately; to be called now and then.
+    /// Drops snapshots without recent requests; to be called periodically.
     pub(crate) fn expire(&self) {
         self.state.lock().held.retain(|held| held.asked.elapsed() < SNAPSHOT_HELD_FOR);
     }
 }
 
 impl Consensus {
-    /// Answers what another member asks for of a snapshot. Whatever arrives is answered with something.
+    /// Replies to another member's request for a part of a snapshot. Every message gets a reply.
     pub async fn answer_fetch(&self, request: Bytes) -> Fetched {
         let (from, answer) = match self.route.decode(&request) {
             Ok((from, request)) => (from, self.fetched(from, request).await),
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_snapshot_that_nobody_asks_for_makes_room_for_another_members() {
+    async fn idle_snapshot_makes_room_for_another_members() {
         let mut state = State { next: 7, held: Vec::new() };
         let most = SNAPSHOTS_SENT_MAX as u64;
         for member in 0..most {

@@ -1,8 +1,8 @@
-//! A leader steps down if entries of its log are damaged that are not applied.
+//! A leader steps down if unapplied entries of its log are damaged.
 //!
 //! It cannot send them to members that lack them, and cannot apply them, so its term never begins and no snapshot
-//! covers the damage: it would lead for ever, and nothing would be committed. Another member has these
-//! entries if they may have been committed.
+//! covers the damage: it would lead for ever, and no entry would be committed. Another member has these entries if
+//! they may have been committed.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 const READ_BYTES_MAX: usize = 1 << 20;
 
 impl Consensus {
-    /// Looks for such damage as long as it is polled, which is while anything is damaged. Does not return.
+    /// Checks for such damage while it is polled, which is while damage exists. Does not return.
     pub(super) async fn step_down_if_unreadable(&self) {
         loop {
             sleep(LOOKED_AT_EVERY).await;
             let leads = self.led_term();
             if leads.is_some_and(|term| self.begun.borrow().term == term) {
-                // What was there before the term is applied.
+                // All entries before the term are applied.
                 continue;
             }
             let is_readable = self.unapplied_is_readable().await;
@@ -38,22 +38,22 @@ impl Consensus {
         }
     }
 
-    /// Ends the term. Members whose logs have as much as a majority's are elected next, or this one again once it may
-    /// stand.
+    /// Ends the term. A member whose log has as much as a majority's is elected next, or this one again once it
+    /// may campaign.
     async fn step_down(&self, term: u64) {
         tracing::warn!(
             term,
             "entries that are not applied are damaged here: this node leads no more"
         );
         self.roles.give_up(term);
-        // If it fails the engine has ended, which is reported by itself.
+        // It fails only if the engine has ended, which is reported separately.
         let _ = depose(&self.raft, term + 1).await;
     }
 
     async fn unapplied_is_readable(&self) -> bool {
         let (journal, applied) = (self.journal.clone(), self.applied().unwrap_or_default());
         let look = move || is_readable(&journal, applied + 1);
-        // A worker that is gone is reported by itself.
+        // A worker that is gone is reported separately.
         self.workers.blocking(Task::ConsensusDisk, look).await.unwrap_or(true)
     }
 }

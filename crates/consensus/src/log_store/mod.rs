@@ -1,9 +1,9 @@
 //! openraft's log, on the journal.
 //!
-//! The two fit by design: an append is readable at once and reports later that it is durable, so
-//! the engine keeps taking proposals while a sync is under way. What this file adds is order (a
-//! vote is written only after every append before it is durable), a bound on the bytes of each
-//! read, and the tickets, which are not stored and go around the log.
+//! The two fit by design: an append is readable at once and reports later that it is durable, so the engine
+//! accepts proposals while a sync is in progress. This file adds the order (a vote is written only after every
+//! append before it is durable), a bound on the bytes of each read, and the tickets, which are not stored and
+//! bypass the log.
 
 #[cfg(test)]
 mod tests;
@@ -32,12 +32,12 @@ use crate::entry::Entry;
 use crate::machine::{Payload, StateMachine};
 use crate::types::{LogId, TypeConfig, Vote, log_id_of};
 
-/// Between two times that damaged entries are asked for.
+/// Pause between two requests for damaged entries.
 const DAMAGED_PAUSE: Duration = Duration::from_millis(50);
 /// Bytes of entries read from the journal at once.
 const READ_BYTES_MAX: usize = PROPOSAL_BYTES_MAX;
 
-/// Clones share the log: openraft wants one to write and some to read.
+/// Clones share the log: openraft needs one writer and several readers.
 #[derive(Clone, Debug)]
 pub(crate) struct LogStore(Arc<Shared>);
 
@@ -47,14 +47,14 @@ struct Shared {
     workers: Workers,
     /// The last entry when the journal was opened.
     recovered: Option<u64>,
-    /// While the engine starts it looks for members in the log and applies nothing: bodies that it
-    /// would only hold in memory are dropped as they are read.
+    /// While the engine starts it looks for members in the log and applies nothing: bodies are dropped as they are
+    /// read, because it would only hold them in memory.
     starting: AtomicBool,
     vote: Mutex<Option<Vote>>,
-    /// Whether this node is all of its group, by the newest members in the log.
+    /// Whether this node is the whole group, by the newest members in the log.
     alone: AtomicBool,
     tickets: Mutex<VecDeque<Ticket>>,
-    /// The machine was told of what was written up to here.
+    /// The last index whose write was reported to the machine.
     told: AtomicU64,
     unsynced: Unsynced,
     installing: Installing,
@@ -102,18 +102,18 @@ impl LogStore {
         self.0.starting.store(starting, Ordering::Release);
     }
 
-    /// Neither a vote nor an entry, and no snapshot that stands for some: never been in a group.
+    /// Has neither a vote nor an entry, and no snapshot instead of entries: never been in a group.
     pub(crate) fn is_pristine(&self) -> bool {
         self.0.vote.lock().is_none() && self.0.journal.last_id().is_none()
     }
 
-    /// Whether the entry was there before this process.
+    /// Whether the entry is from before this process.
     pub(crate) fn was_recovered(&self, index: u64) -> bool {
         self.0.recovered.is_some_and(|last| index <= last)
     }
 
-    /// The journal's name of an entry. The leader is known while its term lasts, and from what is in the
-    /// log; the term alone identifies it, so that 0 is no loss.
+    /// The journal's id of an entry. The leader is known while its term lasts, and from the log; the term alone
+    /// identifies it, so that 0 is no loss.
     pub(crate) fn entry_id(&self, id: LogId) -> EntryId {
         let term = id.committed_leader_id().term;
         let voted = (*self.0.vote.lock()).filter(|vote| vote.leader_id.term == term);
@@ -124,19 +124,18 @@ impl LogStore {
         EntryId { term, leader: leader.unwrap_or(0), index: id.index() }
     }
 
-    /// A snapshot up to this index is about to be given to the engine, which may take it or not.
+    /// Announces a snapshot up to this index, which the engine may accept or not.
     pub(crate) fn expect_install(&self, index: u64) {
         self.0.installing.index.store(index, Ordering::SeqCst);
     }
 
-    /// The log is what the snapshot left of it, or the journal has failed.
+    /// The install is complete, or the journal has failed.
     pub(crate) fn install_ended(&self) {
         self.0.installing.index.store(0, Ordering::SeqCst);
         self.0.installing.ended.notify_waiters();
     }
 
-    /// Waits until the log may have an entry of this index, if it comes behind a snapshot that is being
-    /// installed.
+    /// Waits until the log can have an entry of this index, if it comes behind a snapshot that is being installed.
     async fn behind_install(&self, first: u64) {
         let Installing { index, ended } = &self.0.installing;
         loop {
@@ -154,7 +153,7 @@ impl LogStore {
         self.0.alone.store(alone, Ordering::Release);
     }
 
-    /// The ticket of the proposal that became the entry; asked for in log order.
+    /// The ticket of the proposal that became the entry; to be called in log order.
     pub(crate) fn take_ticket(&self, index: u64) -> u64 {
         let mut tickets = self.0.tickets.lock();
         while let Some(next) = tickets.front() {
@@ -170,9 +169,9 @@ impl LogStore {
         0
     }
 
-    /// Tells the machine of every proposal once it is written, in a group of one: what is in the page
-    /// cache of one node of several survives neither that node nor its term. For the journal's hook.
-    pub(crate) fn tell_written(&self, machine: &Arc<dyn StateMachine>) {
+    /// Reports every written proposal to the machine, in a group of one. In a larger group the page cache of one
+    /// node survives neither the node nor its term. For the journal's hook.
+    pub(crate) fn report_written(&self, machine: &Arc<dyn StateMachine>) {
         // Weak, both: the journal keeps the hook, and the log and the machine keep the journal.
         let shared = Arc::downgrade(&self.0);
         let machine = Arc::downgrade(machine);
@@ -218,7 +217,7 @@ impl LogStore {
         }
     }
 
-    /// At least one entry of `range`, which is not empty, and at most about `READ_BYTES_MAX` bytes.
+    /// Reads at least one entry of `range`, which is not empty, and at most about `READ_BYTES_MAX` bytes.
     async fn read(&self, range: Range<u64>) -> io::Result<Vec<Entry>> {
         let held = self.0.journal.held_entries(range.clone(), READ_BYTES_MAX);
         let read = move |journal: Journal| journal.entries(range, READ_BYTES_MAX);
@@ -227,7 +226,7 @@ impl LogStore {
         entries.into_iter().map(|entry| loaded(entry, keep_commands)).collect()
     }
 
-    /// The same for another node: with their encodings, and no more than one message has.
+    /// The same for another node: with their encodings, and no more than one message holds.
     async fn read_encoded(&self, range: Range<u64>) -> io::Result<Vec<Entry>> {
         let held = self.0.journal.held_encoded_entries(range.clone(), APPEND_BYTES_MAX);
         let read = move |journal: Journal| journal.encoded_entries(range, APPEND_BYTES_MAX);
@@ -235,7 +234,7 @@ impl LogStore {
         entries.into_iter().map(encoded).collect()
     }
 
-    /// What is in memory; where nothing is, a worker reads.
+    /// Returns the entries in memory; if there are none, a worker reads.
     async fn held_or_read<T: Send + 'static>(
         &self,
         held: Result<Option<Vec<T>>, ReadError>,
@@ -264,7 +263,7 @@ impl LogStore {
         let journal = &self.0.journal;
         let first = journal.purged_id().map_or(0, |id| id.index + 1);
         let end = end.min(journal.last_id().map_or(0, |id| id.index + 1));
-        // The first that is looked at is there, unless a log begins above 0 with nothing purged.
+        // The first index is present, unless a log begins above 0 with nothing purged.
         let present = (start.max(first)..end).find(|index| journal.entry_id(*index).is_some());
         present.unwrap_or(end)..end
     }
@@ -296,7 +295,7 @@ pub(crate) fn encoded(encoded: Encoded) -> io::Result<Entry> {
     Ok(Entry { encoded: Some(encoded), ..entry })
 }
 
-/// Whether entries are not as they were written, or cannot be read any more.
+/// Whether entries have changed on disk, or are unreadable.
 fn is_damage(error: &io::Error) -> bool {
     let error = error.get_ref().and_then(|error| error.downcast_ref::<ReadError>());
     error.is_some_and(ReadError::is_loss)
@@ -327,21 +326,21 @@ impl RaftLogReader<TypeConfig> for LogStore {
             return Ok(Vec::new());
         }
         match self.read_encoded(start..end).await {
-            // The engine would stop for good. It takes nothing for a heartbeat; the log is let go of up to behind
-            // the damage, and whoever lacks it is sent a snapshot.
+            // An error would stop the engine permanently. The engine treats an empty result as a heartbeat. The
+            // log is released up to behind the damage, and a member without these entries receives a snapshot.
             Err(error) if is_damage(&error) => {
                 tracing::warn!(%error, "entries of the log are not sent");
                 sleep(DAMAGED_PAUSE).await;
                 Ok(Vec::new())
             }
-            // The engine lets go of entries that only a member which was just removed still lacks, and the task that
-            // sends them may not have heard of that.
+            // The engine releases entries that only a just removed member still lacks, and the task that sends
+            // them may not know of the removal yet.
             Err(error) if is_purged(&error) => Ok(Vec::new()),
             read => read,
         }
     }
 
-    /// The way to the machine: a restart replays gigabytes through it, a bounded piece at a time.
+    /// The input of the machine: a restart replays gigabytes through it, in bounded pieces.
     async fn entries_stream<R>(
         &mut self,
         range: R,
@@ -412,7 +411,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
-        // The engine takes a durable vote for a sign that all appends before it are durable too.
+        // The engine concludes from a durable vote that all appends before it are durable too.
         self.0.unsynced.settle().await;
         let journal = self.0.journal.clone();
         let bytes = encoding::encode_vote(vote);
@@ -453,7 +452,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let last = last.map(|id| id.index());
         let behind = last.map_or(0, |last| last + 1);
         self.0.tickets.lock().retain(|ticket| ticket.index < behind);
-        // Only in a group is anything ever cut.
+        // Only groups of several nodes truncate.
         self.set_alone(false);
         let journal = self.0.journal.clone();
         let cut = move || journal.truncate_after(last);
@@ -469,7 +468,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 }
 
-/// Counted until it is dropped, whether the append came to a good end or not.
+/// Counted until it is dropped, whether the append succeeded or not.
 struct UnsyncedAppend(Arc<Shared>);
 
 impl UnsyncedAppend {

@@ -27,7 +27,7 @@ fn command(term: u64, index: u64, ticket: u64) -> Entry {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_append_is_readable_before_it_is_durable() {
+async fn append_is_readable_before_it_is_durable() {
     let disk = SimulatedDisk::new();
     let mut log = open(&disk);
     disk.hang_syncs(true);
@@ -40,7 +40,7 @@ async fn an_append_is_readable_before_it_is_durable() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_vote_waits_for_the_appends_before_it() {
+async fn vote_waits_for_the_appends_before_it() {
     let disk = SimulatedDisk::new();
     let mut log = open(&disk);
     disk.hang_syncs(true);
@@ -60,7 +60,7 @@ async fn a_vote_waits_for_the_appends_before_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tickets_go_around_the_log_and_are_dropped_with_what_is_truncated() {
+async fn tickets_bypass_the_log_and_are_dropped_with_truncated_entries() {
     let mut log = open(&SimulatedDisk::new());
     let entries = [command(1, 0, 0), command(1, 1, 11), command(1, 2, 12), command(1, 3, 13)];
     log.blocking_append(entries).await.unwrap();
@@ -73,7 +73,7 @@ async fn tickets_go_around_the_log_and_are_dropped_with_what_is_truncated() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_are_found_in_a_log_whose_commands_are_not_kept() {
+async fn members_are_found_in_the_log_while_commands_are_dropped() {
     let mut log = open(&SimulatedDisk::new());
     let members = Membership::new_with_defaults(vec![BTreeSet::from([1])], []);
     let first = Entry::new_membership(log_id(0, 0), members);
@@ -84,7 +84,7 @@ async fn members_are_found_in_a_log_whose_commands_are_not_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_last_entry_of_each_leader_is_found() {
+async fn last_entry_of_each_leader_is_found() {
     let mut log = open(&SimulatedDisk::new());
     let terms = [1, 1, 2, 4, 4, 4, 7];
     let entries = terms.iter().zip(0..).map(|(term, index)| command(*term, index, 0));
@@ -94,7 +94,7 @@ async fn the_last_entry_of_each_leader_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_let_go_of_is_sent_to_nobody_and_no_failure_of_the_log() {
+async fn read_of_purged_entries_for_a_member_is_empty_and_no_error() {
     let mut log = open(&SimulatedDisk::new());
     let entries = (0..8).map(|index| command(1, index, 0));
     log.blocking_append(entries.collect::<Vec<_>>()).await.unwrap();

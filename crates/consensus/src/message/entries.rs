@@ -1,7 +1,7 @@
-//! The entries of an append: one after the other, each as it lies in the journal.
+//! The entries of an append: one after the other, each in its form in the journal.
 //!
-//! They are sent from where they lie in memory and sliced out of the buffer in which they arrive, so that
-//! no body is copied, and their checksums are those that the journal wrote and will write.
+//! They are sent from their place in memory and sliced out of the receive buffer, so that no body is copied. Their
+//! checksums are those that the journal wrote and will write.
 
 use base::limits::{APPEND_ENTRIES_MAX, APPEND_MESSAGE_BYTES_MAX};
 use bytes::Bytes;
@@ -12,13 +12,13 @@ use crate::entry::Entry;
 use crate::log_store;
 use crate::types::LogId;
 
-/// What follows the head of an append, in pieces that are not copied.
+/// The pieces behind the head of an append, which are not copied.
 pub(crate) struct Entries {
     pub(crate) pieces: Vec<Bytes>,
     pub(crate) bytes: usize,
 }
 
-/// Entries that were read to be sent have their encoding.
+/// Encodes entries that were read with their encoding.
 pub(crate) fn encode_entries(entries: &[Entry]) -> Entries {
     let encoded =
         entries.iter().map(|entry| entry.encoded.as_ref().expect("the log reads them to be sent"));
@@ -26,7 +26,7 @@ pub(crate) fn encode_entries(entries: &[Entry]) -> Entries {
     Entries { pieces: encoded.flat_map(Encoded::pieces).collect(), bytes }
 }
 
-/// So many entries, which follow `previous` and each other, none of a later term than `term`. They share
+/// Decodes `count` entries, which follow `previous` and each other, none of a later term than `term`. They share
 /// the bytes.
 pub(crate) fn decode_entries(
     mut bytes: Bytes,

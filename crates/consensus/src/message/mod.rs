@@ -1,17 +1,17 @@
-//! What the members of a group say to each other.
+//! Messages between the members of a group.
 //!
 //! ```text
-//! 0 version u8   1 checksum of the rest u32, little-endian   5 which group, from whom, to whom, and what
+//! 0 version u8   1 checksum of the rest u32, little-endian   5 group, sender, recipient, content
 //! ```
 //!
-//! The part from 5 on is postcard of the structs here, which are the format, as those of `encoding` are:
-//! openraft's own types change from alpha to alpha. The checksum makes a message that something damaged
-//! on its way none at all, rather than another one. Entries follow a [`Request::Append`] in bytes of their
-//! own (`entries`): each as it lies in the journal, under its own checksum.
+//! The part from 5 on is postcard of the structs here, which are the format, like those of `encoding`: openraft's
+//! own types change from alpha to alpha. The checksum rejects a message that was damaged in transit, instead of
+//! decoding another one. Entries follow a [`Request::Append`] in bytes of their own (`entries`): each in its form
+//! in the journal, under its own checksum.
 //!
 //! * `entries`: the entries of an append
-//! * `snapshots`: what is said of a snapshot that a member is sent
-//! * `tests`: nothing that arrives makes anything panic
+//! * `snapshots`: messages of a snapshot transfer
+//! * `tests`: arbitrary bytes cause no panic
 
 mod entries;
 mod snapshots;
@@ -36,18 +36,18 @@ use crate::types::{LogId, Vote};
 const VERSION: u8 = 1;
 const _: () = assert!(VERSION as u32 == Format::GroupMessage.newest(Levels::OURS.max));
 const CONTENT_AT: usize = 5;
-/// No group comes near it in its life. What claims to would overflow what counts up from there.
+/// No group reaches it in its life. Larger numbers would overflow counters that start from them.
 const NUMBER_MAX: u64 = 1 << 62;
 
-/// Which group a message is of. Two groups that were founded apart differ in it, also if they were to be
-/// one: what one says must never reach the other's log.
+/// The group of a message. Two separately founded groups have different ids, even if they were meant to be one:
+/// messages of one must never reach the other's log.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct GroupId {
     pub cluster: u128,
     pub shard: u32,
 }
 
-/// Why a message is not taken. Whoever sent it is told.
+/// Reason why a message is rejected, which is sent to its sender.
 #[derive(Clone, PartialEq, Eq, Debug, Error, Serialize, Deserialize)]
 pub enum Refusal {
     #[error("it makes no sense: {0}")]
@@ -58,7 +58,7 @@ pub enum Refusal {
     OtherNode,
     #[error("the group's member here has stopped")]
     Stopped,
-    /// It was held for long, this node was started again, or others are sent more than it can hold.
+    /// It was held for long, this node was restarted, or the limit of held snapshots was reached.
     #[error("the snapshot is not held any more")]
     NotHeld,
     #[error("the disk does not give it: {0}")]
@@ -75,7 +75,7 @@ struct Envelope<T> {
     content: T,
 }
 
-/// Both ends of a conversation, as one of them sees it.
+/// Both ends of a conversation, from the view of one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Route {
     pub(crate) group: GroupId,
@@ -118,7 +118,7 @@ pub(crate) struct Transfer {
 pub(crate) struct SnapshotOffer {
     pub(crate) leader: VoteRecord,
     pub(crate) last: Option<Position>,
-    /// Where the leader is reached: an empty member knows no members.
+    /// The leader's address: an empty member knows no members.
     pub(crate) address: String,
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct Append {
     pub(crate) previous: Option<Position>,
     pub(crate) committed: Option<Position>,
     pub(crate) entries: u32,
-    /// Every member has the log up to here: nobody will ask for it.
+    /// The last index that every member has: no member will request it.
     pub(crate) with_all: Option<u64>,
 }
 
@@ -158,7 +158,7 @@ pub(crate) enum Transferred {
 pub(crate) enum Appended {
     /// Durable here up to this one.
     Matches(Option<Position>),
-    /// The entry before the first is another here, or none.
+    /// The entry before the first differs here, or is missing.
     Conflict(Position),
     HigherVote(VoteRecord),
 }
@@ -174,7 +174,7 @@ impl Route {
         bytes.into()
     }
 
-    /// Who sent it, and what it says, if it is for this member.
+    /// The sender and the content of a message, if it is for this member.
     pub(crate) fn decode<T: for<'de> Deserialize<'de> + Checked>(
         &self,
         message: &[u8],
@@ -211,7 +211,7 @@ impl Route {
     }
 }
 
-/// What the engine takes for granted of what it is told.
+/// Checks the assumptions of the engine about its input.
 pub(crate) trait Checked {
     fn holds(&self, from: u64) -> bool;
 }

@@ -1,5 +1,5 @@
-//! What is said of a snapshot that a member is sent: the leader offers it, the member asks for it piece by
-//! piece. The pieces themselves come beside these messages, under checksums of their own.
+//! Messages of a snapshot transfer: the leader offers it, the member requests it piece by piece. The pieces
+//! themselves accompany these messages, under checksums of their own.
 
 use base::limits::SNAPSHOT_SECTION_BYTES_MAX;
 use journal::EntryId;
@@ -9,33 +9,33 @@ use serde::{Deserialize, Serialize};
 use super::NUMBER_MAX;
 use crate::encoding::VoteRecord;
 
-/// What a member answers to the offer of a snapshot.
+/// A member's reply to the offer of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Offered {
-    /// It fetches it, or is about to.
+    /// It fetches the snapshot, or is about to.
     UnderWay {
         bytes: u64,
         of_bytes: u64,
     },
-    /// It has, durably, all that the snapshot has.
+    /// It has everything in the snapshot, durably.
     Has,
     HigherVote(VoteRecord),
 }
 
-/// Begin to send the newest snapshot to one who has all up to here.
+/// Requests the newest snapshot for a member with everything up to `have`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct ManifestAsked {
     pub(crate) have: u64,
 }
 
-/// The same to one who wants what there is of entries up to another one, in a snapshot that covers them.
+/// Requests the entries up to `up_to`, in a snapshot that covers them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct CoveringAsked {
     pub(crate) have: u64,
     pub(crate) up_to: u64,
 }
 
-/// The next bytes of one of the snapshot's sections.
+/// Requests the next bytes of one of the snapshot's sections.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct SectionAsked {
     pub(crate) sending: u64,
@@ -44,7 +44,7 @@ pub(crate) struct SectionAsked {
     pub(crate) from: u64,
 }
 
-/// The next rows of a segment.
+/// Requests the next rows of a segment.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct SegmentAsked {
     pub(crate) sending: u64,
@@ -60,7 +60,7 @@ pub(crate) struct SectionRecord {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct ManifestRecord {
-    /// To ask for its parts by.
+    /// Identifies the snapshot in requests for its parts.
     pub(crate) sending: u64,
     pub(crate) index: u64,
     pub(crate) term: u64,
@@ -68,7 +68,7 @@ pub(crate) struct ManifestRecord {
     pub(crate) sections: [SectionRecord; 4],
 }
 
-/// With a piece beside it. Of a section `next` is of no use: its size is known.
+/// Accompanied by a piece. For a section `next` is unused: its size is known.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct PieceRecord {
     pub(crate) next: Option<u64>,

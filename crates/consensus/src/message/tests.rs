@@ -1,4 +1,4 @@
-//! Messages: what was said is understood, and nothing that arrives makes anything panic.
+//! Messages: they round-trip, and arbitrary bytes cause no panic.
 
 use bytes::Bytes;
 use journal::Encoded;
@@ -62,7 +62,7 @@ fn replies() -> Vec<Reply> {
     ]
 }
 
-/// Entries that follow one of index 4, as they travel.
+/// Encoded entries that follow one of index 4.
 fn entries(count: u64) -> Bytes {
     let encoded = (5..5 + count).flat_map(|index| {
         let id = journal::EntryId { term: 3, leader: 8, index };
@@ -85,7 +85,7 @@ fn follow(bytes: Bytes, count: u32) -> Result<Vec<Entry>, Refusal> {
 }
 
 #[test]
-fn what_one_says_another_one_hears() {
+fn requests_and_replies_round_trip_between_members() {
     for request in requests() {
         let message = FIRST.encode(2, request.clone());
         assert_eq!(SECOND.decode(&message), Ok((1, request)));
@@ -97,7 +97,7 @@ fn what_one_says_another_one_hears() {
 }
 
 #[test]
-fn what_is_not_for_this_member_of_this_group_is_refused() {
+fn message_for_another_member_or_group_is_rejected() {
     let request = requests().remove(0);
     let third = Route { here: 3, ..SECOND };
     let refused = third.decode::<Request>(&FIRST.encode(2, request.clone()));
@@ -110,9 +110,9 @@ fn what_is_not_for_this_member_of_this_group_is_refused() {
 }
 
 #[test]
-fn who_says_what_only_another_may_say_is_refused() {
+fn request_in_the_name_of_another_member_is_rejected() {
     let third = Route { here: 3, ..FIRST };
-    // Whoever is in the group may ask for a snapshot.
+    // Any member may request a snapshot.
     let anybody_may = |request: &Request| {
         matches!(
             request,
@@ -126,7 +126,7 @@ fn who_says_what_only_another_may_say_is_refused() {
 }
 
 #[test]
-fn a_later_version_and_numbers_that_nobody_reaches_are_refused() {
+fn later_version_and_impossible_numbers_are_rejected() {
     let mut later = FIRST.encode(2, requests().remove(0)).to_vec();
     later[0] = 2;
     let Err(Refusal::Malformed(why)) = SECOND.decode::<Request>(&later) else { panic!("taken") };
@@ -138,7 +138,7 @@ fn a_later_version_and_numbers_that_nobody_reaches_are_refused() {
 }
 
 #[test]
-fn entries_follow_each_other_and_what_was_said_of_them() {
+fn entries_must_match_the_count_the_predecessor_and_the_term() {
     let decoded = follow(entries(3), 3).unwrap();
     let ids: Vec<_> =
         decoded.iter().map(|entry| (entry.index(), entry.encoded.is_some())).collect();
@@ -164,7 +164,7 @@ fn entries_follow_each_other_and_what_was_said_of_them() {
 }
 
 #[test]
-fn nothing_of_a_body_is_copied() {
+fn bodies_are_encoded_without_a_copy() {
     let buffer = entries(2);
     let decoded = follow(buffer.clone(), 2).unwrap();
     let within = buffer.as_ptr_range();
@@ -175,15 +175,15 @@ fn nothing_of_a_body_is_copied() {
 
 proptest! {
     #[test]
-    fn bytes_of_any_kind_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_are_rejected(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         prop_assert!(SECOND.decode::<Request>(&bytes).is_err());
         prop_assert!(SECOND.decode::<Reply>(&bytes).is_err());
         prop_assert!(follow(bytes.into(), 1).is_err());
     }
 
-    /// Also such as somebody computed the checksum of.
+    /// Also with a valid checksum.
     #[test]
-    fn content_of_any_kind_is_taken_only_if_it_holds(
+    fn changed_content_with_a_valid_checksum_is_checked(
         content in prop::collection::vec(any::<u8>(), 0..100),
         which in 0_usize..5,
         place in any::<prop::sample::Index>(),
@@ -204,7 +204,7 @@ proptest! {
     }
 
     #[test]
-    fn entries_with_any_byte_changed_or_cut_off_are_refused(
+    fn entries_with_a_changed_or_missing_byte_are_rejected(
         place in any::<prop::sample::Index>(),
         byte in 1..=u8::MAX,
         len in any::<prop::sample::Index>(),

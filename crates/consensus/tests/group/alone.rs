@@ -1,4 +1,4 @@
-//! A group of one voter: what is applied, what survives, how it starts and stops.
+//! A group of one voter: applied entries, survival of crashes, start and stop.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,9 +15,9 @@ use world::{Instant, World};
 const DIR: &str = "/shard";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_empty_start_leads_at_once() {
+async fn empty_node_alone_leads_at_once() {
     let mut fastest = Duration::MAX;
-    // One of several: a disk that others use as well may take its time.
+    // The fastest of several: a disk that is shared may take its time.
     for _ in 0..5 {
         let dir = tempfile::tempdir().unwrap();
         let began = Instant::now();
@@ -40,7 +40,7 @@ async fn ten_thousand_payloads_are_applied_in_order_and_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn proposals_of_many_tasks_are_all_applied_once_and_each_tasks_in_its_order() {
+async fn concurrent_proposals_are_applied_once_and_in_the_order_of_each_task() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(RealDisk, dir.path()).await;
     let tasks = (0..8).map(|task| {
@@ -69,7 +69,7 @@ async fn proposals_of_many_tasks_are_all_applied_once_and_each_tasks_in_its_orde
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_applied_payload_says_where_it_is_in_the_log() {
+async fn outcome_of_a_proposal_is_its_position_in_the_log() {
     let node = Node::start(SimulatedDisk::new(), Path::new(DIR)).await;
     let first = node.propose(0).await.await.unwrap();
     let second = node.propose(1).await.await.unwrap();
@@ -79,7 +79,7 @@ async fn an_applied_payload_says_where_it_is_in_the_log() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_replays_the_log_and_has_the_same_state() {
+async fn restart_replays_the_log_to_the_same_state() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(RealDisk, dir.path()).await;
     node.propose_all(0..500).await;
@@ -95,7 +95,7 @@ async fn a_restart_replays_the_log_and_has_the_same_state() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_starts_from_the_snapshot_and_replays_only_what_came_after() {
+async fn restart_loads_the_snapshot_and_replays_only_later_entries() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(RealDisk, dir.path()).await;
     node.propose_all(0..300).await;
@@ -111,7 +111,7 @@ async fn a_restart_starts_from_the_snapshot_and_replays_only_what_came_after() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_was_killed_has_all_that_was_applied() {
+async fn killed_node_keeps_all_applied_entries() {
     let mut disk = SimulatedDisk::new();
     let mut applied = 0;
     for life in 0..5 {
@@ -121,7 +121,7 @@ async fn a_node_that_was_killed_has_all_that_was_applied() {
         node.ledger.assert_holds(known);
         node.propose_all(known..known + 100).await;
         applied = known + 100;
-        // More that nobody was told about: they may be there or not, but in order.
+        // Further entries without a confirmed outcome: they may be there or not, but in order.
         for number in applied..applied + 20 {
             drop(node.propose(number).await);
         }
@@ -130,7 +130,7 @@ async fn a_node_that_was_killed_has_all_that_was_applied() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn snapshots_are_taken_as_the_log_grows_and_free_it() {
+async fn snapshots_are_taken_as_the_log_grows_and_purge_it() {
     let disk = SimulatedDisk::new();
     let node = Node::start_with(disk.clone(), Path::new(DIR), 64 << 10).await;
     for round in 0..40 {
@@ -152,7 +152,7 @@ async fn snapshots_are_taken_as_the_log_grows_and_free_it() {
     assert!(node.ledger.seen().len() < 4_000, "it began from a snapshot");
 }
 
-/// The bytes of the newest snapshot that is on disk.
+/// Size of the newest snapshot on disk.
 fn snapshot_bytes(disk: &SimulatedDisk) -> u64 {
     let names = disk.list(Path::new(DIR)).unwrap();
     let newest = names.iter().filter(|name| name.starts_with("snapshot-")).max();
@@ -160,7 +160,7 @@ fn snapshot_bytes(disk: &SimulatedDisk) -> u64 {
     disk.content(&Path::new(DIR).join(newest)).unwrap().len() as u64
 }
 
-/// One entry with one batch of its stream's.
+/// Writes one entry with one batch of its stream.
 async fn write(node: &Node, stream: u64, base_offset: u64, bytes: usize) {
     let bytes = Bytes::from(vec![7; bytes]);
     let body = Body { stream, base_offset, span: 1, max_timestamp: -1, bytes };
@@ -168,9 +168,9 @@ async fn write(node: &Node, stream: u64, base_offset: u64, bytes: usize) {
     node.leadership.propose(payload).await.unwrap().await.unwrap();
 }
 
-/// Nearly all of a snapshot is where the batches of many streams are: the machine's part is small.
+/// Most of a snapshot is the table of many streams' batches: the machine's part is small.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_snapshot_waits_for_eight_times_all_that_the_last_one_wrote() {
+async fn next_snapshot_waits_for_eight_times_the_size_of_the_last_one() {
     const STREAMS: u64 = 1_500;
     let mut disk = SimulatedDisk::new();
     let node = Node::start(disk.clone(), Path::new(DIR)).await;
@@ -184,7 +184,7 @@ async fn the_next_snapshot_waits_for_eight_times_all_that_the_last_one_wrote() {
     drop(node);
 
     let mut written = 0;
-    // The first of these lives knows the size from the snapshot that it began with.
+    // The first of these runs knows the size from the snapshot that it began with.
     for _ in 0..2 {
         disk = disk.killed();
         let node = Node::start_with(disk.clone(), Path::new(DIR), 1_000).await;
@@ -206,7 +206,7 @@ async fn the_next_snapshot_waits_for_eight_times_all_that_the_last_one_wrote() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_restart_applies_again_is_bounded_however_few_bytes_it_is() {
+async fn changes_replayed_by_a_restart_are_bounded_even_in_a_short_log() {
     let disk = SimulatedDisk::new();
     let node = Node::start_bounded(disk.clone(), Path::new(DIR), u64::MAX, 10_000).await;
     for _ in 0..100 {
@@ -221,7 +221,7 @@ async fn what_a_restart_applies_again_is_bounded_however_few_bytes_it_is() {
     }
     drop(node);
 
-    // The process is gone without a word.
+    // The process is killed.
     let node = Node::start(disk.killed(), Path::new(DIR)).await;
     assert_eq!(node.ledger.len(), 100);
     let again = node.ledger.seen().len();
@@ -229,7 +229,7 @@ async fn what_a_restart_applies_again_is_bounded_however_few_bytes_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_applied_again_at_a_restart_counts_for_the_next_snapshot() {
+async fn replayed_changes_count_for_the_next_snapshot() {
     let disk = SimulatedDisk::new();
     let node = Node::start(disk.clone(), Path::new(DIR)).await;
     for _ in 0..100 {
@@ -237,7 +237,7 @@ async fn what_was_applied_again_at_a_restart_counts_for_the_next_snapshot() {
         node.leadership.propose(payload).await.unwrap().await.unwrap();
     }
     drop(node);
-    // One crash after the other must not make each restart longer than the last.
+    // Consecutive crashes must not make each restart longer than the last.
     let disk = disk.killed();
     let node = Node::start_bounded(disk.clone(), Path::new(DIR), u64::MAX, 10_000).await;
     assert_eq!(node.ledger.seen().len(), 100);
@@ -253,7 +253,7 @@ async fn what_was_applied_again_at_a_restart_counts_for_the_next_snapshot() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crash_amid_snapshots_leaves_the_old_or_the_new_one() {
+async fn crash_during_a_snapshot_leaves_the_old_or_the_new_one() {
     let mut disk = SimulatedDisk::new();
     let mut applied = 0;
     for seed in 0..20 {
@@ -263,7 +263,7 @@ async fn a_crash_amid_snapshots_leaves_the_old_or_the_new_one() {
         node.ledger.assert_holds(known);
         node.propose_all(known..known + 20).await;
         applied = known + 20;
-        // Fewer changes than writing a snapshot takes, or just as many: somewhere in it.
+        // Up to as many changes as writing a snapshot takes: somewhere in it.
         disk.cut_power_after(seed % 7);
         let _ = node.consensus.snapshot_now().await;
         disk = disk.power_loss(seed);
@@ -271,7 +271,7 @@ async fn a_crash_amid_snapshots_leaves_the_old_or_the_new_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_that_cannot_be_written_does_not_stop_the_node() {
+async fn failed_snapshot_write_does_not_stop_the_node() {
     let disk = SimulatedDisk::new();
     let node = Node::start(disk.clone(), Path::new(DIR)).await;
     node.propose_all(0..10).await;
@@ -289,7 +289,7 @@ async fn a_snapshot_that_cannot_be_written_does_not_stop_the_node() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_ticket_comes_back_to_the_proposer_and_is_0_on_replay() {
+async fn ticket_returns_to_the_proposer_and_is_0_on_replay() {
     let disk = SimulatedDisk::new();
     let node = Node::start(disk.clone(), Path::new(DIR)).await;
     let mut expected = Vec::new();
@@ -309,7 +309,7 @@ async fn the_ticket_comes_back_to_the_proposer_and_is_0_on_replay() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_arrive_as_they_were_proposed_and_can_be_read_once_applied() {
+async fn bodies_are_readable_unchanged_once_applied() {
     let disk = SimulatedDisk::new();
     let batch = Bytes::from(vec![42; 100_000]);
     let node = Node::start(disk.clone(), Path::new(DIR)).await;
@@ -329,14 +329,14 @@ async fn bodies_arrive_as_they_were_proposed_and_can_be_read_once_applied() {
     let disk = disk.killed();
     drop(node);
 
-    // 10 MB: more than is read from the journal at once.
+    // 10 MB: more than one read from the journal.
     let node = Node::start(disk, Path::new(DIR)).await;
     node.ledger.assert_holds(100);
     assert_eq!(node.journal.read(7, 99, 1).await.unwrap(), [batch.into()]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failed_sync_stops_everything_and_is_told() {
+async fn failed_sync_stops_the_node_and_is_reported() {
     let disk = SimulatedDisk::new();
     let node = Node::start(disk.clone(), Path::new(DIR)).await;
     node.propose_all(0..10).await;
@@ -344,7 +344,7 @@ async fn a_failed_sync_stops_everything_and_is_told() {
     let outcome = node.propose(10).await.await;
     assert!(matches!(outcome, Err(ProposeError::Failed(_))), "{outcome:?}");
     assert_eq!(node.ledger.len(), 10, "what is not durable is not applied");
-    let told = told(&node).await;
+    let told = reported_failure(&node).await;
     assert!(told.starts_with("consensus stopped: "), "{told}");
 
     let payload = Payload { head: head(11), bodies: vec![], ticket: 0 };
@@ -358,31 +358,31 @@ async fn a_failed_sync_stops_everything_and_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_of_the_machine_stops_the_node_and_is_told() {
+async fn panic_of_the_machine_stops_the_node_and_is_reported() {
     let disk = SimulatedDisk::new();
     let node = Node::start(disk.clone(), Path::new(DIR)).await;
     node.propose_all(0..3).await;
     node.ledger.panic_from_now_on();
     let outcome = node.propose(3).await.await;
     assert!(matches!(outcome, Err(ProposeError::Failed(_))), "{outcome:?}");
-    let why = told(&node).await;
+    let why = reported_failure(&node).await;
     assert!(why.contains("the machine panicked at entry"), "{why}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_entry_that_cannot_be_applied_stops_the_node_and_is_neither_skipped_nor_lost() {
+async fn inapplicable_entry_stops_the_node_and_is_neither_skipped_nor_lost() {
     let disk = SimulatedDisk::new();
     let node = Node::start(disk.clone(), Path::new(DIR)).await;
     node.propose_all(0..3).await;
     let payload = Payload { head: UNKNOWN.into(), bodies: vec![], ticket: 0 };
     let outcome = node.leadership.propose(payload).await.expect("it is taken").await;
     assert!(matches!(outcome, Err(ProposeError::Failed(_))), "{outcome:?}");
-    let why = told(&node).await;
+    let why = reported_failure(&node).await;
     assert!(why.contains("cannot be applied: it needs a later program"), "{why}");
     assert_eq!(node.ledger.len(), 3, "nothing is applied behind it");
     node.consensus.shutdown().await;
 
-    // As long as it is there the node does not come up.
+    // The node does not start while the entry is there.
     let world = World::on(Arc::new(disk.power_loss(1)));
     let opened = Journal::open(&world, Path::new(DIR), small()).expect("the log is whole");
     let ledger = Arc::new(Ledger::default());
@@ -393,7 +393,7 @@ async fn an_entry_that_cannot_be_applied_stops_the_node_and_is_neither_skipped_n
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_applied_before_its_sync_returned() {
+async fn entry_is_not_applied_before_its_sync() {
     let disk = SimulatedDisk::new();
     let node = Node::start(disk.clone(), Path::new(DIR)).await;
     node.propose_all(0..3).await;
@@ -408,7 +408,7 @@ async fn nothing_is_applied_before_its_sync_returned() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shutdown_finishes_what_is_under_way_and_takes_nothing_more() {
+async fn shutdown_completes_proposals_in_flight_and_rejects_further_ones() {
     let disk = SimulatedDisk::new();
     let node = Node::start(disk.clone(), Path::new(DIR)).await;
     let mut under_way = Vec::new();
@@ -426,7 +426,7 @@ async fn a_shutdown_finishes_what_is_under_way_and_takes_nothing_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_under_another_id_is_refused_and_told_who_votes() {
+async fn node_under_another_id_is_rejected_with_the_list_of_voters() {
     let disk = SimulatedDisk::new();
     Node::start(disk.clone(), Path::new(DIR)).await.consensus.shutdown().await;
     let opened =
@@ -438,7 +438,7 @@ async fn a_node_under_another_id_is_refused_and_told_who_votes() {
     assert!(why.contains("node 2 does not vote") && why.contains("{1}"), "{why}");
 }
 
-async fn told(node: &Node) -> String {
+async fn reported_failure(node: &Node) -> String {
     let reported = tokio::time::timeout(Duration::from_secs(60), node.failure.reported());
     reported.await.expect("the node is told")
 }

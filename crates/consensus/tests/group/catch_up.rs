@@ -1,4 +1,4 @@
-//! Members that lack more than the log that is kept, and those that have nothing, are sent a snapshot.
+//! Members that lack more than the kept log, and empty members, receive a snapshot.
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ async fn founded(seed: u64) -> Cluster {
     cluster
 }
 
-/// What is in a batch.
+/// The content of a batch.
 pub(crate) fn batch(offset: u64) -> Bytes {
     let mut random = Random(offset);
     let len = random.between(100, 9_000);
     (0..len).map(|_| random.below(256) as u8).collect()
 }
 
-/// One batch after the other, from this offset on. Answers where the next is to be.
+/// Writes one batch after the other, from this offset on. Returns the next offset.
 pub(crate) async fn write(cluster: &Cluster, from: u64, count: u64) -> u64 {
     let mut offset = from;
     while offset < from + count {
@@ -47,7 +47,7 @@ pub(crate) async fn write(cluster: &Cluster, from: u64, count: u64) -> u64 {
         let payload = Payload { head: offset.to_string().into(), bodies: vec![body], ticket: 0 };
         let proposed =
             timeout(Duration::from_secs(20), async { leadership.propose(payload).await?.await });
-        // One that nobody knows the outcome of may be there: the next has another offset.
+        // A batch with an unknown outcome may be there: the next one has another offset.
         match proposed.await {
             Ok(Ok(_)) | Err(_) => offset += 1,
             Ok(Err(_)) => {
@@ -59,7 +59,7 @@ pub(crate) async fn write(cluster: &Cluster, from: u64, count: u64) -> u64 {
     offset
 }
 
-/// Each member has the same, up to the batch at this offset, and serves it.
+/// Each member has the same entries, up to the batch at this offset, and serves them.
 pub(crate) async fn all_serve(cluster: &Cluster, last: u64) {
     cluster.all_have(&last.to_string().into()).await;
     for (node, running) in &cluster.nodes {
@@ -75,8 +75,8 @@ pub(crate) async fn all_serve(cluster: &Cluster, last: u64) {
     }
 }
 
-/// The log up to here is gone on all that run.
-async fn let_go(cluster: &Cluster, index: u64) {
+/// Waits until the log up to here is purged on all running nodes.
+async fn log_is_purged(cluster: &Cluster, index: u64) {
     let gone = async {
         while cluster
             .nodes
@@ -90,7 +90,7 @@ async fn let_go(cluster: &Cluster, index: u64) {
 }
 
 #[test]
-fn a_member_that_was_away_for_long_is_sent_what_it_lacks_and_no_more() {
+fn member_away_for_long_receives_only_missing_batches() {
     for seed in 0..6 {
         simulate(|| async {
             let mut cluster = founded(seed).await;
@@ -100,7 +100,7 @@ fn a_member_that_was_away_for_long_is_sent_what_it_lacks_and_no_more() {
             let away = (1..=3).find(|node| *node != leader).unwrap();
             cluster.kill(away);
             let mut next = write(&cluster, next, 60).await;
-            let_go(&cluster, 60).await;
+            log_is_purged(&cluster, 60).await;
             cluster.start(away).await;
             let caught_up = async {
                 while cluster.nodes[&away].ledger.len() < 90 {
@@ -119,12 +119,12 @@ fn a_member_that_was_away_for_long_is_sent_what_it_lacks_and_no_more() {
 }
 
 #[test]
-fn an_empty_member_is_sent_everything_and_votes_then() {
+fn empty_member_receives_a_snapshot_and_becomes_a_voter() {
     for seed in 0..4 {
         simulate(|| async {
             let mut cluster = founded(seed).await;
             let next = write(&cluster, 0, 80).await;
-            let_go(&cluster, 40).await;
+            log_is_purged(&cluster, 40).await;
             cluster.start(4).await;
             let (leader, _) = cluster.leader().await;
             let adding = cluster.consensus(leader);
@@ -132,7 +132,7 @@ fn an_empty_member_is_sent_everything_and_votes_then() {
             added.await.expect("it is added").unwrap();
             let next = write(&cluster, next, 10).await;
             all_serve(&cluster, next - 1).await;
-            // What it was sent is its own by now.
+            // It has stored the received snapshot by now.
             cluster.kill(4);
             cluster.start(4).await;
             let next = write(&cluster, next, 5).await;
@@ -142,11 +142,11 @@ fn an_empty_member_is_sent_everything_and_votes_then() {
 }
 
 #[test]
-fn pieces_that_are_damaged_on_their_way_are_asked_for_again() {
+fn pieces_damaged_in_transit_are_requested_again() {
     simulate(|| async {
         let mut cluster = founded(5).await;
         let next = write(&cluster, 0, 80).await;
-        let_go(&cluster, 40).await;
+        log_is_purged(&cluster, 40).await;
         cluster.network.damage_pieces(4);
         cluster.start(4).await;
         let (leader, _) = cluster.leader().await;
@@ -159,7 +159,7 @@ fn pieces_that_are_damaged_on_their_way_are_asked_for_again() {
 }
 
 #[test]
-fn members_lose_power_and_leaders_change_while_a_snapshot_is_sent_and_more_is_written() {
+fn snapshot_transfer_survives_power_losses_leader_changes_and_writes() {
     let mut sent = 0;
     for seed in 0..24 {
         let bytes = simulate(|| async {

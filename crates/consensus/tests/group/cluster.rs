@@ -28,17 +28,17 @@ pub(crate) struct Cluster {
     pub(crate) group: GroupId,
     random: Random,
     disks: BTreeMap<u64, SimulatedDisk>,
-    /// Until when nothing comes back from the disk.
+    /// Until this time writes to the disk do not return.
     hangs: BTreeMap<u64, Arc<Mutex<Instant>>>,
     pub(crate) nodes: BTreeMap<u64, Running>,
-    /// Of nodes that gave their logs up.
+    /// Floors of nodes whose logs were deleted.
     pub(crate) floors: BTreeMap<u64, Floor>,
     pub(crate) snapshot_log_bytes_min: u64,
     pub(crate) kept_log_bytes_max: u64,
     pub(crate) segment_bytes: u64,
     pub(crate) tail_cache_bytes: usize,
     pub(crate) check: BatchCheck,
-    /// Who was seen to lead in which term.
+    /// The observed leader of each term.
     leaders: Arc<Mutex<BTreeMap<u64, u64>>>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Running {
     pub(crate) failure: tasks::Failure,
 }
 
-/// A runtime of its own, in which time passes when nothing else is to be done.
+/// A new runtime, in which time passes when all tasks are idle.
 pub(crate) fn simulate<F: Future>(story: impl FnOnce() -> F) -> F::Output {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().start_paused(true).build().unwrap();
@@ -65,7 +65,7 @@ pub(crate) fn voters(nodes: impl IntoIterator<Item = u64>) -> Members {
 }
 
 impl Cluster {
-    /// Nothing runs yet.
+    /// A cluster without running nodes.
     pub(crate) fn new(seed: u64) -> Self {
         let mut random = Random(seed);
         Self {
@@ -154,7 +154,7 @@ impl Cluster {
         }
     }
 
-    /// What a node has promised that does not run.
+    /// The floor of a node that does not run.
     pub(crate) async fn floor_of(&self, node: u64) -> Floor {
         let world = World::on(Arc::new(self.disk(node).clone()));
         let opened = Journal::open(&world, Path::new(DIR), self.journal_options());
@@ -164,7 +164,7 @@ impl Cluster {
         floor
     }
 
-    /// Its power fails, it gives up its log when it is started again, and has an empty one then.
+    /// The node loses power, and restarts with its log deleted and an empty one.
     pub(crate) async fn give_up(&mut self, node: u64) {
         self.kill(node);
         let floor = self.floor_of(node).await;
@@ -186,7 +186,7 @@ impl Cluster {
         }
     }
 
-    /// What is written by this node is not answered for so long.
+    /// Delays the acknowledgement of this node's writes.
     pub(crate) fn hang(&self, node: u64, takes: Duration) {
         *self.hangs[&node].lock() = Instant::now() + takes;
     }
@@ -199,7 +199,7 @@ impl Cluster {
         *self.nodes[&node].consensus.role().borrow()
     }
 
-    /// The one that leads in the latest term, as far as it knows.
+    /// The leader of the latest term, as far as it knows.
     pub(crate) fn now_leads(&self) -> Option<(u64, u64)> {
         let led = self.nodes.keys().filter_map(|node| match self.role(*node) {
             Role::Leader { term } => Some((term, *node)),
@@ -224,7 +224,7 @@ impl Cluster {
         timeout(Duration::from_secs(30), leading).await.expect("somebody is elected")
     }
 
-    /// Waits until all nodes that run have applied the same, with `head` in it.
+    /// Waits until all running nodes have applied the same entries, with `head` among them.
     pub(crate) async fn all_have(&self, head: &Bytes) {
         self.all_have_but(head, &[]).await;
     }
@@ -263,7 +263,7 @@ pub(crate) async fn propose(
     leadership.propose(payload).await?.await
 }
 
-/// How long a step of blocking work takes.
+/// Duration of a piece of blocking work.
 fn durations(
     seed: u64,
     hangs: Arc<Mutex<Instant>>,

@@ -1,4 +1,4 @@
-//! What counts as replicated: durable copies of voters, and nothing else.
+//! Durable copies of voters count as replicated, and nothing else.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::cluster::{Cluster, address, propose, simulate, voters};
 const MOMENT: Duration = Duration::from_millis(400);
 
 #[test]
-fn nothing_is_acknowledged_while_two_of_three_disks_hang_and_all_goes_on_while_one_does() {
+fn proposals_are_acknowledged_while_one_of_three_disks_hangs_but_not_two() {
     for seed in 0..20 {
         simulate(|| async {
             let cluster = Cluster::founded(seed, 3).await;
@@ -47,20 +47,20 @@ fn nothing_is_acknowledged_while_two_of_three_disks_hang_and_all_goes_on_while_o
 
 /// The leader's own disk is not privileged.
 #[test]
-fn what_two_followers_have_is_acknowledged_while_the_leaders_disk_hangs() {
+fn proposal_on_two_followers_is_acknowledged_while_the_leaders_disk_hangs() {
     simulate(|| async {
         let cluster = Cluster::founded(3, 3).await;
         let (leader, leadership) = cluster.leader().await;
         propose(&leadership, "before").await.unwrap();
         cluster.hang(leader, Duration::from_secs(2));
         let acknowledged = propose(&leadership, "others have it");
-        // To be applied it needs its place in the journal, which is given before the disk is asked.
+        // To be applied it needs its place in the journal, which is assigned before the disk write.
         timeout(MOMENT, acknowledged).await.expect("two have it").unwrap();
     });
 }
 
 #[test]
-fn an_acknowledged_proposal_survives_that_all_nodes_lose_power_at_once() {
+fn acknowledged_proposal_survives_a_power_loss_of_all_nodes() {
     for seed in 0..20 {
         simulate(|| async {
             let mut cluster = Cluster::founded(seed, 3).await;
@@ -122,7 +122,7 @@ fn followers_apply_without_a_ticket_and_store_the_same_entries() {
 }
 
 #[test]
-fn learners_have_the_log_and_do_not_count() {
+fn learners_have_the_log_and_do_not_count_for_a_majority() {
     for seed in 0..10 {
         simulate(|| async {
             let mut cluster = Cluster::founded(seed, 3).await;
@@ -136,7 +136,7 @@ fn learners_have_the_log_and_do_not_count() {
             cluster.all_have(&"five have it".into()).await;
             assert_eq!(cluster.role(4), Role::Learner { leader: Some(leader) });
             assert_eq!(cluster.consensus(5).members(), members);
-            // Three of five are there, but one of three voters.
+            // Three of five are there, but only one of three voters.
             (1..=3).filter(|node| *node != leader).for_each(|node| cluster.kill(node));
             let alone = propose(&leadership, "no majority");
             let _ = timeout(MOMENT, alone).await.expect_err("learners do not count");
@@ -151,12 +151,12 @@ fn learners_have_the_log_and_do_not_count() {
 }
 
 #[test]
-fn groups_that_were_founded_apart_never_exchange_entries() {
+fn separately_founded_groups_never_exchange_entries() {
     simulate(|| async {
         let mut cluster = Cluster::founded(5, 3).await;
         let (_, leadership) = cluster.leader().await;
         propose(&leadership, "ours").await.unwrap();
-        // Somebody starts a fourth node with the addresses of the others, and founds a group with it.
+        // An operator starts a fourth node with the addresses of the others, and founds a group with it.
         cluster.group = GroupId { cluster: 0xBAD, ..cluster.group };
         cluster.start(4).await;
         cluster.consensus(4).found(voters([1, 2, 4])).await.unwrap();
@@ -165,7 +165,7 @@ fn groups_that_were_founded_apart_never_exchange_entries() {
         assert_eq!(cluster.nodes[&4].ledger.len(), 0);
         let (leader, same) = cluster.leader().await;
         assert_eq!(same.term(), leadership.term(), "the stranger disturbs nobody");
-        // Nor does the group reach the stranger.
+        // The group does not reach the stranger either.
         let members = voters([1, 2, 3, 4]);
         let change = cluster.consensus(leader);
         let adding = change.change_members(members);
@@ -178,7 +178,7 @@ fn groups_that_were_founded_apart_never_exchange_entries() {
 }
 
 #[test]
-fn whatever_arrives_is_answered_and_changes_nothing() {
+fn invalid_messages_are_answered_and_change_nothing() {
     simulate(|| async {
         let cluster = Cluster::founded(6, 3).await;
         let (leader, leadership) = cluster.leader().await;

@@ -1,4 +1,4 @@
-//! Who leads, and what becomes of what a deposed leader was asked to do.
+//! Elections, and the proposals of a deposed leader.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::cluster::{Cluster, propose, simulate, voters};
 
 #[test]
-fn an_empty_group_waits_until_it_is_founded_and_then_elects_and_replicates() {
+fn empty_group_waits_for_its_founding_then_elects_and_replicates() {
     simulate(|| async {
         let mut cluster = Cluster::new(1);
         for node in 1..=3 {
@@ -36,7 +36,7 @@ fn an_empty_group_waits_until_it_is_founded_and_then_elects_and_replicates() {
 }
 
 #[test]
-fn others_elect_when_the_leader_is_cut_off_and_what_it_could_not_replicate_is_cut() {
+fn cut_off_leader_is_replaced_and_its_unreplicated_entries_are_truncated() {
     for seed in 0..20 {
         simulate(|| async {
             let cluster = Cluster::founded(seed, 3).await;
@@ -69,14 +69,14 @@ fn others_elect_when_the_leader_is_cut_off_and_what_it_could_not_replicate_is_cu
     }
 }
 
-/// With connections back before anybody is elected the engine would go on in the same term.
+/// If connections return before an election the engine would continue in the same term.
 #[test]
-fn a_term_in_which_no_majority_answered_for_too_long_does_not_go_on() {
+fn term_that_lost_its_majority_for_too_long_does_not_resume() {
     for seed in 0..20 {
         simulate(|| async {
             let cluster = Cluster::founded(seed, 3).await;
             let (old, leadership) = cluster.leader().await;
-            // Everybody is alone, so that nobody is elected.
+            // Every node is alone, so that none is elected.
             for node in 1..=3 {
                 cluster.network.cut_off(node, 1..=3);
             }
@@ -95,7 +95,7 @@ fn a_term_in_which_no_majority_answered_for_too_long_does_not_go_on() {
 }
 
 #[test]
-fn a_leader_that_sends_and_hears_nothing_is_replaced() {
+fn leader_that_receives_no_replies_is_replaced() {
     for seed in 0..10 {
         simulate(|| async {
             let cluster = Cluster::founded(seed, 3).await;
@@ -112,7 +112,7 @@ fn a_leader_that_sends_and_hears_nothing_is_replaced() {
 }
 
 #[test]
-fn a_follower_that_returns_does_not_raise_the_term() {
+fn returning_follower_does_not_raise_the_term() {
     for seed in 0..20 {
         simulate(|| async {
             let cluster = Cluster::founded(seed, 3).await;
@@ -131,7 +131,7 @@ fn a_follower_that_returns_does_not_raise_the_term() {
 }
 
 #[test]
-fn a_node_alone_in_its_group_elects_itself_at_once() {
+fn single_voter_elects_itself_at_once() {
     simulate(|| async {
         let mut cluster = Cluster::new(1);
         cluster.start(1).await;
@@ -140,7 +140,7 @@ fn a_node_alone_in_its_group_elects_itself_at_once() {
         let (_, leadership) = cluster.leader().await;
         propose(&leadership, "one").await.unwrap();
         assert!(began.elapsed() < Duration::from_millis(200), "{:?}", began.elapsed());
-        // It has nobody to hear from.
+        // It has no other member.
         assert!(timeout(Duration::from_secs(60), leadership.lost()).await.is_err());
         cluster.kill(1);
         cluster.start(1).await;
@@ -150,9 +150,10 @@ fn a_node_alone_in_its_group_elects_itself_at_once() {
     });
 }
 
-/// Members that do not stand, for their disks are unwell, have to find out by themselves that nobody leads.
+/// Members that do not campaign, because their disks are unwell, have to detect by themselves that there is no
+/// leader.
 #[test]
-fn a_leader_that_is_gone_stays_the_followers_leader_and_they_do_not_hear_of_it() {
+fn dead_leader_stays_the_leader_of_followers_but_is_not_recent() {
     simulate(|| async {
         let mut cluster = Cluster::founded(7, 3).await;
         let (leader, _) = cluster.leader().await;
@@ -160,15 +161,15 @@ fn a_leader_that_is_gone_stays_the_followers_leader_and_they_do_not_hear_of_it()
         let others: Vec<u64> = (1..=3).filter(|node| *node != leader).collect();
         let second = Duration::from_secs(1);
         for node in &others {
-            assert!(cluster.consensus(*node).hears_a_leader(second));
-            cluster.consensus(*node).set_may_stand(false);
+            assert!(cluster.consensus(*node).has_recent_leader(second));
+            cluster.consensus(*node).set_may_campaign(false);
         }
         cluster.kill(leader);
         sleep(Duration::from_secs(10)).await;
         for node in &others {
             assert!(matches!(cluster.role(*node), Role::Follower { .. }));
-            assert!(!cluster.consensus(*node).hears_a_leader(second));
-            cluster.consensus(*node).set_may_stand(true);
+            assert!(!cluster.consensus(*node).has_recent_leader(second));
+            cluster.consensus(*node).set_may_campaign(true);
         }
         let (next, _) = cluster.leader().await;
         assert_ne!(next, leader);

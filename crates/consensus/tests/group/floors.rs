@@ -1,4 +1,4 @@
-//! Members that gave their logs up, and are asked by somebody who has not heard that they are none any more.
+//! Members whose logs were deleted, and candidates that do not know that they were removed.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use tokio::time::{sleep, timeout};
 
 use crate::cluster::{Cluster, propose, simulate, voters};
 
-/// Longer than any election takes.
+/// Longer than any election.
 const LONG: Duration = Duration::from_secs(10);
 
-/// Nodes 1, 2 and 3 were the voters; 3 was cut off, and has neither the last entries nor heard that 4 votes in place of
-/// 2. Whoever of 1 and 4 leads is given back.
+/// Nodes 1, 2 and 3 were the voters. Node 3 was cut off: it lacks the last entries, and does not know that 4 votes
+/// in place of 2. Returns the leader among 1 and 4.
 async fn without_second(seed: u64) -> (Cluster, u64) {
     let mut cluster = Cluster::founded(seed, 3).await;
     cluster.start(4).await;
@@ -32,7 +32,7 @@ async fn without_second(seed: u64) -> (Cluster, u64) {
 }
 
 #[test]
-fn who_gave_up_its_log_does_not_elect_one_that_lacks_what_was_acknowledged() {
+fn member_without_its_log_does_not_elect_a_candidate_without_acknowledged_entries() {
     for seed in 0..5 {
         simulate(|| async {
             let (mut cluster, _) = without_second(seed).await;
@@ -48,7 +48,7 @@ fn who_gave_up_its_log_does_not_elect_one_that_lacks_what_was_acknowledged() {
                 let leads = role.wait_for(|role| matches!(role, Role::Leader { .. }));
                 let led = timeout(LONG, leads).await;
                 assert!(led.is_err(), "seed {seed}: node 3 leads without what was acknowledged");
-                // Also after its power failed, and that of the candidate.
+                // Also after a power failure of the node or of the candidate.
                 cluster.kill(2 + turn % 2);
                 cluster.start(2 + turn % 2).await;
             }
@@ -63,7 +63,7 @@ fn who_gave_up_its_log_does_not_elect_one_that_lacks_what_was_acknowledged() {
 }
 
 #[test]
-fn who_comes_back_votes_and_leads_once_it_has_what_it_had() {
+fn returning_member_votes_and_leads_once_it_regained_its_log() {
     for seed in 0..10 {
         simulate(|| async {
             let (mut cluster, leader) = without_second(seed).await;
@@ -83,7 +83,7 @@ fn who_comes_back_votes_and_leads_once_it_has_what_it_had() {
             let (leader, leadership) = cluster.leader().await;
             assert_eq!(leader, 2);
             propose(&leadership, "led again").await.unwrap();
-            // It is a voter as any other after a restart.
+            // It is an ordinary voter after a restart.
             cluster.kill(2);
             cluster.start(2).await;
             let (_, leadership) = cluster.leader().await;
@@ -94,7 +94,7 @@ fn who_comes_back_votes_and_leads_once_it_has_what_it_had() {
 }
 
 #[test]
-fn who_gives_its_log_up_after_it_was_added_again_is_sent_all_of_it() {
+fn readded_member_that_deletes_its_log_receives_all_of_it() {
     for seed in 0..5 {
         simulate(|| async {
             let (mut cluster, leader) = without_second(seed).await;
@@ -106,7 +106,7 @@ fn who_gives_its_log_up_after_it_was_added_again_is_sent_all_of_it() {
             let (leader, leadership) = cluster.leader().await;
             propose(&leadership, "it has all").await.unwrap();
             cluster.all_have(&"it has all".into()).await;
-            // It had been told before that it is none, and was not started again until now.
+            // It had received its removal before, and was not restarted until now.
             cluster.give_up(2).await;
             let (_, leadership) = cluster.leader().await;
             propose(&leadership, "after").await.unwrap();
@@ -118,12 +118,12 @@ fn who_gives_its_log_up_after_it_was_added_again_is_sent_all_of_it() {
 }
 
 #[test]
-fn who_knows_only_how_its_group_began_does_not_take_itself_for_all_of_it() {
+fn member_below_its_floor_does_not_elect_itself_alone() {
     simulate(|| async {
         let mut cluster = Cluster::founded(3, 1).await;
         let (_, leadership) = cluster.leader().await;
         propose(&leadership, "first").await.unwrap();
-        // It had more, with others, which have that still; what it has been sent of it so far is the beginning.
+        // It had more, as had others, which still have it; it has received only the beginning so far.
         cluster.kill(1);
         let had = cluster.floor_of(1).await;
         let further = had.beyond(100);
@@ -132,7 +132,7 @@ fn who_knows_only_how_its_group_began_does_not_take_itself_for_all_of_it() {
         sleep(LONG).await;
         assert_eq!(cluster.role(1), Role::None);
         assert!(cluster.consensus(1).is_below_floor());
-        // As one without a floor it is the group.
+        // Without a floor it is the whole group.
         cluster.kill(1);
         cluster.floors.remove(&1);
         cluster.start(1).await;
@@ -142,7 +142,7 @@ fn who_knows_only_how_its_group_began_does_not_take_itself_for_all_of_it() {
 }
 
 #[test]
-fn a_floor_is_of_a_log_and_a_vote_and_an_empty_one_forbids_nothing() {
+fn empty_floor_restricts_nothing() {
     simulate(|| async {
         let mut cluster = Cluster::new(9);
         for node in 1..=3 {

@@ -1,4 +1,4 @@
-//! A machine that writes down what it is handed, and a node around it.
+//! A machine that records its inputs, and a node around it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct Ledger {
     panics: AtomicBool,
 }
 
-/// What came with an entry beside its content. Not part of the state.
+/// Metadata of an applied entry. Not part of the state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
     pub(crate) index: u64,
@@ -43,7 +43,7 @@ impl Ledger {
         self.heads.lock().len()
     }
 
-    /// That exactly the entries 0 to `len` were applied, each once and in order.
+    /// Asserts that exactly the entries 0 to `len` were applied, each once and in order.
     #[track_caller]
     pub(crate) fn assert_holds(&self, len: usize) {
         let heads = self.heads();
@@ -53,7 +53,7 @@ impl Ledger {
         assert_eq!(heads.len(), len);
     }
 
-    /// What was applied in this life, not what was restored.
+    /// Entries applied in this run, without restored ones.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().clone()
     }
@@ -63,11 +63,11 @@ impl Ledger {
     }
 }
 
-/// The head of an entry that the machine does not understand.
+/// The head of an entry that the machine does not support.
 pub(crate) const UNKNOWN: &str = "of a later level";
 
 impl StateMachine for Ledger {
-    /// A head `changes N` counts as so many, and one that says so cannot be applied.
+    /// A head `changes N` counts as N changes, and the head [`UNKNOWN`] cannot be applied.
     fn apply(&self, entry: Committed<'_>) -> Result<u64, ApplyError> {
         if entry.head == UNKNOWN {
             return Err(ApplyError("it needs a later program".to_owned()));
@@ -180,7 +180,7 @@ impl Node {
 
 const CHANGES: &str = "changes ";
 
-/// The head of an entry that changes so much.
+/// The head of an entry with this many changes.
 pub(crate) fn changes(changes: u64) -> Bytes {
     format!("{CHANGES}{changes}").into()
 }

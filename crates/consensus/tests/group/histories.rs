@@ -1,8 +1,8 @@
-//! Histories by a seed: nodes lose power, connections are cut in one direction or both, held back and
-//! broken, disks hang, leadership is handed over and members change, all under load. At the end every
-//! acknowledged proposal is in every ledger, once and in the same order.
+//! Histories by a seed: nodes lose power, connections are cut in one direction or both, held back and broken,
+//! disks hang, leadership is transferred and members change, all under load. At the end every acknowledged
+//! proposal is in every ledger, once and in the same order.
 //!
-//! `HISTORY=n cargo test -p consensus --test group histories` tells one; `HISTORIES=n` the first n.
+//! `HISTORY=n cargo test -p consensus --test group histories` runs one; `HISTORIES=n` the first n.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use crate::cluster::{Cluster, propose, simulate, voters};
 use crate::random::Random;
 
-/// What clients were told.
+/// The outcomes that clients received.
 #[derive(Default)]
 struct Told {
     next: AtomicU64,
@@ -29,13 +29,13 @@ struct Told {
     unknown: AtomicU64,
 }
 
-/// Proposes to this node whenever it leads, until the node or the history ends, and once more in each term
-/// that is over.
+/// Proposes to this node whenever it leads, until the node or the history ends, and once more in each term that is
+/// over.
 async fn client(consensus: Consensus, told: Arc<Told>) {
     while let Ok(leadership) = consensus.leadership().await {
         while !told.stop.load(Ordering::SeqCst) && !is_lost(&leadership).await {
             for _ in 0..2 {
-                tokio::spawn(ask(leadership.clone(), Arc::clone(&told)));
+                tokio::spawn(propose_once(leadership.clone(), Arc::clone(&told)));
             }
             sleep(Duration::from_millis(15)).await;
         }
@@ -43,11 +43,11 @@ async fn client(consensus: Consensus, told: Arc<Told>) {
             return;
         }
         leadership.lost().await;
-        tokio::spawn(ask(leadership, Arc::clone(&told)));
+        tokio::spawn(propose_once(leadership, Arc::clone(&told)));
     }
 }
 
-async fn ask(leadership: Leadership, told: Arc<Told>) {
+async fn propose_once(leadership: Leadership, told: Arc<Told>) {
     let head = Bytes::from(told.next.fetch_add(1, Ordering::SeqCst).to_string());
     match propose(&leadership, head.clone()).await {
         Ok(id) => told.acknowledged.lock().push((id, head)),
@@ -64,7 +64,7 @@ async fn is_lost(leadership: &Leadership) -> bool {
     timeout(Duration::ZERO, leadership.lost()).await.is_ok()
 }
 
-/// What the histories came across, to know that they are not dull.
+/// Events of the histories, to check that they cover enough.
 #[derive(Default, Debug)]
 struct Seen {
     acknowledged: u64,
@@ -176,7 +176,7 @@ fn check(cluster: &Cluster, told: &Told) {
     let places: BTreeMap<&Bytes, usize> =
         ledger.iter().enumerate().map(|(place, head)| (head, place)).collect();
     let again = ledger.len() - places.len();
-    // "last" was tried again until it was acknowledged.
+    // "last" was retried until it was acknowledged.
     let lasts = ledger.iter().filter(|head| *head == "last").count();
     assert_eq!(again, lasts - 1, "something was applied twice");
     let mut acknowledged = told.acknowledged.lock().clone();
@@ -197,7 +197,7 @@ fn check(cluster: &Cluster, told: &Told) {
 }
 
 #[test]
-fn whatever_was_acknowledged_is_in_every_ledger_once_and_in_the_same_order() {
+fn acknowledged_entries_are_in_every_ledger_once_and_in_the_same_order() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let only = number("HISTORY");
     let seeds = only.map_or(0..number("HISTORIES").unwrap_or(100), |seed| seed..seed + 1);

@@ -1,4 +1,4 @@
-//! Terms: what is proposed in one is not appended in another, and nothing that the log took is lost.
+//! Terms: a proposal of one is not appended in another, and no appended entry is lost.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,12 +23,12 @@ async fn next(node: &Node, after: &Leadership) -> Leadership {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forced_election_ends_the_term_and_begins_a_later_one() {
+async fn forced_election_ends_the_term_and_begins_a_later_one() {
     let node = Node::start(SimulatedDisk::new(), Path::new(DIR)).await;
     let first = node.leadership.clone();
     assert_eq!((first.term(), node.consensus.term()), (1, 1));
     assert!(timeout(Duration::from_millis(50), first.lost()).await.is_err());
-    node.consensus.elect_anew().await.unwrap();
+    node.consensus.reelect().await.unwrap();
     timeout(Duration::from_secs(10), first.lost()).await.expect("it is lost");
     let second = next(&node, &first).await;
     assert!(second.term() > first.term());
@@ -43,11 +43,11 @@ async fn a_forced_election_ends_the_term_and_begins_a_later_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_log_took_is_applied_and_what_it_did_not_take_is_a_suffix_and_refused() {
+async fn appended_proposals_are_applied_and_the_remaining_suffix_is_refused() {
     let node = Node::start(SimulatedDisk::new(), Path::new(DIR)).await;
     let mut leadership = node.leadership.clone();
     let (mut expected, mut number, mut refused_at_all) = (Vec::new(), 0, 0);
-    // An election that comes at a moment when nothing is under way refuses nothing.
+    // An election without proposals in flight refuses nothing.
     for round in 0..500 {
         if round >= 50 && refused_at_all > 0 {
             break;
@@ -56,7 +56,7 @@ async fn what_the_log_took_is_applied_and_what_it_did_not_take_is_a_suffix_and_r
         for step in 0..40 {
             if step == 20 {
                 let consensus = node.consensus.clone();
-                tokio::spawn(async move { consensus.elect_anew().await });
+                tokio::spawn(async move { consensus.reelect().await });
                 tokio::task::yield_now().await;
             }
             // In some rounds it comes between two of them, however busy the machine is.

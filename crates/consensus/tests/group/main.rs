@@ -1,4 +1,4 @@
-//! What a shard may rely on, alone and in a group of several nodes.
+//! Guarantees to a shard, alone and in a group of several nodes.
 
 mod alone;
 mod catch_up;

@@ -1,4 +1,4 @@
-//! Changing who is in a group, and who leads it.
+//! Changes of a group's members, and of its leader.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::cluster::{Cluster, propose, simulate, voters};
 
-/// Proposes all the time to whoever leads, until it is told to stop. Counts what was acknowledged.
+/// Proposes continuously to the leader, until it is stopped. Counts acknowledged proposals.
 struct Load {
     stop: Arc<AtomicBool>,
     acknowledged: Arc<AtomicU64>,
@@ -77,7 +77,7 @@ fn one_becomes_three_and_one_of_them_is_replaced_under_load() {
             for node in cluster.nodes.keys() {
                 assert_eq!(cluster.consensus(*node).members(), members);
             }
-            // Again is no change.
+            // A repetition changes nothing.
             let (leader, _) = cluster.leader().await;
             cluster.consensus(leader).change_members(members).await.unwrap();
         });
@@ -85,14 +85,14 @@ fn one_becomes_three_and_one_of_them_is_replaced_under_load() {
 }
 
 #[test]
-fn a_leader_that_is_removed_hands_over() {
+fn removed_leader_transfers_leadership() {
     for seed in 0..10 {
         simulate(|| async {
             let cluster = Cluster::founded(seed, 3).await;
             let (leader, leadership) = cluster.leader().await;
             let rest = voters((1..=3).filter(|node| *node != leader));
             let change = cluster.consensus(leader).change_members(rest.clone()).await;
-            // It may lose leadership to one of the rest before it is done with itself.
+            // It may lose leadership to one of the rest before its own removal.
             if change.is_err() {
                 let (next, _) = cluster.leader().await;
                 cluster.consensus(next).change_members(rest.clone()).await.unwrap();
@@ -107,7 +107,7 @@ fn a_leader_that_is_removed_hands_over() {
 }
 
 #[test]
-fn a_change_that_a_leader_left_half_done_is_finished_by_the_next() {
+fn unfinished_membership_change_is_finished_by_the_next_leader() {
     let mut joint = 0;
     for seed in 0..60 {
         joint += simulate(|| async {
@@ -144,7 +144,7 @@ fn a_change_that_a_leader_left_half_done_is_finished_by_the_next() {
 }
 
 #[test]
-fn leadership_is_handed_over_quickly_and_nothing_is_lost() {
+fn leadership_transfer_is_quick_and_loses_nothing() {
     for seed in 0..20 {
         simulate(|| async {
             let cluster = Cluster::founded(seed, 3).await;
@@ -173,7 +173,7 @@ fn leadership_is_handed_over_quickly_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_leader_that_is_about_to_go_waits_for_a_member_that_is_behind() {
+fn leader_about_to_stop_waits_for_a_member_that_is_behind() {
     for seed in 0..10 {
         simulate(|| async {
             let cluster = Cluster::founded(seed, 3).await;
@@ -210,7 +210,7 @@ fn a_leader_that_is_about_to_go_waits_for_a_member_that_is_behind() {
 }
 
 #[test]
-fn leadership_stays_where_the_one_that_is_to_lead_is_behind() {
+fn leadership_transfer_to_a_member_that_is_behind_is_refused() {
     for seed in 0..10 {
         simulate(|| async {
             let cluster = Cluster::founded(seed, 3).await;
@@ -225,7 +225,7 @@ fn leadership_stays_where_the_one_that_is_to_lead_is_behind() {
                 let consensus = consensus.clone();
                 async move { consensus.transfer_leadership(to).await }
             });
-            // Nothing waits for the one that is away.
+            // Nothing waits for the member that is away.
             while !handing.is_finished() {
                 let began = Instant::now();
                 propose(&leadership, "meanwhile").await.unwrap();
@@ -238,7 +238,7 @@ fn leadership_stays_where_the_one_that_is_to_lead_is_behind() {
                 "{refused:?}"
             );
             cluster.network.heal();
-            // It takes over once it has what it lacked, unless its return made all elect.
+            // It takes over once it has caught up, unless its return caused an election.
             let taken = consensus.transfer_leadership(to).await;
             assert!(!matches!(taken, Err(TransferError::Behind { .. })), "{taken:?}");
         });
@@ -246,7 +246,7 @@ fn leadership_stays_where_the_one_that_is_to_lead_is_behind() {
 }
 
 #[test]
-fn a_handover_to_a_node_that_does_not_hear_of_it_ends_in_an_election() {
+fn transfer_to_a_node_that_is_cut_off_ends_in_an_election() {
     for seed in 0..10 {
         simulate(|| async {
             let cluster = Cluster::founded(seed, 3).await;
@@ -270,7 +270,7 @@ fn a_handover_to_a_node_that_does_not_hear_of_it_ends_in_an_election() {
 }
 
 #[test]
-fn a_read_sees_what_was_committed_before_it_and_a_deposed_leader_does_not_answer_one() {
+fn read_sees_earlier_commits_and_a_deposed_leader_rejects_it() {
     for seed in 0..10 {
         simulate(|| async {
             let cluster = Cluster::founded(seed, 3).await;

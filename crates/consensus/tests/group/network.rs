@@ -1,6 +1,6 @@
-//! Connections between nodes of one process: delays by a seed, cuts in both directions or one, streams
-//! that are held back, connections that break. What is sent while a connection is cut arrives when it is
-//! mended, unless it was given up by then.
+//! Connections between nodes of one process: delays by a seed, cuts in both directions or one, streams that are
+//! held back, connections that break. Messages sent while a connection is cut arrive when it heals, unless they
+//! timed out by then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::random::Random;
 
-/// After so long without a sign a connection is given up.
+/// A connection without traffic for this long is closed.
 const SILENCE_MAX: Duration = Duration::from_millis(1_600);
 
 #[derive(Clone)]
@@ -26,16 +26,16 @@ pub(crate) struct Network(Arc<State>);
 struct State {
     random: Mutex<Random>,
     delay_ms_max: AtomicU64,
-    /// Who runs, and its life: what was sent to a former one does not arrive.
+    /// Running nodes and their runs: messages to a former run do not arrive.
     nodes: Mutex<BTreeMap<u64, (u64, Consensus)>>,
     lives: AtomicU64,
-    /// One way each.
+    /// Cut directions, one way each.
     cut: Mutex<BTreeSet<(u64, u64)>>,
-    /// Answers to appends are held back.
+    /// Directions in which replies to appends are held back.
     held: Mutex<BTreeSet<(u64, u64)>>,
-    /// Connections of an older number are broken.
+    /// Connections with an older number are broken.
     broken_before: AtomicU64,
-    /// One of so many pieces of snapshots is damaged on its way; 0: none.
+    /// One of this many pieces of snapshots is damaged in transit; 0: none.
     damaged_one_in: AtomicU64,
     /// Bytes of pieces that were sent.
     fetched_bytes: AtomicU64,
@@ -89,7 +89,7 @@ impl Network {
         self.0.fetched_bytes.load(Ordering::SeqCst)
     }
 
-    /// The way out of a node that is about to start. It ends with the node.
+    /// The outgoing path of a node that is about to start. It ends with the node.
     pub(crate) fn way_of(&self, node: u64) -> Arc<Way> {
         let life = self.0.lives.fetch_add(1, Ordering::SeqCst);
         Arc::new(Way { network: self.clone(), node, life })
@@ -108,7 +108,7 @@ impl Network {
         self.0.cut.lock().insert((from, to));
     }
 
-    /// Cuts a node off from these.
+    /// Cuts a node off from these nodes.
     pub(crate) fn cut_off(&self, node: u64, others: impl IntoIterator<Item = u64>) {
         for other in others.into_iter().filter(|other| *other != node) {
             self.cut_one_way(node, other);
@@ -146,7 +146,7 @@ impl Network {
     }
 }
 
-/// A connection between two lives.
+/// A connection between two runs.
 #[derive(Clone)]
 struct Connection {
     network: Network,
@@ -185,7 +185,7 @@ impl Connection {
     }
 }
 
-/// A node's way out.
+/// A node's outgoing path.
 pub(crate) struct Way {
     network: Network,
     node: u64,
@@ -269,7 +269,7 @@ impl Peers for Way {
     }
 }
 
-/// Stops sending when nobody waits for answers.
+/// Stops sending when the receiver of replies is gone.
 struct End {
     sending: Option<tokio::task::JoinHandle<Result<(), PeerError>>>,
 }
@@ -307,7 +307,7 @@ async fn answer(
 ) -> Option<(Result<Bytes, PeerError>, Option<Answering>)> {
     let (mut answers, connection, mut end) = state?;
     let next = async {
-        // A connection that breaks ends also what waits for an answer.
+        // A broken connection also ends the wait for a reply.
         loop {
             let changed = connection.network.0.changed.notified();
             connection.check()?;
@@ -323,7 +323,7 @@ async fn answer(
             Ok(()) => Some((Ok(answer), Some((answers, connection, end)))),
             Err(error) => Some((Err(error), None)),
         },
-        // The sender's error is why there is no more.
+        // The sender's error is the reason for the end.
         Ok(None) => match end.sending.take()?.await {
             Ok(Err(error)) => Some((Err(error), None)),
             _ => None,

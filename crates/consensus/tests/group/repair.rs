@@ -1,4 +1,4 @@
-//! Bits flip on the disks of a minority: nothing damaged is served, and the others' copies take its place.
+//! Bits flip on the disks of a minority: damaged batches are never served, and are replaced by the others' copies.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ fn flip(cluster: &Cluster, node: u64, files: &[PathBuf], random: &mut Random) {
     }
 }
 
-/// What the node serves of all that was written is right; whether it serves all of it.
+/// Checks that the batches that the node serves are right; returns whether it serves all.
 async fn serves(cluster: &Cluster, node: u64, offsets: &BTreeSet<u64>) -> bool {
     let mut all = true;
     for &offset in offsets {
@@ -61,7 +61,7 @@ async fn serves(cluster: &Cluster, node: u64, offsets: &BTreeSet<u64>) -> bool {
     all
 }
 
-/// What was applied.
+/// Offsets of the applied batches.
 fn written(cluster: &Cluster) -> BTreeSet<u64> {
     let heads = cluster.nodes.values().next().unwrap().ledger.heads();
     heads.iter().map(|head| std::str::from_utf8(head).unwrap().parse().unwrap()).collect()
@@ -82,7 +82,7 @@ async fn is_repaired(cluster: &Cluster, node: u64) {
     assert_eq!(cluster.nodes[&node].failure.reason(), None, "node {node}");
 }
 
-/// The log goes on in other segments on each node, so that the earlier ones are sealed.
+/// Rolls the log on each node, so that the earlier segments are sealed.
 async fn sealed(cluster: &Cluster, next: u64) -> u64 {
     sleep(Duration::from_secs(3)).await;
     cluster.nodes.values().for_each(|node| node.journal.roll());
@@ -93,7 +93,7 @@ async fn sealed(cluster: &Cluster, next: u64) -> u64 {
 }
 
 #[test]
-fn bits_that_flip_in_sealed_segments_and_sidecars_of_one_node_are_never_served_and_come_back() {
+fn bit_flips_in_sealed_segments_of_one_node_are_never_served_and_repaired() {
     for seed in 0..8 {
         simulate(|| async {
             let mut random = Random(seed ^ 0xF11D);
@@ -128,7 +128,7 @@ fn bits_that_flip_in_sealed_segments_and_sidecars_of_one_node_are_never_served_a
 }
 
 #[test]
-fn the_segment_that_is_written_to_is_left_and_written_anew() {
+fn damaged_active_segment_is_released_and_rewritten() {
     for seed in 0..4 {
         simulate(|| async {
             let mut random = Random(seed);
@@ -146,7 +146,7 @@ fn the_segment_that_is_written_to_is_left_and_written_anew() {
                 cluster.disk(node).flip_bit(&file, 3_000 + place * 800, random.below(8) as u8);
             }
             assert!(!serves(&cluster, node, &written(&cluster)).await, "seed {seed}");
-            // Nobody writes any more.
+            // No more writes.
             is_repaired(&cluster, node).await;
             let next = write(&cluster, next, 5).await;
             all_serve(&cluster, next - 1).await;
@@ -155,7 +155,7 @@ fn the_segment_that_is_written_to_is_left_and_written_anew() {
 }
 
 #[test]
-fn what_is_damaged_on_two_nodes_in_different_places_comes_back_from_the_third() {
+fn damage_in_different_places_of_two_nodes_is_repaired_from_the_third() {
     for seed in 0..4 {
         simulate(|| async {
             let cluster = founded(seed).await;
@@ -184,7 +184,7 @@ fn what_is_damaged_on_two_nodes_in_different_places_comes_back_from_the_third() 
 }
 
 #[test]
-fn a_node_whose_kept_log_is_damaged_leads_and_its_log_goes_on() {
+fn node_with_a_damaged_kept_log_leads_and_is_repaired() {
     for seed in 0..4 {
         simulate(|| async {
             let mut random = Random(seed);
@@ -222,7 +222,7 @@ fn a_node_whose_kept_log_is_damaged_leads_and_its_log_goes_on() {
 }
 
 #[test]
-fn a_node_without_the_others_says_that_it_is_damaged_and_is_repaired_once_they_are_back() {
+fn cut_off_node_reports_its_damage_and_is_repaired_once_others_return() {
     simulate(|| async {
         let cluster = founded(3).await;
         let next = write(&cluster, 0, 80).await;
@@ -245,9 +245,9 @@ fn a_node_without_the_others_says_that_it_is_damaged_and_is_repaired_once_they_a
     });
 }
 
-/// The leader goes on sending from where this member's log ends, which is before the damage.
+/// The leader resumes sending at the end of this member's log, which is before the damage.
 #[test]
-fn a_member_that_lacks_entries_which_are_damaged_at_its_leader_is_sent_a_snapshot() {
+fn member_receives_a_snapshot_for_entries_that_are_damaged_at_the_leader() {
     for seed in 0..8 {
         simulate(|| async {
             let mut random = Random(seed);
@@ -269,9 +269,9 @@ fn a_member_that_lacks_entries_which_are_damaged_at_its_leader_is_sent_a_snapsho
     }
 }
 
-/// Entries that are in the log and not known to be committed cannot be read by the member that leads next.
+/// The next leader cannot read entries that are in the log and not known to be committed.
 #[test]
-fn a_leader_that_cannot_read_what_is_not_applied_lets_another_one_lead() {
+fn leader_with_unreadable_unapplied_entries_steps_down() {
     for seed in 0..8 {
         simulate(|| async {
             let mut cluster = founded(seed).await;
@@ -285,7 +285,7 @@ fn a_leader_that_cannot_read_what_is_not_applied_lets_another_one_lead() {
             let next = write(&cluster, next, 3).await;
             cluster.all_have(&(next - 1).to_string().into()).await;
             let (node, behind) = (seed % 3 + 1, (seed + 1) % 3 + 1);
-            // One lacks entries, so that the leader cannot do without what is damaged; or none does.
+            // Either one lacks entries, so that the leader needs the damaged ones, or none does.
             let one_lacks_some = seed % 2 == 0;
             if one_lacks_some {
                 cluster.kill(behind);
@@ -295,24 +295,24 @@ fn a_leader_that_cannot_read_what_is_not_applied_lets_another_one_lead() {
             let segments = files(&cluster, node, ".seg");
             for started in [node, behind] {
                 cluster.start(started).await;
-                cluster.consensus(started).set_may_stand(started == node);
+                cluster.consensus(started).set_may_campaign(started == node);
             }
             for file in &segments {
-                // One that was prepared and had nothing in it may have been deleted at the start.
+                // A prepared segment without entries may have been deleted at the start.
                 let len =
                     cluster.disk(node).content(file).map_or(0, |content| content.len() as u64);
                 (1..len / 600).for_each(|at| cluster.disk(node).flip_bit(file, at * 600, 1));
             }
             sleep(Duration::from_secs(4)).await;
             cluster.start(6 - node - behind).await;
-            cluster.consensus(behind).set_may_stand(true);
+            cluster.consensus(behind).set_may_campaign(true);
             let others = async {
                 while cluster.now_leads().is_none_or(|(leads, _)| leads == node) {
                     sleep(Duration::from_millis(50)).await;
                 }
             };
             timeout(Duration::from_secs(10), others).await.expect("another one leads");
-            // It has nothing that it could apply these entries from.
+            // It has no other source for these entries.
             let ended = async {
                 while cluster.nodes[&node].failure.reason().is_none() {
                     sleep(Duration::from_millis(50)).await;

@@ -1,4 +1,4 @@
-//! For how long what a member lacks is kept.
+//! How long entries that a member lacks are kept.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use crate::cluster::{Cluster, propose, simulate, voters};
 
-/// More than a snapshot's worth of log.
+/// Writes more log than a snapshot covers.
 async fn write(cluster: &Cluster, round: u64) -> Bytes {
     let (_, leadership) = cluster.leader().await;
     let mut last = Bytes::new();
@@ -29,7 +29,7 @@ async fn founded(seed: u64) -> Cluster {
 }
 
 #[test]
-fn what_a_member_lacks_is_kept_until_it_has_it_also_if_all_lose_power_meanwhile() {
+fn log_is_kept_for_a_lagging_member_across_power_losses() {
     for seed in 0..10 {
         simulate(|| async {
             let mut cluster = founded(seed).await;
@@ -49,7 +49,7 @@ fn what_a_member_lacks_is_kept_until_it_has_it_also_if_all_lose_power_meanwhile(
             cluster.start(away).await;
             cluster.all_have(&last).await;
             assert_eq!(cluster.nodes[&away].ledger.len(), 600);
-            // And not for longer, on any of them.
+            // Not longer, on any of them.
             let last = write(&cluster, 6).await;
             cluster.all_have(&last).await;
             sleep(Duration::from_secs(3)).await;

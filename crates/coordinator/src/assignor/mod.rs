@@ -1,7 +1,7 @@
-//! Dividing partitions among members, where the group does it (KIP-848, KIP-932).
+//! Server-side assignors: the group divides the partitions among its members (KIP-848, KIP-932).
 //!
-//! An assignor is a function of who wants what and who has had what; the same input gives the same
-//! output, in whatever order the members are known.
+//! An assignor is a function of the members' subscriptions and previous targets. The same input gives the same
+//! output, whatever the order of the members.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,19 +16,19 @@ pub mod simple;
 mod tests;
 mod uniform;
 
-/// Where a member comes in.
+/// A member as an assignor sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Subscriber<'a> {
     pub id: &'a Text,
     pub instance_id: Option<&'a Text>,
-    /// Topics that it wants; those that do not exist have been left out.
+    /// Existing topics that it subscribes to.
     pub topics: &'a BTreeSet<Uuid>,
-    /// What it was to have so far.
+    /// Its previous target assignment.
     pub target: &'a Assignment,
 }
 
-/// Topics by the members that want them, as places in `subscribers`: topics of one list can be divided
-/// together. Members are by id, so that ties do not depend on the order in which they are known.
+/// Topics grouped by their subscribers, as places in `subscribers`: topics of one list can be divided together.
+/// Members are sorted by id, so that ties do not depend on the input order.
 fn topics_by_members(subscribers: &[Subscriber<'_>]) -> BTreeMap<Vec<usize>, Vec<Uuid>> {
     let mut members: Vec<_> = (0..subscribers.len()).collect();
     members.sort_by_key(|&member| subscribers[member].id);
@@ -45,13 +45,13 @@ fn topics_by_members(subscribers: &[Subscriber<'_>]) -> BTreeMap<Vec<usize>, Vec
     topics_of
 }
 
-/// The assignors that a client may ask for, by name.
+/// The assignors that a client can select by name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Assignor {
-    /// As many partitions for each member as possible, and as few moves.
+    /// Balances the partitions of the members as far as possible, with few moves.
     #[default]
     Uniform,
-    /// The same partitions of each topic for the same member, as far as they go.
+    /// Gives a member the same partitions of each topic, as far as possible.
     Range,
 }
 
@@ -69,8 +69,8 @@ impl Assignor {
         Self::ALL.into_iter().find(|assignor| assignor.name() == name)
     }
 
-    /// Divides the partitions of all topics that anybody wants; `partitions` has how many each of
-    /// them has. One assignment for each subscriber, in their order.
+    /// Divides the partitions of all topics with a subscriber; `partitions` has the partition count of each.
+    /// Returns one assignment for each subscriber, in their order.
     pub fn assign(
         self,
         subscribers: &[Subscriber<'_>],

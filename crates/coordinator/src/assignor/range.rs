@@ -1,7 +1,7 @@
-//! Each topic is cut into as many stretches as it has subscribers.
+//! The range assignor: each topic is cut into as many ranges as it has subscribers.
 //!
-//! Since all topics are cut alike, members that want the same topics get the same partitions of
-//! each: who joins two topics by key finds both halves in one place.
+//! All topics are cut alike, so members with the same topics get the same partitions of each: a member that joins
+//! two topics by key has both halves.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use uuid::Uuid;
 use super::Subscriber;
 use crate::assignment::Assignment;
 
-/// How much of a topic is cut off already.
+/// Progress of cutting one topic.
 struct Cutting {
     next: u32,
     each: u32,
-    /// So many of the stretches are one longer.
+    /// Number of ranges that are one longer.
     longer: u32,
 }
 
@@ -53,7 +53,7 @@ impl Cutting {
     }
 }
 
-/// Static members first, by the name that they keep, so that a restart of one moves nothing.
+/// Static members first, by their instance id, so that a restart of one moves nothing.
 fn in_order(subscribers: &[Subscriber<'_>]) -> Vec<usize> {
     let mut order: Vec<_> = (0..subscribers.len()).collect();
     order.sort_by_key(|&index| {

@@ -1,8 +1,7 @@
-//! Share groups: a partition may have several members, and a member several partitions (KIP-932).
+//! The assignor of share groups: a partition may have several members, and a member several partitions (KIP-932).
 //!
-//! Every partition is handed out, and so is every member: with more members than partitions each
-//! partition goes to as many of them as it takes. Balance comes first, then that members keep what
-//! they had. Topics that are wanted by the same members are divided together.
+//! Every partition gets a member, and every member a partition: with more members than partitions, partitions are
+//! shared. Balance comes first, then stickiness. Topics with the same subscribers are divided together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +10,10 @@ use uuid::Uuid;
 use super::{Subscriber, topics_by_members};
 use crate::assignment::Assignment;
 
-/// What ShareGroupDescribe calls it.
+/// Name of the assignor in ShareGroupDescribe.
 pub const NAME: &str = "simple";
 
-/// One assignment for each subscriber, in their order.
+/// Returns one assignment for each subscriber, in their order.
 pub fn assign(subscribers: &[Subscriber<'_>], partitions: &BTreeMap<Uuid, u32>) -> Vec<Assignment> {
     let mut loads = vec![0; subscribers.len()];
     let mut assignments = vec![Assignment::default(); subscribers.len()];
@@ -28,16 +27,16 @@ pub fn assign(subscribers: &[Subscriber<'_>], partitions: &BTreeMap<Uuid, u32>) 
     assignments
 }
 
-/// The partitions of all topics that the same members want.
+/// The partitions of all topics with the same subscribers.
 struct Pool {
-    /// By id.
+    /// Sorted by id.
     members: Vec<usize>,
     partitions: Vec<(Uuid, i32)>,
-    /// How many members each partition is to have.
+    /// Number of members that each partition needs.
     sharing: usize,
-    /// How many members each partition has.
+    /// Number of members that each partition has.
     sharers: Vec<usize>,
-    /// What each member has: places in `partitions`.
+    /// Partitions of each member: places in `partitions`.
     had_by: Vec<BTreeSet<usize>>,
 }
 
@@ -47,7 +46,7 @@ fn pools(subscribers: &[Subscriber<'_>], partitions: &BTreeMap<Uuid, u32>) -> Ve
         .map(|(members, topics)| Pool::new(members, &topics, partitions))
         .filter(|pool| !pool.partitions.is_empty())
         .collect();
-    // The hardest first: those with fewest members.
+    // The most constrained first: those with the fewest members.
     pools.sort_by(|a, b| (a.members.len(), &a.partitions).cmp(&(b.members.len(), &b.partitions)));
     pools
 }
@@ -72,7 +71,7 @@ impl Pool {
         }
     }
 
-    /// Members keep what they had, as far as each may have it beside the others.
+    /// Members keep their previous partitions, as far as their fair share allows.
     fn keep(&mut self, subscribers: &[Subscriber<'_>], loads: &mut [usize]) {
         let slots = self.sharing * self.partitions.len();
         let fair = slots / self.members.len();
@@ -103,7 +102,7 @@ impl Pool {
         }
     }
 
-    /// Whoever has least is given what fewest have, until every partition has all its members.
+    /// Gives the least shared partitions to the least loaded members, until every partition has all its members.
     fn hand_out(&mut self, loads: &mut [usize]) {
         let mut line: BTreeSet<_> = self
             .members
@@ -121,7 +120,7 @@ impl Pool {
         while !short.is_empty() {
             let Some((load, place)) = line.pop_first() else { return };
             let lacks = |(_, partition): &&(usize, usize)| !self.had_by[place].contains(partition);
-            // Who has all that is short of members is out of it.
+            // A member that already has all remaining partitions drops out.
             let Some(&(sharers, partition)) = short.iter().find(lacks) else { continue };
             short.remove(&(sharers, partition));
             self.give(place, partition, loads);
@@ -141,7 +140,7 @@ mod tests {
     use super::*;
     use crate::text;
 
-    /// Members by id, with the topics that they want and what they have.
+    /// Members by id, with their topics and their assignments.
     #[derive(Clone, Debug, Default)]
     struct Group {
         topics: BTreeMap<Uuid, u32>,
@@ -193,7 +192,7 @@ mod tests {
             sharers
         }
 
-        /// Everything that is wanted is consumed by somebody who wants it.
+        /// Checks that every partition of a subscribed topic has a subscriber as its member.
         fn check(&self) {
             let sharers = self.sharers();
             for (id, topics, target) in &self.members {
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn members_keep_what_they_have_when_another_comes() {
+    fn members_keep_a_part_of_their_partitions_when_another_joins() {
         let mut group = Group::new(&[(1, 6)], 2);
         let before = group.clone();
         group.join(&[1]);
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_that_are_not_there_are_passed_over() {
+    fn missing_topics_are_ignored() {
         let mut group = Group::default();
         group.join(&[7]);
         group.assign();
@@ -245,7 +244,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equal_subscriptions_are_balanced_and_stay_as_they_are(
+        fn equal_subscriptions_are_balanced_and_stable(
             counts in proptest::collection::vec(0u32..20, 1..4),
             members in 1usize..40,
         ) {
@@ -263,7 +262,7 @@ mod tests {
         }
 
         #[test]
-        fn whoever_wants_what_everything_is_handed_out(
+        fn every_subscribed_partition_is_assigned_for_any_subscriptions(
             counts in proptest::collection::vec(0u32..8, 1..5),
             wants in proptest::collection::vec(proptest::collection::vec(0u128..5, 1..4), 1..12),
         ) {

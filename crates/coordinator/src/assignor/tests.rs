@@ -40,7 +40,7 @@ impl Group {
         Self { topics: topics.iter().map(|&(id, count)| (topic(id), count)).collect(), members }
     }
 
-    /// Assigns anew, on top of what everybody has.
+    /// Reassigns, based on the previous targets.
     fn assign(&mut self, assignor: Assignor) {
         let subscribers: Vec<_> = self
             .members
@@ -68,7 +68,8 @@ impl Group {
         target.map(|(topic, partition)| (topic.as_u128(), partition)).collect()
     }
 
-    /// Every partition that anybody wants has one owner, who wants it; nothing else is owned.
+    /// Checks that every partition of a subscribed topic has one subscriber as its owner, and that nothing else
+    /// is owned.
     fn check_complete(&self) {
         let mut owned = BTreeSet::new();
         for member in &self.members {
@@ -84,7 +85,7 @@ impl Group {
         assert_eq!(owned, all);
     }
 
-    /// No single partition could move from one member to another and make the two more alike.
+    /// Checks that no single move of a partition between two members would make them more balanced.
     fn check_balanced(&self) {
         let sizes = self.sizes();
         for (giver, from) in self.members.iter().enumerate() {
@@ -131,7 +132,7 @@ fn range_puts_static_members_first_by_their_instance() {
 }
 
 #[test]
-fn uniform_moves_only_what_a_new_member_needs() {
+fn uniform_moves_only_the_partitions_of_a_new_member() {
     let mut group = Group::new(&[(1, 6)], vec![member("a", &[1]), member("b", &[1])]);
     group.assign(Assignor::Uniform);
     assert_eq!(group.sizes(), [3, 3]);
@@ -143,7 +144,7 @@ fn uniform_moves_only_what_a_new_member_needs() {
 }
 
 #[test]
-fn uniform_changes_nothing_when_nothing_changed() {
+fn uniform_is_stable_without_changes() {
     let members = vec![member("a", &[1, 2]), member("b", &[2]), member("c", &[1, 2, 3])];
     let mut group = Group::new(&[(1, 7), (2, 5), (3, 4)], members);
     group.assign(Assignor::Uniform);
@@ -153,14 +154,14 @@ fn uniform_changes_nothing_when_nothing_changed() {
 }
 
 #[test]
-fn uniform_lets_a_member_with_a_topic_of_its_own_take_less_of_the_shared_one() {
+fn uniform_balances_a_shared_topic_against_a_members_own_topic() {
     let mut group = Group::new(&[(1, 4), (2, 4)], vec![member("a", &[1, 2]), member("b", &[1])]);
     group.assign(Assignor::Uniform);
     assert_eq!(group.sizes(), [4, 4]);
 }
 
 #[test]
-fn ten_thousand_members_and_a_hundred_thousand_partitions_are_divided() {
+fn uniform_assigns_a_hundred_thousand_partitions_to_ten_thousand_members() {
     let topics: Vec<_> = (1..=10).map(|number| (number, 10_000)).collect();
     let numbers: Vec<_> = (1..=10).collect();
     let members = (0..10_000).map(|index| member(&format!("m{index}"), &numbers)).collect();
@@ -173,7 +174,7 @@ fn ten_thousand_members_and_a_hundred_thousand_partitions_are_divided() {
     assert_eq!(group.moves_since(&before), 10);
 }
 
-/// What happens to a group from one assignment to the next.
+/// A change of a group between two assignments.
 #[derive(Clone, Debug)]
 enum Change {
     Join { topics: BTreeSet<u8> },
@@ -224,7 +225,7 @@ fn apply(group: &mut Group, change: Change, joined: &mut usize) {
         }
         Change::Leave(_) | Change::Subscribe(..) => {}
     }
-    // The group leaves out what does not exist before it asks an assignor.
+    // The group drops topics that do not exist before it calls an assignor.
     for member in &mut group.members {
         member.topics.retain(|topic| group.topics.contains_key(topic));
     }
@@ -232,7 +233,7 @@ fn apply(group: &mut Group, change: Change, joined: &mut usize) {
 
 proptest! {
     #[test]
-    fn every_partition_has_one_owner_who_wants_it(
+    fn every_subscribed_partition_has_one_subscriber_as_owner(
         changes in prop::collection::vec(change(), 1..40),
         assignor in prop::sample::select(&Assignor::ALL[..]),
     ) {
@@ -248,7 +249,7 @@ proptest! {
     }
 
     #[test]
-    fn uniform_moves_no_more_than_balance_asks_for(
+    fn uniform_moves_no_more_than_balance_requires(
         sizes in prop::collection::vec(1u32..10, 1..5),
         members in 1usize..8,
         leaver in any::<prop::sample::Index>(),
@@ -261,7 +262,7 @@ proptest! {
             group.members.push(member(&format!("m{index}"), &wanted));
             group.assign(Assignor::Uniform);
             let all: usize = sizes.iter().map(|&n| n as usize).sum();
-            // What the newcomer has, and nothing else, has moved.
+            // Exactly the newcomer's partitions have moved.
             prop_assert_eq!(group.moves_since(&before), group.members[index].target.len());
             prop_assert!(group.members[index].target.len() >= all / (index + 1));
         }
@@ -273,7 +274,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_in_which_members_are_known_does_not_matter(
+    fn assignment_does_not_depend_on_the_order_of_members(
         wants in prop::collection::vec(some_topics(), 1..8),
         assignor in prop::sample::select(&Assignor::ALL[..]),
     ) {

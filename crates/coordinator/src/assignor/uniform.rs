@@ -1,10 +1,10 @@
-//! Balance first, then as few moves as possible.
+//! The uniform assignor: balance first, then as few moves as possible.
 //!
-//! What a member has and still wants it keeps; what is free goes to whoever has least; then
-//! partitions move from those who have most to those who have least, until no move would make two
-//! members more alike. Topics that are wanted by the same members are one pool, so that it does not
-//! matter which of them a partition is taken from: with equal subscriptions there is a single pool,
-//! counts differ by one at most, and nothing moves that need not.
+//! A member keeps its previous partitions that it still subscribes to. Free partitions go to the least loaded
+//! members. Then partitions move from the most to the least loaded members, until no move would make two members
+//! more balanced. Topics with the same subscribers are one pool, so that it does not matter from which of them a
+//! partition is taken. With equal subscriptions there is a single pool, counts differ by one at most, and moves
+//! are minimal.
 
 use base::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,9 +14,9 @@ use uuid::Uuid;
 use super::{Subscriber, topics_by_members};
 use crate::assignment::Assignment;
 
-/// Passes over the pools while partitions still move. One does where subscriptions are equal or
-/// apart; chains of members that overlap in part would take long to settle for little, so the
-/// bound is Kafka's.
+/// Passes over the pools while partitions still move. One pass suffices if subscriptions are equal or disjoint.
+/// Chains of members with partly overlapping subscriptions would take long to settle for little, so the bound is
+/// Kafka's.
 const PASSES_MAX: usize = 16;
 
 pub(super) fn assign(
@@ -48,17 +48,17 @@ pub(super) fn assign(
     assignments
 }
 
-/// The partitions of all topics that the same members want.
+/// The partitions of all topics with the same subscribers.
 struct Pool {
-    /// By id.
+    /// Sorted by id.
     subscribers: Vec<usize>,
-    /// Where in `partitions` each topic begins.
+    /// The index in `partitions` at which each topic begins.
     starts: Vec<(Uuid, usize)>,
     partitions: Vec<(Uuid, i32)>,
     owners: Vec<Option<usize>>,
 }
 
-/// The hardest first: those with many partitions for few members.
+/// The most constrained first: those with many partitions for few members.
 fn pools(subscribers: &[Subscriber<'_>], partitions: &BTreeMap<Uuid, u32>) -> Vec<Pool> {
     let mut pools: Vec<_> = topics_by_members(subscribers)
         .into_iter()
@@ -89,7 +89,7 @@ impl Pool {
         Self { subscribers, starts, partitions, owners }
     }
 
-    /// Everybody keeps what they had, if they still want it and it still exists.
+    /// Members keep their previous partitions that still exist and that they still subscribe to.
     fn keep(&mut self, subscribers: &[Subscriber<'_>], loads: &mut [usize]) {
         for &member in &self.subscribers {
             for &(topic, start) in &self.starts {
@@ -105,7 +105,7 @@ impl Pool {
         }
     }
 
-    /// Free partitions go to whoever has least.
+    /// Gives free partitions to the least loaded members.
     fn hand_out(&mut self, loads: &mut [usize]) {
         let mut line = self.by_load(loads);
         for owner in self.owners.iter_mut().filter(|owner| owner.is_none()) {
@@ -117,8 +117,8 @@ impl Pool {
         }
     }
 
-    /// Moves partitions from those subscribers who have most, of all pools together, to those who
-    /// have least. Returns how many.
+    /// Moves partitions from the most loaded subscribers, by the load over all pools, to the least loaded ones.
+    /// Returns the number of moves.
     fn balance(&mut self, loads: &mut [usize]) -> usize {
         let mut takers = self.by_load(loads);
         let (Some(least), Some(most)) = (takers.first(), takers.last()) else { return 0 };
@@ -160,7 +160,7 @@ impl Pool {
         places.map(|(place, &member)| (loads[member], place)).collect()
     }
 
-    /// What each subscriber has in this pool.
+    /// The partitions of each subscriber in this pool.
     fn partitions_by_place(&self) -> Vec<Vec<usize>> {
         let places: HashMap<usize, usize> =
             self.subscribers.iter().enumerate().map(|(place, &member)| (member, place)).collect();

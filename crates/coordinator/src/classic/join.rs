@@ -1,4 +1,4 @@
-//! Members come, come again, and take the place of their former selves.
+//! Members that join, rejoin, and replace their former static selves.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use world::Instant;
 use super::{ClassicGroup, Join, JoinDeadline, JoinLimits, Member, Phase, join_refused};
 use crate::member::{Effects, Waiter};
 
-/// A member that was never part of a generation is given up after this long (Kafka's constant).
+/// A member that was never part of a generation is removed after this long (Kafka's constant).
 pub(super) const NEW_MEMBER_JOIN_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 impl ClassicGroup {
-    /// Answers through `effects`, at once or when the group is complete.
+    /// Replies through `effects`, at once or when the group is complete.
     pub fn join(&mut self, join: Join, limits: JoinLimits, now: Instant, effects: &mut Effects) {
         let is_unnamed = join.member_id.is_empty();
         if !self.has_room_for(&join.member_id, limits.members_max) {
@@ -63,8 +63,8 @@ impl ClassicGroup {
             return self.replace_static_member(&holder, join, limits, now, effects);
         }
         if join.instance_id.is_none() && join.may_be_sent_back {
-            // It comes again with this id; were it named now and its answer lost, the group would
-            // wait for a member that nobody is.
+            // It rejoins with this id. If it became a member now and the reply were lost, the group would wait for
+            // a member without a client.
             let until = now + join.session_timeout;
             self.pending.insert(fresh_id.clone(), until);
             self.check_by(until);
@@ -90,9 +90,9 @@ impl ClassicGroup {
         let is_unchanged = self.members[&join.member_id].protocols == join.protocols;
         let knows_already = match self.phase {
             Phase::Empty | Phase::PreparingRebalance => false,
-            // It has lost the answer, or follows and has nothing new to say.
+            // It has lost the reply, or is a follower without changes.
             Phase::CompletingRebalance => is_unchanged,
-            // Whoever leads asks for a rebalance by joining: its topics may have changed.
+            // The leader requests a rebalance by joining: its topics may have changed.
             Phase::Stable => is_unchanged && !self.is_leader(&join.member_id),
         };
         if knows_already {
@@ -138,7 +138,7 @@ impl ClassicGroup {
         self.rebalance(&join.reason, limits, now, effects);
     }
 
-    /// Puts a member into all the places that know of it.
+    /// Adds a member to all indexes.
     pub(super) fn insert(&mut self, member: Member) {
         if let Some(instance) = &member.instance_id {
             self.instances.insert(instance.clone(), member.id.clone());
@@ -152,7 +152,7 @@ impl ClassicGroup {
         self.members.insert(member.id.clone(), member);
     }
 
-    /// Takes a member, or an id that was given out, from all the places that know of it.
+    /// Removes a member, or an issued id, from all indexes.
     pub(super) fn remove(&mut self, member_id: &str) -> Option<Member> {
         self.pending.remove(member_id);
         let member = self.take(member_id)?;
@@ -169,7 +169,7 @@ impl ClassicGroup {
         Some(member)
     }
 
-    /// As [`ClassicGroup::remove`], but whoever leads stays named, and so does the instance.
+    /// As [`ClassicGroup::remove`], but keeps the entries for the leader and the instance id.
     pub(super) fn take(&mut self, member_id: &str) -> Option<Member> {
         let member = self.members.remove(member_id)?;
         for protocol in &member.protocols {
@@ -185,11 +185,11 @@ impl ClassicGroup {
         Some(member)
     }
 
-    /// A member has joined again, maybe with other protocols.
+    /// Updates a member that rejoined, maybe with other protocols.
     pub(super) fn update_member(&mut self, member_id: &str, join: Join, effects: &mut Effects) {
         let Some(mut member) = self.take(member_id) else { return };
         if let Some(earlier) = member.awaiting_join.replace(join.waiter) {
-            // The same member twice: the earlier request's connection is most likely gone.
+            // A second request of the same member: the connection of the earlier one is most likely gone.
             let response = join_refused(member.id.clone(), ErrorKind::RebalanceInProgress);
             effects.join(earlier, response);
         }
@@ -199,8 +199,8 @@ impl ClassicGroup {
         self.insert(member);
     }
 
-    /// A static member that has lost its id comes back: its former self is fenced, and the group
-    /// goes on without a rebalance if it can.
+    /// A static member that has lost its id rejoins: its former self is fenced, and the group avoids a rebalance
+    /// if it can.
     pub(super) fn replace_static_member(
         &mut self,
         old_id: &str,
@@ -241,7 +241,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Answers a static member that comes back to an unchanged group.
+    /// Replies to a static member that rejoins an unchanged group.
     pub(super) fn welcome_back(
         &mut self,
         member_id: &str,
@@ -258,7 +258,7 @@ impl ClassicGroup {
         if may_skip_assignment {
             response.skip_assignment = self.is_leader(member_id);
         } else {
-            // It must not take itself for the leader, or it would assign anew.
+            // It must not consider itself the leader, or it would reassign.
             response.members.clear();
             response.leader = leader_before.unwrap_or_default();
         }

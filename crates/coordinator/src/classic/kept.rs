@@ -1,6 +1,6 @@
-//! The stored form of a classic group. A group is stored when it becomes stable, and during a rebalance when a member leaves:
-//! nobody consumes that member's partitions, so the next coordinator has to go on with the rebalance. A rebalance that
-//! nobody has left changes nothing that is stored.
+//! The stored form of a classic group. A group is stored when it becomes stable, and during a rebalance when a
+//! member leaves: that member's partitions have no consumer, so the next coordinator has to continue the
+//! rebalance. A rebalance without a departure changes nothing that is stored.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ impl ClassicGroup {
         }
     }
 
-    /// New members, which know no generation yet, are not stored: the next coordinator has them join anew.
+    /// New members, which were in no generation yet, are not stored: they have to rejoin at the next coordinator.
     pub(crate) fn to_keep(&self) -> ClassicV1<'_> {
         let known = self.members.values().filter(|member| !member.is_new);
         ClassicV1 {
@@ -105,7 +105,7 @@ impl ClassicGroup {
 }
 
 impl ClassicV1<'_> {
-    /// A group that was stable.
+    /// Restores a group that was stable.
     pub(crate) fn stable(&self, name: Text, now: Instant) -> Result<ClassicGroup, KeptError> {
         let mut group = self.restored(name, now)?;
         let is_known_to_all =
@@ -119,7 +119,7 @@ impl ClassicV1<'_> {
         Ok(group)
     }
 
-    /// A group in a rebalance: a member had left it, and the others have to join again.
+    /// Restores a group in a rebalance: a member had left it, and the others have to rejoin.
     pub(crate) fn rebalancing(&self, name: Text, now: Instant) -> Result<ClassicGroup, KeptError> {
         let mut group = self.restored(name, now)?;
         if group.members.is_empty() {

@@ -9,7 +9,7 @@ use world::Instant;
 
 use crate::member::{Client, Waiter};
 
-/// A way to divide partitions that a member knows, and what it says to whoever leads.
+/// An assignment protocol that a member supports, with its metadata for the leader.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Protocol {
     pub name: Text,
@@ -30,10 +30,10 @@ pub struct Member {
     pub(super) is_new: bool,
     pub(super) awaiting_join: Option<Waiter>,
     pub(super) awaiting_sync: Option<Waiter>,
-    /// Has yet to fetch its assignment of this generation.
+    /// Has not fetched its assignment of this generation yet.
     pub(super) owes_sync: bool,
-    /// `None` after it passed while the member was waiting for the group, which counts as a sign
-    /// of life until the wait ends.
+    /// `None` after it passed while the member was waiting for the group, which counts as a sign of life until the
+    /// wait ends.
     pub(super) heartbeat_deadline: Option<Instant>,
 }
 
@@ -42,30 +42,30 @@ impl Member {
         self.instance_id.is_some()
     }
 
-    /// Whether it needs no heartbeat because the group makes it wait. A new member gets no such
-    /// credit: its client may have gone without ever learning its id.
+    /// Whether it needs no heartbeat because the group makes it wait. Not for a new member: its client may be gone
+    /// without having received its id.
     pub(super) fn is_kept_waiting(&self) -> bool {
         !self.is_new && (self.awaiting_join.is_some() || self.awaiting_sync.is_some())
     }
 
-    /// What it says under a protocol.
+    /// Its metadata for a protocol.
     pub(super) fn metadata(&self, protocol: &str) -> Bytes {
         let found = self.protocols.iter().find(|known| known.name.as_ref() == protocol);
         found.map(|known| known.metadata.clone()).unwrap_or_default()
     }
 
-    /// The protocol that it likes best of `candidates`.
+    /// The protocol among `candidates` that it prefers.
     pub(super) fn vote(&self, candidates: &HashSet<&Text>) -> Option<&Text> {
         self.protocols.iter().map(|known| &known.name).find(|name| candidates.contains(*name))
     }
 
-    /// What it weighs in memory, near enough to keep all groups within their budget.
+    /// Approximate memory, for the limit of all groups.
     pub(super) fn bytes(&self) -> usize {
         protocols_bytes(&self.protocols) + self.assignment.len() + MEMBER_BYTES
     }
 }
 
-/// Fixed part of [`Member::bytes`]: the struct, its ids and its places in the maps.
+/// Fixed part of [`Member::bytes`]: the struct, its ids and its entries in the maps.
 const MEMBER_BYTES: usize = 512;
 
 pub(super) fn protocols_bytes(protocols: &[Protocol]) -> usize {

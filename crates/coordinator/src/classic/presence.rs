@@ -1,4 +1,4 @@
-//! Signs of life, their absence, and farewells.
+//! Heartbeats, timeouts, and departures.
 
 use crate::Text;
 use crate::error::ErrorKind;
@@ -20,7 +20,7 @@ impl ClassicGroup {
         if generation != self.generation {
             return Err(ErrorKind::IllegalGeneration);
         }
-        self.hear_from(member_id, now);
+        self.note_heartbeat(member_id, now);
         match self.phase {
             Phase::PreparingRebalance => Err(ErrorKind::RebalanceInProgress),
             Phase::Empty => Err(ErrorKind::UnknownMemberId),
@@ -28,7 +28,7 @@ impl ClassicGroup {
         }
     }
 
-    pub(super) fn hear_from(&mut self, member_id: &str, now: Instant) {
+    pub(super) fn note_heartbeat(&mut self, member_id: &str, now: Instant) {
         if let Some(member) = self.members.get_mut(member_id) {
             let until = now + member.session_timeout;
             member.heartbeat_deadline = Some(until);
@@ -36,7 +36,7 @@ impl ClassicGroup {
         }
     }
 
-    /// One result for each, in their order.
+    /// Returns one result for each, in their order.
     pub fn leave(
         &mut self,
         leavers: &[Leaver],
@@ -88,7 +88,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Whether this member may commit now. A commit is a sign of life.
+    /// Whether this member may commit now. A commit counts as a heartbeat.
     pub fn commit(
         &mut self,
         member_id: &str,
@@ -97,7 +97,7 @@ impl ClassicGroup {
         now: Instant,
     ) -> Result<(), ErrorKind> {
         if generation < 0 && self.is_empty() {
-            // Somebody who uses the group only to keep offsets.
+            // A client that uses the group only to store offsets.
             return Ok(());
         }
         if generation < 0 && member_id.is_empty() && instance_id.is_none() {
@@ -110,7 +110,7 @@ impl ClassicGroup {
         if self.phase == Phase::CompletingRebalance {
             return Err(ErrorKind::RebalanceInProgress);
         }
-        self.hear_from(member_id, now);
+        self.note_heartbeat(member_id, now);
         Ok(())
     }
 
@@ -119,7 +119,7 @@ impl ClassicGroup {
         self.check_at = Some(self.check_at.map_or(deadline, |at| at.min(deadline)));
     }
 
-    /// Does what the passing of time asks for.
+    /// Applies the deadlines that have passed.
     pub fn expire(&mut self, limits: JoinLimits, now: Instant, effects: &mut Effects) {
         self.expire_joins(now, effects);
         self.expire_syncs(limits, now, effects);
@@ -195,7 +195,7 @@ impl ClassicGroup {
             Phase::Stable | Phase::CompletingRebalance if !failed.is_empty() => {
                 self.prepare_rebalance("members timed out", limits, now, effects);
             }
-            // Also a first rebalance that waits for more: whoever is awaited is gone.
+            // Also ends a first rebalance that waits for more: the awaited member is gone.
             Phase::PreparingRebalance if self.has_everybody_joined() => {
                 self.complete_join(now, effects);
             }

@@ -1,4 +1,4 @@
-//! From one generation to the next: who is in it, who leads it, who gets what.
+//! The transition to the next generation: its members, its leader, its assignments.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,14 +76,14 @@ impl ClassicGroup {
     }
 
     pub(super) fn complete_join_if_all(&mut self, now: Instant, effects: &mut Effects) {
-        // A first rebalance takes its time, for more members to come.
+        // A first rebalance waits for more members.
         let is_initial = matches!(self.join_deadline, Some(JoinDeadline::Initial { .. }));
         if self.phase == Phase::PreparingRebalance && !is_initial && self.has_everybody_joined() {
             self.complete_join(now, effects);
         }
     }
 
-    /// Ends the join phase with those who have joined.
+    /// Ends the join phase with the members that have joined.
     pub(super) fn complete_join(&mut self, now: Instant, effects: &mut Effects) {
         self.join_deadline = None;
         let missing = |member: &&Member| member.awaiting_join.is_none() && !member.is_static();
@@ -134,7 +134,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Makes sure that whoever leads has joined. False if nobody has.
+    /// Makes sure that the leader has joined. Returns `false` if no member has.
     pub(super) fn elect_leader(&mut self) -> bool {
         let has_joined = |member: &Member| member.awaiting_join.is_some();
         if self.leader.as_ref().and_then(|id| self.members.get(id)).is_some_and(has_joined) {
@@ -149,7 +149,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Of the protocols that all members know, the one that most of them like best.
+    /// The protocol that most members prefer, among those that all members support.
     pub(super) fn select_protocol(&self) -> Option<Text> {
         let known_by_all = |(_, count): &(&Text, &usize)| **count == self.members.len();
         let candidates: HashSet<_> =
@@ -158,7 +158,7 @@ impl ClassicGroup {
         for member in self.members.values() {
             *votes.entry(member.vote(&candidates)?).or_default() += 1;
         }
-        // Ties go by name, so that the outcome does not depend on a map's order.
+        // Ties are broken by name, so that the outcome does not depend on a map's order.
         let winner = votes.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(a.0)));
         winner.map(|(name, _)| name.clone())
     }
@@ -200,7 +200,7 @@ impl ClassicGroup {
 // ------------------------------------------------------------------------------------------ sync
 
 impl ClassicGroup {
-    /// Answers through `effects`, at once or when the leader's assignment is there.
+    /// Replies through `effects`, at once or when the leader's assignment is there.
     pub fn sync(&mut self, sync: Sync, now: Instant, effects: &mut Effects) {
         if let Err(error) = self.check_sync(&sync) {
             return effects.sync(sync.waiter, Err(error));
@@ -255,7 +255,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Whoever the leader forgot gets nothing.
+    /// A member that the leader left out gets an empty assignment.
     fn assign(&mut self, assignments: Vec<(Text, Bytes)>) {
         let mut assignments: HashMap<_, _> = assignments.into_iter().collect();
         for member in self.members.values_mut() {

@@ -1,4 +1,4 @@
-//! A member reports: it comes, it stays, it has done what it was asked to.
+//! Heartbeats: members join, stay, and confirm revocations.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::subscription::{Catalog, Subscription};
 use crate::text;
 
 impl ConsumerGroup {
-    /// Takes a heartbeat in. A refused one changes nothing.
+    /// Processes a heartbeat. A rejected one changes nothing.
     pub fn heartbeat(
         &mut self,
         heartbeat: Heartbeat,
@@ -42,10 +42,10 @@ impl ConsumerGroup {
         if self.members.needs_targets() {
             self.assign();
         }
-        self.members.hear_from(&heartbeat.member_id, now + limits.session_timeout);
+        self.members.note_heartbeat(&heartbeat.member_id, now + limits.session_timeout);
         let is_new = self.reconcile(&heartbeat.member_id, heartbeat.owned.as_ref(), now);
         let member = self.member(&heartbeat.member_id)?;
-        // One that owns something else may have lost the answer that said so.
+        // A member that owns other partitions may have lost the reply with its assignment.
         let differs = heartbeat.owned.as_ref().is_some_and(|owned| *owned != member.state.assigned);
         let tell = is_new || differs || heartbeat.is_full();
         Ok(Report {
@@ -54,7 +54,7 @@ impl ConsumerGroup {
         })
     }
 
-    /// A member that comes, maybe again. True if it was not known, in whatever shape.
+    /// Handles a member that joins or rejoins. Returns whether it is new in any form.
     fn welcome(
         &mut self,
         heartbeat: &Heartbeat,
@@ -76,8 +76,8 @@ impl ConsumerGroup {
             return Ok(false);
         }
         if self.members.contains_key(member_id) {
-            // It abandoned everything and starts again, as it is told to when it is fenced; here
-            // its session need not run out first, as it must in Kafka.
+            // It abandoned its partitions and starts over, as a fenced member has to. Its session need not time
+            // out first here, as it must in Kafka.
             info!(group = %self.name, member = %member_id, "member rejoins");
             self.restart(member_id);
             return Ok(false);
@@ -88,12 +88,12 @@ impl ConsumerGroup {
         Ok(true)
     }
 
-    /// A static member comes back, most likely with another id: it goes on from what it had.
+    /// A static member rejoins, most likely with another id, and resumes with its former assignment.
     fn resume(&mut self, old_id: &str, new_id: &str) {
         let Some(mut member) = self.take(old_id) else { return };
         info!(group = %self.name, old = %old_id, new = %new_id, "static member rejoins");
         member.enrolment.id = text(new_id);
-        // It says that it owns nothing, so what it was asked to give up is given up.
+        // It owns nothing, so its pending revocations are complete.
         member.state.finish_revoking();
         member.state.progress = Progress::Stable;
         member.enrolment.deadlines.revocation = None;
@@ -108,7 +108,7 @@ impl ConsumerGroup {
         self.insert(member);
     }
 
-    /// Whether a member that stays is who it says, and knows where it is.
+    /// Validates the identity and the epoch of a member that stays.
     fn recognise(&self, heartbeat: &Heartbeat) -> Result<(), GroupError> {
         let member_id = &heartbeat.member_id;
         if let Some(instance) = &heartbeat.instance_id {
@@ -121,7 +121,7 @@ impl ConsumerGroup {
         Err(fenced_epoch(heartbeat.epoch, state.epoch))
     }
 
-    /// Takes over what the member says about itself. True if it bears on the assignment.
+    /// Updates the member's subscription. Returns whether the assignment depends on the change.
     fn update(&mut self, heartbeat: &Heartbeat) -> bool {
         let bears_on = |member: &Member| {
             let Subscription { names, pattern, .. } = &member.subscription;
@@ -151,8 +151,8 @@ impl ConsumerGroup {
         self.members.change(&heartbeat.member_id, change).unwrap_or_default()
     }
 
-    /// Brings a member as far towards its target as the others allow. True if it may consume
-    /// something else than before.
+    /// Moves a member as far towards its target as the other members allow. Returns whether its partitions
+    /// changed.
     fn reconcile(&mut self, member_id: &str, owned: Option<&Assignment>, now: Instant) -> bool {
         let Some(member) = self.members.get(member_id) else { return false };
         let free_of = |missing: &Assignment| {

@@ -1,4 +1,4 @@
-//! The stored form of a group of KIP-848, in any state: its members change their epochs one by one.
+//! The stored form of a KIP-848 group, in any state: its members change their epochs one by one.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::{Text, text};
 pub(crate) struct ConsumerV1<'a> {
     epoch: i32,
     target_epoch: i32,
-    /// Topics that members subscribe to and that exist.
+    /// Existing topics that members subscribe to.
     #[serde(borrow)]
     topics: Vec<TopicV1<'a>>,
     #[serde(borrow)]
@@ -30,7 +30,7 @@ pub(crate) struct ConsumerV1<'a> {
 
 type TopicId = [u8; 16];
 type AssignmentV1 = Vec<(TopicId, Vec<i32>)>;
-/// Of each partition, in which epoch the member was given it.
+/// The epoch in which the member got each partition.
 type HeldV1 = Vec<(TopicId, Vec<(i32, i32)>)>;
 
 #[derive(Serialize, Deserialize)]
@@ -82,7 +82,7 @@ fn held(state: &MemberState<Assignment>, held: &Assignment) -> HeldV1 {
         .collect()
 }
 
-/// Each partition, and in which epoch it was given.
+/// Each partition with the epoch in which it was assigned.
 fn given(held: &HeldV1) -> impl Iterator<Item = ((Uuid, i32), i32)> {
     held.iter().flat_map(|(topic, partitions)| {
         let topic = Uuid::from_bytes(*topic);

@@ -23,7 +23,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Everything that it may be consuming.
+    /// All partitions that it may be consuming.
     pub(super) fn held(&self) -> impl Iterator<Item = (Uuid, i32)> {
         self.state.assigned.iter().chain(self.state.revoking.iter())
     }

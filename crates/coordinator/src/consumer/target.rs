@@ -1,11 +1,11 @@
-//! From subscriptions and topics to what each member is to have.
+//! Computes target assignments from subscriptions and topics.
 
 use tracing::info;
 
 use super::ConsumerGroup;
 
 impl ConsumerGroup {
-    /// Computes what every member is to have in the group's epoch.
+    /// Computes the target of every member for the group's epoch.
     pub(super) fn assign(&mut self) {
         let assignor = self.assignor();
         self.members.assign(&self.own.subscriptions, |subscribers, partitions| {

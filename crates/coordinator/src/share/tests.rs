@@ -1,4 +1,4 @@
-//! Share groups without sockets and clocks: heartbeats in, reports out.
+//! Share groups without sockets and clocks: the input is heartbeats, the output reports.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ struct World {
     now: Instant,
 }
 
-/// A client as Kafka's is: what it is told replaces what it has.
+/// A client like Kafka's: a received assignment replaces its own.
 #[derive(Clone, Debug, Default)]
 struct Consumer {
     id: Text,
@@ -76,7 +76,7 @@ impl World {
 }
 
 #[test]
-fn a_member_that_joins_is_told_its_partitions_at_once() {
+fn joining_member_receives_its_partitions_at_once() {
     let mut world = World::new(&[("t", 3)]);
     let mut a = world.join("a", &["t"]);
     assert_eq!((a.epoch, a.has.len()), (1, 3));
@@ -85,7 +85,7 @@ fn a_member_that_joins_is_told_its_partitions_at_once() {
 }
 
 #[test]
-fn members_share_a_partition_when_there_are_too_few() {
+fn members_share_partitions_when_there_are_too_few() {
     let mut world = World::new(&[("t", 1)]);
     let a = world.join("a", &["t"]);
     let mut b = world.join("b", &["t"]);
@@ -94,7 +94,7 @@ fn members_share_a_partition_when_there_are_too_few() {
 }
 
 #[test]
-fn a_member_hears_of_its_new_target_with_its_next_heartbeat() {
+fn new_target_reaches_the_member_with_its_next_heartbeat() {
     let mut world = World::new(&[("t", 4)]);
     let mut a = world.join("a", &["t"]);
     let b = world.join("b", &["t"]);
@@ -107,7 +107,7 @@ fn a_member_hears_of_its_new_target_with_its_next_heartbeat() {
 }
 
 #[test]
-fn topics_that_come_grow_and_go_are_noticed() {
+fn created_grown_and_deleted_topics_change_the_assignment() {
     let mut world = World::new(&[]);
     let mut a = world.join("a", &["t", "later"]);
     assert!(a.has.is_empty());
@@ -124,7 +124,7 @@ fn topics_that_come_grow_and_go_are_noticed() {
 }
 
 #[test]
-fn a_member_changes_what_it_wants() {
+fn changed_subscription_changes_the_assignment() {
     let mut world = World::new(&[("t", 2), ("u", 3)]);
     let a = world.join("a", &["t"]);
     let report = world.send(&a.id, a.epoch, Some(&["u"])).expect("is taken");
@@ -134,7 +134,7 @@ fn a_member_changes_what_it_wants() {
 }
 
 #[test]
-fn an_epoch_is_accepted_once_more_when_its_answer_was_lost() {
+fn previous_epoch_is_accepted_after_a_lost_reply() {
     let mut world = World::new(&[("t", 4)]);
     let mut a = world.join("a", &["t"]);
     world.join("b", &["t"]);
@@ -150,7 +150,7 @@ fn an_epoch_is_accepted_once_more_when_its_answer_was_lost() {
 }
 
 #[test]
-fn who_is_not_a_member_is_told_so() {
+fn unknown_member_is_rejected() {
     let mut world = World::new(&[("t", 1)]);
     assert_eq!(world.send(&text("x"), 3, None), Err(UnknownMemberId));
     let gone = world.group.leave(&text("x")).map_err(|error| error.kind);
@@ -158,7 +158,7 @@ fn who_is_not_a_member_is_told_so() {
 }
 
 #[test]
-fn a_silent_member_is_taken_out_and_may_come_back() {
+fn silent_member_is_removed_and_can_rejoin() {
     let mut world = World::new(&[("t", 2)]);
     let mut a = world.join("a", &["t"]);
     world.pass(SESSION / 2);
@@ -175,7 +175,7 @@ fn a_silent_member_is_taken_out_and_may_come_back() {
 }
 
 #[test]
-fn a_full_group_takes_nobody_new() {
+fn full_group_rejects_new_members() {
     let mut world = World::new(&[("t", 1)]);
     for id in ["a", "b", "c", "d", "e"] {
         world.join(id, &["t"]);
@@ -186,7 +186,7 @@ fn a_full_group_takes_nobody_new() {
 
 proptest! {
     #[test]
-    fn once_all_have_reported_every_partition_is_consumed(
+    fn every_partition_is_consumed_once_all_members_have_reported(
         steps in proptest::collection::vec((0usize..6, 0u8..5, 0u32..6), 1..60),
     ) {
         const NAMES: [&str; 3] = ["t", "u", "v"];
@@ -211,7 +211,7 @@ proptest! {
                 _ => {}
             }
         }
-        // Twice: the first may change what the others are to have.
+        // Twice: the first round may change the targets of the others.
         for _ in 0..2 {
             for consumer in &mut consumers {
                 world.beat(consumer).expect("is a member");

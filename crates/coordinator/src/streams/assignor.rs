@@ -1,8 +1,8 @@
-//! Who does which tasks: the sticky assignor, as Kafka 4.3 has it.
+//! The sticky assignor of tasks, as in Kafka 4.3.
 //!
-//! Tasks stay where they are as long as that keeps the load even; a task whose member is gone goes
-//! to where a copy of its state is, and only then to whoever has the least to do. A process, which
-//! may have several members, never has a task twice: a copy beside the original helps nobody.
+//! Tasks stay with their members as long as that keeps the load even. A task of a departed member goes to a member
+//! with a copy of its state, and only then to the least loaded one. A process, which may have several members,
+//! never has a task twice: a copy in the same process is of no use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,12 @@ use base::HashMap;
 use super::tasks::{Task, Tasks};
 use super::topology::Shape;
 
-/// A member as the assignor needs to know it.
+/// A member as the assignor sees it.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate<'a> {
     pub(super) id: &'a Text,
     pub(super) process: &'a Text,
-    /// What it was to do before.
+    /// Its previous tasks.
     pub(super) before: &'a Tasks,
 }
 
@@ -43,7 +43,7 @@ pub(super) fn assign(
     ids.zip(plan.members.into_iter().map(|member| member.tasks)).collect()
 }
 
-/// By partition first, so that what belongs to one partition lies side by side.
+/// Sorted by partition first, so that the tasks of one partition are adjacent.
 fn tasks_of(
     subtopologies: &BTreeMap<Text, Shape>,
     is_wanted: impl Fn(&Shape) -> bool,
@@ -56,8 +56,8 @@ fn tasks_of(
     tasks
 }
 
-/// How many tasks a member may have so that the load stays even. Members that are full take
-/// their part out, and the rest share what is left.
+/// Number of tasks that a member may have for an even load. Full members take their part out, and the rest share
+/// the remainder.
 struct Quota {
     tasks: usize,
     members: usize,
@@ -94,11 +94,11 @@ struct Plan {
     processes: Vec<Process>,
     active_before: HashMap<Task, usize>,
     standby_before: HashMap<Task, Vec<usize>>,
-    /// Processes by load, and by number to make it a total order.
+    /// Processes by load, and by number for a total order.
     by_load: BTreeSet<(Load, usize)>,
 }
 
-/// Tasks for each member of a process, as a fraction that can be compared exactly.
+/// Tasks per member of a process, as an exactly comparable fraction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Load {
     tasks: u64,
@@ -158,7 +158,7 @@ impl Plan {
         self.processes[process].tasks.contains(task)
     }
 
-    /// Returns how many tasks the member has then.
+    /// Places a task. Returns the number of tasks that the member then has.
     fn place(&mut self, member: usize, task: Task, is_active: bool) -> usize {
         let process = self.members[member].process;
         self.by_load.remove(&(self.load(process), process));
@@ -179,7 +179,7 @@ impl Plan {
     }
 
     fn place_active(&mut self, tasks: Vec<Task>, fair: &mut Quota, with_copies: &mut Quota) {
-        // Where it is, while that is fair; then where its state is.
+        // First to its previous member, while that is fair; then to a member with its state.
         let mut homeless = Vec::new();
         for task in tasks {
             match self.active_before.get(&task).copied() {
@@ -202,7 +202,7 @@ impl Plan {
                 _ => rest.push(task),
             }
         }
-        // Then to whoever has the least to do, a subtopology after the other.
+        // Then to the least loaded member, one subtopology after the other.
         rest.sort();
         for task in rest {
             let least = self.by_load.first().and_then(|(_, it)| self.least_loaded_member(*it));
@@ -213,7 +213,7 @@ impl Plan {
         }
     }
 
-    /// Of those who had a copy, the one with the least to do whose process has not the task.
+    /// The least loaded former standby of the task whose process does not have the task.
     fn former_standby(&self, task: &Task) -> Option<usize> {
         let members = self.standby_before.get(task)?.iter().copied();
         members
@@ -282,8 +282,8 @@ mod tests {
             self.members.retain(|(id, _, _)| **id != *member);
         }
 
-        /// Assigns, and checks what holds for every assignment. Returns how many active tasks
-        /// changed their member.
+        /// Assigns, and checks the invariants of every assignment. Returns the number of active tasks that moved
+        /// to another member.
         fn assign(&mut self) -> usize {
             let candidates: Vec<_> = self
                 .members
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_are_spread_evenly_and_move_no_more_than_they_must() {
+    fn tasks_are_balanced_with_minimal_moves() {
         let mut world = World::new(&[("0", 6, false), ("1", 6, true)]);
         world.joins("a", "p");
         world.assign();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_of_tasks_with_state_and_in_other_processes() {
+    fn standby_copies_are_of_stateful_tasks_in_other_processes() {
         let mut world = World::new(&[("0", 4, false), ("1", 4, true)]);
         world.standbys = 1;
         world.joins("a", "p");
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_takes_the_place_of_a_member_that_is_gone() {
+    fn standby_takes_over_the_task_of_a_departed_member() {
         let mut world = World::new(&[("1", 4, true)]);
         world.standbys = 1;
         for member in ["a", "b", "c"] {

@@ -1,4 +1,4 @@
-//! A member reports: it comes, it stays, it has done what it was asked to.
+//! Heartbeats: members join, stay, and confirm revocations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::reconcile::{Holding, MemberState, Progress};
 use crate::subscription::Catalog;
 
 impl StreamsGroup {
-    /// Takes a heartbeat in. A refused one changes nothing that others see.
+    /// Processes a heartbeat. A rejected one changes nothing that other members see.
     pub fn heartbeat(
         &mut self,
         heartbeat: &Heartbeat,
@@ -37,7 +37,7 @@ impl StreamsGroup {
         } else {
             self.recognise(heartbeat)?;
         }
-        // The last thing that may refuse: a topology that can never work.
+        // The last possible rejection: a topology that can never work.
         let configured = match &topology {
             Some(topology) => Some(topology.configure(catalog)?),
             None if self.own.stamp != Some(catalog.stamp()) => self
@@ -78,7 +78,7 @@ impl StreamsGroup {
         if self.members.needs_targets() {
             self.assign();
         }
-        self.members.hear_from(&heartbeat.member_id, now + limits.session_timeout);
+        self.members.note_heartbeat(&heartbeat.member_id, now + limits.session_timeout);
         if heartbeat.shutdown {
             self.own.shutdown_by = Some(heartbeat.member_id.clone());
             self.members.note_change();
@@ -86,17 +86,17 @@ impl StreamsGroup {
         self.report(heartbeat, now)
     }
 
-    /// The topology that the group has from this heartbeat on, if it is another one than before.
+    /// The group's new topology from this heartbeat on, if it changes.
     fn topology_after(&self, heartbeat: &Heartbeat) -> Result<Option<Topology>, GroupError> {
         let Some(given) = &heartbeat.topology else {
             return Ok(None);
         };
         match &self.own.topology {
             Some(known) if known == given => Ok(None),
-            // An application that was started anew may have changed.
+            // A restarted application may have changed.
             None => Ok(Some(given.clone())),
             Some(_) if self.members.is_empty() => Ok(Some(given.clone())),
-            // It is told that it is stale, and goes on with what it has.
+            // The member is reported as stale, and continues with its topology.
             Some(known) if known.epoch > given.epoch => Ok(None),
             Some(_) => Err(GroupError::new(
                 ErrorKind::InvalidRequest,
@@ -105,7 +105,7 @@ impl StreamsGroup {
         }
     }
 
-    /// Whether the epoch of a member that stays is one that it may have.
+    /// Validates the epoch of a member that stays.
     fn recognise(&self, heartbeat: &Heartbeat) -> Result<(), GroupError> {
         let state = &self.member(&heartbeat.member_id)?.state;
         if state.accepts_epoch(heartbeat.epoch, heartbeat.owned.as_ref()) {
@@ -122,9 +122,9 @@ impl StreamsGroup {
         ))
     }
 
-    /// Whether the tasks that a member says it does are tasks of the topology.
+    /// Checks that the tasks reported by a member are tasks of the topology.
     fn check_owned(&self, heartbeat: &Heartbeat) -> Result<(), GroupError> {
-        // A restored group has not worked out its tasks before the first heartbeat.
+        // A restored group has not computed its tasks before the first heartbeat.
         let has_tasks = self.own.stamp.is_some() && self.own.configured.is_ready();
         let Some(owned) = heartbeat.owned.as_ref().filter(|_| has_tasks) else { return Ok(()) };
         let is_task = |task: &Task| {
@@ -143,13 +143,13 @@ impl StreamsGroup {
         }
     }
 
-    /// A member that comes, maybe again. True, because the group is another one then.
+    /// Handles a member that joins or rejoins. Returns `true`, because the group always changes.
     fn welcome(&mut self, heartbeat: &Heartbeat, limits: StreamsLimits, now: Instant) -> bool {
         if self.members.is_empty() && !limits.initial_delay.is_zero() {
             self.own.delayed_until = Some(now + limits.initial_delay);
         }
         let member_id = &heartbeat.member_id;
-        // One that is known abandoned everything and starts again, as it is told to when fenced.
+        // A known member has abandoned its tasks and starts over, as a fenced one has to.
         let target = self.take(member_id).map_or_else(Tasks::default, |known| known.state.target);
         info!(group = %self.name, member = %member_id, "member joins");
         self.insert(Member {
@@ -164,7 +164,7 @@ impl StreamsGroup {
         true
     }
 
-    /// Takes in what the member says of itself. True if it matters to the assignment.
+    /// Updates the member's own fields. Returns whether the assignment depends on the change.
     fn update(&mut self, heartbeat: &Heartbeat) -> bool {
         let Some(mut member) = self.take(&heartbeat.member_id) else { return false };
         let mut has_changed = false;
@@ -188,7 +188,7 @@ impl StreamsGroup {
         has_changed
     }
 
-    /// Computes a target for the group's epoch: nothing while there is something to wait for.
+    /// Computes a target for the group's epoch: an empty one while the group waits.
     fn assign(&mut self) {
         let waits = self.own.delayed_until.is_some() || !self.own.configured.is_ready();
         let mut targets = if waits {
@@ -210,7 +210,7 @@ impl StreamsGroup {
         debug!(group = %self.name, epoch = self.epoch(), members = self.members.len(), "assigned");
     }
 
-    /// Brings a member on its way to its target, and says where it is.
+    /// Moves a member towards its target, and reports its state.
     fn report(&mut self, heartbeat: &Heartbeat, now: Instant) -> Result<Report, GroupError> {
         let is_joining = heartbeat.epoch == JOINING;
         let owned = if is_joining { Some(&NOTHING) } else { heartbeat.owned.as_ref() };
@@ -234,7 +234,7 @@ impl StreamsGroup {
         })
     }
 
-    /// True if the member has other tasks then.
+    /// Returns whether the member's tasks changed.
     fn reconcile(&mut self, member_id: &str, owned: Option<&Tasks>, now: Instant) -> bool {
         let Some(member) = self.members.get(member_id) else { return false };
         if member.state.is_reconciled(self.target_epoch()) {
@@ -272,7 +272,7 @@ impl StreamsGroup {
             );
             statuses.push(Status { code: StatusCode::StaleTopology, detail });
         }
-        // Without this status a client says that it runs, also one without a task.
+        // Without this status a client counts as running, even without a task.
         let delay = match self.members.get(member_id).map(|member| &member.state) {
             _ if self.own.delayed_until.is_some() => {
                 Some("Assignment delayed due to the configured initial rebalance delay.")
@@ -298,7 +298,7 @@ impl StreamsGroup {
         statuses
     }
 
-    /// Where each member answers queries, and of which partitions it has the state.
+    /// The query endpoint of each member, and the partitions whose state it has.
     fn endpoints(&self) -> Vec<EndpointPartitions> {
         let partitions = |tasks: &BTreeSet<Task>| {
             let mut topics: BTreeMap<&Text, Vec<i32>> = BTreeMap::new();
@@ -324,11 +324,11 @@ impl StreamsGroup {
 
 static NOTHING: Tasks = Tasks { active: BTreeSet::new(), standby: BTreeSet::new() };
 
-/// What other members do, as far as it keeps one from beginning.
+/// Tasks of other members that prevent a member from starting its own.
 struct Taken<'a> {
-    /// By anybody: a task is active in one place.
+    /// Active tasks of all other members: a task is active in one place.
     active: HashSet<&'a Task>,
-    /// In the member's process, in whatever way: it has one directory for the state of a task.
+    /// Tasks of the member's process, active or standby: it has one directory for the state of a task.
     in_process: HashSet<&'a Task>,
 }
 

@@ -1,5 +1,5 @@
-//! The stored form of a group of Kafka Streams. What its topology comes to is not in it: the next heartbeat works it out
-//! from the topics that there are.
+//! The stored form of a group of Kafka Streams. It does not contain the configured topology: the next heartbeat
+//! computes it from the existing topics.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) struct StreamsV1<'a> {
     target_epoch: i32,
     #[serde(borrow)]
     topology: Option<TopologyV1<'a>>,
-    /// The first members wait for others before they are given tasks.
+    /// The first members wait for others before they get tasks.
     is_delayed: bool,
     standbys: u32,
     endpoint_epoch: i32,
@@ -52,7 +52,7 @@ struct SubtopologyV1<'a> {
     repartition_sinks: Vec<&'a str>,
     #[serde(borrow)]
     repartition_sources: Vec<InternalTopicV1<'a>>,
-    /// Of each, places in the lists of sources, patterns and repartition sources.
+    /// For each group, places in the lists of sources, patterns and repartition sources.
     copartition_groups: Vec<[Vec<i16>; 3]>,
 }
 
@@ -65,9 +65,9 @@ struct InternalTopicV1<'a> {
     configs: Vec<(&'a str, &'a str)>,
 }
 
-/// Of each subtopology, numbers of tasks.
+/// Task numbers of each subtopology.
 type TasksV1<'a> = Vec<(&'a str, Vec<i32>)>;
-/// The same, and in which epoch the member was given each.
+/// The same, with the epoch in which the member got each.
 type ActiveV1<'a> = Vec<(&'a str, Vec<(i32, i32)>)>;
 
 #[derive(Serialize, Deserialize)]
@@ -234,7 +234,7 @@ fn held<'a>(state: &MemberState<Tasks>, held: &'a Tasks) -> HeldV1<'a> {
 }
 
 impl HeldV1<'_> {
-    /// Each active task, and in which epoch it was given.
+    /// Each active task with the epoch in which it was assigned.
     fn given(&self) -> Vec<(Task, i32)> {
         let of_one = |(id, partitions): &(&str, Vec<(i32, i32)>)| {
             let id = text(id);
@@ -340,7 +340,7 @@ impl StreamsV1<'_> {
         group.members = Members::at(self.epoch, self.target_epoch);
         let own_of_group = &mut group.own;
         own_of_group.topology = self.topology.as_ref().map(TopologyV1::restored).transpose()?;
-        // It has waited, and with the next heartbeat it has waited enough.
+        // It has waited already, and the wait is over with the next heartbeat.
         own_of_group.delayed_until = self.is_delayed.then_some(now);
         own_of_group.standbys = usize::try_from(self.standbys).unwrap_or(usize::MAX);
         own_of_group.endpoint_epoch = self.endpoint_epoch;

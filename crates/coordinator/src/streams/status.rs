@@ -1,4 +1,4 @@
-//! What members are told of the group, and of each other.
+//! Information for members about the group, and about each other.
 
 use crate::Text;
 
@@ -8,7 +8,7 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// A reason why the group is not as its members want it, with the protocol's number.
+/// Reasons why the group does not work as its members expect, with the protocol's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StatusCode {
     StaleTopology = 0,
@@ -25,7 +25,7 @@ pub struct Status {
     pub detail: String,
 }
 
-/// Where a member answers queries, and what of: topics with partitions.
+/// The query endpoint of a member, and its topics with partitions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EndpointPartitions {
     pub endpoint: Endpoint,

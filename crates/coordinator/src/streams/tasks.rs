@@ -17,7 +17,7 @@ impl Task {
     }
 }
 
-/// What a member does, or is to do: process, or keep copies of state.
+/// Tasks of a member: active processing, and standby copies of state.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tasks {
     pub active: BTreeSet<Task>,
@@ -30,7 +30,7 @@ impl Tasks {
     }
 }
 
-/// Only active tasks are known by the epoch in which they were given: copies commit nothing.
+/// Only active tasks have a known epoch of their assignment: standby copies commit nothing.
 impl Holding for Tasks {
     type Item = Task;
 
@@ -66,7 +66,7 @@ impl Holding for Tasks {
     }
 }
 
-/// Each subtopology with its partitions, as messages have them.
+/// Partitions by subtopology, as in messages.
 pub fn by_subtopology(tasks: &BTreeSet<Task>) -> Vec<(Text, Vec<i32>)> {
     let mut rows: Vec<(Text, Vec<i32>)> = Vec::new();
     for task in tasks {

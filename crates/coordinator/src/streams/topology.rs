@@ -1,10 +1,9 @@
-//! What a Streams application is made of, and the topics and tasks that follow from it.
+//! The topology of a Streams application, and the topics and tasks that follow from it.
 //!
-//! A subtopology reads source topics and repartition topics, and writes repartition topics and
-//! changelogs. It has as many tasks as the largest of the topics that it reads has partitions. The
-//! topics between subtopologies, and the changelogs, are made by the group: how many partitions
-//! each has follows from the sources, from what the application fixed, and from which topics must
-//! have the same number because they are joined.
+//! A subtopology reads source topics and repartition topics, and writes repartition topics and changelogs. It has
+//! as many tasks as the largest of its input topics has partitions. The topics between subtopologies, and the
+//! changelogs, are created by the group. Their partition counts follow from the sources, from counts fixed by the
+//! application, and from joins, which require equal counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +32,7 @@ pub struct Subtopology {
     pub copartition_groups: Vec<CopartitionGroup>,
 }
 
-/// A topic that the group makes.
+/// A topic that the group creates.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InternalTopic {
     pub name: Text,
@@ -43,7 +42,7 @@ pub struct InternalTopic {
     pub configs: Vec<(Text, Text)>,
 }
 
-/// Places in the lists of the subtopology of topics that must have as many partitions each.
+/// Places in the subtopology's lists of topics that must have equal partition counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopartitionGroup {
     pub sources: Vec<i16>,
@@ -52,7 +51,7 @@ pub struct CopartitionGroup {
 }
 
 impl Subtopology {
-    /// Everything that it reads.
+    /// All its input topics.
     pub fn reads(&self) -> impl Iterator<Item = &Text> {
         self.source_topics.iter().chain(self.repartition_sources.iter().map(|topic| &topic.name))
     }
@@ -62,16 +61,16 @@ impl Subtopology {
     }
 }
 
-/// What the topology comes to with the topics that there are.
+/// A topology resolved with the existing topics.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Configured {
-    /// How many tasks each subtopology has; none while the topology is not ready.
+    /// Number of tasks of each subtopology; none while the topology is not ready.
     pub tasks: BTreeMap<Text, Shape>,
-    /// Topics to be made, with their partitions.
+    /// Topics to be created, with their partitions.
     pub missing: Vec<InternalTopic>,
-    /// Why there are no tasks.
+    /// The reason why there are no tasks.
     pub status: Option<Status>,
-    /// The internal topics with their partitions, for those who describe the group.
+    /// Partition counts of the internal topics, for descriptions of the group.
     pub counts: BTreeMap<Text, u32>,
 }
 
@@ -87,7 +86,7 @@ impl Configured {
     }
 }
 
-/// Why a topology cannot be carried out: something that can change, or nothing that can.
+/// Reason why a topology cannot be configured, temporary or permanent.
 enum Obstacle {
     Status(Status),
     Invalid(GroupError),
@@ -104,7 +103,7 @@ fn invalid(reason: impl Into<String>) -> GroupError {
 }
 
 impl Topology {
-    /// Checks what needs no topics.
+    /// Performs the checks that need no topics.
     pub fn check(&self) -> Result<(), GroupError> {
         let mut ids = BTreeSet::new();
         for subtopology in &self.subtopologies {
@@ -141,7 +140,7 @@ impl Topology {
         Ok(())
     }
 
-    /// All topics by name that must be there.
+    /// Names of all required topics.
     pub fn required_topics(&self) -> BTreeSet<&Text> {
         let mut required = BTreeSet::new();
         for subtopology in &self.subtopologies {
@@ -155,7 +154,7 @@ impl Topology {
         self.subtopologies.iter().find(|subtopology| subtopology.id.as_ref() == id)
     }
 
-    /// Works out tasks and internal topics. An error is of a topology that can never work.
+    /// Computes tasks and internal topics. An error means that the topology can never work.
     pub fn configure(&self, catalog: &impl Catalog) -> Result<Configured, GroupError> {
         let required = self.required_topics();
         let found: BTreeMap<&str, u32> = required
@@ -171,7 +170,7 @@ impl Topology {
         }
     }
 
-    /// As it is described: the internal topics have the partitions that were worked out.
+    /// The topology for descriptions: the internal topics have their computed partition counts.
     pub fn with_counts(&self, counts: &BTreeMap<Text, u32>) -> Self {
         let mut topology = self.clone();
         for subtopology in &mut topology.subtopologies {
@@ -183,7 +182,7 @@ impl Topology {
         topology
     }
 
-    /// What it weighs in memory.
+    /// Memory of the topology.
     pub fn bytes(&self) -> usize {
         const ROW_BYTES: usize = 96;
         let text = |text: &Text| text.len() + ROW_BYTES;
@@ -219,7 +218,7 @@ impl Subtopology {
     }
 }
 
-/// Works out how many partitions each internal topic has.
+/// Computes the partition count of each internal topic.
 struct Counting<'a> {
     topology: &'a Topology,
     found: &'a BTreeMap<&'a str, u32>,
@@ -248,7 +247,7 @@ impl<'a> Counting<'a> {
         self.topology.subtopologies.iter().flat_map(|it| &it.repartition_sources)
     }
 
-    /// What is there counts before what is decided.
+    /// An existing topic's count takes precedence over a decided one.
     fn count(&self, topic: &str) -> Option<u32> {
         self.found.get(topic).or_else(|| self.decided.get(topic)).copied()
     }
@@ -267,8 +266,8 @@ impl<'a> Counting<'a> {
         Err(Obstacle::status(StatusCode::MissingSourceTopics, detail))
     }
 
-    /// A repartition topic has as many partitions as the application says, or as the largest topic
-    /// that its writer reads, which may be another repartition topic.
+    /// A repartition topic has the partition count that the application fixed, or that of the largest input topic
+    /// of its writer, which may be another repartition topic.
     fn count_repartition_topics(&mut self) -> Result<(), Obstacle> {
         for topic in self.repartition_sources().filter(|topic| topic.partitions > 0) {
             self.decided.insert(&topic.name, topic.partitions as u32);
@@ -308,8 +307,8 @@ impl<'a> Counting<'a> {
         }
     }
 
-    /// Topics that are joined have as many partitions each: external ones must have, and those that
-    /// the application left open are brought to it.
+    /// Joined topics have equal partition counts: external ones are checked, and those that the application left
+    /// open are adapted.
     fn copartition(&mut self) -> Result<(), Obstacle> {
         let fixed: BTreeSet<&str> = self
             .repartition_sources()
@@ -412,7 +411,7 @@ impl<'a> Counting<'a> {
     }
 }
 
-/// Three names of many.
+/// Lists the first three of the names.
 fn summary(names: &BTreeSet<&str>) -> String {
     const SHOWN: usize = 3;
     let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");

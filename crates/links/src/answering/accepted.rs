@@ -1,7 +1,7 @@
 //! One connection for each peer and lane.
 //!
-//! A peer that connects again has lost its earlier connection, of which this side may not know yet: the
-//! later one takes its place, so that no stream of appends is served twice.
+//! A peer that reconnects has lost its earlier connection, which this side may not know yet. The later connection
+//! replaces the earlier one, so that no stream of appends is served twice.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::lane::Lane;
 pub(crate) struct Accepted(Mutex<BTreeMap<(NodeId, Lane), oneshot::Sender<()>>>);
 
 impl Accepted {
-    /// Ready once a later connection takes the place of this one.
+    /// Ready once a later connection replaces this one.
     pub(crate) fn insert(&self, node: NodeId, lane: Lane) -> oneshot::Receiver<()> {
         let (replaces, replaced) = oneshot::channel();
         self.0.lock().insert((node, lane), replaces);

@@ -1,4 +1,4 @@
-//! A stream of appends, as the service takes it.
+//! A stream of appends, as the service receives it.
 
 use std::sync::Arc;
 
@@ -21,11 +21,11 @@ pub struct IncomingAppends {
     pub(super) appends: mpsc::UnboundedReceiver<IncomingAppend>,
 }
 
-/// One of them. Its place in the stream's window is in use until it is answered or dropped. One that is
-/// dropped gets no answer; the stream ends when its future does.
+/// One append. It occupies its place in the stream's window until it is answered or dropped. A dropped append gets
+/// no reply; the stream ends when its future does.
 #[derive(Debug)]
 pub struct IncomingAppend {
-    /// Entries, which bring their own checksums, are its body.
+    /// Its body holds entries with their own checksums.
     pub message: Received,
     pub(super) number: u32,
     pub(super) lane: Lane,
@@ -49,14 +49,14 @@ impl IncomingAppends {
 }
 
 impl IncomingAppend {
-    /// Answers it, once the connection has room for the answer. Answers may be given in any order; the
-    /// peer takes them in the order of its appends.
+    /// Replies once the connection has room for the reply. Replies may be given in any order; the peer processes
+    /// them in the order of its appends.
     pub async fn answer(self, message: Message) {
         answer_append(self.lane, self.number, message, &self.outbox).await;
         drop(self.counting);
     }
 
-    /// Takes the message, and leaves what answers it.
+    /// Takes the message out, leaving the part that can reply.
     pub fn take_message(&mut self) -> Received {
         std::mem::take(&mut self.message)
     }

@@ -1,9 +1,9 @@
-//! The side of a connection that answers: it accepted the connection, and asks nothing.
+//! The replying side of a connection: it accepted the connection, and sends no requests.
 //!
-//! * [`accepted`]: one connection for each peer and lane: a later one takes an earlier one's place
-//! * [`appends`]: a stream of appends, as the service takes it
+//! * [`accepted`]: one connection for each peer and lane: a later one replaces an earlier one
+//! * [`appends`]: a stream of appends, as the service receives it
 //! * [`requests`]: a request on its way to the service and back
-//! * [`role`]: what the connection's task does with what arrives
+//! * [`role`]: how the connection's task handles arriving frames
 
 mod accepted;
 mod appends;
@@ -35,7 +35,7 @@ use crate::seen::Seen;
 use crate::service::Service;
 use role::Answering;
 
-/// What all connections of peers share.
+/// State shared by all connections of peers.
 pub(crate) struct Answerer {
     pub(crate) ours: Identity,
     pub(crate) security: Security,
@@ -82,7 +82,7 @@ impl Answerer {
         let replaced = self.accepted.insert(node, lane);
         let outbox = Arc::new(Outbox::new(base::limits::LINK_REPLIES_BYTES_MAX));
         let stopping = async move {
-            // Without a sender the listener is gone, and this task with it.
+            // Without a sender the listener was dropped, and this task with it.
             let _ = stopping.wait_for(|stopping| *stopping).await;
         };
         let service = Arc::clone(&self.service);

@@ -1,4 +1,4 @@
-//! A request on its way to the service, and its answer on its way back.
+//! A request on its way to the service, and its reply on the way back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::outbox::Outbox;
 use crate::service::{Declined, Request, Service};
 use crate::window::Counting;
 
-/// Has the service answer within the request's time. The service is called at once, so that it sees requests in the
-/// order in which they came.
+/// Runs the service on a request within the request's time. The service is called at once, so that it sees
+/// requests in the order of their arrival.
 pub(super) fn answer(
     service: &dyn Service,
     request: Request,
@@ -40,11 +40,11 @@ pub(super) fn answer(
 }
 
 fn declined(number: u32, reason: Declined) -> Outgoing {
-    Outgoing::new(Kind::Declined, number, Message::of_head(vec![reason.code()]))
+    Outgoing::new(Kind::Declined, number, Message::from_head(vec![reason.code()]))
 }
 
-/// The time that a frame gives. One without a deadline, which links do not send, gets as much as a lane may
-/// be without progress.
+/// The time limit of a frame. A frame without a deadline, which links do not send, gets as long as a lane may make
+/// no progress.
 pub(super) fn within(ms: u32) -> Duration {
     match ms {
         0 => base::limits::LINK_PROGRESS_WITHIN,
@@ -52,7 +52,7 @@ pub(super) fn within(ms: u32) -> Duration {
     }
 }
 
-/// An answer to an append, which the sender waits for without a deadline.
+/// Sends the reply to an append, for which the sender waits without a deadline.
 pub(super) async fn answer_append(lane: Lane, number: u32, message: Message, outbox: &Outbox) {
     if message.bytes() > lane.message_bytes_max() {
         outbox.push_with_room(declined(number, Declined::AnswerTooLong)).await;

@@ -1,4 +1,4 @@
-//! What the task of a connection does for the side that answers.
+//! The replying side's role in the task of a connection.
 
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
@@ -34,23 +34,23 @@ pub(super) struct Answering {
     service: Arc<dyn Service>,
     outbox: Arc<Outbox>,
     requests: Counted,
-    /// By shard. Those that this side has ended stay, for what is still on its way.
+    /// By shard. Streams that this side has ended stay, for frames that are still in flight.
     streams: BTreeMap<u16, Stream>,
-    /// Those that answer; dropped with the connection.
+    /// Tasks that compute replies; dropped with the connection.
     tasks: tasks::Set,
     ends: Option<Ends>,
 }
 
-/// A stream of appends. When it is dropped its future is too.
+/// A stream of appends. Dropping it drops its future.
 struct Stream {
     id: u32,
     window: Counted,
-    /// `None`: nothing more comes.
+    /// `None`: the peer has ended the stream.
     appends: Option<mpsc::UnboundedSender<IncomingAppend>>,
     _cuts_off: oneshot::Sender<()>,
 }
 
-/// What else ends the connection.
+/// Further reasons that end the connection.
 struct Ends {
     replaced: oneshot::Receiver<()>,
     stopping: BoxFuture<'static, ()>,
@@ -91,12 +91,13 @@ impl Answering {
         }
         let stream = self.streams.get(&header.shard);
         if header.flags & FIRST != 0 {
-            // It has a window of its own. What an earlier stream of the shard holds is dropped by now.
+            // A new stream has a window of its own. Appends held by an earlier stream of the shard are dropped by
+            // now.
             let is_room = stream.is_some() || self.streams.len() < SHARDS_MAX as usize;
             return if is_room { Ok(()) } else { Err(Violation::Stream) };
         }
         let stream = stream.ok_or(Violation::Stream)?;
-        // What comes for a stream that this side has ended is thrown away.
+        // Appends for a stream that this side has ended are discarded.
         let is_over = stream.appends.as_ref().is_none_or(mpsc::UnboundedSender::is_closed);
         if is_over || stream.window.allows(header.length as usize) {
             Ok(())
@@ -127,7 +128,7 @@ impl Answering {
         }
         let Some(stream) = self.streams.get(&header.shard) else { return };
         if let Some(appends) = &stream.appends {
-            // If the service takes no more the peer hears that from the task that ended.
+            // If the service takes no more appends, the task that ended reports it to the peer.
             let _ = appends.send(IncomingAppend {
                 message,
                 number: header.number,
@@ -147,7 +148,7 @@ impl Answering {
             appends: Some(appends),
             _cuts_off: cuts_off,
         };
-        // Drops an earlier one first.
+        // Drops an earlier stream first.
         self.streams.insert(shard, stream);
         let incoming =
             IncomingAppends { from: self.from, shard: ShardId(shard.into()), appends: incoming };
@@ -198,7 +199,7 @@ impl Role for Answering {
             Kind::AppendsEnd => self.end_stream(&frame.header),
             Kind::Gossip => self.service.gossip(self.from, frame.message.head),
             Kind::Refused => {
-                // This side had accepted: the peer's operator and this one's both have to know.
+                // This side had accepted the peer: both operators have to know.
                 if let Some(refusal) = Refusal::decode(&frame.message.head) {
                     warn!(node = %self.from, %refusal, "a node refuses this one");
                 }
@@ -209,7 +210,7 @@ impl Role for Answering {
         Ok(())
     }
 
-    /// Nothing that this side sends has a deadline.
+    /// Frames of this side have no deadline.
     fn expire(&mut self, _frame: Outgoing) {}
 
     fn tick(&mut self, _now: Instant) -> Result<(), End> {

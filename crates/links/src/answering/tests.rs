@@ -1,4 +1,4 @@
-//! What the side that answers does with a peer that breaks the rules, or reads slowly.
+//! The replying side with a peer that breaks the protocol, or reads slowly.
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ use crate::lane::Lane;
 use crate::outbox::Outbox;
 use crate::service::{Declined, Request, Service};
 
-/// Answers a request with as many bytes as its head says, and appends never.
+/// Replies to a request with as many bytes as its head says, and never to appends.
 struct Sizes;
 
 impl Service for Sizes {
     fn answer(&self, request: Request) -> BoxFuture<'static, Result<Message, Declined>> {
         let head = String::from_utf8_lossy(&request.message.head).into_owned();
         match head.parse() {
-            Ok(bytes) => async move { Ok(Message::of_head(vec![0; bytes])) }.boxed(),
+            Ok(bytes) => async move { Ok(Message::from_head(vec![0; bytes])) }.boxed(),
             Err(_) => std::future::pending().boxed(),
         }
     }
@@ -72,8 +72,8 @@ impl Scene {
         Self { peer, outbox, ends }
     }
 
-    /// The connection may have ended by then.
-    async fn say(&mut self, frame: Outgoing) {
+    /// Writes a frame. The connection may have ended by then.
+    async fn send(&mut self, frame: Outgoing) {
         let bytes = encode(frame);
         let _ = self.peer.write_all(&bytes).await;
     }
@@ -107,43 +107,43 @@ fn append(number: u32, shard: u16, flags: u8, body: usize) -> Outgoing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_requests_than_the_window_has_close_the_connection() {
+async fn requests_beyond_the_window_close_the_connection() {
     let mut scene = Scene::new(Lane::Bulk);
     for number in 0..=LINK_BULK_REQUESTS_MAX as u32 {
-        scene.say(request(number, "hang", 0)).await;
+        scene.send(request(number, "hang", 0)).await;
     }
     assert_eq!(scene.violation().await, Violation::Window);
 
     let mut scene = Scene::new(Lane::Bulk);
-    scene.say(request(0, "hang", LINK_REQUESTS_BYTES_MAX)).await;
-    scene.say(request(1, "hang", 0)).await;
+    scene.send(request(0, "hang", LINK_REQUESTS_BYTES_MAX)).await;
+    scene.send(request(1, "hang", 0)).await;
     assert_eq!(scene.violation().await, Violation::Window);
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_appends_than_their_window_has_close_the_connection() {
+async fn appends_beyond_the_window_close_the_connection() {
     let mut scene = Scene::new(Lane::Replication);
-    scene.say(append(0, 1, FIRST, 0)).await;
+    scene.send(append(0, 1, FIRST, 0)).await;
     // Another shard has a window of its own.
-    scene.say(append(1, 2, FIRST, 0)).await;
+    scene.send(append(1, 2, FIRST, 0)).await;
     for number in 2..=LINK_APPENDS_MAX as u32 + 1 {
-        scene.say(append(number, 1, 0, 0)).await;
+        scene.send(append(number, 1, 0, 0)).await;
     }
     assert_eq!(scene.violation().await, Violation::Window);
 
     let mut scene = Scene::new(Lane::Replication);
-    scene.say(append(0, 1, FIRST, LINK_APPENDS_BYTES_MAX)).await;
-    scene.say(append(1, 1, 0, 0)).await;
+    scene.send(append(0, 1, FIRST, LINK_APPENDS_BYTES_MAX)).await;
+    scene.send(append(1, 1, 0, 0)).await;
     assert_eq!(scene.violation().await, Violation::Window);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_belong_to_the_lane_or_the_side_closes_the_connection() {
-    let gossip = |bytes| Outgoing::new(Kind::Gossip, 0, Message::of_head(vec![0; bytes]));
+async fn frames_of_another_lane_or_side_close_the_connection() {
+    let gossip = |bytes| Outgoing::new(Kind::Gossip, 0, Message::from_head(vec![0; bytes]));
     let too_long = |bytes, max| Violation::TooLong { bytes, max };
     let long = LINK_GOSSIP_BYTES_MAX + 1_000;
     let control = Lane::Control.message_bytes_max();
-    let long_ping = Outgoing::new(Kind::Ping, 0, Message::of_head(vec![0; 1_000_000]));
+    let long_ping = Outgoing::new(Kind::Ping, 0, Message::from_head(vec![0; 1_000_000]));
     let cases = [
         (Lane::Control, append(0, 1, FIRST, 0), Violation::Kind { kind: 10 }),
         (Lane::Proxy, gossip(1), Violation::Kind { kind: 6 }),
@@ -156,22 +156,22 @@ async fn what_does_not_belong_to_the_lane_or_the_side_closes_the_connection() {
     ];
     for (lane, frame, violation) in cases {
         let mut scene = Scene::new(lane);
-        scene.say(frame).await;
+        scene.send(frame).await;
         assert_eq!(scene.violation().await, violation, "{lane:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_streams_than_shards_close_the_connection() {
+async fn streams_beyond_the_number_of_shards_close_the_connection() {
     let mut scene = Scene::new(Lane::Replication);
     for shard in 0..=SHARDS_MAX {
-        scene.say(append(shard, shard as u16, FIRST, 0)).await;
+        scene.send(append(shard, shard as u16, FIRST, 0)).await;
     }
     assert_eq!(scene.violation().await, Violation::Stream);
 }
 
 #[tokio::test(start_paused = true)]
-async fn changed_bytes_and_lengths_that_lie_close_the_connection_at_once() {
+async fn corrupt_bytes_and_false_lengths_close_the_connection_at_once() {
     let mut scene = Scene::new(Lane::Control);
     let mut bytes = encode(request(0, "1", 0));
     bytes[20] ^= 1;
@@ -188,16 +188,16 @@ async fn changed_bytes_and_lengths_that_lie_close_the_connection_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_reads_nothing_is_sent_no_more_than_there_is_room_for_and_is_closed() {
+async fn peer_that_reads_nothing_gets_bounded_replies_and_is_disconnected() {
     let mut scene = Scene::new(Lane::Proxy);
     let size = 1 << 20;
     for number in 0..200 {
-        scene.say(request(number, &size.to_string(), 0)).await;
+        scene.send(request(number, &size.to_string(), 0)).await;
     }
     let began = Instant::now();
     while !scene.ends.is_finished() {
         assert!(scene.outbox.held() <= LINK_REPLIES_BYTES_MAX, "{}", scene.outbox.held());
-        scene.say(Outgoing::bare(Kind::Ping)).await;
+        scene.send(Outgoing::bare(Kind::Ping)).await;
         sleep(Duration::from_millis(200)).await;
         assert!(began.elapsed() < Duration::from_secs(60), "it is still there");
     }
@@ -206,7 +206,7 @@ async fn a_peer_that_reads_nothing_is_sent_no_more_than_there_is_room_for_and_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_says_nothing_is_closed_and_one_that_pings_is_not() {
+async fn silent_peer_is_disconnected_and_a_pinging_one_is_not() {
     let began = Instant::now();
     let scene = Scene::new(Lane::Proxy);
     assert_eq!(scene.ends.await.expect("no panic"), End::Silent);
@@ -214,12 +214,12 @@ async fn a_peer_that_says_nothing_is_closed_and_one_that_pings_is_not() {
 
     let mut scene = Scene::new(Lane::Proxy);
     for _ in 0..1_000 {
-        scene.say(Outgoing::bare(Kind::Ping)).await;
+        scene.send(Outgoing::bare(Kind::Ping)).await;
         sleep(Duration::from_millis(1_000)).await;
-        // What this side says itself.
+        // Reads the pings of this side.
         let read = tokio::io::AsyncReadExt::read(&mut scene.peer, &mut [0; 1_024]).now_or_never();
         assert!(matches!(read, Some(Ok(1..))), "{read:?}");
     }
-    scene.say(Outgoing::bare(Kind::Close)).await;
+    scene.send(Outgoing::bare(Kind::Close)).await;
     assert_eq!(scene.ends.await.expect("no panic"), End::Left);
 }

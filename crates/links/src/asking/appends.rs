@@ -1,4 +1,4 @@
-//! A stream of appends to one follower, as callers hold it.
+//! A stream of appends to one follower, as its callers use it.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use crate::end::End;
 use crate::frame::{Message, Received};
 use crate::window::{Slot, Window};
 
-/// Why an append has no answer. Whether the follower has written it is not known.
+/// Reason why an append has no reply. Whether the follower has written it is unknown.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum AppendError {
     #[error("the connection ended: {0}")]
     Ended(#[from] End),
-    /// No append of the stream was answered for [`LINK_PROGRESS_WITHIN`], though the link is alive: the
-    /// follower's disk hangs.
+    /// No append of the stream was answered for [`LINK_PROGRESS_WITHIN`], though the link is alive: the follower's
+    /// disk hangs.
     #[error("no progress for {LINK_PROGRESS_WITHIN:?}, though the link is alive")]
     Stalled,
-    /// A later stream of the shard to this peer took its place.
+    /// A later stream of the shard to this peer replaced it.
     #[error("a later stream took its place")]
     Superseded,
-    /// The follower takes no more of this stream, or [`Replies`] was dropped.
+    /// The follower accepts no more of this stream, or [`Replies`] was dropped.
     #[error("the stream is over")]
     StreamEnded,
     /// It was not sent.
@@ -37,32 +37,32 @@ impl From<Lost> for AppendError {
             Lost::Ended(end) => Self::Ended(end),
             Lost::Stalled => Self::Stalled,
             Lost::Superseded => Self::Superseded,
-            // An append has no deadline, and a follower that declines one takes no more either.
+            // An append has no deadline. A follower that declines one accepts no more either.
             Lost::StreamEnded | Lost::Declined(_) | Lost::NotSent => Self::StreamEnded,
         }
     }
 }
 
-/// The side that sends. Appends arrive in the order in which they are sent. When this is dropped the
-/// follower hears that nothing more comes; what was sent is still answered.
+/// The sending side. Appends arrive in the order in which they are sent. Dropping it tells the follower that the
+/// stream is complete; appends already sent are still answered.
 #[derive(Debug)]
 pub struct Appends {
     session: Arc<Session>,
     shard: u16,
     stream: u32,
     window: Window,
-    /// The place of the next append, if the caller has waited for it.
+    /// The window slot of the next append, if the caller has waited for it.
     place: Option<OwnedSemaphorePermit>,
     sent: mpsc::UnboundedSender<Sent>,
 }
 
-/// The side that takes the answers, in the order of what was sent. An append is in the window until its
-/// answer is taken here.
+/// The receiving side for replies, in the order of the appends. An append occupies the window until its reply is
+/// taken here.
 #[derive(Debug)]
 pub struct Replies {
     /// Bounded by the stream's window.
     sent: mpsc::UnboundedReceiver<Sent>,
-    /// The one whose answer is awaited.
+    /// The append whose reply is awaited.
     first: Option<Sent>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn begin(session: Arc<Session>, shard: u16) -> Result<(Appends, Repli
 }
 
 impl Appends {
-    /// Waits until the window has a place: who gets what to send from elsewhere asks for it after that.
+    /// Waits until the window has a slot. A caller that fetches entries from elsewhere fetches them after that.
     /// Nothing is lost if this is dropped.
     pub async fn ready(&mut self) -> Result<(), AppendError> {
         if self.place.is_none() {
@@ -94,7 +94,7 @@ impl Appends {
     /// Sends one append, once the window has room for its bytes. Nothing is sent if this is dropped.
     pub async fn send(&mut self, message: Message) -> Result<(), AppendError> {
         if self.sent.is_closed() {
-            // Nobody takes replies: their places in the window would never be free again.
+            // No receiver takes replies: their slots in the window would never be free again.
             return Err(AppendError::StreamEnded);
         }
         let (bytes, max) = (message.bytes(), self.session.lane.message_bytes_max());
@@ -106,7 +106,7 @@ impl Appends {
         let filled = self.window.fill(place, bytes).await;
         let slot = filled.map_err(|_| self.why_ended())?;
         let answer = self.session.append(self.shard, self.stream, message)?;
-        // If nobody takes replies any more the next append finds that out.
+        // If the receiver of replies is gone, the next append fails.
         let _ = self.sent.send(Sent { answer, _slot: slot });
         Ok(())
     }
@@ -123,15 +123,15 @@ impl Drop for Appends {
 }
 
 impl Replies {
-    /// The answer to the next append; `None` once all are taken and [`Appends`] is dropped. Nothing is lost
-    /// if this is dropped.
+    /// The reply to the next append; `None` once all are taken and [`Appends`] is dropped. Nothing is lost if this
+    /// is dropped.
     pub async fn next(&mut self) -> Option<Result<Received, AppendError>> {
         if self.first.is_none() {
             self.first = self.sent.recv().await;
         }
         let answer = (&mut self.first.as_mut()?.answer).await;
         self.first = None;
-        // The link answers everything that it has taken before it drops it.
+        // The link answers every accepted append before it drops it.
         Some(answer.unwrap_or(Err(Lost::StreamEnded)).map_err(AppendError::from))
     }
 }

@@ -1,4 +1,4 @@
-//! What was asked on one connection and is not answered, by number. No I/O.
+//! Unanswered requests and appends of one connection, by number. No I/O.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,18 @@ use crate::frame::FIRST;
 use crate::service::Declined;
 use crate::window::{Bounds, Slot, Window};
 
-/// Why something that was sent has no answer.
+/// Reason why a request or an append has no reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Lost {
     Ended(End),
     Declined(Declined),
     /// The deadline passed before it was sent.
     NotSent,
-    /// Another stream of the shard took the place of this one.
+    /// Another stream of the shard replaced this one.
     Superseded,
     /// No append of the stream was answered for [`LINK_PROGRESS_WITHIN`].
     Stalled,
-    /// The peer takes no more of this stream.
+    /// The peer accepts no more of this stream.
     StreamEnded,
 }
 
@@ -34,9 +34,9 @@ const APPENDS: Bounds = Bounds { count: LINK_APPENDS_MAX, bytes: LINK_APPENDS_BY
 pub(crate) struct Calls {
     ended: Option<End>,
     next: u32,
-    /// Those whose caller has gone are here too, until the peer answers: it still counts them.
+    /// Includes calls whose caller is gone, until the peer replies: the peer still counts them.
     unanswered: HashMap<u32, Call>,
-    /// By shard, the one that was begun last.
+    /// The latest stream of each shard.
     streams: BTreeMap<u16, Stream>,
 }
 
@@ -52,7 +52,7 @@ enum What {
         deadline: Instant,
         _slot: Slot,
     },
-    /// Of which shard's stream. Its slot is with whoever takes the replies.
+    /// An append of this shard's stream. Its slot is with the receiver of the replies.
     Append {
         shard: u16,
         stream: u32,
@@ -66,7 +66,7 @@ struct Stream {
     /// Its first append was sent.
     is_begun: bool,
     unanswered: usize,
-    /// When it began to wait, or was last answered.
+    /// When it began to wait, or received its last reply.
     progress: Instant,
     window: Window,
     lost: Option<Lost>,
@@ -80,7 +80,7 @@ pub(crate) struct NewStream {
 
 impl Calls {
     fn number(&mut self) -> u32 {
-        // After four billion requests numbers begin anew; one that is still waiting keeps its own.
+        // Numbers wrap around after four billion requests. A request that still waits keeps its own.
         while self.unanswered.contains_key(&self.next) {
             self.next = self.next.wrapping_add(1);
         }
@@ -126,7 +126,7 @@ impl Calls {
         Ok(NewStream { id, window })
     }
 
-    /// The number of the append, its flags, and where its answer comes.
+    /// Returns the number of the append, its flags, and the receiver of its reply.
     pub(super) fn append(
         &mut self,
         shard: u16,
@@ -140,7 +140,7 @@ impl Calls {
         if let Some(lost) = &stream.lost {
             return Err(lost.clone());
         }
-        // The stream's own number is that of its first append.
+        // The stream's own number is the number of its first append.
         let (number, flags) = if stream.is_begun { (later, 0) } else { (id, FIRST) };
         stream.is_begun = true;
         if stream.unanswered == 0 {
@@ -167,7 +167,7 @@ impl Calls {
         }
     }
 
-    /// An answer has come. One that nobody waits for is of a stream that is over.
+    /// Handles a reply. A reply without a waiting call belongs to a stream that is over.
     pub(super) fn answer(&mut self, number: u32, answer: Answer) {
         let Some(call) = self.unanswered.remove(&number) else { return };
         if let What::Append { shard, stream: id } = call.what
@@ -180,14 +180,14 @@ impl Calls {
         let _ = call.answer.send(answer);
     }
 
-    /// The peer takes no more of the stream that began with this number.
+    /// The peer accepts no more of the stream that began with this number.
     pub(super) fn stream_ended(&mut self, shard: u16, id: u32) {
         if self.streams.get(&shard).is_some_and(|stream| stream.id == id) {
             self.lose_stream(shard, Lost::StreamEnded);
         }
     }
 
-    /// Streams that made no progress for too long, which are over now.
+    /// Ends streams that made no progress for too long, and returns them.
     pub(super) fn lose_stalled(&mut self, now: Instant) -> Vec<(u16, u32)> {
         let is_stalled = |stream: &Stream| {
             let waits = stream.lost.is_none() && stream.unanswered > 0;
@@ -226,7 +226,7 @@ impl Calls {
         }
     }
 
-    /// Where those wait whose answers will not come.
+    /// Returns the channels of the calls that will get no reply.
     pub(super) fn end(&mut self, end: &End) -> Vec<oneshot::Sender<Answer>> {
         self.ended.get_or_insert_with(|| end.clone());
         for stream in std::mem::take(&mut self.streams).into_values() {

@@ -1,8 +1,8 @@
-//! The side of a connection that asks: it made the connection, numbers its requests, and waits for answers.
+//! The requesting side of a connection: it opened the connection, numbers its requests, and awaits replies.
 //!
-//! * [`calls`]: what is asked and not answered, and the streams of appends
-//! * [`role`]: what the connection's task does with what arrives
-//! * [`appends`]: a stream of appends, as callers hold it
+//! * [`calls`]: unanswered requests, and the streams of appends
+//! * [`role`]: how the connection's task handles arriving frames
+//! * [`appends`]: a stream of appends, as its callers use it
 
 mod appends;
 mod calls;
@@ -29,8 +29,7 @@ use crate::window::{Slot, Window};
 
 pub(crate) type Answer = Result<Received, Lost>;
 
-/// One connection, as those who ask hold it. It goes on to exist after the connection's end, and says then
-/// how it ended.
+/// One connection, as requesters hold it. It outlives the connection, and then reports how the connection ended.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) peer: Identity,
@@ -52,7 +51,7 @@ impl Session {
         }
     }
 
-    /// Sends a request that has its room in the window.
+    /// Sends a request that has its slot in the window.
     pub(crate) fn request(
         &self,
         shard: u16,
@@ -68,12 +67,12 @@ impl Session {
         Ok(answer)
     }
 
-    /// Begins a stream of appends of the shard; an earlier one of it is over.
+    /// Begins a stream of appends of the shard, which ends an earlier one.
     pub(crate) fn begin_appends(&self, shard: u16) -> Result<NewStream, End> {
         self.calls.lock().begin_stream(shard)
     }
 
-    /// Sends an append of a stream that has its room in the stream's window.
+    /// Sends an append that has its slot in the stream's window.
     pub(crate) fn append(
         &self,
         shard: u16,
@@ -87,7 +86,7 @@ impl Session {
         Ok(answer)
     }
 
-    /// Nothing more comes in this stream; what was sent is answered.
+    /// Ends the stream after the appends sent so far, which are still answered.
     pub(crate) fn finish_appends(&self, shard: u16, stream: u32) {
         if self.calls.lock().is_begun(shard, stream) {
             let end = Outgoing::new(Kind::AppendsEnd, stream, Message::default());
@@ -95,12 +94,12 @@ impl Session {
         }
     }
 
-    /// Why a stream is over.
+    /// The reason why a stream is over.
     pub(crate) fn why_appends_ended(&self, shard: u16, stream: u32) -> Lost {
         self.calls.lock().why_ended(shard, stream)
     }
 
-    /// The connection has ended, which everybody hears who waits.
+    /// Ends the session with the connection, and wakes all waiting callers.
     pub(crate) fn end(&self, end: &End) {
         self.outbox.end();
         self.window.close();

@@ -1,4 +1,4 @@
-//! What the task of a connection does for the side that asks.
+//! The requesting side's role in the task of a connection.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,10 +17,10 @@ use crate::service::Declined;
 
 pub(crate) struct Asking {
     session: Arc<Session>,
-    /// What this node tells everybody, on the lane that has it.
+    /// Gossip of this node, on the lane that carries it.
     gossip: Option<Arc<Gossip>>,
     told: Instant,
-    /// Ready once this node wants the link closed.
+    /// Ready once this node closes the link.
     closing: Option<BoxFuture<'static, ()>>,
 }
 
@@ -32,11 +32,11 @@ impl Asking {
     ) -> Self {
         let gossip = (session.lane == Lane::Control).then_some(gossip);
         let this = Self { session, gossip, told: Instant::now(), closing: Some(closing) };
-        this.tell();
+        this.send_gossip();
         this
     }
 
-    fn tell(&self) {
+    fn send_gossip(&self) {
         if let Some(payload) = self.gossip.as_ref().and_then(|gossip| gossip.newest()) {
             self.session.outbox.set_gossip(payload);
         }
@@ -59,7 +59,7 @@ impl Role for Asking {
             Kind::Reply => calls.answer(header.number, Ok(message)),
             Kind::Declined => {
                 let code = message.head.first().copied().unwrap_or_default();
-                calls.answer(header.number, Err(Lost::Declined(Declined::of_code(code))));
+                calls.answer(header.number, Err(Lost::Declined(Declined::from_code(code))));
             }
             Kind::AppendsEnd => calls.stream_ended(header.shard, header.number),
             _ => return Err(End::Violation(header.not_allowed())),
@@ -83,7 +83,7 @@ impl Role for Asking {
         drop(calls);
         if now - self.told >= LINK_GOSSIP_EVERY {
             self.told = now;
-            self.tell();
+            self.send_gossip();
         }
         Ok(())
     }

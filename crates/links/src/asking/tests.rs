@@ -1,4 +1,4 @@
-//! What the side that asks does with a peer that does not answer, and how it writes.
+//! The requesting side with a peer that does not reply, and its writes.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -46,8 +46,8 @@ where
     })
 }
 
-async fn ask(session: &Session, bytes: usize, within: Duration) -> Result<(), Lost> {
-    let message = Message::of_head(vec![0; bytes]);
+async fn send_request(session: &Session, bytes: usize, within: Duration) -> Result<(), Lost> {
+    let message = Message::from_head(vec![0; bytes]);
     let room = async { session.window.fill(session.window.place().await?, bytes).await };
     let closed = |_| Lost::Ended(session.ended().unwrap_or(End::Here));
     let slot = room.await.map_err(closed)?;
@@ -56,7 +56,7 @@ async fn ask(session: &Session, bytes: usize, within: Duration) -> Result<(), Lo
     answered.expect("everything is answered").map(drop)
 }
 
-async fn say(peer: &mut DuplexStream, kind: Kind) {
+async fn send(peer: &mut DuplexStream, kind: Kind) {
     let mut unsent = gateway::Unsent::default();
     let frame = crate::frame::Outgoing::bare(kind);
     crate::frame::write_frame(frame, Instant::now(), &mut unsent);
@@ -67,20 +67,22 @@ async fn say(peer: &mut DuplexStream, kind: Kind) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_takes_nothing_is_closed_and_what_waits_for_it_is_bounded() {
+async fn peer_that_reads_no_requests_is_disconnected_and_its_queue_is_bounded() {
     let session = session(Lane::Proxy);
     let (mut peer, wire) = duplex(64 << 10);
     let ends = serve(&session, wire);
     let asking: Vec<_> = (0..64)
         .map(|_| {
             let session = Arc::clone(&session);
-            tokio::spawn(async move { ask(&session, 1 << 20, Duration::from_secs(600)).await })
+            tokio::spawn(
+                async move { send_request(&session, 1 << 20, Duration::from_secs(600)).await },
+            )
         })
         .collect();
     let began = Instant::now();
     while !ends.is_finished() {
         assert!(session.outbox.held() <= LINK_REQUESTS_BYTES_MAX + 4_096);
-        say(&mut peer, Kind::Ping).await;
+        send(&mut peer, Kind::Ping).await;
         sleep(Duration::from_millis(200)).await;
     }
     assert!(began.elapsed() >= LINK_PROGRESS_WITHIN);
@@ -92,18 +94,18 @@ async fn a_peer_that_takes_nothing_is_closed_and_what_waits_for_it_is_bounded() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_whose_deadline_passes_in_the_queue_is_not_sent() {
+async fn request_that_expires_in_the_queue_is_not_sent() {
     let session = session(Lane::Proxy);
     let (mut peer, wire) = duplex(1_024);
     let ends = serve(&session, wire);
     let first = tokio::spawn({
         let session = Arc::clone(&session);
-        async move { ask(&session, 1 << 20, Duration::from_secs(600)).await }
+        async move { send_request(&session, 1 << 20, Duration::from_secs(600)).await }
     });
     sleep(Duration::from_millis(1)).await;
     let second = tokio::spawn({
         let session = Arc::clone(&session);
-        async move { ask(&session, 100, Duration::from_millis(500)).await }
+        async move { send_request(&session, 100, Duration::from_millis(500)).await }
     });
     sleep(Duration::from_millis(600)).await;
     let mut received = vec![0; (1 << 20) + HEADER_BYTES + 12];
@@ -115,18 +117,18 @@ async fn a_request_whose_deadline_passes_in_the_queue_is_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_leaves_a_request_unanswered_long_after_its_deadline_is_closed() {
+async fn peer_that_leaves_an_expired_request_unanswered_is_disconnected() {
     let session = session(Lane::Control);
     let (mut peer, wire) = duplex(64 << 10);
     let ends = serve(&session, wire);
     let within = Duration::from_secs(5);
     let asks = tokio::spawn({
         let session = Arc::clone(&session);
-        async move { ask(&session, 10, within).await }
+        async move { send_request(&session, 10, within).await }
     });
     let began = Instant::now();
     while !ends.is_finished() {
-        say(&mut peer, Kind::Ping).await;
+        send(&mut peer, Kind::Ping).await;
         sleep(Duration::from_millis(200)).await;
     }
     assert!(began.elapsed() >= within + LINK_PROGRESS_WITHIN);
@@ -134,17 +136,17 @@ async fn a_peer_that_leaves_a_request_unanswered_long_after_its_deadline_is_clos
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_only_the_other_side_says_closes_the_connection() {
+async fn frames_of_the_requesting_side_from_the_peer_close_the_connection() {
     for kind in [Kind::Request, Kind::Append, Kind::Gossip, Kind::Welcome] {
         let (mut peer, wire) = duplex(1_024);
         let ends = serve(&session(Lane::Control), wire);
-        say(&mut peer, kind).await;
+        send(&mut peer, kind).await;
         let violation = Violation::Kind { kind: kind as u8 };
         assert_eq!(ends.await.expect("no panic"), End::Violation(violation));
     }
 }
 
-/// Says nothing and takes everything; the bytes of each call.
+/// A socket that reads nothing and accepts every write, and records the bytes of each call.
 #[derive(Clone, Default)]
 struct Writes(Arc<Mutex<Vec<Vec<u8>>>>);
 
@@ -192,14 +194,14 @@ impl AsyncWrite for Writes {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_that_waits_goes_with_one_write_in_the_order_of_its_numbers() {
+async fn queued_frames_are_sent_in_one_write_in_the_order_of_their_numbers() {
     let session = session(Lane::Control);
     let writes = Writes::default();
     let requests = LINK_CONTROL_REQUESTS_MAX;
     let asking: Vec<_> = (0..requests)
         .map(|_| {
             let session = Arc::clone(&session);
-            tokio::spawn(async move { ask(&session, 8, Duration::from_secs(600)).await })
+            tokio::spawn(async move { send_request(&session, 8, Duration::from_secs(600)).await })
         })
         .collect();
     tokio::task::yield_now().await;

@@ -9,9 +9,9 @@ use crate::end::Violation;
 
 pub(crate) const HEADER_BYTES: usize = 16;
 
-/// Of an append: the first of its stream, which takes the place of an earlier stream of the shard.
+/// Flag of an append: the first of its stream, which replaces an earlier stream of the shard.
 pub(crate) const FIRST: u8 = 1;
-/// Of the end of a stream: what was sent is not to be carried out if it is not yet.
+/// Flag of the end of a stream: appends not yet carried out are to be discarded.
 pub(crate) const ABANDONED: u8 = 2;
 
 const FLAGS: u8 = FIRST | ABANDONED;
@@ -19,24 +19,24 @@ const FLAGS: u8 = FIRST | ABANDONED;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// Who connects says who it is.
+    /// The identity of the connecting node.
     Hello = 1,
-    /// Who accepts says so too.
+    /// The identity of the accepting node.
     Welcome = 2,
-    /// Either says why it does not go on.
+    /// The reason why either side rejects the connection.
     Refused = 3,
-    /// A sign of life. It is not answered: each side sends its own.
+    /// A ping. It gets no reply: each side sends its own.
     Ping = 4,
     /// This side closes the connection in order, and sends nothing more.
     Close = 5,
     Gossip = 6,
     Request = 7,
-    /// Of the request, or the append, with its number.
+    /// Reply to the request, or the append, with its number.
     Reply = 8,
-    /// The same, without an answer.
+    /// Rejection of the request, or the append, with its number.
     Declined = 9,
     Append = 10,
-    /// A stream is over; its number is that of its first append. From either side.
+    /// The end of a stream, from either side; its number is that of its first append.
     AppendsEnd = 11,
 }
 
@@ -103,13 +103,13 @@ impl Header {
         })
     }
 
-    /// Whether its message has a length that its lane allows, which is `max`, and its kind.
+    /// Checks the length of the message against the lane's limit, `max`, and against the limit of its kind.
     pub(crate) fn check_length(&self, max: usize) -> Result<(), Violation> {
         let max = match self.kind {
             Kind::Request | Kind::Reply | Kind::Append => max,
             // The parts around it are a few bytes.
             Kind::Gossip => LINK_GOSSIP_BYTES_MAX + 64,
-            // Those that say little.
+            // Kinds with short messages.
             _ => LINK_HANDSHAKE_BYTES_MAX,
         };
         let bytes = self.length as usize;

@@ -1,7 +1,7 @@
-//! What arrives: frames out of a stream of bytes, whatever its pieces.
+//! Decodes frames from a stream of bytes, however it is split.
 //!
-//! A frame gets one buffer of its own size, after its header was checked and allowed. What was read ahead of
-//! a header is copied there; the rest of the frame is read into it, and nothing is copied any more.
+//! A frame gets one buffer of its own size, after its header was checked and allowed. Bytes read ahead together
+//! with a header are copied there. The rest of the frame is read into it without a copy.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -16,7 +16,7 @@ use crate::frame::message::{Received, split};
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) header: Header,
-    /// To answer within, if it asks for an answer; 0: no deadline.
+    /// Time limit of the reply, if the frame expects one; 0: no deadline.
     pub(crate) within_ms: u32,
     pub(crate) message: Received,
 }
@@ -25,23 +25,23 @@ pub(crate) struct Frame {
 pub(crate) struct Incoming {
     ahead: BytesMut,
     ahead_max: usize,
-    /// The frame that has not arrived whole.
+    /// The incomplete frame.
     arriving: Option<(Header, BytesMut)>,
 }
 
 impl Incoming {
-    /// `ahead_max`: bytes that are read ahead, at least a header's.
+    /// `ahead_max`: bytes that are read ahead, at least the size of a header.
     pub(crate) fn new(ahead_max: usize) -> Self {
         let ahead_max = ahead_max.max(HEADER_BYTES);
         Self { ahead: BytesMut::with_capacity(ahead_max), ahead_max, arriving: None }
     }
 
-    /// The same connection goes on with other frames.
+    /// Changes the read-ahead for the following frames of the connection.
     pub(crate) fn read_ahead(&mut self, ahead_max: usize) {
         self.ahead_max = ahead_max.max(HEADER_BYTES);
     }
 
-    /// Reads what is there. 0 is the end.
+    /// Reads the available bytes. 0 is the end.
     pub(crate) fn poll_read<R: AsyncRead + Unpin>(
         &mut self,
         context: &mut Context<'_>,
@@ -58,8 +58,8 @@ impl Incoming {
         gateway::input::poll_read(socket, context, &mut (&mut self.ahead).limit(room))
     }
 
-    /// The next frame that has arrived whole. `allow` says whether one of this header may come, before memory
-    /// is taken for it.
+    /// The next complete frame. `allow` decides by its header whether it is allowed, before memory is allocated
+    /// for it.
     pub(crate) fn next(
         &mut self,
         allow: impl FnOnce(&Header) -> Result<(), Violation>,
@@ -86,7 +86,7 @@ impl Incoming {
         Ok(Some(Frame { header, within_ms, message }))
     }
 
-    /// Bytes of memory that are held for what is arriving.
+    /// Bytes of memory held for arriving frames.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         self.ahead.capacity() + self.arriving.as_ref().map_or(0, |(_, bytes)| bytes.capacity())

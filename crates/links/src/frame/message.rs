@@ -1,4 +1,4 @@
-//! Messages, as they are given to a link and as they come out of one.
+//! Messages, as a link sends and receives them.
 
 use base::checksum::{crc32c, crc32c_append};
 use bytes::{BufMut, Bytes};
@@ -11,11 +11,11 @@ use crate::frame::header::{Header, Kind};
 
 /// Bytes of a message without head and body.
 const AROUND_BYTES: usize = 12;
-/// A longer head is sent from where it is, at the price of another slice in the write.
+/// A longer head is not copied, at the price of another slice in the write.
 const HEAD_COPIED_BYTES_MAX: usize = 4 << 10;
 
-/// What a link sends. The head is covered by the link's checksum. The body is not, and is not copied: it
-/// must bring its own checksums, as entries of a journal do.
+/// A message that a link sends. The head is covered by the link's checksum. The body is neither covered nor
+/// copied: it must have its own checksums, as entries of a journal do.
 #[derive(Clone, Default, Debug)]
 pub struct Message {
     pub head: Bytes,
@@ -24,18 +24,18 @@ pub struct Message {
 }
 
 impl Message {
-    /// One without a body.
-    pub fn of_head(head: impl Into<Bytes>) -> Self {
+    /// A message without a body.
+    pub fn from_head(head: impl Into<Bytes>) -> Self {
         Self { head: head.into(), body: Vec::new() }
     }
 
-    /// On the wire, its frame's header apart: what windows and limits count.
+    /// Size on the wire without its frame's header, as windows and limits count it.
     pub fn bytes(&self) -> usize {
         AROUND_BYTES + self.head.len() + self.body.iter().map(Bytes::len).sum::<usize>()
     }
 }
 
-/// What a link received: slices of one buffer. Whoever keeps one of them keeps all of it.
+/// A message that a link received: slices of one buffer. Keeping one of them keeps the whole buffer.
 #[derive(Clone, Default, Debug)]
 pub struct Received {
     /// As it was sent.
@@ -51,10 +51,10 @@ pub(crate) struct Outgoing {
     pub(crate) flags: u8,
     pub(crate) shard: u16,
     pub(crate) number: u32,
-    /// It is not sent after that, and the peer hears how much time is left.
+    /// The frame is not sent after it. The remaining time is sent to the peer.
     pub(crate) deadline: Option<Instant>,
     pub(crate) message: Message,
-    /// Room in a queue, in use until the frame is handed to the socket's buffer.
+    /// Room in a queue, in use until the frame is copied to the socket's buffer.
     pub(crate) room: Option<OwnedSemaphorePermit>,
 }
 
@@ -68,13 +68,13 @@ impl Outgoing {
     }
 }
 
-/// Adds a frame to what a socket is given. `now` tells how much of its time is left.
+/// Adds a frame to the bytes for a socket. `now` determines the remaining time.
 pub(crate) fn write_frame(frame: Outgoing, now: Instant, unsent: &mut Unsent) {
     let Outgoing { kind, flags, shard, number, deadline, message, room } = frame;
-    // Whoever made the message has compared it with its lane's limit, which 32 bits hold.
+    // The sender has compared the message with its lane's limit, which fits 32 bits.
     let length = message.bytes() as u32;
     let left = deadline.map(|deadline| deadline.saturating_duration_since(now).as_millis());
-    // Zero says that there is none.
+    // Zero means no deadline.
     let left = left.map_or(0, |left| left.clamp(1, u128::from(u32::MAX)) as u32);
     let Message { head, body } = message;
     let mut around = [0; 8];
@@ -99,7 +99,7 @@ pub(crate) fn write_frame(frame: Outgoing, now: Instant, unsent: &mut Unsent) {
     drop(room);
 }
 
-/// The parts of a message that arrived whole, and the milliseconds to answer within.
+/// The parts of a complete message, and the time limit of its reply in milliseconds.
 pub(crate) fn split(mut message: Bytes) -> Result<(Received, u32), Violation> {
     let Some((around, _)) = message.split_first_chunk::<8>() else {
         return Err(Violation::Layout);

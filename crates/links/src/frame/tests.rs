@@ -1,4 +1,4 @@
-//! What must hold of frames, whatever arrives.
+//! Properties of frames for arbitrary input.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use crate::end::Violation;
 
 const BYTES_MAX: usize = 64 << 10;
 
-/// Gives bytes in pieces of these sizes, and then the end.
+/// Returns bytes in pieces of these sizes, and then the end.
 struct Socket<'a> {
     bytes: &'a [u8],
     pieces: Vec<usize>,
@@ -40,7 +40,7 @@ fn allow(header: &Header) -> Result<(), Violation> {
     if bytes > BYTES_MAX { Err(Violation::TooLong { bytes, max: BYTES_MAX }) } else { Ok(()) }
 }
 
-/// What comes out until the end or a violation, and the most memory that was held.
+/// The frames until the end or a violation, and the peak of held memory.
 fn receive(
     bytes: &[u8],
     pieces: Vec<usize>,
@@ -99,7 +99,7 @@ fn outgoing() -> impl Strategy<Value = Outgoing> {
 
 proptest! {
     #[test]
-    fn frames_arrive_as_they_were_sent_whatever_the_pieces(
+    fn frames_decode_to_the_sent_ones_for_any_split(
         frames in prop::collection::vec(outgoing(), 0..8),
         pieces in prop::collection::vec(1_usize..2_000, 0..64),
         ahead in prop_oneof![Just(HEADER_BYTES), Just(64), Just(4_096)],
@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_byte_of_header_or_head_is_found_and_nothing_large_is_held(
+    fn corrupt_header_or_head_is_detected_without_a_large_allocation(
         frame in outgoing(),
         at in any::<prop::sample::Index>(),
         change in 1_u8..,
@@ -132,7 +132,7 @@ proptest! {
         bytes[at] ^= change;
         let (received, violation, held) = receive(&bytes, pieces, HEADER_BYTES);
         prop_assert!(received.is_empty());
-        // A length of the head that is too large by much may not fit the message.
+        // A far too large length of the head may not fit the message.
         prop_assert!(
             matches!(violation, Some(Violation::Header | Violation::Message | Violation::Layout)),
             "{:?}", violation
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_or_wait_for_more(
+    fn arbitrary_bytes_are_rejected_or_wait_for_more(
         bytes in prop::collection::vec(any::<u8>(), 0..2_000),
         pieces in prop::collection::vec(1_usize..500, 0..16),
     ) {
@@ -151,7 +151,7 @@ proptest! {
 }
 
 #[test]
-fn a_frame_that_is_too_long_is_refused_before_memory_is_taken() {
+fn too_long_frame_is_rejected_before_memory_is_allocated() {
     let mut bytes = BytesMut::new();
     let header = Header { length: u32::MAX, kind: Kind::Request, flags: 0, shard: 0, number: 1 };
     header.encode(&mut bytes);
@@ -161,7 +161,7 @@ fn a_frame_that_is_too_long_is_refused_before_memory_is_taken() {
 }
 
 #[test]
-fn what_is_received_is_slices_of_one_buffer_and_a_large_frame_is_not_copied() {
+fn received_message_is_slices_of_one_buffer_and_a_large_one_is_not_copied() {
     let message = Message { head: vec![1; 10].into(), body: vec![vec![2; 30_000].into()] };
     let bytes = encode(vec![Outgoing::new(Kind::Append, 1, message)]);
     let (received, _, _) = receive(&bytes, vec![100_000; 8], HEADER_BYTES);
@@ -171,7 +171,7 @@ fn what_is_received_is_slices_of_one_buffer_and_a_large_frame_is_not_copied() {
 }
 
 #[test]
-fn a_message_without_its_parts_is_refused() {
+fn message_without_its_parts_is_rejected() {
     let mut bytes = BytesMut::new();
     Header { length: 5, kind: Kind::Reply, flags: 0, shard: 0, number: 1 }.encode(&mut bytes);
     bytes.extend_from_slice(&[0; 5]);

@@ -1,4 +1,4 @@
-//! Whether what nodes say is encrypted, and what is refused without.
+//! Encryption of links, and the connections that are refused without it.
 
 mod secret;
 mod tls;
@@ -13,14 +13,14 @@ pub(crate) use wire::Wire;
 
 use crate::end::{ConnectError, End, Insecure};
 
-/// How links are protected. All nodes of a cluster have the same.
+/// The protection of links. It is the same on all nodes of a cluster.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Security {
-    /// Nothing is encrypted, and a peer is believed who it says that it is. Refused for addresses other than
-    /// loopback, unless `beyond_loopback` says that the wires between the nodes are private.
+    /// Nothing is encrypted, and a peer's identity is not verified. Refused for addresses other than loopback,
+    /// unless `beyond_loopback` says that the wires between the nodes are private.
     Plain { beyond_loopback: bool },
-    /// TLS 1.3; both ends prove who they are.
+    /// TLS 1.3; both ends authenticate.
     Tls(Tls),
 }
 
@@ -43,7 +43,7 @@ impl Security {
         }
     }
 
-    /// The side that connects, to `HOST:PORT`.
+    /// The connecting side, to `HOST:PORT`.
     pub(crate) async fn connect(
         &self,
         stream: Stream,
@@ -55,13 +55,13 @@ impl Security {
             Self::Plain { .. } => Ok(Wire::Plain(stream)),
             Self::Tls(tls) => match tls.connect(stream, address).await {
                 Ok(stream) => Ok(Wire::Tls(Box::new(stream))),
-                Err(error) if is_of_tls(&error) => Err(ConnectError::Tls(error.to_string())),
+                Err(error) if is_tls_error(&error) => Err(ConnectError::Tls(error.to_string())),
                 Err(error) => Err(ConnectError::Ended(End::of(&error))),
             },
         }
     }
 
-    /// The side that accepts.
+    /// The accepting side.
     pub(crate) async fn accept(&self, stream: Stream) -> io::Result<Wire> {
         match self {
             Self::Plain { .. } => Ok(Wire::Plain(stream)),
@@ -70,8 +70,8 @@ impl Security {
     }
 }
 
-/// Rather than of the network.
-fn is_of_tls(error: &io::Error) -> bool {
+/// Whether the error is of TLS rather than of the network.
+fn is_tls_error(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|error| error.is::<rustls::Error>())
         || error.kind() == io::ErrorKind::InvalidInput
 }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_encryption_only_this_machine_is_allowed_unless_it_is_said_otherwise() {
+    fn plain_links_are_limited_to_loopback_by_default() {
         let allows = |beyond_loopback, address: &str| {
             let address = address.parse().expect("an address");
             Security::Plain { beyond_loopback }.allows_to_listen(address).is_ok()

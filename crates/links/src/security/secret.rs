@@ -1,8 +1,8 @@
-//! Nodes that know each other by a secret that all of them have.
+//! Nodes that authenticate each other by a shared secret.
 //!
 //! Both ends derive the same key pair from it and present its public half (RFC 7250: a raw key, since a
-//! certificate would say nothing more). Whoever can sign with the key knows the secret. The two sides sign
-//! different texts (RFC 8446, section 4.4.3), so that a signature cannot be given back to its maker.
+//! certificate would add nothing). A peer that can sign with the key knows the secret. The two sides sign
+//! different texts (RFC 8446, section 4.4.3), so that a signature cannot be reflected to its sender.
 
 use std::sync::Arc;
 
@@ -24,14 +24,14 @@ use rustls::{
 
 use super::SecurityError;
 
-/// A shorter secret could be found by trying: who connects is shown the public key.
+/// A shorter secret could be found by brute force: a connecting client sees the public key.
 pub(super) const SECRET_BYTES_MIN: usize = 32;
 
-/// What the key is for. Another use of the secret, or another kind of key, has another text.
+/// Names the use of the key. Another use of the secret, or another kind of key, has another text.
 const SALT: &[u8] = b"postroad links";
 const KEY_INFO: &[u8] = b"ed25519 key pair of all nodes, 1";
 
-/// The key pair that follows from the secret.
+/// Derives the key pair from the secret.
 pub(super) fn key_pair(secret: &[u8]) -> Result<CertifiedKey, SecurityError> {
     if secret.len() < SECRET_BYTES_MIN {
         return Err(SecurityError::ShortSecret { bytes: secret.len() });
@@ -49,7 +49,7 @@ pub(super) fn key_pair(secret: &[u8]) -> Result<CertifiedKey, SecurityError> {
     Ok(CertifiedKey::new(vec![CertificateDer::from(public.as_ref().to_vec())], key))
 }
 
-/// Accepts whoever has the one key.
+/// Accepts any peer with the one key.
 #[derive(Debug)]
 pub(super) struct SameKey {
     public: SubjectPublicKeyInfoDer<'static>,
@@ -64,7 +64,7 @@ impl SameKey {
     }
 
     fn compare(&self, presented: &CertificateDer<'_>) -> Result<(), Error> {
-        // Public keys: there is no secret in how long this takes.
+        // Public keys: the time of the comparison reveals no secret.
         if presented.as_ref() == self.public.as_ref() {
             Ok(())
         } else {
@@ -81,7 +81,7 @@ impl SameKey {
     }
 }
 
-/// TLS 1.3 is the only version that is spoken.
+/// The error for other versions than TLS 1.3.
 fn older_version() -> Error {
     Error::PeerIncompatible(PeerIncompatible::Tls12NotOffered)
 }
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_secret_is_the_same_key_and_another_is_another() {
+    fn same_secret_derives_the_same_key_and_another_a_different_one() {
         let public = |secret: u8| {
             let pair = key_pair(&[secret; SECRET_BYTES_MIN]).expect("long enough");
             pair.end_entity_cert().expect("a key").as_ref().to_vec()

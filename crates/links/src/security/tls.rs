@@ -1,4 +1,4 @@
-//! TLS 1.3, by which both ends prove who they are.
+//! TLS 1.3 with authentication of both ends.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use world::net::Stream;
 
 use super::secret::{SECRET_BYTES_MIN, SameKey, key_pair};
 
-/// Why links cannot be encrypted with what was given.
+/// Reason why the given keys cannot protect links.
 #[derive(Debug, Error)]
 pub enum SecurityError {
     #[error("the secret of the nodes has {bytes} bytes; it needs {SECRET_BYTES_MIN}, random ones")]
@@ -33,18 +33,18 @@ pub enum SecurityError {
     Authorities(#[from] rustls::client::VerifierBuilderError),
 }
 
-/// Both sides' keys, and how they know the other side. Clones are the same.
+/// Both sides' keys, and their verification of the other side. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Tls {
     connects: Arc<ClientConfig>,
     accepts: Arc<ServerConfig>,
-    /// A certificate is of a name, a shared key is not.
+    /// A certificate has a name, a shared key has none.
     has_names: bool,
 }
 
 impl Tls {
     /// Nodes that share a secret of at least 32 random bytes.
-    pub fn of_secret(secret: &[u8]) -> Result<Self, SecurityError> {
+    pub fn from_secret(secret: &[u8]) -> Result<Self, SecurityError> {
         let pair = Arc::new(key_pair(secret)?);
         let same_key = SameKey::new(&pair)?;
         let provider = Arc::new(default_provider());
@@ -62,9 +62,9 @@ impl Tls {
         Ok(Self::new(connects, accepts, false))
     }
 
-    /// Nodes with certificates, in PEM: `authorities` have signed those of all nodes, for servers and for
-    /// clients, and a node's is of the host in its peer address.
-    pub fn of_certificates(
+    /// Nodes with certificates, in PEM: `authorities` have signed the certificates of all nodes, for servers and
+    /// for clients. A node's certificate names the host of its peer address.
+    pub fn from_certificates(
         chain: &[u8],
         key: &[u8],
         authorities: &[u8],
@@ -93,7 +93,7 @@ impl Tls {
     }
 
     fn new(mut connects: ClientConfig, mut accepts: ServerConfig, has_names: bool) -> Self {
-        // Connections are few and last: nothing is kept to make the next handshake shorter.
+        // Connections are few and long-lived: no state is kept for shorter handshakes.
         connects.resumption = Resumption::disabled();
         accepts.send_tls13_tickets = 0;
         Self { connects: Arc::new(connects), accepts: Arc::new(accepts), has_names }
@@ -117,7 +117,7 @@ impl Tls {
     }
 }
 
-/// What is asked for where nobody looks at names.
+/// The server name where names are not verified.
 const NODE: &str = "node.invalid";
 
 fn no_name(error: rustls::pki_types::InvalidDnsNameError) -> io::Error {
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_certificate_is_the_host_of_the_address() {
+    fn certificate_name_is_the_host_of_the_address() {
         for (address, host) in
             [("a.example:7700", "a.example"), ("10.0.0.1:1", "10.0.0.1"), ("[::1]:1", "::1")]
         {
@@ -154,8 +154,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_refused() {
-        let refused = Tls::of_certificates(b"", b"", b"").map(drop);
+    fn invalid_certificate_is_rejected() {
+        let refused = Tls::from_certificates(b"", b"", b"").map(drop);
         assert!(matches!(refused, Err(SecurityError::NoCertificate { .. })), "{refused:?}");
     }
 }

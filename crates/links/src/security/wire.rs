@@ -14,7 +14,7 @@ pub(crate) enum Wire {
     Tls(Box<TlsStream<Stream>>),
 }
 
-/// The same call on whichever this is.
+/// Makes the same call on either variant.
 macro_rules! on_wire {
     ($this:expr, $stream:ident => $call:expr) => {
         match $this {

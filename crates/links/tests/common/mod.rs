@@ -1,4 +1,4 @@
-//! A node of a test: what it is, and a service that does what a message says.
+//! A test node: its identity, and a service that does what a message says.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
@@ -37,7 +37,7 @@ pub(crate) fn directory(node: u64) -> DirectoryIdentity {
     }
 }
 
-/// Knows every node by the directory that [`directory`] gives it.
+/// Admits every node with its directory from [`directory`].
 pub(crate) fn admit(peer: &Identity) -> Result<(), Refusal> {
     let node = peer.at.node;
     if node.0 > 9 {
@@ -51,16 +51,16 @@ pub(crate) fn admit(peer: &Identity) -> Result<(), Refusal> {
     }
 }
 
-/// What a node saw and does.
+/// Settings and counters of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Behaviour {
-    /// Appends are not answered, as when a disk hangs.
+    /// Appends get no reply, as when a disk hangs.
     pub(crate) hangs: AtomicBool,
     pub goes_on: Notify,
     pub(crate) appends: AtomicUsize,
-    /// Of appends that are in the service's hands.
+    /// Bytes of the appends that the service holds.
     pub(crate) bytes: AtomicUsize,
-    /// Streams whose future is alive, and that ended by themselves.
+    /// Streams whose future is alive, and streams that ended by themselves.
     pub(crate) streams: AtomicUsize,
     pub(crate) finished: AtomicUsize,
     /// Requests whose future is alive.
@@ -107,8 +107,8 @@ impl Service for Does {
                 b"hang" => std::future::pending().await,
                 b"panic" => panic!("as the test wants"),
                 b"busy" => Err(Declined::Busy),
-                b"long" => Ok(Message::of_head(vec![0; request.lane.message_bytes_max()])),
-                b"within" => Ok(Message::of_head(request.within.as_millis().to_string())),
+                b"long" => Ok(Message::from_head(vec![0; request.lane.message_bytes_max()])),
+                b"within" => Ok(Message::from_head(request.within.as_millis().to_string())),
                 _ => Ok(Message { head, body: vec![body] }),
             }
         }
@@ -131,7 +131,7 @@ impl Service for Does {
                         goes_on.await;
                     }
                 }
-                append.answer(Message::of_head(message.head)).await;
+                append.answer(Message::from_head(message.head)).await;
             }
             behaviour.finished.fetch_add(1, Ordering::SeqCst);
         }
@@ -167,12 +167,12 @@ impl Node {
         Self { links: links.expect("starts"), behaviour, failure }
     }
 
-    /// On this machine's loopback.
+    /// A node on this machine's loopback.
     pub(crate) async fn local(at: DirectoryIdentity) -> Self {
         Self::start(World::real(), at, SocketAddr::from(([127, 0, 0, 1], 0))).await
     }
 
-    /// In a host of a simulation.
+    /// A node in a host of a simulation.
     pub(crate) async fn simulated(at: DirectoryIdentity) -> Self {
         let entropy = Arc::new(SeededEntropy::new(at.node.0 * 100 + at.boot));
         let world = World { entropy, ..World::real().with_net(Net::Simulated) };
@@ -189,25 +189,25 @@ pub(crate) fn in_ms(ms: u64) -> Instant {
     Instant::now() + Duration::from_millis(ms)
 }
 
-pub(crate) async fn ask(
+pub(crate) async fn send_request(
     peer: &Peer,
     lane: Lane,
     head: &str,
     ms: u64,
 ) -> Result<String, RequestError> {
-    let message = Message::of_head(head.to_owned());
+    let message = Message::from_head(head.to_owned());
     let answer = peer.request(lane, SHARD, message, in_ms(ms)).await?;
     Ok(String::from_utf8_lossy(&answer.head).into_owned())
 }
 
-/// Asks until there is an answer, as the engine does.
-pub(crate) async fn ask_until(peer: &Peer, lane: Lane) {
-    while ask(peer, lane, "hello", 500).await.is_err() {
+/// Repeats a request until it is answered, as the engine does.
+pub(crate) async fn request_until_answered(peer: &Peer, lane: Lane) {
+    while send_request(peer, lane, "hello", 500).await.is_err() {
         sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Where the lane stands once that is as wanted.
+/// Waits for a status of the lane.
 pub(crate) async fn until(peer: &Peer, lane: Lane, wanted: impl Fn(&Status) -> bool) -> Status {
     let mut watch = peer.watch(lane);
     let waiting = async {
@@ -227,7 +227,7 @@ pub(crate) fn is_waiting(status: &Status) -> bool {
     matches!(status.phase, Phase::Waiting { .. })
 }
 
-/// Waits until it holds; for what has no signal.
+/// Polls a condition that has no signal.
 pub(crate) async fn eventually(what: &str, holds: impl Fn() -> bool) {
     let waiting = async {
         while !holds() {

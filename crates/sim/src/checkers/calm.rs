@@ -1,23 +1,23 @@
-//! Progress while nobody disturbs the node: what clients wait for comes within a bound.
+//! Progress without faults: replies that clients wait for arrive within a bound.
 //!
-//! Faults say when they disturb, and until when. What begins to wait has its bound from there on, so that a
-//! fault costs no more than the time that the node takes to get over it.
+//! Faults announce how long they disturb. The bound of a wait begins after them, so that a fault costs no more
+//! than the node's recovery from it.
 
 use std::collections::BTreeMap;
 
 use crate::verdict::{Invariant, Verdict};
 
-/// What one wait may take: some ten times the longest that the smallest limits of a profile make of it
-/// (segments of 64 KiB, frames of 4 KiB, 5 ms a step of the disk), with all clients at work.
+/// Bound of one wait: some ten times the longest that results from the smallest limits of a profile (segments of
+/// 64 KiB, frames of 4 KiB, 5 ms per disk operation), with all clients active.
 pub const BOUND_MS: u64 = 3_000;
 
 #[derive(Debug, Default)]
 pub struct Calm {
-    /// Until when the node was last disturbed.
+    /// End of the last disturbance of the node.
     disturbed_ms: u64,
     waiting: BTreeMap<u64, Waiting>,
     next: u64,
-    /// The longest wait that counted.
+    /// The longest counted wait.
     pub longest_ms: u64,
 }
 
@@ -33,31 +33,31 @@ impl Calm {
         self.disturbed_ms = self.disturbed_ms.max(until_ms);
     }
 
-    /// A life begins: nobody waits, and what disturbed the one before is over.
+    /// A life of the node begins: no client waits, and former disturbances are over.
     pub fn life_begins(&mut self, now_ms: u64) {
         (self.disturbed_ms, self.waiting) = (now_ms, BTreeMap::new());
     }
 
-    /// Somebody waits from now on; the number is for [`Calm::end`].
+    /// Begins a wait; the returned number is for [`Calm::end`].
     pub fn begin(&mut self, what: &'static str, now_ms: u64) -> u64 {
         self.next += 1;
         self.waiting.insert(self.next, Waiting { what, since_ms: now_ms });
         self.next
     }
 
-    /// It is not waited for any more.
+    /// Cancels a wait.
     pub fn cancel(&mut self, wait: u64) {
         self.waiting.remove(&wait);
     }
 
-    /// It came.
+    /// Ends a wait with its reply.
     pub fn end(&mut self, wait: u64, now_ms: u64, verdict: &Verdict) {
         let Some(waiting) = self.waiting.remove(&wait) else { return };
         self.judge(&waiting, now_ms, verdict);
         self.longest_ms = self.longest_ms.max(waiting.counted_ms(self.disturbed_ms, now_ms));
     }
 
-    /// Judges all that is still waited for.
+    /// Checks all pending waits.
     pub fn check(&self, now_ms: u64, verdict: &Verdict) {
         self.waiting.values().for_each(|waiting| self.judge(waiting, now_ms, verdict));
     }
@@ -72,7 +72,7 @@ impl Calm {
 }
 
 impl Waiting {
-    /// For how long it has waited undisturbed.
+    /// Duration of the wait without disturbance.
     fn counted_ms(&self, disturbed_ms: u64, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.since_ms.max(disturbed_ms))
     }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_late_or_never_comes_is_seen() {
+    fn late_or_missing_reply_is_detected() {
         let late = judged(|calm, verdict| {
             let wait = calm.begin("an answer", 10);
             calm.end(wait, 11 + BOUND_MS, verdict);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_and_the_end_of_a_life_give_more_time() {
+    fn faults_and_the_end_of_a_life_extend_the_bound() {
         let disturbed = judged(|calm, verdict| {
             let wait = calm.begin("an answer", 10);
             calm.disturb(500);

@@ -1,15 +1,15 @@
-//! Groups whose members divide the partitions of a topic: a partition has one owner, offsets are committed by
-//! it and by nobody else, and all that was consumed together is everything.
+//! Groups whose members divide the partitions of a topic: a partition has one owner, only the owner commits its
+//! offsets, and the members together consume every record.
 //!
-//! A member owns a partition in its own view until it gives it up, or until it has been silent for as long as
-//! its session lasts: from then on the group may give it away, and the member cannot know. The session counts
-//! from the last report that was answered, as of when it was sent, which is sooner than the group counts.
+//! A member owns a partition in its own view until it releases it, or until it has been silent for its session
+//! timeout: from then on the group may reassign it without the member's knowledge. The session counts from the
+//! sending of the last answered report, which is earlier than the group counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::verdict::{Invariant, Verdict};
 
-/// Names a member in one of its memberships.
+/// Identifies one membership of a member.
 pub type MemberId = u64;
 
 #[derive(Debug, Default)]
@@ -21,32 +21,32 @@ pub struct Group {
 
 #[derive(Debug, Default)]
 struct Partition {
-    /// Until when each member may take it for its own.
+    /// Until when each member may consider itself the owner.
     owners: BTreeMap<MemberId, u64>,
-    /// Counts who was told that it is theirs.
+    /// Number of assignments of the partition so far.
     told: u64,
-    /// All that anybody asked to commit, ever.
+    /// All offsets with a requested commit, ever.
     asked: BTreeSet<u64>,
-    /// What is committed is not below this.
+    /// Lower bound of the committed offset.
     floor: u64,
     consumed: BTreeSet<u64>,
 }
 
-/// A commit that was sent.
+/// A commit in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Commit {
     partition: u32,
     offset: u64,
     member: MemberId,
-    /// How often the partition had found an owner before.
+    /// The partition's number of assignments when the commit was sent.
     told: u64,
-    /// Another member had it already.
+    /// Another member owned it already.
     rival: Option<MemberId>,
 }
 
 impl Group {
-    /// A member hears that it has these partitions, and maybe had them before.
-    pub fn told(
+    /// A member receives the assignment of these partitions, maybe again.
+    pub fn assigned(
         &mut self,
         member: MemberId,
         partitions: &BTreeSet<u32>,
@@ -70,7 +70,7 @@ impl Group {
         }
     }
 
-    /// A member's report was answered, and changes nothing.
+    /// A member's report was answered without a change.
     pub fn stays(&mut self, member: MemberId, until_ms: u64) {
         for partition in self.partitions.values_mut() {
             if let Some(until) = partition.owners.get_mut(&member) {
@@ -79,19 +79,19 @@ impl Group {
         }
     }
 
-    /// A member has nothing any more: before it says so.
+    /// A member releases everything; to be called before it reports that.
     pub fn gives_up(&mut self, member: MemberId) {
         for partition in self.partitions.values_mut() {
             partition.owners.remove(&member);
         }
     }
 
-    /// Membership ends with the node.
+    /// All memberships end with the node.
     pub fn life_ends(&mut self) {
         self.partitions.values_mut().for_each(|partition| partition.owners.clear());
     }
 
-    /// To be called before it is sent.
+    /// To be called before the commit is sent.
     pub fn commits(
         &mut self,
         member: MemberId,
@@ -105,7 +105,7 @@ impl Group {
         Commit { partition, offset, member, told: known.told, rival }
     }
 
-    /// A commit was taken.
+    /// A commit was accepted.
     pub fn confirmed(&mut self, commit: Commit, verdict: &Verdict) {
         self.committed += 1;
         let Commit { partition, offset, member, told, rival } = commit;
@@ -115,18 +115,18 @@ impl Group {
             verdict.violated(Invariant::Owners, what);
         }
         let known = self.partitions.entry(partition).or_default();
-        // Who got it while this was under way may have begun below, and commit that.
+        // A new owner may have begun below during the commit, and commit that.
         if known.told == told {
             known.floor = known.floor.max(offset);
         }
     }
 
-    /// The least that can be found committed by whoever asks from now on.
+    /// The least committed offset that a request sent from now on can find.
     pub fn floor(&self, partition: u32) -> u64 {
         self.partitions.get(&partition).map_or(0, |known| known.floor)
     }
 
-    /// Judges what somebody found committed, who asked when `floor` was so.
+    /// Checks the committed offset found by a request that was sent when the lower bound was `floor`.
     pub fn found(&self, partition: u32, found: Option<u64>, floor: u64, verdict: &Verdict) {
         let asked =
             |offset| self.partitions.get(&partition).is_some_and(|it| it.asked.contains(&offset));
@@ -141,7 +141,7 @@ impl Group {
         self.partitions.entry(partition).or_default().consumed.insert(offset);
     }
 
-    /// Judges what was consumed by all members together, once somebody has come to the ends.
+    /// Checks that all members together consumed everything, once a member has come to the ends.
     pub fn check(&self, ends: &[(u32, u64)], verdict: &Verdict) {
         for (partition, end) in ends {
             let consumed = self.partitions.get(partition).map(|it| &it.consumed);
@@ -156,7 +156,7 @@ impl Group {
 }
 
 impl Partition {
-    /// Another member that has it.
+    /// Another member that owns it.
     fn rival(&self, member: MemberId, now_ms: u64) -> Option<MemberId> {
         let mut others = self.owners.iter().filter(|(other, _)| **other != member);
         others.find(|(_, until_ms)| now_ms < **until_ms).map(|(other, _)| *other)
@@ -179,15 +179,15 @@ mod tests {
     }
 
     #[test]
-    fn two_owners_at_a_time_and_a_commit_of_a_former_one_are_seen() {
+    fn two_owners_and_a_commit_by_a_former_owner_are_detected() {
         let both = judged(|group, verdict| {
-            group.told(7, &one(), (0, 100), verdict);
-            group.told(8, &one(), (99, 199), verdict);
+            group.assigned(7, &one(), (0, 100), verdict);
+            group.assigned(8, &one(), (99, 199), verdict);
         });
         assert_eq!(both, Some(Invariant::Owners));
         let former = judged(|group, verdict| {
-            group.told(7, &one(), (0, 100), verdict);
-            group.told(8, &one(), (100, 200), verdict);
+            group.assigned(7, &one(), (0, 100), verdict);
+            group.assigned(8, &one(), (100, 200), verdict);
             let commit = group.commits(7, 1, 5, 150);
             group.confirmed(commit, verdict);
         });
@@ -195,29 +195,29 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_goes_over_once_it_is_given_up_or_its_owner_was_silent() {
+    fn partition_can_move_once_released_or_its_owner_was_silent() {
         let handed_over = judged(|group, verdict| {
-            group.told(7, &one(), (0, 100), verdict);
+            group.assigned(7, &one(), (0, 100), verdict);
             group.stays(7, 150);
-            group.told(7, &BTreeSet::new(), (120, 220), verdict);
-            group.told(8, &one(), (121, 221), verdict);
+            group.assigned(7, &BTreeSet::new(), (120, 220), verdict);
+            group.assigned(8, &one(), (121, 221), verdict);
             group.gives_up(8);
-            group.told(7, &one(), (130, 230), verdict);
-            group.told(8, &one(), (230, 330), verdict);
+            group.assigned(7, &one(), (130, 230), verdict);
+            group.assigned(8, &one(), (230, 330), verdict);
             group.life_ends();
-            group.told(9, &one(), (231, 331), verdict);
+            group.assigned(9, &one(), (231, 331), verdict);
         });
         assert_eq!(handed_over, None);
     }
 
     #[test]
-    fn offsets_that_go_back_or_that_nobody_committed_are_seen() {
+    fn decreasing_or_never_committed_offset_is_detected() {
         let committed = |found, taken_over: bool| {
             judged(|group, verdict| {
-                group.told(7, &one(), (0, 100), verdict);
+                group.assigned(7, &one(), (0, 100), verdict);
                 let commit = group.commits(7, 1, 5, 10);
                 if taken_over {
-                    group.told(8, &one(), (100, 200), verdict);
+                    group.assigned(8, &one(), (100, 200), verdict);
                 }
                 group.confirmed(commit, verdict);
                 group.found(1, found, group.floor(1), verdict);
@@ -226,12 +226,12 @@ mod tests {
         assert_eq!(committed(Some(5), false), None);
         assert_eq!(committed(None, false), Some(Invariant::Offsets));
         assert_eq!(committed(Some(6), false), Some(Invariant::Offsets));
-        // It was under way when the partition went over.
+        // It was in flight when the partition got a new owner.
         assert_eq!(committed(None, true), None);
     }
 
     #[test]
-    fn a_record_that_nobody_consumed_is_seen() {
+    fn unconsumed_record_is_detected() {
         let consumed = |offsets: &[u64]| {
             judged(|group, verdict| {
                 offsets.iter().for_each(|offset| group.consume(1, *offset));

@@ -4,22 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::verdict::{Invariant, Verdict};
 
-/// The node counts its time from another moment than the run, and both in milliseconds.
+/// The node's clock and the run's have different origins, and both are rounded to milliseconds.
 const ROUNDED_MS: u64 = 10;
 
 /// Identifies a job; it is in the record's value.
 pub type JobId = u32;
 
-/// What holds for the group in this run.
+/// Rules of the group in this run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
     pub by_key: bool,
     pub lease_ms: u64,
-    /// `None`: any number.
+    /// `None`: unlimited.
     pub attempts_max: Option<u16>,
 }
 
-/// How a record leaves the queue.
+/// The ways in which a record leaves the queue.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Way {
     Accepted,
@@ -47,17 +47,17 @@ struct Job {
     not_before_ms: Option<u64>,
     /// The number of the last delivery in this life.
     attempt: u16,
-    /// Deliveries that are known to be counted.
+    /// Deliveries that are certainly counted.
     counted: u16,
     requested: BTreeSet<Way>,
     confirmed: Option<Way>,
 }
 
-/// When a delayed job may be delivered: once that time has passed, or the wall clock, which may be set meanwhile,
-/// says so. A restart goes by the wall clock, whatever it was set to.
+/// The earliest delivery of a delayed job: once the time has passed, or once the wall clock, which may be set
+/// meanwhile, is past it. A restart uses the wall clock, whatever it was set to.
 #[derive(Clone, Copy, Debug)]
 pub struct Due {
-    /// By the wall clock, as it was when the job was sent.
+    /// By the wall clock of the time when the job was sent.
     pub wall_ms: i64,
     /// In simulated time.
     pub at_ms: u64,
@@ -67,18 +67,18 @@ pub struct Due {
 struct Lease {
     session: u64,
     until_ms: u64,
-    /// Asked to be settled: when that takes effect is not known until it is answered.
+    /// A settle is pending: the time of its effect is unknown until the reply.
     settling: bool,
 }
 
-/// One delivery, as its consumer got it.
+/// One delivery, as its consumer received it.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivered {
     pub job: JobId,
     pub session: u64,
     pub place: (u32, u64),
     pub attempt: u16,
-    /// When the consumer had last received all that was there: the lease is not older.
+    /// When the consumer had last received all available records: the lease is not older.
     pub leased_from_ms: u64,
     /// In simulated time since the run began.
     pub now_ms: u64,
@@ -86,7 +86,8 @@ pub struct Delivered {
 }
 
 impl Delivered {
-    /// Its lease may have ended before the consumer looked: what it was told first says nothing about now.
+    /// Whether its lease may have ended before the consumer received it: such a delivery proves nothing about the
+    /// present.
     pub fn is_late(&self, rules: &Rules) -> bool {
         self.now_ms + ROUNDED_MS >= self.leased_from_ms + rules.lease_ms
     }
@@ -164,7 +165,7 @@ impl Jobs {
         job.lease = Some(Lease { session, until_ms, settling: false });
     }
 
-    /// To be called before it is sent.
+    /// To be called before the settle is sent.
     pub fn settle(&mut self, id: JobId, way: Way) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.requested.insert(way);
@@ -182,22 +183,22 @@ impl Jobs {
         }
     }
 
-    /// It is refused, or nobody knows.
+    /// The settle was rejected, or its outcome is unknown.
     pub fn not_settled(&mut self, id: JobId, session: u64) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.end_lease(session);
         }
     }
 
-    /// To be called before it is sent.
+    /// To be called before the release is sent.
     pub fn release(&mut self, id: JobId, session: u64) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.end_lease(session);
         }
     }
 
-    /// A release was confirmed that counts its delivery. One that came after the lease had expired is
-    /// refused, and delays nothing.
+    /// A release that counts its delivery was confirmed. A release after the lease has expired is rejected, and
+    /// delays nothing.
     pub fn released(&mut self, id: JobId, attempt: u16, not_before_ms: Option<u64>) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.counted = job.counted.max(attempt);
@@ -214,8 +215,8 @@ impl Jobs {
         }
     }
 
-    /// Judges what is there once the queue is empty: the jobs of its log with their places, of the dead
-    /// letters, and of the topic that jobs are moved to.
+    /// Checks the final state once the queue is empty: the jobs of its log with their positions, the dead letters,
+    /// and the topic that jobs are moved to.
     pub fn check(
         &self,
         log: &[(JobId, (u32, u64))],
@@ -292,7 +293,7 @@ mod tests {
 
     const RULES: Rules = Rules { by_key: false, lease_ms: 30_000, attempts_max: Some(3) };
 
-    /// What a story about two acknowledged jobs of one key is judged to be.
+    /// The violation found in a history of two acknowledged jobs of one key.
     fn judged(story: impl FnOnce(&mut Jobs, &Verdict)) -> Option<Invariant> {
         let verdict = Verdict::new(Trace::default());
         let mut jobs = Jobs::default();
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_is_no_violation() {
+    fn allowed_history_is_no_violation() {
         let story = |jobs: &mut Jobs, verdict: &Verdict| {
             jobs.deliver(delivered(0, 1, 10), &RULES, verdict);
             jobs.release(0, 1);
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_delivery_is_seen() {
+    fn every_wrong_delivery_is_detected() {
         let first = |jobs: &mut Jobs, verdict: &Verdict| {
             jobs.deliver(delivered(0, 1, 10), &RULES, verdict);
         };
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_key_one_is_out_and_the_oldest_goes_first() {
+    fn second_or_out_of_order_delivery_of_a_key_is_detected() {
         let rules = Rules { by_key: true, attempts_max: None, ..RULES };
         let both = judged(|jobs, verdict| {
             jobs.deliver(delivered(0, 1, 200), &rules, verdict);
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_end_is_seen() {
+    fn every_wrong_final_state_is_detected() {
         let ends = |way: Option<Way>, confirmed, dead: &[JobId], moved: &[JobId]| {
             judged(|jobs, verdict| {
                 jobs.settle(1, Way::Accepted);
@@ -402,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_is_not_where_it_was_acknowledged_is_lost() {
+    fn job_missing_at_its_acknowledged_position_is_lost() {
         let lost = judged(|jobs, verdict| {
             jobs.settle(0, Way::Accepted);
             jobs.settle(1, Way::Accepted);

@@ -1,4 +1,4 @@
-//! A compacted topic: of each key the newest record stays, whatever else goes.
+//! A compacted topic: the newest record of each key stays, whatever else is removed.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ struct Key {
 }
 
 impl Keys {
-    /// A number for the key's next record, above all before.
+    /// The number of the key's next record, above all earlier ones.
     pub fn send(&mut self, key: u8) -> u32 {
         self.next += 1;
         self.by_key.entry(key).or_default().sent = self.next;
@@ -29,7 +29,7 @@ impl Keys {
         found.acknowledged = found.acknowledged.max(number);
     }
 
-    /// Judges what a reader found, in order: the numbers of each key rise, and the last is the newest.
+    /// Checks the records that a reader found, in order: the numbers of each key rise, and the last is the newest.
     pub fn check(&self, found: &[(u8, u32)], verdict: &Verdict) {
         let mut last: BTreeMap<u8, u32> = BTreeMap::new();
         for &(key, number) in found {
@@ -56,7 +56,7 @@ mod tests {
     use crate::trace::Trace;
 
     #[test]
-    fn a_key_whose_newest_record_is_gone_or_goes_back_is_seen() {
+    fn missing_newest_record_and_decreasing_numbers_of_a_key_are_detected() {
         let judged = |found: &[(u8, u32)]| {
             let verdict = Verdict::new(Trace::default());
             let mut keys = Keys::default();

@@ -1,4 +1,4 @@
-//! Messages of a queue that clients use by AMQP: published with confirms, settled in transactions.
+//! Messages of a queue used by AMQP clients: published with confirms, settled in transactions.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub struct Messages {
 #[derive(Debug, Default)]
 struct Message {
     confirmed: bool,
-    /// The connection that has it.
+    /// The connection that holds it.
     holder: Option<u64>,
     /// Its settle was sent.
     acknowledged: bool,
@@ -58,14 +58,14 @@ impl Messages {
         message.holder = Some(connection);
     }
 
-    /// To be called before it is sent.
+    /// To be called before the settle is sent.
     pub fn acknowledge(&mut self, id: MessageId) {
         if let Some(message) = self.messages.get_mut(&id) {
             message.acknowledged = true;
         }
     }
 
-    /// To be called before it is sent.
+    /// To be called before the release is sent.
     pub fn give_back(&mut self, id: MessageId) {
         if let Some(message) = self.messages.get_mut(&id) {
             message.holder = None;
@@ -79,7 +79,7 @@ impl Messages {
         }
     }
 
-    /// A connection is gone, and what it had may be delivered again.
+    /// A connection is gone, and its unsettled messages may be redelivered.
     pub fn close(&mut self, connection: u64) {
         for message in self.messages.values_mut() {
             message.holder = message.holder.filter(|holder| *holder != connection);
@@ -91,7 +91,7 @@ impl Messages {
         self.messages.values_mut().for_each(|message| message.holder = None);
     }
 
-    /// Judges what became of them, once the queue is empty.
+    /// Checks the final state, once the queue is empty.
     pub fn check(&self, verdict: &Verdict) {
         for (id, message) in &self.messages {
             if message.confirmed && !message.acknowledged {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_delivery_and_every_loss_is_seen() {
+    fn every_wrong_delivery_and_loss_of_a_message_is_detected() {
         let held = judged(|messages, verdict| {
             messages.deliver(0, 1, verdict);
             messages.deliver(0, 2, verdict);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_comes_again_once_its_connection_is_gone() {
+    fn message_may_be_redelivered_once_its_connection_is_gone() {
         let again = judged(|messages, verdict| {
             messages.deliver(0, 1, verdict);
             messages.close(1);

@@ -1,5 +1,6 @@
-//! What clients know, and from that what must be there. Each is told of requests before they are sent and of
-//! answers when they come, over all lives of the node; what was not answered may have happened or not.
+//! Knowledge of the clients, and checks of the state that follows from it. Each checker receives requests before
+//! they are sent and replies when they arrive, over all lives of the node. A request without a reply may have taken
+//! effect or not.
 
 pub mod calm;
 pub mod groups;
@@ -23,31 +24,31 @@ use messages::Messages;
 use offsets::Offsets;
 use topics::Topics;
 
-/// All that clients know. Clones are the same.
+/// Knowledge of all clients. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Knowledge(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 pub struct Known {
     pub log: History,
-    /// Of Kafka's producers.
+    /// The log of Kafka producers.
     pub kafka: History,
-    /// Of AMQP's clients.
+    /// Messages of AMQP clients.
     pub messages: Messages,
     pub jobs: Jobs,
-    /// Of a share group.
+    /// Jobs of a share group.
     pub shared: Jobs,
-    /// Of each protocol of groups.
+    /// One for each group protocol.
     pub groups: [Group; 2],
     pub calm: Calm,
-    /// From then on no step of a disk is slow.
+    /// No disk operation is slow from then on.
     pub is_healed: bool,
-    /// Until it is said otherwise each step of a disk is slow.
+    /// Each disk operation is slow until this is reset.
     pub is_slow: bool,
     pub keys: Keys,
     pub offsets: Offsets,
     pub topics: Topics,
-    /// In which each shard was led last.
+    /// The last term of each shard.
     pub terms: BTreeMap<ShardId, u64>,
 }
 

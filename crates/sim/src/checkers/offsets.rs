@@ -1,17 +1,17 @@
-//! Offsets that a group commits: what was confirmed stays, and what was never asked for is not there.
+//! Offsets that a group commits: a confirmed one stays, and one that was never requested does not appear.
 
 use crate::verdict::{Invariant, Verdict};
 
 #[derive(Debug, Default)]
 pub struct Offsets {
-    /// The highest that was asked for.
+    /// The highest requested offset.
     pub asked: u64,
     confirmed: Option<u64>,
 }
 
 impl Offsets {
-    /// The next to be committed.
-    pub fn ask(&mut self) -> u64 {
+    /// The next offset to be committed.
+    pub fn next_commit(&mut self) -> u64 {
         self.asked += 1;
         self.asked
     }
@@ -37,12 +37,12 @@ mod tests {
     use crate::trace::Trace;
 
     #[test]
-    fn what_went_back_and_what_nobody_asked_for_is_seen() {
+    fn decreasing_and_unrequested_offsets_are_detected() {
         let judged = |found| {
             let verdict = Verdict::new(Trace::default());
             let mut offsets = Offsets::default();
             for confirmed in [true, true, false] {
-                let offset = offsets.ask();
+                let offset = offsets.next_commit();
                 if confirmed {
                     offsets.confirm(offset);
                 }

@@ -1,5 +1,5 @@
-//! Topics that come, grow and go: they are there as was answered, and the shard that has their rows agrees
-//! with the catalog.
+//! Topics that are created, grown and deleted: they exist as the replies said, and the shard with their rows
+//! agrees with the catalog.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,32 +10,32 @@ use crate::verdict::{Invariant, Verdict};
 #[derive(Debug, Default)]
 pub struct Topics {
     by_name: BTreeMap<String, Topic>,
-    /// Numbers of topics whose deletion was answered.
+    /// Numbers of topics with a confirmed deletion.
     gone: BTreeSet<TopicId>,
 }
 
-/// Whether a topic is there, as far as clients know.
+/// Existence of a topic, as far as clients know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Topic {
     There {
         topic: TopicId,
         partitions: u32,
-        /// More than `partitions` while it was not answered that it has grown.
+        /// More than `partitions` while its growth is not confirmed.
         partitions_max: u32,
     },
     Gone,
-    /// It was asked for, or to be deleted, and there was no answer.
+    /// Its creation or deletion was requested without a reply.
     Unknown,
 }
 
-/// A topic as a life of the node begins.
+/// A topic at the begin of a life of the node.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub name: String,
     pub topic: TopicId,
-    /// As the catalog says.
+    /// Partition count in the catalog.
     pub partitions: u32,
-    /// As the shard has them.
+    /// Partition count in the shard.
     pub rows: u32,
 }
 
@@ -44,7 +44,7 @@ impl Topics {
         self.by_name.insert(name.to_owned(), topic);
     }
 
-    /// To be called before it is sent.
+    /// To be called before the request is sent.
     pub fn grow(&mut self, name: &str, to: u32) {
         if let Some(Topic::There { partitions_max, .. }) = self.by_name.get_mut(name) {
             *partitions_max = to;
@@ -60,7 +60,7 @@ impl Topics {
         self.gone.iter().copied().collect()
     }
 
-    /// Judges all topics that there are, and those of the deleted ones that the shard still has.
+    /// Checks all existing topics, and those of the deleted ones that the shard still has.
     pub fn check(&self, found: &[Found], left: &[TopicId], verdict: &Verdict) {
         let violated = |what: String| verdict.violated(Invariant::Catalog, what);
         for it in found {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_is_gone_came_back_or_shrank_is_seen() {
+    fn missing_resurrected_or_shrunk_topic_is_detected() {
         assert!(holds(THERE, &found(1, 2, 2), &[]) && holds(THERE, &found(1, 3, 3), &[]));
         assert!(!holds(THERE, &[], &[]) && !holds(THERE, &found(2, 2, 2), &[]));
         assert!(!holds(THERE, &found(1, 1, 1), &[]) && !holds(THERE, &found(1, 4, 4), &[]));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_does_not_follow_the_catalog_is_seen() {
+    fn shard_that_differs_from_the_catalog_is_detected() {
         assert!(!holds(Topic::Unknown, &found(1, 2, 1), &[]));
         assert!(!holds(Topic::Unknown, &found(1, 2, 3), &[]));
         assert!(!holds(Topic::Gone, &[], &[TopicId(1)]));

@@ -1,4 +1,4 @@
-//! What happens to nodes and links of a simulated cluster.
+//! Faults of nodes and links of a simulated cluster.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use super::producers::{PARTITIONS, TOPIC, leader};
 use super::{Shared, damage};
 use crate::random::Random;
 
-/// Faults as they come: one node is down at a time, mostly, and links are cut and mended.
+/// Random faults: mostly one node is down at a time, and links are cut and mended.
 #[derive(Debug)]
 pub(super) struct Chaos {
     random: Random,
     pace: Pace,
     next: Duration,
-    /// Nodes that are down, and until when.
+    /// Nodes that are down, with the time of their return.
     down: Vec<Option<Duration>>,
-    /// The node that is cut off, and until when.
+    /// The node that is cut off, and the end of the cut.
     cut: Option<(Cut, Duration)>,
-    /// What is to happen at once, and when.
+    /// The scheduled simultaneous faults, with their time.
     strand: Option<(Strand, Duration)>,
 }
 
@@ -31,42 +31,42 @@ pub(super) struct Pace(u64);
 
 impl Pace {
     pub(super) const USUAL: Self = Self(4_000);
-    /// With pauses in which all nodes hear each other's epochs.
+    /// With pauses in which all nodes receive each other's epochs.
     pub(super) const CALM: Self = Self(15_000);
-    /// No faults of its own.
+    /// No random faults.
     pub(super) const NEVER: Self = Self(u64::MAX);
 }
 
-/// Two faults in the same moment, shortly after a first cut: so one node is left with what the others lack.
+/// Two simultaneous faults, shortly after a first cut: afterwards one node has entries that the others lack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Strand {
     leader: usize,
-    /// It alone has heard of what the leader appended since the first cut.
+    /// The only follower that received the leader's entries since the first cut.
     follower: usize,
     how: How,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum How {
-    /// The leader ends, perhaps before it has synced its last entries, and comes back; the follower, which may have
+    /// The leader ends, perhaps before it has synced its last entries, and returns. The follower, which may have
     /// synced them, is cut off: the others elect a leader without them.
     LeaderEnds,
-    /// The follower ends, and comes back; the leader is cut off: what both had acknowledged must not be lost.
+    /// The follower ends, and returns. The leader is cut off: entries acknowledged by both must not be lost.
     FollowerEnds,
-    /// The leader heard nothing since the first cut, and then is cut off: what the others have of its last entries they
-    /// may commit without it.
+    /// The leader received nothing since the first cut, and then is cut off: the others may commit their copies of
+    /// its last entries without it.
     LeaderIsDeaf,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cut {
-    /// From all others, both ways.
+    /// From all others, in both directions.
     Off(usize),
-    /// One link only, both ways: the third node sees both.
+    /// One link only, in both directions: the third node sees both.
     Link(usize, usize),
-    /// It sends, and hears nothing.
+    /// It sends, and receives nothing.
     Deaf(usize),
-    /// The first from all but the second, both ways.
+    /// The first from all but the second, in both directions.
     Pair(usize, usize),
 }
 
@@ -83,7 +83,7 @@ impl Chaos {
         let now = sim.elapsed();
         let healed = shared.lock().is_healed;
         for place in 0..self.down.len() {
-            self.do_as_asked(place, sim, shared);
+            self.execute_request(place, sim, shared);
             self.after_it_ended(place, sim, shared, now);
             self.power_goes(place, sim, shared, now);
             if self.down[place].is_some_and(|until| healed || until <= now) {
@@ -114,8 +114,8 @@ impl Chaos {
         }
     }
 
-    /// What the operator has done to a machine.
-    fn do_as_asked(&mut self, place: usize, sim: &mut Sim<'_>, shared: &Shared) {
+    /// Carries out the operator's request for a machine.
+    fn execute_request(&mut self, place: usize, sim: &mut Sim<'_>, shared: &Shared) {
         let mut state = shared.lock();
         let Some(asked) = state.nodes[place].asked.take() else { return };
         self.down[place] = None;
@@ -152,7 +152,7 @@ impl Chaos {
         }
     }
 
-    /// A node that ended by itself is started again, as a supervisor does it.
+    /// Restarts a node that ended by itself, as a supervisor does.
     fn after_it_ended(&mut self, place: usize, sim: &mut Sim<'_>, shared: &Shared, now: Duration) {
         {
             let mut state = shared.lock();
@@ -178,7 +178,7 @@ impl Chaos {
         }
     }
 
-    /// A node's process ends, or its power goes: in the worst case that of all nodes.
+    /// Ends a node's process, or its power: in the worst case that of all nodes.
     fn crash(&mut self, sim: &mut Sim<'_>, shared: &Shared, now: Duration) {
         let places = self.down.len();
         let place = self.random.below(places as u64) as usize;
@@ -219,7 +219,7 @@ impl Chaos {
         };
     }
 
-    /// The first cut.
+    /// Makes the first cut.
     fn begin_strand(&mut self, sim: &mut Sim<'_>, shared: &Shared, now: Duration) {
         let members = shared.members();
         let all_are_up = members.iter().all(|place| shared.broker(*place).is_some());
@@ -322,7 +322,7 @@ impl Chaos {
     }
 }
 
-/// Where some shard is led, as far as a node knows.
+/// The place of some shard's leader, as far as a node knows.
 pub(super) fn leading(shared: &Shared, random: &mut Random) -> Option<usize> {
     let topic = shared.any_broker(random)?.catalog().topic_id(TOPIC)?;
     let partition = PartitionId::new(topic, random.below(PARTITIONS.into()) as u32);
@@ -331,7 +331,7 @@ pub(super) fn leading(shared: &Shared, random: &mut Random) -> Option<usize> {
     state.nodes.iter().position(|place| place.number == Some(node))
 }
 
-/// Now and then a node hands over what it leads, as one does that is told to stop.
+/// Makes nodes transfer their leaderships now and then, as at an orderly stop.
 pub(super) async fn hand_over(shared: Shared, mut random: Random) {
     loop {
         sleep(Duration::from_millis(random.between(200, 6_000))).await;

@@ -1,5 +1,5 @@
-//! Wall clocks that are set, by up to an hour either way: of one node, or of each as it comes, so that the next leader's
-//! differs from that of the one before.
+//! Wall clocks that are set, by up to an hour either way: of one node, or of random nodes, so that the next
+//! leader's clock differs from that of the one before.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::Shared;
 use super::place::name;
 use crate::random::Random;
 
-/// Goes on until everything is healed.
+/// Continues until everything is healed.
 pub(super) async fn set_clocks(shared: Shared, mut random: Random) {
     loop {
-        // Of two steps in one second a node may notice only what they come to.
+        // A node may notice only the sum of two steps within one second.
         let pause = random.between(2_200, 7_000);
         sleep(Duration::from_millis(pause)).await;
         let mut state = shared.lock();

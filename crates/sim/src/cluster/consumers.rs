@@ -1,5 +1,5 @@
-//! Clients of a simulated cluster that lease records at any node, whoever leads their shards, and settle them there. What
-//! they reject becomes a dead letter, mostly in another shard.
+//! Clients of a simulated cluster that lease records at any node, wherever the leaders of their shards are, and
+//! settle them there. Rejected records become dead letters, mostly in another shard.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use crate::verdict::Invariant;
 
 const GROUP: &str = "workers";
 const DEAD_LETTERS: &str = "log-dead";
-/// Who gets no answer begins anew elsewhere.
+/// Without a reply in this time a client restarts at another node.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(15);
-/// Simulated time in which a healed cluster has delivered everything.
+/// Simulated time limit for a healed cluster to deliver everything.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// And in which a dead letter that came twice would have come again.
+/// Simulated time limit for the second copy of a duplicate dead letter to appear.
 const TWICE_WITHIN: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
@@ -35,18 +35,18 @@ pub(super) struct Consumer {
 /// One consumer's session at a node.
 pub(super) struct Consuming {
     shared: Shared,
-    /// By its number: a handle would keep a node in memory that is killed meanwhile.
+    /// A number, because a handle would keep a killed node in memory.
     node: u32,
     topic: TopicId,
     session: LeaseSession,
     pub(super) held: Vec<Delivery>,
-    /// When it had last received all that there was, and what its node led then.
+    /// When it had last received all available records, and its node's leaderships at that time.
     received_ms: u64,
     led: Vec<Option<Led>>,
 }
 
 impl Consuming {
-    /// Of each partition, if this node leads it.
+    /// The leadership of each partition that this node leads.
     fn leads(&self) -> Vec<Option<Led>> {
         let Some(broker) = self.shared.broker_of(self.node) else {
             return vec![None; PARTITIONS as usize];
@@ -61,7 +61,7 @@ impl Consuming {
         (0..PARTITIONS).map(of).collect()
     }
 
-    /// If this node leads the partition as it did when the consumer had received all.
+    /// The leadership of the partition, if it is unchanged since the consumer had received everything.
     fn still_leads(&self, partition: u32) -> Option<Led> {
         let before = self.led.get(partition as usize).copied().flatten();
         before.filter(|_| self.leads()[partition as usize] == before)
@@ -105,7 +105,7 @@ impl Consumer {
         }
     }
 
-    /// Begins to consume at a node; `None` where the node does not answer.
+    /// Begins to consume at a node; `None` if the node does not reply.
     pub(super) async fn join(
         &mut self,
         broker: Broker,
@@ -129,7 +129,7 @@ impl Consumer {
         Some((Consuming { shared, node, topic, session, held, received_ms, led }, events))
     }
 
-    /// Settles most of what it receives, in any order, until then or until its node ends.
+    /// Settles most received records, in any order, until the given time or until its node ends.
     pub(super) async fn settle_until(
         &mut self,
         at: &mut Consuming,
@@ -152,7 +152,7 @@ impl Consumer {
         }
     }
 
-    /// Leaves with whatever it holds.
+    /// Leaves with its leased records.
     pub(super) fn leave(&self, at: &Consuming) {
         self.note(format_args!("leaves node {} with {}", at.node, at.held.len()));
         self.shared.lock().leased.leave(self.id);
@@ -167,7 +167,7 @@ impl Consumer {
         trace.note(format_args!("consumer {} {what}", self.id));
     }
 
-    /// Whether more may come.
+    /// Returns whether more may come.
     pub(super) async fn receive(
         &self,
         events: &mut Events,
@@ -209,7 +209,7 @@ impl Consumer {
         state.leased.deliver(seen, &verdict);
     }
 
-    /// Whether it was answered.
+    /// Returns whether it was answered.
     async fn settle(&mut self, at: &Consuming, delivery: &Delivery) -> bool {
         let (settlement, way) = match self.random.below(8) {
             0 => {
@@ -227,7 +227,7 @@ impl Consumer {
             if let Some(way) = way {
                 state.leased.settle(place, way);
             }
-            // Who gives back may hear of it after the next one's settle was confirmed.
+            // The confirmation of a release may arrive after the next consumer's settle was confirmed.
             (state.leased.is_settled(place), deliveries)
         };
         let leads = at.leads()[delivery.partition as usize];
@@ -266,7 +266,7 @@ fn place(delivery: &Delivery) -> Place {
     (delivery.partition, delivery.offset)
 }
 
-/// The group, made if it is not there.
+/// The group, which is created if absent.
 pub(super) async fn group(broker: &Broker, topic: TopicId, lease_ms: u64) -> Option<LeaseGroupId> {
     let found = broker.catalog().lease_group_named(topic, GROUP).map(|group| group.id());
     if found.is_some() {
@@ -280,8 +280,8 @@ pub(super) async fn group(broker: &Broker, topic: TopicId, lease_ms: u64) -> Opt
     timeout(ANSWERED_WITHIN, made).await.ok()?.ok()
 }
 
-/// Nothing fails any more: what is left is consumed at each node in turn, and then all of it was seen, and is a dead
-/// letter where that was asked for.
+/// Consumes the remaining records at each node in turn, once everything is healed. Then every record was seen, and
+/// every rejected one is a dead letter.
 pub(super) async fn judge(shared: &Shared, mut random: Random) {
     if let Err(why) = drain(shared, &mut random).await {
         let verdict = shared.lock().verdict.clone();
@@ -301,7 +301,7 @@ async fn drain(shared: &Shared, random: &mut Random) -> Result<(), String> {
             continue;
         };
         let Some(group) = group(&broker, topic, lease_ms).await else {
-            // Leaders may move yet, and then making it fails.
+            // Leaders may still move, and then its creation fails.
             if Instant::now() > deadline {
                 return Err("the group is not there".to_owned());
             }
@@ -346,7 +346,7 @@ async fn drain(shared: &Shared, random: &mut Random) -> Result<(), String> {
     let found = loop {
         match dead_letters(shared, random).await {
             Ok(found) => break found,
-            // A leader goes back to where it belongs, and who led answers so.
+            // Leadership returns to its preferred node, and the former leader replies so.
             Err(_) if Instant::now() < deadline => sleep(Duration::from_millis(50)).await,
             Err(why) => return Err(why),
         }
@@ -356,7 +356,7 @@ async fn drain(shared: &Shared, random: &mut Random) -> Result<(), String> {
     Ok(())
 }
 
-/// All that there are, as their leaders have them.
+/// All dead letters, as their leaders have them.
 async fn dead_letters(shared: &Shared, random: &mut Random) -> Result<Vec<Sent>, String> {
     let topic = topic_named(DEAD_LETTERS, PARTITIONS, shared, random).await;
     let mut all = Vec::new();

@@ -1,6 +1,6 @@
-//! Bits that flip at rest, in profile `damage`: in any file of one member's disk, while its node runs and while it is
-//! down. Before the next member's turn all of them are gone: written anew by whoever found them, or with the disk, since
-//! its node did not start and the operator replaced it. So the others have what is damaged.
+//! Bit flips at rest, in profile `damage`: in any file of one member's disk, while its node runs and while it is
+//! down. Before the next member's turn all damage is gone: repaired by the node, or removed with the disk, because
+//! its node did not start and the operator replaced it. So the other members have intact copies.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,18 +15,18 @@ use crate::random::Random;
 use crate::verdict::Invariant;
 
 const SECTOR: u64 = 512;
-/// Simulated time in which a healed cluster has found and repaired what it can find.
+/// Simulated time limit for a healed cluster to find and repair its damage.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What a file is for.
+/// The purpose of a file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Kind {
     Segment,
     Sidecar,
     Snapshot,
     Vote,
-    /// Which node it is, of which cluster.
+    /// The node's identity in its cluster.
     Identity,
     Other,
 }
@@ -44,7 +44,7 @@ impl Kind {
         }
     }
 
-    /// Segments mostly, since that is where most bytes are.
+    /// Mostly segments, which have the most bytes.
     fn drawn(random: &mut Random) -> Self {
         random.of(&[
             Self::Segment,
@@ -61,7 +61,7 @@ impl Kind {
     }
 }
 
-/// Goes on until everything is healed.
+/// Continues until everything is healed.
 pub(super) async fn flip_bits(shared: Shared, mut random: Random) {
     loop {
         let pause = random.between(20, 2_500);
@@ -77,8 +77,8 @@ pub(super) async fn flip_bits(shared: Shared, mut random: Random) {
     }
 }
 
-/// Whether a majority has each shard's group. Before, one node may be the only one that has it, and its loss is
-/// the group's.
+/// Whether a majority has each shard's group. Before that one node may be the only one with the group, and its
+/// loss is the group's.
 fn all_are_founded(state: &State) -> bool {
     let brokers = state.nodes.iter().filter_map(|place| place.broker.as_ref());
     let groups: Vec<_> = brokers.map(|broker| broker.groups()).collect();
@@ -92,7 +92,7 @@ fn all_are_founded(state: &State) -> bool {
     shards > 1 && (0..shards).all(has)
 }
 
-/// The member that is damaged already, or any if all disks are sound.
+/// The member that is damaged already, or any if all disks are intact.
 fn victim(state: &State, random: &mut Random) -> Option<usize> {
     let victims = victims(state);
     (!victims.is_empty()).then(|| random.of(&victims))
@@ -110,7 +110,7 @@ fn victims(State { nodes, lost, is_founded, .. }: &State) -> Vec<usize> {
     }
 }
 
-/// Strikes what a member wrote last to the log of some shard, in profile `damage`.
+/// Damages the last write of a member to the log of some shard, in profile `damage`.
 pub(super) fn strike_last(state: &mut State, place: usize, random: &mut Random) {
     if !state.bits_flip || !victims(state).contains(&place) {
         return;
@@ -119,7 +119,7 @@ pub(super) fn strike_last(state: &mut State, place: usize, random: &mut Random) 
     let mut last_of: BTreeMap<PathBuf, (PathBuf, u64)> = BTreeMap::new();
     for path in disk.files().into_iter().filter(|path| Kind::of(path) == Kind::Segment) {
         let written = written(&disk.content(&path).unwrap_or_default());
-        // One that is kept ahead has a header only.
+        // A prepared segment has a header only.
         if written > SECTOR {
             let shard = path.parent().unwrap_or(&path).to_owned();
             last_of.insert(shard, (path, written));
@@ -138,7 +138,7 @@ fn written(content: &[u8]) -> u64 {
     content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
 }
 
-/// Flips a bit of a file, or all that it likes of a sector.
+/// Flips a bit of a file, or changes any bytes of a sector.
 fn strike(state: &mut State, place: usize, random: &mut Random) {
     let disk = &state.nodes[place].disk;
     let mut files: BTreeMap<Kind, Vec<PathBuf>> = BTreeMap::new();
@@ -148,7 +148,7 @@ fn strike(state: &mut State, place: usize, random: &mut Random) {
     let Some(files) = files.get(&Kind::drawn(random)) else { return };
     let path = &files[random.below(files.len() as u64) as usize];
     let kind = Kind::of(path);
-    // Of each vote there are two copies. With both of the last one gone it looks as one that was torn.
+    // Each vote has two copies. Damage of both copies of the last vote would look like a torn write.
     if kind == Kind::Vote && disk.corrupted_files().contains(path) {
         return;
     }
@@ -179,14 +179,14 @@ fn strike_at(state: &mut State, place: usize, path: &Path, position: u64, random
     trace.note(format_args!("{name}'s {path} changes at rest, {bytes} bytes at {from}"));
 }
 
-/// Nothing fails any more: all look through what they have. What is found is repaired, where bits flipped; where none did
-/// there is nothing to be found.
+/// Scrubs all members, once everything is healed. Found damage is repaired if bits flipped; otherwise there must
+/// be none.
 pub(super) async fn is_sound(shared: &Shared) -> Result<(), (Invariant, String)> {
     let bits_flip = shared.lock().bits_flip;
-    // What is found where nothing should be is repaired soon, too.
+    // Unexpected damage is repaired soon, too.
     let look_every = if bits_flip { LOOK_EVERY } else { Duration::from_millis(2) };
     let deadline = Instant::now() + PATIENCE;
-    // When their last pass had ended, as one was asked for.
+    // The end of their last pass when a new one was requested.
     let mut asked = BTreeMap::new();
     loop {
         let mut left = String::new();
@@ -224,8 +224,8 @@ pub(super) async fn is_sound(shared: &Shared) -> Result<(), (Invariant, String)>
     }
 }
 
-/// Files that a pass over all looks at from their first byte to their last, and are still damaged. Of segments it does not
-/// look at the one that is written to, nor at what they do not use.
+/// Damaged files that a complete pass reads from the first byte to the last. Excluded are the active segment, and
+/// unused parts of segments.
 fn left_on(place: &Place) -> Vec<PathBuf> {
     let is_looked_at = |path: &PathBuf| matches!(Kind::of(path), Kind::Sidecar | Kind::Snapshot);
     let there = place.disk.files();

@@ -1,5 +1,6 @@
-//! Disks that fail: one member's is full for a while, or a write or a sync fails, after which the node ends and is started
-//! again; or several members' are slow for a while. No disk loses what was synced, so any number may fail at a time.
+//! Failing disks: one member's is full for a while, or a write or a sync fails, after which the node ends and is
+//! restarted; or several members' are slow for a while. No disk loses synced data, so any number may fail at a
+//! time.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::place::name;
 use crate::profile::Files;
 use crate::random::Random;
 
-/// Goes on until everything is healed.
+/// Continues until everything is healed.
 pub(super) async fn break_disks(shared: Shared, mut random: Random) {
     loop {
         let pause = random.between(500, 6_000);
@@ -25,7 +26,7 @@ pub(super) async fn break_disks(shared: Shared, mut random: Random) {
         match random.below(6) {
             0 | 1 => fail(&shared, place, &mut random),
             2 | 3 => {
-                // As full as it is, or nearly.
+                // Completely full, or nearly.
                 let free_bytes = random.of(&[0, 0, 4 << 10, 80 << 10]);
                 let lasts = Duration::from_millis(random.of(&[300, 1_500, 6_000]));
                 fill(&shared, place, free_bytes, lasts).await;
@@ -35,7 +36,7 @@ pub(super) async fn break_disks(shared: Shared, mut random: Random) {
     }
 }
 
-/// One of the next writes or syncs of some of its files.
+/// Makes one of the next writes or syncs of some of its files fail.
 fn fail(shared: &Shared, place: usize, random: &mut Random) {
     let of = random.of(&[
         Files::Segments,
@@ -60,7 +61,7 @@ fn fail(shared: &Shared, place: usize, random: &mut Random) {
     state.trace.note(format_args!("{name}: after {before} more a {what} of {of} fails"));
 }
 
-/// Leaves this room on a node's disk, and takes the limit away again.
+/// Leaves this much room on a node's disk, and removes the limit again.
 pub(super) async fn fill(shared: &Shared, place: usize, free_bytes: u64, lasts: Duration) {
     {
         let mut state = shared.lock();
@@ -79,8 +80,8 @@ pub(super) async fn fill(shared: &Shared, place: usize, free_bytes: u64, lasts: 
     state.trace.note(format_args!("{}: the disk has room", name(place)));
 }
 
-/// Each step of the disks of some members takes long. Meanwhile a node hands over what it leads, now and then, and in the
-/// end the power of some of them goes, with what they have not synced yet.
+/// Makes each disk operation of some members slow. Meanwhile a node transfers its leaderships now and then. In the
+/// end the power of some of them fails, with unsynced data.
 async fn slow(shared: &Shared, members: &[usize], random: &mut Random) {
     let slow: Vec<usize> = members.iter().copied().filter(|_| random.once_in(2)).collect();
     set_slow(shared, &slow, true);

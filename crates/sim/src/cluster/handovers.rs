@@ -1,5 +1,5 @@
-//! A consumer that settles records while leadership moves between healthy nodes. Every settle takes effect: no record
-//! stays leased to the consumer after its settle, though an answer may be lost with the former leader.
+//! A consumer that settles records while leadership moves between healthy nodes. Every settle takes effect: no
+//! record stays leased to the consumer after its settle, though a reply may be lost with the former leader.
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ const RECORDS_PER_PARTITION: u32 = 20;
 /// First number of the producers and consumers of this part.
 const FIRST_ID: u32 = 2_000;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(15);
-/// Simulated time in which the leases of former consumers end.
+/// Simulated time limit for the leases of former consumers to end.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Shorter than any lease, so that a lease that is left does not end by itself meanwhile.
+/// Shorter than any lease, so that a leftover lease does not expire meanwhile.
 const NOTICED_WITHIN: Duration = Duration::from_secs(2);
 
 /// A consumer at each node in turn.
@@ -77,12 +77,12 @@ async fn append(broker: &Broker, topic: TopicId, place: u32) {
         let values: Vec<New> = (0..RECORDS_PER_PARTITION).map(new).collect();
         let partition = PartitionId::new(topic, index);
         let batch = batch(partition, BatchOptions::default(), broker.clock().now_ms(), &values);
-        // Fewer records are as good: this part checks settles only.
+        // Fewer records suffice: this part checks settles only.
         let _ = timeout(ANSWERED_WITHIN, broker.append_at_leaders(vec![batch])).await;
     }
 }
 
-/// Has one node after the other hand over all that it leads. Never ends.
+/// Makes one node after the other transfer all its leaderships. Never ends.
 async fn move_leaders(shared: &Shared, mut random: Random) {
     loop {
         sleep(Duration::from_millis(random.between(20, 400))).await;
@@ -110,7 +110,7 @@ async fn counters_once(
     }
 }
 
-/// The group leases only what its one consumer holds.
+/// Checks that the group's leases are exactly those of its one consumer.
 async fn check(
     consumer: &Consumer,
     broker: &Broker,

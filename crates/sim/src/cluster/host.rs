@@ -23,20 +23,20 @@ const DIR: &str = "/data";
 const PEERS: u16 = 7700;
 const WALL_BEGINS_MS: i64 = 1_700_000_000_000;
 
-/// How a node's process ended.
+/// The end of a node's process.
 enum End {
     /// It joins later: the cluster is not ready for it.
     TooEarly,
     /// It does not start.
     Refused(String),
     Failed(String),
-    /// The others do not let it in any more.
+    /// The other nodes no longer admit it.
     Removed,
-    /// It joined, and was removed before it heard its number.
+    /// It joined, and was removed before it received its number.
     RemovedUnheard,
 }
 
-/// Runs until its disk fails, until it is none of the cluster's, or until it is killed from outside.
+/// Runs until its disk fails, until it is removed from the cluster, or until it is killed from outside.
 pub(super) async fn run(place: usize, seeds: usize, shared: Shared) -> turmoil::Result {
     if !shared.lock().nodes[place].may_run() {
         return Ok(());
@@ -60,7 +60,8 @@ pub(super) async fn run(place: usize, seeds: usize, shared: Shared) -> turmoil::
             state.trace.note(format_args!("{} has left", name(place)));
             state.nodes[place].standing = Standing::Empty;
         }
-        // The operator removed it by a number that this place never heard, so it could not mark the place as leaving.
+        // The operator removed it by a number that this place never received, so it could not mark the place as
+        // leaving.
         End::RemovedUnheard => {
             state.trace.note(format_args!("{} was removed before it was in", name(place)));
             state.nodes[place].standing = Standing::Empty;
@@ -93,7 +94,7 @@ pub(super) async fn run(place: usize, seeds: usize, shared: Shared) -> turmoil::
     Ok(())
 }
 
-/// Whether its disk is why a node does not start.
+/// Whether its disk is the reason why a node does not start.
 fn may_refuse(Place { trouble, disk, is_set_back, .. }: &mut Place, why: &str) -> bool {
     if *is_set_back && why.contains("set back") {
         trouble.is_refused = true;
@@ -103,7 +104,7 @@ fn may_refuse(Place { trouble, disk, is_set_back, .. }: &mut Place, why: &str) -
         trouble.has_ended = true;
         return true;
     }
-    // An operator has to know of which file, or at least of which directory.
+    // The message must name the file, or at least the directory, for the operator.
     trouble.is_refused = !disk.corrupted_files().is_empty() && why.contains(DIR);
     trouble.is_refused
 }
@@ -167,13 +168,14 @@ async fn live(
         }) => {
             return End::Removed;
         }
-        // Before the groups of all shards are founded it says so.
+        // The message before the groups of all shards are founded.
         Err(error @ NodeStartError::NotJoined { .. })
             if error.to_string().ends_with("try again in a minute") =>
         {
             return End::TooEarly;
         }
-        // The catalog gave it a number, it stopped before it heard that, and an operator removed the number.
+        // The catalog assigned a number, the node stopped before it received it, and an operator removed the
+        // number.
         Err(error @ NodeStartError::NotJoined { .. })
             if error.to_string().contains("which was removed") =>
         {

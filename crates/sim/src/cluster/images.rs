@@ -1,6 +1,6 @@
-//! Images of the disk of a running node, in profile `images`. The operator takes one, and starts the node from it later,
-//! as it happens with snapshots of virtual machines. The other nodes must refuse the node, since it lacks what it has
-//! acknowledged meanwhile. Its directory is replaced then as one that is lost.
+//! Images of the disk of a running node, in profile `images`. The operator takes one, and starts the node from it
+//! later, as with snapshots of virtual machines. The other nodes must refuse the node, because it lacks entries
+//! that it has acknowledged meanwhile. Its directory is then replaced like a lost one.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use world::SimulatedDisk;
 use super::State;
 use super::place::name;
 
-/// Time without a fault in which every member has the later epoch of a node on its disk. Epochs rise once a second, and are
-/// sent then.
+/// Time without a fault after which every member has the later epoch of a node on its disk. Epochs rise once a
+/// second, and are sent then.
 const EPOCHS_HEARD_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct Images {
     /// Whether the profile has them.
     pub(crate) are_taken: bool,
     taken: Option<Taken>,
-    /// The latest time at which a fault was there.
+    /// The time of the last fault.
     disturbed_at: Duration,
 }
 
@@ -72,7 +72,7 @@ impl State {
         (now >= calm_since + EPOCHS_HEARD_WITHIN).then_some((taken.place, taken.node.into()))
     }
 
-    /// The node ends, and its disk is the image from here on.
+    /// Ends the node, and sets its disk to the image.
     pub(super) fn set_back(&mut self, place: usize) {
         let Some(taken) = self.image.taken.take_if(|it| it.place == place) else { return };
         let here = &mut self.nodes[place];

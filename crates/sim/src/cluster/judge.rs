@@ -1,4 +1,4 @@
-//! What must hold of a simulated cluster once nothing fails any more.
+//! Final checks of a simulated cluster, once everything is healed.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::random::Random;
 use crate::reading;
 use crate::verdict::Invariant;
 
-/// Simulated time in which a healed cluster is whole again.
+/// Simulated time limit for a healed cluster to recover.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Every node has everything that was acknowledged: each leads once, and is read.
+/// Checks that every node has every acknowledged record: each leads once, and is read.
 pub(super) async fn judge(shared: &Shared, mut random: Random) {
     if let Err(why) = all_agree(shared, &mut random).await {
         return violated(shared, Invariant::Progress, why);
@@ -41,7 +41,7 @@ pub(super) fn violated(shared: &Shared, invariant: Invariant, what: String) {
     verdict.violated(invariant, what);
 }
 
-/// Waits until all nodes are open and have the same of every partition.
+/// Waits until all nodes are open and have the same content of every partition.
 async fn all_agree(shared: &Shared, random: &mut Random) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
     let topic = topic(shared, random).await;
@@ -65,7 +65,7 @@ async fn all_agree(shared: &Shared, random: &mut Random) -> Result<(), String> {
     }
 }
 
-/// Whether all nodes that are to have a partition have the same of it.
+/// Whether all replicas of a partition have the same content.
 fn has_same(brokers: &[Broker], partition: PartitionId) -> bool {
     let has = |broker: &&Broker| broker.is_member(broker.shard_with(partition));
     let bounds: Vec<_> =
@@ -73,7 +73,7 @@ fn has_same(brokers: &[Broker], partition: PartitionId) -> bool {
     bounds.len() >= REPLICAS && bounds.windows(2).all(|two| two[0] == two[1])
 }
 
-/// Of each node and shard: the term, and where its log ends.
+/// The term and log end of each shard on each node.
 fn standing(brokers: &[Broker]) -> String {
     let mut told = String::new();
     for broker in brokers {

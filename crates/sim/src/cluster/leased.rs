@@ -1,8 +1,8 @@
-//! What the consumers of a simulated cluster know together of the records that they lease, and what follows.
+//! Shared knowledge of the consumers of a simulated cluster about leased records, and its checks.
 //!
-//! A lease and a delay hold as long as the same node leads, for those who consume there: elsewhere a cut link or another
-//! leader ends both. So what a consumer sees is judged by that only if its own node led in one term from when it had last
-//! received all that there was; see [`Seen`].
+//! A lease and a delay are only guaranteed for consumers at the leader's node while it leads: elsewhere a cut link
+//! or a new leader ends both. So a delivery is checked against them only if its own node led in one term since it
+//! had last received everything; see [`Seen`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use crate::verdict::{Invariant, Verdict};
 /// By partition and offset.
 pub(super) type Place = (u32, u64);
 
-/// The node and the term in which it leads.
+/// The leading node and its term.
 pub(super) type Led = (u32, i32);
 
-/// What the driver's clock rounds, and what may lie between two looks at one.
+/// Rounding of the driver's clock, and the time between two reads of it.
 const ROUNDED_MS: u64 = 10;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -31,9 +31,9 @@ pub(super) struct Seen {
     pub(super) place: Place,
     pub(super) consumer: u32,
     pub(super) sent: Sent,
-    /// Where the consumer's node led, and led before, when it had received all.
+    /// The unchanged leadership of the consumer's node since it had received everything.
     pub(super) led: Option<Led>,
-    /// When it had received all: no lease of what it receives now is older.
+    /// When it had received everything: no lease of a later delivery is older.
     pub(super) leased_from_ms: u64,
     pub(super) now_ms: u64,
 }
@@ -50,13 +50,13 @@ struct Record {
     sent: Option<Sent>,
     deliveries: u32,
     held: Option<Held>,
-    /// It was given back, and is not to come before.
+    /// It was released with a delay, and is not due before.
     delayed: Option<(Led, u64)>,
     requested: BTreeSet<Way>,
     confirmed: Option<Way>,
 }
 
-/// A lease that nobody but its consumer ends before its time, as long as its node leads in that term.
+/// A lease that only its consumer can end early, as long as its node leads in that term.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     consumer: u32,
@@ -76,7 +76,7 @@ impl Leased {
     pub(super) fn deliver(&mut self, seen: Seen, verdict: &Verdict) {
         let Seen { place, consumer, sent, led, leased_from_ms, now_ms } = seen;
         let until_ms = leased_from_ms + self.lease_ms.saturating_sub(ROUNDED_MS);
-        // It may have come to others since.
+        // It may have been delivered to others since.
         let led = led.filter(|_| now_ms < until_ms);
         let record = self.records.entry(place).or_default();
         record.sent = Some(sent);
@@ -97,7 +97,7 @@ impl Leased {
         record.held = led.map(|led| Held { consumer, led, until_ms });
     }
 
-    /// To be called before anything is said that ends the lease. How often it was delivered.
+    /// To be called before a request that ends the lease. Returns the number of deliveries.
     pub(super) fn let_go(&mut self, place: Place, consumer: u32) -> u32 {
         let record = self.records.entry(place).or_default();
         if record.held.is_some_and(|held| held.consumer == consumer) {
@@ -115,7 +115,7 @@ impl Leased {
         }
     }
 
-    /// It was given back for so long after so many deliveries, where that node led from before it was asked to after.
+    /// A release with a delay after this many deliveries, if the node led from before the request until after it.
     pub(super) fn released(
         &mut self,
         place: Place,
@@ -133,7 +133,7 @@ impl Leased {
         self.records.get(&place).is_some_and(|record| record.confirmed.is_some())
     }
 
-    /// To be called before it is sent.
+    /// To be called before the settle is sent.
     pub(super) fn settle(&mut self, place: Place, way: Way) {
         self.records.entry(place).or_default().requested.insert(way);
     }
@@ -147,7 +147,7 @@ impl Leased {
         }
     }
 
-    /// How many dead letters there have to be.
+    /// Number of dead letters that are still missing.
     pub(super) fn dead_letters_due(&self, found: &[Sent]) -> usize {
         let is_due = |record: &&Record| {
             record.confirmed == Some(Way::Rejected)
@@ -156,7 +156,7 @@ impl Leased {
         self.records.values().filter(is_due).count()
     }
 
-    /// Judges what is there once all is consumed.
+    /// Checks the final state once all records are consumed.
     pub(super) fn check(&self, dead_letters: &[Sent], verdict: &Verdict) {
         let mut counts: BTreeMap<Sent, u32> = BTreeMap::new();
         for sent in dead_letters {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_leased_comes_to_another_one_after_its_time_or_after_another_leader_only() {
+    fn leased_record_may_move_only_after_expiry_or_a_new_leader() {
         let second = |term, now_ms| {
             judged(move |leased, verdict| {
                 leased.deliver(seen(1, Some(4), 100), verdict);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_for_a_while_is_not_early() {
+    fn early_delivery_of_a_delayed_record_is_detected() {
         let comes = |term, now_ms| {
             judged(move |leased, verdict| {
                 leased.deliver(seen(1, Some(4), 100), verdict);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_end_is_seen() {
+    fn every_wrong_final_state_is_detected() {
         let ends = |way: Option<Way>, confirmed: bool, dead: &[Sent]| {
             judged(|leased, verdict| {
                 leased.deliver(seen(1, None, 100), verdict);

@@ -1,25 +1,25 @@
-//! Nodes of a cluster, each on a host of its own: processes end and power goes, links are cut, disks are slow,
-//! leadership is handed over, and in profile `members` nodes come and go. Clients write a log meanwhile, and what they
-//! were told is held against what each node has in the end.
+//! Nodes of a cluster, each on a host of its own: processes end and power fails, links are cut, disks are slow,
+//! leadership is transferred, and in profile `members` nodes join and leave. Clients write a log meanwhile, and
+//! their replies are compared with the final content of each node.
 //!
 //! * [`run`]: a seed
-//! * `place`: a node's place, and whether there is one
+//! * `place`: a node's place, whether or not it has a node
 //! * `host`: a node, from its start to its end
-//! * `chaos`: what happens to nodes and links
-//! * `clocks`, `disks`: wall clocks that are set, disks that fail or are full
-//! * `damage`: bits that flip at rest, in profile `damage`
+//! * `chaos`: faults of nodes and links
+//! * `clocks`, `disks`: wall clocks that are set, failing or full disks
+//! * `damage`: bit flips at rest, in profile `damage`
 //! * `images`: the operator's image of a disk, in profile `images`
-//! * `moves`: has partitions move from shard to shard
-//! * `operator`: has nodes join, drained, removed and replaced
+//! * `moves`: moves of partitions from shard to shard
+//! * `operator`: joining, draining, removing and replacing nodes
 //! * `upgrade`: programs of two versions, in profile `upgrade`
 //! * `producers`: the clients
-//! * `consumers`: those that lease records, in profile `relays`; `leased`: what they know together
+//! * `consumers`: clients that lease records, in profile `relays`; `leased`: their shared knowledge
 //! * `queues`: queues that are declared, filled and deleted by AMQP at any node, in profile `queues`
 //! * `registers`: offsets that are committed and read at any node, in profile `registers`
-//! * `readers`: those that read, in profile `damage`
+//! * `readers`: clients that read, in profile `damage`
 //! * `stalls`: writes while one leader is cut off or its disk is full, in profile `stalls`
-//! * `resender`: one that sends jobs with ids again
-//! * `judge`: what must hold once nothing fails any more
+//! * `resender`: a client that repeats jobs with ids
+//! * `judge`: final checks once everything is healed
 
 mod chaos;
 mod clocks;
@@ -65,18 +65,18 @@ use producers::Producer;
 use upgrade::Versions;
 
 const SHARDS_MAX: u64 = 3;
-/// In profile `spread`.
+/// Range of the number of shards in profile `spread`.
 const SPREAD_SHARDS: (u64, u64) = (2, 6);
 const PRODUCERS: u32 = 4;
 const CONSUMERS: u32 = 4;
 const READERS: usize = 2;
 const REGISTER_READERS: usize = 4;
-/// Short, so that what nobody reads is found within a run.
+/// Short, so that damage in unread files is found within a run.
 const SCRUB_INTERVAL: Option<Duration> = Some(Duration::from_secs(2));
-/// Simulated time that no run takes.
+/// Limit of the simulated time of a run.
 const RUN_MAX: Duration = Duration::from_secs(3_600);
 
-/// What hosts, clients and faults have in common. Clones are the same.
+/// State shared by hosts, clients and faults. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared(Arc<Mutex<State>>);
 
@@ -84,16 +84,16 @@ pub(crate) struct Shared(Arc<Mutex<State>>);
 pub(crate) struct State {
     pub(crate) random: Random,
     pub(crate) nodes: Vec<Place>,
-    /// The node whose disk is lost, until it is none of the cluster's any more.
+    /// The node with a lost disk, until it is removed from the cluster.
     pub(crate) lost: Option<u64>,
     pub(crate) scrub_interval: Option<Duration>,
-    /// Whether something may change at rest.
+    /// Whether bits may flip at rest.
     pub(crate) bits_flip: bool,
     /// Whether each shard's group was seen on a majority.
     pub(crate) is_founded: bool,
-    /// How often it did.
+    /// Number of bit flips.
     pub(crate) flips: u32,
-    /// With records.
+    /// Number of shards with records.
     pub(crate) shards: u32,
     /// Whether each of them is on three nodes only.
     pub(crate) spreads: bool,
@@ -106,15 +106,15 @@ pub(crate) struct State {
     pub(crate) registers: registers::Registers,
     pub(crate) trace: Trace,
     pub(crate) verdict: Verdict,
-    /// Which versions the nodes are of.
+    /// The versions of the nodes.
     pub(crate) versions: Versions,
-    /// No fault begins any more.
+    /// No more faults begin.
     pub(crate) is_healed: bool,
     pub(crate) crashes: u32,
     pub(crate) lives: u32,
 }
 
-/// What a profile makes of a cluster.
+/// The parts of a cluster's run that a profile selects.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     /// Nodes that found it.
@@ -176,12 +176,12 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The broker of a node that runs.
+    /// The broker of a running node.
     pub(crate) fn broker(&self, place: usize) -> Option<Broker> {
         self.lock().nodes[place].broker.clone()
     }
 
-    /// Any broker that runs, another one each time.
+    /// Any running broker, a different one each time.
     pub(crate) fn any_broker(&self, random: &mut Random) -> Option<Broker> {
         let places = self.places();
         let first = random.below(places as u64) as usize;
@@ -207,7 +207,7 @@ impl Shared {
     }
 }
 
-/// Runs a seed. The process may have run nothing before.
+/// Runs a seed. Must be the first run of the process.
 pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violation> {
     let shape = Shape::of(profile);
     let mut random = Random::new(seed);
@@ -293,7 +293,7 @@ pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, 
         verdict.violated(Invariant::Alive, panic);
     }
     let mut state = shared.lock();
-    // They go before what they run on.
+    // Dropped before the runtime.
     state.nodes.iter_mut().for_each(Place::ended);
     verdict.first().map_or(Ok(()), Err)?;
     Ok(Report {
@@ -307,7 +307,7 @@ pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, 
     })
 }
 
-/// Clients work while faults come; then everything is healed, and judged.
+/// Runs clients and faults, then heals everything, and checks the result.
 async fn work(shared: Shared, mut random: Random, for_time: Duration, shape: Shape) {
     let mut clients = JoinSet::new();
     for id in 0..PRODUCERS {
@@ -369,7 +369,7 @@ async fn work(shared: Shared, mut random: Random, for_time: Duration, shape: Sha
         state.is_healed = true;
         for place in &mut state.nodes {
             place.knowledge.lock().is_healed = true;
-            place.disk.fail_no_more();
+            place.disk.clear_faults();
             place.trouble.is_full = false;
         }
         state.trace.note(format_args!("everything is healed"));
@@ -382,7 +382,7 @@ async fn work(shared: Shared, mut random: Random, for_time: Duration, shape: Sha
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
     }
-    // A node may end when it comes across damage, and not start again: the operator replaces it.
+    // A node may end when it finds damage, and not start again: the operator replaces it.
     let is_sound = loop {
         tokio::select! {
             biased;

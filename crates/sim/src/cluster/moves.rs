@@ -1,5 +1,5 @@
-//! An operator who moves partitions from shard to shard all the time, and gives up some of the moves, at whichever node
-//! is there. What was wanted last has to come about once everything is healed.
+//! An operator that moves partitions from shard to shard all the time, and cancels some of the moves, at any
+//! available node. The last requested placement has to be reached once everything is healed.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::resender;
 use crate::random::Random;
 
 const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
-/// Simulated time in which a healed cluster has moved all that is to move.
+/// Simulated time limit for a healed cluster to complete its moves.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -47,7 +47,7 @@ pub(super) async fn move_about(shared: Shared, mut random: Random) {
     }
 }
 
-/// Whether everything is where it was wanted, as each node knows it.
+/// Whether all partitions are at their last requested shard, as each node knows it.
 pub(super) async fn are_done(shared: &Shared, random: &mut Random) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
     let topic = topic(shared, random).await;

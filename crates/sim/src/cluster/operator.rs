@@ -1,5 +1,5 @@
-//! An operator, who has nodes join, drained, removed and replaced, one thing after the other, and asks whichever node
-//! is there. What is refused is left as it is; what was decided has to come to its end once everything is healed.
+//! An operator that has nodes join, drained, removed and replaced, one after the other, by requests to any
+//! available node. A rejected request is dropped; an accepted one has to complete once everything is healed.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use super::place::{Asked, Place, Standing};
 use super::{Shared, State};
 use crate::random::Random;
 
-/// The cluster takes no more, or is not given more.
+/// Largest number of nodes.
 const NODES_MAX: usize = 5;
 const SPREAD_NODES_MAX: usize = 7;
-/// And what goes below is refused.
+/// Requests that would go below this number are rejected.
 const NODES_MIN: usize = 3;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
-/// Simulated time in which a healed cluster has done what was decided.
+/// Simulated time limit for a healed cluster to complete accepted requests.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -27,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 enum Answer<T> {
     Done(T),
     Refused(String),
-    /// It may be decided, or not.
+    /// The request may be accepted, or not.
     Unknown,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Operator {
     random: Random,
 }
 
-/// Resolves once a node does not start any more that nobody has given up for lost.
+/// Resolves once a node does not start any more and the operator has not declared it lost yet.
 pub(super) async fn is_needed(shared: &Shared) {
     let waits = |place: &Place| place.trouble.is_refused && place.asked.is_none();
     while !shared.lock().nodes.iter().any(waits) {
@@ -50,7 +50,7 @@ impl Operator {
         Self { shared, random }
     }
 
-    /// Decides this and that until everything is healed, and waits then until all of it is done.
+    /// Makes random requests until everything is healed, and then waits until all accepted ones are complete.
     pub(super) async fn run(mut self) -> Result<(), String> {
         while !self.shared.lock().is_healed {
             let pause = self.random.between(100, 3_000);
@@ -78,8 +78,8 @@ impl Operator {
         }
     }
 
-    /// The node whose disk is lost, until it is none of the cluster's any more. Who does not start any more is given
-    /// up for lost.
+    /// The node with a lost disk, until it is removed from the cluster. A node that does not start any more is
+    /// declared lost.
     fn lost(&self) -> Option<u64> {
         let mut state = self.shared.lock();
         let State { nodes, lost, trace, .. } = &mut *state;
@@ -95,7 +95,7 @@ impl Operator {
     async fn decide(&mut self, status: &Status) {
         let nodes = &status.nodes;
         if nodes.is_empty() {
-            // It has only been started.
+            // The cluster has only been started.
             return;
         }
         let any = self.random.below(nodes.len() as u64) as usize;
@@ -107,17 +107,17 @@ impl Operator {
         }
         match (self.random.below(4), standing) {
             (0, Wanted::Active) => self.start_one(),
-            (1, Wanted::Active) => drop(self.ask(Operation::DrainNode { node }).await),
-            // Whoever answered may not have heard yet that a drained one is to leave: it stays then, too.
+            (1, Wanted::Active) => drop(self.request(Operation::DrainNode { node }).await),
+            // The replying node may not know yet that a drained one is to leave: it stays then, too.
             (0 | 1, Wanted::Drained) | (2, Wanted::Leaving) => self.have_it_stay(node).await,
             (2, Wanted::Drained) if is_calm => self.remove(node).await,
-            // Never one too many.
+            // Never one node too many.
             (3, Wanted::Active) if is_calm && status.verdict.can_lose_a_node => self.lose(node),
             _ => {}
         }
     }
 
-    /// Another node starts, and joins, if there is room and all others are there.
+    /// Starts another node, which joins, if there is room and all others are there.
     fn start_one(&mut self) {
         let mut state = self.shared.lock();
         let present = state.nodes.iter().filter(|place| place.may_run()).count();
@@ -136,7 +136,7 @@ impl Operator {
     async fn remove(&mut self, node: u64) {
         self.place_is(node, Standing::Leaving);
         loop {
-            match self.ask(Operation::RemoveNode { node }).await {
+            match self.request(Operation::RemoveNode { node }).await {
                 Answer::Done(Decided { .. }) => return,
                 Answer::Refused(why) if is_removed(&why) => return,
                 Answer::Refused(_) => return self.place_is(node, Standing::Member),
@@ -147,7 +147,7 @@ impl Operator {
 
     async fn have_it_stay(&mut self, node: u64) {
         loop {
-            match self.ask(Operation::ResumeNode { node }).await {
+            match self.request(Operation::ResumeNode { node }).await {
                 Answer::Done(Decided { .. }) => return self.place_is(node, Standing::Member),
                 Answer::Refused(_) => return,
                 Answer::Unknown => sleep(LOOK_EVERY).await,
@@ -166,7 +166,7 @@ impl Operator {
         }
     }
 
-    /// Takes an image of a disk, or starts a node from the one that was taken.
+    /// Takes an image of a disk, or starts a node from a taken image.
     fn use_images(&mut self, status: &Status, may_lose: bool) {
         let mut state = self.shared.lock();
         let now = Duration::from_millis(state.trace.now_ms());
@@ -183,7 +183,7 @@ impl Operator {
                     state.nodes[place].asked = Some(Asked::SetBack);
                 }
             }
-            // Another node is there by now, or there is none.
+            // Another node is there by now, or none.
             _ => {
                 let place = self.random.below(state.nodes.len() as u64) as usize;
                 if of_image.is_some() || !state.image.is_taken() {
@@ -193,14 +193,14 @@ impl Operator {
         }
     }
 
-    /// The newest node takes the place of the lost one, once there are enough of them.
+    /// Replaces the lost node by the newest one, once there are enough nodes.
     async fn replace(&mut self, lost: u64, status: &Status) {
         let stay = || status.nodes.iter().filter(|node| node.standing != Wanted::Leaving);
         let others = stay().filter(|node| node.node != lost);
         let newest = others.filter(|node| node.live).map(|node| node.node).max();
         let known = status.nodes.iter().find(|node| node.node == lost);
         let operation = match (known.map(|node| node.standing), newest) {
-            // This node hears nothing new, or the lost one is none of the cluster's any more.
+            // The queried node's state is old, or the lost one is already removed.
             (None, _) => Operation::RemoveNode { node: lost },
             (Some(Wanted::Leaving), _) => return,
             (_, Some(newest)) if stay().count() > NODES_MIN => {
@@ -208,7 +208,7 @@ impl Operator {
             }
             _ => return self.start_one(),
         };
-        if let Answer::Refused(why) = self.ask(operation).await
+        if let Answer::Refused(why) = self.request(operation).await
             && is_removed(&why)
         {
             self.shared.lock().lost = None;
@@ -260,7 +260,7 @@ impl Operator {
         }
     }
 
-    async fn ask(&mut self, operation: Operation) -> Answer<Decided> {
+    async fn request(&mut self, operation: Operation) -> Answer<Decided> {
         let asked = format!("{operation:?}");
         let answer = self.answer(operation).await;
         let trace = self.shared.lock().trace.clone();
@@ -275,7 +275,7 @@ impl Operator {
         }
     }
 
-    /// Asks any node that is to stay.
+    /// Queries any node that is to stay.
     async fn answer<T: DeserializeOwned>(&mut self, operation: Operation) -> Answer<T> {
         let administration = {
             let state = self.shared.lock();
@@ -300,7 +300,7 @@ impl Operator {
     }
 }
 
-/// Three have a shard, and all have the catalog.
+/// Three nodes have a shard, and all have the catalog.
 fn is_spread(shard: &Shard, nodes: &[u64]) -> bool {
     let are_nodes = shard.voters.iter().all(|voter| nodes.contains(voter));
     match shard.shard {
@@ -309,7 +309,7 @@ fn is_spread(shard: &Shard, nodes: &[u64]) -> bool {
     }
 }
 
-/// No node has more shards with rows than another one, or one more.
+/// Whether the numbers of shards with rows on any two nodes differ by one at most.
 fn is_even(status: &Status) -> bool {
     let rows = || status.shards.iter().filter(|shard| shard.shard != 0);
     let has = |node: &Node| rows().filter(|shard| shard.voters.contains(&node.node)).count();

@@ -1,4 +1,4 @@
-//! Where a node is, or may come to be.
+//! The place of a node, whether or not it has one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,18 +17,18 @@ pub(super) fn name(place: usize) -> &'static str {
     ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6", "node-7"][place]
 }
 
-/// What changes of its disk are called in the trace.
+/// Name of its disk in the trace.
 pub(super) fn disk_name(place: usize) -> &'static str {
     ["node-1's ", "node-2's ", "node-3's ", "node-4's ", "node-5's ", "node-6's ", "node-7's "]
         [place]
 }
 
-/// What is wanted of a place.
+/// The intended state of a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {
-    /// Nobody is there.
+    /// The place has no node.
     Empty,
-    /// A node is there, or is down for a while.
+    /// The place has a node, which may be down for a while.
     Member,
     /// The node is to leave the cluster.
     Leaving,
@@ -36,54 +36,54 @@ pub(crate) enum Standing {
     Lost,
 }
 
-/// A node's place, whether or not it runs.
+/// The place of a node, whether or not it runs.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) standing: Standing,
-    /// It joins a cluster that is there.
+    /// It joins an existing cluster.
     pub(crate) joins: bool,
-    /// What the operator has done to it, and [`super::chaos`] has not yet.
+    /// The operator's request that [`super::chaos`] has not carried out yet.
     pub(crate) asked: Option<Asked>,
-    /// Once it has one.
+    /// The node's number, once it has one.
     pub(crate) number: Option<u32>,
     pub(crate) disk: SimulatedDisk,
     pub(crate) trouble: Trouble,
     /// The disk is an image of an earlier time, and no node may start from it.
     pub(crate) is_set_back: bool,
-    /// Of its process.
+    /// The clock of its process.
     pub(crate) clock: Option<Arc<RuntimeClock>>,
-    /// By how much the machine's wall clock was set, all in all.
+    /// Total steps of the machine's wall clock.
     pub(crate) clock_set_ms: i64,
-    /// Which levels the program supports that runs there, or ran last.
+    /// Levels of the program that runs there, or ran last.
     pub(crate) levels: Levels,
-    /// While it runs and is open.
+    /// While the node runs and is open.
     pub(crate) broker: Option<Broker>,
     pub(crate) nodes: Option<Nodes>,
     pub(crate) limits: Limits,
-    /// One step of its disk in so many is slow.
+    /// One in this many disk operations is slow.
     pub(crate) slow_once_in: Option<u64>,
-    /// What its disk looks at.
+    /// State that its disk reads.
     pub(crate) knowledge: Knowledge,
 }
 
-/// What a place's disk does to the node that is there.
+/// Faults of the disk of a place.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Trouble {
     /// A write or a sync was to fail in this life: the node may end.
     pub(crate) fails: bool,
-    /// It is full: a node that starts may end.
+    /// It is full: a starting node may end.
     pub(crate) is_full: bool,
-    /// It was full at some time since the node was started: the node may report the error once there is room again.
+    /// It was full since the node's start: the node may report the error after there is room again.
     pub(crate) was_full: bool,
-    /// Each of its steps takes long.
+    /// Each of its operations takes long.
     pub(crate) is_slow: bool,
-    /// The machine's power goes next, unless it is off.
+    /// The machine's power fails next, unless it is off.
     pub(crate) power_goes: bool,
     /// Bits flipped in this life.
     pub(crate) flipped: bool,
-    /// The node has ended by itself, and is not started again yet.
+    /// The node has ended by itself, and is not restarted yet.
     pub(crate) has_ended: bool,
-    /// The node does not start, because of what it found.
+    /// The node does not start, because of damage that it found.
     pub(crate) is_refused: bool,
 }
 
@@ -114,13 +114,13 @@ impl Place {
             clock_set_ms: 0,
             broker: None,
             nodes: None,
-            limits: Limits::of_member(random),
+            limits: Limits::for_member(random),
             slow_once_in: random.once_in(4).then(|| random.between(5, 100)),
             knowledge: Knowledge::default(),
         }
     }
 
-    /// A node is here, and is to stay.
+    /// Whether the place has a node that is to stay.
     pub(crate) fn is_member(&self) -> bool {
         self.standing == Standing::Member
     }
@@ -129,7 +129,7 @@ impl Place {
         self.number.map(u64::from) == Some(node)
     }
 
-    /// Its process has one more run, if it is started.
+    /// Whether its process runs when it is started.
     pub(crate) fn may_run(&self) -> bool {
         matches!(self.standing, Standing::Member | Standing::Leaving)
     }
@@ -141,7 +141,7 @@ impl Place {
         self.clock = None;
     }
 
-    /// Its disk is another one, with nothing on it.
+    /// Replaces its disk by an empty one.
     pub(crate) fn emptied(&mut self) {
         self.ended();
         self.number = None;
@@ -150,7 +150,7 @@ impl Place {
         self.is_set_back = false;
     }
 
-    /// Something on its disk is not as it was written.
+    /// Whether its disk has damage.
     pub(crate) fn is_damaged(&self) -> bool {
         self.trouble.is_refused || self.is_set_back || !self.disk.corrupted_files().is_empty()
     }

@@ -1,6 +1,6 @@
-//! Clients of a simulated cluster. Half of them look for the leader of a partition and append there, or at any node,
-//! which refuses what it does not lead; the others append at any node, which brings it to the leader. Some send again
-//! what was not answered, with sequence numbers; the others give it up.
+//! Producers of a simulated cluster. Half of them look up the leader of a partition and append there, or at any
+//! node, which rejects appends to partitions that it does not lead. The others append at any node, which forwards
+//! to the leader. Some retry unanswered appends, with sequence numbers; the others give them up.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::workload::{New, batch};
 
 pub(super) const TOPIC: &str = "log";
 pub(super) const PARTITIONS: u32 = 6;
-/// Who gets no answer asks again elsewhere: the node may be gone, with all that it was asked.
+/// Without a reply in this time a client retries at another node: the node may be gone, with all its requests.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Producer {
     shared: Shared,
     random: Random,
     next: u32,
-    /// Of an idempotent one, with the next sequence number of each partition.
+    /// The identity of an idempotent producer, with the next sequence number of each partition.
     identity: Option<(i64, [i32; PARTITIONS as usize])>,
 }
 
@@ -36,7 +36,7 @@ impl Producer {
         Self { id, shared, random, next: 0, identity: None }
     }
 
-    /// Appends until everything is healed, and then until what was open is answered.
+    /// Appends until everything is healed, and then until pending appends are answered.
     pub(super) async fn run(mut self) {
         let topic = topic(&self.shared, &mut self.random).await;
         if self.id.is_multiple_of(2) {
@@ -78,7 +78,7 @@ impl Producer {
         sleep(Duration::from_millis(ms)).await;
     }
 
-    /// Whether it is done: appended, or given up.
+    /// Returns whether the append is done: acknowledged, or given up.
     async fn append(&mut self, topic: TopicId, open: Open) -> bool {
         let partition = PartitionId::new(topic, open.partition);
         let is_brought = self.id >= PRODUCERS / 2;
@@ -113,7 +113,7 @@ impl Producer {
             true => broker.append_at_leaders(batches),
             false => broker.append(batches),
         };
-        // This handle would keep a node in memory that is killed meanwhile.
+        // The handle would keep a killed node in memory.
         drop(broker);
         let answer = timeout(ANSWERED_WITHIN, appended).await.map(|mut answers| answers.remove(0));
         let Open { first, .. } = open;
@@ -129,7 +129,7 @@ impl Producer {
                 }
                 true
             }
-            // Nothing of it is anywhere: everybody sends again.
+            // Nothing was appended anywhere: every producer retries.
             Ok(Err(AppendError::Unavailable(Unavailable::NotLeader) | AppendError::Moving(_))) => {
                 self.pause().await;
                 false
@@ -142,7 +142,7 @@ impl Producer {
                 self.pause().await;
                 self.identity.is_none()
             }
-            // The node does not know of the topic yet, or its disk is full.
+            // The node does not know the topic yet, or its disk is full.
             Ok(Err(AppendError::UnknownPartition(_) | AppendError::StorageFull { .. })) => {
                 self.pause().await;
                 false
@@ -156,7 +156,7 @@ impl Producer {
     }
 }
 
-/// The broker that leads the partition, if a node says so and it is there.
+/// The broker that leads the partition, if a node knows it and it runs.
 pub(super) fn leader(
     shared: &Shared,
     random: &mut Random,
@@ -167,7 +167,7 @@ pub(super) fn leader(
     shared.broker_of(node)
 }
 
-/// The topic, made if it is not there.
+/// The topic, which is created if absent.
 pub(super) async fn topic(shared: &Shared, random: &mut Random) -> TopicId {
     topic_named(TOPIC, PARTITIONS, shared, random).await
 }
@@ -181,7 +181,7 @@ pub(super) async fn topic_named(
     topic_with(name, partitions, &[("retention.ms", "-1")], shared, random).await
 }
 
-/// A topic with this configuration, made if it is not there.
+/// A topic with this configuration, which is created if absent.
 pub(super) async fn topic_with(
     name: &str,
     partitions: u32,

@@ -1,13 +1,14 @@
 //! Queues that are declared, filled and deleted by AMQP at any node, also at one that was cut off or has just started.
 //!
-//! Each queue has one client, which does one thing after the other at nodes of its choice. So it knows at any time
-//! whether the queue exists and which messages are in it, whichever node it asks next:
+//! Each queue has one client, which makes one request after the other at random nodes. So it always knows whether
+//! the queue exists and which messages are in it, whichever node it queries next:
 //!
 //! * a queue that was declared exists at each node until it is deleted;
 //! * messages that were confirmed are counted at each node;
 //! * a queue that was deleted is empty once it is declared again.
 //!
-//! A request without an answer makes the queue's state unknown. The client deletes the queue then, until that is answered.
+//! A request without a reply makes the queue's state unknown. The client then deletes the queue, until that is
+//! answered.
 
 use std::time::Duration;
 
@@ -36,10 +37,10 @@ pub(super) struct Client {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum QueueState {
-    /// A request had no answer.
+    /// A request had no reply.
     Unknown,
     Deleted,
-    /// With so many confirmed messages.
+    /// With this number of confirmed messages.
     Exists(u32),
 }
 
@@ -52,7 +53,7 @@ enum Step {
     Delete,
 }
 
-/// An answer that came.
+/// A received reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
     Done,
@@ -67,7 +68,7 @@ impl Client {
         Self { queue, shared, random, state: QueueState::Unknown }
     }
 
-    /// Does one thing after the other until everything is healed.
+    /// Makes one request after the other until everything is healed.
     pub(super) async fn run(mut self) {
         while !self.shared.lock().is_healed {
             let pause_ms = self.random.between(1, 150);
@@ -78,7 +79,8 @@ impl Client {
             if self.shared.broker(place).is_none() {
                 continue;
             }
-            let answer = timeout(ANSWERED_WITHIN, ask(name(place), &self.queue, step)).await;
+            let answer =
+                timeout(ANSWERED_WITHIN, send_request(name(place), &self.queue, step)).await;
             let (queue, trace) = (&self.queue, self.shared.lock().trace.clone());
             trace.note(format_args!("{queue}: {step:?} at {}: {answer:?}", name(place)));
             match answer {
@@ -111,7 +113,7 @@ impl Client {
 }
 
 impl QueueState {
-    /// The queue's state after an answer, or why the answer is wrong.
+    /// The queue's state after a reply, or the reason why the reply is wrong.
     fn after(self, step: Step, answer: Answer) -> Result<Self, String> {
         match (step, self, answer) {
             (Step::Delete, _, Answer::Done) => Ok(Self::Deleted),
@@ -128,8 +130,8 @@ impl QueueState {
     }
 }
 
-/// Over a connection of its own. A message that is refused is an error: the queue's state is unknown then.
-async fn ask(host: &str, queue: &str, step: Step) -> Result<Answer, AmqpError> {
+/// Uses a new connection. A rejected message is an error: the queue's state is unknown then.
+async fn send_request(host: &str, queue: &str, step: Step) -> Result<Answer, AmqpError> {
     let mut channel = network::amqp_at(host, Mode::Confirms).await?;
     let answer = match step {
         Step::Declare => channel.declare(&[queue.to_owned()], &[]).await.map(|()| Answer::Done),

@@ -1,5 +1,5 @@
-//! Clients of a simulated cluster that read a log while it is written and its disks are damaged: at any node what that
-//! has, or at the leader.
+//! Clients of a simulated cluster that read a log while it is written and its disks are damaged: at any node's
+//! replica, or at the leader.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::verdict::Invariant;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
 const BYTES: usize = 64 << 10;
 
-/// Reads here and there until everything is healed. What cannot be read is asked for again; what is read is as it was
-/// sent.
+/// Reads at random nodes until everything is healed. A failed read is retried; a successful one must return the
+/// sent records.
 pub(super) async fn read(shared: Shared, mut random: Random) {
     let topic = topic(&shared, &mut random).await;
     while !shared.lock().is_healed {

@@ -1,7 +1,7 @@
-//! Committed offsets as registers: one client writes each, all others read it at any node, and the ends of partitions are
-//! read beside them. An answer without an error holds everything that was acknowledged before the request was sent.
+//! Committed offsets as registers: one client writes each, all others read it at any node, and also read the ends
+//! of partitions. A reply without an error covers everything acknowledged before the request was sent.
 //!
-//! A reader that gets an error or no answer learns nothing. The run fails on an answer that is too old, or that holds a
+//! A reader that gets an error or no reply learns nothing. The run fails on a reply that is too old, or that has a
 //! value that was never written.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::producers::{PARTITIONS, topic};
 use crate::random::Random;
 use crate::verdict::Invariant;
 
-/// Number of groups, each with one writer. Their homes are spread over the shards by name.
+/// Number of groups, each with one writer. Their coordinators are spread over the shards by name.
 pub(super) const GROUPS: usize = 6;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
 
@@ -25,7 +25,7 @@ pub(crate) struct Registers {
     of_group: [Register; GROUPS],
 }
 
-/// One offset that is committed again and again, with a higher value each time.
+/// One offset that is committed repeatedly, with a higher value each time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Register {
     /// Highest value that was sent.
@@ -44,7 +44,8 @@ impl Register {
         self.acknowledged = self.acknowledged.max(value);
     }
 
-    /// Judges an answer by the register's values when the request was sent (`before`) and when the answer came (`self`).
+    /// Checks a reply by the register's values when the request was sent (`before`) and when the reply arrived
+    /// (`self`).
     fn judge(self, before: Self, found: Option<u64>) -> Result<(), String> {
         let value = found.unwrap_or(0);
         if value < before.acknowledged {
@@ -62,8 +63,8 @@ fn group_name(group: usize) -> String {
     format!("register-{group}")
 }
 
-/// Commits one value after another in a group, at any node, until everything is healed. A commit without an answer is
-/// followed by the next one: values only rise, so the late one is refused or overwritten by this same client.
+/// Commits one value after another in a group, at any node, until everything is healed. A commit without a reply
+/// is followed by the next one: values only rise, so the late one is rejected or overwritten by this same client.
 pub(super) async fn write(group: usize, shared: Shared, mut random: Random) {
     let partition = PartitionId::new(topic(&shared, &mut random).await, 0);
     let name = group_name(group);
@@ -92,7 +93,8 @@ pub(super) async fn write(group: usize, shared: Shared, mut random: Random) {
             }
             // Nothing was written.
             Ok(Ok(_) | Err(ExecuteError::Unavailable(Unavailable::NotLeader))) => {}
-            // The commit may still be in flight, and would overwrite a later one that is acknowledged before it arrives.
+            // The commit may still be in flight, and would overwrite a later one that is acknowledged before it
+            // arrives.
             Ok(Err(_)) | Err(_) => sleep(ANSWERED_WITHIN).await,
         }
     }

@@ -1,5 +1,5 @@
-//! A client of a simulated cluster that sends jobs with ids (`dedup.window.ms`), and each of them again and again, while
-//! their records are deleted. A job that was acknowledged is answered with its place, whatever failed meanwhile.
+//! A client of a simulated cluster that sends jobs with ids (`dedup.window.ms`), each of them repeatedly, while
+//! their records are deleted. A repetition of an acknowledged job returns its position, whatever failed meanwhile.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::workload::{New, batch};
 const TOPIC: &str = "jobs-once";
 pub(super) const PARTITIONS: u32 = 2;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
-/// Clocks that are set forward by hours end no window.
+/// Longer than any clock step: clocks that are set forward by hours end no window.
 const WINDOW_MS: &str = "315360000000";
 
-/// The topic, made if it is not there.
+/// The topic, which is created if absent.
 pub(super) async fn topic(shared: &Shared, random: &mut Random) -> TopicId {
     let config = [("dedup.window.ms", WINDOW_MS), ("retention.ms", "-1")];
     topic_with(TOPIC, PARTITIONS, &config, shared, random).await
@@ -59,7 +59,8 @@ pub(super) async fn send_again(shared: Shared, mut random: Random) {
     }
 }
 
-/// Sends a job until it is answered: its offset, and whether it was there. `None`: everything is healed by then.
+/// Sends a job until it is answered: its offset, and whether it was a duplicate. `None`: everything is healed by
+/// then.
 async fn send(
     shared: &Shared,
     random: &mut Random,

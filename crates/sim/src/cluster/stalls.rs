@@ -1,5 +1,5 @@
-//! Writes while one leader is cut off from the other nodes, or its disk is full, in profile `stalls`. No other fault comes
-//! beside. A node answers each append soon, and for each partition some node soon takes one.
+//! Writes while one leader is cut off from the other nodes, or its disk is full, in profile `stalls`. There are no
+//! other faults. A node replies to each append soon, and for each partition some node soon accepts one.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::workload::{New, batch};
 
 const TOPIC: &str = "stalls";
 pub(super) const PARTITIONS: u32 = 6;
-/// An append at any node has an answer by then, also at a leader without a majority.
+/// Time limit of the reply to an append at any node, also at a leader without a majority.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
-/// Another node leads by then, and has taken an append.
+/// Time limit for another node to lead and accept an append.
 const TAKEN_WITHIN: Duration = Duration::from_secs(8);
 /// Longer than both.
 const FAULT_LASTS: Duration = Duration::from_secs(12);
@@ -61,7 +61,7 @@ pub(super) async fn write(index: u32, shared: Shared, mut random: Random) {
     }
 }
 
-/// Whether it was taken.
+/// Returns whether it was accepted.
 async fn append(topic: TopicId, index: u32, shared: &Shared, random: &mut Random) -> bool {
     let Some(broker) = shared.any_broker(random) else { return false };
     let partition = PartitionId::new(topic, index);

@@ -1,6 +1,7 @@
-//! Programs of two versions: in profile `upgrade` each life of a node is of the version before or of the next one, until an
-//! operator raises the cluster's feature level, under faults. The next version says its level in every entry and snapshot
-//! that it writes above the first, so that one that is written too early ends the nodes of the version before.
+//! Programs of two versions: in profile `upgrade` each life of a node is of the version before or of the next one,
+//! until an operator raises the cluster's feature level, under faults. The next version writes its level in every
+//! entry and snapshot above the first level, so that one that is written too early ends the nodes of the version
+//! before.
 
 use std::time::Duration;
 
@@ -15,25 +16,26 @@ use crate::random::Random;
 
 const NEXT: Level = Level(2);
 const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
-/// Simulated time in which every node of a healed cluster is at the level.
+/// Simulated time limit for every node of a healed cluster to reach the level.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Which versions the nodes are of.
+/// The versions of the nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Versions {
-    /// This source's.
+    /// The version of this source.
     Same,
-    /// The last one at which each node has every shard.
+    /// The last version at which each node has every shard.
     BelowReplicas,
-    /// The one before, until all have been open at a time: a cluster is founded at the newest level that all can.
+    /// The version before, until all nodes have been open at the same time: a cluster is founded at the newest
+    /// level that all support.
     Before,
     Mixed,
-    /// The next one: the level may be raised at any moment.
+    /// The next version: the level may be raised at any moment.
     Next,
 }
 
-/// Which levels the program supports that is started at a place.
+/// The levels of the program that is started at a place.
 pub(super) fn program(state: &mut State, place: usize) -> Levels {
     let max = match state.versions {
         Versions::Same => return Levels::OURS,
@@ -52,13 +54,13 @@ pub(super) async fn finalize(shared: Shared, mut random: Random) {
     while !shared.lock().is_healed {
         sleep(Duration::from_millis(random.between(50, 1_000))).await;
         go_on(&shared);
-        if shared.lock().versions == Versions::Next && ask(&shared, &mut random).await {
+        if shared.lock().versions == Versions::Next && request_raise(&shared, &mut random).await {
             return;
         }
     }
 }
 
-/// The next stage, if all nodes are open.
+/// Begins the next stage, if all nodes are open.
 fn go_on(shared: &Shared) {
     let mut state = shared.lock();
     if state.nodes.iter().any(|place| place.broker.is_none()) {
@@ -75,8 +77,8 @@ fn go_on(shared: &Shared) {
     }
 }
 
-/// Whether it is raised: asks any node that is open.
-async fn ask(shared: &Shared, random: &mut Random) -> bool {
+/// Requests the raise from any open node. Returns whether the level is raised.
+async fn request_raise(shared: &Shared, random: &mut Random) -> bool {
     let administration: Option<Administration> = {
         let state = shared.lock();
         let first = random.below(state.nodes.len() as u64) as usize;
@@ -95,7 +97,7 @@ async fn ask(shared: &Shared, random: &mut Random) -> bool {
     raised
 }
 
-/// Whether every node is at one level: at the next one, if that was asked for.
+/// Whether every node is at one level: at the next one, if that was requested.
 pub(super) async fn is_done(shared: &Shared) -> Result<(), String> {
     let (wanted, mut random) = {
         let mut state = shared.lock();
@@ -108,7 +110,7 @@ pub(super) async fn is_done(shared: &Shared) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if wanted == NEXT {
-            ask(shared, &mut random).await;
+            request_raise(shared, &mut random).await;
         }
         let levels: Vec<Option<Level>> = {
             let state = shared.lock();

@@ -1,5 +1,5 @@
-//! What must hold at the start of every life, and at the end of a run: what clients were told is held
-//! against what the node has.
+//! Checks at the start of every life, and at the end of a run: the clients' replies are compared with the node's
+//! state.
 
 use base::PartitionId;
 use broker::ShardStatus;
@@ -27,7 +27,7 @@ impl Run {
         End::Stop
     }
 
-    /// What must hold at the start of every life.
+    /// Makes the checks at the start of a life.
     pub(super) async fn look(&self, client: &Client) -> Result<(), String> {
         let broker = &client.broker;
         let committed = offsets::committed(broker).await;

@@ -1,4 +1,4 @@
-//! One life of a node: it opens, clients work and faults come, and it ends by a crash or a stop.
+//! One life of a node: it opens, clients work and faults occur, and it ends by a crash or a stop.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::workload::{Client, amqp, groups, jobs, kafka, keys, offsets, pulse, s
 use crate::{faults, node};
 
 const HOST: &str = "node";
-/// Simulated time that no life takes.
+/// Limit of the simulated time of a life.
 const LIFE_MAX: Duration = Duration::from_secs(3_600);
-/// Simulated time in which a healed node opens, or stops, and its clients come to an end.
+/// Simulated time limit for a healed node to open, or stop, and for its clients to finish.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A disk that hangs delays an opening, too.
+/// A hung disk also delays the opening.
 const OPENS_WITHIN: Duration = Duration::from_secs(300);
 
 impl Run {
@@ -40,7 +40,7 @@ impl Run {
             Ok(())
         });
         let ran = sim.run();
-        // What was under way is torn down, as by the end of a process.
+        // Tears down all pending work, as the end of a process does.
         drop(sim);
         let lived = lived.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut this) = lived else {
@@ -67,7 +67,7 @@ impl Run {
 
     async fn live_here(&mut self, life: &Life, purpose: Purpose) {
         self.trace.life_begins();
-        // Before it opens: a step of the disk that hangs then may hang on.
+        // Before it opens: a disk operation that hangs then may continue to hang.
         self.knowledge.lock().calm.life_begins(self.trace.now_ms());
         self.trace.note(format_args!("{purpose:?}, {life:?}"));
         let clock = Arc::new(RuntimeClock::new(self.wall_ms));
@@ -115,7 +115,7 @@ impl Run {
         }
     }
 
-    /// The disk as the next life finds it, and the time.
+    /// Sets the disk and the time for the next life.
     fn crash(&mut self, end: End, clock: &RuntimeClock) {
         use world::Clock;
         self.trace.note(format_args!("ends by {end:?}"));
@@ -130,7 +130,7 @@ impl Run {
         self.trace.life_ends(down_ms);
     }
 
-    /// Clients work and faults come until the life is over.
+    /// Runs clients and faults until the life is over.
     async fn work(&mut self, mut client: Client, life: &Life) -> End {
         if let Err(why) = self.look(&client).await {
             return self.ended(life, why);
@@ -187,7 +187,7 @@ impl Run {
             why = broker.failed() => self.ended(life, why),
             () = sleep(life.within) => {
                 if life.end == End::Stop {
-                    // Whoever waits is sent away, or waits for the end.
+                    // Waiting clients are disconnected, or wait for the end.
                     self.knowledge.lock().calm.disturb(u64::MAX);
                     self.stop(&broker, gateways).await;
                 }

@@ -1,6 +1,5 @@
-//! One seed: the lives of a node, and its judgement. The random numbers, the disk and what clients
-//! know go on from one life to the next; what a life is made of is in `life`, and what is held against
-//! the node at its start in `judge`.
+//! One seed: the lives of a node, and its checks. The random numbers, the disk and the clients' knowledge continue
+//! from one life to the next. `life` has the parts of a life, and `judge` the checks at its start.
 
 mod judge;
 mod life;
@@ -20,16 +19,16 @@ use crate::trace::Trace;
 use crate::verdict::{Verdict, Violation};
 use crate::workload::{kafka, log, share};
 
-/// With records, at most.
+/// Largest number of shards with records.
 const SHARDS_MAX: u32 = 3;
 const WALL_BEGINS_MS: i64 = 1_700_000_000_000;
 /// More than all steps of a run together.
 const WALL_SET_BACK_MAX_MS: i64 = 100 * 3_600_000;
 
-/// What panicked first. A panic is a violation, also where the node goes on after it.
+/// The first panic. A panic is a violation, also if the node continues after it.
 static PANIC: std::sync::Mutex<Option<String>> = std::sync::Mutex::new(None);
 
-/// From now on a panic of any task fails the run, and prints nothing by itself.
+/// Makes a panic of any task fail the run, without output of its own.
 pub fn watch_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let mut first = PANIC.lock().unwrap_or_else(PoisonError::into_inner);
@@ -37,12 +36,12 @@ pub fn watch_panics() {
     }));
 }
 
-/// The first panic since the last time.
+/// The first panic since the last call.
 pub(crate) fn panicked() -> Option<String> {
     PANIC.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// Runs a seed. The process may have run nothing before: the order of its maps is the seed's, too.
+/// Runs a seed. Must be the first run of the process: the order of its maps follows from the seed, too.
 pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violation> {
     if profile.has_nodes() {
         return cluster::run(seed, profile, trace);
@@ -74,7 +73,7 @@ pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violati
         let life = Life::of(profile, &mut run.random);
         run = run.live(life, Purpose::Work)?;
     }
-    // The wall clock is right again: what is delayed by it would wait for as long as it was set back.
+    // The wall clock is right again: otherwise delayed records would wait for as long as it was set back.
     run.wall_ms = run.wall_ms.max(WALL_BEGINS_MS) + trace.now_ms() as i64 + WALL_SET_BACK_MAX_MS;
     for purpose in [Purpose::Finish, Purpose::Judge] {
         let life = Life::healed(&mut run.random);
@@ -97,14 +96,14 @@ pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violati
     })
 }
 
-/// What goes on from one life to the next.
+/// State that continues from one life to the next.
 struct Run {
     random: Random,
     rules: Rules,
-    /// Of the share group.
+    /// Rules of the share group.
     shared: Rules,
     disk: SimulatedDisk,
-    /// With records. They become more now and then.
+    /// Number of shards with records. It grows now and then.
     shards: u32,
     wall_ms: i64,
     producers: Vec<Arc<Mutex<log::Producer>>>,
@@ -116,12 +115,12 @@ struct Run {
     report: Report,
 }
 
-/// What clients do in a life.
+/// The activity of clients in a life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Purpose {
     Work,
-    /// What is open comes to its end: requests are answered, and the queue is drained.
+    /// Pending work is completed: requests are answered, and the queue is drained.
     Finish,
-    /// Nothing but to look.
+    /// Only checks.
     Judge,
 }

@@ -1,4 +1,4 @@
-//! Publishers and consumers of a queue by AMQP 0-9-1: confirms, and settles in transactions.
+//! Publishers and consumers of a queue with AMQP 0-9-1: confirms, and settles in transactions.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ pub async fn consume(mut client: Client) -> Ended {
     }
 }
 
-/// Settles all that is left. Ends once nothing comes for a while.
+/// Settles all remaining messages. Ends once none arrives for a while.
 pub async fn drain(client: Client) -> Result<(), AmqpError> {
     let idle = Some(Duration::from_secs(2));
     let mut consumer = Consumer { client, connection: 1, idle };
@@ -69,7 +69,7 @@ pub async fn drain(client: Client) -> Result<(), AmqpError> {
 struct Consumer {
     client: Client,
     connection: u64,
-    /// Ends when nothing comes for so long; `None`: it does not.
+    /// Ends when no message arrives for this long; `None`: it does not end.
     idle: Option<Duration>,
 }
 

@@ -1,6 +1,6 @@
-//! Groups that read the log of Kafka's producers, by both protocols: the classic one, where members join and
-//! one of them divides, and KIP-848's, where the group does. Members come, are silent for too long, and leave
-//! with a word or without.
+//! Groups that read the log of Kafka's producers, with both protocols: the classic one, where one of the members
+//! divides the partitions, and KIP-848's, where the group does. Members join, are silent for too long, and leave
+//! with or without a request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub const MEMBERS: u64 = 2;
 const LIMITS: FetchLimits =
     FetchLimits { wait_ms: 50, bytes_min: 1, bytes_max: 64 << 10, partition_bytes_max: 16 << 10 };
 
-/// How the members of a group agree.
+/// The group protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
     Classic,
@@ -68,7 +68,7 @@ async fn open(client: &mut Client) -> Result<(), Ended> {
     client.topic(TOPIC, PARTITIONS, &[]).await.map(drop)
 }
 
-/// Reads what is left, and ends at the ends of all partitions. Nobody writes meanwhile.
+/// Reads the remaining records, and stops at the ends of all partitions. There are no writers meanwhile.
 pub async fn drain(mut client: Client, protocol: Protocol) -> Result<(), String> {
     open(&mut client).await.map_err(|error| format!("{error:?}"))?;
     let ends = ends(&client)?;
@@ -90,7 +90,7 @@ fn ends(client: &Client) -> Result<BTreeMap<u32, u64>, String> {
     (0..PARTITIONS).map(end).collect()
 }
 
-/// A membership by either protocol.
+/// A membership with either protocol.
 enum Member {
     Classic(Membership),
     Consumer(ConsumerMember),
@@ -100,7 +100,7 @@ struct Reader {
     client: Client,
     protocol: Protocol,
     member: MemberId,
-    /// Where it ends.
+    /// The ends at which it stops.
     until: Option<BTreeMap<u32, u64>>,
 }
 
@@ -121,7 +121,7 @@ impl Reader {
         self.with(|group| group.gives_up(self.member));
     }
 
-    /// Until when a member may take it for granted that it is one, that sent its report now.
+    /// Until when a member that sends its report now may rely on its membership.
     fn session_ends_ms(&self) -> u64 {
         self.client.trace.now_ms() + SESSION.as_millis() as u64
     }
@@ -148,7 +148,7 @@ impl Reader {
                 self.read(&connected, &mut positions).await?;
             }
             if self.until.is_none() && self.client.random.once_in(40) {
-                // Longer than its session lasts: others take over, and it does not know.
+                // Longer than its session timeout: other members take over without its knowledge.
                 tokio::time::sleep(SESSION + REBALANCE).await;
             }
             if is_member && (self.until.is_some() || self.client.random.once_in(3)) {
@@ -171,7 +171,7 @@ impl Reader {
         until.iter().all(|(index, end)| position(*index).is_some_and(|position| position >= end))
     }
 
-    /// Reports, or joins. Says whether it is a member from here on.
+    /// Reports, or joins. Returns whether it is a member from here on.
     async fn report(
         &mut self,
         member: &mut Member,
@@ -205,7 +205,7 @@ impl Reader {
         let now_ms = self.client.trace.now_ms();
         let indexes = owned.iter().map(|it| it.partition as u32).collect();
         let verdict = &self.client.verdict;
-        self.with(|group| group.told(self.member, &indexes, (now_ms, until_ms), verdict));
+        self.with(|group| group.assigned(self.member, &indexes, (now_ms, until_ms), verdict));
         positions.retain(|partition, _| owned.contains(partition));
         if owned.iter().any(|partition| !positions.contains_key(partition)) {
             self.note(format_args!("has {indexes:?}"));
@@ -214,7 +214,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// Goes on where the group has committed, in the partitions that are new.
+    /// Starts from the group's committed offsets, in newly assigned partitions.
     async fn begin(
         &self,
         connected: &client::Client,
@@ -266,7 +266,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Commits where it is. Says whether it is a member from here on.
+    /// Commits its positions. Returns whether it is a member from here on.
     async fn commit(&self, member: &Member, positions: &Positions) -> Result<bool, ClientError> {
         if positions.is_empty() {
             return Ok(true);
@@ -289,7 +289,7 @@ impl Reader {
             let verdict = &self.client.verdict;
             self.with(|group| asked.into_iter().for_each(|it| group.confirmed(it, verdict)));
         }
-        // A member that is late hears the rest by its next report.
+        // A member with an old generation learns the rest from its next report.
         Ok(true)
     }
 }

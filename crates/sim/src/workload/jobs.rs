@@ -1,5 +1,5 @@
-//! A queue: producers send jobs, consumers lease and settle them one by one, some move them to another topic,
-//! some fail, some leave without a word.
+//! A queue: producers send jobs, consumers lease and settle them one by one. Some move them to another topic, some
+//! fail, some leave without closing.
 
 use std::time::Duration;
 
@@ -26,11 +26,11 @@ pub const PRODUCERS: u64 = 2;
 pub const CONSUMERS: u64 = 3;
 
 impl Rules {
-    /// What holds for the queue of a run.
+    /// Rules of the queue of a run.
     pub fn of(random: &mut Random) -> Self {
         let by_key = random.once_in(2);
         let lease_ms = random.of(&[3_000, 30_000]);
-        // With keys a job that died unseen would look like one that was passed over.
+        // With keys an unseen dead job would look like a skipped one.
         let attempts_max = (!by_key && random.once_in(2)).then(|| random.of(&[2, 4]));
         Self { by_key, lease_ms, attempts_max }
     }
@@ -141,7 +141,7 @@ pub async fn consume(mut client: Client, rules: Rules) -> Ended {
         let mut consumer = Consumer::new(client.fork(), rules, queue, session, begun_ms);
         let lasts = Duration::from_millis(client.random.between(100, 6_000));
         let ended = timeout(lasts, consumer.run(events)).await;
-        // It leaves without a word, and with whatever it holds.
+        // It leaves without closing, with its leased records.
         let id = consumer.session.id();
         client.trace.note(format_args!("session {id} closes"));
         client.knowledge.lock().jobs.close(id);
@@ -158,13 +158,13 @@ struct Consumer {
     queue: Queue,
     session: LeaseSession,
     held: Vec<(JobId, Delivery)>,
-    /// When it had last received all that was there.
+    /// When it had last received all available records.
     received_ms: u64,
 }
 
 impl Consumer {
-    /// `begun_ms`: when the session was to consume. A shard that answers early leases records while another
-    /// one's disk hangs.
+    /// `begun_ms`: when the session was to begin consuming. A shard with an early reply leases records while
+    /// another one's disk hangs.
     fn new(
         client: Client,
         rules: Rules,
@@ -191,7 +191,7 @@ impl Consumer {
         }
     }
 
-    /// All that is there. Whether anything came before this lost its patience.
+    /// Receives all available records. Returns whether any arrived before the patience was over.
     async fn receive_all(
         &mut self,
         events: &mut Events,
@@ -229,7 +229,7 @@ impl Consumer {
             let leased_from_ms = self.received_ms;
             let delivered =
                 Delivered { job, session, place, attempt, leased_from_ms, now_ms, wall_ms };
-            // A settle in a shard whose disk hangs takes long, and leases of other shards end meanwhile.
+            // A settle in a shard with a hung disk takes long, and leases of other shards end meanwhile.
             if delivered.is_late(&self.rules) {
                 self.client.trace.note(format_args!("job {job} came too late"));
                 continue;
@@ -320,7 +320,7 @@ impl Consumer {
 
     async fn answered(&mut self, answer: Result<(), SettleError>) -> Result<(), Ended> {
         match answer {
-            // It may have run out, or have been taken over by nobody.
+            // It may have expired, also without another delivery.
             Ok(()) | Err(SettleError::NotLeased) => Ok(()),
             Err(SettleError::Unavailable(error)) => self.client.after(&error).await,
             Err(other) => {
@@ -331,7 +331,7 @@ impl Consumer {
     }
 }
 
-/// Accepts all that is left, some of it only when it comes again, until the queue is empty.
+/// Accepts all remaining jobs, some of them only on redelivery, until the queue is empty.
 pub async fn drain(mut client: Client, rules: Rules) -> Result<(), Ended> {
     let queue = open(&mut client, &rules).await?;
     let session = client.broker.lease_session();
@@ -349,7 +349,7 @@ pub async fn drain(mut client: Client, rules: Rules) -> Result<(), Ended> {
         }
         for (job, delivery) in std::mem::take(&mut consumer.held) {
             match delivery.attempt {
-                // It has to come again, in this life.
+                // It has to be redelivered, in this life.
                 1 if consumer.client.random.once_in(4) => consumer.release(job, delivery).await?,
                 _ => consumer.end(job, delivery, Way::Accepted).await?,
             }
@@ -357,7 +357,7 @@ pub async fn drain(mut client: Client, rules: Rules) -> Result<(), Ended> {
     }
 }
 
-/// How many jobs wait, are delayed or leased; for a message.
+/// Numbers of waiting, delayed and leased jobs; for a message.
 pub async fn left(broker: &Broker) -> String {
     match group(broker) {
         Some(group) => format!("{:?}", broker.counters(group).await),
@@ -370,7 +370,7 @@ fn group(broker: &Broker) -> Option<LeaseGroupId> {
     Some(catalog.lease_group_named(catalog.topic_id(TOPIC)?, GROUP)?.id())
 }
 
-/// Every job that is in a topic, with its place.
+/// Every job in a topic, with its position.
 pub(super) async fn found(
     broker: &Broker,
     topic: &str,
@@ -386,7 +386,7 @@ pub(super) async fn found(
     Ok(jobs)
 }
 
-/// Judges all that is there, once the queue is empty.
+/// Checks the final state, once the queue is empty.
 pub async fn check(client: &Client, rules: &Rules) -> Result<(), String> {
     let ids =
         |jobs: Vec<(JobId, (u32, u64))>| jobs.into_iter().map(|(id, _)| id).collect::<Vec<_>>();

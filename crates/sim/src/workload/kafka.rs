@@ -1,4 +1,4 @@
-//! Producers of a log by Kafka's protocol. What is not answered is given up.
+//! Producers of a log with Kafka's protocol. Unanswered records are given up.
 
 use base::PartitionId;
 use broker::Broker;
@@ -15,7 +15,7 @@ pub const TOPIC: &str = "kafka-log";
 pub const PARTITIONS: u32 = 3;
 pub const PRODUCERS: u32 = 2;
 
-/// Sends from the number on that it was left with, and leaves the next.
+/// Sends from the stored next number on, and updates it.
 pub async fn produce(mut client: Client, producer: u32, next: &mut u32) -> Ended {
     if client.topic(TOPIC, PARTITIONS, &[]).await.is_err() {
         return Ended;
@@ -36,7 +36,7 @@ pub async fn produce(mut client: Client, producer: u32, next: &mut u32) -> Ended
     }
 }
 
-/// Sends over one connection until it fails, and says why.
+/// Sends over one connection until it fails, and returns the error.
 async fn send(
     client: &mut Client,
     mut pipeline: Pipeline,
@@ -73,14 +73,14 @@ async fn send(
     }
 }
 
-/// Sends records in one batch, and waits for the answer.
+/// Sends records in one batch, and waits for the reply.
 pub async fn append(
     client: &Client,
     pipeline: &mut Pipeline,
     (topic, partition): (&str, u32),
     records: &[New],
 ) -> Result<Answer, CallError> {
-    // The batch is all that is taken of it, and that names no topic.
+    // Only the batch is used, and it has no topic.
     let place = PartitionId::new(base::TopicId(0), partition);
     let now_ms = client.broker.clock().now_ms();
     let batch = batch(place, BatchOptions::default(), now_ms, records);
@@ -95,7 +95,7 @@ pub async fn append(
     Ok(answers.first().copied().unwrap_or(Answer::Refused { code: -1 }))
 }
 
-/// The topic's partitions, if it is there.
+/// The topic's partitions, if it exists.
 pub fn partitions(broker: &Broker) -> Vec<PartitionId> {
     let topic = broker.catalog().topic_id(TOPIC);
     let of = |topic| (0..PARTITIONS).map(move |index| PartitionId::new(topic, index));

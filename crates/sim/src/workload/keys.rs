@@ -9,7 +9,7 @@ use crate::reading;
 
 const TOPIC: &str = "keys";
 const KEYS: u64 = 12;
-/// Compacted as soon as there is something to compact.
+/// Compacted as soon as anything can be compacted.
 const CONFIG: [(&str, &str); 3] =
     [("cleanup.policy", "compact"), ("min.cleanable.dirty.ratio", "0.01"), ("segment.ms", "1000")];
 
@@ -38,7 +38,7 @@ pub async fn produce(mut client: Client) -> Ended {
     }
 }
 
-/// Key and number of each record that is there, in order.
+/// Key and number of each existing record, in order.
 pub async fn found(broker: &Broker) -> Result<Vec<(u8, u32)>, String> {
     let topic = broker.catalog().topic_id(TOPIC);
     let Some(topic) = topic else { return Ok(Vec::new()) };

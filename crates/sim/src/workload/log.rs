@@ -1,4 +1,4 @@
-//! Producers of a log: some give up what was not answered, idempotent ones send it again until it is.
+//! Producers of a log: some give up unanswered records, idempotent ones retry them until they are answered.
 
 use base::{PartitionId, TopicId};
 use broker::{AppendError, Appended, ProducerIdentity};
@@ -11,25 +11,25 @@ pub const TOPIC: &str = "log";
 pub const PARTITIONS: u32 = 3;
 pub const PRODUCERS: u32 = 4;
 
-/// What a producer is in the middle of; it goes on in the next life of the node.
+/// The state of a producer, which continues in the next life of the node.
 #[derive(Clone, Debug, Default)]
 pub struct Producer {
     pub id: u32,
     next: u32,
-    /// Of an idempotent one.
+    /// The identity of an idempotent producer.
     identity: Option<Identity>,
-    /// Not answered yet.
+    /// The unanswered batch.
     open: Option<Open>,
 }
 
 #[derive(Clone, Debug)]
 struct Identity {
     id: i64,
-    /// The next one of each partition.
+    /// The next sequence number of each partition.
     sequences: [i32; PARTITIONS as usize],
 }
 
-/// What is to be appended, until it is or is given up.
+/// A batch to be appended, until it is acknowledged or given up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Open {
     pub(crate) partition: u32,
@@ -54,7 +54,7 @@ impl Producer {
         self.id.is_multiple_of(2)
     }
 
-    /// In a life of the node: who cannot send again without a copy gives up what was not answered before.
+    /// Begins a life of the node: a producer that would duplicate records by a retry gives up unanswered ones.
     fn begin(&mut self) {
         if !self.is_idempotent() {
             self.open = None;
@@ -87,7 +87,7 @@ impl Producer {
         }
     }
 
-    /// Sends what was not answered, until it is.
+    /// Retries the unanswered batch until it is answered.
     pub async fn finish(&mut self, mut client: Client) -> Result<(), Ended> {
         self.begin();
         let topic = client.topic(TOPIC, PARTITIONS, &[]).await?;

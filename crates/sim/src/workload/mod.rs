@@ -1,7 +1,7 @@
-//! Clients of a node: they send, settle and commit, and tell the checkers what they were answered.
+//! Clients of a node: they send, settle and commit, and report their replies to the checkers.
 //!
-//! Each is a task that goes on until the node is unavailable for good. What a client does next depends on its
-//! own numbers from the seed and on its answers, and on nothing else.
+//! Each is a task that runs until the node is permanently unavailable. A client's next request depends only on its
+//! own numbers from the seed and on its replies.
 
 pub mod amqp;
 pub mod groups;
@@ -30,7 +30,7 @@ use crate::random::Random;
 use crate::trace::Trace;
 use crate::verdict::{Invariant, Verdict};
 
-/// What a client has of a run.
+/// A client's view of a run.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub broker: Broker,
@@ -41,7 +41,7 @@ pub struct Client {
     pub random: Random,
 }
 
-/// The node does not answer any more in this life.
+/// The node does not reply any more in this life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ended;
 
@@ -50,18 +50,18 @@ impl Client {
         Self { random: self.random.fork(), ..self.clone() }
     }
 
-    /// A moment of thought.
+    /// Pauses for a random time.
     pub async fn think(&mut self, ms_max: u64) {
         let ms = self.random.between(0, ms_max);
         tokio::time::sleep(Duration::from_millis(ms)).await;
     }
 
-    /// Something fails, and may do so for this long.
+    /// Announces a fault that may last this long.
     pub fn disturb(&self, for_ms: u64) {
         self.knowledge.lock().calm.disturb(self.trace.now_ms() + for_ms);
     }
 
-    /// Waits for what is due within a bound while nothing fails.
+    /// Waits for a reply that is due within a bound without faults.
     pub async fn due<T>(&self, what: &'static str, answer: impl Future<Output = T>) -> T {
         let wait = self.knowledge.lock().calm.begin(what, self.trace.now_ms());
         let _not_waited_for = Due { knowledge: &self.knowledge, wait };
@@ -70,7 +70,7 @@ impl Client {
         answer
     }
 
-    /// What to do about an answer that there was none: try again after a while, or end.
+    /// Handles an unavailable reply: waits before a retry, or ends.
     pub async fn after(&mut self, error: &Unavailable) -> Result<(), Ended> {
         match error {
             Unavailable::NotLeader | Unavailable::Unanswered => {
@@ -81,7 +81,7 @@ impl Client {
         }
     }
 
-    /// Takes in the answer to a change.
+    /// Handles the reply to a change.
     pub async fn changed<T>(
         &mut self,
         answer: Result<T, ExecuteError>,
@@ -92,12 +92,12 @@ impl Client {
         Ok(answer)
     }
 
-    /// The node refuses what nothing speaks against.
+    /// Reports that the node rejected a valid request.
     pub fn refused(&self, what: &str, why: &impl std::fmt::Debug) {
         self.verdict.violated(Invariant::Alive, format!("{what} was refused: {why:?}"));
     }
 
-    /// The topic, made if it is not there.
+    /// The topic, which is created if absent.
     pub async fn topic(
         &mut self,
         name: &str,
@@ -122,7 +122,7 @@ impl Client {
     }
 }
 
-/// Whoever goes waits no longer.
+/// Cancels the wait when it is dropped.
 struct Due<'a> {
     knowledge: &'a Knowledge,
     wait: u64,
@@ -166,14 +166,14 @@ pub fn batch(
     AppendBatch::new(partition, header, bytes)
 }
 
-/// A value with a number in front, filled up so that what is torn or mixed up shows.
+/// A value with a number in front, padded so that torn or mixed bytes are detected.
 pub fn value(number: u32, padding: usize) -> Vec<u8> {
     let mut value = number.to_be_bytes().to_vec();
     value.resize(4 + padding, number as u8);
     value
 }
 
-/// The number of a value; `None` when it is nobody's, or was changed.
+/// The number of a value; `None` if it was never sent, or was changed.
 pub fn number(value: &[u8]) -> Option<u32> {
     let (number, padding) = value.split_first_chunk()?;
     let number = u32::from_be_bytes(*number);

@@ -12,7 +12,7 @@ pub async fn commit(mut client: Client) -> Ended {
     let Ok(topic) = client.topic(log::TOPIC, log::PARTITIONS, &[]).await else { return Ended };
     let partition = PartitionId::new(topic, 0);
     loop {
-        let offset = client.knowledge.lock().offsets.ask();
+        let offset = client.knowledge.lock().offsets.next_commit();
         let commit = CommitOffset {
             partition,
             offset,
@@ -35,7 +35,7 @@ pub async fn commit(mut client: Client) -> Ended {
     }
 }
 
-/// What is committed.
+/// The committed offset.
 pub async fn committed(broker: &Broker) -> Option<u64> {
     let topic = broker.catalog().topic_id(log::TOPIC)?;
     let committed = broker.shards().offsets(GROUP, &[PartitionId::new(topic, 0)]).await.ok()?;

@@ -1,5 +1,5 @@
-//! One record after another, by Kafka's protocol: it is answered, somebody who waits for it is sent it, and
-//! so is a member of a share group. What is due when nothing fails is judged by [`crate::checkers::calm`].
+//! One record after another, with Kafka's protocol: it is acknowledged, a waiting consumer receives it, and so
+//! does a member of a share group. [`crate::checkers::calm`] checks the waits without faults.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const GROUP: &str = "pulse-takers";
 const CONFIG: [(&str, &str); 1] = [("share.auto.offset.reset", "earliest")];
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
-/// Looks now and then at all that is waited for.
+/// Checks all pending waits now and then.
 pub async fn watch(client: Client) -> Ended {
     loop {
         tokio::time::sleep(CHECK_EVERY).await;
@@ -62,7 +62,7 @@ async fn beat_on(client: &mut Client) -> Result<(), CallError> {
     }
 }
 
-/// Reads until the record at this offset has come.
+/// Reads until the record at this offset has arrived.
 async fn read(reader: &mut Pipeline, offset: i64) -> Result<(), CallError> {
     loop {
         let limits = FetchLimits::up_to(64 << 10, Duration::from_millis(500));
@@ -77,7 +77,7 @@ async fn read(reader: &mut Pipeline, offset: i64) -> Result<(), CallError> {
     }
 }
 
-/// Leases and accepts until the record with this value was among them.
+/// Leases and accepts until the record with this value was among the leased ones.
 async fn take(taker: &mut ShareMember, beat: u32) -> Result<(), CallError> {
     let wait = Duration::from_millis(500);
     let limits = ShareLimits { records_max: 16, bytes_max: 64 << 10, wait };

@@ -1,12 +1,12 @@
-//! What a node allows: times of groups that fit into the short lives of a run.
+//! Settings of a node: timeouts of groups that fit into the short lives of a run.
 
 use std::time::Duration;
 
 use super::{Client, Ended, overrides};
 
-/// After how much silence a group takes a member out.
+/// Silence after which a group removes a member.
 pub const SESSION: Duration = Duration::from_millis(1_500);
-/// How long a group waits for a member to give partitions up, or to join again.
+/// How long a group waits for a member to revoke partitions, or to rejoin.
 pub const REBALANCE: Duration = Duration::from_millis(2_500);
 const REPORT_EVERY_MS: &str = "200";
 
@@ -22,10 +22,10 @@ const SMALL: [(&str, &str); 10] = [
     ("group.share.min.record.lock.duration.ms", "1000"),
     ("group.share.max.delivery.count.limit", ATTEMPTS_UNBOUNDED),
 ];
-/// More than a run delivers a record.
+/// More than the deliveries of a record in any run.
 pub const ATTEMPTS_UNBOUNDED: &str = "32767";
 
-/// Sees to it that the node has small values.
+/// Makes sure that the node has the small values.
 pub async fn allow(client: &mut Client) -> Result<(), Ended> {
     let wanted = overrides(SMALL.iter());
     while client.broker.catalog().node_config().overrides != wanted {

@@ -1,6 +1,6 @@
-//! A share group (KIP-932) by Kafka's protocol: members lease records, accept, release and reject them, let
-//! leases run out, and leave with a word or without. What they reject, or release too often, goes to a topic
-//! for dead letters.
+//! A share group (KIP-932) with Kafka's protocol: members lease records, accept, release and reject them, let
+//! leases expire, and leave with or without a request. Records that they reject, or release too often, go to a
+//! topic for dead letters.
 
 use std::time::Duration;
 
@@ -24,11 +24,11 @@ const KEYS: u64 = 4;
 pub const PRODUCERS: u64 = 1;
 pub const CONSUMERS: u64 = 3;
 
-/// What holds for the group of a run.
+/// Rules of the group of a run.
 pub fn rules(random: &mut Random) -> Rules {
     let by_key = random.once_in(3);
     let lease_ms = random.of(&[1_000, 15_000]);
-    // With keys a record that died unseen would look like one that was passed over.
+    // With keys an unseen dead record would look like a skipped one.
     let attempts_max = (!by_key && random.once_in(2)).then_some(4);
     Rules { by_key, lease_ms, attempts_max }
 }
@@ -63,7 +63,7 @@ pub async fn produce(mut client: Client, rules: Rules) -> Ended {
     }
 }
 
-/// Sends until the connection fails, and says why.
+/// Sends until the connection fails, and returns the error.
 async fn send(client: &mut Client, pipeline: &mut Pipeline, rules: &Rules) -> CallError {
     loop {
         let partition = client.random.below(PARTITIONS.into()) as u32;
@@ -111,13 +111,13 @@ pub async fn consume(mut client: Client, rules: Rules) -> Ended {
     }
 }
 
-/// Accepts all that is left, until there is nothing.
+/// Accepts all remaining records, until there is none.
 pub async fn drain(mut client: Client, rules: Rules) -> Result<(), String> {
     open(&mut client, &rules).await.map_err(|error| format!("{error:?}"))?;
     Sharer::new(client, rules, 1, true).run().await.map_err(|error| error.to_string())
 }
 
-/// How a record is settled that a member holds.
+/// The settlement of a held record.
 #[derive(Clone, Copy, Debug)]
 enum Said {
     End(Way),
@@ -189,19 +189,19 @@ impl Sharer {
             let wall_ms = client.broker.clock().now_ms();
             let delivered =
                 Delivered { job, session, place, attempt, leased_from_ms, now_ms, wall_ms };
-            // An answer waits for what was settled with the fetch, and the leases in it run meanwhile.
+            // A reply waits for the settles in the fetch, and its leases run meanwhile.
             if delivered.is_late(rules) {
                 client.trace.note(format_args!("shared {job} came too late"));
                 continue;
             }
             client.knowledge.lock().shared.deliver(delivered, rules, &client.verdict);
-            // Its lease has run out, and it came again.
+            // Its lease has expired, and it was redelivered.
             held.retain(|(other, _)| *other != job);
             held.push((job, leased));
         }
     }
 
-    /// Settles some of what it holds, and tells the checker before they are sent.
+    /// Settles some of the held records, and informs the checker before they are sent.
     fn decide(&mut self) -> Vec<(JobId, Leased, Said)> {
         let mut said = Vec::new();
         let Self { client, session, drains, held, .. } = self;
@@ -248,7 +248,7 @@ fn settles(said: &[(JobId, Leased, Said)]) -> Vec<Settle> {
     said.iter().map(settle).collect()
 }
 
-/// How many records are not settled; `None` while there is no group.
+/// Number of unsettled records; `None` while there is no group.
 async fn depth(client: &Client) -> Option<u64> {
     let group = {
         let catalog = client.broker.catalog();
@@ -257,7 +257,7 @@ async fn depth(client: &Client) -> Option<u64> {
     Some(client.broker.counters(group).await?.depth)
 }
 
-/// Judges all that is there, once the group has settled everything.
+/// Checks the final state, once the group has settled everything.
 pub async fn check(client: &Client, rules: &Rules) -> Result<(), String> {
     let log = found(&client.broker, TOPIC).await?;
     let dead: Vec<JobId> = found(&client.broker, DEAD).await?.into_iter().map(|it| it.0).collect();

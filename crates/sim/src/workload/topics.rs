@@ -1,4 +1,4 @@
-//! Topics are made, grown and deleted while everything else goes on: what was answered holds at once.
+//! Topics are created, grown and deleted while all other clients work: a confirmed change holds at once.
 
 use base::{PartitionId, TopicId};
 use broker::{AppendError, Broker, ExecuteError, NewTopic};
@@ -11,10 +11,10 @@ use crate::verdict::Invariant;
 pub const CLIENTS: u32 = 2;
 const NAMES: u64 = 4;
 const PARTITIONS_MAX: u32 = 12;
-/// Rows of partitions that nobody asked for are looked for up to so many past the last.
+/// Number of rows past the last partition that are checked for unrequested ones.
 const PAST: u32 = 4;
 
-/// Each client has topics of its own, so that it knows what to expect of them.
+/// Each client has topics of its own, so that it knows their expected state.
 pub async fn come_and_go(mut client: Client, id: u32) -> Ended {
     loop {
         let name = format!("passing-{id}-{}", client.random.below(NAMES));
@@ -59,7 +59,7 @@ async fn create(client: &mut Client, name: &str) -> Result<(), Ended> {
 
 async fn grow(client: &mut Client, name: &str, topic: TopicId, from: u32) -> Result<(), Ended> {
     let to = client.random.between(u64::from(from) + 1, PARTITIONS_MAX.into()) as u32;
-    // What was not answered in a life before is known now.
+    // The outcome of a request from an earlier life is known now.
     let there = |partitions| Topic::There { topic, partitions, partitions_max: to };
     client.knowledge.lock().topics.set(name, there(from));
     let grown = client.due("more partitions", client.broker.create_partitions(topic, to)).await;
@@ -96,7 +96,7 @@ async fn delete(client: &mut Client, name: &str, topic: TopicId) -> Result<(), E
     }
 }
 
-/// Writes to a partition that is there, or is not any more.
+/// Writes to an existing or deleted partition.
 async fn write(client: &mut Client, partition: PartitionId, is_there: bool) -> Result<(), Ended> {
     let record = New { key: None, value: value(0, 10), headers: Vec::new() };
     let now_ms = client.broker.clock().now_ms();
@@ -116,7 +116,7 @@ async fn write(client: &mut Client, partition: PartitionId, is_there: bool) -> R
     }
 }
 
-/// All topics, with what the shard has of them.
+/// All topics, with their rows in the shard.
 pub fn found(broker: &Broker) -> Vec<Found> {
     let known: Vec<(String, TopicId, u32)> = {
         let catalog = broker.catalog();
@@ -130,7 +130,7 @@ pub fn found(broker: &Broker) -> Vec<Found> {
     each.collect()
 }
 
-/// Which of these topics the shard has something of.
+/// The topics among these with rows in the shard.
 pub fn left(broker: &Broker, topics: Vec<TopicId>) -> Vec<TopicId> {
     topics.into_iter().filter(|topic| rows(broker, *topic, PARTITIONS_MAX) > 0).collect()
 }

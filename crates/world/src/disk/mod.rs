@@ -17,14 +17,14 @@ pub use real::RealDisk;
 pub use simulated::SimulatedDisk;
 
 pub trait Disk: Send + Sync + Debug + 'static {
-    /// Makes the directory and its parents; present already is fine. Its name is durable then.
+    /// Creates the directory and its parents; an existing one is fine. Its name is durable then.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// File names (not paths) in `dir`, in no particular order.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
     /// Opens for reading and writing. With `create`, the file must not exist yet.
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn DiskFile>>;
-    /// To read what the disk holds, past what the kernel remembers of it and without changing what that is. As
-    /// [`Disk::open`] where the file system knows no such thing.
+    /// Opens for reading from the disk itself: bypasses the page cache without changing it. Same as [`Disk::open`]
+    /// on file systems without such reads.
     fn open_uncached(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         self.open(path, false)
     }
@@ -33,13 +33,13 @@ pub trait Disk: Send + Sync + Debug + 'static {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Makes creations, renames and removals in `dir` durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Bytes that the file system of `dir` can still take, and its size.
+    /// Free bytes of the file system of `dir`, and its size.
     fn space(&self, dir: &Path) -> io::Result<Space>;
     /// Claims `dir` for this process until the guard is dropped; `WouldBlock` when another has it.
     fn lock(&self, dir: &Path) -> io::Result<Box<dyn Send + Sync>>;
 }
 
-// No caller asks whether a file is empty.
+// No caller checks whether a file is empty.
 #[allow(clippy::len_without_is_empty)]
 pub trait DiskFile: Send + Sync + Debug {
     /// Reads up to `buf.len()` bytes; fewer only at the end of the file.
@@ -48,19 +48,19 @@ pub trait DiskFile: Send + Sync + Debug {
     fn read_at_cached(&self, buf: &mut [u8], position: u64) -> io::Result<usize>;
     /// Writes all slices one after the other from `position` on.
     fn write_at(&self, slices: &mut [IoSlice<'_>], position: u64) -> io::Result<()>;
-    /// `fdatasync`: the content, and the metadata needed to read it back. An error is final: the
-    /// kernel may have dropped the pages, so it is never tried again.
+    /// `fdatasync`: the content, and the metadata needed to read it back. An error is final: the kernel may have
+    /// dropped the pages, so a sync is never retried.
     fn sync(&self) -> io::Result<()>;
     /// Reserves the blocks of the first `len` bytes and makes the file that long.
     fn allocate(&self, len: u64) -> io::Result<()>;
     fn truncate(&self, len: u64) -> io::Result<()>;
     fn len(&self) -> io::Result<u64>;
-    /// The first byte from `position` on that was ever written, or may have been; `None` when all
-    /// the rest reads as zeros because it never was.
+    /// The first byte from `position` on that was written, or may have been. `None`: the rest was never written
+    /// and reads as zeros.
     fn next_written(&self, position: u64) -> io::Result<Option<u64>>;
-    /// Tells the kernel that these bytes will not be read soon. A hint: errors are not reported.
+    /// Advises the kernel that these bytes will not be read soon. A hint: errors are not reported.
     fn forget(&self, position: u64, len: u64);
-    /// Has the kernel begin to write these bytes to the disk, without waiting for it. A hint: errors are not
+    /// Makes the kernel begin to write these bytes to the disk, without waiting for it. A hint: errors are not
     /// reported, and only a sync makes anything durable.
     fn begin_write_back(&self, _position: u64, _len: u64) {}
 }
@@ -71,8 +71,8 @@ pub struct Space {
     pub total_bytes: u64,
 }
 
-/// Replaces `dir/name` by a file of these bytes: whatever happens meanwhile, the name leads to the
-/// old content or to the new, and to the new once this has returned.
+/// Atomically replaces `dir/name` by a file of these bytes. After a crash the name leads to the old content or to
+/// the new, and to the new once this has returned.
 pub fn replace(
     disk: &dyn Disk,
     dir: &Path,
@@ -91,7 +91,7 @@ pub fn replace(
     disk.sync_dir(dir)
 }
 
-/// All of a file.
+/// Reads a file completely.
 pub fn read_whole(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     let file = disk.open(path, false)?;
     let mut bytes = vec![0; file.len()? as usize];

@@ -15,7 +15,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use super::uncached::Uncached;
 use super::{Disk, DiskFile, Space};
 
-/// What Linux takes in one `pwritev` (`UIO_MAXIOV`).
+/// Slices that Linux accepts in one `pwritev` (`UIO_MAXIOV`).
 const SLICES_PER_WRITE_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +35,7 @@ impl Disk for RealDisk {
                 _ => {}
             }
         }
-        // Also if it existed: the process that made it may have been killed before its sync.
+        // Also for an existing directory: the process that created it may have been killed before its sync.
         self.sync_dir(parent)
     }
 
@@ -178,8 +178,8 @@ impl DiskFile for RealFile {
     }
 
     fn begin_write_back(&self, position: u64, len: u64) {
-        // Linux answers this advice for pages that are not written yet by beginning to write them, and keeps
-        // them until it is given again (mm/fadvise.c). `sync_file_range` would say it, and needs `unsafe`.
+        // Linux starts write-back of dirty pages on this advice, and keeps them until the advice is repeated
+        // (mm/fadvise.c). `sync_file_range` would be explicit, but needs `unsafe`.
         self.forget(position, len);
     }
 }
@@ -232,11 +232,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_written_is_skipped() {
+    fn unwritten_ranges_are_skipped() {
         let (_dir, file) = scratch();
         file.allocate(10 << 20).unwrap();
         file.write_at(&mut [IoSlice::new(&[1; 10])], 5 << 20).unwrap();
-        // A file system may not know; then it says that all of it was.
+        // A file system may not support holes; then it reports all of it as written.
         let found = file.next_written(0).unwrap().unwrap();
         assert!(found == 0 || found == 5 << 20, "{found}");
         assert!(file.next_written((5 << 20) + 5).unwrap() == Some((5 << 20) + 5));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_claimed_once() {
+    fn directory_lock_is_exclusive() {
         let dir = tempfile::tempdir().unwrap();
         let guard = RealDisk.lock(dir.path()).unwrap();
         let refused = RealDisk.lock(dir.path()).err().unwrap();

@@ -1,4 +1,4 @@
-//! Reading past the page cache: `O_DIRECT`, which wants places, lengths and memory in blocks.
+//! Reading past the page cache: `O_DIRECT`, which requires positions, lengths and memory aligned to blocks.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice};
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::DiskFile;
 use super::real::RealFile;
 
-/// What every device in use takes.
+/// Alignment that every device in use accepts.
 const BLOCK: u64 = 4_096;
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl Uncached {
         let direct = OFlags::DIRECT.bits() as i32;
         match File::options().read(true).custom_flags(direct).open(path) {
             Ok(file) => Ok(Arc::new(Self(RealFile(file)))),
-            // A file system in memory, and others.
+            // A file system in memory, or another one without `O_DIRECT`.
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
                 Ok(Arc::new(RealFile(File::options().read(true).open(path)?)))
             }
@@ -49,7 +49,7 @@ impl DiskFile for Uncached {
             match self.0.0.read_at(&mut blocks[done..], start + done as u64) {
                 Ok(read) => {
                     done += read;
-                    // Only the end of the file is not at a block's end.
+                    // Only the end of the file may be off a block boundary.
                     if read == 0 || !(read as u64).is_multiple_of(BLOCK) {
                         break;
                     }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_past_the_cache_is_what_was_written_wherever_it_begins_and_ends() {
+    fn uncached_read_returns_the_written_bytes_for_any_range() {
         let dir = tempfile::tempdir().expect("made");
         let path = dir.path().join("file");
         let content: Vec<u8> = (0..30_000_u32).map(|at| (at * 7 / 3) as u8).collect();

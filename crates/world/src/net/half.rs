@@ -1,4 +1,4 @@
-//! The two sides of a connection, for a task whose reading and writing are futures of their own.
+//! The two sides of a connection, for a task with separate futures for reading and writing.
 //!
 //! Both borrow the stream. Tokio's own halves share a socket without a lock; halves over any stream
 //! (`tokio::io::split`) would take one for each read and write.

@@ -1,12 +1,12 @@
 //! Sockets: the kernel's, and those of a simulated network.
 //!
-//! The types are enums that in production have one variant, so that a read or a write there is a call of
-//! tokio's own and nothing else. The second variant, under the feature `sim`, is turmoil's. What both have,
-//! and what TLS will have too, are polls; there is no `try_write` here.
+//! The types are enums that in production have one variant, so that a read or a write is a call of tokio's own and
+//! nothing else. The second variant, under the feature `sim`, is turmoil's. Both offer polls, and TLS will too;
+//! there is no `try_write` here.
 
 #![expect(clippy::disallowed_types, reason = "the one place that has the kernel's sockets")]
 
-/// The same call on whichever socket this is.
+/// Makes the same call on either kind of socket.
 macro_rules! on_socket {
     ($this:expr, $socket:ident => $call:expr) => {
         match $this {
@@ -36,14 +36,14 @@ pub use stream::Stream;
 pub enum Net {
     #[default]
     Kernel,
-    /// The network of the turmoil simulation in one of whose hosts this is called.
+    /// The network of the turmoil simulation whose host calls this.
     #[cfg(feature = "sim")]
     Simulated,
 }
 
 impl Net {
-    /// Listens on an address; port 0 is one that the network chooses. A simulated host has only `0.0.0.0`,
-    /// `::` and loopback.
+    /// Listens on an address; with port 0 the network chooses one. A simulated host has only `0.0.0.0`, `::` and
+    /// loopback.
     pub async fn listen(self, address: SocketAddr) -> io::Result<Listener> {
         match self {
             Self::Kernel => tokio::net::TcpListener::bind(address).await.map(Listener::Kernel),
@@ -64,7 +64,7 @@ impl Net {
     }
 }
 
-/// Where connections arrive.
+/// A listening socket.
 #[non_exhaustive]
 pub enum Listener {
     Kernel(tokio::net::TcpListener),
@@ -73,7 +73,7 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// The next connection, and who made it. Nothing is lost if this is dropped.
+    /// The next connection, and its peer's address. Nothing is lost if this is dropped.
     pub async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         on_socket!(self, listener => {
             let (stream, peer) = listener.accept().await?;
@@ -88,7 +88,7 @@ impl Listener {
 
 impl std::fmt::Debug for Listener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Turmoil's has no text of its own.
+        // Turmoil's listener has no `Debug` output of its own.
         f.debug_tuple("Listener").field(&self.local_addr().ok()).finish()
     }
 }

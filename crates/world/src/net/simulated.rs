@@ -1,6 +1,6 @@
-//! Turmoil's connection, in the shape of the kernel's.
+//! Turmoil's connection, with the interface of the kernel's.
 //!
-//! It is held as two halves from the first: turmoil lends none, it only takes a connection apart.
+//! It is held as two halves from the start: turmoil lends no halves, it only takes a connection apart.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ pub struct SimulatedStream {
     write: OwnedWriteHalf,
 }
 
-/// Its side that reads.
+/// The reading side of a simulated connection.
 #[derive(Debug)]
 pub struct SimulatedReadHalf<'a>(&'a mut OwnedReadHalf);
 
@@ -52,7 +52,7 @@ impl SimulatedStream {
 
 impl SimulatedReadHalf<'_> {
     pub(super) fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Turmoil takes a read into no room for the end, so it is asked for a byte, which stays.
+        // Turmoil mistakes a read into an empty buffer for the end of the stream, so this peeks a byte.
         let mut byte = [0];
         let mut buffer = ReadBuf::new(&mut byte);
         ready!(Pin::new(&mut *self.0).poll_peek(context, &mut buffer))?;

@@ -32,7 +32,7 @@ impl From<turmoil::net::TcpStream> for Stream {
 }
 
 impl Stream {
-    /// Whether small writes leave at once. A simulated network never holds them back.
+    /// Whether small writes are sent at once. A simulated network never delays them.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         on_socket!(self, stream => stream.set_nodelay(nodelay))
     }
@@ -45,8 +45,8 @@ impl Stream {
         on_socket!(self, stream => stream.local_addr())
     }
 
-    /// Ready once a read may bring something, or the end. This is a hint, the read may still have to wait;
-    /// with it an idle connection needs no buffer.
+    /// Ready once a read may return data, or the end. This is a hint, the read may still have to wait. With it an
+    /// idle connection needs no buffer.
     pub fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         on_socket!(self, stream => stream.poll_read_ready(context))
     }

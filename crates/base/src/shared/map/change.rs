@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Chunk, ROWS_PER_CHUNK, SharedMap};
 
 impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
-    /// Copies the chunk if a copy of the map has it too.
+    /// Copies the chunk if a copy of the map shares it.
     pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -30,7 +30,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         &mut Arc::make_mut(&mut self.chunks[chunk].1).values[at]
     }
 
-    /// The value that it replaced.
+    /// Returns the value that it replaced.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.place(&key) {
             (chunk, Ok(at)) => {
@@ -44,7 +44,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
     }
 
-    /// Returns the place that the row has then.
+    /// Returns the place of the inserted row.
     fn insert_at(&mut self, chunk: usize, at: usize, key: K, value: V) -> (usize, usize) {
         self.len += 1;
         let Some((_, found)) = self.chunks.get_mut(chunk) else {
@@ -92,7 +92,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         Some(removed)
     }
 
-    /// Keeps the rows for which `keep` holds. Chunks of which none goes stay shared.
+    /// Keeps the rows for which `keep` holds. Chunks without removed rows stay shared.
     pub fn retain(&mut self, mut keep: impl FnMut(&K, &V) -> bool) {
         let mut chunk = self.chunks.len();
         while chunk > 0 {
@@ -113,7 +113,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
     }
 
-    /// Drops a chunk that became empty, and puts a small one to its neighbour.
+    /// Drops an empty chunk, and merges a small one with its neighbour.
     fn join(&mut self, chunk: usize) {
         let held = self.chunks[chunk].1.keys.len();
         if held == 0 {

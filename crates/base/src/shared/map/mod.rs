@@ -1,7 +1,7 @@
 //! An ordered map in chunks: a sorted list of chunks, each of some sorted rows.
 //!
-//! Two levels are enough for the millions that a shard has at most, and are searched as fast as a
-//! deep tree. Keys that ascend, as numbers do that are handed out in order, fill chunks whole.
+//! Two levels are enough for the millions of rows that a shard has at most, and are searched as fast as a deep
+//! tree. Ascending keys, such as numbers handed out in order, fill chunks completely.
 //!
 //! * [`change`]: inserting, changing and removing rows
 //! * [`iter`]: its rows
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 pub use iter::Iter;
 
-/// Rows of a chunk at most. The first change of one after a copy was taken copies so many.
+/// Rows of a chunk at most. The first change of a chunk after a copy of the map copies this many.
 pub const ROWS_PER_CHUNK: usize = 64;
 
 #[derive(Clone)]
@@ -65,7 +65,7 @@ impl<K, V> SharedMap<K, V> {
         *self = Self::new();
     }
 
-    /// Ascending.
+    /// The rows, ascending.
     pub fn iter(&self) -> Iter<'_, K, V> {
         Iter { chunks: &self.chunks, front: (0, 0), end: (self.chunks.len(), 0) }
     }
@@ -87,7 +87,7 @@ impl<K, V> SharedMap<K, V> {
         Some((last.keys.last()?, last.values.last()?))
     }
 
-    /// From the first row on for which `before` does not hold; it holds for those before that.
+    /// The rows from the first one for which `before` does not hold; it holds for all rows before that.
     pub fn iter_from(&self, before: impl Fn(&K, &V) -> bool) -> Iter<'_, K, V> {
         let begins_before =
             |(_, chunk): &(K, Arc<Chunk<K, V>>)| before(&chunk.keys[0], &chunk.values[0]);
@@ -108,7 +108,7 @@ impl<K, V> SharedMap<K, V> {
         rows
     }
 
-    /// Bytes of memory that it takes, without what its keys and values have elsewhere.
+    /// Bytes of memory, without allocations of its keys and values.
     pub fn allocation_size(&self) -> usize {
         let of_chunk = |(_, chunk): &(K, Arc<Chunk<K, V>>)| {
             let counts = 2 * size_of::<usize>();
@@ -120,7 +120,7 @@ impl<K, V> SharedMap<K, V> {
             + self.chunks.iter().map(of_chunk).sum::<usize>()
     }
 
-    /// How many chunks `other` does not have: those that changed since a copy.
+    /// Number of chunks that `other` does not share: those that changed since a copy.
     pub fn chunks_not_in(&self, other: &Self) -> usize {
         let is_in = |chunk: &Arc<_>| other.chunks.iter().any(|(_, held)| Arc::ptr_eq(held, chunk));
         self.chunks.iter().filter(|(_, chunk)| !is_in(chunk)).count()
@@ -128,7 +128,7 @@ impl<K, V> SharedMap<K, V> {
 }
 
 impl<K: Ord, V> SharedMap<K, V> {
-    /// The chunk that a key is in if it is in any, and its place there, or the place where it goes.
+    /// The chunk in which a key is or would be, with its place there or the place of its insertion.
     fn place<Q: Ord + ?Sized>(&self, key: &Q) -> (usize, Result<usize, usize>)
     where
         K: Borrow<Q>,
@@ -164,7 +164,7 @@ impl<K: Ord, V> SharedMap<K, V> {
         self.place(key).1.is_ok()
     }
 
-    /// Ascending.
+    /// The rows of a range, ascending.
     pub fn range<Q: Ord + ?Sized, R: RangeBounds<Q>>(&self, range: R) -> Iter<'_, K, V>
     where
         K: Borrow<Q>,

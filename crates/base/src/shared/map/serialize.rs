@@ -1,4 +1,4 @@
-//! The form of a map in snapshots: that of any map.
+//! The form of a map in snapshots: the same as of any other map.
 
 use std::fmt;
 use std::marker::PhantomData;

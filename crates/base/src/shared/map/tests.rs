@@ -27,7 +27,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn it_is_a_map_and_its_copies_stay_as_they_were(
+    fn shared_map_matches_btree_map_and_its_copies_do_not_change(
         steps in prop::collection::vec(step(), 1..120),
         from in 0..700_u16,
         to in 0..700_u16,

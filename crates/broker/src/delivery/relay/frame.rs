@@ -103,7 +103,7 @@ pub(super) enum Malformed {
 }
 
 pub(super) fn request(request: &Request) -> Message {
-    Message::of_head(head_of(wire::relay_head(), request, &[]))
+    Message::from_head(head_of(wire::relay_head(), request, &[]))
 }
 
 pub(super) fn say(request: &Request, items: &[Vec<u8>], body: Vec<Bytes>) -> Message {
@@ -125,7 +125,7 @@ pub(super) fn read_request(
 }
 
 pub(super) fn reply(reply: &Reply) -> Message {
-    Message::of_head(head_of(&[], reply, &[]))
+    Message::from_head(head_of(&[], reply, &[]))
 }
 
 /// A batch of messages to sessions.

@@ -12,7 +12,7 @@ async fn partitions_move_during_elections_of_all_shards() {
         let mut elections = 0;
         while !stop.load(Ordering::Relaxed) {
             for shard in [1, 2, 0, 3] {
-                broker.local_shards()[shard].consensus.elect_anew().await.expect("elected");
+                broker.local_shards()[shard].consensus.reelect().await.expect("elected");
                 elections += 1;
                 tokio::time::sleep(Duration::from_millis(9)).await;
             }

@@ -1,4 +1,4 @@
-//! Another node coordinates the group, and restores it from what was stored.
+//! Another node becomes the coordinator, and restores the group from its stored form.
 
 use base::{Level, Levels};
 
@@ -9,12 +9,12 @@ use crate::{Group, SessionTimeouts};
 const SESSIONS: SessionTimeouts = SessionTimeouts { consumer: SESSION, streams: SESSION };
 
 impl World {
-    /// What is stored of the group now; `None`: what was stored before.
+    /// The stored form of the present state; `None`: the stored form does not change.
     pub(super) fn kept(&self) -> Option<Vec<u8>> {
         self.group.kept(Levels::OURS.max)
     }
 
-    /// Another node coordinates the group, and restores it from this.
+    /// Another node becomes the coordinator, and restores the group from these bytes.
     pub(super) fn moves(&mut self, kept: &[u8]) {
         let restored = match kept.is_empty() {
             true => Ok(Group::Classic(ClassicGroup::new(text("g")))),
@@ -30,7 +30,7 @@ impl World {
 }
 
 #[test]
-fn a_restored_stable_group_knows_its_members_and_their_assignments() {
+fn restored_stable_group_has_its_members_and_assignments() {
     let mut world = World::new();
     let ids = world.stable(2);
     let (generation, described) = (world.group.generation(), format!("{:?}", world.group));
@@ -54,7 +54,7 @@ fn a_restored_stable_group_knows_its_members_and_their_assignments() {
 }
 
 #[test]
-fn during_a_rebalance_the_state_before_it_stays_stored() {
+fn previous_state_stays_stored_during_a_rebalance() {
     let mut world = World::new();
     let ids = world.stable(1);
     let generation = world.group.generation();
@@ -70,7 +70,7 @@ fn during_a_rebalance_the_state_before_it_stays_stored() {
 }
 
 #[test]
-fn a_member_that_left_stays_gone_though_the_others_have_not_joined_again() {
+fn departed_member_stays_gone_before_the_others_rejoin() {
     for leaver in 0..3 {
         let mut world = World::new();
         let mut ids = world.stable(3);
@@ -81,7 +81,7 @@ fn a_member_that_left_stays_gone_though_the_others_have_not_joined_again() {
         world.moves(&kept);
         assert_eq!(world.kept(), Some(kept), "it is stored already");
         assert_eq!(world.heartbeat(&left), Err(UnknownMemberId));
-        // The others may commit what they have done, and hear that they are to join.
+        // The others may commit processed offsets, and have to rejoin.
         let joins: Vec<_> = ids
             .iter()
             .map(|id| {
@@ -98,7 +98,7 @@ fn a_member_that_left_stays_gone_though_the_others_have_not_joined_again() {
 }
 
 #[test]
-fn members_that_left_or_timed_out_stay_gone_and_a_new_member_joins_anew() {
+fn departed_members_stay_gone_and_a_new_member_rejoins() {
     let mut world = World::new();
     let ids = world.stable(3);
     let newcomer = world.newcomer();
@@ -116,14 +116,14 @@ fn members_that_left_or_timed_out_stay_gone_and_a_new_member_joins_anew() {
     for gone in [&ids[0], &ids[2], &newcomer] {
         assert_eq!(world.heartbeat(gone), Err(UnknownMemberId));
     }
-    // Once all that it knows have gone, nothing is stored.
+    // Once all its known members have left, nothing is stored.
     world.newcomer();
     world.leave(&ids[1]).expect("it is a member");
     assert_eq!(world.kept(), Some(Vec::new()));
 }
 
 #[test]
-fn a_member_that_does_not_join_again_at_the_next_coordinator_is_removed() {
+fn member_that_does_not_rejoin_at_the_next_coordinator_is_removed() {
     let mut world = World::new();
     let ids = world.stable(2);
     world.leave(&ids[0]).expect("it is a member");
@@ -134,7 +134,7 @@ fn a_member_that_does_not_join_again_at_the_next_coordinator_is_removed() {
 }
 
 #[test]
-fn below_the_level_the_state_before_stays_stored_though_a_member_left() {
+fn previous_state_stays_stored_after_a_departure_below_the_level() {
     let mut world = World::new();
     let ids = world.stable(2);
     world.leave(&ids[0]).expect("it is a member");
@@ -142,7 +142,7 @@ fn below_the_level_the_state_before_stays_stored_though_a_member_left() {
 }
 
 #[test]
-fn changed_bytes_are_refused_or_make_another_group() {
+fn changed_bytes_are_rejected_or_decode_to_another_group() {
     let mut world = World::new();
     let ids = world.stable(3);
     let stable = world.kept().expect("it is stable");

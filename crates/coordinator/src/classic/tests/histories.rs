@@ -1,4 +1,4 @@
-//! Any history of requests, silence and time.
+//! Random histories of requests, silence and time.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ enum Step {
     Heartbeat(usize),
     Leave(usize),
     Pass(u64),
-    /// Another node coordinates the group, restored from what was stored last.
+    /// Another node becomes the coordinator, and restores the last stored form.
     Move,
 }
 
@@ -30,7 +30,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What must hold after any event.
+/// Invariants after any event.
 fn check(group: &ClassicGroup) {
     let joined = group.members().filter(|member| member.awaiting_join.is_some()).count();
     assert_eq!(joined, group.joined);
@@ -55,7 +55,7 @@ fn check(group: &ClassicGroup) {
 
 proptest! {
     #[test]
-    fn every_request_is_answered_once_whatever_happens(
+    fn every_request_is_answered_once_in_any_history(
         steps in prop::collection::vec(step(), 1..80),
         delay in prop::sample::select(vec![Duration::ZERO, DELAY]),
     ) {
@@ -88,7 +88,7 @@ proptest! {
                 Step::Leave(member) => drop(world.leave(&id_of(&ids, member))),
                 Step::Pass(seconds) => world.pass(Duration::from_secs(seconds)),
                 Step::Move => {
-                    // Who waits hears of it by the end of the coordinator.
+                    // Waiting requests end with the coordinator.
                     asked.clear();
                     world.moves(&kept);
                 }
@@ -110,7 +110,7 @@ proptest! {
                 }
             }
         }
-        // Everybody falls silent: nothing is left, and nobody is left waiting.
+        // Without requests the group becomes empty, and no request is left waiting.
         world.pass(Duration::from_secs(3600));
         prop_assert!(world.group.is_idle());
         prop_assert_eq!(world.group.bytes(), 0);

@@ -1,4 +1,4 @@
-//! The classic protocol, without sockets and clocks: events in, answers out.
+//! The classic protocol without sockets and clocks: its input is events, its output replies.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const SESSION: Duration = Duration::from_secs(10);
 const REBALANCE: Duration = Duration::from_secs(60);
 const DELAY: Duration = Duration::from_secs(3);
 
-/// A group, its clock, and the answers that it has given.
+/// A group, its clock, and its replies so far.
 struct World {
     group: ClassicGroup,
     now: Instant,
@@ -52,7 +52,7 @@ impl World {
         result
     }
 
-    /// A dynamic member joins by the id that it has; `names` are its protocols.
+    /// A dynamic member joins with its id; `names` are its protocols.
     fn join(&mut self, member: &str, names: &[&str]) -> Waiter {
         self.join_with(|join| {
             join.member_id = text(member);
@@ -82,7 +82,7 @@ impl World {
         waiter
     }
 
-    /// A member that is new comes in, and the group (of it, and of whoever joins again) forms.
+    /// A new member joins, and the group forms with it and the members that rejoin.
     fn newcomer(&mut self) -> String {
         let asked = self.join("", &["range"]);
         match self.answer(asked) {
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// A stable group of so many members.
+    /// A stable group with this many members.
     fn stable(&mut self, count: usize) -> Vec<String> {
         let ids: Vec<_> = (0..count).map(|_| self.newcomer()).collect();
         let joins: Vec<_> = ids.iter().map(|id| self.join(id, &["range"])).collect();
@@ -196,7 +196,7 @@ fn protocols(names: &[&str]) -> Vec<Protocol> {
 }
 
 #[test]
-fn a_member_is_named_then_leads_then_is_assigned_what_it_said() {
+fn new_member_gets_an_id_leads_and_receives_its_own_assignment() {
     let mut world = World::new();
     let id = world.newcomer();
     assert_eq!(world.group.phase(), Phase::Empty);
@@ -212,14 +212,14 @@ fn a_member_is_named_then_leads_then_is_assigned_what_it_said() {
 }
 
 #[test]
-fn clients_before_kip_394_are_taken_at_once() {
+fn clients_before_kip_394_are_admitted_at_once() {
     let mut world = World::new();
     let join = world.join_with(|join| join.may_be_sent_back = false);
     world.joined(join);
 }
 
 #[test]
-fn an_id_that_is_not_used_within_its_session_is_forgotten() {
+fn unused_member_id_expires_with_its_session() {
     let mut world = World::new();
     let id = world.newcomer();
     world.pass(SESSION);
@@ -229,7 +229,7 @@ fn an_id_that_is_not_used_within_its_session_is_forgotten() {
 }
 
 #[test]
-fn a_second_member_brings_everybody_together_again() {
+fn second_member_causes_a_rebalance_of_all() {
     let mut world = World::new();
     let first = world.stable(1).remove(0);
     let second = world.newcomer();
@@ -251,7 +251,7 @@ fn a_second_member_brings_everybody_together_again() {
 }
 
 #[test]
-fn a_silent_member_is_removed_and_the_others_meet_again() {
+fn silent_member_is_removed_and_the_others_rebalance() {
     let mut world = World::new();
     let ids = world.stable(2);
     world.pass(SESSION / 2);
@@ -264,7 +264,7 @@ fn a_silent_member_is_removed_and_the_others_meet_again() {
 }
 
 #[test]
-fn who_does_not_rejoin_in_time_is_out() {
+fn member_that_does_not_rejoin_in_time_is_removed() {
     let mut world = World::new();
     let ids = world.stable(2);
     let join = world.join(&ids[0], &["range"]);
@@ -280,7 +280,7 @@ fn who_does_not_rejoin_in_time_is_out() {
 }
 
 #[test]
-fn who_does_not_sync_in_time_is_out() {
+fn member_that_does_not_sync_in_time_is_removed() {
     let mut world = World::new();
     let ids = world.stable(2);
     let joins = [world.join(&ids[0], &["range"]), world.join(&ids[1], &["range"])];
@@ -298,7 +298,7 @@ fn who_does_not_sync_in_time_is_out() {
 }
 
 #[test]
-fn a_leader_that_goes_before_it_assigned_is_replaced() {
+fn leader_that_leaves_before_assigning_is_replaced() {
     let mut world = World::new();
     let ids = world.stable(2);
     let joins = [world.join(&ids[0], &["range"]), world.join(&ids[1], &["range"])];
@@ -312,7 +312,7 @@ fn a_leader_that_goes_before_it_assigned_is_replaced() {
 }
 
 #[test]
-fn the_last_member_to_leave_empties_the_group() {
+fn group_is_empty_after_the_last_member_leaves() {
     let mut world = World::new();
     let ids = world.stable(1);
     assert_eq!(world.leave("somebody"), Err(UnknownMemberId));
@@ -323,7 +323,7 @@ fn the_last_member_to_leave_empties_the_group() {
 }
 
 #[test]
-fn a_stranger_cannot_commit_while_there_are_members() {
+fn commit_by_a_non_member_is_rejected_while_the_group_has_members() {
     let mut world = World::new();
     world.stable(1);
     assert_eq!(world.commit("", -1), Err(UnknownMemberId));
@@ -331,7 +331,7 @@ fn a_stranger_cannot_commit_while_there_are_members() {
 }
 
 #[test]
-fn the_protocol_is_one_that_all_know_and_most_prefer() {
+fn selected_protocol_is_supported_by_all_and_preferred_by_most() {
     let mut world = World::new();
     let ids: Vec<_> = (0..3).map(|_| world.newcomer()).collect();
     world.join(&ids[0], &["a", "b", "c"]);
@@ -345,7 +345,7 @@ fn the_protocol_is_one_that_all_know_and_most_prefer() {
 }
 
 #[test]
-fn a_first_rebalance_waits_for_more_members_but_not_for_ever() {
+fn first_rebalance_waits_for_more_members_up_to_a_limit() {
     let mut world = World::new();
     world.limits.initial_delay = DELAY;
     let ids: Vec<_> = (0..3).map(|_| world.newcomer()).collect();
@@ -361,7 +361,7 @@ fn a_first_rebalance_waits_for_more_members_but_not_for_ever() {
 }
 
 #[test]
-fn a_follower_that_lost_its_answer_gets_it_again() {
+fn follower_that_lost_the_join_reply_gets_it_again() {
     let mut world = World::new();
     let ids = world.stable(2);
     let leader = world.group.leader.clone().unwrap();
@@ -374,7 +374,7 @@ fn a_follower_that_lost_its_answer_gets_it_again() {
 }
 
 #[test]
-fn joining_twice_answers_the_first_request_too() {
+fn second_join_of_a_member_also_answers_the_first() {
     let mut world = World::new();
     let ids = world.stable(2);
     let first = world.join(&ids[0], &["range"]);
@@ -384,7 +384,7 @@ fn joining_twice_answers_the_first_request_too() {
 }
 
 #[test]
-fn a_full_group_takes_nobody_else() {
+fn full_group_rejects_new_members() {
     let mut world = World::new();
     world.limits.members_max = 2;
     world.stable(2);
@@ -394,7 +394,7 @@ fn a_full_group_takes_nobody_else() {
 }
 
 #[test]
-fn ids_that_are_given_out_are_bounded() {
+fn issued_member_ids_are_bounded() {
     let mut world = World::new();
     world.limits.members_max = 2;
     world.newcomer();

@@ -1,4 +1,4 @@
-//! Members that keep a name of their own (KIP-345).
+//! Static members (KIP-345).
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn stable_static(world: &mut World) -> [String; 2] {
 }
 
 #[test]
-fn a_static_member_comes_back_without_a_rebalance() {
+fn static_member_rejoins_without_a_rebalance() {
     let mut world = World::new();
     let ids = stable_static(&mut world);
     let back = join_static(&mut world, "", "i2");
@@ -36,7 +36,7 @@ fn a_static_member_comes_back_without_a_rebalance() {
 }
 
 #[test]
-fn a_static_leader_that_comes_back_is_told_not_to_assign() {
+fn rejoining_static_leader_skips_the_assignment() {
     let mut world = World::new();
     let ids = stable_static(&mut world);
     let leader = world.group.leader.clone().unwrap().to_string();
@@ -54,7 +54,7 @@ fn a_static_leader_that_comes_back_is_told_not_to_assign() {
 }
 
 #[test]
-fn a_static_member_is_waited_for_until_its_session_ends() {
+fn static_member_is_kept_until_its_session_ends() {
     let mut world = World::new();
     let ids = stable_static(&mut world);
     let join = join_static(&mut world, &ids[0], "i1");
@@ -63,7 +63,7 @@ fn a_static_member_is_waited_for_until_its_session_ends() {
 }
 
 #[test]
-fn a_static_member_can_be_removed_by_its_instance() {
+fn static_member_can_be_removed_by_its_instance_id() {
     let mut world = World::new();
     stable_static(&mut world);
     let leavers = [("", "i1"), ("", "nobody"), ("wrong", "i2")].map(|(member, instance)| Leaver {

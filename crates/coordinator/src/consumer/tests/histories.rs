@@ -1,4 +1,4 @@
-//! Any history of consumers that lose answers, crash and pause.
+//! Random histories of consumers that lose replies, crash and pause.
 
 use proptest::prelude::*;
 
@@ -7,8 +7,7 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Step {
     Join(usize, BTreeSet<usize>),
-    /// A heartbeat, of a consumer that has or has not given up what it was to, and whose answer
-    /// may be lost.
+    /// A heartbeat of a consumer that has or has not completed its revocations; its reply may be lost.
     Beat {
         member: usize,
         revokes: bool,
@@ -20,7 +19,7 @@ enum Step {
     Topic(usize, u32),
     Delete(usize),
     Pass(u64),
-    /// Another node coordinates the group, restored from what was stored so many changes ago.
+    /// Another node becomes the coordinator, restored from the stored form this many changes ago.
     Move {
         lag: usize,
     },
@@ -43,13 +42,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A consumer process: what it is really consuming, whatever the group thinks.
+/// A consumer process: the partitions that it is really consuming, whatever the group assumes.
 #[derive(Clone, Debug)]
 struct Process {
     consumer: Consumer,
-    /// Told to give up, not done yet.
+    /// Revoked partitions that it still consumes.
     unrevoked: Assignment,
-    /// When it stops by itself, because it has heard nothing from the group.
+    /// When it stops by itself, because it has had no reply from the group.
     session_deadline: Instant,
 }
 
@@ -64,7 +63,7 @@ struct History {
     processes: Vec<Option<Process>>,
     joins: usize,
     kept: Vec<Vec<u8>>,
-    /// The group was restored from something older than the newest.
+    /// The group was restored from a form older than the newest.
     has_lost: bool,
 }
 
@@ -157,8 +156,8 @@ impl History {
         }
     }
 
-    /// What it is all for: nobody consumes what somebody else consumes, as long as both are
-    /// members. (One that was fenced and has not heard of it yet is what sessions are for.)
+    /// The central invariant: no partition has two consumers, as long as both are members. (A fenced member
+    /// without knowledge of it is the case for sessions.)
     fn check(&self) {
         let mut consumed = BTreeSet::new();
         for process in self.processes.iter().flatten() {
@@ -170,7 +169,7 @@ impl History {
         }
     }
 
-    /// All who are left do as they are told, for as long as it takes.
+    /// All remaining members follow their assignments until nothing changes.
     fn come_to_rest(&mut self) {
         for _ in 0..30 {
             self.apply(Step::Pass(5));
@@ -183,7 +182,7 @@ impl History {
 
 proptest! {
     #[test]
-    fn no_partition_is_consumed_twice_and_in_the_end_every_one_is(
+    fn every_partition_has_at_most_one_consumer_and_finally_exactly_one(
         steps in prop::collection::vec(step(), 1..120),
     ) {
         let mut history = History::new();
@@ -191,7 +190,7 @@ proptest! {
             history.apply(step);
         }
         history.come_to_rest();
-        // Whatever was lost: those that were further on have joined again.
+        // After a restore from an older form: members with newer epochs have rejoined.
         history.check();
         let group = &history.world.group;
         let expected = if group.is_empty() { "Empty" } else { "Stable" };

@@ -1,4 +1,4 @@
-//! KIP-848's protocol, without sockets and clocks: heartbeats in, reports out.
+//! KIP-848's protocol without sockets and clocks: its input is heartbeats, its output reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,7 +21,7 @@ const SESSION: Duration = Duration::from_secs(45);
 const SESSIONS: SessionTimeouts = SessionTimeouts { consumer: SESSION, streams: SESSION };
 const REBALANCE: Duration = Duration::from_secs(60);
 
-/// A client as Kafka's is: it gives up what it was not assigned any more, and says what it owns.
+/// A client like Kafka's: it revokes partitions outside its assignment, and reports its owned ones.
 #[derive(Clone, Debug)]
 struct Consumer {
     id: Text,
@@ -52,7 +52,7 @@ impl World {
         world
     }
 
-    /// Another node coordinates the group, and restores it from this.
+    /// Another node becomes the coordinator, and restores the group from these bytes.
     fn moves(&mut self, kept: &[u8]) {
         let restored = match kept.is_empty() {
             true => Ok(Group::Consumer(ConsumerGroup::new(text("g")))),
@@ -81,7 +81,7 @@ impl World {
         Ok(())
     }
 
-    /// Reports what it owns and takes what it is given.
+    /// Reports its owned partitions and adopts the assignment.
     fn beat(&mut self, consumer: &mut Consumer) -> Result<(), ErrorKind> {
         let mut heartbeat = heartbeat(&consumer.id, consumer.epoch);
         heartbeat.instance_id = consumer.instance_id.clone();
@@ -98,14 +98,14 @@ impl World {
         self.group.may_commit(member, epoch, partitions).map_err(|error| error.kind)
     }
 
-    /// Joins a member that wants these topics.
+    /// Adds a member that subscribes to these topics.
     fn consumer(&mut self, id: &str, names: &[&str]) -> Consumer {
         let mut consumer = Consumer::new(id, names);
         self.join(&mut consumer).expect("joins");
         consumer
     }
 
-    /// Everybody reports until nothing changes any more.
+    /// All members report until nothing changes any more.
     fn settle(&mut self, consumers: &mut [&mut Consumer]) {
         for _ in 0..10 {
             for consumer in consumers.iter_mut() {
@@ -160,7 +160,7 @@ fn heartbeat(id: &str, epoch: i32) -> Heartbeat {
     }
 }
 
-/// What must hold after any event.
+/// Invariants after any event.
 fn check(group: &ConsumerGroup) {
     let held: Vec<_> = group
         .members()
@@ -186,7 +186,7 @@ fn check(group: &ConsumerGroup) {
 }
 
 #[test]
-fn a_member_that_comes_gets_everything_at_once() {
+fn first_member_gets_all_partitions_at_once() {
     let mut world = World::new(&[("t", 3)]);
     let consumer = world.consumer("a", &["t", "missing"]);
     assert_eq!((consumer.epoch, consumer.owned.len()), (1, 3));
@@ -194,7 +194,7 @@ fn a_member_that_comes_gets_everything_at_once() {
 }
 
 #[test]
-fn partitions_are_given_up_before_they_are_given_on() {
+fn partitions_are_revoked_before_they_are_reassigned() {
     let mut world = World::new(&[("t", 4)]);
     let mut a = world.consumer("a", &["t"]);
     let mut b = world.consumer("b", &["t"]);
@@ -204,7 +204,7 @@ fn partitions_are_given_up_before_they_are_given_on() {
     assert_eq!((a.epoch, a.owned.len()), (1, 2), "is asked to give two up");
     world.beat(&mut b).unwrap();
     assert_eq!(b.owned.len(), 0, "a has not said that it did");
-    // As long as it says that it owns what it is to give up, it is told no more.
+    // While it reports that it owns the revoked partitions, it gets no new ones.
     world.beat(&mut before.clone()).unwrap();
     assert_eq!(world.group.state_name(), "Reconciling");
     world.beat(&mut a).unwrap();
@@ -215,7 +215,7 @@ fn partitions_are_given_up_before_they_are_given_on() {
 }
 
 #[test]
-fn an_answer_says_what_to_consume_only_when_that_is_news() {
+fn reply_contains_the_assignment_only_when_it_changed() {
     let mut world = World::new(&[("t", 1)]);
     let a = world.consumer("a", &["t"]);
     let report = world.send(heartbeat(&a.id, a.epoch)).unwrap();
@@ -228,7 +228,7 @@ fn an_answer_says_what_to_consume_only_when_that_is_news() {
 }
 
 #[test]
-fn topics_that_come_grow_and_go_are_noticed_at_the_next_heartbeat() {
+fn created_grown_and_deleted_topics_take_effect_at_the_next_heartbeat() {
     let mut world = World::new(&[("t", 1)]);
     let mut a = world.consumer("a", &["t", "u"]);
     let mut b = world.consumer("b", &["t", "u"]);
@@ -247,7 +247,7 @@ fn topics_that_come_grow_and_go_are_noticed_at_the_next_heartbeat() {
 }
 
 #[test]
-fn a_pattern_is_matched_against_whole_names_and_again_when_topics_change() {
+fn pattern_matches_whole_names_and_is_reevaluated_when_topics_change() {
     let mut world = World::new(&[("orders-eu", 1), ("orders-us", 1), ("my-orders-eu", 1)]);
     let mut a = Consumer::new("a", &[]);
     let mut joining = heartbeat(&a.id, JOINING);
@@ -264,7 +264,7 @@ fn a_pattern_is_matched_against_whole_names_and_again_when_topics_change() {
     joining.member_id = text("b");
     assert_eq!(world.send(joining), Err(InvalidRegularExpression));
     assert_eq!(world.group.members().count(), 1);
-    // An empty pattern is none.
+    // An empty pattern is no pattern.
     let mut without = heartbeat(&a.id, a.epoch);
     without.pattern = Some(Text::default());
     without.owned = Some(a.owned.clone());
@@ -275,7 +275,7 @@ fn a_pattern_is_matched_against_whole_names_and_again_when_topics_change() {
 }
 
 #[test]
-fn the_assignor_that_most_members_ask_for_is_used() {
+fn assignor_selected_by_most_members_is_used() {
     let mut world = World::new(&[("t", 2), ("u", 2)]);
     let mut joined = Vec::new();
     for (id, assignor) in [("a", Assignor::Range), ("b", Assignor::Range), ("c", Assignor::Uniform)]
@@ -297,7 +297,7 @@ fn the_assignor_that_most_members_ask_for_is_used() {
 }
 
 #[test]
-fn wrong_epochs_are_fenced_and_a_lost_answer_is_not() {
+fn wrong_epoch_is_fenced_but_not_after_a_lost_reply() {
     let mut world = World::new(&[("t", 2)]);
     let mut a = world.consumer("a", &["t"]);
     let mut b = world.consumer("b", &["t"]);
@@ -305,7 +305,7 @@ fn wrong_epochs_are_fenced_and_a_lost_answer_is_not() {
     let mut ahead = a.clone();
     ahead.epoch += 1;
     assert_eq!(world.beat(&mut ahead), Err(FencedMemberEpoch));
-    // The answer that took a to epoch 2 was lost.
+    // The reply that moved a to epoch 2 was lost.
     let mut behind = a.clone();
     behind.epoch = 1;
     assert_eq!(world.beat(&mut behind), Ok(()));
@@ -321,7 +321,7 @@ fn wrong_epochs_are_fenced_and_a_lost_answer_is_not() {
 }
 
 #[test]
-fn a_fenced_member_may_start_again_with_nothing() {
+fn fenced_member_can_rejoin_without_partitions() {
     let mut world = World::new(&[("t", 2)]);
     let mut a = world.consumer("a", &["t"]);
     world.join(&mut a).unwrap();
@@ -329,7 +329,7 @@ fn a_fenced_member_may_start_again_with_nothing() {
 }
 
 #[test]
-fn a_silent_member_loses_its_partitions_to_the_others() {
+fn partitions_of_a_silent_member_go_to_the_others() {
     let mut world = World::new(&[("t", 4)]);
     let mut a = world.consumer("a", &["t"]);
     let mut b = world.consumer("b", &["t"]);
@@ -343,14 +343,14 @@ fn a_silent_member_loses_its_partitions_to_the_others() {
 }
 
 #[test]
-fn a_member_that_does_not_give_up_partitions_in_time_is_fenced() {
+fn member_that_does_not_revoke_in_time_is_fenced() {
     let mut world = World::new(&[("t", 2)]);
     let a = world.consumer("a", &["t"]);
     let mut b = world.consumer("b", &["t"]);
     world.beat(&mut a.clone()).unwrap();
     for _ in 0..6 {
         world.pass(REBALANCE / 6);
-        // It lives and still says that it owns both.
+        // It is alive and still reports that it owns both.
         let _ = world.beat(&mut a.clone());
         world.beat(&mut b).unwrap();
     }
@@ -360,7 +360,7 @@ fn a_member_that_does_not_give_up_partitions_in_time_is_fenced() {
 }
 
 #[test]
-fn who_leaves_frees_its_partitions_at_once() {
+fn leaving_member_frees_its_partitions_at_once() {
     let mut world = World::new(&[("t", 2)]);
     let mut a = world.consumer("a", &["t"]);
     let mut b = world.consumer("b", &["t"]);
@@ -375,7 +375,7 @@ fn who_leaves_frees_its_partitions_at_once() {
 }
 
 #[test]
-fn a_static_member_finds_what_it_left_for_a_while() {
+fn returning_static_member_finds_its_partitions() {
     let mut world = World::new(&[("t", 4)]);
     let mut a = Consumer::new("a", &["t"]);
     a.instance_id = Some(text("i"));
@@ -393,7 +393,7 @@ fn a_static_member_finds_what_it_left_for_a_while() {
     world.join(&mut again).unwrap();
     assert_eq!((&again.owned, world.group.epoch()), (&owned, epoch), "nothing moved");
     assert_eq!(world.beat(&mut a), Err(FencedInstanceId));
-    // Gone for too long.
+    // Its session ends while it is away.
     world.group.leave(&again.id, again.instance_id.as_deref(), PAUSING).unwrap();
     world.pass(SESSION / 2);
     world.beat(&mut b).unwrap();
@@ -403,7 +403,7 @@ fn a_static_member_finds_what_it_left_for_a_while() {
 }
 
 #[test]
-fn a_full_group_takes_nobody_else() {
+fn full_group_rejects_new_members() {
     let mut world = World::new(&[("t", 1)]);
     world.limits.members_max = 1;
     let mut a = world.consumer("a", &["t"]);
@@ -412,7 +412,7 @@ fn a_full_group_takes_nobody_else() {
 }
 
 #[test]
-fn offsets_are_taken_from_members_in_their_epoch_and_from_nobody_else() {
+fn offset_commit_requires_a_member_in_its_epoch() {
     let mut world = World::new(&[("t", 1)]);
     let nobody = Text::default();
     assert_eq!(world.commit(&nobody, -1, &[]), Ok(()));
@@ -428,7 +428,7 @@ fn offsets_are_taken_from_members_in_their_epoch_and_from_nobody_else() {
 }
 
 #[test]
-fn a_commit_that_a_new_epoch_overtakes_is_good_for_what_was_kept() {
+fn commit_of_the_previous_epoch_is_valid_for_kept_partitions() {
     let mut world = World::new(&[("t", 2)]);
     let mut a = world.consumer("a", &["t"]);
     let mut b = world.consumer("b", &["t"]);

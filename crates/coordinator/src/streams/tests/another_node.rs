@@ -1,4 +1,4 @@
-//! Another node coordinates the group, and restores it from what was stored.
+//! Another node becomes the coordinator, and restores the group from its stored form.
 
 use super::*;
 use crate::{Group, SessionTimeouts};
@@ -6,7 +6,7 @@ use crate::{Group, SessionTimeouts};
 const SESSIONS: SessionTimeouts = SessionTimeouts { consumer: TIMEOUT, streams: TIMEOUT };
 
 impl World {
-    /// The group is restored from what it looks like now.
+    /// Restores the group from its present stored form.
     fn moves(&mut self) {
         let kept = self.group.kept();
         let restored = match kept.is_empty() {
@@ -20,7 +20,7 @@ impl World {
 }
 
 #[test]
-fn members_go_on_with_what_they_do() {
+fn members_keep_their_tasks_after_a_restore() {
     let mut world = World::new(counting());
     world.topics.make("in", 4);
     world.limits.standbys = 1;
@@ -41,7 +41,7 @@ fn members_go_on_with_what_they_do() {
     let does: Vec<_> = world.clients.iter().map(|client| client.tasks.clone()).collect();
     assert_eq!(does, did);
     assert_eq!(world.group.topology(), Some(topology));
-    // A member that sends no heartbeat is removed.
+    // A member without heartbeats is removed.
     world.now += TIMEOUT - Duration::from_secs(1);
     world.reports(0).expect("is taken");
     world.now += Duration::from_secs(2);
@@ -50,7 +50,7 @@ fn members_go_on_with_what_they_do() {
 }
 
 #[test]
-fn no_task_is_active_twice_whenever_the_group_moves() {
+fn no_task_is_active_twice_after_a_restore_at_any_point() {
     for stride in 1..8 {
         let mut world = World::new(counting());
         world.topics.make("in", 5);
@@ -77,19 +77,19 @@ fn no_task_is_active_twice_whenever_the_group_moves() {
 }
 
 #[test]
-fn a_group_that_waits_for_members_gives_out_tasks_after_the_move() {
+fn delayed_group_assigns_tasks_after_a_restore() {
     let mut world = World::new(counting());
     world.topics.make("in", 4);
     world.limits.initial_delay = Duration::from_secs(3);
     let first = world.joins("a", "p");
-    assert!(world.clients[first].is_told(StatusCode::AssignmentDelayed));
+    assert!(world.clients[first].has_status(StatusCode::AssignmentDelayed));
     world.moves();
     world.settles();
     assert_eq!(world.clients[first].does(), (8, 0));
 }
 
 #[test]
-fn a_shutdown_that_a_member_asked_for_is_remembered() {
+fn requested_shutdown_survives_a_restore() {
     let mut world = World::new(counting());
     world.topics.make("in", 2);
     world.joins("a", "p");
@@ -101,11 +101,11 @@ fn a_shutdown_that_a_member_asked_for_is_remembered() {
     assert_ne!(world.group.stamp(), stored, "it is stored");
     world.moves();
     world.reports(1).expect("is taken");
-    assert!(world.clients[1].is_told(StatusCode::ShutdownApplication));
+    assert!(world.clients[1].has_status(StatusCode::ShutdownApplication));
 }
 
 #[test]
-fn changed_bytes_are_refused_or_make_another_group() {
+fn changed_bytes_are_rejected_or_decode_to_another_group() {
     let mut world = World::new(counting());
     world.topics.make("in", 2);
     world.limits.standbys = 1;
@@ -122,7 +122,7 @@ fn changed_bytes_are_refused_or_make_another_group() {
         for value in [0, 1, 0x7f, 0xff] {
             let mut changed = kept.clone();
             changed[byte] = value;
-            // Neither this nor what a member says to it may panic.
+            // Neither the decoding nor a later heartbeat may panic.
             if let Ok(Group::Streams(mut group)) = restored(&changed) {
                 let said = world.heartbeat(0);
                 let _ = group.heartbeat(&said, world.limits, &world.topics, world.now);

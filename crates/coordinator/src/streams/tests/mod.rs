@@ -1,4 +1,4 @@
-//! A group driven by its members' heartbeats, as a client would, with topics that can be made.
+//! A group driven by its members' heartbeats, with topics that can be created.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,7 +84,7 @@ impl Client {
         (self.tasks.active.len(), self.tasks.standby.len())
     }
 
-    fn is_told(&self, code: StatusCode) -> bool {
+    fn has_status(&self, code: StatusCode) -> bool {
         self.statuses.iter().any(|status| status.code == code)
     }
 }
@@ -143,9 +143,9 @@ impl World {
         client
     }
 
-    /// A client reports, makes the topics that are missing, and does at once what it is told.
+    /// A client reports, creates the missing topics, and adopts its tasks at once.
     fn reports(&mut self, client: usize) -> Result<Report, GroupError> {
-        let report = self.tells(client)?;
+        let report = self.sends_heartbeat(client)?;
         for topic in &report.missing {
             self.topics.make(&topic.name, topic.partitions as u32);
         }
@@ -153,7 +153,7 @@ impl World {
         Ok(report)
     }
 
-    fn tells(&mut self, client: usize) -> Result<Report, GroupError> {
+    fn sends_heartbeat(&mut self, client: usize) -> Result<Report, GroupError> {
         let heartbeat = self.heartbeat(client);
         let report = self.group.heartbeat(&heartbeat, self.limits, &self.topics, self.now)?;
         let known = &mut self.clients[client];
@@ -165,7 +165,7 @@ impl World {
         Ok(report)
     }
 
-    /// Everybody reports until nothing changes any more.
+    /// All members report until nothing changes any more.
     fn settles(&mut self) {
         for _ in 0..20 {
             for client in 0..self.clients.len() {
@@ -175,7 +175,7 @@ impl World {
         assert_eq!(self.group.state_name(), "Stable");
     }
 
-    /// No task is active twice, and no process has one twice.
+    /// Checks that no task is active twice, and that no process has one twice.
     fn check(&self) {
         let mut active = BTreeSet::new();
         let mut in_process = BTreeSet::new();
@@ -197,7 +197,7 @@ impl World {
 }
 
 #[test]
-fn tasks_move_to_a_new_member_once_they_are_given_up() {
+fn tasks_move_to_a_new_member_once_they_are_revoked() {
     let mut world = World::new(counting());
     world.topics.make("in", 4);
     let first = world.joins("a", "p");
@@ -205,11 +205,11 @@ fn tasks_move_to_a_new_member_once_they_are_given_up() {
     let second = world.joins("b", "q");
     assert_eq!(world.clients[second].does(), (0, 0), "the other one has them still");
     assert_eq!(world.group.state_name(), "Reconciling");
-    // Told to give up half, and not done with it: nothing moves.
+    // While a revocation of half the tasks is incomplete, nothing moves.
     let before = world.clients[first].tasks.clone();
-    world.tells(first).expect("is taken");
+    world.sends_heartbeat(first).expect("is taken");
     world.clients[first].tasks = before;
-    world.tells(first).expect("is taken");
+    world.sends_heartbeat(first).expect("is taken");
     world.reports(second).expect("is taken");
     assert_eq!(world.clients[second].does(), (0, 0));
     world.settles();
@@ -220,7 +220,7 @@ fn tasks_move_to_a_new_member_once_they_are_given_up() {
 }
 
 #[test]
-fn copies_of_state_are_kept_in_other_processes_and_take_over() {
+fn standby_copies_in_other_processes_take_over() {
     let mut world = World::new(counting());
     world.topics.make("in", 2);
     world.limits.standbys = 1;
@@ -235,7 +235,7 @@ fn copies_of_state_are_kept_in_other_processes_and_take_over() {
     world.leaves(first);
     world.settles();
     assert_eq!(world.clients[0].does(), (4, 0));
-    // The number of copies is the group's, and may change while it lives.
+    // The number of standby copies is a setting of the group, and may change while it lives.
     world.joins("c", "r");
     world.limits.standbys = 0;
     world.settles();
@@ -243,25 +243,25 @@ fn copies_of_state_are_kept_in_other_processes_and_take_over() {
 }
 
 #[test]
-fn a_member_that_is_silent_or_keeps_what_it_should_give_up_is_taken_out() {
+fn silent_member_and_member_that_does_not_revoke_are_removed() {
     let mut world = World::new(counting());
     world.topics.make("in", 4);
     let first = world.joins("a", "p");
     world.settles();
     let second = world.joins("b", "q");
     let before = world.clients[first].tasks.clone();
-    world.tells(first).expect("is taken");
-    // It reports all the time, and does not give up.
+    world.sends_heartbeat(first).expect("is taken");
+    // It reports all the time, and does not complete the revocation.
     for _ in 0..9 {
         world.now += TIMEOUT - Duration::from_secs(5);
         world.group.expire(world.now);
         world.clients[first].tasks = before.clone();
-        if world.tells(first).is_err() {
+        if world.sends_heartbeat(first).is_err() {
             break;
         }
-        world.tells(second).expect("is taken");
+        world.sends_heartbeat(second).expect("is taken");
     }
-    let fenced = world.tells(first).unwrap_err();
+    let fenced = world.sends_heartbeat(first).unwrap_err();
     assert_eq!(fenced.kind, ErrorKind::UnknownMemberId);
     world.clients.remove(first);
     world.settles();
@@ -286,10 +286,10 @@ fn epochs_fence_members_that_are_behind_or_ahead() {
     let epoch = world.clients[first].epoch;
     for wrong in [epoch + 1, epoch - 2] {
         world.clients[first].epoch = wrong;
-        let fenced = world.tells(first).unwrap_err();
+        let fenced = world.sends_heartbeat(first).unwrap_err();
         assert_eq!(fenced.kind, ErrorKind::FencedMemberEpoch, "{wrong} is not {epoch}");
     }
-    // It abandons everything and comes again.
+    // It abandons everything and rejoins.
     world.clients[first].epoch = JOINING;
     world.clients[first].tasks = Tasks::default();
     world.settles();
@@ -303,7 +303,7 @@ fn epochs_fence_members_that_are_behind_or_ahead() {
 }
 
 #[test]
-fn a_commit_under_way_is_good_for_tasks_that_stay() {
+fn commit_in_flight_is_valid_for_kept_tasks() {
     let mut world = World::new(counting());
     world.topics.make("in", 4);
     let first = world.joins("a", "p");
@@ -323,12 +323,12 @@ fn a_commit_under_way_is_good_for_tasks_that_stay() {
 }
 
 #[test]
-fn a_new_group_waits_for_members_before_it_gives_out_tasks() {
+fn new_group_waits_for_members_before_it_assigns_tasks() {
     let mut world = World::new(counting());
     world.topics.make("in", 4);
     world.limits.initial_delay = Duration::from_secs(3);
     let first = world.joins("a", "p");
-    assert!(world.clients[first].is_told(StatusCode::AssignmentDelayed));
+    assert!(world.clients[first].has_status(StatusCode::AssignmentDelayed));
     assert!(world.clients[first].epoch > 0);
     world.now += Duration::from_secs(1);
     let second = world.joins("b", "q");
@@ -339,31 +339,31 @@ fn a_new_group_waits_for_members_before_it_gives_out_tasks() {
 }
 
 #[test]
-fn member_is_told_that_its_assignment_is_delayed_until_it_has_a_task() {
+fn delayed_assignment_is_reported_until_the_member_has_a_task() {
     let mut world = World::new(counting());
     world.topics.make("in", 1);
     let first = world.joins("a", "p");
-    assert!(!world.clients[first].is_told(StatusCode::AssignmentDelayed));
+    assert!(!world.clients[first].has_status(StatusCode::AssignmentDelayed));
     world.settles();
     let second = world.joins("b", "q");
-    assert!(world.clients[second].is_told(StatusCode::AssignmentDelayed));
-    // The other one gives a task up, and says so.
+    assert!(world.clients[second].has_status(StatusCode::AssignmentDelayed));
+    // The other member completes a revocation and reports it.
     world.reports(first).expect("is taken");
     world.reports(second).expect("is taken");
-    assert!(world.clients[second].is_told(StatusCode::AssignmentDelayed));
+    assert!(world.clients[second].has_status(StatusCode::AssignmentDelayed));
     world.reports(first).expect("is taken");
     world.reports(second).expect("is taken");
-    assert!(!world.clients[second].is_told(StatusCode::AssignmentDelayed));
+    assert!(!world.clients[second].has_status(StatusCode::AssignmentDelayed));
     assert_eq!((world.clients[first].does(), world.clients[second].does()), ((1, 0), (1, 0)));
-    // For one more there is no task: it runs without.
+    // There is no task for a third member: it runs without.
     let third = world.joins("c", "r");
     world.settles();
-    assert!(!world.clients[third].is_told(StatusCode::AssignmentDelayed));
+    assert!(!world.clients[third].has_status(StatusCode::AssignmentDelayed));
     assert_eq!(world.clients[third].does(), (0, 0));
 }
 
 #[test]
-fn another_topology_is_refused_while_there_are_members_and_stale_ones_are_told() {
+fn changed_topology_is_rejected_with_members_and_stale_ones_are_reported() {
     let mut world = World::new(Topology { epoch: 1, ..counting() });
     world.topics.make("in", 2);
     let first = world.joins("a", "p");
@@ -371,13 +371,13 @@ fn another_topology_is_refused_while_there_are_members_and_stale_ones_are_told()
     let current = world.topology.clone();
     world.topology.epoch = 0;
     let stale = world.joins("old", "q");
-    assert!(world.clients[stale].is_told(StatusCode::StaleTopology));
+    assert!(world.clients[stale].has_status(StatusCode::StaleTopology));
     world.leaves(stale);
     world.topology = current;
     world.topology.subtopologies.pop();
     world.clients[first].epoch = JOINING;
-    assert_eq!(world.tells(first).unwrap_err().kind, ErrorKind::InvalidRequest);
-    // An application that was stopped and changed starts anew.
+    assert_eq!(world.sends_heartbeat(first).unwrap_err().kind, ErrorKind::InvalidRequest);
+    // A stopped and changed application restarts.
     world.leaves(first);
     assert_eq!(world.group.state_name(), "Empty");
     world.topology.subtopologies[0].repartition_sinks.clear();
@@ -387,7 +387,7 @@ fn another_topology_is_refused_while_there_are_members_and_stale_ones_are_told()
 }
 
 #[test]
-fn one_member_may_shut_all_of_them_down() {
+fn one_member_can_shut_down_all_of_them() {
     let mut world = World::new(counting());
     world.topics.make("in", 2);
     let first = world.joins("a", "p");
@@ -398,16 +398,16 @@ fn one_member_may_shut_all_of_them_down() {
     let report =
         world.group.heartbeat(&heartbeat, world.limits, &world.topics, world.now).expect("taken");
     assert_eq!(report.statuses[0].code, StatusCode::ShutdownApplication);
-    world.tells(second).expect("is taken");
-    assert!(world.clients[second].is_told(StatusCode::ShutdownApplication));
+    world.sends_heartbeat(second).expect("is taken");
+    assert!(world.clients[second].has_status(StatusCode::ShutdownApplication));
     world.leaves(second);
     world.leaves(first);
     let again = world.joins("c", "p");
-    assert!(!world.clients[again].is_told(StatusCode::ShutdownApplication));
+    assert!(!world.clients[again].has_status(StatusCode::ShutdownApplication));
 }
 
 #[test]
-fn members_know_where_the_others_answer_queries() {
+fn members_receive_the_query_endpoints_of_the_others() {
     let mut world = World::new(counting());
     world.topics.make("in", 2);
     let first = world.joins("a", "p");
@@ -429,14 +429,14 @@ fn members_know_where_the_others_answer_queries() {
     assert_eq!(report.endpoints, None, "it knows them");
 }
 
-/// What others see of a group.
+/// The state of a group that others see.
 fn described(group: &StreamsGroup) -> String {
     let members: Vec<_> = group.members().collect();
     format!("{:?} {} {:?}", (group.epoch(), group.target_epoch()), group.state_name(), members)
 }
 
 #[test]
-fn a_refused_heartbeat_changes_nothing() {
+fn rejected_heartbeat_changes_nothing() {
     let mut world = World::new(counting());
     world.topics.make("in", 2);
     world.limits.members_max = 1;
@@ -450,9 +450,9 @@ fn a_refused_heartbeat_changes_nothing() {
         tasks: Tasks::default(),
         statuses: Vec::new(),
     });
-    assert_eq!(world.tells(1).unwrap_err().kind, ErrorKind::GroupMaxSizeReached);
+    assert_eq!(world.sends_heartbeat(1).unwrap_err().kind, ErrorKind::GroupMaxSizeReached);
     assert_eq!(described(&world.group), before);
     world.clients.pop();
     world.clients[0].tasks.active.insert(Task::new(&text("0"), 2));
-    assert_eq!(world.tells(0).unwrap_err().kind, ErrorKind::InvalidRequest);
+    assert_eq!(world.sends_heartbeat(0).unwrap_err().kind, ErrorKind::InvalidRequest);
 }

@@ -1,13 +1,13 @@
-//! What a topology comes to with the topics that there are.
+//! Topologies configured with the existing topics.
 
 use super::*;
 
 #[test]
-fn the_topics_between_the_parts_are_made_as_large_as_the_sources() {
+fn internal_topics_get_the_partition_count_of_the_sources() {
     let mut world = World::new(counting());
     world.topics.make("in", 4);
     let first = world.joins("a", "p");
-    assert!(world.clients[first].is_told(StatusCode::MissingInternalTopics));
+    assert!(world.clients[first].has_status(StatusCode::MissingInternalTopics));
     assert_eq!(world.group.state_name(), "NotReady");
     assert_eq!(
         *world.topics.0.borrow(),
@@ -22,10 +22,10 @@ fn the_topics_between_the_parts_are_made_as_large_as_the_sources() {
 }
 
 #[test]
-fn a_source_topic_that_is_missing_is_waited_for() {
+fn missing_source_topic_delays_the_tasks() {
     let mut world = World::new(counting());
     let first = world.joins("a", "p");
-    assert!(world.clients[first].is_told(StatusCode::MissingSourceTopics));
+    assert!(world.clients[first].has_status(StatusCode::MissingSourceTopics));
     assert_eq!(world.clients[first].statuses[0].detail, "Source topics in are missing.");
     world.topics.make("in", 2);
     world.reports(first).expect("is taken");
@@ -34,7 +34,7 @@ fn a_source_topic_that_is_missing_is_waited_for() {
 }
 
 #[test]
-fn joined_topics_must_have_as_many_partitions() {
+fn joined_topics_must_have_equal_partition_counts() {
     let mut join = subtopology("0", &["left", "right"]);
     join.copartition_groups = vec![CopartitionGroup {
         sources: vec![0, 1],
@@ -45,7 +45,7 @@ fn joined_topics_must_have_as_many_partitions() {
     world.topics.make("left", 2);
     world.topics.make("right", 3);
     let first = world.joins("a", "p");
-    assert!(world.clients[first].is_told(StatusCode::IncorrectlyPartitionedTopics));
+    assert!(world.clients[first].has_status(StatusCode::IncorrectlyPartitionedTopics));
     assert_eq!(
         world.clients[first].statuses[0].detail,
         "Following topics do not have the same number of partitions: [left=2, right=3]"
@@ -53,7 +53,7 @@ fn joined_topics_must_have_as_many_partitions() {
 }
 
 #[test]
-fn a_repartition_topic_is_brought_to_the_topic_that_it_is_joined_with() {
+fn repartition_topic_gets_the_partition_count_of_its_join_partner() {
     let mut writer = subtopology("0", &["wide"]);
     writer.repartition_sinks = vec![text("r")];
     let mut join = subtopology("1", &["narrow"]);
@@ -69,7 +69,7 @@ fn a_repartition_topic_is_brought_to_the_topic_that_it_is_joined_with() {
 }
 
 #[test]
-fn topologies_that_can_never_work_are_refused_for_good() {
+fn impossible_topologies_are_rejected() {
     let refused = |topology: Topology| {
         let checked = topology.check();
         let topics = Topics::default();

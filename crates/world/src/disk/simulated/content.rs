@@ -1,4 +1,4 @@
-//! The bytes of a file, and which of them a power loss reverts.
+//! The bytes of a file, and the bytes that a power loss reverts.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ pub(super) struct Content {
     pub(super) len: u64,
     durable_len: u64,
     pub(super) allocated_bytes: u64,
-    /// What the sectors written since the last sync held before, by sector number.
+    /// Previous content of the sectors written since the last sync, by sector number.
     undo: HashMap<u64, [u8; SECTOR]>,
-    /// The same for sectors whose sync failed: no later sync saves them, unless they are written again.
+    /// The same for sectors whose sync failed: no later sync saves them, unless they are rewritten.
     lost: HashMap<u64, [u8; SECTOR]>,
-    /// Bytes that changed at rest, and whether something was written over them since the last sync.
+    /// Bytes that changed at rest, and whether they were overwritten since the last sync.
     corrupted: BTreeMap<u64, bool>,
 }
 
@@ -53,7 +53,7 @@ impl Content {
         }
     }
 
-    /// Changes a byte as it lies there, whether or not it was synced: nobody wrote it.
+    /// Changes a byte at rest, whether or not it was synced, without a write.
     pub(super) fn corrupt(&mut self, position: u64, mask: u8) {
         let page = self.pages.entry(position / PAGE as u64).or_insert_with(|| Box::new([0; PAGE]));
         page[(position % PAGE as u64) as usize] ^= mask;
@@ -65,7 +65,7 @@ impl Content {
         self.corrupted.insert(position, false);
     }
 
-    /// Whether a byte that changed at rest was not written anew, durably, since.
+    /// Whether a byte that changed at rest was not durably rewritten since.
     pub(super) fn is_corrupted(&self) -> bool {
         self.corrupted.range(..self.len).next().is_some()
     }
@@ -82,7 +82,7 @@ impl Content {
         }
         let page = page.or_insert_with(|| Box::new([0; PAGE]));
         let old = &mut page[start..start + SECTOR];
-        // Dirty again, whatever is written: the next sync writes it.
+        // Dirty again: the next sync writes the sector.
         if let Some(before) = self.lost.remove(&sector) {
             self.undo.insert(sector, before);
         }
@@ -137,7 +137,7 @@ impl Content {
             }
         }
         if self.len != self.durable_len && !kept(random) {
-            // What was behind the end is not there again once the file grows.
+            // Bytes behind the end do not come back when the file grows.
             self.truncate(self.durable_len);
         }
         self.sync();

@@ -1,4 +1,4 @@
-//! The faults that a test sets, and what it can ask of the disk.
+//! The faults that a test injects, and its queries about the disk.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ impl SimulatedDisk {
         Self { shared: Arc::new(Shared::default()) }
     }
 
-    /// The most bytes that the disk takes; `None` for any number.
+    /// Sets the capacity of the disk; `None` for unlimited.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.shared.state.lock().capacity_bytes = bytes;
     }
@@ -36,15 +36,15 @@ impl SimulatedDisk {
         self.shared.state.lock().failing.push(failing);
     }
 
-    /// Takes back what [`SimulatedDisk::fail_write`], [`SimulatedDisk::fail_sync`] and
-    /// [`SimulatedDisk::set_capacity`] asked for.
-    pub fn fail_no_more(&self) {
+    /// Clears the faults of [`SimulatedDisk::fail_write`], [`SimulatedDisk::fail_sync`] and
+    /// [`SimulatedDisk::set_capacity`].
+    pub fn clear_faults(&self) {
         let mut state = self.shared.state.lock();
         state.failing.clear();
         state.capacity_bytes = None;
     }
 
-    /// From now on syncs of files do not return, until it is called with `false`.
+    /// Makes syncs of files hang, until it is called with `false`.
     pub fn hang_syncs(&self, hang: bool) {
         self.shared.state.lock().syncs_hang = hang;
         self.shared.released.notify_all();
@@ -56,13 +56,13 @@ impl SimulatedDisk {
         state.syncs_hang && state.syncing.iter().any(|path| path.contains(path_part))
     }
 
-    /// From now on reads that have to wait for the disk do not return, until it is called with `false`.
+    /// Makes reads that have to wait for the disk hang, until it is called with `false`.
     pub fn hang_reads(&self, hang: bool) {
         self.shared.state.lock().reads_hang = hang;
         self.shared.released.notify_all();
     }
 
-    /// How many reads hang at the moment.
+    /// Number of reads that hang at the moment.
     pub fn hanging_reads(&self) -> usize {
         self.shared.state.lock().reading
     }
@@ -72,18 +72,18 @@ impl SimulatedDisk {
         self.shared.state.lock().dead
     }
 
-    /// Changes (writes, syncs, allocations, changes of names) so far.
+    /// Number of changes (writes, syncs, allocations, changes of names) so far.
     pub fn operations(&self) -> u64 {
         self.shared.state.lock().operations
     }
 
-    /// The power fails after so many more changes: everything after fails.
+    /// The power fails after this many more changes: every later operation fails.
     pub fn cut_power_after(&self, operations: u64) {
         let mut state = self.shared.state.lock();
         state.cut_power_at = Some(state.operations + operations);
     }
 
-    /// The disk as it is found after a power loss now. The old one is dead from here on.
+    /// The disk as it is found after a power loss now. The old one is dead from then on.
     pub fn power_loss(&self, seed: u64) -> SimulatedDisk {
         self.turn_off(|state| state.lose_power(&mut Random(seed)))
     }
@@ -127,17 +127,17 @@ impl SimulatedDisk {
         });
     }
 
-    /// Files with bits that were flipped and not written anew since, in the order of their names.
+    /// Files with bits that were flipped and not rewritten since, in the order of their names.
     pub fn corrupted_files(&self) -> Vec<PathBuf> {
         let state = self.shared.state.lock();
         let is_corrupted = |id: &u64| state.files.get(id).is_some_and(Content::is_corrupted);
-        // A name that is not durably gone may come back.
+        // A name whose removal is not durable may come back.
         let names = state.durable_names.iter().chain(&state.names);
         let corrupted = names.filter(|(_, id)| is_corrupted(id)).map(|(path, _)| path.clone());
         corrupted.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// All files that there are, in the order of their names.
+    /// All existing files, in the order of their names.
     pub fn files(&self) -> Vec<PathBuf> {
         self.shared.state.lock().names.keys().cloned().collect()
     }

@@ -14,7 +14,7 @@ use crate::disk::DiskFile;
 pub(super) struct SimulatedFile {
     pub(super) shared: Arc<Shared>,
     pub(super) id: u64,
-    /// Under which it was opened.
+    /// The path under which it was opened.
     pub(super) path: String,
 }
 

@@ -1,5 +1,5 @@
-//! A disk as one piece of bytes, to be kept in a repository: what an older version wrote is opened by the tests
-//! of a newer one.
+//! A disk packed into one byte string, to be kept in a repository: the tests of a newer version open the files
+//! that an older version wrote.
 //!
 //! ```text
 //! per file   length of its path, its own length, number of blocks   u32 each, little endian
@@ -18,7 +18,7 @@ use super::SimulatedDisk;
 const BLOCK: usize = 64;
 
 impl SimulatedDisk {
-    /// All of its files, as readers see them now.
+    /// Packs all files, as readers see them now.
     pub fn pack(&self) -> Vec<u8> {
         let mut paths: Vec<PathBuf> = self.shared.state.lock().names.keys().cloned().collect();
         paths.sort_unstable();
@@ -44,8 +44,8 @@ impl SimulatedDisk {
         out
     }
 
-    /// A disk with what [`Self::pack`] made. Paths are taken to be below `dir` where they do not begin with the
-    /// root. Panics where it is no such thing: it is the test's own.
+    /// The disk packed by [`Self::pack`]. Relative paths are placed below `dir`. Panics on invalid input: it is
+    /// the test's own.
     pub fn unpack(packed: &[u8], dir: &Path) -> Self {
         let disk = Self::new();
         let mut rest = packed;

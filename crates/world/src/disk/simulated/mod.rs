@@ -1,17 +1,17 @@
-//! A disk in memory that fails as disks do; a seed decides how.
+//! A disk in memory that fails as real disks do, controlled by a seed.
 //!
-//! Fault model. What was synced stays, except under [`SimulatedDisk::flip_bit`] and its kin. At
-//! power loss each 512-byte sector written since its file's last sync is kept or reverted on its
-//! own (so writes are dropped, reordered and torn). The same holds for a length that was not synced,
-//! and for each name in a directory that changed since the directory was synced. After a failed sync
-//! the pages count as clean, as on Linux: later syncs succeed and do not save them.
+//! Fault model. Synced bytes stay, except under [`SimulatedDisk::flip_bit`] and the other changes on the medium.
+//! At power loss each 512-byte sector written since its file's last sync is kept or reverted on its own (so writes
+//! are dropped, reordered and torn). The same holds for a length that was not synced, and for each name in a
+//! directory that changed since the directory was synced. After a failed sync the pages count as clean, as on
+//! Linux: later syncs succeed and do not save them.
 //!
 //! Pages are sparse and zeros cost nothing, so that a run with 128 MB files takes microseconds.
 //!
-//! * [`faults`]: the faults that a test sets
+//! * [`faults`]: the faults that a test injects
 //! * [`state`]: its names and files
-//! * [`content`]: the bytes of a file, and which of them a power loss reverts
-//! * [`image`]: all of it as one piece of bytes, and back
+//! * [`content`]: the bytes of a file, and the bytes that a power loss reverts
+//! * [`image`]: packing into one byte string, and unpacking
 //! * [`random`]: numbers from a seed
 
 mod content;
@@ -44,7 +44,7 @@ pub struct SimulatedDisk {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Signalled when hung syncs may go on.
+    /// Signalled when hung syncs may continue.
     released: Condvar,
     /// A lock of its own, because a guard may be dropped while the state is locked.
     locks: Mutex<HashSet<PathBuf>>,

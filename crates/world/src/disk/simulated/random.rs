@@ -1,6 +1,6 @@
 //! Numbers from a seed.
 
-/// SplitMix64: small, and the same everywhere.
+/// SplitMix64: small, and the same on every platform.
 #[derive(Debug)]
 pub(super) struct Random(pub(super) u64);
 

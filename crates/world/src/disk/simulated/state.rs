@@ -1,4 +1,4 @@
-//! The names and files of the disk, and the faults that are set.
+//! The names and files of the disk, and the injected faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -30,7 +30,7 @@ pub(super) struct State {
     pub(super) reads_hang: bool,
     /// Reads that hang.
     pub(super) reading: usize,
-    /// Paths of the files whose syncs are under way.
+    /// Paths of the files with syncs in progress.
     pub(super) syncing: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ impl State {
         if self.dead { Err(power_off()) } else { Ok(()) }
     }
 
-    /// Counts a change; an error if it cuts the power.
+    /// Counts a change. Returns an error if it cuts the power.
     pub(super) fn count(&mut self) -> io::Result<()> {
         self.operations += 1;
         if self.cut_power_at.is_some_and(|at| self.operations >= at) {
@@ -80,7 +80,7 @@ impl State {
         self.names.values().filter_map(|id| self.files.get(id)).map(|f| f.allocated_bytes).sum()
     }
 
-    /// Makes room for the first `end` bytes of a file.
+    /// Allocates space for the first `end` bytes of a file.
     pub(super) fn reserve(&mut self, id: u64, end: u64) -> io::Result<()> {
         let end = end.next_multiple_of(PAGE as u64);
         let has = self.files.get(&id).map_or(0, |content| content.allocated_bytes);
@@ -96,7 +96,7 @@ impl State {
         Ok(())
     }
 
-    /// Refused where something is under the new name, as the system does.
+    /// Rejected if the new name has files, as the system does.
     pub(super) fn rename_dir(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         if self.names.keys().any(|path| path.parent() == Some(to)) {
             return Err(io::ErrorKind::DirectoryNotEmpty.into());
@@ -121,7 +121,7 @@ impl State {
     pub(super) fn lose_power(&mut self, random: &mut Random) {
         let keep = [0, 1, 4, 7, 8][random.below(5) as usize];
         let mut kept = |random: &mut Random| random.below(8) < keep;
-        // A later one is not durable without those before it.
+        // A later rename is not durable without those before it.
         let renamed = std::mem::take(&mut self.renamed_dirs);
         let durable = renamed.iter().position(|_| !kept(random)).unwrap_or(renamed.len());
         for (from, to) in renamed[durable..].iter().rev() {

@@ -16,7 +16,7 @@ fn disk_with_file(name: &str) -> (SimulatedDisk, PathBuf, Arc<dyn DiskFile>) {
 }
 
 #[test]
-fn what_was_synced_survives_any_power_loss() {
+fn synced_bytes_survive_any_power_loss() {
     for seed in 0..100 {
         let (disk, path, file) = disk_with_file("f");
         write(&file, &[7; 5000], 300);
@@ -29,7 +29,7 @@ fn what_was_synced_survives_any_power_loss() {
 }
 
 #[test]
-fn unsynced_sectors_names_and_lengths_may_go_each_on_its_own() {
+fn unsynced_sectors_names_and_lengths_are_lost_independently() {
     let (mut torn, mut nameless, mut shorter) = (0, 0, 0);
     for seed in 0..200 {
         let (disk, path, file) = disk_with_file("f");
@@ -48,7 +48,7 @@ fn unsynced_sectors_names_and_lengths_may_go_each_on_its_own() {
 }
 
 #[test]
-fn what_lay_behind_an_end_that_a_power_loss_brought_back_is_zeros_once_the_file_grows() {
+fn file_that_grows_after_a_reverted_length_reads_zeros_there() {
     let mut shorter = 0;
     for seed in 0..200 {
         let (disk, path, file) = disk_with_file("f");
@@ -69,7 +69,7 @@ fn what_lay_behind_an_end_that_a_power_loss_brought_back_is_zeros_once_the_file_
 }
 
 #[test]
-fn a_failed_sync_loses_pages_that_the_next_sync_does_not_save() {
+fn pages_of_a_failed_sync_are_not_saved_by_the_next_sync() {
     let lost = (0..50).any(|seed| {
         let (disk, path, file) = disk_with_file("f");
         disk.sync_dir(Path::new("/d")).unwrap();
@@ -83,7 +83,7 @@ fn a_failed_sync_loses_pages_that_the_next_sync_does_not_save() {
 }
 
 #[test]
-fn a_full_disk_refuses_growth_but_not_what_was_allocated() {
+fn full_disk_rejects_growth_but_accepts_writes_to_allocated_space() {
     let (disk, _, file) = disk_with_file("f");
     disk.set_capacity(Some(8192));
     file.allocate(8192).unwrap();
@@ -95,7 +95,7 @@ fn a_full_disk_refuses_growth_but_not_what_was_allocated() {
 }
 
 #[test]
-fn a_dead_disk_answers_nothing_and_the_next_one_lives() {
+fn dead_disk_fails_every_call_and_its_successor_works() {
     let (disk, path, file) = disk_with_file("f");
     disk.cut_power_after(2);
     write(&file, b"once", 0);
@@ -106,7 +106,7 @@ fn a_dead_disk_answers_nothing_and_the_next_one_lives() {
 }
 
 #[test]
-fn a_directory_is_renamed_with_all_files_or_not_at_all() {
+fn directory_rename_moves_all_files_or_none() {
     let (old, new) = (Path::new("/d/old"), Path::new("/d/new"));
     let (mut stayed, mut moved) = (0, 0);
     for seed in 0..100 {
@@ -141,7 +141,7 @@ fn a_directory_is_renamed_with_all_files_or_not_at_all() {
 }
 
 #[test]
-fn a_directory_is_not_renamed_over_files() {
+fn directory_rename_over_files_is_rejected() {
     let disk = SimulatedDisk::new();
     for dir in ["/d/old", "/d/new"] {
         disk.create_dir(Path::new(dir)).unwrap();
@@ -151,7 +151,7 @@ fn a_directory_is_not_renamed_over_files() {
 }
 
 #[test]
-fn a_fault_of_a_directorys_files_comes_in_that_directory_only() {
+fn injected_fault_affects_only_the_named_directory() {
     let disk = SimulatedDisk::new();
     for dir in ["/d", "/e"] {
         disk.create_dir(Path::new(dir)).unwrap();
@@ -163,7 +163,7 @@ fn a_fault_of_a_directorys_files_comes_in_that_directory_only() {
 }
 
 #[test]
-fn a_bit_that_flips_makes_nothing_durable_and_is_there_after_a_power_loss() {
+fn bit_flip_survives_power_loss_and_makes_nothing_durable() {
     let mut reverted = 0;
     for seed in 0..100 {
         let (disk, path, file) = disk_with_file("f");
@@ -182,7 +182,7 @@ fn a_bit_that_flips_makes_nothing_durable_and_is_there_after_a_power_loss() {
 }
 
 #[test]
-fn a_file_is_corrupted_until_the_bytes_are_durably_written_anew_or_it_is_gone() {
+fn file_stays_corrupted_until_the_bytes_are_durably_rewritten_or_it_is_removed() {
     let (disk, path, file) = disk_with_file("f");
     write(&file, &[7; 100], 0);
     file.sync().unwrap();
