@@ -1,4 +1,4 @@
-//! Loaded sidecars, bounded in bytes. The least recently used one goes first.
+//! Cache of loaded sidecars, bounded in bytes. The least recently used one is evicted first.
 //!
 //! The newest stays even if it alone is over the bound: a reader that walks through a segment of
 //! tiny batches would otherwise load its large sidecar again for every read.

@@ -1,5 +1,5 @@
-//! What the index writes, byte by byte, so that no format changes by accident (ADR 0004), and what
-//! it makes of a rewritten segment that says nonsense under right checksums.
+//! Golden bytes of the index's formats, so that no format changes by accident (ADR 0004), and
+//! inconsistent rewritten segments with right checksums.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -25,14 +25,14 @@ fn address(position: u32, base_offset: u64, shared: bool) -> Address {
     Address { segment: SEGMENT, position, len, span, base_offset, max_timestamp, shared }
 }
 
-/// Hexadecimal digits, two a byte, in groups as the format's fields are.
+/// Decodes hexadecimal digits, grouped by the fields of the format.
 fn hex(digits: &str) -> Vec<u8> {
     let digits: Vec<u8> = digits.bytes().filter(u8::is_ascii_hexdigit).collect();
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
     digits.chunks(2).map(byte).collect()
 }
 
-/// Appends the checksum of all from `from` on.
+/// Appends the checksum of all bytes from `from` on.
 fn seal(bytes: &mut Vec<u8>, from: usize) {
     let crc = crc32c(&bytes[from..]);
     bytes.extend_from_slice(&crc.to_le_bytes());
@@ -72,7 +72,7 @@ impl Folder {
     }
 }
 
-/// A batch of stream 5, one that streams 5 and 6 share.
+/// A rewritten segment with a batch of stream 5 and one shared by streams 5 and 6.
 fn rewritten() -> Folder {
     let folder = Folder::new();
     let draft = folder.files.begin(FileKind::Segment, SEGMENT, GENERATION).unwrap();
@@ -87,7 +87,7 @@ fn rewritten() -> Folder {
     folder
 }
 
-/// Where the second block of [`rewritten`] begins, and its descriptor.
+/// Position of the second block of [`rewritten`], and of its descriptor.
 const SECOND_BLOCK: usize = 48 + 32 + 2 * 32 + 6;
 const SECOND_DESCRIPTOR: usize = SECOND_BLOCK + 32;
 
@@ -129,7 +129,7 @@ fn a_rewritten_segment_is_found_to_hold_what_was_written() {
     assert_eq!(rewritten().scan().unwrap(), expected);
 }
 
-/// [`rewritten`] with its last descriptor changed, and every checksum made right again.
+/// [`rewritten`] with its last descriptor changed and every checksum recomputed.
 fn with_last_descriptor(change: impl FnOnce(&mut [u8])) -> Folder {
     let folder = rewritten();
     let mut bytes = folder.read();
