@@ -1,4 +1,4 @@
-//! What the handle and the journal's threads share.
+//! State shared by the handle and the journal's threads.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -41,10 +41,11 @@ pub(crate) struct Shared {
     pub(crate) drained: Notify,
     /// Notified each time that entries were placed, and when the journal fails.
     pub(crate) placed: Notify,
-    /// Held from when an entry leaves the log until its bodies are dead in the index, and while a snapshot
-    /// is fixed: one that says that recovery need not read the entry says too that its bodies are dead.
+    /// Held while an entry leaves the log, until its bodies are dead in the index, and while a
+    /// snapshot is captured. A snapshot that excludes the entry from recovery therefore also has
+    /// its bodies as dead.
     pub(crate) refusing: Mutex<()>,
-    /// Bodies of the entry that is being applied: asked for one by one, looked up once.
+    /// Bodies of the entry being applied: looked up once, used one by one.
     pub(crate) applying: Mutex<Applying>,
     /// The newest durable snapshot, and the count of bytes written when it was begun. The lock is
     /// held while one is written, so that they become durable one after the other.

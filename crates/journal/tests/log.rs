@@ -1,4 +1,4 @@
-//! The journal as a Raft log: what is appended is there, in order, whatever comes between.
+//! The journal as a Raft log: appended entries stay readable, in order, after any event.
 
 #[allow(unreachable_pub)]
 mod common;
@@ -50,7 +50,7 @@ fn what_waits_for_a_sync_becomes_one_frame() {
     disk.hang_syncs(false);
     first.recv_timeout(PATIENCE).unwrap().unwrap();
     rest.iter().for_each(|durable| durable.recv_timeout(PATIENCE).unwrap().unwrap());
-    // Who waits is told before it is counted.
+    // Callers are notified before the counters are updated.
     eventually("all is counted", || journal.stats().entries == 49);
     assert_eq!(journal.stats().frames, 2);
     eventually("nothing is queued", || journal.stats().queued_bytes == 0);
@@ -164,7 +164,7 @@ enum Step {
         count: u64,
         len: usize,
     },
-    /// Cuts so many off, and puts others in their place.
+    /// Truncates this many entries, and replaces them by others.
     Replace {
         cut: u64,
         count: u64,
@@ -195,7 +195,7 @@ proptest! {
     fn the_log_is_what_a_vector_would_be(steps in vec(step(), 1..25)) {
         let mut disk = SimulatedDisk::new();
         let mut journal = open(&disk).journal;
-        // Entry n is at n - 1. Those up to `applied` are applied: Raft never cuts them off.
+        // Entry n is at n - 1. Entries up to `applied` are applied: Raft never truncates them.
         let (mut model, mut applied, mut term): (Vec<Entry>, u64, u64) = (Vec::new(), 0, 1);
         let mut snapshot = 0;
         for step in steps {
@@ -259,7 +259,7 @@ fn a_snapshot_ends_the_need_for_what_came_before_it() {
         journal.accept(i, 0);
     }
     let id = EntryId { term: 1, leader: 1, index: 290 };
-    // The index knows 300 already; a machine would stop at the snapshot's entry.
+    // The index already knows 300; a machine would stop at the snapshot's entry.
     let pending = journal.begin_snapshot(EntryId { index: 300, ..id }, Bytes::from_static(b"meta"));
     let before = journal.bytes_since_snapshot();
     let bytes = pending.write(Bytes::from_static(b"machine")).unwrap();
@@ -277,7 +277,7 @@ fn a_snapshot_ends_the_need_for_what_came_before_it() {
     let snapshot = opened.snapshot.unwrap();
     assert_eq!((snapshot.id.index, &snapshot.meta[..]), (300, &b"meta"[..]));
     assert_eq!(snapshot.machine, "machine");
-    // All of it, the part of the index with it.
+    // The whole size, including the part of the index.
     assert!(bytes > 80 + 11 && snapshot.bytes == bytes, "{bytes}");
     assert_eq!(opened.report.entries, 1);
     assert_eq!(all(&opened.journal), [entry(1, 301, 300, 1000)]);

@@ -1,4 +1,4 @@
-//! Reading entries back: from memory, or from their segments.
+//! Reads entries back from memory or from their segments.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ enum EntrySource {
     Disk(Slot),
 }
 
-/// In which form entries are wanted.
+/// Requested form of entries.
 pub(crate) trait Form: Sized {
     fn of_memory(encoded: &Arc<EncodedEntry>) -> Self;
     /// `bytes` begin with the entry, and are sound.
@@ -42,8 +42,8 @@ impl Form for Arc<EncodedEntry> {
 }
 
 impl Log {
-    /// Entries of `range` as far as there are any, at most `bytes_max` but at least one. Blocking where
-    /// one of them is not in memory.
+    /// Existing entries of `range`, at most `bytes_max` bytes but at least one. Blocking if one of
+    /// them is not in memory.
     pub(crate) fn entries<F: Form>(
         &self,
         range: Range<u64>,
@@ -70,7 +70,8 @@ impl Log {
         Ok(entries)
     }
 
-    /// The same without the disk: those up to the first that is not in memory. `None` if the first is not.
+    /// The same without the disk: entries up to the first that is not in memory. `None` if the
+    /// first is not.
     pub(crate) fn held_entries<F: Form>(
         &self,
         range: Range<u64>,
@@ -112,7 +113,7 @@ impl Log {
         Ok(places)
     }
 
-    /// Reads entries that lie near each other, with one call.
+    /// Reads neighbouring entries with one call.
     fn read_entries<F: Form>(
         &self,
         slots: &[(u64, Slot)],

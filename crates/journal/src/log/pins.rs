@@ -1,4 +1,4 @@
-//! Which part of the log stays though consensus has let go of it.
+//! Part of the log that stays although consensus has purged it.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use crate::entry::EntryId;
 #[derive(Debug, Default)]
 pub(super) struct Pins {
     next: u64,
-    /// The first index that each of them keeps.
+    /// The first index that each pin retains.
     kept: BTreeMap<u64, u64>,
-    /// Up to where the log was to go.
+    /// Last purged entry; pins may delay the purge.
     wanted: Option<EntryId>,
 }
 
@@ -38,7 +38,7 @@ impl LogState {
         !self.pins.kept.is_empty()
     }
 
-    /// Consensus lets go of the log up to here.
+    /// Consensus purges the log up to this entry.
     pub(crate) fn let_go(&mut self, id: EntryId) {
         if self.pins.wanted.is_none_or(|wanted| wanted.index < id.index) {
             self.pins.wanted = Some(id);
@@ -46,7 +46,7 @@ impl LogState {
         self.purge_wanted();
     }
 
-    /// The log goes on behind this entry, whoever wanted what was before.
+    /// The log continues behind this entry; pins do not delay it.
     pub(crate) fn purge_for_good(&mut self, id: EntryId) {
         self.pins.kept.clear();
         self.pins.wanted = None;

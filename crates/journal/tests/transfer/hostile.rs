@@ -1,4 +1,4 @@
-//! What does not add up is refused, and nothing of it stays; what is damaged later is not passed over.
+//! Inconsistent transfers are refused and leave nothing behind; later damage is detected.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use journal::transfer::{Here, Import, ImportError, Received, Section};
 use crate::common::*;
 use crate::replica::{History, Receiving, Replica, options, section};
 
-/// A sender with a history, and somebody who has nothing of it.
+/// A sender with a history, and an empty receiver.
 fn both() -> (History, Replica, Replica) {
     let mut random = Random(1);
     let (mut history, mut sender) = (History::new(), Replica::new());
@@ -57,7 +57,7 @@ fn a_piece_that_is_damaged_or_comes_out_of_turn_is_refused_and_the_segment_is_be
         bad[place] ^= 0x10;
         refused(import.push(bad.into()));
     }
-    // Twice, in another order, cut short, and what is none.
+    // Repeated, reordered, cut short, and garbage.
     import.push(pieces[0].clone()).unwrap();
     refused(import.push(pieces[0].clone()));
     import.push(pieces[1].clone()).unwrap();
@@ -76,7 +76,7 @@ fn a_batch_that_the_snapshot_does_not_have_is_refused() {
     let mut import = receiver.journal.import().unwrap();
     let mut export = sender.journal.export(0).unwrap().unwrap();
     let (id, segments) = (export.manifest().id, section(&export, Section::Segments).unwrap());
-    // Of a node on which nothing is live.
+    // Live offsets of a node without live batches.
     let nothing = Replica::new();
     nothing.journal.begin_snapshot(id, Bytes::new()).write(Bytes::new()).unwrap();
     let empty = nothing.journal.export(0).unwrap().unwrap();
@@ -114,7 +114,7 @@ fn what_is_not_complete_is_not_installed() {
     let install =
         receiver.journal.install(&world, import, received, Here::default(), |switch| switch());
     assert!(matches!(block_on(install), Err(ImportError::Refused(_))));
-    // Where it went wrong nobody knows, so that only a restart helps.
+    // The failed step is unknown, so that only a restart helps.
     assert!(receiver.journal.append(vec![blank(1, 1)], |_| {}).is_err());
     let reopened = try_open(&receiver.disk.killed(), options()).unwrap();
     assert!(reopened.snapshot.is_none() && reopened.journal.last_id().is_none());

@@ -1,6 +1,6 @@
-//! Damaged segments: nothing of them is served, and what another replica has takes their place.
+//! Damaged segments: none of their batches is served, and another replica's batches replace them.
 //!
-//! `TRANSFER_SEED=n` tells one story.
+//! `TRANSFER_SEED=n` runs one scenario.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::replica::{History, Replica, options, section};
 /// Bytes of a piece.
 const PIECE_BYTES: usize = 3_000;
 
-/// Two replicas that have the same in segments of their own, in files that the log has left.
+/// Two replicas with the same data in segments of their own, in files that the log has left.
 pub(crate) fn both(random: &mut Random) -> (History, Replica, Replica) {
     let (mut history, mut sound, mut damaged) = (History::new(), Replica::new(), Replica::new());
     for _ in 0..6 {
@@ -46,7 +46,7 @@ pub(crate) fn both(random: &mut Random) -> (History, Replica, Replica) {
     (history, sound, damaged)
 }
 
-/// The log begins in the segment that it is written to.
+/// Lets the log begin in the segment that it is written to.
 pub(crate) fn leave(replica: &mut Replica) {
     replica.snapshot().unwrap();
     replica.journal.purge(journal::EntryId { term: 1, leader: 1, index: replica.applied });
@@ -59,7 +59,7 @@ pub(crate) fn leave(replica: &mut Replica) {
     eventually("all that the log has left is sealed", sealed);
 }
 
-/// The files of the segments that the log has left, and that something live is in.
+/// Files of the segments that the log has left and that have live batches.
 pub(crate) fn left(journal: &Journal) -> Vec<(u32, PathBuf)> {
     let segments = journal.segments().into_iter().filter(|it| it.sealed && it.live_bytes > 0);
     let name = |id: u32, generation: u32| match generation {
@@ -70,7 +70,7 @@ pub(crate) fn left(journal: &Journal) -> Vec<(u32, PathBuf)> {
 }
 
 fn repairing(journal: &Journal, segment: u32, from: &Journal) -> (Repair, Export) {
-    // After a start it may take a moment until its sidecar is written.
+    // After a start its sidecar may not be written yet.
     eventually("it is sealed", || journal.is_sealed(segment));
     let mut repair = journal.repair(segment).unwrap().expect("it may be repaired");
     let export = from.export(repair.covers().first.saturating_sub(1)).unwrap().unwrap();
@@ -93,7 +93,7 @@ pub(crate) fn repair(journal: &Journal, segment: u32, from: &Journal) -> Result<
     repair.finish()
 }
 
-/// Reads everything and repairs what is found, until nothing is.
+/// Reads everything and repairs damage until none is found.
 pub(crate) fn read_and_repair(history: &History, damaged: &Replica, sound: &Replica) -> u32 {
     let mut repaired = 0;
     while !damaged.serves_nothing_damaged(history) {
@@ -126,7 +126,7 @@ fn story(seed: u64) -> u32 {
                 disk.flip_bit(&file, random.below(len), random.below(8) as u8);
             }
             2 => {
-                // One that was rewritten since the snapshot is not known by its length.
+                // The expected length of a segment rewritten since the snapshot is unknown.
                 missing |= !file.to_str().unwrap().contains(".g");
                 match random.below(2) {
                     0 => disk.lose_file(&file),
@@ -150,7 +150,7 @@ fn story(seed: u64) -> u32 {
     damaged.reopen_repairable(disk, &history);
     let repaired = read_and_repair(&history, &damaged, &sound);
     damaged.check(&history);
-    // What was written anew is whole, and nothing is left over.
+    // The rewritten segments are complete, and nothing is left over.
     let disk = damaged.disk.killed();
     damaged.reopen(disk, &history);
     damaged.check(&history);
@@ -168,7 +168,7 @@ fn what_is_damaged_in_any_file_is_never_served_and_comes_back_from_another_repli
     assert!(repaired > 60, "only {repaired} segments were repaired");
 }
 
-/// A replica of which the first segment is damaged, and known to be.
+/// A replica whose first segment is known to be damaged.
 fn known(seed: u64) -> (History, Replica, Replica, u32) {
     let (history, sound, mut damaged) = both(&mut Random(seed));
     let (segment, file) = left(&damaged.journal).swap_remove(0);
@@ -220,7 +220,7 @@ fn what_the_log_has_not_left_is_not_written_anew_yet() {
     let all = damaged.journal.segments();
     let written = all.into_iter().find(|it| damaged.journal.is_written_to(it.id)).unwrap().id;
     assert_eq!(damaged.journal.repair(written).unwrap().unwrap_err(), NotYet::Unsealed);
-    // It is read from the disk, since the cache is too small for all of it.
+    // It is read from the disk, since it does not fit into the cache.
     let disk = damaged.disk.clone();
     let file = Path::new(DIR).join(format!("{written:08}.seg"));
     for place in 0..40 {
@@ -274,7 +274,7 @@ fn what_the_other_replica_compacted_stays_where_it_is_sound() {
     assert!(kept > 0);
 }
 
-/// Whether each batch that is live is served, which is right if it is.
+/// For each live batch, whether it is served; served batches must be right.
 fn served(replica: &Replica, history: &History) -> Vec<bool> {
     let mut all = Vec::new();
     for (&stream, live) in history.live_at(replica.applied) {
@@ -307,7 +307,7 @@ fn what_does_not_add_up_is_refused_and_the_damaged_file_stays() {
     refused(repair.expect(&segments[1..]));
     drop(repair);
     assert_eq!(damaged.files(), before);
-    // Of a replica that has less.
+    // The list of a replica that lags behind.
     let mut behind = Replica::new();
     behind.follow(&history, 3);
     behind.snapshot().unwrap();
