@@ -1,4 +1,4 @@
-//! What commands do to topics, configurations, producers and groups, one rule a test.
+//! Effects of commands on topics, configurations, producers and groups, one rule a test.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use machine::{
 };
 use uuid::Uuid;
 
-/// A state, and the time at which the next command happens.
+/// A state, and the time of the next command.
 struct Machine {
     state: State,
     applied: Applied,
@@ -206,7 +206,7 @@ fn a_deleted_topic_takes_its_partitions_and_committed_offsets_with_it() {
     assert!(machine.state.rows.group("only").is_none());
     let again = machine.run(Command::DeleteTopic { topic: gone });
     assert_eq!(again, Err(Refusal::UnknownTopic { topic: gone }));
-    // The name is free; the number is not used again.
+    // The name is free; the number is not reused.
     assert_ne!(machine.create("gone", 1).unwrap(), gone);
 }
 
@@ -245,10 +245,10 @@ fn a_topic_changes_as_a_whole_and_only_from_what_was_seen() {
     assert_eq!((holds.partition_count, &*holds.overrides), (3, &second.config));
     assert_eq!(machine.state.catalog.partition_count(), 3);
     assert!(matches!(machine.append(partition(topic, 2), 1), AppendOutcome::Taken { .. }));
-    // Somebody else was first.
+    // Another change was first.
     let refused = change(&mut machine, &first, &second);
     assert_eq!(refused, Err(Refusal::TopicChanged { topic }));
-    // One part of it does not fit, so that nothing of it holds.
+    // One part of it is invalid, so that none is applied.
     let shrunk = definition(2, &[]);
     let refused = change(&mut machine, &second, &shrunk);
     assert!(matches!(refused, Err(Refusal::InvalidPartitionCount { .. })), "{refused:?}");
@@ -275,7 +275,7 @@ fn the_nodes_configuration_reaches_every_topic_that_does_not_say_otherwise() {
         let holds = &machine.state.catalog.topic(topic).unwrap().config;
         assert_eq!((holds.retention_ms, holds.max_message_bytes), (Some(retention_ms), 8));
     }
-    // A value that would contradict a topic's own is refused, and changes nothing.
+    // A value that contradicts a topic's own is refused, and changes nothing.
     machine.create_with("lag", 1, &[("min.compaction.lag.ms", "10")]).unwrap();
     let config = values(&[("log.cleaner.max.compaction.lag.ms", "5")]);
     let refused = machine.run(Command::SetNodeConfig { config });

@@ -1,5 +1,5 @@
-//! What commands do to lease groups and documents, one rule a test. That they do it in every order
-//! is what `leases.rs` looks at.
+//! Effects of commands on lease groups and documents, one rule a test. `leases.rs` tests them in
+//! random order.
 
 use std::collections::BTreeMap;
 
@@ -113,7 +113,7 @@ fn a_group_is_made_once_and_asking_again_answers_alike() {
     let mut machine = Machine::new(&[]);
     let id = machine.create(MAIN_LEASE_GROUP, &[]).unwrap();
     assert_eq!(machine.create(MAIN_LEASE_GROUP, &[5]), Ok(id));
-    // Equal is what it means, not how it is written.
+    // Configurations are compared by value, not by spelling.
     let spelled = [("lease.ms", " 30000 ")];
     assert_eq!(machine.create_with(MAIN_LEASE_GROUP, &[], &spelled), Ok(id));
     let refused = machine.create_with(MAIN_LEASE_GROUP, &[], &[("lease.ms", "1")]).unwrap_err();
@@ -158,7 +158,7 @@ fn settled_neighbours_are_one_range_and_the_floor_takes_what_it_meets() {
     assert_eq!((machine.progress(id).floor(), machine.progress(id).exceptions()), (16, 1));
     machine.settle(id, &[(16, 4)]);
     assert_eq!((machine.progress(id).floor(), machine.progress(id).exceptions()), (21, 0));
-    // Beyond the end there is nothing to settle.
+    // Records beyond the end cannot be settled.
     machine.settle(id, &[(99, 50), (200, 1)]);
     assert_eq!(ranges(machine.progress(id)), [(99, 100)]);
 }
@@ -222,7 +222,7 @@ fn who_delivers_is_told_of_what_it_did_not_do_itself() {
 #[test]
 fn what_all_groups_have_settled_is_deleted_where_the_topic_says_so() {
     let mut machine = Machine::new(&[("retention.settled", "true")]);
-    // Without a group nothing is settled by all: everything stays.
+    // Without a group no record is settled by all: everything stays.
     machine.run(Command::SetTopicConfig { topic: TOPIC, config: BTreeMap::new() }).unwrap();
     let (one, two) = (machine.create("one", &[]).unwrap(), machine.create("two", &[]).unwrap());
     machine.settle(one, &[(0, 10), (20, 20)]);
@@ -235,7 +235,7 @@ fn what_all_groups_have_settled_is_deleted_where_the_topic_says_so() {
     assert_eq!(machine.applied.punched, [(FIRST, 25, 30), (FIRST, 35, 40)]);
     assert_eq!(machine.state.rows.partition(FIRST).unwrap().log_start(), 5);
 
-    // Each range is as long as it can be.
+    // Each range is maximal.
     machine.settle(two, &[(30, 1)]);
     assert_eq!(machine.applied.punched, [(FIRST, 25, 31)]);
     machine.settle(two, &[(5, 2)]);
@@ -244,7 +244,7 @@ fn what_all_groups_have_settled_is_deleted_where_the_topic_says_so() {
         (&[(FIRST, 7)][..], 0)
     );
 
-    // The group that held it back goes.
+    // The group that delayed the deletion is deleted.
     machine.run(Command::DeleteLeaseGroup { group: two }).unwrap();
     assert_eq!(machine.applied.trimmed, [(FIRST, 10)]);
     assert_eq!(machine.applied.punched, [(FIRST, 20, 40)]);
@@ -313,7 +313,7 @@ fn documents_are_bounded() {
     let taken = (0..=fit).take_while(|&n| put(&mut machine, n).is_ok()).count();
     assert_eq!(taken, fit - 1, "one is there already");
     assert!(matches!(put(&mut machine, fit), Err(Refusal::TooManyDocuments { .. })));
-    // What takes no more room is taken.
+    // A document that needs no more room is accepted.
     assert!(put(&mut machine, 0).is_ok());
     assert!(machine.put("x", 1, None).is_ok());
     assert!(put(&mut machine, fit).is_ok());

@@ -1,4 +1,4 @@
-//! The feature level of what is written: whoever does not support it is told which one is needed.
+//! Feature levels of stored bytes: a reader that does not support one learns the required level.
 
 use base::{Level, Levels};
 use machine::outcome::Applied;

@@ -1,5 +1,5 @@
-//! A catalog and shards with rows, each with a log of its own, beside one state that has all of it: they
-//! must never differ in what is stored, settled and deleted.
+//! A catalog and shards with rows, each with a log of its own, compared with one state that has
+//! everything: they must never differ in stored, settled and deleted records.
 
 mod common;
 #[path = "common/lease_steps.rs"]
@@ -25,10 +25,10 @@ fn apply(state: &mut State, appends: &[Append], commands: &[Command]) -> Applied
     applied
 }
 
-/// What became of records, and who has to look, in one step of all shards.
+/// Deleted records and changed groups in one step of all shards.
 #[derive(Debug, Default)]
 struct Effects {
-    /// Every record that the journal was told to drop.
+    /// Every record that the journal dropped.
     deleted: BTreeSet<(PartitionId, u64)>,
     moved: BTreeSet<(LeaseGroupId, u32)>,
 }
@@ -176,7 +176,7 @@ proptest! {
                     let mut applied = apply(&mut whole, &[], std::slice::from_ref(&command));
                     expected.add(&applied);
                     let outcome = applied.commands.remove(0);
-                    // What the rows refuse is judged by the leader before the catalog is asked.
+                    // The leader checks refusals of the rows before it queries the catalog.
                     if let Err(Refusal::OffsetOutOfRange { .. } | Refusal::UnknownPartition { .. }) = outcome {
                         continue;
                     }

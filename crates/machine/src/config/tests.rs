@@ -1,7 +1,7 @@
 use super::*;
 
-/// For each topic configuration: a valid value other than the default, and what it is refused for.
-/// `None` where the default is all there is.
+/// For each topic configuration: a valid value other than the default, and refused values. `None`
+/// if only the default is valid.
 const TOPIC_VALUES: [(&str, Option<&str>, &[&str]); 46] = [
     ("trace", Some("0.5%"), &["", "true", "0%", "100%", "1", "0.01", "On"]),
     ("retention.settled", Some("true"), &["1", "yes", ""]),
@@ -81,7 +81,7 @@ fn every_default_is_valid_and_is_what_a_topic_has_that_says_nothing() {
     for entry in &GROUP_CONFIGS {
         let parsed = GroupConfig::parse(&overrides(&[(entry.name, entry.default)])).unwrap();
         assert_eq!(parsed.overrides.len(), 1, "{}", entry.name);
-        // What the node sets for groups that say nothing is the same.
+        // The node's defaults for groups are the same.
         let own = NodeConfig::default().own;
         assert_eq!(parsed.check(&own), Ok(()), "{}", entry.name);
         let of_leases = |group: &GroupConfig| group.share.lease_group_config(&own);
@@ -93,7 +93,7 @@ fn every_default_is_valid_and_is_what_a_topic_has_that_says_nothing() {
     }
 }
 
-/// A valid value other than the default, and what is refused.
+/// Name, a valid value other than the default, and refused values.
 type Values<'a> = (&'a str, &'a str, &'a [&'a str]);
 
 const LEASE_GROUP_VALUES: [Values<'_>; 9] = [
@@ -177,7 +177,7 @@ const NODE_VALUES: [Values<'_>; 40] = [
     ("errors.deadletterqueue.topic.name.prefix", "", &[]),
 ];
 
-/// Whether a table takes these values and refuses those, and whether the valid ones do something.
+/// Checks that a table accepts these values with an effect, and refuses the invalid ones.
 fn check_values<T: PartialEq>(
     names: impl Iterator<Item = &'static str>,
     values: &[Values<'_>],
@@ -227,7 +227,7 @@ fn a_share_group_is_held_to_the_nodes_bounds() {
     for name in ["share.session.timeout.ms", "share.heartbeat.interval.ms"] {
         assert!(group(&[(name, "70000")]).check(&node(&[])).is_err(), "{name}");
     }
-    // What was set while it was allowed counts as the bound from then on.
+    // A value that was valid when it was set counts as the bound from then on.
     let leases = |config: &GroupConfig, own| config.share.lease_group_config(&own);
     assert_eq!(leases(&short, node(&bounds))["lease.ms"], "5000");
     assert_eq!(leases(&short, node(&[]))["lease.ms"], "15000");

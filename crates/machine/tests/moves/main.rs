@@ -1,5 +1,5 @@
-//! Partitions that move from shard to shard: each step twice, late and out of order, and that nothing of a partition
-//! is lost or in two places, whatever comes when.
+//! Moves of partitions between shards: each step repeated, late and out of order. Nothing of a
+//! partition is lost or in two places in any order of events.
 
 mod any_order;
 
@@ -16,7 +16,7 @@ use uuid::Uuid;
 const SHARDS: u32 = 3;
 const P: PartitionId = PartitionId::new(TopicId(0), 0);
 
-/// A shard with the bytes that its journal would have: one for each offset.
+/// A shard with the bytes of its journal: one for each offset.
 #[derive(Clone)]
 struct Shard {
     state: State,
@@ -79,7 +79,7 @@ impl Shard {
         self.entry(&[(batch(base_offset, leader_epoch), value)], &[], false).appends[0]
     }
 
-    /// What is here from an offset on.
+    /// Imports a range of offsets from another shard.
     fn import(&mut self, id: u64, from: u64, to: u64, of: &Shard) -> Result<Outcome, Refusal> {
         let appends: Vec<_> =
             of.stored.range(from..to).map(|(at, it)| (batch(*at, 7), *it)).collect();
@@ -286,7 +286,7 @@ fn a_row_that_travels_is_looked_at() {
     assert_eq!(two.step(1, step), Err(Refusal::MoveOutOfTurn { partition: P }));
 }
 
-/// What logs have of moves never changes.
+/// The persisted form of moves never changes.
 #[test]
 fn the_bytes_of_commands_are_these() {
     let partition = PartitionId::new(TopicId(5), 3);
