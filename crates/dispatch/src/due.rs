@@ -1,20 +1,20 @@
-//! Records that are due and have to be looked up, because the wheel kept only time and place.
+//! Due records that must be looked up again, because the wheel kept only time and place.
 //!
-//! The longest due should go first, yet one read should find many. So they go in *turns*: those that
-//! leave the wheel while one turn is looked up make the next, and within a turn they go by offset. The
-//! more records a turn has, the nearer they are to each other. It is bounded, so that a record waits
-//! for at most two turns.
+//! The records due longest should be delivered first, yet one read should find many. Lookups are
+//! therefore grouped in *turns*: records that leave the wheel during one turn form the next, and
+//! within a turn they are in order of offset. The more records a turn has, the closer they are to
+//! each other. It is bounded, so that a record waits for at most two turns.
 
 use std::collections::VecDeque;
 
 use base::Offset;
 
-/// The most records of a turn: twice as many as are loaded at a time.
+/// Maximum number of records of a turn: twice as many as are loaded at a time.
 pub(crate) const TURN_RECORDS_MAX: usize = 8_192;
 
 #[derive(Debug, Default)]
 pub(crate) struct Due {
-    /// The first is being looked up, the last takes in what comes.
+    /// The first is being looked up, the last accepts new records.
     turns: VecDeque<Turn>,
     records: usize,
 }
@@ -68,7 +68,7 @@ impl Due {
         self.records += 1;
     }
 
-    /// The record was looked up and there was no room for it: it returns to the current turn.
+    /// The record was looked up without room for it: it returns to the current turn.
     pub(crate) fn put_back(&mut self, offset: Offset) {
         let Some(first) = self.turns.front_mut() else { return self.push(offset) };
         let place = match first.closed {
@@ -79,8 +79,8 @@ impl Due {
         self.records += 1;
     }
 
-    /// What to look up next: from the first of the turn to the last that follows in steps of at
-    /// most `near`, `span` offsets at most. From now on the turn takes in no more.
+    /// The next range to look up: from the first of the turn to the last that follows in steps of
+    /// at most `near`, `span` offsets at most. The turn accepts no more records.
     pub(crate) fn next(&mut self, near: u64, span: u64) -> Option<(Offset, Offset)> {
         let turn = self.turns.front_mut()?;
         turn.close();
@@ -96,7 +96,7 @@ impl Due {
         Some((first, reached))
     }
 
-    /// Takes a record out if it is in the current turn.
+    /// Removes a record if it is in the current turn.
     pub(crate) fn take(&mut self, offset: Offset) -> bool {
         let Some(turn) = self.turns.front_mut().filter(|turn| turn.closed) else { return false };
         if turn.offsets.front() == Some(&offset) {
@@ -113,12 +113,12 @@ impl Due {
         true
     }
 
-    /// Takes a record out, whatever its turn.
+    /// Removes a record, whatever its turn.
     pub(crate) fn take_any(&mut self, offset: Offset) -> bool {
         self.take(offset) || !self.take_range(offset, offset + 1).is_empty()
     }
 
-    /// Takes out the records in `first..end`, as ranges of one each.
+    /// Removes the records in `first..end`, and returns them as ranges of one each.
     pub(crate) fn take_range(&mut self, first: Offset, end: Offset) -> Vec<(Offset, Offset)> {
         let mut taken = Vec::new();
         for turn in &mut self.turns {

@@ -1,4 +1,4 @@
-//! Reading the log: which offsets the engine needs next, and taking in the answer.
+//! Reads the log: determines the next offsets to read, and processes the results.
 
 use base::Offset;
 
@@ -12,7 +12,7 @@ use crate::policy::Ordering;
 use crate::record::{Scanned, Want};
 use crate::wheel::Entry;
 
-/// Whether a partition has to be read.
+/// Whether a partition must be read.
 enum Need {
     Read {
         from: Offset,
@@ -25,8 +25,8 @@ enum Need {
 }
 
 impl Dispatch {
-    /// What to read next. Each want is returned ONCE, and one a partition at a time, so that several
-    /// reads may be under way. Each must be answered by [`Dispatch::scanned`] or
+    /// The next range to read. Each want is returned ONCE, and one per partition at a time, so that
+    /// several reads may be in flight. Each requires [`Dispatch::scanned`] or
     /// [`Dispatch::scan_failed`]. `None` if enough is known, or there are no consumers.
     #[must_use = "a want that is not answered stops its partition"]
     pub fn wants(&mut self) -> Option<Want> {
@@ -79,10 +79,10 @@ impl Dispatch {
             return want(false, unread);
         }
         // With priorities the best record may be the last: all is read, while loaded records can be
-        // handed out.
+        // delivered.
         let ahead = self.policy.measured || self.policy.ranks() && loaded > 0;
-        // Due records take no part of the window of the others: an unread record may be scheduled, and
-        // must be read before its time, however many others are due.
+        // Due records take no part of the window of the others: an unread record may be scheduled,
+        // and must be read before its due time, however many others are due.
         let lacks = ready.loaded_by_offset() < low;
         let turn = read_due && (ahead || lacks) && may_read_on;
         if let Some(unread) = unread.filter(|_| turn && self.policy.ordering == Ordering::Free) {
@@ -108,7 +108,7 @@ impl Dispatch {
         }
     }
 
-    /// Whether one more unread record may become known.
+    /// Whether one more unread record may be loaded or ranged.
     pub(crate) fn may_read_on(&self, index: u32) -> bool {
         let ready = &self.partitions[index].ready;
         let room = if self.policy.reads_ahead() {
@@ -120,12 +120,12 @@ impl Dispatch {
             && self.lanes.blocked() < self.bounds.blocked
             && self.delayed + (self.due as u64) < self.bounds.delayed
             && self.ending < self.bounds.dead;
-        // All known records may wait for one that is back and unread. This exceeds no bound: the engine
-        // of the term before knew as many.
+        // All known records may wait for an unread released one. This exceeds no bound: the
+        // previous term's engine held as many.
         has_room || self.claims.has_back(index)
     }
 
-    /// The read failed or was given up: the engine will want it again.
+    /// The read failed or was abandoned: the engine will request it again.
     pub fn scan_failed(&mut self, partition: u32) {
         if let Some(found) = self.partitions.get_mut(partition) {
             found.reading = false;
@@ -133,9 +133,9 @@ impl Dispatch {
         }
     }
 
-    /// The records of the log in `from..up_to`, ascending. Offsets without a record are holes, and
-    /// are settled. A part may be known already. The engine may stop early (bounds) and want the rest
-    /// later.
+    /// Accepts the records of the log in `from..up_to`, ascending. Offsets without a record are
+    /// holes, and are settled. A part may be known already. The engine may stop early (bounds) and
+    /// request the rest later.
     pub fn scanned(
         &mut self,
         partition: u32,
@@ -150,7 +150,7 @@ impl Dispatch {
         self.now_ms = now_ms;
         self.partitions[partition].reading = false;
         self.extended(partition, up_to);
-        // Records below `known` were wanted to be looked up; the rest is new.
+        // Records below `known` were looked up; the rest is new.
         let known = self.partitions[partition].scan_next;
         let mut at = from;
         let mut records = records.into_iter().filter(|it| (from..up_to).contains(&it.offset));
@@ -164,7 +164,7 @@ impl Dispatch {
             next = records.next();
         }
         self.vanish(partition, at, up_to.min(known));
-        // An answer to a want from before a seek back may begin behind `known`: it is not used.
+        // A result for a want from before a seek back may begin behind `known`: it is not used.
         if from <= known && known < up_to {
             let reached = self.read_on(partition, up_to, next.into_iter().chain(records), now_ms);
             let found = &mut self.partitions[partition];
@@ -177,7 +177,7 @@ impl Dispatch {
         self.sweep_wheel();
     }
 
-    /// Takes in new records. Returns where it stopped.
+    /// Processes new records. Returns the offset at which it stopped.
     fn read_on(
         &mut self,
         partition: u32,
@@ -210,7 +210,7 @@ impl Dispatch {
         up_to
     }
 
-    /// The log has no records there. Leased ones stay leased: their consumers have them.
+    /// The log has no records in this range. Leased ones stay leased: their consumers have them.
     fn settle_holes(&mut self, partition: u32, first: Offset, end: Offset) {
         let claimed = self.claims.remove_range(partition, first, end);
         let mut at = first;
@@ -220,7 +220,7 @@ impl Dispatch {
                     self.settle_range(partition, at, offset);
                     at = offset + 1;
                 }
-                // It held its key, and is gone.
+                // It held its key, and was deleted.
                 Claimed::Back { .. } => {
                     self.settle_range(partition, at, offset + 1);
                     self.free_range(partition, offset, offset + 1);
@@ -231,7 +231,7 @@ impl Dispatch {
         self.settle_range(partition, at, end);
     }
 
-    /// A record is seen for the first time.
+    /// Processes a record read for the first time.
     fn learned(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
         let window = self.bounds.window(self.loaded);
         let found = &mut self.partitions[partition];
@@ -243,14 +243,14 @@ impl Dispatch {
             && self.policy.ordering == Ordering::Free
             && found.ready.loaded() >= window
         {
-            // There is no room to keep more of it than that it is due.
+            // There is no room for more than the fact that it is due.
             self.with_ready(partition, |ready| ready.due.push(record.offset));
         } else {
             self.came_ready(partition, record, now_ms);
         }
     }
 
-    /// A record is seen for the first time that came back before, from a lease that was taken over.
+    /// Processes a record read for the first time that was released from a transferred lease.
     fn is_back(&mut self, partition: u32, record: &Scanned, due_ms: i64, now_ms: i64) {
         let meta = Meta::from(record);
         self.partitions[partition].waiting_bytes += meta.value_bytes();
@@ -264,7 +264,7 @@ impl Dispatch {
         }
     }
 
-    /// A record is seen again, because its turn has come.
+    /// Processes a record that was looked up again.
     fn looked_up(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
         let rank = self.policy.rank(record.priority);
         let window = self.bounds.window(self.loaded);
@@ -299,13 +299,13 @@ impl Dispatch {
         self.policy.expires_ms(meta.timestamp, meta.expires_ms) <= now_ms
     }
 
-    /// What was to be looked up in `first..end` and is not there any more is settled.
+    /// Settles looked-up records in `first..end` that no longer exist.
     fn vanish(&mut self, partition: u32, first: Offset, end: Offset) {
         let found = &self.partitions[partition];
         if first >= end || !found.ready.has_ranges() {
             return;
         }
-        // Nearly always all of it is settled, and was punched out of the log for that.
+        // Nearly always all of it is settled, and was therefore punched out of the log.
         for (first, end) in found.settled.gaps(first.max(found.floor), end) {
             for (first, end) in self.with_ready(partition, |ready| ready.take_ranges(first, end)) {
                 let gone = self.settle_range(partition, first, end);
@@ -315,7 +315,7 @@ impl Dispatch {
         }
     }
 
-    /// The record waits in the wheel, and nowhere else.
+    /// Puts the record into the wheel, and nowhere else.
     pub(crate) fn delay(&mut self, partition: u32, offset: Offset, due_ms: i64, now_ms: i64) {
         let found = &mut self.partitions[partition];
         found.delayed += 1;

@@ -267,7 +267,7 @@ impl Writer {
         header
     }
 
-    /// Tells the log the batch's position. Bodies of entries truncated in the meantime are refused.
+    /// Reports the batch's position to the log. Bodies of entries truncated in the meantime are refused.
     fn place(&self, header: &FrameHeader) {
         let FrameHeader { segment, position, previous, .. } = *header;
         let frame = LogPosition { segment, position, previous };

@@ -109,7 +109,7 @@ impl Shared {
         }
     }
 
-    /// What a thread of the journal does when it panics.
+    /// Panic handler of a thread of the journal.
     pub(crate) fn panicked(self: Arc<Self>, thread: Task) -> impl Fn() + Clone + Send + 'static {
         move || self.fail(JournalFailed::Panicked { thread: thread.name() })
     }

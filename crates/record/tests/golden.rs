@@ -1,4 +1,4 @@
-//! Batches that Apache Kafka's own library made (`golden/MakeGolden.java`) and one made by hand.
+//! Batches built by Apache Kafka's own library (`golden/MakeGolden.java`) and one built by hand.
 
 mod model;
 
@@ -27,7 +27,7 @@ const LONG: [(Compression, &[u8]); 4] = [
     (Compression::Zstd, include_bytes!("golden/zstd-long.batch")),
 ];
 
-/// A record with the value "a", taken byte by byte from the format's description.
+/// A record with the value "a", byte by byte from the format's description.
 const BY_HAND: [u8; 69] = [
     0, 0, 0, 0, 0, 0, 0, 0, // base offset
     0, 0, 0, 57, // length
@@ -86,7 +86,7 @@ fn the_delete_horizon_is_written_as_kafka_writes_it() {
     let expected = model::golden_records(5);
     assert_eq!(model::read_records(HORIZON), expected);
 
-    // Kafka's builder takes the same records for the same horizon: the bytes are the same too.
+    // Kafka's builder keeps the same records for the same horizon: the bytes are equal too.
     let Retained::Part(ours) = retain(NONE, Some(HORIZON_MS), |_| true).unwrap() else {
         panic!("record 4 is a tombstone, so the batch gets a horizon");
     };
@@ -121,7 +121,7 @@ fn consecutive_batches_are_split_and_a_cut_off_one_is_told() {
 #[test]
 fn legacy_message_sets_are_refused_by_their_format() {
     for magic in [0_u8, 1] {
-        // Offset, size, checksum, magic, attributes, and then what the format has.
+        // Offset, size, checksum, magic, attributes, and then the fields of the format.
         let mut message = vec![0; 30];
         message[11] = 18;
         message[16] = magic;

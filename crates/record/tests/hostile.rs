@@ -1,5 +1,5 @@
-//! Bytes that no client should send: each is refused for its reason, none panics, and none makes
-//! more memory than its limit allows.
+//! Bytes that no client should send: each is refused for its reason, none panics, and none
+//! allocates more memory than its limit allows.
 
 mod model;
 
@@ -30,7 +30,7 @@ fn with_body(compression: Compression, record_count: i32, body: &[u8]) -> Vec<u8
     batch
 }
 
-/// Everything that looks into a batch, for the sake of not panicking.
+/// Calls every reader of a batch, to check that none panics.
 fn read_in_every_way(batch: &[u8]) {
     let _ = BatchHeader::parse(batch);
     let _ = split(batch).count();
@@ -223,7 +223,7 @@ fn packed_data_is_exactly_the_body() {
         packed.push(0);
         assert!(compression.decompress(&packed, 1 << 20).is_err(), "{compression}");
         for len in 0..packed.len() - 1 {
-            // Some codecs read a cut-off stream as a shorter one: then records are missing.
+            // Some codecs read a truncated stream as a shorter one: then records are missing.
             if let Ok(unpacked) = compression.decompress(&packed[..len], 1 << 20) {
                 assert!(unpacked.len() <= 1000, "{compression}");
             }
@@ -265,7 +265,7 @@ proptest! {
         }
     }
 
-    /// The checksum is made right again, so that what lies behind it is reached.
+    /// The checksum is recomputed, so that the damage behind it is reached.
     #[test]
     fn damage_that_the_checksum_does_not_see_never_panics(
         records in model::records(),
@@ -280,7 +280,7 @@ proptest! {
         model::reseal(&mut batch);
         read_in_every_way(&batch);
         if check(&batch).is_ok() {
-            // What passed can be read, whatever it says.
+            // A valid batch can be read, whatever its content.
             let read = model::read(&batch).unwrap();
             let header = *Batch::decode(&batch).unwrap().header();
             prop_assert_eq!(read.len(), header.record_count as usize);

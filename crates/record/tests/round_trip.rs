@@ -1,4 +1,4 @@
-//! What is written is what is read, in every codec; and what a rewrite must leave alone.
+//! Written batches are read back unchanged, in every codec; rewrites preserve everything else.
 
 mod model;
 

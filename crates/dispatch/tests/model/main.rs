@@ -1,6 +1,6 @@
-//! The engine beside a naive model: a vector of records, each with its state, and rules that look
-//! at all of them each time. A history is a random sequence of what a driver, its consumers, its
-//! operators and its crashes do; after each step the two must agree.
+//! The engine compared with a naive model: a vector of records, each with its state, and rules that
+//! inspect all of them each time. A history is a random sequence of actions of a driver, its
+//! consumers, its operators and its crashes; after each step the two must agree.
 //!
 //! `HISTORIES=10000 cargo test --release -p dispatch --test model` runs more of them.
 
@@ -60,8 +60,9 @@ proptest! {
     }
 }
 
-/// A run of the test above found this history. A timer that was set before a seek removed the note that a
-/// record waits again after a later lease, so the engine of the next term delivered the record early.
+/// A run of the test above found this history. A timer that was set before a seek removed the
+/// back-off of a record after a later lease, so the engine of the next term delivered the record
+/// early.
 #[test]
 fn a_record_waits_over_a_seek_and_a_change_of_terms() {
     let mut world = World::new(Setup {

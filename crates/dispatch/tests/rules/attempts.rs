@@ -60,7 +60,7 @@ fn the_last_attempt_that_comes_back_is_a_dead_letter_until_it_is_dead_lettered()
     assert_eq!(changes.partitions[0].settled, []);
     bench.engine.ended(0, 0);
     bench.engine.ended(0, 0);
-    // The entry that has the dead letter has the settle as well.
+    // The entry with the dead letter also has the settle.
     assert_eq!(bench.drain().partitions, []);
     assert_eq!(bench.engine.counters().depth, 0);
 }
@@ -148,7 +148,7 @@ fn record_that_may_have_been_delivered_counts_as_delivered_once() {
     assert_eq!(bench.engine.peek(0, 1, 1)[0].attempts, 1);
     bench.release(&leases[1]);
     assert_eq!(bench.take(1, 9)[0].attempt, 3);
-    // Not so often that it is never delivered.
+    // Never so often that it is not delivered.
     let mut bench = Bench::new(limited(1), [record()]);
     let start = PartitionStart { seen_below: 1, end: 1, ..PartitionStart::default() };
     bench.engine.reset_partition(0, start);

@@ -257,7 +257,7 @@ fn consumer_of_a_higher_priority_takes_over_once_the_active_one_holds_nothing() 
     let assigned = bench.assign();
     assert_eq!(consumers(&assigned), [2; 5]);
     assert_eq!(assigned[0].offset, 1);
-    // Where the active one holds nothing it is at once.
+    // If the active one holds nothing, the takeover is immediate.
     let mut bench = Bench::new(single_active(true), []);
     bench.join(1, anything(1));
     bench.join(2, above(2));
@@ -274,7 +274,7 @@ fn active_consumer_goes_on_if_the_one_of_a_higher_priority_leaves() {
     bench.engine.end_session(2, bench.now_ms);
     bench.accept(&held[0]);
     assert_eq!(consumers(&bench.assign()), [1]);
-    // Without this rule a priority counts only when the active one leaves.
+    // Without this rule a priority only counts when the active one leaves.
     let mut bench = Bench::new(single_active(false), vec![record(); 2]);
     bench.join(1, anything(1));
     bench.join(2, Joined { priority: 1, ..anything(2) });

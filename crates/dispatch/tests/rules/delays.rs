@@ -110,7 +110,7 @@ fn cancelled_records_do_not_fill_the_wheel() {
     assert_eq!(bench.engine.delayed(None, 10), []);
 }
 
-/// Takes so many; the seconds for which they were scheduled.
+/// Takes this many; returns the seconds of their due times.
 fn seconds(bench: &mut Bench, records: u32) -> Vec<i64> {
     let taken = bench.take(1, records);
     let due_ms = |it: &Assignment| bench.logs[0][it.offset as usize].due_ms;
@@ -136,7 +136,7 @@ fn what_has_been_due_longest_goes_first_wherever_it_lies() {
 
 #[test]
 fn no_record_starves_while_more_come_due_than_are_taken() {
-    // Ten come due a second, from the end of the log to its beginning, and nine are taken.
+    // Ten become due a second, from the end of the log to its beginning, and nine are taken.
     let records = (0..5_000).map(|number| due(2_000 + (4_999 - number) * 100));
     let mut bench = Bench::new(Policy::default(), records);
     bench.join(1, window(1, 0));
@@ -149,7 +149,8 @@ fn no_record_starves_while_more_come_due_than_are_taken() {
             worst_ms = worst_ms.max(bench.now_ms - due_second * 1_000 - backlog_ms);
         }
     }
-    // The backlog delays all records; none waits longer than that, the second that orders them, and a turn.
+    // The backlog delays all records; none waits longer than that, the second that orders them, and
+    // a turn.
     assert!(worst_ms <= 2_000, "{worst_ms} ms");
 }
 
@@ -174,7 +175,7 @@ fn later_records_are_read_however_many_are_due_already() {
     let counters = bench.engine.counters();
     assert_eq!((counters.delayed, counters.ready), (1, 20_000));
     assert!(counters.loaded <= 2 * 4_096, "{} are loaded", counters.loaded);
-    // And all of them come, those that were due first and far back not after the others.
+    // All of them are delivered, also those that were due first and are far back.
     let mut taken = Vec::new();
     for _ in 0..30 {
         taken.extend(bench.take(1, 1_000));
@@ -200,7 +201,7 @@ fn due_records_do_not_cause_the_rest_of_a_backlog_to_be_read() {
     }
     bench.pass(1_000);
     bench.read();
-    // Those that wait since before the others were due go first.
+    // Records that waited before the others became due are first.
     let first = bench.take(1, 10);
     assert!(first.iter().all(|it| it.offset >= 1_000), "{first:?}");
 }

@@ -110,7 +110,7 @@ fn a_record_that_arrives_while_a_consumer_waits_is_offered_to_it_before_it_expir
     let mut bench = Bench::new(policy(), []);
     bench.join(1, window(1, 2));
     assert_eq!(bench.offsets(), []);
-    // Their time is over before they can be read.
+    // They expire before they can be read.
     bench.append(0, [expires(1_000), expires(1_000), expires(1_000), record()]);
     bench.pass(5);
     let leases = bench.assign();
@@ -128,7 +128,7 @@ fn a_record_that_arrived_before_a_consumer_waited_expires_at_its_time() {
     let mut bench = Bench::new(policy(), [expires(1_000)]);
     bench.join(1, anything(1));
     assert_eq!(bench.offsets(), []);
-    // Nor does a paused group wait.
+    // A paused group does not wait either.
     bench.engine.set_paused(true);
     bench.append(0, [expires(1_000)]);
     bench.engine.set_paused(false);

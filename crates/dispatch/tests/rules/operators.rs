@@ -15,7 +15,7 @@ fn a_seek_voids_leases_and_forgets_what_was_not_drained() {
     let by_token = Selection::Lease { partition: 0, token };
     let refused = bench.engine.settle(1, by_token, Settlement::Accept, 0);
     assert_eq!(refused, Err(SettleRefused::Stale { token }));
-    // The credit came back with the leases, and the attempts begin anew.
+    // The credit returned with the leases, and attempts restart at 1.
     let again: Vec<_> = bench.assign().iter().map(|it| (it.offset, it.attempt)).collect();
     assert_eq!(again, [(0, 1), (1, 1), (2, 1)]);
     let start = PartitionStart { floor: 4, end: 5, ..PartitionStart::default() };

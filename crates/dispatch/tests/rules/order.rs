@@ -111,7 +111,7 @@ fn higher_priorities_go_first_from_the_whole_backlog() {
     let records = [3, 0, 9, 200, 3, 9, 0].map(ranked);
     let mut bench = Bench::new(policy, records);
     bench.join(1, anything(1));
-    // Above the highest is the highest.
+    // Priorities above the highest are capped to it.
     assert_eq!(bench.offsets(), [2, 3, 5, 0, 4, 1, 6]);
 }
 
@@ -220,7 +220,7 @@ fn waiting_bytes_are_the_bytes_of_the_values() {
     let policy = Policy { measured: true, ..Policy::default() };
     let records: Vec<_> = (0..20_000).map(|number| sized(number % 3)).collect();
     let mut bench = Bench::new(policy, records);
-    // Also records far beyond the window, and without consumers.
+    // Includes records far beyond the window, and without consumers.
     bench.read();
     assert_eq!(bench.engine.waiting_bytes(), (19_999, 20_000));
     let leases = bench.take(1, 3);

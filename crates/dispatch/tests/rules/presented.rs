@@ -1,10 +1,10 @@
-//! Leases that their holders present to the engine of a term before which another node led.
+//! Leases that holders present to a new engine after another node was the leader.
 
 use dispatch::*;
 
 use crate::bench::*;
 
-/// An engine of the next term with the same log, whose tokens begin above.
+/// An engine of the next term with the same log and higher tokens.
 fn next_term(policy: Policy, before: &Bench, start: PartitionStart) -> Bench {
     let mut after = Bench::new(policy.clone(), []);
     after.logs = before.logs.clone();
@@ -58,7 +58,7 @@ fn both_leases_of_a_lane_are_taken_over_and_the_next_record_waits_for_both() {
         let mut before = Bench::new(policy.clone(), (0..3).map(|_| keyed(7)));
         before.join(1, anything(1));
         let first = before.assign();
-        // The next one was handed out once this was settled; that is not in the log.
+        // The next one was delivered once this was settled; the settle is not in the log.
         before.accept(&first[0]);
         let second = before.assign();
         let mut after = next_term(policy, &before, PartitionStart::default());

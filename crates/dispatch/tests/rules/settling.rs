@@ -58,7 +58,7 @@ fn a_range_is_settled_as_a_whole_or_not_at_all() {
     assert_eq!(bench.engine.settle(5, range(1, 4), Settlement::Accept, 0), Err(refused));
     assert_eq!(bench.engine.counters().leased, 4);
     assert_eq!(bench.engine.settle(5, range(1, 2), Settlement::Accept, 0), Ok(2));
-    // What is settled already does not stand in the way of the rest.
+    // Records already settled do not prevent settling the rest.
     assert_eq!(bench.engine.settle(5, range(0, 2), Settlement::Accept, 0), Ok(1));
     assert_eq!(bench.engine.floor(0), Some(3));
 }
@@ -233,7 +233,7 @@ fn who_would_die_of_a_settle_can_be_told_before() {
     assert_eq!(dies(Settlement::Accept), []);
     let others = again.selection();
     assert_eq!(bench.engine.dies(2, others, Settlement::Reject), [], "it is not his");
-    // It was only a question.
+    // The query had no effect.
     bench.settle(&again, counted);
     assert_eq!(bench.dead_letter(), [(1, DeadReason::Attempts)]);
 }

@@ -1,11 +1,11 @@
-//! What an engine does that has a part of a topic's partitions, and of its consumers' credit.
+//! An engine with a part of a topic's partitions, and of its consumers' credit.
 
 use base::{Offset, Stripe};
 use dispatch::*;
 
 use super::bench::{Bench, record, window};
 
-/// The partitions 1, 4 and 7 of a topic, each with so many records that were read.
+/// The partitions 1, 4 and 7 of a topic, each with this many records that were read.
 fn engine(records: u64) -> Dispatch {
     let stripe = Stripe::new(1, 3).expect("the first is below the step");
     let starts = vec![PartitionStart { end: records, ..PartitionStart::default() }; 3];
@@ -63,7 +63,7 @@ fn who_lacks_credit_for_a_record_that_is_ready_says_so() {
     engine.grant(1, 3, 0);
     assert_eq!(assigned(&mut engine).len(), 2);
     assert_eq!(engine.lack(1, &pools), Lack::default());
-    // One of seven is not in use.
+    // One of seven is unused.
     assert_eq!(engine.take_back(1, 3, 0), (1, 0));
     engine.settle(1, leases[0].selection(), Settlement::Accept, 0).expect("it is leased");
     assert_eq!((engine.take_back(1, 3, 9), engine.take_back(1, 3, 9)), ((1, 0), (0, 0)));

@@ -1,4 +1,4 @@
-//! What is told of records to people who look for one.
+//! Steps of records for tracing.
 
 use dispatch::*;
 

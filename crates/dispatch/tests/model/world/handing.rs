@@ -1,4 +1,4 @@
-//! Handing out: what the engine gives away must be what may go.
+//! Delivery: the engine may deliver only eligible records.
 
 use super::*;
 
@@ -8,7 +8,7 @@ impl World {
         if exact {
             self.tick();
             self.read_all();
-            // So that we know who died as it was read.
+            // So that records that died while they were read are known.
             self.drain();
         }
         let mut out = Vec::new();
@@ -16,7 +16,7 @@ impl World {
         assert!(!self.paused || out.is_empty());
         for assignment in out {
             if exact {
-                // That it may go is seen to below.
+                // Eligibility is checked below.
                 let place = Some((assignment.partition, assignment.offset));
                 assert_eq!(self.rules.next(&self.logs, self.now_ms, place), place);
             }
@@ -27,7 +27,7 @@ impl World {
         }
     }
 
-    /// Whether the next record can be told by looking at all of them.
+    /// Whether the model can determine the next record by inspecting all of them.
     pub(super) fn is_exact(&self) -> bool {
         self.rules.ordering == 0
             && self.bounds == Bounds::default()

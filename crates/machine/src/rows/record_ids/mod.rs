@@ -233,7 +233,7 @@ impl RecordIds {
             if restored.ring.len() >= DEDUP_IDS_PER_TOPIC_MAX {
                 return None;
             }
-            // Of two ids with the same hash, the later one is found.
+            // The later one of two ids with the same hash is found.
             restored.insert(known.checked()?, i64::MAX);
         }
         self.held += restored.ring.len();
