@@ -105,7 +105,7 @@ impl Dispatch {
                     return None;
                 }
                 self.take_ready(next.partition, rank, offset);
-                self.waits_no_more(next.partition, &meta);
+                self.subtract_waiting(next.partition, &meta);
                 self.die(next.partition, offset, reason, attempts, meta);
                 self.refresh_head(next.partition);
             } else if self.is_blocked(next.partition, offset, &meta) {
@@ -160,7 +160,7 @@ impl Dispatch {
         let Chosen { consumer, session, settle_on_send, lease_ms } = chosen;
         let attempt = self.partitions[partition].deliveries(offset).saturating_add(1);
         let meta = self.take_ready(partition, rank, offset)?;
-        self.waits_no_more(partition, &meta);
+        self.subtract_waiting(partition, &meta);
         let found = &mut self.partitions[partition];
         found.handed_out = (found.handed_out + 1) % HIGH_TO_NORMAL;
         let token = self.new_token();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_take_gets_records_of_the_partitions_that_it_names_only() {
+    fn take_returns_records_of_the_requested_partitions_only() {
         let mut engine = engine();
         let of = |partitions| Within { partitions, ..Within::default() };
         assert_eq!(take(&mut engine, 2, of(&[0])), [(0, 0), (0, 1)]);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_with_enough_leases_gives_no_more_until_one_ends() {
+    fn partition_at_its_lease_limit_delivers_no_more_until_a_lease_ends() {
         let mut engine = engine();
         let two = Within { leased_max: Some(2), ..Within::default() };
         let taken = take(&mut engine, 99, two);

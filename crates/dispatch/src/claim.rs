@@ -322,7 +322,7 @@ impl Dispatch {
             self.finish(partition, offset, ending.meta.key);
             return false;
         }
-        self.set_aside(partition, offset, ending);
+        self.insert_ending(partition, offset, ending);
         true
     }
 

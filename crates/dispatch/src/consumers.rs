@@ -247,7 +247,7 @@ impl Consumers {
     }
 
     /// Consumers of a session, in the order of arrival.
-    pub(crate) fn of_session(&self, session: SessionId) -> Vec<ConsumerId> {
+    pub(crate) fn in_session(&self, session: SessionId) -> Vec<ConsumerId> {
         let all = self.by_id.iter();
         let mut of: Vec<_> = all
             .filter(|(_, consumer)| consumer.joined.session == session)

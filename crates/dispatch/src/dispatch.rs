@@ -142,11 +142,11 @@ impl Dispatch {
         self.consumers.set_single_active(self.policy.single_active);
         self.consumers.set_priority_takes_over(self.policy.priority_takes_over);
         if before.ordering != self.policy.ordering {
-            self.order_again();
+            self.rebuild_order();
         }
         let arranged = |policy: &Policy| (policy.priorities, policy.two_to_one, policy.ordering);
         if arranged(&before) != arranged(&self.policy) {
-            self.arrange_again();
+            self.rearrange();
         }
         if !self.policy.dead_letters {
             self.settle_dead();
@@ -301,7 +301,7 @@ impl Dispatch {
         self.count_attempts(partition);
         let found = &self.partitions[partition];
         let gone = known.saturating_sub(found.known());
-        self.waits_less(partition, gone);
+        self.subtract_waiting_estimate(partition, gone);
         self.lanes.drop_blocked_below(partition, log_start);
         self.free_range(partition, 0, log_start);
         self.refresh_head(partition);
@@ -367,7 +367,7 @@ impl Dispatch {
         if leases == Leases::Keep {
             return;
         }
-        let all = self.leases.of_session(session);
+        let all = self.leases.in_session(session);
         let of: Vec<Slot> = all.filter(|&it| self.leases.get(it).consumer == consumer).collect();
         for slot in of {
             self.come_back(slot, Some(0), true, now_ms, What::Left);
@@ -377,7 +377,7 @@ impl Dispatch {
     /// Its consumers leave, and its leases are released at once, each counted as an attempt.
     pub fn end_session(&mut self, session: SessionId, now_ms: i64) {
         self.now_ms = now_ms;
-        for consumer in self.consumers.of_session(session) {
+        for consumer in self.consumers.in_session(session) {
             self.consumers.leave(consumer, now_ms);
         }
         while let Some(slot) = self.leases.first_of(session) {
@@ -421,7 +421,7 @@ mod tests {
     }
 
     /// Appends a record to the partition, takes it and settles it.
-    fn pass_one(dispatch: &mut Dispatch, partition: u32) {
+    fn append_and_settle_one(dispatch: &mut Dispatch, partition: u32) {
         let end = dispatch.partitions[partition].end;
         dispatch.extended(partition, end + 1);
         let take = Take {
@@ -464,7 +464,7 @@ mod tests {
 
         let mut changes = Changes::default();
         for partition in [7, 500_000, PARTITIONS - 1] {
-            pass_one(&mut dispatch, partition);
+            append_and_settle_one(&mut dispatch, partition);
             assert_eq!(with_records(&dispatch), 1, "{partition}");
             dispatch.drain(&mut changes);
             assert_eq!(with_records(&dispatch), 0, "all of {partition} is settled");

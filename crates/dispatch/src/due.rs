@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_while_a_turn_is_looked_up_has_the_next_one() {
+    fn records_due_during_a_turn_belong_to_the_next_turn() {
         let mut due = due([90, 50, 10]);
         assert_eq!(due.next(0, 99), Some((10, 11)));
         due.push(5);
@@ -171,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_has_an_end_however_much_is_due() {
+    fn turn_is_bounded_however_many_records_are_due() {
         let mut due = due((0..20_000).rev());
         assert_eq!((due.len(), due.turns.len()), (20_000, 3));
         assert_eq!(due.next(0, 4_096), Some((20_000 - 8_192, 20_000 - 4_096)));
     }
 
     #[test]
-    fn what_is_near_is_looked_up_together_up_to_a_span() {
+    fn near_offsets_are_looked_up_together_up_to_a_span() {
         let mut due = due([7, 3, 5, 20, 100]);
         assert_eq!(due.next(1, 99), Some((3, 8)));
         assert_eq!(due.next(12, 99), Some((3, 21)));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_found_and_taken_out_whichever_turn_it_has() {
+    fn due_record_is_found_and_removed_in_any_turn() {
         let mut due = due([90, 50]);
         due.next(0, 1);
         due.push(70);

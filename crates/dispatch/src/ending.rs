@@ -29,14 +29,14 @@ impl Dispatch {
     }
 
     /// A waiting record is delivered, or dies: subtracts its bytes.
-    pub(crate) fn waits_no_more(&mut self, partition: u32, meta: &Meta) {
+    pub(crate) fn subtract_waiting(&mut self, partition: u32, meta: &Meta) {
         let waiting = &mut self.partitions[partition].waiting_bytes;
         *waiting = waiting.saturating_sub(meta.value_bytes());
     }
 
     /// This many waiting records of the partition were removed without being read one by one. Their
     /// bytes are estimated by the mean of the others.
-    pub(crate) fn waits_less(&mut self, partition: u32, records: u64) {
+    pub(crate) fn subtract_waiting_estimate(&mut self, partition: u32, records: u64) {
         let found = &mut self.partitions[partition];
         let busy = u64::from(found.leased) + found.ending.len() as u64;
         let left = found.known().saturating_sub(busy);
@@ -74,16 +74,16 @@ impl Dispatch {
             self.finish(partition, offset, meta.key);
             return;
         }
-        self.set_aside(partition, offset, Ending { reason: Some(reason), meta });
+        self.insert_ending(partition, offset, Ending { reason: Some(reason), meta });
         self.dead_letters.push(DeadLetter { partition, offset, reason, attempts });
     }
 
-    pub(crate) fn set_aside(&mut self, partition: u32, offset: Offset, ending: Ending) {
+    pub(crate) fn insert_ending(&mut self, partition: u32, offset: Offset, ending: Ending) {
         self.partitions[partition].ending.insert(offset, ending);
         self.ending += 1;
     }
 
-    fn take_aside(&mut self, partition: u32, offset: Offset) -> Option<Ending> {
+    fn remove_ending(&mut self, partition: u32, offset: Offset) -> Option<Ending> {
         let found = self.partitions.get_mut(partition)?;
         let ending = found.ending.remove(&offset)?;
         self.ending -= 1;
@@ -105,7 +105,7 @@ impl Dispatch {
         for &slot in slots.iter() {
             let lease = self.end_lease(slot, What::Withheld);
             let (partition, offset) = (lease.partition, lease.offset);
-            self.set_aside(partition, offset, Ending { reason: None, meta: lease.meta });
+            self.insert_ending(partition, offset, Ending { reason: None, meta: lease.meta });
             held.push((partition, offset));
         }
         Ok(held)
@@ -114,7 +114,7 @@ impl Dispatch {
     /// The record's end is in the log: its dead letter was appended, or the settling entry took
     /// effect. This makes no delta.
     pub fn ended(&mut self, partition: u32, offset: Offset) {
-        let Some(ending) = self.take_aside(partition, offset) else { return };
+        let Some(ending) = self.remove_ending(partition, offset) else { return };
         self.steps.add(Step::of(What::Ended, partition, offset));
         let found = &mut self.partitions[partition];
         self.depth -= found.settle_durably(offset);
@@ -125,7 +125,7 @@ impl Dispatch {
     /// The entry that would have ended the record had no effect: the record is available again, as
     /// before its lease.
     pub fn give_back(&mut self, partition: u32, offset: Offset) {
-        let Some(ending) = self.take_aside(partition, offset) else { return };
+        let Some(ending) = self.remove_ending(partition, offset) else { return };
         self.steps.add(Step::of(What::GivenBack, partition, offset));
         self.dead_letters.retain(|it| (it.partition, it.offset) != (partition, offset));
         if self.comes_back_unread(partition, offset, i64::MIN) {
@@ -142,7 +142,7 @@ impl Dispatch {
             let dead = ending.iter().filter(|(_, ending)| ending.reason.is_some());
             let dead: Vec<Offset> = dead.map(|(&offset, _)| offset).collect();
             for offset in dead {
-                if let Some(ending) = self.take_aside(index, offset) {
+                if let Some(ending) = self.remove_ending(index, offset) {
                     self.finish(index, offset, ending.meta.key);
                 }
             }
@@ -174,12 +174,12 @@ impl Dispatch {
     }
 
     /// Stops recording steps.
-    pub fn note_no_steps(&mut self) {
+    pub fn disable_steps(&mut self) {
         self.steps.turn_off();
     }
 
     /// Resumes recording steps.
-    pub fn note_steps(&mut self) {
+    pub fn enable_steps(&mut self) {
         self.steps.turn_on();
     }
 

@@ -153,7 +153,7 @@ impl Dispatch {
             peeked.push(Peeked { partition, offset, state, attempts });
             offset += 1;
         }
-        self.tell_when_due(partition, found, &delayed, &mut peeked);
+        self.set_due_times(partition, found, &delayed, &mut peeked);
         peeked
     }
 
@@ -226,7 +226,7 @@ impl Dispatch {
     }
 
     /// Sets the due times in one pass over the wheel, which has no index.
-    fn tell_when_due(
+    fn set_due_times(
         &self,
         partition: u32,
         found: &Partition,
@@ -320,7 +320,7 @@ impl Dispatch {
         }
         self.steps.add(Step::of(What::Removed, partition, offset));
         self.settle_range(partition, offset, offset + 1);
-        self.waits_less(partition, 1);
+        self.subtract_waiting_estimate(partition, 1);
         self.free_range(partition, offset, offset + 1);
         self.refresh_head(partition);
         self.list(partition);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_lets_one_record_after_the_other_hold_it_and_is_gone_with_the_last() {
+    fn lane_is_held_by_one_record_at_a_time_and_removed_with_the_last() {
         let mut lanes = Lanes::default();
         lanes.hold(0, 9, 1);
         assert!(!lanes.blocks(0, 9, 1) && lanes.blocks(0, 9, 2) && !lanes.blocks(1, 9, 2));

@@ -136,7 +136,7 @@ impl LeaseTable {
             Some(recent) if self.recent != slot && recent.lease.is_of(lease.session) => self.recent,
             _ => *self.by_session.entry(lease.session).or_insert(slot),
         };
-        link(&mut self.slab, of_session, head, slot);
+        link(&mut self.slab, session_links, head, slot);
         self.link_deadline(slot, lease.deadline_ms);
         self.bytes += u64::from(lease.meta.bytes);
         self.recent = slot;
@@ -146,7 +146,7 @@ impl LeaseTable {
     pub(crate) fn remove(&mut self, slot: Slot) -> Lease {
         let lease = self.slab[slot as usize].lease;
         self.unlink_deadline(slot, lease.deadline_ms);
-        let links = unlink(&mut self.slab, of_session, slot);
+        let links = unlink(&mut self.slab, session_links, slot);
         if links.previous == NONE {
             if links.next == NONE {
                 self.by_session.remove(&lease.session);
@@ -185,7 +185,7 @@ impl LeaseTable {
                 }
                 _ => *self.by_deadline.entry(deadline_ms).or_insert(slot),
             };
-            link(&mut self.slab, of_deadline, head, slot);
+            link(&mut self.slab, deadline_links, head, slot);
         }
     }
 
@@ -193,7 +193,7 @@ impl LeaseTable {
         if deadline_ms == i64::MAX {
             return;
         }
-        let links = unlink(&mut self.slab, of_deadline, slot);
+        let links = unlink(&mut self.slab, deadline_links, slot);
         if links.previous == NONE {
             if links.next == NONE {
                 self.by_deadline.remove(&deadline_ms);
@@ -217,7 +217,7 @@ impl LeaseTable {
         self.by_session.get(&session).copied()
     }
 
-    pub(crate) fn of_session(&self, session: SessionId) -> impl Iterator<Item = Slot> + '_ {
+    pub(crate) fn in_session(&self, session: SessionId) -> impl Iterator<Item = Slot> + '_ {
         let mut at = self.first_of(session).unwrap_or(NONE);
         std::iter::from_fn(move || {
             let slot = (at != NONE).then_some(at)?;
@@ -235,11 +235,11 @@ impl LeaseTable {
     }
 }
 
-fn of_session(entry: &mut Entry) -> &mut Links {
+fn session_links(entry: &mut Entry) -> &mut Links {
     &mut entry.of_session
 }
 
-fn of_deadline(entry: &mut Entry) -> &mut Links {
+fn deadline_links(entry: &mut Entry) -> &mut Links {
     &mut entry.of_deadline
 }
 
@@ -309,7 +309,7 @@ mod tests {
         let slot = leases.find_token(77).unwrap();
         assert_eq!(leases.find(0, 77), Some(slot));
         assert_eq!(leases.find(1, 77), None);
-        assert_eq!(leases.of_session(3).count(), (1..=1_000).filter(|t| t % 7 == 3).count());
+        assert_eq!(leases.in_session(3).count(), (1..=1_000).filter(|t| t % 7 == 3).count());
         assert_eq!(leases.next_deadline(), Some(100));
         assert_eq!(leases.overdue(99), None);
         while let Some(slot) = leases.overdue(106) {
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewed_lease_runs_out_at_its_new_time_only() {
+    fn renewed_lease_expires_only_at_its_new_deadline() {
         let mut leases = LeaseTable::default();
         let slot = leases.insert(lease(1, 1, 100));
         leases.insert(lease(2, 1, 100));

@@ -13,7 +13,7 @@ use crate::wheel::Entry;
 
 impl Dispatch {
     /// The ordering changed: rebuilds lanes and holders from the leases.
-    pub(crate) fn order_again(&mut self) {
+    pub(crate) fn rebuild_order(&mut self) {
         let blocked = self.lanes.dissolve();
         for partition in self.partitions.iter_mut().filter(|it| it.holder.is_some()) {
             partition.holder = None;
@@ -30,7 +30,7 @@ impl Dispatch {
         }
     }
 
-    pub(crate) fn arrange_again(&mut self) {
+    pub(crate) fn rearrange(&mut self) {
         let (window, now_ms) = (self.bounds.loaded_per_partition * 2, self.now_ms);
         let policy = self.policy.clone();
         for partition in self.partitions.numbers() {
@@ -38,7 +38,7 @@ impl Dispatch {
                 continue;
             }
             self.with_ready(partition, |ready| {
-                ready.arrange_again(window, |meta, since_ms| {
+                ready.rearrange(window, |meta, since_ms| {
                     sort_key(&policy, meta, since_ms.unwrap_or(meta.timestamp.min(now_ms)))
                 });
             });
@@ -159,7 +159,7 @@ impl Dispatch {
         }
         let first = match found.holder {
             None => {
-                let others = self.policy.is_turn_of_others(found.handed_out);
+                let others = self.policy.is_turn_of_lower(found.handed_out);
                 let first = others.then(|| found.ready.first_behind(self.policy.rank(u8::MAX)));
                 first.flatten().or_else(|| found.ready.first())
             }

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_rises_over_what_was_settled_out_of_order() {
+    fn floor_rises_over_records_settled_out_of_order() {
         let mut partition = partition(10);
         assert_eq!(partition.settle(2, 3), 1);
         assert_eq!(partition.settle(0, 1), 1);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn deltas_are_coalesced_and_say_nothing_of_attempts_of_settled_records() {
+    fn deltas_are_coalesced_and_omit_attempts_of_settled_records() {
         let mut partition = partition(10);
         for offset in [4, 2, 3, 7] {
             partition.came_back(offset, 1);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_below_the_logs_start_is_lifted() {
+    fn start_below_the_log_start_is_raised_to_it() {
         let start = PartitionStart {
             floor: 2,
             settled: [(3, 6), (8, 9)].into_iter().collect(),

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_what_was_packed() {
+    fn packed_place_is_unpacked_unchanged() {
         for partition in [0, 1, PARTITIONS_PER_TOPIC_MAX - 1] {
             for place in [Place::head(partition), Place::record(partition, 2_047)] {
                 assert_eq!(Place::unpack(place.pack()), place);

@@ -98,7 +98,7 @@ impl Policy {
     }
 
     /// With two priorities: whether the next record is one of the lower, after this many delivered.
-    pub(crate) fn is_turn_of_others(&self, handed_out: u8) -> bool {
+    pub(crate) fn is_turn_of_lower(&self, handed_out: u8) -> bool {
         self.two_to_one && handed_out % HIGH_TO_NORMAL == HIGH_TO_NORMAL - 1
     }
 

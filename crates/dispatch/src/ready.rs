@@ -350,7 +350,7 @@ impl Ready {
 
     /// The policy changed: reorders loaded records, and looks the others up again. `sort_key` gets
     /// the due time of records that were ordered by it.
-    pub(crate) fn arrange_again(
+    pub(crate) fn rearrange(
         &mut self,
         loaded_max: usize,
         sort_key: impl Fn(&Meta, Option<i64>) -> SortKey,
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_are_loaded_and_the_rest_are_ranges() {
+    fn best_records_are_loaded_and_the_others_are_ranges() {
         let mut ready = Ready::default();
         for offset in 0..10 {
             ready.insert(ORDINARY, offset, Meta::default(), 4);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_removed_wherever_it_is() {
+    fn record_is_removed_from_any_form() {
         let mut ready = Ready::default();
         ready.insert(at(3), 5, Meta { key: 8, ..Meta::default() }, 3);
         ready.insert(at(9), 1, Meta::default(), 3);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_been_due_longest_goes_first_and_older_ones_before_it() {
+    fn records_due_longest_go_first_and_older_ones_before_them() {
         let mut ready = Ready::default();
         for (second, offset) in [(30, 1), (20, 9), (30, 0), (20, 8)] {
             ready.insert(since(second), offset, Meta::default(), 99);
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_window_what_is_due_last_is_due_again() {
+    fn records_due_last_are_unloaded_beyond_the_window() {
         let mut ready = Ready::default();
         for (second, offset) in [(10, 7), (30, 3), (20, 5)] {
             ready.insert(since(second), offset, Meta::default(), 2);

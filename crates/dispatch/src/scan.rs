@@ -157,13 +157,13 @@ impl Dispatch {
         let mut next = records.next();
         while let Some(record) = next.filter(|record| record.offset < known) {
             if record.offset >= at {
-                self.vanish(partition, at, record.offset);
-                self.looked_up(partition, &record, now_ms);
+                self.settle_vanished(partition, at, record.offset);
+                self.process_lookup(partition, &record, now_ms);
                 at = record.offset + 1;
             }
             next = records.next();
         }
-        self.vanish(partition, at, up_to.min(known));
+        self.settle_vanished(partition, at, up_to.min(known));
         // A result for a want from before a seek back may begin behind `known`: it is not used.
         if from <= known && known < up_to {
             let reached = self.read_on(partition, up_to, next.into_iter().chain(records), now_ms);
@@ -201,9 +201,11 @@ impl Dispatch {
             let claimed = self.read_claimed(partition, record.offset);
             match claimed {
                 _ if settled => {}
-                None => self.learned(partition, &record, now_ms),
+                None => self.process_new(partition, &record, now_ms),
                 Some(Claimed::Held) => {}
-                Some(Claimed::Back { due_ms }) => self.is_back(partition, &record, due_ms, now_ms),
+                Some(Claimed::Back { due_ms }) => {
+                    self.read_released(partition, &record, due_ms, now_ms)
+                }
             }
         }
         self.settle_holes(partition, at, up_to);
@@ -232,7 +234,7 @@ impl Dispatch {
     }
 
     /// Processes a record read for the first time.
-    fn learned(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
+    fn process_new(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
         let window = self.bounds.window(self.loaded);
         let found = &mut self.partitions[partition];
         found.waiting_bytes += Meta::from(record).value_bytes();
@@ -246,12 +248,12 @@ impl Dispatch {
             // There is no room for more than the fact that it is due.
             self.with_ready(partition, |ready| ready.due.push(record.offset));
         } else {
-            self.came_ready(partition, record, now_ms);
+            self.add_ready(partition, record, now_ms);
         }
     }
 
     /// Processes a record read for the first time that was released from a transferred lease.
-    fn is_back(&mut self, partition: u32, record: &Scanned, due_ms: i64, now_ms: i64) {
+    fn read_released(&mut self, partition: u32, record: &Scanned, due_ms: i64, now_ms: i64) {
         let meta = Meta::from(record);
         self.partitions[partition].waiting_bytes += meta.value_bytes();
         match due_ms {
@@ -259,13 +261,13 @@ impl Dispatch {
             due_ms if due_ms > now_ms => self.delay(partition, record.offset, due_ms, now_ms),
             _ => {
                 self.back_offs.remove(&(partition, record.offset));
-                self.came_ready(partition, record, now_ms);
+                self.add_ready(partition, record, now_ms);
             }
         }
     }
 
     /// Processes a record that was looked up again.
-    fn looked_up(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
+    fn process_lookup(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
         let rank = self.policy.rank(record.priority);
         let window = self.bounds.window(self.loaded);
         let found = &self.partitions[partition];
@@ -278,17 +280,17 @@ impl Dispatch {
                 || ready.look_up(rank, record.offset, window)
         });
         if looked_up {
-            self.came_ready(partition, record, now_ms);
+            self.add_ready(partition, record, now_ms);
         }
     }
 
-    fn came_ready(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
+    fn add_ready(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
         let meta = Meta::from(record);
         let found = &self.partitions[partition];
         let expired = self.is_expired(&meta, now_ms) && !found.is_prompt(record.offset, &meta);
         if expired && self.ending < self.bounds.dead {
             let attempts = found.attempts(record.offset);
-            self.waits_no_more(partition, &meta);
+            self.subtract_waiting(partition, &meta);
             self.die(partition, record.offset, DeadReason::Expired, attempts, meta);
         } else {
             self.make_ready_since(partition, record.offset, meta, record.due_ms);
@@ -300,7 +302,7 @@ impl Dispatch {
     }
 
     /// Settles looked-up records in `first..end` that no longer exist.
-    fn vanish(&mut self, partition: u32, first: Offset, end: Offset) {
+    fn settle_vanished(&mut self, partition: u32, first: Offset, end: Offset) {
         let found = &self.partitions[partition];
         if first >= end || !found.ready.has_ranges() {
             return;
@@ -309,7 +311,7 @@ impl Dispatch {
         for (first, end) in found.settled.gaps(first.max(found.floor), end) {
             for (first, end) in self.with_ready(partition, |ready| ready.take_ranges(first, end)) {
                 let gone = self.settle_range(partition, first, end);
-                self.waits_less(partition, gone);
+                self.subtract_waiting_estimate(partition, gone);
                 self.free_range(partition, first, end);
             }
         }

@@ -80,7 +80,7 @@ impl Dispatch {
 
     /// Partition and offset of the records that this settle would make dead letters. Empty if it
     /// would be refused.
-    pub fn dies(
+    pub fn dead_letters_of_settle(
         &self,
         session: SessionId,
         selection: Selection,
@@ -171,7 +171,7 @@ impl Dispatch {
             return Err(SettleRefused::NoSuchPartition { partition });
         }
         let place = |slot: Slot| (self.leases.get(slot).partition, self.leases.get(slot).offset);
-        let all = self.leases.of_session(session);
+        let all = self.leases.in_session(session);
         let mut slots: Vec<Slot> =
             all.filter(|&slot| place(slot).0 == partition && place(slot).1 <= last).collect();
         slots.sort_unstable_by_key(|&slot| place(slot).1);

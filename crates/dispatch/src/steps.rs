@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_follow_one_another_are_one_step_of_their_partition() {
+    fn consecutive_records_of_a_partition_are_one_step() {
         let mut steps = Steps::default();
         for offset in 0..3 {
             steps.add(Step::of(What::Leased, 0, offset));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_noted_once_it_is_turned_off() {
+    fn no_step_is_recorded_while_steps_are_disabled() {
         let mut steps = Steps::default();
         steps.add(Step::of(What::Leased, 0, 1));
         steps.turn_off();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_wait_to_be_taken() {
+    fn buffered_steps_are_bounded() {
         let mut steps = Steps::default();
         (0..100_000).for_each(|number| steps.add(Step::of(What::Left, 0, number * 2)));
         assert_eq!(taken(&mut steps).len(), STEPS_MAX);

@@ -79,7 +79,7 @@ impl Dispatch {
             }
             let attempts = found.attempts(offset);
             self.take_ready(partition, head.rank, offset);
-            self.waits_no_more(partition, &meta);
+            self.subtract_waiting(partition, &meta);
             self.die(partition, offset, DeadReason::Expired, attempts, meta);
             self.refresh_head(partition);
         }

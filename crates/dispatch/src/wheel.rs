@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_handed_out_at_its_millisecond_and_not_before() {
+    fn entry_fires_at_its_millisecond_and_not_before() {
         for due_ms in [1_001, 1_063, 1_064, 5_000, 100_000, 1 << 40, i64::MAX - 1] {
             let mut wheel = Wheel::default();
             wheel.insert(Entry::new(due_ms, 7, 3), 1_000);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_bounded_and_goes_on_with_the_next_call() {
+    fn work_is_bounded_and_continues_with_the_next_call() {
         let mut wheel = Wheel::default();
         for number in 0..10_000 {
             wheel.insert(Entry::new(5_000 + number % 3, number as u64, 0), 0);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_early_when_the_clock_goes_back() {
+    fn no_entry_fires_early_when_the_clock_goes_back() {
         let mut wheel = Wheel::default();
         wheel.insert(Entry::new(10_000, 1, 0), 0);
         assert_eq!(due(&mut wheel, 9_000), []);

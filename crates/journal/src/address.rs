@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shared_batch_goes_out_with_its_own_offset_and_without_a_copy() {
+    fn shared_batch_is_sent_with_its_own_offset_without_a_copy() {
         for len in [0, 7, 8, 100, 512, 513, 5_000] {
             let others = Bytes::from(vec![0xab; len]);
             let stored = Stored { bytes: others.clone(), base_offset: Some(258) };

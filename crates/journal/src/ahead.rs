@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_what_is_there_wherever_it_begins() {
+    fn reads_through_the_window_equal_the_file_at_any_position() {
         let disk = SimulatedDisk::new();
         disk.create_dir(Path::new("/d")).unwrap();
         let file = disk.open(Path::new("/d/file"), true).unwrap();

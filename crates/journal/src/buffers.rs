@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_comes_back_with_the_last_slice_of_it() {
+    fn memory_returns_to_the_pool_with_its_last_slice() {
         let buffers = Buffers::default();
         let mut buffer = buffers.take(MIN + 1);
         buffer.as_mut().fill(7);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_takes_the_smallest_that_fits_and_leaves_what_is_far_too_large() {
+    fn read_takes_the_smallest_fitting_buffer_and_no_far_larger_one() {
         let buffers = Buffers::default();
         drop([8, 4, 2].map(|times| buffers.take(times * MIN)));
         let mut found = kept(&buffers);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn free_buffers_are_bounded() {
         let buffers = Buffers::default();
         drop(buffers.take(MIN - 1));
         assert!(kept(&buffers).is_empty(), "a small one is not worth keeping");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_used_for_a_while_is_freed() {
+    fn buffers_unused_for_a_while_are_freed() {
         let mut kept = Kept::default();
         let begun = Instant::now();
         for (memory, after) in [(vec![0; 3], Duration::ZERO), (vec![0; 5], AGE / 2)] {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_outlives_the_journal() {
+    fn bytes_read_outlive_the_journal() {
         let buffers = Buffers::default();
         let bytes = buffers.take(MIN).freeze();
         drop(buffers);

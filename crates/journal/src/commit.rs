@@ -207,13 +207,13 @@ impl Writer {
         if u64::from(header.position) == FIRST_FRAME {
             shared.spares.wake_up();
         }
-        self.say_how_long()?;
+        self.write_file_length()?;
         Ok(Step::Again)
     }
 
     /// Writes the file's length into its header if the file grew. The new length is durable by now.
     /// Recovery compares the two to find a truncated file.
-    fn say_how_long(&mut self) -> Result<(), JournalFailed> {
+    fn write_file_length(&mut self) -> Result<(), JournalFailed> {
         let OpenSegment { header, file, file_bytes } = &mut self.segment;
         if header.bytes >= *file_bytes {
             return Ok(());

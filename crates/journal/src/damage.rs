@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_is_noted_once_and_forgotten_when_it_is_written_anew() {
+    fn damaged_segment_is_recorded_once_until_it_is_rewritten() {
         let damaged = Damaged::default();
         damaged.note(damage(3, 1));
         damaged.note(Damage { position: 9, ..damage(3, 1) });
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_passes_is_no_loss() {
+    fn temporary_error_is_no_loss() {
         for (number, loss) in [(5, true), (2, true), (24, false), (12, false), (11, false)] {
             assert_eq!(is_loss(&io::Error::from_raw_os_error(number)), loss, "errno {number}");
         }

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn it_travels_as_bytes_and_is_the_same_at_the_other_end() {
+    fn encoded_entry_is_split_off_unchanged() {
         for rows in [0, 1, 3, 5] {
             let sent = Encoded::new(entry(rows));
             let mut bytes: Bytes = sent.pieces().flatten().collect();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_anywhere_and_a_cut_are_found() {
+    fn any_flipped_bit_or_cut_of_an_entry_is_detected() {
         let whole: Bytes = Encoded::new(entry(5)).pieces().flatten().collect();
         for place in 0..whole.len() * 8 {
             let mut damaged = whole.to_vec();

@@ -130,7 +130,7 @@ fn transferred(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_kept_of_frames_and_files_holds() {
+    fn corpus_of_frames_and_files_passes() {
         test_corpus::each("journal_frame", super::frame);
         test_corpus::each("journal_stored", super::stored);
     }

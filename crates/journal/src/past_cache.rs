@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_what_is_there_wherever_it_comes_from() {
+    fn reads_past_the_cache_equal_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let (disk, path) = (RealDisk, folder.path().join("file"));
         let content: Vec<u8> = (0..100_000_u32).map(|at| (at / 7) as u8).collect();

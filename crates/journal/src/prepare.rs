@@ -256,7 +256,7 @@ impl Spares {
             }
         }
         drop(state);
-        self.look_at_space();
+        self.check_space();
         self.signals.writer.wake();
     }
 
@@ -287,7 +287,7 @@ impl Spares {
         more
     }
 
-    fn look_at_space(&self) {
+    fn check_space(&self) {
         let space = self.world.disk.space(&self.dir);
         let mut state = self.state.lock();
         let free_bytes = space.map_or(0, |space| space.free_bytes);
@@ -338,7 +338,7 @@ impl Worker for Preparer {
         if self.looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY) {
             self.looked = Some(Instant::now());
             spares.state.lock().failed = None;
-            spares.look_at_space();
+            spares.check_space();
         }
         let state = spares.state.lock();
         if state.closing {

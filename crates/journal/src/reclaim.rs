@@ -178,7 +178,7 @@ impl Index {
 
         let draft = self.files().begin(FileKind::Segment, segment, next)?;
         let mut writer = BlockWriter::new(draft, segment, next, indexes)?;
-        let alone = self.no_more_shared(segment, &old);
+        let alone = self.unshared_positions(segment, &old);
         let mut streams = Vec::new();
         for (stream, batches) in old.streams() {
             streams.push(stream);
@@ -186,14 +186,14 @@ impl Index {
             let part = Part { segment, generation, addresses };
             self.copy_live(stream, &part, &alone, &mut writer, &mut keep)?;
         }
-        let new_bytes = self.take_place(segment, generation, indexes, writer, &streams)?;
+        let new_bytes = self.replace_generation(segment, generation, indexes, writer, &streams)?;
         info!(segment, generation = next, file_bytes, new_bytes, "rewrote a segment");
         Ok(file_bytes.saturating_sub(new_bytes))
     }
 
     /// Replaces this generation of the segment, which had batches of these streams, by the written
     /// one. The caller holds the lock of reclaim. Returns the size of the new file.
-    pub(crate) fn take_place(
+    pub(crate) fn replace_generation(
         &self,
         segment: u32,
         generation: u32,
@@ -243,7 +243,7 @@ impl Index {
     }
 
     /// Positions of shared bodies that only one stream still has.
-    fn no_more_shared(&self, segment: u32, sidecar: &Sidecar) -> HashSet<u32> {
+    fn unshared_positions(&self, segment: u32, sidecar: &Sidecar) -> HashSet<u32> {
         let mut rows: HashMap<u32, u32> = HashMap::default();
         for (stream, batches) in sidecar.streams() {
             for batch in self.live(segment, stream, batches).iter().filter(|it| it.shared) {

@@ -115,11 +115,11 @@ impl Scrub {
         let mut bytes = 0;
         while bytes < STEP_BYTES {
             let read = match self.current.take() {
-                Some(looking) => self.look(looking),
+                Some(looking) => self.verify(looking),
                 None => match self.left.pop_front() {
                     None if bytes == 0 => return None,
                     None => break,
-                    Some(Piece::Snapshot { index }) => self.look_at_snapshot(index),
+                    Some(Piece::Snapshot { index }) => self.verify_snapshot(index),
                     Some(Piece::Segment { segment, generation, bytes }) => {
                         self.begin(segment, generation, bytes)
                     }
@@ -132,7 +132,7 @@ impl Scrub {
         Some(Scrubbed { bytes })
     }
 
-    fn look_at_snapshot(&mut self, index: u64) -> u64 {
+    fn verify_snapshot(&mut self, index: u64) -> u64 {
         let (disk, dir) = (&*self.shared.disk, &self.shared.dir);
         match OpenSnapshot::open_uncached(disk, dir, index) {
             Ok(opened) => opened.bytes(),
@@ -170,7 +170,7 @@ impl Scrub {
         }
         let is_sealed = index.table().read().segment(segment).is_some_and(|it| it.sealed());
         // A segment with undecided entries has no sidecar yet.
-        let read = if is_sealed { index.look_at_sidecar(segment, generation) } else { 0 };
+        let read = if is_sealed { index.verify_sidecar(segment, generation) } else { 0 };
         let path = index.files().path(FileKind::Segment, segment, generation);
         match self.shared.disk.open_uncached(&path) {
             Ok(file) => {
@@ -218,7 +218,7 @@ impl Scrub {
         }
     }
 
-    fn look(&mut self, mut looking: Looking) -> u64 {
+    fn verify(&mut self, mut looking: Looking) -> u64 {
         let Looking { segment, generation, position, .. } = looking;
         let index = &self.shared.index;
         let next = match generation {

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_read_back_and_one_bit_off_is_none() {
+    fn header_is_read_back_and_any_flipped_bit_is_refused() {
         let header = SegmentHeader::new(7, 0x5a17, 1 << 20);
         let block = header.encode();
         assert_eq!(SegmentHeader::decode(&block), Some(header));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_of_version_1_is_read_and_takes_no_entries_before_it_is_upgraded() {
+    fn header_of_version_1_takes_entries_only_after_its_upgrade() {
         let disk = SimulatedDisk::new();
         let dir = Path::new("/j");
         disk.create_dir(dir).unwrap();

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vote_that_was_being_saved_is_the_old_or_the_new_at_every_step() {
+    fn interrupted_save_leaves_the_old_or_the_new_vote() {
         let before: [&[&[u8]]; 3] = [&[b"one"], &[b"zero", b"one"], &[b"minus", b"zero", b"one"]];
         for votes in before {
             for step in 0..6 {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_vote_is_saved_on_a_disk_that_is_full_by_then() {
+    fn first_vote_is_saved_on_a_full_disk() {
         let disk = saved(&[]);
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         Vote::load(&shared, Path::new(DIR)).unwrap().make_room(&disk, Path::new(DIR)).unwrap();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_vote_is_an_error_and_never_no_vote() {
+    fn damaged_vote_is_an_error_and_never_reads_as_no_vote() {
         let disk = saved(&[b"vote"]);
         let path = Path::new("/j/vote");
         for copy in 0..4 {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_vote_of_version_1_is_read_and_goes_over_whenever_the_power_fails() {
+    fn vote_of_version_1_survives_power_loss_during_its_upgrade() {
         for step in 0..8 {
             for seed in 0..40 {
                 let disk = version_1(b"one");
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_these_bytes() {
+    fn slot_has_golden_bytes() {
         let block = encode(3, b"vote");
         let golden =
             [&b"PRvt\x02\x00\x04\x00"[..], &block[8..12], &[3, 0, 0, 0, 0, 0, 0, 0], b"vote"];

@@ -42,7 +42,7 @@ fn segments(disk: &SimulatedDisk) -> Vec<String> {
 }
 
 #[test]
-fn a_journal_that_is_never_written_to_takes_next_to_nothing() {
+fn journal_without_entries_takes_next_to_no_disk_space() {
     let mut disk = SimulatedDisk::new();
     for start in 0..3 {
         let journal = open(&disk).journal;
@@ -66,7 +66,7 @@ fn a_journal_that_is_never_written_to_takes_next_to_nothing() {
 }
 
 #[test]
-fn the_first_frame_gets_a_segment_and_one_ahead_and_the_header_says_how_long_it_is() {
+fn first_frame_allocates_its_segment_and_a_spare_and_records_the_length() {
     let disk = SimulatedDisk::new();
     let journal = open(&disk).journal;
     assert_eq!((len(&disk, 1), says(&disk, 1)), (Some(HEADER_BYTES), 512));
@@ -117,7 +117,7 @@ fn begin(disk: &SimulatedDisk, entries: &[Entry]) -> usize {
 }
 
 #[test]
-fn power_that_fails_at_any_step_of_the_first_frames_loses_nothing_that_was_acknowledged() {
+fn power_loss_at_any_step_of_the_first_frames_keeps_acknowledged_entries() {
     let entries: Vec<Entry> = (1..=4).map(|i| entry(1, i, i - 1, 700 * i as usize)).collect();
     let (mut bare, mut long) = (0, 0);
     for step in 0..40 {
@@ -149,7 +149,7 @@ fn power_that_fails_at_any_step_of_the_first_frames_loses_nothing_that_was_ackno
 }
 
 #[test]
-fn what_a_first_frame_left_that_was_cut_is_not_read_again_once_the_segment_grows() {
+fn rest_of_a_cut_first_frame_is_not_read_after_the_segment_grows() {
     for seed in 0..200 {
         let disk = SimulatedDisk::new();
         let journal = open(&disk).journal;
@@ -173,7 +173,7 @@ fn what_a_first_frame_left_that_was_cut_is_not_read_again_once_the_segment_grows
 }
 
 #[test]
-fn the_first_entry_waits_while_the_disk_has_no_room_and_closing_ends_that() {
+fn first_entry_waits_on_a_full_disk_until_the_journal_closes() {
     for closes in [false, true] {
         let disk = SimulatedDisk::new();
         let journal = open(&disk).journal;
@@ -199,7 +199,7 @@ fn the_first_entry_waits_while_the_disk_has_no_room_and_closing_ends_that() {
 }
 
 /// Two empty segments of full size, as created by a version without bare segments.
-fn made_before(disk: &SimulatedDisk, ids: &[u32]) {
+fn create_full_size_segments(disk: &SimulatedDisk, ids: &[u32]) {
     disk.create_dir(Path::new(DIR)).unwrap();
     for id in ids {
         let mut header = vec![0; SEGMENT_BYTES];
@@ -217,10 +217,10 @@ fn made_before(disk: &SimulatedDisk, ids: &[u32]) {
 }
 
 #[test]
-fn a_journal_with_segments_of_a_program_before_is_opened_as_it_is() {
+fn journal_of_a_version_without_bare_segments_is_opened_unchanged() {
     for ids in [&[1][..], &[1, 2]] {
         let disk = SimulatedDisk::new();
-        made_before(&disk, ids);
+        create_full_size_segments(&disk, ids);
         let before = disk.content(&segment(1)).unwrap();
         let journal = open(&disk).journal;
         eventually("a segment is made ahead", || len(&disk, 2) == Some(SEGMENT_BYTES));
@@ -234,7 +234,7 @@ fn a_journal_with_segments_of_a_program_before_is_opened_as_it_is() {
 }
 
 #[test]
-fn a_snapshot_and_a_purge_follow_a_first_frame_as_any() {
+fn snapshot_and_purge_work_after_the_first_frame() {
     let disk = SimulatedDisk::new();
     let journal: Journal = open(&disk).journal;
     append_durably(&journal, vec![entry(1, 1, 0, 100)]);

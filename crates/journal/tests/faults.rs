@@ -48,7 +48,7 @@ fn a_failed_sync_poisons_the_journal_and_a_restart_has_all_that_was_acknowledged
 }
 
 #[test]
-fn what_a_failed_sync_left_in_the_page_cache_outlives_a_later_power_loss() {
+fn pages_of_a_failed_sync_survive_a_later_power_loss() {
     for seed in 0..20 {
         let disk = SimulatedDisk::new();
         let journal = open(&disk).journal;
@@ -108,7 +108,7 @@ fn a_hung_sync_keeps_its_callers_waiting_and_shows_in_the_figures() {
 }
 
 #[test]
-fn a_full_disk_refuses_records_while_small_commands_go_on_and_recovers_by_itself() {
+fn full_disk_refuses_records_but_accepts_small_commands_and_recovers_by_itself() {
     let disk = SimulatedDisk::new();
     let journal = open(&disk).journal;
     let mut entries = write(&journal, 1, 1);
@@ -231,7 +231,7 @@ fn producers_wait_while_too_much_is_queued() {
 }
 
 #[test]
-fn the_last_handle_may_go_in_a_callback() {
+fn last_handle_can_be_dropped_in_a_callback() {
     let journal = open(&SimulatedDisk::new()).journal;
     let last = journal.clone();
     let (told, hears) = std::sync::mpsc::channel();

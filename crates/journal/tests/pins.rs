@@ -24,7 +24,7 @@ fn save(journal: &Journal, index: u64) {
 }
 
 #[test]
-fn what_is_pinned_can_be_read_behind_snapshots_and_over_a_restart_counts_for_nothing() {
+fn pinned_log_stays_readable_until_its_pin_advances_and_restarts_drop_pins() {
     for keep_log in [false, true] {
         let disk = SimulatedDisk::new();
         let options = || Options { keep_log, ..small() };

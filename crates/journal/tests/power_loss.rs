@@ -124,7 +124,7 @@ struct Seen {
     segments: usize,
 }
 
-fn story(seed: u64, seen: &mut Seen) {
+fn scenario(seed: u64, seen: &mut Seen) {
     let mut random = Random(seed);
     let mut disk = SimulatedDisk::new();
     let mut model = Model { entries: Vec::new(), acknowledged: Arc::default(), voted: 0 };
@@ -167,12 +167,12 @@ fn acknowledged_entries_survive_power_loss() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let mut seen = Seen::default();
     if let Some(seed) = number("POWER_LOSS_SEED") {
-        return story(seed, &mut seen);
+        return scenario(seed, &mut seen);
     }
     let seeds = number("POWER_LOSS_SEEDS").unwrap_or(1000);
     for seed in 0..seeds {
         let told =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| story(seed, &mut seen)));
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| scenario(seed, &mut seen)));
         assert!(told.is_ok(), "tell it again with POWER_LOSS_SEED={seed}");
     }
     println!("{seen:?}");

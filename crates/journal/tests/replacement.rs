@@ -220,7 +220,7 @@ struct Seen {
     undone: u64,
 }
 
-async fn story(seed: u64, seen: &mut Seen) {
+async fn scenario(seed: u64, seen: &mut Seen) {
     let mut random = Random(seed);
     let keep_log = seed % 2 == 1;
     let mut disk = SimulatedDisk::new();
@@ -270,13 +270,13 @@ async fn story(seed: u64, seen: &mut Seen) {
 }
 
 #[tokio::test]
-async fn after_any_crash_the_log_is_one_that_there_was_and_has_all_that_was_acknowledged() {
+async fn recovered_log_is_a_former_state_with_all_acknowledged_entries() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let only = number("REPLACEMENT_SEED");
     let seeds = only.map_or(0..number("REPLACEMENT_SEEDS").unwrap_or(600), |seed| seed..seed + 1);
     let mut seen = Seen::default();
     for seed in seeds.clone() {
-        let told = ended_well(story(seed, &mut seen)).await;
+        let told = ended_well(scenario(seed, &mut seen)).await;
         assert!(told, "tell it again with REPLACEMENT_SEED={seed}");
     }
     println!("{seen:?}");

@@ -156,7 +156,7 @@ impl Model {
     }
 }
 
-fn story(seed: u64) {
+fn scenario(seed: u64) {
     let mut random = Random(seed);
     let mut disk = SimulatedDisk::new();
     let mut model = Model::default();
@@ -258,10 +258,10 @@ fn assert_space_comes_back(journal: &Journal, model: &Model) {
 #[test]
 fn live_batches_are_served_and_the_space_of_dead_ones_is_reclaimed() {
     if let Ok(seed) = std::env::var("SPACE_SEED") {
-        return story(seed.parse().unwrap());
+        return scenario(seed.parse().unwrap());
     }
     for seed in 0..200 {
-        let told = std::panic::catch_unwind(|| story(seed));
+        let told = std::panic::catch_unwind(|| scenario(seed));
         assert!(told.is_ok(), "tell it again with SPACE_SEED={seed}");
     }
 }

@@ -37,7 +37,7 @@ impl State {
         let (mut appends, mut commands) = (entry.appends, entry.commands);
         for unit in entry.units {
             let lone = (unit.first_append as usize).saturating_sub(applied.appends.len());
-            self.apply_lone(take(&mut appends, lone), entry, applied);
+            self.apply_standalone(take(&mut appends, lone), entry, applied);
             let bound = take(&mut appends, unit.appends as usize);
             let with = take(&mut commands, unit.commands as usize);
             let whole =
@@ -65,12 +65,12 @@ impl State {
                 _ => self.apply_unit(bound, with, whole, entry, applied),
             }
         }
-        self.apply_lone(appends, entry, applied);
+        self.apply_standalone(appends, entry, applied);
         self.apply_commands(commands, entry, applied);
     }
 
     /// Applies appends outside of units: none of them may go to a channel.
-    fn apply_lone(&mut self, appends: &[Append], entry: &Entry<'_>, applied: &mut Applied) {
+    fn apply_standalone(&mut self, appends: &[Append], entry: &Entry<'_>, applied: &mut Applied) {
         let now_ms = self.last_ms;
         let outcomes = appends.iter().map(|append| match append.partition.as_channel() {
             None => self.rows.append(append, entry.leader_epoch, now_ms),
@@ -91,7 +91,7 @@ impl State {
             return applied.appends.extend(appends.iter().map(|_| AppendOutcome::PassedOver));
         }
         let first = applied.appends.len();
-        self.apply_lone(appends, entry, applied);
+        self.apply_standalone(appends, entry, applied);
         let rows = appends.iter().zip(&applied.appends[first..]);
         let places = rows.map(|(append, outcome)| match outcome {
             AppendOutcome::Taken { base_offset } | AppendOutcome::Duplicate { base_offset } => {
@@ -132,7 +132,7 @@ impl State {
         applied: &mut Applied,
     ) {
         let judged = match whole {
-            true => self.judge(appends, commands, entry.leader_epoch),
+            true => self.validate(appends, commands, entry.leader_epoch),
             false => Err(Fault::Senseless),
         };
         let Err(fault) = judged else {
@@ -177,7 +177,7 @@ impl State {
             _ => Arrival::OutOfOrder,
         };
         let refused = match arrival {
-            Arrival::Next => self.judge_message(&appends, commands, entry.leader_epoch),
+            Arrival::Next => self.validate_message(&appends, commands, entry.leader_epoch),
             Arrival::Duplicate => Some(AppendOutcome::PassedOver),
             Arrival::OutOfOrder => Some(AppendOutcome::UnitRefused),
         };
@@ -206,7 +206,7 @@ impl State {
 
     /// Why a message cannot be applied. Deleted topics are no reason. Batches for partitions that
     /// move, or moved, are not left out: the leader forwards them once it knows.
-    fn judge_message(
+    fn validate_message(
         &self,
         appends: &[Append],
         commands: &[Command],
@@ -222,7 +222,7 @@ impl State {
             let Some(partition) = self.rows.partition(append.partition) else { continue };
             let leader_epoch = self.leader_epoch_of(append.partition, leader_epoch);
             let end = ends.entry(append.partition).or_insert_with(|| partition.next_offset());
-            if partition.judge(append, leader_epoch, *end).is_err() {
+            if partition.validate(append, leader_epoch, *end).is_err() {
                 return Some(AppendOutcome::UnitRefused);
             }
             *end = append.end();
@@ -249,7 +249,7 @@ impl State {
     ///
     /// A second batch of one producer for one partition cannot be validated against the state
     /// before the unit: it is out of place.
-    fn judge(
+    fn validate(
         &self,
         appends: &[Append],
         commands: &[Command],
@@ -272,7 +272,7 @@ impl State {
             let partition = self.rows.partition(append.partition).ok_or(unknown)?;
             let end = ends.entry(append.partition).or_insert_with(|| partition.next_offset());
             partition
-                .judge(append, leader_epoch, *end)
+                .validate(append, leader_epoch, *end)
                 .map_err(|outcome| Fault::Append(at, outcome))?;
             if append.has_producer() && !producers.insert((append.partition, append.producer_id)) {
                 let expected = partition.next_offset();
@@ -290,7 +290,7 @@ impl State {
                 Command::Settle { .. } => continue,
                 Command::Send { to, batches } => {
                     let own = self.role.shard();
-                    self.rows.channels.judge_send(own, *to, batches, appends).map_err(refused)?;
+                    self.rows.channels.check_send(own, *to, batches, appends).map_err(refused)?;
                     // One message to each shard.
                     unsent.remove(to).ok_or(refused(Refusal::NotAMessage))?;
                     continue;
@@ -298,11 +298,11 @@ impl State {
                 Command::PutDocument { space, name, body, expect } => {
                     self.catalog
                         .documents
-                        .judge_put(space, name, body, *expect)
+                        .check_put(space, name, body, *expect)
                         .map_err(refused)?;
                 }
                 Command::DeleteDocument { space, name, expect } => {
-                    self.catalog.documents.judge_delete(space, name, *expect).map_err(refused)?;
+                    self.catalog.documents.check_delete(space, name, *expect).map_err(refused)?;
                 }
                 _ => return Err(refused(Refusal::NotInUnit)),
             }

@@ -292,7 +292,7 @@ mod tests {
     const MESSAGE: Origin = Origin { shard: ShardId(2), number: 300, next: 301 };
 
     #[test]
-    fn units_are_read_back_where_they_were() {
+    fn decoded_units_keep_their_positions() {
         let units = [
             Unit { first_append: 0, appends: 0, commands: 1, origin: None, brought: None },
             Unit { first_append: 3, appends: 2, commands: 1, origin: None, brought: None },
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_says_its_level_unless_it_is_the_first() {
+    fn head_records_its_level_unless_it_is_the_first() {
         let commands = [Command::AllocateProducerId];
         let first = encode_head(7, &commands, &[]);
         let head = encode_head_at(Level(300), 7, &commands, &[]);
@@ -331,14 +331,14 @@ mod tests {
     }
 
     #[test]
-    fn units_that_bind_what_is_not_there_are_refused() {
+    fn units_that_bind_missing_commands_are_refused() {
         let units = [Unit { appends: 1, commands: 2, ..Unit::default() }];
         let head = encode_head(7, &[Command::AllocateProducerId], &units);
         assert!(matches!(decode_head(&head), Err(DecodeError::Inconsistent { .. })));
     }
 
     #[test]
-    fn what_a_later_version_may_write_is_refused_by_name() {
+    fn units_of_a_later_version_are_refused_by_name() {
         let origin = OriginV2::Channel { shard: 1, incarnation: 2, number: 3, next: 4 };
         let unit = UnitV2 { appends_between: 0, appends: 0, commands: 0, origin: Some(origin) };
         let nothing: &[Command] = &[];

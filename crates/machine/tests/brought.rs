@@ -70,7 +70,7 @@ fn bring(state: &mut State, from: Numbered, rows: &[(u32, u32)]) -> Vec<AppendOu
 }
 
 #[test]
-fn a_request_that_comes_again_is_passed_over_and_known() {
+fn repeated_request_is_skipped_and_its_offsets_are_known() {
     let mut state = shard();
     let from = Numbered { node: 2, incarnation: 77, number: 10 };
     let rows = [(0, 1), (1, 3), (UNKNOWN, 1), (0, 1)];
@@ -91,7 +91,7 @@ fn a_request_that_comes_again_is_passed_over_and_known() {
 
 /// Only units of this shard write to a channel.
 #[test]
-fn what_is_brought_may_not_go_into_a_channel() {
+fn brought_rows_may_not_go_into_a_channel() {
     let mut state = shard();
     let channel = PartitionId::channel_to(ShardId(2));
     let from = Numbered { node: 2, incarnation: 77, number: 0 };
@@ -127,7 +127,7 @@ fn is_passed_over(taken: &[AppendOutcome], again: &[AppendOutcome]) -> bool {
 proptest! {
     /// A node has one request in flight at a time. Older ones may arrive at any time, too.
     #[test]
-    fn each_row_is_taken_once_and_found_where_it_was_put(
+    fn each_row_is_accepted_once_and_found_at_its_offset(
         requests in prop::collection::vec(request(), 1..30),
         late in prop::collection::vec(any::<prop::sample::Index>(), 0..10),
     ) {

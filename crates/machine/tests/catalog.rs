@@ -229,7 +229,7 @@ fn a_topics_configuration_is_replaced_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_topic_changes_as_a_whole_and_only_from_what_was_seen() {
+fn topic_changes_as_a_whole_and_only_from_the_seen_definition() {
     let mut machine = Machine::new();
     let topic = machine.create_with("a", 1, &[("retention.ms", "1")]).unwrap();
     let definition =
@@ -264,7 +264,7 @@ fn a_topic_changes_as_a_whole_and_only_from_what_was_seen() {
 }
 
 #[test]
-fn the_nodes_configuration_reaches_every_topic_that_does_not_say_otherwise() {
+fn node_configuration_applies_to_every_topic_without_own_value() {
     let mut machine = Machine::new();
     let plain = machine.create("plain", 1).unwrap();
     let own = machine.create_with("own", 1, &[("retention.ms", "1")]).unwrap();
@@ -298,7 +298,7 @@ fn a_group_may_be_configured_before_it_exists_and_after_it_is_gone() {
 }
 
 #[test]
-fn groups_with_a_configuration_are_limited_and_those_that_are_there_can_still_be_changed() {
+fn configured_groups_are_limited_and_existing_ones_can_still_be_changed() {
     let mut machine = Machine::new();
     let mut set = |number: usize, seconds: &str| {
         let config = values(&[("consumer.session.timeout.ms", seconds)]);
@@ -351,7 +351,7 @@ fn the_compaction_mark_moves_forward_only_and_not_past_the_end() {
 }
 
 #[test]
-fn an_append_shows_in_everything_that_the_partition_knows() {
+fn append_updates_every_field_of_the_partition() {
     let mut machine = Machine::new();
     let id = partition(machine.create("a", 1).unwrap(), 0);
     assert_eq!(machine.state.rows.partition(id).unwrap().last_append_ms(), None);
@@ -373,7 +373,7 @@ fn producer_ids_are_handed_out_once_each() {
 }
 
 #[test]
-fn silent_producers_are_forgotten_and_may_start_anywhere() {
+fn idle_producers_expire_and_may_start_at_any_sequence() {
     let mut machine = Machine::new();
     let id = partition(machine.create("a", 1).unwrap(), 0);
     let write = |machine: &mut Machine, producer_id, base_sequence| {

@@ -452,7 +452,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: common::histories(), ..ProptestConfig::default() })]
 
     #[test]
-    fn a_message_is_taken_once_and_in_its_turn(
+    fn message_is_accepted_once_and_in_order(
         steps in prop::collection::vec(step(), 1..80),
         cut in any::<prop::sample::Index>(),
     ) {
@@ -469,7 +469,7 @@ proptest! {
 }
 
 #[test]
-fn the_histories_have_messages_of_all_kinds() {
+fn histories_cover_all_kinds_of_messages() {
     let mut runner = TestRunner::deterministic();
     let mut all = [0; 4];
     for _ in 0..100 {
@@ -482,7 +482,7 @@ fn the_histories_have_messages_of_all_kinds() {
 }
 
 #[test]
-fn an_image_keeps_what_was_sent_when_it_was_taken() {
+fn image_keeps_the_outbox_of_its_capture() {
     let mut model = Model::new();
     let batches = vec![Batch { span: 1, targets: vec![0] }];
     let send = Step::Send { from: 1, to: 2, batches, local: None, wrong: Wrong::Nothing };

@@ -96,7 +96,7 @@ fn only_whole_messages_that_were_sent_are_acknowledged() {
 }
 
 #[test]
-fn what_is_no_message_changes_nothing() {
+fn invalid_message_changes_nothing() {
     let mut shard = Shard::new();
     let before = shard.state.encode();
     let channel = PartitionId::channel_to(ShardId(2));
@@ -123,7 +123,7 @@ fn what_is_no_message_changes_nothing() {
 }
 
 #[test]
-fn a_channel_goes_on_where_either_end_was_set_back() {
+fn channel_resumes_after_either_end_lost_its_log_end() {
     let (mut shard, to, from) = (Shard::new(), ShardId(2), ShardId(3));
     let resume = |shard: &mut Shard, sent: &[(ShardId, u64)], taken: &[(ShardId, u64)]| {
         let command = Command::ResumeChannels { sent: sent.to_vec(), taken: taken.to_vec() };
@@ -156,7 +156,7 @@ fn a_channel_goes_on_where_either_end_was_set_back() {
 }
 
 #[test]
-fn a_catalog_that_was_set_back_gives_out_nothing_twice() {
+fn catalog_that_lost_its_log_end_assigns_no_number_twice() {
     let mut catalog = State::of(Role::Catalog);
     let mut apply = |command: Command| {
         let mut applied = Applied::new();

@@ -210,7 +210,7 @@ fn command_with_ids_has_its_persisted_bytes_and_needs_its_level() {
 }
 
 #[test]
-fn ids_of_a_moving_partition_are_taken_by_the_shard_that_imports_it() {
+fn ids_of_a_moving_partition_are_stored_by_the_importing_shard() {
     let mut state = State::of(Role::Rows(ShardId(2)));
     let mut now = |what| {
         let partition = PartitionId::new(TOPIC, 1);

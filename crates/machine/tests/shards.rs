@@ -158,7 +158,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: common::histories(), ..ProptestConfig::default() })]
 
     #[test]
-    fn shards_together_are_what_one_state_is(history in history(), count in 1..4_u32) {
+    fn shards_together_equal_one_whole_state(history in history(), count in 1..4_u32) {
         let (mut whole, mut shards) = (State::new(), Shards::new(count));
         let (mut expected, mut found) = (Effects::default(), Effects::default());
         for step in history.into_iter().flatten() {
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn a_shard_that_lags_ends_like_one_that_does_not(
+    fn lagging_shard_ends_in_the_same_state(
         history in history(),
         lags in prop::collection::vec(0..6_usize, 1..20),
     ) {
@@ -227,7 +227,7 @@ proptest! {
     }
 
     #[test]
-    fn a_whole_state_is_split_into_what_shards_would_have(history in history()) {
+    fn split_of_a_whole_state_equals_separate_shards(history in history()) {
         let (mut whole, mut shards) = (State::new(), Shards::new(1));
         let mut effects = Effects::default();
         for step in history.into_iter().flatten() {
@@ -256,7 +256,7 @@ fn topic(name: &str, partitions: u32) -> NewTopic {
 }
 
 #[test]
-fn a_shard_that_missed_more_removals_than_are_remembered_is_told_what_is_left() {
+fn shard_that_missed_too_many_removals_adopts_everything() {
     let mut shards = Shards::new(1);
     let mut effects = Effects::default();
     let names: Vec<String> = (0..REMOVALS_REMEMBERED + 10).map(|at| format!("t{at}")).collect();
@@ -272,7 +272,7 @@ fn a_shard_that_missed_more_removals_than_are_remembered_is_told_what_is_left() 
 }
 
 #[test]
-fn an_adoption_that_does_not_follow_is_refused() {
+fn adoption_from_another_version_is_refused() {
     let mut shards = Shards::new(1);
     apply(&mut shards.catalog, &[], &[Command::CreateTopics { topics: vec![topic("a", 1)] }]);
     let adoption = shards.catalog.catalog.adoption(ShardId(1), 0, 10).expect("a topic is new");

@@ -304,7 +304,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: common::histories(), ..ProptestConfig::default() })]
 
     #[test]
-    fn a_unit_is_done_whole_or_not_at_all_and_replays_alike(
+    fn unit_is_atomic_and_replays_to_the_same_state(
         entries in history(),
         cut in any::<prop::sample::Index>(),
     ) {
@@ -321,7 +321,7 @@ proptest! {
 }
 
 #[test]
-fn the_histories_have_units_of_both_ends() {
+fn histories_cover_accepted_and_refused_units() {
     let mut runner = TestRunner::deterministic();
     let mut all = [0; 2];
     for _ in 0..100 {
@@ -381,7 +381,7 @@ fn a_dead_letter_whose_topic_is_gone_leaves_its_record_unsettled() {
 }
 
 #[test]
-fn what_stands_beside_a_refused_unit_in_the_entry_is_done() {
+fn rest_of_the_entry_takes_effect_despite_a_refused_unit() {
     let mut state = queue();
     let units = [Unit { first_append: 1, appends: 2, commands: 1, origin: None, brought: None }];
     // The second append of the unit is out of place.
@@ -406,7 +406,7 @@ fn what_stands_beside_a_refused_unit_in_the_entry_is_done() {
 }
 
 #[test]
-fn a_unit_that_binds_what_the_entry_does_not_have_is_refused() {
+fn unit_that_binds_more_than_the_entry_has_is_refused() {
     let mut state = queue();
     let before = state.clone();
     let units = [Unit { first_append: 0, appends: 2, commands: 1, origin: None, brought: None }];
@@ -429,7 +429,7 @@ fn an_append_of_another_terms_leader_is_out_of_place() {
 }
 
 #[test]
-fn the_time_of_the_log_never_goes_back_over_a_snapshot_either() {
+fn time_of_the_log_never_goes_back_even_across_a_snapshot() {
     let mut state = queue();
     alone(&mut state, 5_000, &[at(0, 3, 1)], &[]);
     alone(&mut state, 1_000, &[at(0, 4, 1)], &[]);

@@ -110,7 +110,7 @@ pub fn compressed(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_kept_of_batches_holds() {
+    fn corpus_of_batches_passes() {
         test_corpus::each("record_batch", super::batch);
         test_corpus::each("record_compressed", super::compressed);
     }

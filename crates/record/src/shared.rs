@@ -56,7 +56,11 @@ impl SharedBatch {
     /// Some of a batch's decompressed records, concatenated: read and forwarded by another node.
     /// `header` is the whole batch's. Reads every record once: there are exactly `count`, in
     /// ascending order, and nothing else.
-    pub fn of_records(header: BatchHeader, body: Bytes, count: usize) -> Result<Self, BatchError> {
+    pub fn from_records(
+        header: BatchHeader,
+        body: Bytes,
+        count: usize,
+    ) -> Result<Self, BatchError> {
         let record_count = i32::try_from(count).unwrap_or(i32::MAX);
         let header = BatchHeader { record_count, ..header };
         let mut places = Vec::new();
@@ -219,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn some_records_of_a_batch_are_a_batch_for_those_who_get_only_them() {
+    fn subset_of_a_batchs_records_is_decoded_as_a_batch() {
         for compression in Compression::ALL {
             let whole = batch(compression, 50);
             let whole = Arc::new(SharedBatch::decode(&whole).expect("a batch"));
@@ -227,7 +231,7 @@ mod tests {
                 let records: Vec<_> =
                     offsets.iter().map(|offset| whole.record(*offset).expect("there")).collect();
                 let body: Vec<u8> = records.iter().flat_map(|it| it.encoded().to_vec()).collect();
-                let some = SharedBatch::of_records(*whole.header(), body.into(), records.len());
+                let some = SharedBatch::from_records(*whole.header(), body.into(), records.len());
                 let some = Arc::new(some.expect("they are whole"));
                 for (offset, record) in offsets.iter().zip(&records) {
                     let same = some.record(*offset).expect("it is there");
@@ -244,10 +248,10 @@ mod tests {
             assert!(second.encoded_up_to(&first).is_none() && !second.is_before(&first));
             // Fewer, more, or out of order.
             let header = *whole.header();
-            assert!(SharedBatch::of_records(header, both.clone(), 1).is_err());
-            assert!(SharedBatch::of_records(header, both, 3).is_err());
+            assert!(SharedBatch::from_records(header, both.clone(), 1).is_err());
+            assert!(SharedBatch::from_records(header, both, 3).is_err());
             let swapped = [second.encoded(), first.encoded()].concat();
-            assert!(SharedBatch::of_records(header, swapped.into(), 2).is_err());
+            assert!(SharedBatch::from_records(header, swapped.into(), 2).is_err());
         }
     }
 
@@ -282,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn one_batch_is_read_at_the_offset_that_it_has_in_each_partition() {
+    fn shared_batch_is_read_at_its_base_offset_in_each_partition() {
         for compression in Compression::ALL {
             let bytes = batch(compression, 3);
             let batch = Arc::new(SharedBatch::decode_at(&bytes, Some(7)).expect("a batch"));
@@ -299,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_compaction_left_is_found_at_its_own_offset() {
+    fn records_left_by_compaction_are_found_at_their_own_offsets() {
         for kept in [vec![3], vec![0, 3, 7, 19]] {
             let bytes = batch(Compression::None, 20);
             let left = retain(&bytes, None, |record| kept.contains(&(record.offset - 100)));

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_known_encodings_hold() {
+    fn varints_have_golden_encodings() {
         let known: [(i64, &[u8]); 7] = [
             (0, &[0]),
             (-1, &[1]),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_integer_that_does_not_end_is_refused() {
+    fn unterminated_varint_is_refused() {
         assert_eq!(read_i32(&mut &[][..]), None);
         assert_eq!(read_i32(&mut &[0x80][..]), None);
         assert_eq!(read_i32(&mut &[0xff; 11][..]), None);
@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_and_has_the_foretold_length(
+        fn varints_are_read_back_and_have_the_computed_length(
             small in any::<i32>(), large in any::<i64>(), shift in 0..64_u32,
         ) {
             let (small, large) = (small >> (shift % 32), large >> shift);

@@ -46,7 +46,7 @@ const BY_HAND: [u8; 69] = [
 ];
 
 #[test]
-fn a_batch_made_by_hand_is_what_the_builder_makes() {
+fn builder_makes_the_batch_written_by_hand() {
     let record =
         model::Record { timestamp: 5, key: None, value: Some(b"a".to_vec()), headers: vec![] };
     assert_eq!(model::build(Default::default(), &[record]), BY_HAND);
@@ -54,7 +54,7 @@ fn a_batch_made_by_hand_is_what_the_builder_makes() {
 }
 
 #[test]
-fn batches_of_the_java_client_pass_and_read_as_they_were_written() {
+fn batches_of_the_java_client_are_valid_and_read_unchanged() {
     let all = SHORT.iter().map(|batch| (5, batch)).chain(LONG.iter().map(|batch| (3000, batch)));
     for (count, &(compression, batch)) in all {
         let validated = validate(batch, &ValidateLimits::default()).unwrap();
@@ -104,7 +104,7 @@ fn records_are_shared_not_copied() {
 }
 
 #[test]
-fn consecutive_batches_are_split_and_a_cut_off_one_is_told() {
+fn consecutive_batches_are_split_and_a_truncated_one_is_reported() {
     let mut blob = [NONE, HORIZON, LONG[0].1].concat();
     let places: Vec<_> = split(&blob).map(|batch| batch.unwrap().1).collect();
     assert_eq!(places.len(), 3);

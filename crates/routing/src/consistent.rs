@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_more_takes_its_share_from_the_others_and_moves_nothing_else() {
+    fn new_destination_takes_its_share_without_moving_other_messages() {
         let mut matcher = ConsistentMatcher::new(HashOn::Key);
         for number in 0..9 {
             matcher.add(10, sink(number));

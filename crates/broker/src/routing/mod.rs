@@ -227,7 +227,7 @@ impl Default for Leaders {
 impl Leaders {
     /// Of a topic that goes round so many shards, beginning with one of them; nobody is known to lead them.
     pub fn unknown(start: u32, shards: u32) -> Self {
-        let placement = Placement::of_new_topic(start, shards).unwrap_or(Placement::ALL_IN_FIRST);
+        let placement = Placement::for_new_topic(start, shards).unwrap_or(Placement::ALL_IN_FIRST);
         Self { of_shards: Arc::new([]), placement }
     }
 

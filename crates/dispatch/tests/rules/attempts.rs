@@ -22,7 +22,7 @@ fn a_release_an_expiry_and_a_sessions_end_count_one_attempt_each() {
 }
 
 #[test]
-fn when_they_race_only_the_first_counts() {
+fn only_the_first_of_racing_releases_counts_an_attempt() {
     let mut bench = Bench::new(Policy::default(), [record()]);
     let lease = bench.take(1, 1)[0];
     bench.pass(30_000);
@@ -45,7 +45,7 @@ fn an_uncounted_release_is_no_attempt_and_has_no_back_off() {
 }
 
 #[test]
-fn the_last_attempt_that_comes_back_is_a_dead_letter_until_it_is_dead_lettered() {
+fn record_released_from_its_last_attempt_is_dead_until_its_dead_letter_is_logged() {
     let mut bench = Bench::new(limited(2), [record()]);
     for _ in 0..2 {
         let lease = bench.take(1, 1)[0];
@@ -66,7 +66,7 @@ fn the_last_attempt_that_comes_back_is_a_dead_letter_until_it_is_dead_lettered()
 }
 
 #[test]
-fn a_reject_is_a_dead_letter_whatever_attempts_are_left() {
+fn rejected_record_becomes_a_dead_letter_with_attempts_left() {
     let mut bench = Bench::new(limited(9), [record(), record()]);
     let lease = bench.take(1, 1)[0];
     bench.settle(&lease, Settlement::Reject);
@@ -76,7 +76,7 @@ fn a_reject_is_a_dead_letter_whatever_attempts_are_left() {
 }
 
 #[test]
-fn without_dead_letters_a_reject_is_settled_at_once() {
+fn rejected_record_is_settled_at_once_without_dead_letters() {
     let mut bench = Bench::new(Policy::default(), [record()]);
     let lease = bench.take(1, 1)[0];
     bench.settle(&lease, Settlement::Reject);

@@ -25,7 +25,7 @@ fn assigned(engine: &mut Dispatch) -> Vec<Assignment> {
 }
 
 #[test]
-fn partitions_have_the_numbers_that_they_have_in_the_topic() {
+fn partitions_keep_their_numbers_of_the_topic() {
     let mut engine = engine(1);
     assert_eq!(engine.partitions().collect::<Vec<_>>(), [1, 4, 7]);
     let all = assigned(&mut engine);
@@ -53,7 +53,7 @@ fn partitions_have_the_numbers_that_they_have_in_the_topic() {
 }
 
 #[test]
-fn who_lacks_credit_for_a_record_that_is_ready_says_so() {
+fn consumer_without_credit_for_a_ready_record_is_reported() {
     let (mut engine, pools) = (engine(2), Pools::new());
     let leases = assigned(&mut engine);
     assert_eq!(leases.len(), 4);
@@ -70,7 +70,7 @@ fn who_lacks_credit_for_a_record_that_is_ready_says_so() {
 }
 
 #[test]
-fn bytes_and_the_limit_of_a_session_are_lacked_apart() {
+fn missing_bytes_and_exhausted_pool_are_reported_separately() {
     let mut bench = Bench::new(Policy::default(), vec![record(); 3]);
     bench.pools.set_limit(1, Some(1));
     bench.join(1, Joined { bytes: 15, ..window(1, 9) });

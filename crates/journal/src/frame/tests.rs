@@ -76,7 +76,7 @@ fn frame_of(entries: &[Entry]) -> (FrameHeader, Vec<u8>) {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(entries in vec(entry(), 1..6)) {
+    fn encoded_entries_of_a_frame_are_decoded_unchanged(entries in vec(entry(), 1..6)) {
         let (header, content) = frame_of(&entries);
         prop_assert_eq!(FrameHeader::decode(&header.encode()), Some(header));
         prop_assert_eq!(check_content(&header, &content), Ok(()));
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn one_flipped_bit_anywhere_is_noticed(
+    fn any_flipped_bit_of_a_frame_is_detected(
         entries in vec(entry(), 1..4), place in any::<prop::sample::Index>(), bit in 0..8_u8,
     ) {
         let (header, content) = frame_of(&entries);
@@ -188,7 +188,7 @@ fn bytes_of(entry: &Entry) -> Vec<u8> {
 }
 
 #[test]
-fn an_entry_is_these_bytes() {
+fn entry_encoding_has_golden_bytes() {
     let numbers = |numbers: &[u64]| -> Vec<u8> {
         numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
     };
@@ -235,7 +235,7 @@ fn an_entry_of_version_1_is_still_read() {
 }
 
 #[test]
-fn a_bitmap_that_lies_is_no_entry() {
+fn inconsistent_bitmap_is_refused() {
     let good = bytes_of(&three_streams_and_one());
     let spoilt = |at: usize, byte: u8| {
         let mut bad = good.clone();

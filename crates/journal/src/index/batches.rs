@@ -18,7 +18,7 @@ pub(crate) enum Batches<'a> {
 }
 
 impl<'a> Batches<'a> {
-    pub(crate) fn of_list(list: &'a AddressList) -> Self {
+    pub(crate) fn from_list(list: &'a AddressList) -> Self {
         Self::Memory { list, places: 0..list.len() }
     }
 
@@ -167,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn live_is_what_has_an_offset_that_is_not_dead(
+        fn batch_is_live_while_one_of_its_offsets_is(
             spans in prop::collection::vec((0..3_u64, 1..4_u32), 1..15),
             first_offset in 0..LAST,
             next_offset in 0..LAST,
@@ -198,7 +198,7 @@ mod tests {
                 .copied()
                 .collect();
             let list: AddressList = addresses.iter().copied().collect();
-            let live = Batches::of_list(&list).live(&run, Some(&holes)).from(from);
+            let live = Batches::from_list(&list).live(&run, Some(&holes)).from(from);
             prop_assert_eq!(&live.iter().collect::<Vec<_>>(), &expected);
             let mut backwards: Vec<Address> = live.iter().rev().collect();
             backwards.reverse();

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_stays_whatever_its_size() {
+    fn newest_sidecar_stays_even_beyond_the_bound() {
         let cache = SidecarCache::new(0);
         cache.insert(1, 1, sidecar(1));
         assert!(cache.get(1, 1).is_some());

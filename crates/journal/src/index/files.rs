@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_what_they_name_are_the_same_thing() {
+    fn file_names_are_parsed_back() {
         for kind in [FileKind::Segment, FileKind::Sidecar] {
             for (segment, generation) in [(1, 1), (1, 2), (99_999_999, 1), (100_000_000, 17)] {
                 let name = file_name(kind, segment, generation);

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn live_offsets_that_are_cut_or_go_on_are_refused() {
+    fn truncated_or_extended_live_offsets_are_refused() {
         let good = sample().encode();
         for len in 0..good.len() {
             assert_eq!(LiveOffsets::decode(&good[..len]), Err(Senseless), "cut to {len}");
@@ -162,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_decoded_is_in_order_and_nothing_panics(mut bytes: Vec<u8>, place: usize, byte: u8) {
+        fn decoded_live_offsets_are_ordered_and_garbage_never_panics(mut bytes: Vec<u8>, place: usize, byte: u8) {
             let _ = LiveOffsets::decode(&bytes);
             bytes = sample().encode();
             let place = place % bytes.len();

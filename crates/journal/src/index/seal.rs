@@ -195,7 +195,7 @@ impl Index {
 
     /// Verifies the sidecar's file, bypassing caches, and rebuilds it if it is damaged. Returns the
     /// number of bytes read. Blocking.
-    pub(crate) fn look_at_sidecar(&self, segment: u32, generation: u32) -> u64 {
+    pub(crate) fn verify_sidecar(&self, segment: u32, generation: u32) -> u64 {
         let read = self.files.read_sidecar_uncached(segment, generation);
         let bytes = read.as_ref().map_or(0, |bytes| bytes.len() as u64);
         let sound = read.is_ok_and(|bytes| Sidecar::parse(bytes, segment, generation).is_ok());
@@ -298,7 +298,7 @@ impl ExpectedBodies {
             if pairs.any(|(one, next)| one.next_offset() > next.base_offset) {
                 return Err("batches overlap: some of them were never accepted");
             }
-            let live = Batches::of_list(addresses).live(run, holes.as_ref());
+            let live = Batches::from_list(addresses).live(run, holes.as_ref());
             let bytes: u64 = live.iter().map(|batch| u64::from(batch.len)).sum();
             let counted = u64::from(run.bytes);
             if bytes > counted || (bytes < counted && !ragged) {

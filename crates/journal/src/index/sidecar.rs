@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sidecar_gives_back_what_was_put_in() {
+    fn sidecar_returns_the_addresses_it_was_built_from() {
         let sidecar = Sidecar::parse(sidecar().bytes, 7, 1).unwrap();
         assert_eq!(
             sidecar.batches(3).iter().collect::<Vec<_>>(),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sidecar_cut_or_lengthened_anywhere_is_noticed() {
+    fn truncated_or_extended_sidecar_is_detected() {
         let good = sidecar().bytes;
         for len in 0..good.len() {
             assert!(Sidecar::parse(good[..len].to_vec(), 7, 1).is_err(), "cut to {len}");

@@ -18,7 +18,7 @@ impl Journal {
         loop {
             // Created before the check, so that a notification in between is not missed.
             let placed = shared.placed.notified();
-            if !shared.log.read().waits_for_place(index) {
+            if !shared.log.read().awaits_placement(index) {
                 return Ok(());
             }
             shared.check()?;

@@ -161,7 +161,7 @@ impl Journal {
     /// Entries up to `id` are covered by a snapshot. They leave the log once no [`super::LogPin`]
     /// keeps them. Their bodies stay.
     pub fn purge(&self, id: EntryId) {
-        self.inner.shared.log.write().let_go(id);
+        self.inner.shared.log.write().purge_when_unpinned(id);
     }
 
     /// Durable on return. Blocking.

@@ -8,7 +8,7 @@ use world::Instant;
 use super::{Journal, Keep};
 use crate::address::Address;
 use crate::stats::{Reclaimed, Room, SegmentInfo};
-use crate::transfer::give_up_useless;
+use crate::transfer::discard_obsolete_import;
 
 impl Journal {
     pub fn segments(&self) -> Vec<SegmentInfo> {
@@ -48,7 +48,7 @@ impl Journal {
 
     /// Deletes dead segments and rewrites mostly dead ones. Blocking.
     pub fn reclaim(&self) -> io::Result<Reclaimed> {
-        give_up_useless(&self.inner.shared)?;
+        discard_obsolete_import(&self.inner.shared)?;
         self.inner.shared.index.reclaim()
     }
 

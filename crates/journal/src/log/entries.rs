@@ -16,27 +16,27 @@ enum EntrySource {
 
 /// Requested form of entries.
 pub(crate) trait Form: Sized {
-    fn of_memory(encoded: &Arc<EncodedEntry>) -> Self;
+    fn from_memory(encoded: &Arc<EncodedEntry>) -> Self;
     /// `bytes` begin with the entry, and are sound.
-    fn of_disk(layout: &EntryLayout, bytes: &Bytes) -> Self;
+    fn from_disk(layout: &EntryLayout, bytes: &Bytes) -> Self;
 }
 
 impl Form for crate::entry::Entry {
-    fn of_memory(encoded: &Arc<EncodedEntry>) -> Self {
+    fn from_memory(encoded: &Arc<EncodedEntry>) -> Self {
         encoded.entry.clone()
     }
 
-    fn of_disk(layout: &EntryLayout, bytes: &Bytes) -> Self {
+    fn from_disk(layout: &EntryLayout, bytes: &Bytes) -> Self {
         layout.entry(bytes)
     }
 }
 
 impl Form for Arc<EncodedEntry> {
-    fn of_memory(encoded: &Arc<EncodedEntry>) -> Self {
+    fn from_memory(encoded: &Arc<EncodedEntry>) -> Self {
         Arc::clone(encoded)
     }
 
-    fn of_disk(layout: &EntryLayout, bytes: &Bytes) -> Self {
+    fn from_disk(layout: &EntryLayout, bytes: &Bytes) -> Self {
         Arc::new(EncodedEntry::found(layout, bytes))
     }
 }
@@ -56,7 +56,7 @@ impl Log {
             match place {
                 EntrySource::Memory(encoded) => {
                     self.read_entries(&std::mem::take(&mut together), &mut entries)?;
-                    entries.push(F::of_memory(&encoded));
+                    entries.push(F::from_memory(&encoded));
                 }
                 EntrySource::Disk(slot) => {
                     if together.last().is_some_and(|(_, last)| !slot.is_near(last)) {
@@ -80,7 +80,7 @@ impl Log {
         let places = self.places(range, bytes_max)?;
         let wanted = !places.is_empty();
         let held = places.into_iter().map_while(|(_, place)| match place {
-            EntrySource::Memory(encoded) => Some(F::of_memory(&encoded)),
+            EntrySource::Memory(encoded) => Some(F::from_memory(&encoded)),
             EntrySource::Disk(_) => None,
         });
         let held: Vec<F> = held.collect();
@@ -135,7 +135,7 @@ impl Log {
             let Some(layout) = layout else {
                 return Err(self.damaged(slot.frame.segment, slot.position));
             };
-            entries.push(F::of_disk(&layout, &bytes));
+            entries.push(F::from_disk(&layout, &bytes));
         }
         Ok(())
     }

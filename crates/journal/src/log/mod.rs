@@ -247,7 +247,7 @@ impl LogState {
     }
 
     /// Whether the entry has no position in a segment yet.
-    pub(crate) fn waits_for_place(&self, index: u64) -> bool {
+    pub(crate) fn awaits_placement(&self, index: u64) -> bool {
         self.slot(index).is_some_and(|slot| slot.frame.segment == 0)
     }
 

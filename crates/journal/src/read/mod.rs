@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_read_along_while_half_of_it_is_wanted() {
+    fn gap_is_included_while_half_of_the_bytes_are_wanted() {
         let near = [address(100, 50), address(200, 50)];
         let all: Vec<_> = extents(&near).collect();
         assert_eq!(all, [Extent { position: 100, len: 150, places: 0..2 }]);

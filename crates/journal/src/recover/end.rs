@@ -99,7 +99,7 @@ impl Walk<'_> {
         let last = &self.segments[&active];
         if !self.fresh {
             let write_error = |source| io_error("write again", last.path.clone(), source);
-            self.write_again(last).map_err(write_error)?;
+            self.rewrite_last_frame(last).map_err(write_error)?;
             last.file.sync().map_err(|source| io_error("sync", last.path.clone(), source))?;
         }
 
@@ -133,7 +133,7 @@ impl Walk<'_> {
     /// Rewrites the last frame as it was read. If its sync failed and the process ended, the kernel
     /// keeps its pages as clean: they can be read, another sync does nothing, and a later power
     /// loss would remove them from under the frames that follow. Earlier frames were synced.
-    fn write_again(&self, last: &Candidate) -> io::Result<()> {
+    fn rewrite_last_frame(&self, last: &Candidate) -> io::Result<()> {
         let LogPosition { segment, position: end, .. } = self.at;
         let Some((_, from)) = self.last_frame.filter(|(of, _)| *of == segment) else {
             return Ok(());

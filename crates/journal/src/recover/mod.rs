@@ -24,7 +24,7 @@
 //! | row | condition | decision |
 //! |-----|------|----------|
 //! | fresh     | no segment, no snapshot, no vote | create segment 1, a header without room for a frame |
-//! | bare      | segment 1 is a bare header, and nothing follows it | the log is empty: the first frame makes it longer |
+//! | bare      | segment 1 is a bare header | the log is empty: the first frame makes it longer |
 //! | beginless | no snapshot to start from, and segment 1 is missing | **refuse** |
 //! | missing   | a segment from the starting position on is missing | **refuse** |
 //! | short     | a segment is shorter than the length in its header | **refuse** |
@@ -34,7 +34,7 @@
 //! | unread    | a snapshot cannot be read | the one before, if the log still reaches back to it; else **refuse** |
 //! | draft     | `*.tmp` | removed |
 //! | import    | `import`, and its segments are in no snapshot | kept, see [`crate::transfer`] |
-//! | older     | the last segment has a header of version 1 | continue in the next one; an empty one gets a header of version 2 |
+//! | older     | the last segment has a header of version 1 | continue in the next; an empty one gets version 2 |
 //! | below     | a segment before the starting position | not read; the index checks that it exists |
 //!
 //! An entry whose index is not above that of the last one replaces it and all later ones: another

@@ -99,7 +99,7 @@ impl Journal {
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let live = LiveOffsets::of(&table);
         drop(table);
-        let (segments, listed) = shared.index.lacking(have, snapshot.id.index);
+        let (segments, listed) = shared.index.missing_segments(have, snapshot.id.index);
         Ok(Some(Export {
             index: Arc::clone(&shared.index),
             snapshot,
@@ -116,7 +116,7 @@ impl Journal {
 impl Index {
     /// The segments with live batches, of entries up to `up_to`, that a receiver with all up to
     /// `have` lacks.
-    fn lacking(&self, have: u64, up_to: u64) -> (Vec<u32>, Vec<ListedSegment>) {
+    fn missing_segments(&self, have: u64, up_to: u64) -> (Vec<u32>, Vec<ListedSegment>) {
         let table = self.table().read();
         let (mut ids, mut listed) = (Vec::new(), Vec::new());
         // Backwards: a segment with unknown indexes covers all entries before the next segment's.
@@ -163,7 +163,7 @@ impl Index {
                         Some(addresses) => {
                             for (stream, list) in addresses.iter() {
                                 let Some(run) = table.run(stream, segment) else { continue };
-                                let live = Batches::of_list(list).live(run, table.holes(stream));
+                                let live = Batches::from_list(list).live(run, table.holes(stream));
                                 add(stream, live.iter().collect());
                             }
                             None

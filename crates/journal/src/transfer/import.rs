@@ -128,7 +128,7 @@ impl Journal {
                 info!(segments, have, "goes on with another node's snapshot");
                 return Ok(import);
             }
-            give_up(shared, from)?;
+            discard(shared, from)?;
         }
         let next = shared.spares.next_id().checked_add(NUMBERS_BETWEEN);
         import.from = next.ok_or(ImportError::Refused("no segment numbers are left"))?;
@@ -147,9 +147,9 @@ impl Import {
 
     /// Discards all received segments, so that the next attempt starts from the beginning.
     /// Blocking.
-    pub fn give_up(mut self) -> io::Result<()> {
+    pub fn discard(mut self) -> io::Result<()> {
         self.writing = None;
-        give_up(&self.shared, self.from)
+        discard(&self.shared, self.from)
     }
 
     /// The log index up to which nothing is missing.
@@ -372,7 +372,7 @@ fn remove(index: &Index, segments: &[u32]) -> io::Result<()> {
 
 /// Removes the received segments. A crash in between leaves segments that the next opening removes
 /// as leftovers.
-fn give_up(shared: &Shared, from: u32) -> io::Result<()> {
+fn discard(shared: &Shared, from: u32) -> io::Result<()> {
     let (files, useless) = received(&shared.index, from, u64::MAX)?;
     marker::remove(&*shared.disk, &shared.dir)?;
     shared.index.files().sync_dir()?;
@@ -384,7 +384,7 @@ fn give_up(shared: &Shared, from: u32) -> io::Result<()> {
 
 /// Discards an import that the journal's own snapshot covers by now, or that was abandoned.
 /// Blocking.
-pub(crate) fn give_up_useless(shared: &Shared) -> io::Result<()> {
+pub(crate) fn discard_obsolete_import(shared: &Shared) -> io::Result<()> {
     let from = {
         let mut state = shared.import.lock();
         let Some(from) = state.from.filter(|_| !state.busy) else { return Ok(()) };
@@ -394,7 +394,7 @@ pub(crate) fn give_up_useless(shared: &Shared) -> io::Result<()> {
     let own = shared.snapshot.lock().map_or(0, |id| id.index);
     let given_up =
         received(&shared.index, from, own).and_then(|(files, _)| match files.is_empty() {
-            true => give_up(shared, from),
+            true => discard(shared, from),
             false => Ok(()),
         });
     shared.import.lock().busy = false;

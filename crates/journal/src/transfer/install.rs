@@ -192,7 +192,7 @@ fn take_over<R: FnOnce(&mut dyn FnMut())>(
     }
     let table = shared.index.table().read().clone();
     let table =
-        table.brought_to(id.index, &expected.live, &parts.renewed, parts.import.shipped())?;
+        table.advanced_to(id.index, &expected.live, &parts.renewed, parts.import.shipped())?;
     let scan_from = shared.log.read().end();
     debug_assert_eq!(scan_from.position, FIRST_FRAME as u32, "nothing is appended meanwhile");
     let file = file(id, scan_from, &parts.received, &table);
@@ -210,7 +210,7 @@ fn take_over<R: FnOnce(&mut dyn FnMut())>(
     replace(&mut || {
         let Some(table) = table.take() else { return };
         shared.index.replace(table, scan_from.segment);
-        shared.log.write().purge_for_good(id);
+        shared.log.write().purge_despite_pins(id);
         *shared.applying.lock() = Default::default();
     });
     let written = shared.counters.bytes.load(Ordering::Relaxed);

@@ -97,7 +97,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_list_is_read_back_and_no_other_bytes_make_anything_panic(
+        fn list_of_segments_is_read_back_and_garbage_never_panics(
             steps in prop::collection::vec((0..1_u64 << 40, any::<u64>()), 0..20),
             bytes: Vec<u8>,
         ) {

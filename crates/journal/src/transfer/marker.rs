@@ -101,7 +101,7 @@ mod tests {
     use world::SimulatedDisk;
 
     #[test]
-    fn the_marker_is_read_back_and_none_that_is_damaged() {
+    fn marker_is_read_back_and_a_damaged_one_is_ignored() {
         let disk = SimulatedDisk::new();
         let dir = Path::new("/j");
         disk.create_dir(dir).unwrap();

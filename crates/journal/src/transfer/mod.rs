@@ -26,7 +26,7 @@ mod repair;
 
 pub use export::{Export, SegmentPiece};
 pub use import::{Import, ImportError};
-pub(crate) use import::{ImportState, give_up_useless};
+pub(crate) use import::{ImportState, discard_obsolete_import};
 pub use install::{Here, Received};
 pub use manifest::{Manifest, Section, SectionSize};
 pub use repair::{Covered, NotYet, Repair};

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bit_that_is_flipped_anywhere_is_noticed_and_so_is_a_cut() {
+    fn any_flipped_bit_or_cut_of_a_piece_is_detected() {
         let good = encode(&rows());
         for place in 0..good.len() {
             for bit in 0..8 {
@@ -170,7 +170,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_anything_panic(bytes: Vec<u8>) {
+        fn garbage_pieces_never_panic(bytes: Vec<u8>) {
             let _ = decode(Bytes::from(bytes.clone()));
             let mut rows = bytes;
             rows.resize(rows.len().next_multiple_of(ROW_BYTES), 0);

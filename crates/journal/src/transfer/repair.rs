@@ -5,7 +5,6 @@
 //! because it compacted the stream, are copied from the damaged segment if they are sound. The
 //! result is a new generation, as of any rewrite: until it has its final name the damaged one
 //! stays, and readers get an error.
-//! rewrite: until it has its name the damaged one stays, and readers are told that it is damaged.
 
 use std::collections::VecDeque;
 use std::io;
@@ -267,7 +266,7 @@ impl Repair {
         if !is_same {
             return Err(ImportError::Refused("the segment is another one by now"));
         }
-        let bytes = index.take_place(segment, generation, indexes, writer, &streams)?;
+        let bytes = index.replace_generation(segment, generation, indexes, writer, &streams)?;
         info!(segment, generation = generation + 1, bytes, "a damaged segment is written anew");
         Ok(())
     }

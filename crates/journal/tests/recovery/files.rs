@@ -151,7 +151,7 @@ fn unread() {
 }
 
 #[test]
-fn unread_and_the_log_no_longer_goes_back_to_the_one_before() {
+fn unread_and_the_log_does_not_reach_back_to_the_one_before() {
     let (disk, _) = with_snapshots();
     disk.flip_bit(&path("snapshot-00000000000000000060"), 90, 1);
     disk.lose_file(&segment_path(2));

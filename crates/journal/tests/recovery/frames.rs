@@ -37,7 +37,7 @@ fn next() {
 }
 
 #[test]
-fn next_although_what_is_left_of_the_segment_is_garbage() {
+fn next_although_the_rest_of_the_segment_is_garbage() {
     let (disk, entries) = written(50);
     let last = frames(&disk, 1).pop().unwrap();
     disk.damage(&segment_path(1), last.position + last.bytes, &[0xAB; 700]);

@@ -96,7 +96,7 @@ pub(crate) fn repair(journal: &Journal, segment: u32, from: &Journal) -> Result<
 /// Reads everything and repairs damage until none is found.
 pub(crate) fn read_and_repair(history: &History, damaged: &Replica, sound: &Replica) -> u32 {
     let mut repaired = 0;
-    while !damaged.serves_nothing_damaged(history) {
+    while !damaged.serves_all_live_batches(history) {
         let found = damaged.journal.damaged();
         assert!(!found.is_empty(), "it is not known what cannot be read");
         for damage in found {
@@ -108,7 +108,7 @@ pub(crate) fn read_and_repair(history: &History, damaged: &Replica, sound: &Repl
     repaired
 }
 
-fn story(seed: u64) -> u32 {
+fn scenario(seed: u64) -> u32 {
     let mut random = Random(seed);
     let (history, sound, mut damaged) = both(&mut random);
     let files = left(&damaged.journal);
@@ -159,12 +159,12 @@ fn story(seed: u64) -> u32 {
 }
 
 #[test]
-fn what_is_damaged_in_any_file_is_never_served_and_comes_back_from_another_replica() {
+fn damage_in_any_file_is_never_served_and_is_repaired_from_another_replica() {
     if let Ok(seed) = std::env::var("TRANSFER_SEED") {
-        story(seed.parse().unwrap());
+        scenario(seed.parse().unwrap());
         return;
     }
-    let repaired: u32 = (0..60).map(story).sum();
+    let repaired: u32 = (0..60).map(scenario).sum();
     assert!(repaired > 60, "only {repaired} segments were repaired");
 }
 
@@ -178,13 +178,13 @@ fn known(seed: u64) -> (History, Replica, Replica, u32) {
         disk.flip_bit(&file, place, 2);
     }
     damaged.reopen_repairable(disk, &history);
-    assert!(!damaged.serves_nothing_damaged(&history));
+    assert!(!damaged.serves_all_live_batches(&history));
     assert_eq!(damaged.journal.damaged()[0].segment, segment);
     (history, sound, damaged, segment)
 }
 
 #[test]
-fn what_is_damaged_is_neither_rewritten_nor_sent_and_the_rest_is() {
+fn damaged_segment_is_neither_rewritten_nor_sent_but_others_are() {
     let (history, sound, damaged, segment) = known(3);
     let journal = &damaged.journal;
     journal.reclaim().unwrap();
@@ -211,7 +211,7 @@ fn what_is_damaged_is_neither_rewritten_nor_sent_and_the_rest_is() {
 }
 
 #[test]
-fn what_the_log_has_not_left_is_not_written_anew_yet() {
+fn unsealed_or_claimed_segment_is_not_repaired_yet() {
     let (mut history, sound, mut damaged) = both(&mut Random(5));
     let mut random = Random(7);
     (0..40).for_each(|_| history.grow(&mut random));
@@ -226,7 +226,7 @@ fn what_the_log_has_not_left_is_not_written_anew_yet() {
     for place in 0..40 {
         disk.flip_bit(&file, 700 + place * 300, 1);
     }
-    assert!(!damaged.serves_nothing_damaged(&history));
+    assert!(!damaged.serves_all_live_batches(&history));
     damaged.journal.roll();
     history.grow(&mut random);
     damaged.follow(&history, history.last());
@@ -244,7 +244,7 @@ fn what_the_log_has_not_left_is_not_written_anew_yet() {
 }
 
 #[test]
-fn what_the_other_replica_compacted_stays_where_it_is_sound() {
+fn sound_batches_that_the_other_replica_compacted_are_kept() {
     let (history, sound, damaged, _) = known(8);
     let mut dropped = Vec::new();
     for (segment, _) in left(&sound.journal) {
@@ -287,7 +287,7 @@ fn served(replica: &Replica, history: &History) -> Vec<bool> {
 }
 
 #[test]
-fn what_does_not_add_up_is_refused_and_the_damaged_file_stays() {
+fn inconsistent_repair_is_refused_and_the_damaged_file_stays() {
     let (history, sound, damaged, segment) = known(11);
     let before = damaged.files();
     let refused = |pushed: Result<(), ImportError>| {

@@ -196,7 +196,7 @@ impl Replica {
     }
 
     /// Appends entries of a leader without followers.
-    pub(crate) fn follow_nobody(&self, count: u64, random: &mut Random) {
+    pub(crate) fn append_unreplicated(&self, count: u64, random: &mut Random) {
         let first = self.journal.last_id().map_or(1, |last| last.index + 1);
         let entries = (first..first + count).map(|index| {
             let bytes = filling(random.below(u64::MAX), 70 + random.below(900) as usize);
@@ -236,7 +236,7 @@ impl Replica {
 
     /// Checks that served batches are right and others reported as damaged. Returns whether all
     /// were served.
-    pub(crate) fn serves_nothing_damaged(&self, history: &History) -> bool {
+    pub(crate) fn serves_all_live_batches(&self, history: &History) -> bool {
         let mut all = true;
         for (&stream, live) in history.live_at(self.applied) {
             for (&offset, bytes) in live {
@@ -395,7 +395,7 @@ impl Replica {
     }
 
     /// Records that a restart found the other replica's state installed.
-    pub(crate) fn was_installed(&mut self, sent_at: u64) {
+    pub(crate) fn note_installed(&mut self, sent_at: u64) {
         self.thinned_to = self.thinned_to.max(sent_at);
     }
 

@@ -24,7 +24,7 @@ fn pass(journal: &Journal) -> u32 {
 }
 
 #[test]
-fn nothing_is_found_where_nothing_is_damaged() {
+fn scrub_of_sound_files_finds_no_damage() {
     for seed in 0..6 {
         let (history, sound, other) = both(&mut Random(seed));
         for replica in [&sound, &other] {
@@ -36,7 +36,7 @@ fn nothing_is_found_where_nothing_is_damaged() {
 }
 
 #[test]
-fn a_bit_that_flipped_anywhere_in_a_live_batch_is_found_and_what_it_was_in_is_repaired() {
+fn flipped_bit_in_any_live_batch_is_found_and_its_segment_repaired() {
     for seed in 0..12 {
         let mut random = Random(seed);
         let (history, sound, damaged) = both(&mut random);
@@ -64,7 +64,7 @@ fn a_bit_that_flipped_anywhere_in_a_live_batch_is_found_and_what_it_was_in_is_re
 }
 
 #[test]
-fn a_damaged_sidecar_is_made_anew_and_a_damaged_snapshot_is_told_of() {
+fn damaged_sidecar_is_rebuilt_and_damaged_snapshot_is_reported() {
     let (history, _, damaged) = both(&mut Random(2));
     let (_, file) = left(&damaged.journal).swap_remove(0);
     let sidecar = file.with_extension("idx");
@@ -133,7 +133,7 @@ fn flipped_bit_in_the_segment_that_is_written_to_is_found() {
 }
 
 #[test]
-fn frames_that_are_written_during_a_pass_are_no_damage() {
+fn frames_written_during_a_pass_are_not_reported_as_damage() {
     for seed in 0..12 {
         let mut random = Random(seed);
         let (mut history, _, mut replica) = both(&mut random);

@@ -74,7 +74,7 @@ fn attempt(
     if receiving.import.is_resumed()
         && !history.renewed(receiver.applied, received.id.index).is_empty()
     {
-        receiving.import.give_up()?;
+        receiving.import.discard()?;
         return Ok(false);
     }
     if random.below(2) == 0 {
@@ -86,7 +86,7 @@ fn attempt(
     Ok(true)
 }
 
-fn story(seed: u64, seen: &mut Seen) {
+fn scenario(seed: u64, seen: &mut Seen) {
     let mut random = Random(seed);
     let mut history = History::new();
     let (mut sender, mut receiver) = (Replica::new(), Replica::new());
@@ -101,7 +101,7 @@ fn story(seed: u64, seen: &mut Seen) {
                 receiver.snapshot().unwrap();
             }
             if random.below(2) == 0 {
-                receiver.follow_nobody(random.below(40), &mut random);
+                receiver.append_unreplicated(random.below(40), &mut random);
             }
         }
         for _ in 0..40 + random.below(250) {
@@ -149,7 +149,7 @@ fn story(seed: u64, seen: &mut Seen) {
                     true => seen.new += 1,
                     false => seen.old += 1,
                 }
-                receiver.was_installed(sent_at);
+                receiver.note_installed(sent_at);
                 receiver.check(&history);
             } else {
                 receiver.disk.cut_power_after(u64::MAX >> 1);
@@ -193,15 +193,15 @@ fn story(seed: u64, seen: &mut Seen) {
 }
 
 #[test]
-fn a_replica_is_brought_up_to_another_one_whatever_happens_to_both() {
+fn lagging_replica_catches_up_despite_faults_on_both_sides() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let mut seen = Seen::default();
     if let Some(seed) = number("TRANSFER_SEED") {
-        return story(seed, &mut seen);
+        return scenario(seed, &mut seen);
     }
     let seeds = number("TRANSFER_SEEDS").unwrap_or(30);
     for seed in 0..seeds {
-        let told = catch_unwind(AssertUnwindSafe(|| story(seed, &mut seen)));
+        let told = catch_unwind(AssertUnwindSafe(|| scenario(seed, &mut seen)));
         assert!(told.is_ok(), "tell it again with TRANSFER_SEED={seed}");
     }
     println!("{seen:?}");

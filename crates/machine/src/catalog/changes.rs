@@ -36,7 +36,7 @@ impl Catalog {
         let (overrides, config) = self.topic_configs.share(&new.config, config);
         let id = TopicId(self.next_topic);
         self.next_topic += 1;
-        let placement = Placement::of_new_topic(id.0, self.shards);
+        let placement = Placement::for_new_topic(id.0, self.shards);
         self.insert_topic(Topic {
             id,
             uuid: new.uuid,
@@ -73,7 +73,7 @@ impl Catalog {
         if let Some(collapsed) = collapsed_name(&removed.name) {
             self.by_collapsed_name.remove(&collapsed);
         }
-        for group in self.lease_groups.remove_of(topic, removed.partition_count) {
+        for group in self.lease_groups.remove_topic_groups(topic, removed.partition_count) {
             self.feed.drop_group(group);
         }
         self.note(Changed::TopicGone(topic));
@@ -245,7 +245,7 @@ impl Catalog {
                 Err(Refusal::LeaseGroupExists { group: existing.id, name: name.to_owned() })
             };
         }
-        of_topic.may_be_leased()?;
+        of_topic.check_leasable()?;
         self.lease_groups.check_room(partitions)?;
         check()?;
         let (overrides, config) = self.lease_groups.configs.share(overrides, config);

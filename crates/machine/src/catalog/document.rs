@@ -36,7 +36,7 @@ impl Documents {
     }
 
     /// Sorted by name.
-    pub(crate) fn of_space(&self, space: &str) -> impl Iterator<Item = (&str, &Document)> {
+    pub(crate) fn in_space(&self, space: &str) -> impl Iterator<Item = (&str, &Document)> {
         let documents = self.spaces.get(space).into_iter().flatten();
         documents.map(|(name, document)| (&**name, document))
     }
@@ -74,7 +74,7 @@ impl Documents {
     }
 
     /// Whether `put` would accept the document.
-    pub(crate) fn judge_put(
+    pub(crate) fn check_put(
         &self,
         space: &str,
         name: &str,
@@ -99,7 +99,7 @@ impl Documents {
         body: &[u8],
         expect: Option<u64>,
     ) -> Result<u64, Refusal> {
-        self.judge_put(space, name, body, expect)?;
+        self.check_put(space, name, body, expect)?;
         self.version += 1;
         let document = Document { version: self.version, body: body.into() };
         self.insert(space, name.into(), document);
@@ -107,7 +107,7 @@ impl Documents {
     }
 
     /// The bytes that `delete` would free, or why it is refused.
-    pub(crate) fn judge_delete(
+    pub(crate) fn check_delete(
         &self,
         space: &str,
         name: &str,
@@ -124,7 +124,7 @@ impl Documents {
         name: &str,
         expect: Option<u64>,
     ) -> Result<(), Refusal> {
-        let freed = self.judge_delete(space, name, expect)?;
+        let freed = self.check_delete(space, name, expect)?;
         if let Some(documents) = self.spaces.get_mut(space) {
             documents.remove(name);
             if documents.is_empty() {

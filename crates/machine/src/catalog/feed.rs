@@ -212,7 +212,7 @@ impl Catalog {
         let stripe = topic.placement.stripe_of(shard);
         let stripe = stripe.filter(|it| it.rows_of(topic.partition_count) > 0);
         // Partitions moved from other shards may be all that the shard owns of it.
-        let comes = || topic.has_or_gets(shard).then_some(Stripe::NONE);
+        let comes = || topic.owns_or_receives(shard).then_some(Stripe::NONE);
         let Some(stripe) = stripe.or_else(comes) else { return };
         adoption.topics.push(AdoptedTopic {
             topic: topic.id,

@@ -77,7 +77,7 @@ impl LeaseGroups {
     }
 
     /// Groups with this name, by number.
-    pub(crate) fn of_name(&self, name: &str) -> impl Iterator<Item = &LeaseGroup> {
+    pub(crate) fn with_name(&self, name: &str) -> impl Iterator<Item = &LeaseGroup> {
         let ids = self.by_name.get(name).into_iter().flatten();
         ids.filter_map(|id| self.get(*id))
     }
@@ -160,7 +160,11 @@ impl LeaseGroups {
     }
 
     /// Removes a topic's groups, and returns their ids by name.
-    pub(crate) fn remove_of(&mut self, topic: TopicId, partitions: u32) -> Vec<LeaseGroupId> {
+    pub(crate) fn remove_topic_groups(
+        &mut self,
+        topic: TopicId,
+        partitions: u32,
+    ) -> Vec<LeaseGroupId> {
         let ids = self.ids_of(topic).to_vec();
         self.by_topic.remove(&topic);
         for id in &ids {

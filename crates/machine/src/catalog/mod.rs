@@ -216,7 +216,7 @@ impl Catalog {
 
     /// Groups of this name, one a topic, sorted by number.
     pub fn lease_groups_with_name(&self, name: &str) -> impl Iterator<Item = &LeaseGroup> {
-        self.lease_groups.of_name(name)
+        self.lease_groups.with_name(name)
     }
 
     /// Names of lease groups after this one, sorted: for paged listings.
@@ -267,7 +267,7 @@ impl Catalog {
 
     /// Sorted by name.
     pub fn documents(&self, space: &str) -> impl Iterator<Item = (&str, &Document)> {
-        self.documents.of_space(space)
+        self.documents.in_space(space)
     }
 
     /// Documents with this prefix. Sorted by name.

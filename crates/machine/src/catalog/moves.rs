@@ -17,15 +17,15 @@ const MOVING_MAX: usize = 4_096;
 
 impl Topic {
     /// Whether any of its partitions was moved to the shard, or will be.
-    pub(crate) fn has_or_gets(&self, shard: ShardId) -> bool {
+    pub(crate) fn owns_or_receives(&self, shard: ShardId) -> bool {
         self.placement.moved().any(|(_, placed)| placed.shard == shard)
             || self.moving.values().any(|moving| moving.to == shard)
     }
 
     /// Leasing records requires that all partitions are in their original shards.
-    pub(crate) fn may_be_leased(&self) -> Result<(), Refusal> {
+    pub(crate) fn check_leasable(&self) -> Result<(), Refusal> {
         let moving = self.moving.iter().map(|(index, moving)| (*index, moving.to)).next();
-        let away = self.placement.first_away().map(|(index, placed)| (index, placed.shard));
+        let away = self.placement.first_displaced().map(|(index, placed)| (index, placed.shard));
         let Some((index, at)) = moving.or(away) else { return Ok(()) };
         let (partition, home) = (PartitionId::new(self.id, index), self.placement.home_of(index));
         Err(Refusal::PartitionMoved { partition, index, at, home: home.0 })

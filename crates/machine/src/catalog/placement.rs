@@ -31,7 +31,7 @@ impl Placement {
     pub const ALL_IN_FIRST: Self = Self { start: 0, shards: 1, moved: None };
 
     /// For the `topic`th topic and this many shards; `None` for 0 shards.
-    pub fn of_new_topic(topic: u32, shards: u32) -> Option<Self> {
+    pub fn for_new_topic(topic: u32, shards: u32) -> Option<Self> {
         Some(Self { start: topic.checked_rem(shards)?, shards, moved: None })
     }
 
@@ -73,7 +73,7 @@ impl Placement {
     }
 
     /// The first partition that is not in its original shard.
-    pub fn first_away(&self) -> Option<(u32, Placed)> {
+    pub fn first_displaced(&self) -> Option<(u32, Placed)> {
         self.moved().find(|(index, placed)| placed.shard != self.home_of(*index))
     }
 
@@ -109,7 +109,7 @@ mod tests {
     fn a_partition_is_in_the_stripe_of_its_shard_and_in_no_other() {
         for shards in 1..5 {
             for topic in 0..7 {
-                let placement = Placement::of_new_topic(topic, shards).expect("there are shards");
+                let placement = Placement::for_new_topic(topic, shards).expect("there are shards");
                 for partition in 0..20 {
                     let home = placement.shard_of(partition);
                     for shard in (0..=shards).map(ShardId) {
@@ -123,12 +123,12 @@ mod tests {
                 assert_eq!(placement.shards_of(1).collect::<Vec<_>>(), all[..1]);
             }
         }
-        assert_eq!(Placement::of_new_topic(3, 0), None);
+        assert_eq!(Placement::for_new_topic(3, 0), None);
     }
 
     #[test]
-    fn a_partition_that_was_moved_is_there_and_nowhere_else() {
-        let mut placement = Placement::of_new_topic(0, 2).expect("there are shards");
+    fn moved_partition_is_only_in_its_new_shard() {
+        let mut placement = Placement::for_new_topic(0, 2).expect("there are shards");
         placement.place(1, Placed { shard: ShardId(5), epoch_base: 70_000 });
         let homes: Vec<_> = (0..4).map(|partition| placement.shard_of(partition).0).collect();
         assert_eq!(homes, [1, 5, 1, 2]);
@@ -136,8 +136,8 @@ mod tests {
         let shards =
             |partitions| placement.shards_of(partitions).map(|it| it.0).collect::<Vec<_>>();
         assert_eq!((shards(4), shards(1)), (vec![1, 2, 5], vec![1]));
-        assert_eq!(placement.first_away().map(|(index, _)| index), Some(1));
+        assert_eq!(placement.first_displaced().map(|(index, _)| index), Some(1));
         placement.place(1, Placed { shard: ShardId(2), epoch_base: 140_000 });
-        assert_eq!((placement.first_away(), placement.epoch_base(1)), (None, 140_000));
+        assert_eq!((placement.first_displaced(), placement.epoch_base(1)), (None, 140_000));
     }
 }

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_any_more_is_forgotten() {
+    fn unused_configurations_are_dropped() {
         let mut shared = SharedConfigs::default();
         let kept = shared.share(&values(0), 0);
         for value in 1..10 * LOOKED_THROUGH_FROM {

@@ -60,7 +60,7 @@ fn parse(values: &[(&str, &str)]) -> Result<TopicConfig, ConfigError> {
 }
 
 #[test]
-fn the_table_and_this_test_know_the_same_names() {
+fn table_and_test_values_have_the_same_names() {
     let mut table: Vec<_> = TOPIC_CONFIGS.iter().map(|entry| entry.name).collect();
     let mut here: Vec<_> = TOPIC_VALUES.iter().map(|(name, ..)| *name).collect();
     table.sort_unstable();
@@ -69,7 +69,7 @@ fn the_table_and_this_test_know_the_same_names() {
 }
 
 #[test]
-fn every_default_is_valid_and_is_what_a_topic_has_that_says_nothing() {
+fn every_default_is_valid_and_applies_to_a_topic_without_own_values() {
     for entry in &TOPIC_CONFIGS {
         let parsed = parse(&[(entry.name, entry.default)]);
         assert_eq!(parsed, Ok(TopicConfig::default()), "{}", entry.name);
@@ -201,7 +201,7 @@ fn check_values<T: PartialEq>(
 }
 
 #[test]
-fn every_name_of_a_group_a_lease_group_and_the_node_does_what_it_says_or_is_refused() {
+fn every_group_and_node_configuration_has_an_effect_or_is_refused() {
     let names = LEASE_GROUP_CONFIGS.iter().map(|entry| entry.name);
     check_values(names, &LEASE_GROUP_VALUES, LeaseGroupConfig::parse);
     let names = GROUP_CONFIGS.iter().map(|entry| entry.name);
@@ -215,7 +215,7 @@ fn every_name_of_a_group_a_lease_group_and_the_node_does_what_it_says_or_is_refu
 }
 
 #[test]
-fn a_share_group_is_held_to_the_nodes_bounds() {
+fn share_group_values_are_limited_by_the_nodes_bounds() {
     let node = |values: &[(&str, &str)]| NodeConfig::parse(&overrides(values)).unwrap().own;
     let group = |values: &[(&str, &str)]| GroupConfig::parse(&overrides(values)).unwrap();
     let short = group(&[("share.record.lock.duration.ms", "5000")]);
@@ -234,7 +234,7 @@ fn a_share_group_is_held_to_the_nodes_bounds() {
 }
 
 #[test]
-fn a_streams_group_is_held_to_the_nodes_bounds() {
+fn streams_group_values_are_limited_by_the_nodes_bounds() {
     let node = |values: &[(&str, &str)]| NodeConfig::parse(&overrides(values)).unwrap().own;
     for (name, value, bound) in [
         ("streams.session.timeout.ms", "10000", ("group.streams.min.session.timeout.ms", "10000")),
@@ -252,7 +252,7 @@ fn a_streams_group_is_held_to_the_nodes_bounds() {
 }
 
 #[test]
-fn a_share_group_becomes_a_lease_group_that_does_the_same() {
+fn share_group_configuration_becomes_an_equivalent_lease_group_configuration() {
     let node = NodeConfig::default().own;
     let group = GroupConfig::parse(&overrides(&[
         ("share.record.lock.duration.ms", "20000"),
@@ -295,7 +295,7 @@ fn every_name_takes_its_valid_values_and_refuses_the_others() {
 }
 
 #[test]
-fn values_become_what_they_mean() {
+fn values_are_parsed_into_typed_fields() {
     let config = parse(&[
         ("cleanup.policy", " compact , delete "),
         ("retention.ms", "-1"),
@@ -343,7 +343,7 @@ fn values_that_contradict_each_other_are_refused() {
 }
 
 #[test]
-fn a_topic_has_its_own_value_then_the_nodes_then_the_default() {
+fn topic_value_overrides_the_nodes_value_which_overrides_the_default() {
     let node = [("log.retention.ms", "5"), ("message.max.bytes", "6")];
     let node = NodeConfig::parse(&overrides(&node)).unwrap();
     let own = overrides(&[("retention.ms", "7")]);

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_off_on_or_a_percentage_and_nothing_else() {
+    fn trace_share_is_off_on_or_a_percentage() {
         for (text, share) in [
             ("off", 0),
             ("on", MILLION),

@@ -174,7 +174,7 @@ impl Channels {
     }
 
     /// Whether a unit with these appends may send this. Changes nothing.
-    pub(crate) fn judge_send(
+    pub(crate) fn check_send(
         &self,
         own: ShardId,
         to: ShardId,

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_by_another_move_or_never_is_another_partition() {
+    fn partition_with_another_move_or_with_none_is_another_stay() {
         let lives = |told: &[(u32, u64)]| {
             let one = |(index, by): &(u32, u64)| (PartitionId::new(TopicId(1), *index), *by);
             Lives(told.iter().map(one).collect())

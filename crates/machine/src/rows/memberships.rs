@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn new_bytes_replace_those_before_and_empty_ones_remove_them() {
+    fn new_members_replace_stored_ones_and_empty_bytes_remove_them() {
         let mut memberships = Memberships::default();
         for (group, members) in [("a", &b"one"[..]), ("b", b"two"), ("a", b"three"), ("c", b"")] {
             memberships.keep(group, members);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_without_room_are_not_stored_and_remove_those_before() {
+    fn oversized_members_are_not_stored_and_remove_stored_ones() {
         let mut memberships = Memberships::default();
         let large = vec![1; MEMBERSHIP_BYTES_MAX];
         memberships.keep("large", &large);

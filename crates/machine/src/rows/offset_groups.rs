@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_more_than_may_be_is_refused_and_those_that_are_there_go_on() {
+    fn group_beyond_the_limit_is_refused_and_existing_groups_still_commit() {
         let metadata = "x".repeat(base::limits::OFFSET_METADATA_BYTES_MAX);
         let mut groups = OffsetGroups::default();
         let mut number = 0;

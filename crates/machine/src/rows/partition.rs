@@ -123,7 +123,7 @@ impl Partition {
 
     /// Validates a batch at `end`, where earlier batches of its unit end; `Err` has the outcome
     /// that it would get otherwise.
-    pub(crate) fn judge(
+    pub(crate) fn validate(
         &self,
         append: &Append,
         leader_epoch: Option<i32>,
@@ -156,7 +156,7 @@ impl Partition {
         leader_epoch: Option<i32>,
         now_ms: i64,
     ) -> AppendOutcome {
-        if let Err(refused) = self.judge(append, leader_epoch, self.next_offset) {
+        if let Err(refused) = self.validate(append, leader_epoch, self.next_offset) {
             return refused;
         }
         self.next_offset = append.end();
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_not_at_the_end_has_no_place() {
+    fn batch_not_at_the_end_is_not_sequenced() {
         let mut partition = two_epochs();
         let expected = AppendOutcome::NotSequenced { expected: 30 };
         assert_eq!(partition.append(&append(29, 1, 5), None, 1), expected);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_producers_push_out_those_that_were_silent_longest() {
+    fn producers_idle_longest_are_removed_beyond_the_limit() {
         let mut partition = Partition::default();
         let mut write = |producer_id: i64, now_ms: i64, sequence: i32| {
             let mut batch = append(partition.next_offset(), 1, 1);

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_producer_that_is_not_known_may_start_anywhere() {
+    fn unknown_producer_may_start_at_any_sequence() {
         assert_eq!(ProducerState::check_unknown(batch(3, 0, 1)), Ok(New));
         assert_eq!(ProducerState::check_unknown(batch(0, 17, 1)), Ok(New));
         let refused = ProducerState::check_unknown(batch(0, -1, 1));
@@ -210,14 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn the_next_sequence_is_taken_and_a_gap_is_not() {
+    fn next_sequence_is_accepted_and_a_gap_is_refused() {
         let state = after(1);
         assert_eq!(state.check(batch(0, 10, 5)), Ok(New));
         assert_eq!(state.check(batch(0, 11, 5)), Err(OutOfOrder { expected: 10, got: 11 }));
     }
 
     #[test]
-    fn the_last_five_batches_are_known_again_and_the_sixth_is_out_of_order() {
+    fn last_five_batches_are_duplicates_and_the_sixth_is_out_of_order() {
         let state = after(6);
         for n in 1..6 {
             let base_offset = 100 + n as u64 * 10;

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_found_where_they_were_put_and_refused_ones_are_not() {
+    fn accepted_rows_are_found_at_their_offsets_and_refused_ones_are_not() {
         let mut requests = Requests::default();
         let first = from(2, 77, 0);
         assert!(requests.is_next(first) && requests.brought(first).is_none());
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn another_run_of_the_node_counts_anew_and_other_nodes_count_for_themselves() {
+    fn each_node_and_each_incarnation_is_numbered_separately() {
         let mut requests = Requests::default();
         requests.note(from(2, 77, 0), [Some((5, 1))].into_iter(), 9);
         requests.note(from(3, 77, 0), [Some((6, 1))].into_iter(), 9);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_much_is_kept() {
+    fn remembered_rows_are_bounded() {
         let mut requests = Requests::default();
         let many = NUMBERED_ROWS_KEPT as usize * 3;
         // None of them continues the previous one.
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_apart() {
+    fn invalid_state_is_not_sound() {
         let run = |number, rows, span| Run { number, rows, base_offset: 0, span };
         let brought = |taken: &[Run]| Brought {
             incarnation: 1,

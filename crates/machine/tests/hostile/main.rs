@@ -48,7 +48,7 @@ fn exercise(state: &mut State) {
 }
 
 #[test]
-fn every_changed_bit_and_every_cut_of_a_snapshot_is_noticed() {
+fn any_changed_bit_or_cut_of_a_snapshot_is_detected() {
     states().iter().for_each(every_change_is_noticed);
 }
 
@@ -149,7 +149,7 @@ fn counts_that_the_bytes_cannot_hold_are_refused_at_once() {
 }
 
 #[test]
-fn heads_come_back_as_they_were() {
+fn heads_are_decoded_unchanged() {
     for (now_ms, commands) in [(0, vec![]), (i64::MIN, commands()), (i64::MAX, commands())] {
         let units =
             [Unit { first_append: 2, appends: 3, commands: 1, origin: None, brought: None }];

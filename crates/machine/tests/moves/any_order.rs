@@ -208,7 +208,7 @@ impl World {
 }
 
 #[test]
-fn whatever_comes_when_a_partition_is_whole_and_in_one_place() {
+fn partition_is_complete_and_in_one_shard_in_any_order_of_steps() {
     let (mut moved, mut shards) = (0, BTreeSet::new());
     for seed in 1..=60 {
         let mut world = World::new(seed);

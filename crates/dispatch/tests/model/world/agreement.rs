@@ -65,7 +65,7 @@ impl World {
     }
 
     /// Consumers settle and time passes until every record has ended.
-    pub(crate) fn let_all_end(&mut self) {
+    pub(crate) fn run_to_completion(&mut self) {
         self.set_paused(false);
         for session in 0..3 {
             self.end_session(session);

@@ -121,7 +121,7 @@ impl World {
         for record in self.logs.iter_mut().flatten() {
             record.crash();
         }
-        self.make_anew();
+        self.rebuild_engine();
         self.pools = Pools::new();
         self.limits.clear();
         self.consumers.clear();
@@ -157,7 +157,7 @@ impl World {
         let (dead_letters, letters) =
             (self.engine.dead_letter_claims(), std::mem::take(&mut self.letters));
         let in_order = self.check_order;
-        self.make_anew();
+        self.rebuild_engine();
         self.letters = letters;
         self.check_order = in_order;
         let mut records = self.logs.iter().flatten();
@@ -186,7 +186,7 @@ impl World {
     }
 
     /// A new engine from the durable state.
-    fn make_anew(&mut self) {
+    fn rebuild_engine(&mut self) {
         let mut starts = Vec::new();
         for (log, &log_start) in self.logs.iter().zip(&self.log_starts) {
             let mut start =

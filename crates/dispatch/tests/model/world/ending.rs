@@ -28,7 +28,7 @@ impl World {
         let Some(&(partition, offset, token, holder)) =
             leased.get(usize::from(a) % leased.len().max(1))
         else {
-            return self.settle_nothing(a, settlement);
+            return self.settle_stale_token(a, settlement);
         };
         // Occasionally another session tries.
         let session = if c.is_multiple_of(9) { 99 } else { holder };
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    pub(super) fn settle_nothing(&mut self, a: u16, settlement: Settlement) {
+    pub(super) fn settle_stale_token(&mut self, a: u16, settlement: Settlement) {
         if let Some(&token) = self.tokens.get(usize::from(a) % self.tokens.len().max(1)) {
             let stale = Err(SettleRefused::Stale { token });
             let by_token = Selection::Lease { partition: 0, token };

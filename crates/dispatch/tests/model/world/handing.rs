@@ -22,7 +22,7 @@ impl World {
             }
             self.pushed(assignment);
         }
-        if exact && !self.paused && self.someone_could_take() {
+        if exact && !self.paused && self.any_consumer_could_take() {
             assert_eq!(self.rules.next(&self.logs, self.now_ms, None), None, "left lying");
         }
     }
@@ -94,7 +94,7 @@ impl World {
         own && limit.is_none_or(|limit| pooled.0 < u64::from(*limit))
     }
 
-    pub(super) fn someone_could_take(&self) -> bool {
+    pub(super) fn any_consumer_could_take(&self) -> bool {
         let leased = self.held(|_, _, _| true).0;
         leased < self.bounds.leased as u64
             && !(self.policy.single_active && self.active_waits())

@@ -124,6 +124,6 @@ impl Segment {
     /// A stream's batches while they are in memory; `None` once they are in the sidecar.
     pub(crate) fn in_memory(&self, stream: u64) -> Option<Batches<'_>> {
         let Content::Memory { addresses, .. } = &self.content else { return None };
-        Some(Batches::of_list(addresses.of(stream)))
+        Some(Batches::from_list(addresses.of(stream)))
     }
 }

@@ -36,8 +36,7 @@ impl RunTable {
     /// removed streams, and all batches of the new ones are shipped. The other replica also
     /// applied, before `up_to`, the batches that any other stream has here. If a stream is longer
     /// here, the rest is dead there.
-    /// here, the rest is dead there.
-    pub(crate) fn brought_to(
+    pub(crate) fn advanced_to(
         &self,
         up_to: u64,
         live: &LiveOffsets,

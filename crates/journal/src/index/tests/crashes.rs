@@ -98,7 +98,7 @@ fn a_crash_at_any_step_of_sealing_loses_nothing() {
 }
 
 #[test]
-fn a_damaged_sidecar_is_rebuilt_wherever_it_is_damaged() {
+fn sidecar_with_any_damaged_byte_is_rebuilt() {
     for generation in [1, 2] {
         let make = || {
             let mut world = mostly_dead();
@@ -168,7 +168,7 @@ fn a_full_disk_leaves_addresses_in_memory_and_segments_as_they_are() {
 }
 
 #[test]
-fn a_shared_body_goes_with_its_last_row_and_is_kept_once_until_then() {
+fn shared_body_is_stored_once_until_its_last_row_dies() {
     let mut world = World::new();
     let streams = [(1, true), (2, true), (3, true), (4, true), (5, true)];
     for _ in 0..10 {
@@ -242,7 +242,7 @@ fn rewriting_keeps_one_copy_and_gives_the_last_row_its_own() {
 }
 
 #[test]
-fn a_segment_keeps_the_log_indexes_of_what_it_holds() {
+fn segment_keeps_the_log_indexes_of_its_batches() {
     let mut world = World::new();
     world.append_refused(1, 1, 50);
     world.append(1, 1, 50, 0, false);
@@ -351,7 +351,7 @@ fn run_tables_of_former_versions_are_still_read() {
 }
 
 #[test]
-fn a_reader_keeps_the_file_that_it_began_with() {
+fn reader_keeps_its_file_while_the_segment_is_rewritten() {
     use crate::index::{Part, Plan};
     use crate::read::read_part;
 
@@ -372,7 +372,7 @@ fn a_reader_keeps_the_file_that_it_began_with() {
 }
 
 #[test]
-fn a_reader_that_comes_as_a_dead_segment_goes_is_told_to_look_again() {
+fn reader_of_a_just_deleted_segment_has_to_plan_again() {
     use crate::index::{LoadError, Plan};
     use crate::read::read_part;
 
@@ -391,7 +391,7 @@ fn a_reader_that_comes_as_a_dead_segment_goes_is_told_to_look_again() {
 }
 
 #[test]
-fn garbage_is_never_taken_for_a_run_table() {
+fn garbage_is_never_decoded_as_a_run_table() {
     let good = mostly_dead().index.capture().table.encode();
     assert!(RunTable::decode(&good).is_ok());
     for position in 0..good.len() {
@@ -408,7 +408,7 @@ fn garbage_is_never_taken_for_a_run_table() {
 }
 
 #[test]
-fn a_body_in_the_tail_cache_is_not_served_for_a_place_in_a_rewritten_segment() {
+fn tail_cache_serves_no_position_of_a_rewritten_segment() {
     let mut world = World::new();
     for _ in 0..3 {
         world.append(1, 1, 72, 0, false);

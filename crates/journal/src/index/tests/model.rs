@@ -141,7 +141,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_index_answers_as_a_map_would(steps in steps()) {
+    fn index_agrees_with_a_map(steps in steps()) {
         let mut world = World::new();
         let mut streams = Streams(std::array::from_fn(|slot| slot as u64));
         for step in &steps {
@@ -154,7 +154,7 @@ proptest! {
     }
 
     #[test]
-    fn space_comes_back(steps in steps()) {
+    fn space_of_dead_batches_is_reclaimed(steps in steps()) {
         let mut world = World::new();
         let mut streams = Streams(std::array::from_fn(|slot| slot as u64));
         for step in &steps {
