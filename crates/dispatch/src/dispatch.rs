@@ -71,7 +71,8 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// `partitions`: where those in `stripe` stand, in their order. `first_token`: where this engine's fencing tokens begin. A later engine of the group must begin at
+    /// `partitions`: initial state of the partitions in `stripe`, in their order. `first_token`: the
+    /// first fencing token of this engine. A later engine of the group must start at
     /// [`Dispatch::next_token`] or above, so that no token is used twice.
     pub fn new(
         policy: Policy,

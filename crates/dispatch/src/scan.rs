@@ -108,7 +108,7 @@ impl Dispatch {
         }
     }
 
-    /// Whether one more unread record may be loaded or ranged.
+    /// Whether there is room to read one more record.
     pub(crate) fn may_read_on(&self, index: u32) -> bool {
         let ready = &self.partitions[index].ready;
         let room = if self.policy.reads_ahead() {

@@ -9,7 +9,7 @@ use world::DiskFile;
 /// Bytes per read while searching for a frame at an unknown position.
 const SEARCH_BYTES: usize = 1 << 20;
 
-/// A block with fewer non-zero bytes never held a header: some of its zeros changed.
+/// A block with at most this many non-zero bytes never held a header: some of its zeros changed.
 const CHANGED_ZEROS_MAX: usize = 4;
 
 const EMPTY: [u8; BLOCK] = [0; BLOCK];

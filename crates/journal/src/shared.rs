@@ -146,7 +146,7 @@ pub(crate) struct Counters {
     last_sync_micros: AtomicU64,
     total_sync_micros: AtomicU64,
     sync_buckets: [AtomicU64; SYNC_BUCKETS_MICROS.len() + 1],
-    /// When the write or sync under way began, in microseconds since the start, plus one; 0: none.
+    /// Start of the write or sync in progress, in microseconds since the start, plus one; 0: none.
     busy_since: AtomicU64,
 }
 
@@ -184,7 +184,7 @@ impl Counters {
         self.sync_buckets[bucket].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// For how long the write or sync under way has been running, at `now` since the start.
+    /// Time since the write or sync in progress began, at `now` since the start.
     fn busy_for(&self, now: Duration) -> Option<Duration> {
         let since = self.busy_since.load(Ordering::Relaxed).checked_sub(1)?;
         Some(now.saturating_sub(Duration::from_micros(since)))

@@ -10,7 +10,7 @@ pub(super) struct Pins {
     next: u64,
     /// The first index that each pin retains.
     kept: BTreeMap<u64, u64>,
-    /// Last purged entry; pins may delay the purge.
+    /// Entry up to which consensus purged the log; pins may delay it.
     wanted: Option<EntryId>,
 }
 

@@ -60,7 +60,7 @@ impl Import {
     pub fn has_room(&self, received: &Received) -> bool {
         let shared = &self.shared;
         let sections = (received.meta.len() + received.machine.len()) as u64;
-        // The table is not built yet; the current snapshot is at least as large.
+        // The table is not built yet; the size of the current snapshot stands in for it.
         let table = shared.snapshot_bytes.load(Ordering::Relaxed);
         let needed =
             [sections, table, shared.options.segment_bytes, shared.options.disk_reserve_bytes];
