@@ -1,4 +1,4 @@
-//! What a record costs: bytes of memory by its state, and time on its way through.
+//! Cost of a record: memory by its state, and processing time.
 //!
 //! `cargo run --release -p dispatch --example footprint`
 
@@ -11,10 +11,10 @@ use std::time::Instant;
 use base::Stripe;
 use dispatch::*;
 
-/// A name, and what measures with so many records.
+/// Name of a measurement, and its function with the number of records.
 type Measure = (&'static str, fn(u64));
 
-/// Each is measured in a process of its own: what an allocator keeps would spoil the next one.
+/// Each runs in a process of its own: memory retained by the allocator would distort the next one.
 const MEASURES: [Measure; 11] = [
     ("idle", |_| idle()),
     ("backlog", |_| backlog()),
@@ -53,7 +53,7 @@ fn main() {
     }
 }
 
-/// Bytes that the process has of its own.
+/// Private dirty bytes of the process.
 fn resident() -> u64 {
     let rollup = fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
     let line = rollup.lines().find(|line| line.starts_with("Private_Dirty:"));
@@ -188,7 +188,7 @@ fn blocked(count: u64) {
 
 const TURN: u32 = 1_000;
 
-/// Read, hand out, settle, make durable: in turns of a driver.
+/// Reads, leases, settles and drains records: in slots of a driver.
 fn speed(what: &str, policy: Policy, count: u64, reverse: bool, partitions: u32) {
     let mut engine = engine(policy, partitions, count / u64::from(partitions));
     join(&mut engine, TURN);

@@ -1,4 +1,4 @@
-//! Handing out: the best record to the consumer whose turn it is.
+//! Assigns the best ready record to the next consumer.
 
 use base::Offset;
 
@@ -14,7 +14,7 @@ use crate::record::Assignment;
 use crate::steps::{Step, What};
 use crate::{DeadReason, Token};
 
-/// The record that goes next.
+/// The next record to deliver.
 #[derive(Clone, Copy, Debug)]
 struct Next {
     partition: u32,
@@ -44,13 +44,13 @@ impl Dispatch {
         self.end_prompts();
     }
 
-    /// Takes ready records, also if consumers have joined. A take that got less than it asked for makes
-    /// the engine read more, once: scan, then take again.
+    /// Takes ready records, even if consumers have joined. A take that got fewer than requested
+    /// makes the engine read more, once: scan, then take again.
     pub fn take(&mut self, take: Take, now_ms: i64, out: &mut Vec<Assignment>) {
         self.take_within(take, Within::default(), now_ms, out);
     }
 
-    /// As [`Dispatch::take`], of a part of the group.
+    /// As [`Dispatch::take`], restricted to a part of the group.
     pub fn take_within(
         &mut self,
         take: Take,
@@ -83,7 +83,7 @@ impl Dispatch {
         }
     }
 
-    /// The record that goes next. Records at the head that must not go are blocked or die.
+    /// The next record to deliver. Undeliverable records at the head are blocked or die.
     fn next_ready(&mut self, now_ms: i64, within: Within<'_>) -> Option<Next> {
         loop {
             let head = self.first_head(within)?;
@@ -100,12 +100,12 @@ impl Dispatch {
                 exhausted.then_some(DeadReason::Attempts)
             };
             if let Some(reason) = reason {
-                // It must not go, and there is no room for another dead letter.
+                // It is undeliverable, and there is no room for another dead letter.
                 if self.policy.dead_letters && self.ending >= self.bounds.dead {
                     return None;
                 }
                 self.take_ready(next.partition, rank, offset);
-                self.waits_no_more(next.partition, &meta);
+                self.subtract_waiting(next.partition, &meta);
                 self.die(next.partition, offset, reason, attempts, meta);
                 self.refresh_head(next.partition);
             } else if self.is_blocked(next.partition, offset, &meta) {
@@ -118,15 +118,17 @@ impl Dispatch {
         }
     }
 
-    /// The best of the partitions that may give something.
+    /// The best head among the eligible partitions.
     fn first_head(&self, within: Within<'_>) -> Option<Head> {
-        /// Up to so many partitions, checking each takes less work than the heads in order.
+        /// With at most this many partitions, checking each is cheaper than walking the heads in
+        /// order.
         const FEW: usize = 16;
         let Within { partitions: wanted, leased_max, .. } = within;
         let is_full = self.attempts >= self.bounds.attempts;
         let has_room = |head: &Head| {
             let found = &self.partitions[head.partition];
-            // A record that was delivered before is delivered. One behind a new record waits for that.
+            // A record with attempts may be delivered again. Behind a new head record it waits for
+            // that one.
             let may_go =
                 !is_full || self.leases.len() == 0 || found.attempts(found.head_offset) > 0;
             may_go && leased_max.is_none_or(|max| found.leased < max)
@@ -158,7 +160,7 @@ impl Dispatch {
         let Chosen { consumer, session, settle_on_send, lease_ms } = chosen;
         let attempt = self.partitions[partition].deliveries(offset).saturating_add(1);
         let meta = self.take_ready(partition, rank, offset)?;
-        self.waits_no_more(partition, &meta);
+        self.subtract_waiting(partition, &meta);
         let found = &mut self.partitions[partition];
         found.handed_out = (found.handed_out + 1) % HIGH_TO_NORMAL;
         let token = self.new_token();
@@ -187,7 +189,7 @@ impl Dispatch {
         token
     }
 
-    /// When a lease runs out that begins now.
+    /// Deadline of a lease that begins now.
     pub(crate) fn deadline(&self, lease_ms: Option<i64>, now_ms: i64) -> i64 {
         match lease_ms.or(self.policy.lease_ms) {
             Some(lease_ms) if lease_ms > 0 => now_ms.saturating_add(lease_ms),
@@ -207,7 +209,7 @@ mod tests {
     fn engine() -> Dispatch {
         let starts = vec![PartitionStart { end: 4, ..PartitionStart::default() }; 3];
         let mut engine = Dispatch::new(Policy::default(), Stripe::ALL, starts, 1);
-        // A take that gets less than it asks for makes the engine read once.
+        // A take that gets fewer records than requested makes the engine read once.
         let no_partition = Within { partitions: &[9], ..Within::default() };
         loop {
             assert_eq!(take(&mut engine, 1, no_partition), []);
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_take_gets_records_of_the_partitions_that_it_names_only() {
+    fn take_returns_records_of_the_requested_partitions_only() {
         let mut engine = engine();
         let of = |partitions| Within { partitions, ..Within::default() };
         assert_eq!(take(&mut engine, 2, of(&[0])), [(0, 0), (0, 1)]);
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_with_enough_leases_gives_no_more_until_one_ends() {
+    fn partition_at_its_lease_limit_delivers_no_more_until_a_lease_ends() {
         let mut engine = engine();
         let two = Within { leased_max: Some(2), ..Within::default() };
         let taken = take(&mut engine, 99, two);

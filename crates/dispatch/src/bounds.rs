@@ -1,18 +1,18 @@
-//! How much one engine may know at a time. At a bound it stops reading, and goes on when the amount
+//! Limits on the state of one engine. At a limit it stops reading, and resumes when the amount
 //! falls; nothing is dropped.
 
 use base::limits;
 
-/// The product's are in [`base::limits`]; tests have smaller ones.
+/// The product's values are in [`base::limits`]; tests have smaller ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// Ready records of one partition known in full, at times twice as many; the others are ranges.
+    /// Loaded ready records of one partition, at times twice as many; the others are ranges.
     pub loaded_per_partition: usize,
-    /// The same over all partitions: beyond it each has a few.
+    /// Loaded records over all partitions: beyond it each has a few.
     pub loaded: usize,
     /// Cells of ready records beyond the loaded ones: blocks of 64 offsets with some of them.
     pub cells_per_partition: usize,
-    /// With priorities, the most records that are read before one is handed out.
+    /// With priorities, the most records read before one is delivered.
     pub read_first: u64,
     pub blocked: usize,
     pub delayed: u64,
@@ -20,7 +20,7 @@ pub struct Bounds {
     pub leased: usize,
     /// Unsettled records with counted attempts. At the bound no other record is leased: each attempt is stored.
     pub attempts: usize,
-    /// Timers that one tick looks at.
+    /// Timers processed by one tick.
     pub timers_per_tick: usize,
 }
 
@@ -42,7 +42,7 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// How many ready records a partition may have loaded, with so many loaded in all.
+    /// Maximum number of loaded records of a partition, given the number loaded in total.
     pub(crate) fn window(&self, loaded: usize) -> usize {
         const FEW: usize = 64;
         if loaded < self.loaded {
@@ -52,7 +52,7 @@ impl Bounds {
         }
     }
 
-    /// Below so many a partition is read on.
+    /// Below this many loaded records a partition is read further.
     pub(crate) fn low(&self, loaded: usize) -> usize {
         (self.window(loaded) / 4).max(1)
     }

@@ -1,5 +1,5 @@
-//! What must become durable: the deltas since the last drain, coalesced. The driver puts them into
-//! ONE command; nothing else of the engine outlives a crash.
+//! Deltas since the last drain that must become durable, coalesced. The driver puts them into ONE
+//! command; no other state of the engine survives a crash.
 
 use base::Offset;
 
@@ -11,18 +11,18 @@ pub struct PartitionChanges {
     pub partition: u32,
     /// Ranges that were settled: first offset and length; ascending, apart from each other.
     pub settled: Vec<(Offset, u32)>,
-    /// Records that came back, and how often by now; ascending.
+    /// Released records with their number of attempts; ascending.
     pub attempts: Vec<(Offset, u16)>,
 }
 
-/// A dead letter: append it to where dead letters go in the entry that settles it, then say
-/// [`crate::Dispatch::ended`].
+/// A dead letter: append it to the dead letter topic in the entry that settles the record, then
+/// call [`crate::Dispatch::ended`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeadLetter {
     pub partition: u32,
     pub offset: Offset,
     pub reason: DeadReason,
-    /// How often it was delivered.
+    /// Number of deliveries.
     pub attempts: u16,
 }
 
@@ -31,8 +31,7 @@ pub struct Changes {
     /// Ascending by partition; only those that changed.
     pub partitions: Vec<PartitionChanges>,
     pub dead: Vec<DeadLetter>,
-    /// Single-active consumers that were switched on (`true`) or off, in the order in which it
-    /// happened.
+    /// Single-active consumers that were activated (`true`) or deactivated, in chronological order.
     pub active: Vec<(ConsumerId, bool)>,
 }
 

@@ -1,4 +1,5 @@
-//! Leases, back-offs and dead letters that go on in another engine of the same group: the one of a later term.
+//! Transfers leases, back-offs and dead letters to another engine of the same group: the one of a
+//! later term.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +13,15 @@ use crate::partition::Ending;
 use crate::record::Assignment;
 use crate::{ConsumerId, Joined, Pools, SessionId, Token};
 
-/// A live lease, with all that an engine has to know of its record.
+/// A live lease, with all fields of its record that an engine needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Claim(Lease);
 
-/// What a lease is like, beside what names it: with both, whoever holds the lease can claim it at another engine.
+/// A lease's fields besides its identity: together they allow its holder to claim it at another
+/// engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Terms {
-    /// `i64::MAX`: as long as the session.
+    /// `i64::MAX`: until the session ends.
     pub(crate) deadline_ms: i64,
     pub(crate) meta: Meta,
     /// It uses credit of its consumer.
@@ -28,7 +30,7 @@ pub struct Terms {
     pub(crate) pooled: bool,
 }
 
-/// A record that came back from a lease and is to wait before it is delivered again.
+/// A released record that waits before it is delivered again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackOff {
     partition: u32,
@@ -45,25 +47,26 @@ pub struct DeadLetterClaim {
     ending: Ending,
 }
 
-/// The state of a record that was taken over with its lease and is not read yet.
+/// State of an unread record whose lease was transferred.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Claimed {
     /// It is leased, dead or settled.
     Held,
-    /// It is available again from `due_ms` on; `i64::MIN`: at once.
+    /// It is available again at `due_ms`; `i64::MIN`: at once.
     Back { due_ms: i64 },
 }
 
-/// The records that were taken over with their leases and that this engine has not read.
+/// Unread records whose leases were transferred to this engine.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     records: BTreeMap<(u32, Offset), Claimed>,
-    /// How many of a partition are back.
+    /// Number of released records per partition.
     back: HashMap<u32, usize>,
 }
 
 impl Claims {
-    /// Whether unread records of the partition are available again: they must be read to be handed out.
+    /// Whether unread records of the partition are available again: they must be read to be
+    /// delivered.
     pub(crate) fn has_back(&self, partition: u32) -> bool {
         self.back.contains_key(&partition)
     }
@@ -76,7 +79,7 @@ impl Claims {
         self.records.contains_key(&(partition, offset))
     }
 
-    /// False if the record was not taken over.
+    /// Returns false if the record's lease was not transferred.
     fn comes_back(&mut self, partition: u32, offset: Offset, due_ms: i64) -> bool {
         let Some(claimed) = self.records.get_mut(&(partition, offset)) else { return false };
         if matches!(std::mem::replace(claimed, Claimed::Back { due_ms }), Claimed::Held) {
@@ -98,7 +101,7 @@ impl Claims {
         Some(claimed)
     }
 
-    /// Takes those in the range out, by offset.
+    /// Removes and returns the claims in the range, by offset.
     pub(crate) fn remove_range(
         &mut self,
         partition: u32,
@@ -128,7 +131,7 @@ impl DeadLetterClaim {
 }
 
 impl Terms {
-    /// On a clock that is so much ahead of the one that they were made by.
+    /// Converts the deadline to a clock that is ahead by this much.
     pub fn shifted(self, by_ms: i64) -> Self {
         Self { deadline_ms: shifted(self.deadline_ms, by_ms), ..self }
     }
@@ -162,7 +165,7 @@ impl Assignment {
 }
 
 impl Claim {
-    /// Of a record that was handed out; `None` where it was settled on send.
+    /// Claim of a delivered record; `None` if it was settled on send.
     pub fn of(assignment: &Assignment) -> Option<Self> {
         assignment.lease().map(Self)
     }
@@ -184,7 +187,7 @@ impl Claim {
         (self.0.partition, self.0.offset)
     }
 
-    /// When the lease runs out; `i64::MAX`: when its session ends.
+    /// Deadline of the lease; `i64::MAX`: until its session ends.
     pub fn deadline_ms(&self) -> i64 {
         self.0.deadline_ms
     }
@@ -194,7 +197,7 @@ impl Claim {
         self.until(shifted(self.0.deadline_ms, by_ms))
     }
 
-    /// With another deadline: it was renewed.
+    /// With a new deadline, after a renewal.
     pub fn until(self, deadline_ms: i64) -> Self {
         Self(Lease { deadline_ms, ..self.0 })
     }
@@ -212,14 +215,14 @@ impl Dispatch {
         Claim(*self.leases.get(slot))
     }
 
-    /// The consumers that joined, to join another engine in this order.
+    /// The joined consumers, in the order in which to join them to another engine.
     pub fn joined(&self) -> Vec<(ConsumerId, Joined)> {
         self.consumers.joined()
     }
 
-    /// Takes a lease over, which keeps its token, its attempt and its deadline. To be called before anything
-    /// was read, in the order of [`Dispatch::claims`], once the consumers have joined. False where there is
-    /// no record to lease: it is settled, or gone.
+    /// Transfers a lease, which keeps its token, attempt and deadline. Call it before any read, in
+    /// the order of [`Dispatch::claims`], after the consumers have joined. Returns false if there
+    /// is no record to lease: it is settled, or deleted.
     pub fn claim(&mut self, claim: Claim, pools: &mut Pools) -> bool {
         let Claim(mut lease) = claim;
         let Some(found) = self.partitions.get_mut(lease.partition) else { return false };
@@ -242,22 +245,24 @@ impl Dispatch {
         true
     }
 
-    /// As [`Dispatch::claim`], of a lease that its holder presents after another node led. Its record may have been
-    /// leased again there: the first of its leases that is presented is taken over.
+    /// As [`Dispatch::claim`], for a lease that its holder presents after another node was the
+    /// leader. The record may have been leased again there: the first of its leases to be presented
+    /// is transferred.
     ///
-    /// Several leases of one lane are all taken over. The engine before handed the later record out because the lease of
-    /// the earlier one had ended, and the holder of that repeats its end. A record that has no lease waits for all of them.
+    /// Several leases of one lane are all transferred. The previous engine delivered the later
+    /// record because the lease of the earlier one had ended, and its holder repeats that end. A
+    /// record without a lease waits for all of them.
     pub fn present(&mut self, claim: Claim, pools: &mut Pools) -> bool {
         let Claim(lease) = claim;
         let Some(found) = self.partitions.get(lease.partition) else { return false };
         let is_known = lease.token == 0 || self.leases.find_token(lease.token).is_some();
-        // It has come to its end already, which its holder has not heard.
+        // It has already ended, which its holder has not learned.
         let is_over = found.attempts(lease.offset) >= lease.attempt;
         !is_known && !is_over && self.claim(claim, pools)
     }
 
-    /// The records that back off after a lease, by partition and offset. Scheduled records are not among
-    /// them: each engine reads their times in the log.
+    /// Records that back off after a lease, by partition and offset. Scheduled records are not
+    /// included: each engine reads their times in the log.
     pub fn back_offs(&self) -> Vec<BackOff> {
         let waits = |&(&(partition, offset), _): &(&(u32, Offset), &(u64, i64))| {
             let found = &self.partitions[partition];
@@ -269,8 +274,8 @@ impl Dispatch {
         self.back_offs.iter().filter(waits).map(back_off).collect()
     }
 
-    /// Lets a record back off as it did in another engine. To be called before anything was read. False
-    /// if the record is settled, or gone.
+    /// Continues a record's back-off from another engine. Call it before any read. Returns false if
+    /// the record is settled, or deleted.
     pub fn back_off(&mut self, back_off: BackOff) -> bool {
         let BackOff { partition, offset, key, due_ms } = back_off;
         let Some(found) = self.partitions.get(partition) else { return false };
@@ -301,9 +306,9 @@ impl Dispatch {
         claims
     }
 
-    /// Goes on waiting until a record's dead letter is in the log, which is told by [`Dispatch::ended`]. To be
-    /// called before anything was read. False if there is no dead letter to make: the record is settled, or
-    /// gone, or the policy has changed.
+    /// Continues to wait for a record's dead letter, whose append is reported by
+    /// [`Dispatch::ended`]. Call it before any read. Returns false if no dead letter is needed: the
+    /// record is settled or deleted, or the policy has changed.
     pub fn claim_dead_letter(&mut self, claim: DeadLetterClaim) -> bool {
         let DeadLetterClaim { partition, offset, ending } = claim;
         let Some(found) = self.partitions.get(partition) else { return false };
@@ -317,11 +322,11 @@ impl Dispatch {
             self.finish(partition, offset, ending.meta.key);
             return false;
         }
-        self.set_aside(partition, offset, ending);
+        self.insert_ending(partition, offset, ending);
         true
     }
 
-    /// Notes that a record backs off until `due_ms`.
+    /// Records that a record backs off until `due_ms`.
     pub(crate) fn wait_after_lease(
         &mut self,
         partition: u32,
@@ -332,8 +337,8 @@ impl Dispatch {
         self.back_offs.insert((partition, offset), (key, due_ms));
     }
 
-    /// Notes a record that comes back before this engine has read it: it can be handed out, or looked up
-    /// when it is due, only after that. False if it was read.
+    /// Records that a record was released before this engine has read it: it can be delivered, or
+    /// looked up when it is due, only after that. Returns false if it was read.
     pub(crate) fn comes_back_unread(
         &mut self,
         partition: u32,

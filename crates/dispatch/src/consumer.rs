@@ -1,57 +1,57 @@
-//! Consumers and pulls: how many records each may take at a time.
+//! Consumers and pulls: limits on the records of each.
 
 use base::Offset;
 use thiserror::Error;
 
 use crate::{ConsumerId, SessionId};
 
-/// What makes credit come back after a record used it.
+/// How credit is replenished.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Credit {
-    /// A window over what is leased: the end of a lease gives back.
+    /// A window over the leased records: the end of a lease returns credit.
     Window,
-    /// Used up; only [`crate::Dispatch::grant`] gives more.
+    /// Consumed for good; only [`crate::Dispatch::grant`] adds more.
     Grants,
 }
 
 /// A consumer that records are pushed to. A record fits its credit if the bytes fit, or if the
-/// consumer holds nothing: a record larger than the whole window must not wait for ever.
+/// consumer holds nothing: a record larger than the whole window must not wait forever.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Joined {
     pub session: SessionId,
-    /// `u32::MAX` = any number.
+    /// `u32::MAX` = unlimited.
     pub records: u32,
-    /// `u64::MAX` = any number.
+    /// `u64::MAX` = unlimited.
     pub bytes: u64,
     pub credit: Credit,
-    /// Higher ones are served first, for as long as they have credit.
+    /// Consumers with higher priority are served first, as long as they have credit.
     pub priority: i32,
-    /// No other consumer beside this one.
+    /// Excludes all other consumers.
     pub exclusive: bool,
-    /// Settled as it is handed out: no lease, no second attempt.
+    /// Settled on delivery: no lease, no second attempt.
     pub settle_on_send: bool,
-    /// `None` = what the policy says; `Some(0)` = as long as the session lives.
+    /// `None` = the policy's value; `Some(0)` = until the session ends.
     pub lease_ms: Option<i64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum JoinRefused {
-    /// An exclusive consumer is there.
+    /// There is an exclusive consumer.
     #[error("consumer {by} consumes exclusively")]
     Exclusive { by: ConsumerId },
-    /// Exclusive use was asked for, and others are there.
+    /// Exclusive use was requested, and there are other consumers.
     #[error("{consumers} consumers are there already")]
     InUse { consumers: usize },
     #[error("consumer {consumer} is there already")]
     Known { consumer: ConsumerId },
 }
 
-/// What becomes of a consumer's leases as it leaves.
+/// Handling of a consumer's leases when it leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leases {
     /// Its session still settles them.
     Keep,
-    /// They come back, counted as attempts.
+    /// They are released, counted as attempts.
     Release,
 }
 
@@ -60,24 +60,24 @@ pub enum Leases {
 pub struct Within<'a> {
     /// Ascending; empty = all.
     pub partitions: &'a [u32],
-    /// A partition with so many leased records, of any session, gives no more.
+    /// A partition with this many leased records, of any session, delivers no more.
     pub leased_max: Option<u32>,
-    /// Where there are priorities: nothing before each partition is known so far
-    /// ([`crate::Dispatch::knows`]). Empty = whatever is known.
+    /// With priorities: nothing is delivered before each partition is known up to here
+    /// ([`crate::Dispatch::knows`]). Empty = no such condition.
     pub known_to: &'a [Offset],
 }
 
-/// A pull: so many records now, for a session that need not have joined.
+/// A pull: up to this many records now, for a session that need not have joined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Take {
     pub session: SessionId,
-    /// Stands in the assignments and the listings; no credit is looked at.
+    /// Appears in assignments and listings; its credit is ignored.
     pub consumer: ConsumerId,
     pub records_max: u32,
-    /// The first record fits always.
+    /// The first record always fits.
     pub bytes_max: u64,
-    /// Settled as it is handed out.
+    /// Settled on delivery.
     pub settle_on_send: bool,
-    /// `None` = what the policy says; `Some(0)` = as long as the session lives.
+    /// `None` = the policy's value; `Some(0)` = until the session ends.
     pub lease_ms: Option<i64>,
 }

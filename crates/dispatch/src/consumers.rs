@@ -1,4 +1,4 @@
-//! Which consumer is next: the highest priority with credit, in turns among equals.
+//! Selects the next consumer: the highest priority with credit, round-robin among equals.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,7 +20,7 @@ struct Consumer {
     bytes_used: u64,
     /// Live leases that used credit.
     held: u32,
-    /// Stands in its priority's ring.
+    /// It is in its priority's ring.
     queued: bool,
 }
 
@@ -49,7 +49,7 @@ impl Consumer {
 
     fn spend(&mut self, bytes: u32) {
         match self.joined.credit {
-            // Settled on send: it gives its credit back at once.
+            // Settled on send: its credit returns at once.
             Credit::Window if self.joined.settle_on_send => {}
             Credit::Window => {
                 self.records_used += 1;
@@ -70,7 +70,7 @@ impl Consumer {
     }
 }
 
-/// A consumer whose turn it was, with its credit spent.
+/// The selected consumer, after its credit was used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chosen {
     pub(crate) consumer: ConsumerId,
@@ -82,8 +82,9 @@ pub(crate) struct Chosen {
 /// Consumers that cannot take the current record; they keep their place in the ring.
 pub(crate) type Skipped = Vec<(Reverse<i32>, ConsumerId)>;
 
-/// How long the records that the active consumer holds when it leaves keep the next one waiting. A client that closes its
-/// channel cancels its consumers first; what they hold comes back a moment later, and is older than what is ready.
+/// How long the next active consumer waits for the records that the former one still holds. A
+/// client that closes its channel cancels its consumers first; their records are released a moment
+/// later, and are older than the ready ones.
 const LEAVES_WITHIN_MS: i64 = 1_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -96,20 +97,20 @@ struct Leaving {
 #[derive(Debug, Default)]
 pub(crate) struct Consumers {
     by_id: HashMap<ConsumerId, Consumer>,
-    /// Consumers with credit, by priority. One whose credit is gone leaves when its turn comes.
+    /// Consumers with credit, by priority. One without credit is removed when its turn comes.
     rings: BTreeMap<Reverse<i32>, VecDeque<ConsumerId>>,
     queued: usize,
     exclusive: Option<ConsumerId>,
     single_active: bool,
-    /// A consumer of a higher priority takes over from the active one, once that holds nothing.
+    /// A consumer of a higher priority takes over from the active one, once that holds no records.
     priority_takes_over: bool,
     active: Option<ConsumerId>,
-    /// One of a higher priority is there: the active one gets nothing more.
+    /// A consumer of a higher priority has joined: the active one gets no more records.
     draining: bool,
-    /// The consumer that was active before and holds records still.
+    /// The former active consumer, which still holds records.
     leaving: Option<Leaving>,
     arrivals: u64,
-    /// Switched on or off since the last drain.
+    /// Activations and deactivations since the last drain.
     pub(crate) events: Vec<(ConsumerId, bool)>,
 }
 
@@ -152,7 +153,7 @@ impl Consumers {
         Ok(())
     }
 
-    /// Returns its session. Its leases give back no credit any more.
+    /// Removes the consumer and returns its session. Its leases return no more credit.
     pub(crate) fn leave(&mut self, id: ConsumerId, now_ms: i64) -> Option<SessionId> {
         let consumer = self.by_id.remove(&id)?;
         if consumer.queued {
@@ -175,7 +176,7 @@ impl Consumers {
         Some(consumer.joined.session)
     }
 
-    /// When the next consumer waits no more for what the former active one holds.
+    /// Time at which the next consumer stops waiting for the former active one's records.
     pub(crate) fn next_deadline(&self) -> Option<i64> {
         self.leaving.map(|leaving| leaving.until_ms)
     }
@@ -208,7 +209,7 @@ impl Consumers {
         self.weigh();
     }
 
-    /// Lets a consumer of a higher priority take over, or the active one hold nothing first.
+    /// Lets a consumer of a higher priority take over, or first drains the active one.
     fn weigh(&mut self) {
         let active = self.active.and_then(|id| Some((id, self.by_id.get(&id)?)));
         let Some((id, active)) = active else { return };
@@ -233,7 +234,8 @@ impl Consumers {
         all.into_iter().map(|(id, consumer)| (*id, consumer.joined)).collect()
     }
 
-    /// The consumer holds a record already. Its grants were reduced when the record was handed out.
+    /// Restores a held record of the consumer. Its grants were reduced when the record was
+    /// delivered.
     pub(crate) fn resume(&mut self, id: ConsumerId, bytes: u32) {
         if let Some(consumer) = self.by_id.get_mut(&id) {
             consumer.held += 1;
@@ -245,7 +247,7 @@ impl Consumers {
     }
 
     /// Consumers of a session, in the order of arrival.
-    pub(crate) fn of_session(&self, session: SessionId) -> Vec<ConsumerId> {
+    pub(crate) fn in_session(&self, session: SessionId) -> Vec<ConsumerId> {
         let all = self.by_id.iter();
         let mut of: Vec<_> = all
             .filter(|(_, consumer)| consumer.joined.session == session)
@@ -280,7 +282,7 @@ impl Consumers {
         }
     }
 
-    /// The next one takes over: of the highest priority the one that joined first.
+    /// Activates the next consumer: of the highest priority the one that joined first.
     fn choose_active(&mut self) {
         if !self.single_active || self.active.is_some() {
             return;
@@ -340,7 +342,7 @@ impl Consumers {
         !self.single_active || self.active == Some(id)
     }
 
-    /// What keeps a consumer from a record of `bytes`.
+    /// The reasons why a consumer cannot get a record of `bytes`.
     pub(crate) fn lack(&self, id: ConsumerId, bytes: u32, pools: &Pools) -> Lack {
         let Some(consumer) = self.by_id.get(&id).filter(|_| self.may_take(id)) else {
             return Lack::default();
@@ -398,8 +400,8 @@ impl Consumers {
         }
     }
 
-    /// The consumer that takes a record of `bytes`, with its credit spent. Those before it that cannot
-    /// take the record go to `skipped`.
+    /// The consumer for a record of `bytes`, after its credit was used. Consumers before it that
+    /// cannot take the record go to `skipped`.
     pub(crate) fn choose(
         &mut self,
         bytes: u32,
@@ -434,7 +436,7 @@ impl Consumers {
         None
     }
 
-    /// How many records the consumers with credit would take, at most `enough`.
+    /// Number of records that the consumers with credit could take, at most `enough`.
     pub(crate) fn spare(&self, pools: &Pools, enough: u64) -> u64 {
         let mut spare = 0_u64;
         for id in self.rings.values().flatten() {
@@ -450,7 +452,7 @@ impl Consumers {
         spare
     }
 
-    /// The turn is over: the consumers in `skipped` are first again.
+    /// Ends the turn: the consumers in `skipped` are first again.
     pub(crate) fn requeue(&mut self, skipped: &mut Skipped) {
         for (priority, id) in skipped.drain(..).rev() {
             self.rings.entry(priority).or_default().push_front(id);

@@ -1,6 +1,6 @@
-//! The engine: its parts, and how it is made, moved and bounded. Its steps are in the files beside
-//! this one: `scan` reads records, `order` decides which is next, `assign` hands out, `settle` ends
-//! leases, `ending` ends records, `tick` handles time, `inspect` serves operators.
+//! The engine: its parts, and its creation, moves and bounds. The other modules have its steps:
+//! `scan` reads records, `order` selects the next one, `assign` delivers, `settle` ends leases,
+//! `ending` ends records, `tick` handles time, `inspect` serves operators.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,46 +21,46 @@ use crate::table::Table;
 use crate::wheel::{Entry, Wheel};
 use crate::{ConsumerId, JoinRefused, Joined, Leases, Pools, SessionId, Token};
 
-/// One for each lease group in use, over the partitions of its topic that a shard has.
+/// The engine of one lease group in use, for its topic's partitions in a shard.
 #[derive(Debug)]
 pub struct Dispatch {
     pub(crate) policy: Policy,
     pub(crate) bounds: Bounds,
     pub(crate) paused: bool,
     pub(crate) partitions: Table,
-    /// Partitions with something to hand out, best first.
+    /// Partitions with deliverable records, best first.
     pub(crate) heads: BTreeSet<Head>,
     pub(crate) leases: LeaseTable,
     pub(crate) lanes: Lanes,
     pub(crate) wheel: Wheel,
     pub(crate) consumers: Consumers,
     pub(crate) next_token: Token,
-    /// Records that were not read yet and were leased when this engine was made.
+    /// Records that were leased when this engine was created and are not read yet.
     pub(crate) claims: Claims,
-    /// Records that back off after a lease, with their keys and due times. One that is settled meanwhile
-    /// stays here until then.
+    /// Records that back off after a lease, with their keys and due times. A record settled in the
+    /// meantime stays here until then.
     pub(crate) back_offs: BTreeMap<(u32, Offset), (u64, i64)>,
     /// Partitions that may have to be read; `need` decides.
     pub(crate) wanting: VecDeque<u32>,
-    /// A take got less than it asked for.
+    /// A take got fewer records than requested.
     pub(crate) pulled: bool,
     /// Unsettled records with counted attempts.
     pub(crate) attempts: usize,
     /// Sums over the partitions.
     pub(crate) depth: u64,
-    /// The sum of the offsets at which they end.
+    /// Sum of the offsets at which the partitions end.
     pub(crate) ends: u64,
     pub(crate) loaded: usize,
     pub(crate) delayed: u64,
     pub(crate) due: usize,
-    /// Records whose end is to be durable first.
+    /// Records whose end must become durable first.
     pub(crate) ending: usize,
     /// Partitions with records that arrived while a consumer waited and were not offered yet.
     prompted: Vec<u32>,
-    /// Since the last drain.
+    /// Partitions with deltas since the last drain.
     pub(crate) changed: Vec<u32>,
     pub(crate) dead_letters: Vec<DeadLetter>,
-    /// What happened since that was last taken.
+    /// Steps since the last `take_steps`.
     pub(crate) steps: Steps,
     /// Leases that ended since the last call with the pools.
     pool_returns: Vec<(SessionId, u32)>,
@@ -71,7 +71,8 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// `partitions`: where those in `stripe` stand, in their order. `first_token`: where this engine's fencing tokens begin. A later engine of the group must begin at
+    /// `partitions`: initial state of the partitions in `stripe`, in their order. `first_token`: the
+    /// first fencing token of this engine. A later engine of the group must start at
     /// [`Dispatch::next_token`] or above, so that no token is used twice.
     pub fn new(
         policy: Policy,
@@ -99,7 +100,7 @@ impl Dispatch {
             lanes: Lanes::default(),
             wheel: Wheel::default(),
             consumers: Consumers::default(),
-            // 0 marks what is no lease.
+            // 0 marks the absence of a lease.
             next_token: first_token.max(1),
             claims: Claims::default(),
             back_offs: BTreeMap::new(),
@@ -135,18 +136,18 @@ impl Dispatch {
         &self.policy
     }
 
-    /// Takes effect from the next decision on. If the ordering changes, several records of a key may
+    /// Takes effect with the next decision. If the ordering changes, several records of a key may
     /// still be leased.
     pub fn set_policy(&mut self, policy: Policy) {
         let before = std::mem::replace(&mut self.policy, policy);
         self.consumers.set_single_active(self.policy.single_active);
         self.consumers.set_priority_takes_over(self.policy.priority_takes_over);
         if before.ordering != self.policy.ordering {
-            self.order_again();
+            self.rebuild_order();
         }
         let arranged = |policy: &Policy| (policy.priorities, policy.two_to_one, policy.ordering);
         if arranged(&before) != arranged(&self.policy) {
-            self.arrange_again();
+            self.rearrange();
         }
         if !self.policy.dead_letters {
             self.settle_dead();
@@ -159,13 +160,13 @@ impl Dispatch {
         }
     }
 
-    /// A paused engine hands nothing out and wants nothing; leases run on.
+    /// A paused engine delivers and reads nothing; leases continue.
     pub fn set_paused(&mut self, paused: bool) {
         self.paused = paused;
         self.end_prompts();
     }
 
-    /// One more partition of its stripe, after the last.
+    /// Adds one partition of its stripe, after the last.
     pub fn grow(&mut self, start: PartitionStart) {
         let partition = Partition::new(start, 0);
         self.depth += partition.depth();
@@ -180,7 +181,8 @@ impl Dispatch {
 
     /// The log grew. O(1).
     pub fn extended(&mut self, partition: u32, end: Offset) {
-        // Records at the heads go first and may use up the credit: `end_prompts` checks that.
+        // Records at the heads are delivered first and may use up the credit: `end_prompts` checks
+        // that.
         let awaited = !self.paused && self.consumers.any_queued();
         if let Some(found) = self.partitions.get_mut(partition)
             && end > found.end
@@ -198,7 +200,7 @@ impl Dispatch {
         }
     }
 
-    /// Whether a record that arrives now would be handed out at once.
+    /// Whether a record that arrives now would be delivered at once.
     pub(crate) fn is_awaited(&self) -> bool {
         !self.paused
             && self.consumers.any_queued()
@@ -206,8 +208,8 @@ impl Dispatch {
             && self.leases.len() < self.bounds.leased
     }
 
-    /// Records that arrived while a consumer waited have been offered, as far as they were read. If no
-    /// consumer waits any more, none of them is prompt any more.
+    /// Records that arrived while a consumer waited have been offered, as far as they were read. If
+    /// no consumer waits any more, none of them remains prompt.
     pub(crate) fn end_prompts(&mut self) {
         if self.prompted.is_empty() {
             return;
@@ -220,15 +222,15 @@ impl Dispatch {
                 return true;
             }
             found.prompt = (0, 0);
-            // Its head may expire from now on.
+            // Its head may expire now.
             self.refresh_head(index);
             false
         });
         self.prompted = prompted;
     }
 
-    /// The group was moved (seek): all that was known of the partition is forgotten, its leases
-    /// are void, deltas that were not drained are dropped.
+    /// The group was moved (seek): the state of the partition is dropped, its leases are void, and
+    /// deltas that were not drained are lost.
     pub fn reset_partition(&mut self, partition: u32, start: PartitionStart) {
         if !self.partitions.has(partition) {
             return;
@@ -249,11 +251,12 @@ impl Dispatch {
             self.heads.remove(&head);
         }
         if epoch == 0 {
-            // The epochs begin again: an old entry must not be taken for a new one.
+            // Epochs wrap around: an old entry must not be mistaken for a new one.
             self.wheel.retain(|entry| Place::unpack(entry.place).partition != partition);
         }
         let (listed, changed) = (before.listed, before.changed);
-        // The answer of a read under way stays true, but it may be of other offsets than needed now.
+        // The result of a read in flight stays valid, but its offsets may differ from those needed
+        // now.
         let mut fresh = Partition::new(start, epoch);
         (fresh.listed, fresh.changed) = (listed, changed);
         self.prompted.retain(|&prompted| prompted != partition);
@@ -266,8 +269,8 @@ impl Dispatch {
         self.list(partition);
     }
 
-    /// The log now begins at `log_start` (retention, delete records): records below are gone, and
-    /// leases on them too. The machine raises its floor by itself, so that this makes no delta.
+    /// The log now begins at `log_start` (retention, delete records): records below are deleted,
+    /// and their leases too. The machine raises its floor by itself, so this makes no delta.
     pub fn trimmed(&mut self, partition: u32, log_start: Offset) {
         let Some(found) = self.partitions.get_mut(partition) else { return };
         if log_start <= found.floor {
@@ -299,14 +302,15 @@ impl Dispatch {
         self.count_attempts(partition);
         let found = &self.partitions[partition];
         let gone = known.saturating_sub(found.known());
-        self.waits_less(partition, gone);
+        self.subtract_waiting_estimate(partition, gone);
         self.lanes.drop_blocked_below(partition, log_start);
         self.free_range(partition, 0, log_start);
         self.refresh_head(partition);
         self.list(partition);
     }
 
-    /// How many of the partition's delayed records are in `[first, end)`, taken off its count.
+    /// Removes the partition's delayed records in `[first, end)` from its count. Returns their
+    /// number.
     fn uncount_delayed(&mut self, partition: u32, first: Offset, end: Offset) -> u64 {
         let found = &self.partitions[partition];
         if found.delayed == 0 {
@@ -335,22 +339,22 @@ impl Dispatch {
 
     // ------------------------------------------------------------------------------- consumers
 
-    /// A consumer that records are pushed to.
+    /// Adds a consumer that records are pushed to.
     pub fn join(&mut self, consumer: ConsumerId, joined: Joined) -> Result<(), JoinRefused> {
         self.consumers.join(consumer, joined)
     }
 
-    /// More credit for a consumer. One with a window gets a larger window.
+    /// Adds credit to a consumer. One with a window gets a larger window.
     pub fn grant(&mut self, consumer: ConsumerId, records: u32, bytes: u64) {
         self.consumers.grant(consumer, records, bytes);
     }
 
-    /// Sets the window, or what is left of the grants.
+    /// Sets the window, or the remaining grants.
     pub fn set_credit(&mut self, consumer: ConsumerId, records: u32, bytes: u64) {
         self.consumers.set_credit(consumer, records, bytes);
     }
 
-    /// Gives back to the sessions' pools what the leases that ended since the last call had used. Needed
+    /// Returns to the sessions' pools the credit of leases that ended since the last call. Needed
     /// only if another engine dispatches before this one.
     pub fn return_to(&mut self, pools: &mut Pools) {
         for (session, records) in self.pool_returns.drain(..) {
@@ -364,17 +368,17 @@ impl Dispatch {
         if leases == Leases::Keep {
             return;
         }
-        let all = self.leases.of_session(session);
+        let all = self.leases.in_session(session);
         let of: Vec<Slot> = all.filter(|&it| self.leases.get(it).consumer == consumer).collect();
         for slot in of {
             self.come_back(slot, Some(0), true, now_ms, What::Left);
         }
     }
 
-    /// Its consumers leave, its leases come back at once, each counted as an attempt.
+    /// Its consumers leave, and its leases are released at once, each counted as an attempt.
     pub fn end_session(&mut self, session: SessionId, now_ms: i64) {
         self.now_ms = now_ms;
-        for consumer in self.consumers.of_session(session) {
+        for consumer in self.consumers.in_session(session) {
             self.consumers.leave(consumer, now_ms);
         }
         while let Some(slot) = self.leases.first_of(session) {
@@ -382,7 +386,7 @@ impl Dispatch {
         }
     }
 
-    /// Removes a lease and gives back the credit that it used. `what` ended it.
+    /// Removes a lease and returns its credit. `what` ended it.
     pub(crate) fn end_lease(&mut self, slot: Slot, what: What) -> Lease {
         let lease = self.leases.remove(slot);
         let Lease { partition, offset, session, attempt, .. } = lease;
@@ -417,8 +421,8 @@ mod tests {
         dispatch.partitions.iter().filter(|partition| !partition.is_empty()).count()
     }
 
-    /// Takes a record of the partition, which has one more now, and settles it.
-    fn pass_one(dispatch: &mut Dispatch, partition: u32) {
+    /// Appends a record to the partition, takes it and settles it.
+    fn append_and_settle_one(dispatch: &mut Dispatch, partition: u32) {
         let end = dispatch.partitions[partition].end;
         dispatch.extended(partition, end + 1);
         let take = Take {
@@ -461,7 +465,7 @@ mod tests {
 
         let mut changes = Changes::default();
         for partition in [7, 500_000, PARTITIONS - 1] {
-            pass_one(&mut dispatch, partition);
+            append_and_settle_one(&mut dispatch, partition);
             assert_eq!(with_records(&dispatch), 1, "{partition}");
             dispatch.drain(&mut changes);
             assert_eq!(with_records(&dispatch), 0, "all of {partition} is settled");
@@ -471,7 +475,7 @@ mod tests {
         let policy = Policy { ordering: Ordering::Partition, priorities: 9, ..Policy::default() };
         dispatch.set_policy(policy);
         dispatch.trimmed(9, 20);
-        // The last that had a record, and the one whose end has moved.
+        // The last partition that had a record, and the one whose end has moved.
         assert_eq!((with_records(&dispatch), dispatch.wanting.len()), (0, 2));
         assert_eq!(dispatch.wants(), None);
         assert_eq!(dispatch.ends_sum(), dispatch.ends().sum());

@@ -1,20 +1,20 @@
-//! Records that are due and have to be looked up, because the wheel kept only time and place.
+//! Due records that must be looked up again, because the wheel kept only time and place.
 //!
-//! The longest due should go first, yet one read should find many. So they go in *turns*: those that
-//! leave the wheel while one turn is looked up make the next, and within a turn they go by offset. The
-//! more records a turn has, the nearer they are to each other. It is bounded, so that a record waits
-//! for at most two turns.
+//! The records due longest should be delivered first, yet one read should find many. Lookups are
+//! therefore grouped in *turns*: records that leave the wheel during one turn form the next, and
+//! within a turn they are in order of offset. The more records a turn has, the closer they are to
+//! each other. It is bounded, so that a record waits for at most two turns.
 
 use std::collections::VecDeque;
 
 use base::Offset;
 
-/// The most records of a turn: twice as many as are loaded at a time.
+/// Maximum number of records of a turn: twice as many as are loaded at a time.
 pub(crate) const TURN_RECORDS_MAX: usize = 8_192;
 
 #[derive(Debug, Default)]
 pub(crate) struct Due {
-    /// The first is being looked up, the last takes in what comes.
+    /// The first is being looked up, the last accepts new records.
     turns: VecDeque<Turn>,
     records: usize,
 }
@@ -68,7 +68,7 @@ impl Due {
         self.records += 1;
     }
 
-    /// The record was looked up and there was no room for it: it returns to the current turn.
+    /// The record was looked up without room for it: it returns to the current turn.
     pub(crate) fn put_back(&mut self, offset: Offset) {
         let Some(first) = self.turns.front_mut() else { return self.push(offset) };
         let place = match first.closed {
@@ -79,8 +79,8 @@ impl Due {
         self.records += 1;
     }
 
-    /// What to look up next: from the first of the turn to the last that follows in steps of at
-    /// most `near`, `span` offsets at most. From now on the turn takes in no more.
+    /// The next range to look up: from the first of the turn to the last that follows in steps of
+    /// at most `near`, `span` offsets at most. The turn accepts no more records.
     pub(crate) fn next(&mut self, near: u64, span: u64) -> Option<(Offset, Offset)> {
         let turn = self.turns.front_mut()?;
         turn.close();
@@ -96,7 +96,7 @@ impl Due {
         Some((first, reached))
     }
 
-    /// Takes a record out if it is in the current turn.
+    /// Removes a record if it is in the current turn.
     pub(crate) fn take(&mut self, offset: Offset) -> bool {
         let Some(turn) = self.turns.front_mut().filter(|turn| turn.closed) else { return false };
         if turn.offsets.front() == Some(&offset) {
@@ -113,12 +113,12 @@ impl Due {
         true
     }
 
-    /// Takes a record out, whatever its turn.
+    /// Removes a record, whatever its turn.
     pub(crate) fn take_any(&mut self, offset: Offset) -> bool {
         self.take(offset) || !self.take_range(offset, offset + 1).is_empty()
     }
 
-    /// Takes out the records in `first..end`, as ranges of one each.
+    /// Removes the records in `first..end`, and returns them as ranges of one each.
     pub(crate) fn take_range(&mut self, first: Offset, end: Offset) -> Vec<(Offset, Offset)> {
         let mut taken = Vec::new();
         for turn in &mut self.turns {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_while_a_turn_is_looked_up_has_the_next_one() {
+    fn records_due_during_a_turn_belong_to_the_next_turn() {
         let mut due = due([90, 50, 10]);
         assert_eq!(due.next(0, 99), Some((10, 11)));
         due.push(5);
@@ -171,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_has_an_end_however_much_is_due() {
+    fn turn_is_bounded_however_many_records_are_due() {
         let mut due = due((0..20_000).rev());
         assert_eq!((due.len(), due.turns.len()), (20_000, 3));
         assert_eq!(due.next(0, 4_096), Some((20_000 - 8_192, 20_000 - 4_096)));
     }
 
     #[test]
-    fn what_is_near_is_looked_up_together_up_to_a_span() {
+    fn near_offsets_are_looked_up_together_up_to_a_span() {
         let mut due = due([7, 3, 5, 20, 100]);
         assert_eq!(due.next(1, 99), Some((3, 8)));
         assert_eq!(due.next(12, 99), Some((3, 21)));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_found_and_taken_out_whichever_turn_it_has() {
+    fn due_record_is_found_and_removed_in_any_turn() {
         let mut due = due([90, 50]);
         due.next(0, 1);
         due.push(70);

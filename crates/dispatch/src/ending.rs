@@ -1,4 +1,4 @@
-//! How a record ends, and the deltas of that to be made durable.
+//! Ends records, and collects the deltas that must become durable.
 
 use base::Offset;
 
@@ -10,8 +10,8 @@ use crate::settlement::{Selection, SettleRefused};
 use crate::steps::{Step, What};
 use crate::{DeadReason, SessionId};
 
-/// A group with more partitions frees the memory of those without unsettled records. In a smaller one
-/// it would soon be allocated again.
+/// Above this number of partitions, those without unsettled records free their memory. In a smaller
+/// group it would soon be allocated again.
 const PARTITIONS_KEPT: usize = 64;
 
 impl Dispatch {
@@ -28,15 +28,15 @@ impl Dispatch {
         settled
     }
 
-    /// A waiting record is handed out, or dies: subtracts its bytes.
-    pub(crate) fn waits_no_more(&mut self, partition: u32, meta: &Meta) {
+    /// A waiting record is delivered, or dies: subtracts its bytes.
+    pub(crate) fn subtract_waiting(&mut self, partition: u32, meta: &Meta) {
         let waiting = &mut self.partitions[partition].waiting_bytes;
         *waiting = waiting.saturating_sub(meta.value_bytes());
     }
 
-    /// So many of the partition's waiting records are gone without having been read one by one. Their
+    /// This many waiting records of the partition were removed without being read one by one. Their
     /// bytes are estimated by the mean of the others.
-    pub(crate) fn waits_less(&mut self, partition: u32, records: u64) {
+    pub(crate) fn subtract_waiting_estimate(&mut self, partition: u32, records: u64) {
         let found = &mut self.partitions[partition];
         let busy = u64::from(found.leased) + found.ending.len() as u64;
         let left = found.known().saturating_sub(busy);
@@ -58,8 +58,8 @@ impl Dispatch {
         self.attempts = self.attempts + now - before;
     }
 
-    /// The record becomes a dead letter. It holds its key or partition until that is durable, because
-    /// its end must be in the log before that of the records behind it.
+    /// The record becomes a dead letter. It holds its key or partition until that is durable,
+    /// because its end must be in the log before the ends of the records behind it.
     pub(crate) fn die(
         &mut self,
         partition: u32,
@@ -74,25 +74,25 @@ impl Dispatch {
             self.finish(partition, offset, meta.key);
             return;
         }
-        self.set_aside(partition, offset, Ending { reason: Some(reason), meta });
+        self.insert_ending(partition, offset, Ending { reason: Some(reason), meta });
         self.dead_letters.push(DeadLetter { partition, offset, reason, attempts });
     }
 
-    pub(crate) fn set_aside(&mut self, partition: u32, offset: Offset, ending: Ending) {
+    pub(crate) fn insert_ending(&mut self, partition: u32, offset: Offset, ending: Ending) {
         self.partitions[partition].ending.insert(offset, ending);
         self.ending += 1;
     }
 
-    fn take_aside(&mut self, partition: u32, offset: Offset) -> Option<Ending> {
+    fn remove_ending(&mut self, partition: u32, offset: Offset) -> Option<Ending> {
         let found = self.partitions.get_mut(partition)?;
         let ending = found.ending.remove(&offset)?;
         self.ending -= 1;
         Some(ending)
     }
 
-    /// Ends the leases of records that a log entry is to settle together with other changes, all or
-    /// none. Until [`Dispatch::ended`] or [`Dispatch::give_back`] they are not delivered, and hold
-    /// their keys. Returns partition and offset of each.
+    /// Ends the leases of records that a log entry will settle atomically with other changes. Until
+    /// [`Dispatch::ended`] or [`Dispatch::give_back`] they are not delivered, and hold their keys.
+    /// Returns partition and offset of each.
     pub fn withhold(
         &mut self,
         session: SessionId,
@@ -105,16 +105,16 @@ impl Dispatch {
         for &slot in slots.iter() {
             let lease = self.end_lease(slot, What::Withheld);
             let (partition, offset) = (lease.partition, lease.offset);
-            self.set_aside(partition, offset, Ending { reason: None, meta: lease.meta });
+            self.insert_ending(partition, offset, Ending { reason: None, meta: lease.meta });
             held.push((partition, offset));
         }
         Ok(held)
     }
 
-    /// The record's end is in the log: its dead letter was appended, or the entry that was to settle it
-    /// took effect. This makes no delta.
+    /// The record's end is in the log: its dead letter was appended, or the settling entry took
+    /// effect. This makes no delta.
     pub fn ended(&mut self, partition: u32, offset: Offset) {
-        let Some(ending) = self.take_aside(partition, offset) else { return };
+        let Some(ending) = self.remove_ending(partition, offset) else { return };
         self.steps.add(Step::of(What::Ended, partition, offset));
         let found = &mut self.partitions[partition];
         self.depth -= found.settle_durably(offset);
@@ -122,10 +122,10 @@ impl Dispatch {
         self.free(partition, offset, ending.meta.key);
     }
 
-    /// The entry that was to end the record took no effect: it is available again, as before it was
-    /// leased.
+    /// The entry that would have ended the record had no effect: the record is available again, as
+    /// before its lease.
     pub fn give_back(&mut self, partition: u32, offset: Offset) {
-        let Some(ending) = self.take_aside(partition, offset) else { return };
+        let Some(ending) = self.remove_ending(partition, offset) else { return };
         self.steps.add(Step::of(What::GivenBack, partition, offset));
         self.dead_letters.retain(|it| (it.partition, it.offset) != (partition, offset));
         if self.comes_back_unread(partition, offset, i64::MIN) {
@@ -135,14 +135,14 @@ impl Dispatch {
         self.make_ready(partition, offset, ending.meta);
     }
 
-    /// The policy keeps dead letters no more: settles those that wait.
+    /// The policy no longer keeps dead letters: settles the waiting ones.
     pub(crate) fn settle_dead(&mut self) {
         for index in self.partitions.numbers() {
             let ending = &self.partitions[index].ending;
             let dead = ending.iter().filter(|(_, ending)| ending.reason.is_some());
             let dead: Vec<Offset> = dead.map(|(&offset, _)| offset).collect();
             for offset in dead {
-                if let Some(ending) = self.take_aside(index, offset) {
+                if let Some(ending) = self.remove_ending(index, offset) {
                     self.finish(index, offset, ending.meta.key);
                 }
             }
@@ -150,7 +150,7 @@ impl Dispatch {
         self.dead_letters.clear();
     }
 
-    /// Takes the deltas since the last drain; appends to what `out` holds.
+    /// Takes the deltas since the last drain and appends them to `out`.
     pub fn drain(&mut self, out: &mut Changes) {
         let shrinks = self.partitions.len() > PARTITIONS_KEPT;
         self.changed.sort_unstable();
@@ -168,18 +168,18 @@ impl Dispatch {
         out.active.append(&mut self.consumers.events);
     }
 
-    /// Takes what happened to records since it was last taken, in its order.
+    /// Takes the steps of records since the last call, in order.
     pub fn take_steps(&mut self, with: impl FnMut(Step)) {
         self.steps.take(with);
     }
 
-    /// For an owner that wants to know of no steps: none are noted.
-    pub fn note_no_steps(&mut self) {
+    /// Stops recording steps.
+    pub fn disable_steps(&mut self) {
         self.steps.turn_off();
     }
 
-    /// For one that wants to know of them after all.
-    pub fn note_steps(&mut self) {
+    /// Resumes recording steps.
+    pub fn enable_steps(&mut self) {
         self.steps.turn_on();
     }
 
@@ -187,7 +187,7 @@ impl Dispatch {
         !self.steps.is_empty()
     }
 
-    /// Whether a drain would bring anything.
+    /// Whether a drain would return anything.
     pub fn has_changes(&self) -> bool {
         !self.changed.is_empty()
             || !self.dead_letters.is_empty()

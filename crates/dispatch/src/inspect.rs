@@ -13,23 +13,23 @@ use crate::record::{Delayed, LeaseView, Peeked, RecordState};
 use crate::steps::{Step, What};
 use crate::wheel::Entry;
 
-/// Where the records of a group are. `depth` is the sum of the other counts of records.
+/// Records of a group by state. `depth` is the sum of the other counts of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Offsets from the floors to the ends that are not settled.
+    /// Unsettled offsets between the floors and the ends.
     pub depth: u64,
-    /// Not looked at yet, or ready.
+    /// Not read yet, or ready.
     pub ready: u64,
-    /// Behind an earlier record of their key.
+    /// Waiting for an earlier record of their key.
     pub blocked: u64,
     pub leased: u64,
     pub delayed: u64,
-    /// Dead letters that are not in the log yet, and what an entry under way settles.
+    /// Dead letters that are not in the log yet, and records that a pending entry settles.
     pub dead: u64,
     pub consumers: u32,
     /// Bytes of leased records.
     pub leased_bytes: u64,
-    /// Ready records that are known in full: a window.
+    /// Ready records that are loaded: a window.
     pub loaded: u64,
 }
 
@@ -39,12 +39,12 @@ pub enum RemoveRefused {
     Absent { partition: u32, offset: Offset },
     #[error("record {partition}/{offset} is leased, or about to be dead-lettered")]
     Busy { partition: u32, offset: Offset },
-    /// Only a delayed record was to be removed.
+    /// The request applies only to delayed records.
     #[error("record {partition}/{offset} is not delayed")]
     NotDelayed { partition: u32, offset: Offset },
 }
 
-/// Where a record is, found by the cheapest checks.
+/// State of a record, as far as cheap checks determine it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Whereabouts {
     Absent,
@@ -87,7 +87,7 @@ impl Dispatch {
         self.partitions.numbers()
     }
 
-    /// Where each partition ends, in their order, as far as the engine knows.
+    /// The known end of each partition, in order.
     pub fn ends(&self) -> impl Iterator<Item = Offset> {
         self.partitions.iter().map(|partition| partition.end)
     }
@@ -97,8 +97,8 @@ impl Dispatch {
         self.ends
     }
 
-    /// Whether the best record below `ends` is known: always, unless there are priorities and unread
-    /// records. A backlog beyond [`crate::Bounds::read_first`] is not waited for.
+    /// Whether the best record below `ends` is known: always, unless there are priorities and
+    /// unread records. It does not wait for a backlog beyond [`crate::Bounds::read_first`].
     pub fn knows(&self, ends: &[Offset]) -> bool {
         let known = |(index, (&end, partition)): (u32, (&Offset, &Partition))| {
             let unread = end.saturating_sub(partition.scan_next);
@@ -108,8 +108,8 @@ impl Dispatch {
         !self.policy.ranks() || all.all(known)
     }
 
-    /// How many records that arrive now its consumers would get at once, at most `enough`. In ordered
-    /// groups none: a record may have to wait for another one.
+    /// Number of newly arriving records that consumers would get at once, at most `enough`. 0 in
+    /// ordered groups: a record may have to wait for another one.
     pub fn spare_credit(&self, pools: &Pools, enough: u64) -> u64 {
         match self.policy.ordering {
             Ordering::Free if self.is_awaited() => self.consumers.spare(pools, enough),
@@ -121,8 +121,8 @@ impl Dispatch {
         self.partitions.get(partition).map(|found| found.floor)
     }
 
-    /// The oldest record of a partition that is not settled (or a hole before it), with its
-    /// timestamp if it is known at the moment.
+    /// The oldest unsettled record of a partition (or a hole before it), with its timestamp if it
+    /// is loaded.
     pub fn oldest(&self, partition: u32) -> Option<(Offset, Option<i64>)> {
         let found = self.partitions.get(partition)?;
         let floor = (found.floor < found.end).then_some(found.floor)?;
@@ -131,8 +131,8 @@ impl Dispatch {
         Some((floor, leased.or_else(|| found.ready.timestamp(floor))))
     }
 
-    /// Unsettled records of a partition from `from`, without touching them. What was not looked at
-    /// yet counts as ready; it may turn out to be a hole.
+    /// Unsettled records of a partition from `from`, without changing anything. Unread records
+    /// count as ready; they may turn out to be holes.
     pub fn peek(&self, partition: u32, from: Offset, records_max: usize) -> Vec<Peeked> {
         let Some(found) = self.partitions.get(partition) else { return Vec::new() };
         let blocked = self.lanes.blocked_of(partition);
@@ -153,11 +153,12 @@ impl Dispatch {
             peeked.push(Peeked { partition, offset, state, attempts });
             offset += 1;
         }
-        self.tell_when_due(partition, found, &delayed, &mut peeked);
+        self.set_due_times(partition, found, &delayed, &mut peeked);
         peeked
     }
 
-    /// Where a record is, and behind which one, without touching it. `None`: it is settled, or not there yet.
+    /// State of a record, and the record that blocks it, without changing anything. `None`:
+    /// settled, or not there yet.
     pub fn standing(&self, partition: u32, offset: Offset) -> Option<(Peeked, Option<Offset>)> {
         let found = self.peek(partition, offset, 1).into_iter().next();
         let found = found.filter(|found| found.offset == offset)?;
@@ -218,14 +219,14 @@ impl Dispatch {
                 None => RecordState::Ready,
             },
             Whereabouts::Blocked => RecordState::Blocked,
-            // When is told for all of them at once.
+            // The caller determines the due times of all of them at once.
             Whereabouts::Delayed => RecordState::Delayed { due_ms: 0 },
             Whereabouts::Ready | Whereabouts::Unread | Whereabouts::Absent => RecordState::Ready,
         }
     }
 
-    /// One way through the wheel, which has no index.
-    fn tell_when_due(
+    /// Sets the due times in one pass over the wheel, which has no index.
+    fn set_due_times(
         &self,
         partition: u32,
         found: &Partition,
@@ -245,7 +246,7 @@ impl Dispatch {
         }
     }
 
-    /// Leases by partition and offset, after the given place.
+    /// Leases by partition and offset, after the given one.
     pub fn leases(&self, after: Option<(u32, Offset)>, records_max: usize) -> Vec<LeaseView> {
         let all = self.leases.iter();
         let mut places: Vec<_> = all
@@ -272,7 +273,7 @@ impl Dispatch {
             .collect()
     }
 
-    /// Delayed records in the order of their time, after the given one.
+    /// Delayed records in the order of due time, after the given one.
     pub fn delayed(&self, after: Option<Delayed>, records_max: usize) -> Vec<Delayed> {
         self.wheel.first_by(records_max, after.as_ref(), |entry: Entry| {
             let Place { partition, kind } = Place::unpack(entry.place);
@@ -282,7 +283,7 @@ impl Dispatch {
         })
     }
 
-    /// Settles a record that waits for its time.
+    /// Settles a delayed record.
     pub fn cancel_delayed(&mut self, partition: u32, offset: Offset) -> Result<(), RemoveRefused> {
         match self.whereabouts_of(partition, offset) {
             Whereabouts::Absent => Err(RemoveRefused::Absent { partition, offset }),
@@ -298,7 +299,7 @@ impl Dispatch {
         self.whereabouts(partition, found, offset, &self.lanes.blocked_of(partition))
     }
 
-    /// Settles one record, whatever it waits for; one that is leased stays.
+    /// Settles one record in any state but leased.
     pub fn remove(&mut self, partition: u32, offset: Offset) -> Result<(), RemoveRefused> {
         match self.whereabouts_of(partition, offset) {
             Whereabouts::Absent => return Err(RemoveRefused::Absent { partition, offset }),
@@ -319,7 +320,7 @@ impl Dispatch {
         }
         self.steps.add(Step::of(What::Removed, partition, offset));
         self.settle_range(partition, offset, offset + 1);
-        self.waits_less(partition, 1);
+        self.subtract_waiting_estimate(partition, 1);
         self.free_range(partition, offset, offset + 1);
         self.refresh_head(partition);
         self.list(partition);
@@ -327,7 +328,7 @@ impl Dispatch {
         Ok(())
     }
 
-    /// Settles all that is neither leased nor about to be dead-lettered; how many.
+    /// Settles all records that are neither leased nor becoming dead letters. Returns their number.
     pub fn purge(&mut self) -> u64 {
         let all = self.leases.iter();
         let mut busy: Vec<(u32, Offset)> =
@@ -350,7 +351,7 @@ impl Dispatch {
     fn purge_partition(&mut self, partition: u32, busy: &[(u32, Offset)]) -> u64 {
         self.with_ready(partition, Ready::clear);
         let found = &mut self.partitions[partition];
-        // What the wheel still has of them is settled, and so passed over.
+        // Their entries in the wheel are settled, and so skipped.
         self.delayed -= std::mem::take(&mut found.delayed);
         found.waiting_bytes = 0;
         found.scan_next = found.end;

@@ -1,7 +1,7 @@
 //! Key lanes: one record of a key at a time, for any number of keys.
 //!
 //! A lane exists only while a record holds the key: leased, backing off, ready as the next one, or
-//! about to be dead-lettered. Later records of a held key wait in its lane, and block no other key.
+//! becoming a dead letter. Later records of a held key wait in its lane, and block no other key.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,7 +11,7 @@ use crate::meta::Meta;
 
 #[derive(Debug)]
 struct Lane {
-    /// The one record of the key that may be handed out.
+    /// The one record of the key that may be delivered.
     holder: Offset,
     /// By offset. Most lanes have none.
     blocked: VecDeque<(Offset, Meta)>,
@@ -19,11 +19,12 @@ struct Lane {
 
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
-    /// A key's order is that of its partition.
+    /// Keys are ordered within a partition.
     by_key: HashMap<(u32, u64), Lane>,
     blocked: usize,
-    /// Records that are leased while another one holds their lane: the end of that one's lease was not durable when the
-    /// term ended, and is repeated. They hold the lane after it. Key 0: the lane is the partition.
+    /// Records leased while another one holds their lane: the end of that lease was not durable
+    /// when the term ended, and is repeated. They hold the lane after it. Key 0: the lane is the
+    /// partition.
     further: BTreeMap<(u32, u64), BTreeSet<Offset>>,
 }
 
@@ -33,7 +34,7 @@ impl Lanes {
         self.blocked
     }
 
-    /// Whether `offset` has to wait for another record of its key.
+    /// Whether `offset` must wait for another record of its key.
     pub(crate) fn blocks(&self, partition: u32, key: u64, offset: Offset) -> bool {
         self.by_key.get(&(partition, key)).is_some_and(|lane| lane.holder != offset)
     }
@@ -46,12 +47,13 @@ impl Lanes {
         }
     }
 
-    /// The record is leased, and holds its lane once all before it are done.
+    /// The record is leased, and holds its lane after all earlier ones are done.
     pub(crate) fn add_further(&mut self, partition: u32, key: u64, offset: Offset) {
         self.further.entry((partition, key)).or_default().insert(offset);
     }
 
-    /// The record does not hold its lane any more. False if it would not have.
+    /// Removes the record from those that hold its lane later. Returns false if it was not one of
+    /// them.
     pub(crate) fn remove_further(&mut self, partition: u32, key: u64, offset: Offset) -> bool {
         let Some(of_lane) = self.further.get_mut(&(partition, key)) else { return false };
         let removed = of_lane.remove(&offset);
@@ -61,13 +63,13 @@ impl Lanes {
         removed
     }
 
-    /// The leased record that holds the lane next.
+    /// The next leased record to hold the lane.
     pub(crate) fn next_further(&mut self, partition: u32, key: u64) -> Option<Offset> {
         let first = *self.further.get(&(partition, key))?.first()?;
         self.remove_further(partition, key, first).then_some(first)
     }
 
-    /// Forgets those of a range.
+    /// Removes those in a range.
     pub(crate) fn forget_further(&mut self, partition: u32, first: Offset, end: Offset) {
         if first >= end {
             return;
@@ -89,7 +91,7 @@ impl Lanes {
         }
     }
 
-    /// The holder is done: the next of its key holds the lane, and is to be made ready.
+    /// The holder is done: the next record of its key holds the lane, and must be made ready.
     pub(crate) fn release(
         &mut self,
         partition: u32,
@@ -115,7 +117,7 @@ impl Lanes {
         Some(next)
     }
 
-    /// Takes a blocked record out.
+    /// Removes a blocked record.
     pub(crate) fn remove_blocked(&mut self, partition: u32, offset: Offset) {
         for lane in lanes_of(&mut self.by_key, partition) {
             if let Ok(place) = lane.blocked.binary_search_by_key(&offset, |waiting| waiting.0) {
@@ -125,7 +127,7 @@ impl Lanes {
         }
     }
 
-    /// Drops what waits below `end` in a partition.
+    /// Drops the waiting records below `end` in a partition.
     pub(crate) fn drop_blocked_below(&mut self, partition: u32, end: Offset) {
         for lane in lanes_of(&mut self.by_key, partition) {
             while lane.blocked.front().is_some_and(|waiting| waiting.0 < end) {
@@ -153,14 +155,14 @@ impl Lanes {
         offsets
     }
 
-    /// The record that holds the lane in which this one waits.
+    /// The record that holds the lane of this waiting record.
     pub(crate) fn holder_before(&self, partition: u32, offset: Offset) -> Option<Offset> {
         let mut of_partition = self.by_key.iter().filter(|((p, _), _)| *p == partition);
         let waits = |lane: &Lane| lane.blocked.binary_search_by_key(&offset, |it| it.0).is_ok();
         of_partition.find(|(_, lane)| waits(lane)).map(|(_, lane)| lane.holder)
     }
 
-    /// Forgets a partition.
+    /// Removes a partition's lanes.
     pub(crate) fn clear(&mut self, partition: u32) {
         self.further.retain(|(of, _), _| *of != partition);
         let blocked = &mut self.blocked;
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_lets_one_record_after_the_other_hold_it_and_is_gone_with_the_last() {
+    fn lane_is_held_by_one_record_at_a_time_and_removed_with_the_last() {
         let mut lanes = Lanes::default();
         lanes.hold(0, 9, 1);
         assert!(!lanes.blocks(0, 9, 1) && lanes.blocks(0, 9, 2) && !lanes.blocks(1, 9, 2));
@@ -231,7 +233,7 @@ mod tests {
             assert_eq!(lanes.release(0, 9, done[1]).map(|next| next.0), Some(3));
             assert!(lanes.further.is_empty());
         }
-        // The second one came back, and waits for the first.
+        // The second one was released, and waits for the first.
         let mut lanes = Lanes::default();
         lanes.hold(0, 9, 1);
         lanes.hold(0, 9, 2);

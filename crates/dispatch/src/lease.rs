@@ -1,7 +1,8 @@
-//! The live leases: a slab, two indexes into it, and two kinds of lists through it.
+//! Live leases: a slab, two indexes into it, and two kinds of lists through it.
 //!
-//! Nearly every lease ends before its time. So a lease is linked into the list of those that run out
-//! in the same millisecond, which it leaves in constant time. An entry of the wheel would stay.
+//! Nearly every lease ends before its deadline. It is therefore linked into the list of leases with
+//! the same deadline, from which it is removed in constant time. An entry of the wheel could not be
+//! removed.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +16,9 @@ use crate::{ConsumerId, SessionId, Token};
 /// A slot number of the slab.
 pub(crate) type Slot = u32;
 const NONE: Slot = Slot::MAX;
-/// No live lease has it.
+/// Not used by a live lease.
 const FREE: Token = 0;
-/// What an empty slab may keep.
+/// Number of slots that an empty slab may retain.
 const SLOTS_KEPT: usize = 1_024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -25,7 +26,7 @@ pub(crate) struct Lease {
     pub(crate) token: Token,
     pub(crate) offset: Offset,
     pub(crate) meta: Meta,
-    /// `i64::MAX` = as long as the session.
+    /// `i64::MAX` = until the session ends.
     pub(crate) deadline_ms: i64,
     pub(crate) session: SessionId,
     pub(crate) consumer: ConsumerId,
@@ -64,7 +65,7 @@ struct Entry {
     of_deadline: Links,
 }
 
-/// Which of an entry's links.
+/// Selects one of an entry's links.
 type Field = fn(&mut Entry) -> &mut Links;
 
 #[derive(Debug, Default)]
@@ -73,11 +74,11 @@ pub(crate) struct LeaseTable {
     free: Vec<Slot>,
     by_token: HashTable<Slot>,
     by_offset: HashTable<Slot>,
-    /// Heads of the lists. A new lease goes behind one that is in the list already, so that the
-    /// maps are seldom touched.
+    /// Heads of the lists. A new lease is linked behind one that is already in the list, so that
+    /// the maps rarely change.
     by_session: HashMap<SessionId, Slot>,
     by_deadline: BTreeMap<i64, Slot>,
-    /// The slot that was filled last: the next lease is mostly of the same lists.
+    /// The slot that was filled last: the next lease mostly belongs to the same lists.
     recent: Slot,
     bytes: u64,
 }
@@ -130,12 +131,12 @@ impl LeaseTable {
             hash_place(lease.partition, lease.offset)
         };
         by_offset.insert_unique(hash_place(lease.partition, lease.offset), slot, place_of);
-        // Whatever it is by now, if it is in the list it will do to be linked behind.
+        // Any lease that is in the list now can be linked behind.
         let head = match self.slab.get(self.recent as usize) {
             Some(recent) if self.recent != slot && recent.lease.is_of(lease.session) => self.recent,
             _ => *self.by_session.entry(lease.session).or_insert(slot),
         };
-        link(&mut self.slab, of_session, head, slot);
+        link(&mut self.slab, session_links, head, slot);
         self.link_deadline(slot, lease.deadline_ms);
         self.bytes += u64::from(lease.meta.bytes);
         self.recent = slot;
@@ -145,7 +146,7 @@ impl LeaseTable {
     pub(crate) fn remove(&mut self, slot: Slot) -> Lease {
         let lease = self.slab[slot as usize].lease;
         self.unlink_deadline(slot, lease.deadline_ms);
-        let links = unlink(&mut self.slab, of_session, slot);
+        let links = unlink(&mut self.slab, session_links, slot);
         if links.previous == NONE {
             if links.next == NONE {
                 self.by_session.remove(&lease.session);
@@ -184,7 +185,7 @@ impl LeaseTable {
                 }
                 _ => *self.by_deadline.entry(deadline_ms).or_insert(slot),
             };
-            link(&mut self.slab, of_deadline, head, slot);
+            link(&mut self.slab, deadline_links, head, slot);
         }
     }
 
@@ -192,7 +193,7 @@ impl LeaseTable {
         if deadline_ms == i64::MAX {
             return;
         }
-        let links = unlink(&mut self.slab, of_deadline, slot);
+        let links = unlink(&mut self.slab, deadline_links, slot);
         if links.previous == NONE {
             if links.next == NONE {
                 self.by_deadline.remove(&deadline_ms);
@@ -206,7 +207,7 @@ impl LeaseTable {
         self.by_deadline.first_key_value().map(|(&deadline_ms, _)| deadline_ms)
     }
 
-    /// A lease whose time is over.
+    /// A lease past its deadline.
     pub(crate) fn overdue(&self, now_ms: i64) -> Option<Slot> {
         let (&deadline_ms, &slot) = self.by_deadline.first_key_value()?;
         (deadline_ms <= now_ms).then_some(slot)
@@ -216,7 +217,7 @@ impl LeaseTable {
         self.by_session.get(&session).copied()
     }
 
-    pub(crate) fn of_session(&self, session: SessionId) -> impl Iterator<Item = Slot> + '_ {
+    pub(crate) fn in_session(&self, session: SessionId) -> impl Iterator<Item = Slot> + '_ {
         let mut at = self.first_of(session).unwrap_or(NONE);
         std::iter::from_fn(move || {
             let slot = (at != NONE).then_some(at)?;
@@ -225,7 +226,7 @@ impl LeaseTable {
         })
     }
 
-    /// All of them, by slot.
+    /// All leases, by slot.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Lease)> {
         let numbered = self.slab.iter().enumerate();
         numbered
@@ -234,15 +235,15 @@ impl LeaseTable {
     }
 }
 
-fn of_session(entry: &mut Entry) -> &mut Links {
+fn session_links(entry: &mut Entry) -> &mut Links {
     &mut entry.of_session
 }
 
-fn of_deadline(entry: &mut Entry) -> &mut Links {
+fn deadline_links(entry: &mut Entry) -> &mut Links {
     &mut entry.of_deadline
 }
 
-/// Puts `slot` behind `head`, a member of the list, unless it is that itself.
+/// Links `slot` behind `head`, a member of the list, unless they are equal.
 fn link(slab: &mut [Entry], field: Field, head: Slot, slot: Slot) {
     if head == slot {
         *field(&mut slab[slot as usize]) = Links::ALONE;
@@ -256,7 +257,7 @@ fn link(slab: &mut [Entry], field: Field, head: Slot, slot: Slot) {
     }
 }
 
-/// Takes `slot` out of its list; its links as they were.
+/// Removes `slot` from its list; returns its former links.
 fn unlink(slab: &mut [Entry], field: Field, slot: Slot) -> Links {
     let links = *field(&mut slab[slot as usize]);
     if links.previous != NONE {
@@ -268,7 +269,7 @@ fn unlink(slab: &mut [Entry], field: Field, slot: Slot) -> Links {
     links
 }
 
-/// The broker gives tokens and offsets, so that no client can make their hashes collide.
+/// The broker assigns tokens and offsets, so that no client can make their hashes collide.
 fn hash(value: u64) -> u64 {
     let mixed = value.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed ^ mixed >> 32
@@ -308,7 +309,7 @@ mod tests {
         let slot = leases.find_token(77).unwrap();
         assert_eq!(leases.find(0, 77), Some(slot));
         assert_eq!(leases.find(1, 77), None);
-        assert_eq!(leases.of_session(3).count(), (1..=1_000).filter(|t| t % 7 == 3).count());
+        assert_eq!(leases.in_session(3).count(), (1..=1_000).filter(|t| t % 7 == 3).count());
         assert_eq!(leases.next_deadline(), Some(100));
         assert_eq!(leases.overdue(99), None);
         while let Some(slot) = leases.overdue(106) {
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewed_lease_runs_out_at_its_new_time_only() {
+    fn renewed_lease_expires_only_at_its_new_deadline() {
         let mut leases = LeaseTable::default();
         let slot = leases.insert(lease(1, 1, 100));
         leases.insert(lease(2, 1, 100));

@@ -1,10 +1,11 @@
-//! The delivery engine of a lease group: who gets which record next, and what becomes of it.
+//! The delivery engine of a lease group: assigns records to consumers, and tracks them to their
+//! end.
 //!
-//! Pure and volatile: no I/O, no clock, no randomness; the same calls give the same answers. What
-//! must outlive a crash comes out of [`Dispatch::drain`] as deltas. The driver makes them durable, and
-//! makes a new engine of them after a crash. One decision shaped it: **there is one way back**. A
-//! release, a lease that runs out and a session that ends take the same path, which first removes the
-//! lease. So the first of them counts the attempt, and the others find no lease.
+//! Pure and volatile: no I/O, no clock, no randomness; the same calls give the same results. State
+//! that must survive a crash is returned by [`Dispatch::drain`] as deltas. The driver makes them
+//! durable, and builds a new engine from them after a crash. **There is one way back**: a release,
+//! an expired lease and an ended session take the same path, which first removes the lease. The
+//! first of them counts the attempt, and the others find no lease.
 //!
 //! # A record's life
 //!
@@ -37,16 +38,16 @@
 //!            settled <---------------------'
 //! ```
 //!
-//! What is unread, ready beyond a window, or settled is kept as ranges, whatever its amount; what
-//! is delayed as 20 bytes. Only what is loaded, blocked, leased or dead has a record of its own, and
-//! each of these has a bound ([`Bounds`]).
+//! Unread and settled records, and ready ones beyond a window, are kept as ranges in any number;
+//! delayed records take 20 bytes. Only loaded, blocked, leased and dead records have a record of
+//! their own, and each of these has a bound ([`Bounds`]).
 //!
 //! # Order
 //!
 //! Higher priorities first; among equals the partition whose head is the oldest; in a partition by
-//! offset, so that what came back goes before what came later. Ordered by key or by partition, the
-//! head holds its lane until it is settled, also while it backs off or waits for its dead-lettering, and
-//! priorities are not looked at. A record that was scheduled joins the order when it is due.
+//! offset, so that released records precede later ones. If ordered by key or by partition, the head
+//! holds its lane until it is settled, also during a back-off or until its dead letter is in the
+//! log, and priorities are ignored. A scheduled record joins the order when it is due.
 
 mod assign;
 mod bounds;
@@ -92,7 +93,7 @@ pub use settlement::{Selection, SettleRefused, Settlement};
 pub use shares::Lack;
 pub use steps::{Step, What};
 
-/// A consumer's number, given by the driver and never reused.
+/// A consumer's number, assigned by the driver and never reused.
 pub type ConsumerId = u64;
 /// A session's number: leases belong to sessions.
 pub type SessionId = u64;

@@ -1,4 +1,4 @@
-//! What the engine keeps in memory of a record that is loaded, blocked or leased.
+//! The engine's state of a record that is loaded, blocked or leased.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub(crate) struct Meta {
     /// Bytes beside the value, at most `u16::MAX`; the rest counts as value.
     pub(crate) overhead: u16,
     pub(crate) priority: u8,
-    /// It had a delivery time of its own.
+    /// It had a delivery time.
     pub(crate) scheduled: bool,
 }
 

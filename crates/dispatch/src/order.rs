@@ -1,5 +1,5 @@
 //! The order of ready records: a record's place, the lanes of ordered groups, and the heads of
-//! partitions, of which the best goes next.
+//! partitions, the best of which is next.
 
 use base::Offset;
 
@@ -12,8 +12,8 @@ use crate::ready::{First, Ready, SortKey};
 use crate::wheel::Entry;
 
 impl Dispatch {
-    /// The ordering changed: lanes and holders are made anew from what is leased.
-    pub(crate) fn order_again(&mut self) {
+    /// The ordering changed: rebuilds lanes and holders from the leases.
+    pub(crate) fn rebuild_order(&mut self) {
         let blocked = self.lanes.dissolve();
         for partition in self.partitions.iter_mut().filter(|it| it.holder.is_some()) {
             partition.holder = None;
@@ -30,7 +30,7 @@ impl Dispatch {
         }
     }
 
-    pub(crate) fn arrange_again(&mut self) {
+    pub(crate) fn rearrange(&mut self) {
         let (window, now_ms) = (self.bounds.loaded_per_partition * 2, self.now_ms);
         let policy = self.policy.clone();
         for partition in self.partitions.numbers() {
@@ -38,14 +38,14 @@ impl Dispatch {
                 continue;
             }
             self.with_ready(partition, |ready| {
-                ready.arrange_again(window, |meta, since_ms| {
+                ready.rearrange(window, |meta, since_ms| {
                     sort_key(&policy, meta, since_ms.unwrap_or(meta.timestamp.min(now_ms)))
                 });
             });
         }
     }
 
-    /// The record holds its key or partition: no other record of it may be handed out.
+    /// The record holds its key or partition: no other record of it may be delivered.
     pub(crate) fn hold(&mut self, partition: u32, offset: Offset, key: u64) {
         match self.policy.ordering {
             Ordering::Free => {}
@@ -60,7 +60,7 @@ impl Dispatch {
         }
     }
 
-    /// The record no longer holds its key or partition: the next one may be handed out.
+    /// The record no longer holds its key or partition: the next one may be delivered.
     pub(crate) fn free(&mut self, partition: u32, offset: Offset, key: u64) {
         match self.policy.ordering {
             Ordering::Free => {}
@@ -82,7 +82,7 @@ impl Dispatch {
         }
     }
 
-    /// As [`Dispatch::free`], for records whose keys are not known.
+    /// As [`Dispatch::free`], for records with unknown keys.
     pub(crate) fn free_range(&mut self, partition: u32, first: Offset, end: Offset) {
         let gone = |offset: &Offset| (first..end).contains(offset);
         self.lanes.forget_further(partition, first, end);
@@ -118,8 +118,8 @@ impl Dispatch {
         result
     }
 
-    /// The record is ready again. A scheduled one counts as due since it was written, so that it goes
-    /// before those that became due meanwhile.
+    /// Makes the record ready again. A scheduled one counts as due since it was written, so that it
+    /// precedes those that became due in the meantime.
     pub(crate) fn make_ready(&mut self, partition: u32, offset: Offset, meta: Meta) {
         self.make_ready_since(partition, offset, meta, meta.timestamp.min(self.now_ms));
     }
@@ -141,7 +141,7 @@ impl Dispatch {
         }
     }
 
-    /// Takes a record out of the ready ones.
+    /// Removes a record from the ready ones.
     pub(crate) fn take_ready(&mut self, partition: u32, rank: u8, offset: Offset) -> Option<Meta> {
         let meta = self.with_ready(partition, |ready| ready.take(rank, offset))?;
         let found = &self.partitions[partition];
@@ -151,7 +151,7 @@ impl Dispatch {
         Some(meta)
     }
 
-    /// Puts the partition in its place among the heads.
+    /// Moves the partition to its place among the heads.
     pub(crate) fn refresh_head(&mut self, partition: u32) {
         let found = &mut self.partitions[partition];
         if found.is_empty() {
@@ -159,7 +159,7 @@ impl Dispatch {
         }
         let first = match found.holder {
             None => {
-                let others = self.policy.is_turn_of_others(found.handed_out);
+                let others = self.policy.is_turn_of_lower(found.handed_out);
                 let first = others.then(|| found.ready.first_behind(self.policy.rank(u8::MAX)));
                 first.flatten().or_else(|| found.ready.first())
             }
@@ -169,7 +169,7 @@ impl Dispatch {
                 held.map(|&meta| First { rank, offset, meta, since_ms: meta.timestamp })
             }
         };
-        // While there is no room for another dead letter, the head is checked again in a second.
+        // Without room for another dead letter, the head is checked again in a second.
         let not_before = if self.ending < self.bounds.dead { 0 } else { self.now_ms + 1_000 };
         let mut reminder = None;
         let head = first.map(|First { rank, offset, meta, since_ms }| {
@@ -190,12 +190,12 @@ impl Dispatch {
         }
         if let Some(expires_ms) = reminder {
             found.head_timer_ms = expires_ms;
-            // One timer for a partition, however many records it has.
+            // One timer for a partition, for any number of records.
             self.wheel.add(Entry::new(expires_ms, 0, Place::head(partition).pack()));
         }
     }
 
-    /// Notes that a partition may want to be read.
+    /// Lists the partition as one that may have to be read.
     pub(crate) fn list(&mut self, partition: u32) {
         let found = &mut self.partitions[partition];
         if !found.listed && !found.reading {
@@ -205,7 +205,7 @@ impl Dispatch {
     }
 }
 
-/// The place of a record that became due at `since_ms`. In ordered groups the due time does not count.
+/// The place of a record that became due at `since_ms`. Ordered groups ignore the due time.
 fn sort_key(policy: &Policy, meta: &Meta, since_ms: i64) -> SortKey {
     let by_time = meta.scheduled && policy.ordering == Ordering::Free;
     SortKey {

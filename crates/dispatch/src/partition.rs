@@ -1,4 +1,4 @@
-//! What the engine knows of one partition.
+//! The engine's state of one partition.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -11,7 +11,7 @@ use crate::meta::Meta;
 use crate::ready::Ready;
 use crate::record::PartitionStart;
 
-/// A record whose end is to be, or is being, written to the log.
+/// A record whose end is being written to the log, or will be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ending {
     /// Why it becomes a dead letter; `None`: it was accepted.
@@ -19,8 +19,8 @@ pub(crate) struct Ending {
     pub(crate) meta: Meta,
 }
 
-/// A partition's place among those that have something to hand out: best rank, then oldest first
-/// (by timestamp, or by the time for which it was scheduled).
+/// Order of a partition among those with deliverable records: best rank, then oldest first (by
+/// timestamp, or by scheduled time).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Head {
     pub(crate) rank: u8,
@@ -28,22 +28,22 @@ pub(crate) struct Head {
     pub(crate) partition: u32,
 }
 
-/// A group may have a million partitions, most of them empty. So the fields that only partitions with
-/// records need are in [`Unsettled`], which is made when one of them changes.
+/// A group may have a million partitions, most of them empty. The fields that only partitions with
+/// records need are therefore in [`Unsettled`], which is allocated when one of them changes.
 #[derive(Debug, Default)]
 pub(crate) struct Partition {
     /// Everything below is settled.
     pub(crate) floor: Offset,
-    /// Everything below is known: settled, ready, blocked, delayed, leased or ending. A known record in
-    /// none of the other sets is delayed: only the wheel has it.
+    /// Everything below is known: settled, ready, blocked, delayed, leased or ending. A known
+    /// record in none of the other sets is delayed: only the wheel has it.
     pub(crate) scan_next: Offset,
     pub(crate) end: Offset,
     /// Entries of the wheel with another epoch are from before a reset of the partition.
     pub(crate) epoch: u32,
     pub(crate) leased: u32,
-    /// A want was returned and not answered.
+    /// A want was returned and its result is pending.
     pub(crate) reading: bool,
-    /// The last want was for due records: the next is for unread ones.
+    /// The last want was for due records: the next one is for unread ones.
     pub(crate) read_due: bool,
     /// It is in the list of partitions that may have to be read.
     pub(crate) listed: bool,
@@ -52,34 +52,35 @@ pub(crate) struct Partition {
     unsettled: Option<Box<Unsettled>>,
 }
 
-/// The state of a partition's records that are not settled.
+/// State of a partition's unsettled records.
 #[derive(Debug)]
 pub(crate) struct Unsettled {
     /// Above the floor.
     pub(crate) settled: OffsetRanges,
-    /// Of unsettled records that came back.
+    /// Attempts of unsettled records that were released.
     attempts: BTreeMap<Offset, u16>,
-    /// How many of these the engine has in its sum.
+    /// Number of these that are part of the engine's sum.
     attempts_counted: u32,
-    /// As [`PartitionStart::seen_below`]; 0 where all of these are settled.
+    /// As [`PartitionStart::seen_below`]; 0 if all of these are settled.
     seen_below: Offset,
     pub(crate) ending: BTreeMap<Offset, Ending>,
     pub(crate) ready: Ready,
-    /// If the group is ordered by partition: the one record that may be handed out.
+    /// If the group is ordered by partition: the one record that may be delivered.
     pub(crate) holder: Option<Offset>,
     /// Its entry in the engine's list of heads.
     pub(crate) head: Option<Head>,
-    /// The offset of that record.
+    /// The offset of the head record.
     pub(crate) head_offset: Offset,
-    /// When the wheel fires for the head's expiry; `i64::MAX` = never.
+    /// Time of the wheel's timer for the head's expiry; `i64::MAX` = never.
     pub(crate) head_timer_ms: i64,
-    /// Records that wait in the wheel.
+    /// Records waiting in the wheel.
     pub(crate) delayed: u64,
-    /// Records handed out, modulo [`crate::policy::HIGH_TO_NORMAL`]: two priorities take turns by it.
+    /// Number of delivered records modulo [`crate::policy::HIGH_TO_NORMAL`]: alternates two
+    /// priorities.
     pub(crate) handed_out: u8,
-    /// Bytes of the values of records that are known and neither leased, dead nor settled.
+    /// Bytes of the values of known records that are neither leased, dead nor settled.
     pub(crate) waiting_bytes: u64,
-    /// Records `[first, end)` arrived while a consumer waited: they do not expire before they have been
+    /// Records `[first, end)` arrived while a consumer waited: they do not expire before they were
     /// offered.
     pub(crate) prompt: (Offset, Offset),
     settled_since: Vec<(Offset, Offset)>,
@@ -108,7 +109,7 @@ impl Unsettled {
         }
     }
 
-    /// Whether it equals a new one. The turns of two priorities (`handed_out`) may begin anew.
+    /// Whether it equals a new one. The alternation of two priorities (`handed_out`) may restart.
     fn is_new(&self) -> bool {
         self.settled.is_empty()
             && self.attempts.is_empty()
@@ -127,7 +128,7 @@ impl Unsettled {
     }
 }
 
-/// Of partitions that have nothing unsettled.
+/// State of partitions without unsettled records.
 static NOTHING: Unsettled = Unsettled::new();
 
 impl Deref for Partition {
@@ -148,7 +149,7 @@ impl Partition {
     pub(crate) fn new(start: PartitionStart, epoch: u32) -> Self {
         let mut settled = start.settled;
         let floor = settled.join_below(start.floor.max(start.log_start));
-        // Settled beyond what may be read yet: the end follows.
+        // Settled beyond the known end: the end will follow.
         let end = start.end.max(floor);
         let mut partition = Self { floor, scan_next: floor, end, epoch, ..Self::default() };
         let unsettled = |&(offset, _): &(Offset, u16)| offset >= floor && !settled.contains(offset);
@@ -163,7 +164,7 @@ impl Partition {
         partition
     }
 
-    /// Gives memory back if nothing is unsettled.
+    /// Frees memory if nothing is unsettled.
     pub(crate) fn shrink(&mut self) {
         if let Some(unsettled) = &mut self.unsettled
             && unsettled.seen_below <= self.floor
@@ -180,12 +181,13 @@ impl Partition {
         self.unsettled.is_none()
     }
 
-    /// Offsets that are not settled. The settled ones never reach beyond the end.
+    /// Number of unsettled offsets. Settled ones never extend beyond the end.
     pub(crate) fn depth(&self) -> u64 {
         self.end - self.floor - self.settled.offsets()
     }
 
-    /// How many of them were read: an estimate, because some unread ones may be settled already.
+    /// Number of unsettled records that were read: an estimate, because some unread ones may be
+    /// settled already.
     pub(crate) fn known(&self) -> u64 {
         self.depth().saturating_sub(self.end.saturating_sub(self.scan_next))
     }
@@ -194,14 +196,14 @@ impl Partition {
         offset < self.floor || !self.settled.is_empty() && self.settled.contains(offset)
     }
 
-    /// Whether the record arrived while a consumer waited, and has not been handed out since. Never a
-    /// scheduled one: no consumer waits for it yet.
+    /// Whether the record arrived while a consumer waited, and has not been delivered since. Never
+    /// true for a scheduled record: no consumer waits for it yet.
     pub(crate) fn is_prompt(&self, offset: Offset, meta: &Meta) -> bool {
         let awaited = (self.prompt.0..self.prompt.1).contains(&offset);
         awaited && !meta.scheduled && self.attempts(offset) == 0
     }
 
-    /// How often the record was delivered and came back.
+    /// Number of times that the record was delivered and released.
     pub(crate) fn attempts(&self, offset: Offset) -> u16 {
         if self.attempts.is_empty() { 0 } else { self.attempts.get(&offset).copied().unwrap_or(0) }
     }
@@ -210,7 +212,7 @@ impl Partition {
         self.attempts_counted as usize
     }
 
-    /// How many records with attempts were in the engine's sum, and how many are from now on.
+    /// Number of records with attempts in the engine's sum before, and from now on.
     pub(crate) fn count_attempts(&mut self) -> (usize, usize) {
         if self.is_empty() {
             return (0, 0);
@@ -220,7 +222,7 @@ impl Partition {
         (before as usize, count)
     }
 
-    /// How often the record was delivered, as far as is known: one that may have been delivered counts as if it was.
+    /// Number of known deliveries of the record: a possible delivery counts.
     pub(crate) fn deliveries(&self, offset: Offset) -> u16 {
         self.attempts(offset).max(u16::from(offset < self.seen_below))
     }
@@ -230,7 +232,7 @@ impl Partition {
         self.returned_since.push(offset);
     }
 
-    /// Settles `[first, end)`; how many were not settled yet.
+    /// Settles `[first, end)`; returns the number of newly settled records.
     pub(crate) fn settle(&mut self, first: Offset, end: Offset) -> u64 {
         let first = first.max(self.floor);
         if first >= end {
@@ -244,12 +246,13 @@ impl Partition {
         self.cover(first, end)
     }
 
-    /// Settles a record without a delta: the log has it already; how many were not settled yet.
+    /// Settles a record that the log already settles, without a delta; returns the number of newly
+    /// settled records.
     pub(crate) fn settle_durably(&mut self, offset: Offset) -> u64 {
         self.cover(offset, offset + 1)
     }
 
-    /// Raises the floor without a delta: what is below is gone from the log.
+    /// Raises the floor without a delta: everything below was deleted from the log.
     pub(crate) fn lift_floor(&mut self, floor: Offset) -> u64 {
         self.cover(self.floor, floor)
     }
@@ -264,7 +267,7 @@ impl Partition {
                 self.attempts.remove(&offset);
             }
         }
-        // In order, as most is settled, the set above the floor stays empty.
+        // When records are settled in order, as usual, the set above the floor stays empty.
         if first == self.floor && self.settled.is_empty() {
             self.floor = end;
             return end - first;
@@ -279,7 +282,7 @@ impl Partition {
         new
     }
 
-    /// The deltas since the last time.
+    /// The deltas since the last call.
     pub(crate) fn drain(&mut self, partition: u32) -> PartitionChanges {
         self.changed = false;
         let mut changes = PartitionChanges { partition, ..PartitionChanges::default() };
@@ -299,7 +302,7 @@ impl Partition {
         let mut returned = std::mem::take(&mut self.returned_since);
         returned.sort_unstable();
         returned.dedup();
-        // Records that were settled since have no attempts any more.
+        // Records settled since then have no attempts any more.
         let counted = returned.into_iter().filter_map(|o| Some((o, *self.attempts.get(&o)?)));
         changes.attempts.extend(counted);
         changes
@@ -325,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_rises_over_what_was_settled_out_of_order() {
+    fn floor_rises_over_records_settled_out_of_order() {
         let mut partition = partition(10);
         assert_eq!(partition.settle(2, 3), 1);
         assert_eq!(partition.settle(0, 1), 1);
@@ -336,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn deltas_are_coalesced_and_say_nothing_of_attempts_of_settled_records() {
+    fn deltas_are_coalesced_and_omit_attempts_of_settled_records() {
         let mut partition = partition(10);
         for offset in [4, 2, 3, 7] {
             partition.came_back(offset, 1);
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_below_the_logs_start_is_lifted() {
+    fn start_below_the_log_start_is_raised_to_it() {
         let start = PartitionStart {
             floor: 2,
             settled: [(3, 6), (8, 9)].into_iter().collect(),

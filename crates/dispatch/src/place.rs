@@ -1,4 +1,4 @@
-//! What an entry of the wheel is about, in 32 bits.
+//! The subject of an entry of the wheel, in 32 bits.
 
 use base::limits::PARTITIONS_PER_TOPIC_MAX;
 
@@ -16,7 +16,7 @@ pub(crate) struct Place {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// A record of the partition that waits for its time, while the partition's epoch is the same.
+    /// A delayed record of the partition, valid while the partition's epoch is the same.
     Record { epoch: u32 },
     /// The partition's head expires.
     Head,
@@ -31,7 +31,7 @@ impl Place {
         Self { partition, kind: Kind::Head }
     }
 
-    /// After the last comes 0 again: then nothing of the partition may be left in the wheel.
+    /// The last epoch is followed by 0: then the wheel must have no entry of the partition left.
     pub(crate) fn next_epoch(epoch: u32) -> u32 {
         (epoch + 1) % (1 << EPOCH_BITS)
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_what_was_packed() {
+    fn packed_place_is_unpacked_unchanged() {
         for partition in [0, 1, PARTITIONS_PER_TOPIC_MAX - 1] {
             for place in [Place::head(partition), Place::record(partition, 2_047)] {
                 assert_eq!(Place::unpack(place.pack()), place);

@@ -1,10 +1,10 @@
-//! What a lease group promises its consumers. The driver copies it from the group's durable
-//! configuration; the engine itself persists nothing.
+//! Delivery policy of a lease group. The driver copies it from the group's durable configuration;
+//! the engine itself persists nothing.
 
-/// Which records must not overtake each other.
+/// Constraint on the order of delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Ordering {
-    /// Nothing blocks anything.
+    /// No record blocks another.
     #[default]
     Free,
     /// One record of a key at a time; records without a key are free.
@@ -13,38 +13,41 @@ pub enum Ordering {
     Partition,
 }
 
-/// With two priorities, records up to this one have the lower.
+/// With two priorities, records up to this one belong to the lower.
 const NORMAL_MAX: u8 = 4;
-/// With two priorities, one of so many records is of the lower.
+/// With two priorities, one of this many records is of the lower.
 pub(crate) const HIGH_TO_NORMAL: u8 = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
     pub ordering: Ordering,
-    /// One consumer at a time gets records; the next one takes over when it leaves.
+    /// One active consumer at a time gets records; the next one takes over when it leaves.
     pub single_active: bool,
-    /// Of these one of a higher priority takes over from the active one, once that holds nothing.
+    /// With `single_active`, a consumer of a higher priority takes over once the active one holds
+    /// no records.
     pub priority_takes_over: bool,
-    /// How long a lease lives unless its consumer asks otherwise; `None` = as long as its session.
+    /// Default duration of a lease; `None` = until its session ends.
     pub lease_ms: Option<i64>,
-    /// Deliveries of one record at most; the one that comes back from the last is a dead letter.
+    /// Maximum deliveries of one record; a record released after the last one becomes a dead
+    /// letter.
     pub attempts_max: Option<u16>,
     /// Delay before the second attempt, doubled for each further one; 0 = none.
     pub backoff_first_ms: i64,
     pub backoff_max_ms: i64,
-    /// A record expires so long after its timestamp.
+    /// A record expires this long after its timestamp.
     pub record_ttl_ms: Option<i64>,
-    /// The highest priority; a higher one counts as this. 0 = priorities are ignored. They are also
-    /// ignored if records are ordered by key or partition.
+    /// The highest priority; higher ones are capped to it. 0 = priorities are ignored. They are
+    /// also ignored if records are ordered by key or partition.
     pub priorities: u8,
-    /// There are two priorities, up to 4 and above: two of these go first, then one of the others.
+    /// There are two priorities, up to 4 and above: two of the higher are delivered, then one of
+    /// the lower.
     pub two_to_one: bool,
     /// Whether the bytes of waiting records are counted: then all are read, not only the next ones.
     pub measured: bool,
-    /// Whether rejected, exhausted and expired records wait until they are dead-lettered. Otherwise they
-    /// are settled at once.
+    /// Whether rejected, exhausted and expired records wait until their dead letter is in the log.
+    /// Otherwise they are settled at once.
     pub dead_letters: bool,
-    /// Whether records expire also without consumers, which costs a scan of the head.
+    /// Whether records expire without consumers too, which costs a scan of the head.
     pub expire_unattended: bool,
 }
 
@@ -69,7 +72,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// How long a record waits that came back from its `attempts`-th delivery.
+    /// Delay of a record after its `attempts`-th delivery.
     pub fn backoff_ms(&self, attempts: u16) -> i64 {
         if attempts == 0 || self.backoff_first_ms <= 0 {
             return 0;
@@ -89,17 +92,17 @@ impl Policy {
         }
     }
 
-    /// Whether every record must be known before the first is handed out in its right place.
+    /// Whether every record must be known before the first can be delivered in the right order.
     pub(crate) fn ranks(&self) -> bool {
         (self.priorities > 0 || self.two_to_one) && self.ordering == Ordering::Free
     }
 
-    /// With two priorities: whether the next record is one of the lower, after so many handed out.
-    pub(crate) fn is_turn_of_others(&self, handed_out: u8) -> bool {
+    /// With two priorities: whether the next record is one of the lower, after this many delivered.
+    pub(crate) fn is_turn_of_lower(&self, handed_out: u8) -> bool {
         self.two_to_one && handed_out % HIGH_TO_NORMAL == HIGH_TO_NORMAL - 1
     }
 
-    /// Whether records are read that will not be handed out for a while.
+    /// Whether to read records that will not be delivered soon.
     pub(crate) fn reads_ahead(&self) -> bool {
         self.measured || self.ranks()
     }

@@ -1,5 +1,5 @@
-//! Limits that the consumers of a session share, over all groups that it consumes from: so they
-//! belong to the driver, and are lent to each engine as it dispatches.
+//! Limits shared by the consumers of a session, over all groups that it consumes from: they belong
+//! to the driver, which passes them to each engine's dispatch.
 
 use base::HashMap;
 
@@ -21,8 +21,8 @@ impl Pools {
         Self::default()
     }
 
-    /// Bounds the records that the session's consumers hold together; `None` = no bound. What they
-    /// hold already counts only if there was a bound when it was handed out.
+    /// Bounds the records that the session's consumers hold together; `None` = no bound. Records
+    /// delivered without a bound do not count.
     pub fn set_limit(&mut self, session: SessionId, records: Option<u32>) {
         match records {
             None => {
@@ -34,7 +34,7 @@ impl Pools {
         }
     }
 
-    /// Forgets a session that ended.
+    /// Removes a session that ended.
     pub fn remove(&mut self, session: SessionId) {
         self.by_session.remove(&session);
     }
@@ -48,13 +48,13 @@ impl Pools {
         self.by_session.get(&session).is_none_or(|pool| pool.used < pool.limit)
     }
 
-    /// How many more records the session's consumers may hold.
+    /// Number of additional records that the session's consumers may hold.
     pub(crate) fn left(&self, session: SessionId) -> u32 {
         self.by_session.get(&session).map_or(u32::MAX, |pool| pool.limit.saturating_sub(pool.used))
     }
 
-    /// Takes one record out of the pool; false where there is no pool, so that nothing is given
-    /// back later either.
+    /// Takes one record from the pool; returns false without a pool, so that nothing is given back
+    /// later either.
     pub(crate) fn take(&mut self, session: SessionId) -> bool {
         match self.by_session.get_mut(&session) {
             Some(pool) => {

@@ -1,16 +1,17 @@
-//! The records of a partition that may be handed out.
+//! The deliverable records of a partition.
 //!
-//! They are kept in four forms, by their cost. *Loaded* records are known with all that a decision
-//! needs, 40 bytes each, and are few: a window. Beyond the window a record is an offset in a range, by
-//! rank, and is looked up again when its turn comes. *Due* records came out of the wheel, which keeps
-//! only time and place. *Unranked* ones have to be looked up again because ranks changed.
+//! They are kept in four forms, by cost. *Loaded* records have all fields of a decision, 40 bytes
+//! each, and are few: a window. Beyond the window a record is an offset in a range, by rank, and is
+//! looked up again when its turn comes. *Due* records came out of the wheel, which keeps only time
+//! and place. *Unranked* ones must be looked up again because ranks changed.
 //!
-//! Every loaded record goes before every one in a range, so that the best loaded record is the best of
-//! the partition; due ones join when they are looked up.
+//! Every loaded record precedes every one in a range, so that the best loaded record is the best of
+//! the partition; due records join when they are looked up.
 //!
-//! Records of the same rank go by offset. But without an ordering, scheduled records go by the second
-//! that they were scheduled for: by offset, the last ones would starve while more come due than are
-//! taken. Between the two kinds the older record goes first: by its timestamp, or its due time.
+//! Records of the same rank are ordered by offset. But in an unordered group, scheduled records are
+//! ordered by the second of their due time: by offset, the last ones would starve while more become
+//! due than are taken. Between the two kinds the older record precedes: by its timestamp, or its
+//! due time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,25 +20,25 @@ use base::{Offset, OffsetRanges};
 use crate::due::Due;
 use crate::meta::Meta;
 
-/// By offset. Records enter at the back and leave at the front, and those that come back enter near
-/// the front, so that searches and moves are short.
+/// By offset. Records enter at the back and leave at the front, and released ones enter near the
+/// front, so that searches and moves are short.
 type Row = VecDeque<(Offset, Meta)>;
 
-/// Where a record belongs among the loaded ones.
+/// Order of a record among the loaded ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SortKey {
     pub(crate) rank: u8,
-    /// The second (since the epoch) at which it became due, if it goes by that.
+    /// The second (since the epoch) of its due time, if it is ordered by that.
     pub(crate) second: Option<i64>,
 }
 
-/// The record that goes next.
+/// The next record to deliver.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct First {
     pub(crate) rank: u8,
     pub(crate) offset: Offset,
     pub(crate) meta: Meta,
-    /// When it became due, or its timestamp.
+    /// Its due time, or its timestamp.
     pub(crate) since_ms: i64,
 }
 
@@ -45,7 +46,7 @@ pub(crate) struct First {
 pub(crate) struct Ready {
     /// By rank. The next record is the first of the first row.
     ranks: BTreeMap<u8, Row>,
-    /// Those that go by the second of their due time: by rank and second.
+    /// Records ordered by the second of their due time: by rank and second.
     scheduled: BTreeMap<(u8, i64), Row>,
     loaded: usize,
     loaded_scheduled: usize,
@@ -54,8 +55,8 @@ pub(crate) struct Ready {
     pub(crate) due: Due,
 }
 
-/// Ranges at most so far apart are looked up together: another read costs as much as unpacking so many
-/// records between them.
+/// Ranges at most this far apart are looked up together: another read costs as much as unpacking
+/// this many records between them.
 const NEAR: u64 = 32;
 
 impl Ready {
@@ -79,7 +80,7 @@ impl Ready {
         self.loaded == 0 && !self.has_ranges()
     }
 
-    /// Loaded records that go by offset.
+    /// Number of loaded records that are ordered by offset.
     pub(crate) fn loaded_by_offset(&self) -> usize {
         self.loaded - self.loaded_scheduled
     }
@@ -103,11 +104,11 @@ impl Ready {
             let &(offset, meta) = row.front()?;
             Some(First { rank, offset, meta, since_ms: second.saturating_mul(1_000) })
         });
-        // On a tie `min_by_key` returns the first: the one that goes by offset.
+        // On a tie `min_by_key` returns the first: the one ordered by offset.
         by_offset.into_iter().chain(scheduled).min_by_key(|first| (first.rank, first.since_ms))
     }
 
-    /// The row that a record of this rank is in, and its place there.
+    /// The row of a record of this rank, and its place there.
     fn find(&self, rank: u8, offset: Offset) -> Option<(SortKey, usize)> {
         let in_row = |row: &Row| match row.front() {
             Some(front) if front.0 == offset => Some(0),
@@ -169,7 +170,7 @@ impl Ready {
         Some(taken)
     }
 
-    /// Puts a record in its place, with at most `loaded_max` loaded.
+    /// Inserts a record at its place, with at most `loaded_max` loaded.
     pub(crate) fn insert(
         &mut self,
         sort_key: SortKey,
@@ -201,14 +202,14 @@ impl Ready {
         }
     }
 
-    /// The worst loaded record becomes an offset again: in a range, or among the due ones.
+    /// Unloads the worst record: back into a range, or among the due ones.
     fn unload_last(&mut self) {
         let by_offset = self.ranks.last_key_value().map(|(&rank, row)| (rank, row.len()));
         let scheduled = self.scheduled.last_key_value();
         let scheduled = scheduled.map(|(&(rank, second), row)| (rank, second, row.len()));
         match (by_offset, scheduled) {
-            // Scheduled records of a rank first: as due ones they cost little, and the others keep a
-            // window.
+            // Scheduled records of a rank first: as due ones they cost little, and the others keep
+            // a window.
             (by_offset, Some((rank, second, count)))
                 if by_offset.is_none_or(|(other, _)| other <= rank) =>
             {
@@ -237,12 +238,12 @@ impl Ready {
         ranges.first().map(|(first, _)| (rank, first))
     }
 
-    /// The range to look up next beyond the loaded records, at most `span` offsets.
+    /// The next range to look up beyond the loaded records, at most `span` offsets.
     pub(crate) fn next_range(&self, span: u64) -> Option<(Offset, Offset)> {
         self.ranged.first_key_value()?.1.first_near(NEAR, span)
     }
 
-    /// The range to look up whatever is loaded: of records whose rank is not known, or that are due.
+    /// The range to look up regardless of the loaded records: due or of unknown rank.
     pub(crate) fn next_due(&mut self, span: u64) -> Option<(Offset, Offset)> {
         self.unranked.first_near(NEAR, span).or_else(|| self.due.next(NEAR, span))
     }
@@ -257,8 +258,8 @@ impl Ready {
         !self.ranged.is_empty() || !self.unranked.is_empty() || !self.due.is_empty()
     }
 
-    /// Takes a record that was looked up out of the ranges. `false` if it must wait: a due one needs
-    /// room, or a better rank than the worst loaded record; another must be the best and needs room.
+    /// Removes a looked-up record from the ranges. Returns `false` if it must wait: a due one needs
+    /// room, or a better rank than the worst loaded record; others must be the best and need room.
     pub(crate) fn look_up(&mut self, rank: u8, offset: Offset, window: usize) -> bool {
         if self.unranked.remove(offset, offset + 1) > 0 {
             return true;
@@ -281,7 +282,7 @@ impl Ready {
         removed
     }
 
-    /// Takes out what is to be looked up in `[first, end)`.
+    /// Removes and returns the ranges to look up in `[first, end)`.
     pub(crate) fn take_ranges(&mut self, first: Offset, end: Offset) -> Vec<(Offset, Offset)> {
         let mut taken = self.due.take_range(first, end);
         taken.extend(self.unranked.within(first, end));
@@ -295,7 +296,7 @@ impl Ready {
         taken
     }
 
-    /// Takes one record out, wherever it is; whether it was here.
+    /// Removes one record from any place; returns whether it was here.
     pub(crate) fn remove(&mut self, offset: Offset) -> bool {
         match self.find_any(offset) {
             Some((sort_key, place)) => self.take_at(sort_key, place).is_some(),
@@ -310,7 +311,7 @@ impl Ready {
             || self.ranged.values().any(|ranges| ranges.contains(offset))
     }
 
-    /// Where a loaded record is, whatever its rank.
+    /// The place of a loaded record of any rank.
     fn find_any(&self, offset: Offset) -> Option<(SortKey, usize)> {
         let mut ranks = self.ranks.iter().filter_map(|(&rank, row)| {
             place(row, offset).ok().map(|place| (SortKey { rank, second: None }, place))
@@ -327,7 +328,7 @@ impl Ready {
         self.row(sort_key)?.get(place).map(|(_, meta)| meta.timestamp)
     }
 
-    /// Drops what is below `end`.
+    /// Drops all records below `end`.
     pub(crate) fn drop_below(&mut self, end: Offset) {
         let drop = |row: &mut Row| {
             let below = row.partition_point(|record| record.0 < end);
@@ -347,9 +348,9 @@ impl Ready {
         self.take_ranges(0, end);
     }
 
-    /// The policy changed: loaded records get their new place, the others are looked up again. `sort_key`
-    /// gets the time at which a record became due, if it went by that.
-    pub(crate) fn arrange_again(
+    /// The policy changed: reorders loaded records, and looks the others up again. `sort_key` gets
+    /// the due time of records that were ordered by it.
+    pub(crate) fn rearrange(
         &mut self,
         loaded_max: usize,
         sort_key: impl Fn(&Meta, Option<i64>) -> SortKey,
@@ -406,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_are_loaded_and_the_rest_are_ranges() {
+    fn best_records_are_loaded_and_the_others_are_ranges() {
         let mut ready = Ready::default();
         for offset in 0..10 {
             ready.insert(ORDINARY, offset, Meta::default(), 4);
@@ -424,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_removed_wherever_it_is() {
+    fn record_is_removed_from_any_form() {
         let mut ready = Ready::default();
         ready.insert(at(3), 5, Meta { key: 8, ..Meta::default() }, 3);
         ready.insert(at(9), 1, Meta::default(), 3);
@@ -439,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_been_due_longest_goes_first_and_older_ones_before_it() {
+    fn records_due_longest_go_first_and_older_ones_before_them() {
         let mut ready = Ready::default();
         for (second, offset) in [(30, 1), (20, 9), (30, 0), (20, 8)] {
             ready.insert(since(second), offset, Meta::default(), 99);
@@ -448,12 +449,12 @@ mod tests {
             ready.insert(ORDINARY, offset, Meta { timestamp, ..Meta::default() }, 99);
         }
         assert_eq!((ready.loaded(), ready.loaded_by_offset()), (7, 3));
-        // By offset 2 is before 5, though it is younger.
+        // By offset 2 precedes 5, though it is younger.
         assert_eq!(offsets(&mut ready), [8, 9, 2, 5, 0, 1, 7]);
     }
 
     #[test]
-    fn beyond_the_window_what_is_due_last_is_due_again() {
+    fn records_due_last_are_unloaded_beyond_the_window() {
         let mut ready = Ready::default();
         for (second, offset) in [(10, 7), (30, 3), (20, 5)] {
             ready.insert(since(second), offset, Meta::default(), 2);

@@ -1,4 +1,4 @@
-//! Records as they enter the engine and leave it, always without their bodies.
+//! Records entering and leaving the engine, always without their bodies.
 
 use base::{Offset, OffsetRanges};
 use serde::{Deserialize, Serialize};
@@ -6,26 +6,25 @@ use serde::{Deserialize, Serialize};
 use crate::claim::Terms;
 use crate::{ConsumerId, Selection, SessionId, Token};
 
-/// Where a partition stands when the engine starts on it: the durable progress of the group, and
-/// the log's ends.
+/// Initial state of a partition: the durable progress of the group, and the log's bounds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PartitionStart {
     /// Everything below is settled.
     pub floor: Offset,
-    /// What is settled above the floor.
+    /// Settled ranges above the floor.
     pub settled: OffsetRanges,
-    /// How often unsettled records were delivered and came back.
+    /// Unsettled records with their number of deliveries.
     pub attempts: Vec<(Offset, u16)>,
-    /// Records below may have been delivered once though `attempts` does not count it: another engine, whose leases are
-    /// lost, had them.
+    /// Records below may have been delivered once without a count in `attempts`: by another engine,
+    /// whose leases are lost.
     pub seen_below: Offset,
-    /// First offset that is stored.
+    /// First stored offset.
     pub log_start: Offset,
-    /// One past the last offset that may be delivered.
+    /// One past the last deliverable offset.
     pub end: Offset,
 }
 
-/// A record as the reader of the log found it.
+/// A record as read from the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scanned {
     pub offset: Offset,
@@ -34,24 +33,24 @@ pub struct Scanned {
     pub value_bytes: u32,
     /// Milliseconds since the epoch.
     pub timestamp: i64,
-    /// A hash of the key, never 0; `None` = no key, which is free in key order.
+    /// A hash of the key, never 0; `None` = no key: such records are unordered.
     pub key: Option<u64>,
     pub priority: u8,
-    /// Not to be delivered before; `i64::MIN` = now.
+    /// Earliest delivery time; `i64::MIN` = now.
     pub due_ms: i64,
-    /// Not to be delivered from then on; `i64::MAX` = never.
+    /// Expiry time; `i64::MAX` = never.
     pub expires_ms: i64,
 }
 
-/// The offsets to read next: answer with [`crate::Dispatch::scanned`], or with
+/// The offsets to read next: respond with [`crate::Dispatch::scanned`], or with
 /// [`crate::Dispatch::scan_failed`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Want {
     pub partition: u32,
     pub from: Offset,
-    /// Where the need ends. The answer may stop before, and may go beyond.
+    /// End of the needed range. The result may stop before, and may extend beyond.
     pub up_to: Offset,
-    /// All of them have been read before; single records are looked up.
+    /// All of them were read before; single records are looked up.
     pub known: bool,
 }
 
@@ -60,18 +59,18 @@ pub struct Want {
 pub struct Assignment {
     pub consumer: ConsumerId,
     pub session: SessionId,
-    /// The lease's fencing token; of no use where the record was settled on send.
+    /// The lease's fencing token; unused if the record was settled on send.
     pub token: Token,
     pub partition: u32,
     pub offset: Offset,
     /// 1 = the first delivery.
     pub attempt: u16,
-    /// `None` where the record was settled on send.
+    /// `None` if the record was settled on send.
     pub terms: Option<Terms>,
 }
 
 impl Assignment {
-    /// What names this lease in a settle.
+    /// Identifies this lease in a settle.
     pub fn selection(&self) -> Selection {
         Selection::Lease { partition: self.partition, token: self.token }
     }
@@ -80,19 +79,19 @@ impl Assignment {
 /// Why a record will not be delivered any more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum DeadReason {
-    /// A consumer said so.
+    /// A consumer rejected it.
     Rejected,
-    /// It came back from its last attempt.
+    /// It was released after its last attempt.
     Attempts,
-    /// Its time to live was over.
+    /// Its time to live has passed.
     Expired,
 }
 
-/// What is known about a record, as seen from outside.
+/// State of a record for users and operators.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum RecordState {
     Ready,
-    /// Ready but for an earlier record of its key that is not settled yet.
+    /// Ready except for an unsettled earlier record of its key.
     Blocked,
     Delayed {
         due_ms: i64,
@@ -103,7 +102,7 @@ pub enum RecordState {
         token: Token,
         expires_ms: i64,
     },
-    /// An entry of the log that settles it is under way.
+    /// A pending entry of the log settles it.
     Settling,
     /// A dead letter that is not in the log yet.
     Dead {
@@ -116,11 +115,11 @@ pub struct Peeked {
     pub partition: u32,
     pub offset: Offset,
     pub state: RecordState,
-    /// How often it was delivered and came back.
+    /// Number of times that it was delivered and released.
     pub attempts: u16,
 }
 
-/// A record that waits for its time.
+/// A record waiting for its due time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Delayed {
     pub due_ms: i64,
@@ -139,6 +138,6 @@ pub struct LeaseView {
     pub attempt: u16,
     pub bytes: u32,
     pub timestamp: i64,
-    /// `i64::MAX` = as long as its session lives.
+    /// `i64::MAX` = until its session ends.
     pub expires_ms: i64,
 }

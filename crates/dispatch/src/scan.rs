@@ -1,4 +1,4 @@
-//! Reading the log: which offsets the engine needs next, and taking in the answer.
+//! Reads the log: determines the next offsets to read, and processes the results.
 
 use base::Offset;
 
@@ -12,7 +12,7 @@ use crate::policy::Ordering;
 use crate::record::{Scanned, Want};
 use crate::wheel::Entry;
 
-/// Whether a partition has to be read.
+/// Whether a partition must be read.
 enum Need {
     Read {
         from: Offset,
@@ -25,8 +25,8 @@ enum Need {
 }
 
 impl Dispatch {
-    /// What to read next. Each want is returned ONCE, and one a partition at a time, so that several
-    /// reads may be under way. Each must be answered by [`Dispatch::scanned`] or
+    /// The next range to read. Each want is returned ONCE, and one per partition at a time, so that
+    /// several reads may be in flight. Each requires [`Dispatch::scanned`] or
     /// [`Dispatch::scan_failed`]. `None` if enough is known, or there are no consumers.
     #[must_use = "a want that is not answered stops its partition"]
     pub fn wants(&mut self) -> Option<Want> {
@@ -79,10 +79,10 @@ impl Dispatch {
             return want(false, unread);
         }
         // With priorities the best record may be the last: all is read, while loaded records can be
-        // handed out.
+        // delivered.
         let ahead = self.policy.measured || self.policy.ranks() && loaded > 0;
-        // Due records take no part of the window of the others: an unread record may be scheduled, and
-        // must be read before its time, however many others are due.
+        // Due records take no part of the window of the others: an unread record may be scheduled,
+        // and must be read before its due time, however many others are due.
         let lacks = ready.loaded_by_offset() < low;
         let turn = read_due && (ahead || lacks) && may_read_on;
         if let Some(unread) = unread.filter(|_| turn && self.policy.ordering == Ordering::Free) {
@@ -108,7 +108,7 @@ impl Dispatch {
         }
     }
 
-    /// Whether one more unread record may become known.
+    /// Whether there is room to read one more record.
     pub(crate) fn may_read_on(&self, index: u32) -> bool {
         let ready = &self.partitions[index].ready;
         let room = if self.policy.reads_ahead() {
@@ -120,12 +120,12 @@ impl Dispatch {
             && self.lanes.blocked() < self.bounds.blocked
             && self.delayed + (self.due as u64) < self.bounds.delayed
             && self.ending < self.bounds.dead;
-        // All known records may wait for one that is back and unread. This exceeds no bound: the engine
-        // of the term before knew as many.
+        // All known records may wait for an unread released one. This exceeds no bound: the
+        // previous term's engine held as many.
         has_room || self.claims.has_back(index)
     }
 
-    /// The read failed or was given up: the engine will want it again.
+    /// The read failed or was abandoned: the engine will request it again.
     pub fn scan_failed(&mut self, partition: u32) {
         if let Some(found) = self.partitions.get_mut(partition) {
             found.reading = false;
@@ -133,9 +133,9 @@ impl Dispatch {
         }
     }
 
-    /// The records of the log in `from..up_to`, ascending. Offsets without a record are holes, and
-    /// are settled. A part may be known already. The engine may stop early (bounds) and want the rest
-    /// later.
+    /// Accepts the records of the log in `from..up_to`, ascending. Offsets without a record are
+    /// holes, and are settled. A part may be known already. The engine may stop early (bounds) and
+    /// request the rest later.
     pub fn scanned(
         &mut self,
         partition: u32,
@@ -150,21 +150,21 @@ impl Dispatch {
         self.now_ms = now_ms;
         self.partitions[partition].reading = false;
         self.extended(partition, up_to);
-        // Records below `known` were wanted to be looked up; the rest is new.
+        // Records below `known` were looked up; the rest is new.
         let known = self.partitions[partition].scan_next;
         let mut at = from;
         let mut records = records.into_iter().filter(|it| (from..up_to).contains(&it.offset));
         let mut next = records.next();
         while let Some(record) = next.filter(|record| record.offset < known) {
             if record.offset >= at {
-                self.vanish(partition, at, record.offset);
-                self.looked_up(partition, &record, now_ms);
+                self.settle_vanished(partition, at, record.offset);
+                self.process_lookup(partition, &record, now_ms);
                 at = record.offset + 1;
             }
             next = records.next();
         }
-        self.vanish(partition, at, up_to.min(known));
-        // An answer to a want from before a seek back may begin behind `known`: it is not used.
+        self.settle_vanished(partition, at, up_to.min(known));
+        // A result for a want from before a seek back may begin behind `known`: it is not used.
         if from <= known && known < up_to {
             let reached = self.read_on(partition, up_to, next.into_iter().chain(records), now_ms);
             let found = &mut self.partitions[partition];
@@ -177,7 +177,7 @@ impl Dispatch {
         self.sweep_wheel();
     }
 
-    /// Takes in new records. Returns where it stopped.
+    /// Processes new records. Returns the offset at which it stopped.
     fn read_on(
         &mut self,
         partition: u32,
@@ -201,16 +201,18 @@ impl Dispatch {
             let claimed = self.read_claimed(partition, record.offset);
             match claimed {
                 _ if settled => {}
-                None => self.learned(partition, &record, now_ms),
+                None => self.process_new(partition, &record, now_ms),
                 Some(Claimed::Held) => {}
-                Some(Claimed::Back { due_ms }) => self.is_back(partition, &record, due_ms, now_ms),
+                Some(Claimed::Back { due_ms }) => {
+                    self.read_released(partition, &record, due_ms, now_ms)
+                }
             }
         }
         self.settle_holes(partition, at, up_to);
         up_to
     }
 
-    /// The log has no records there. Leased ones stay leased: their consumers have them.
+    /// The log has no records in this range. Leased ones stay leased: their consumers have them.
     fn settle_holes(&mut self, partition: u32, first: Offset, end: Offset) {
         let claimed = self.claims.remove_range(partition, first, end);
         let mut at = first;
@@ -220,7 +222,7 @@ impl Dispatch {
                     self.settle_range(partition, at, offset);
                     at = offset + 1;
                 }
-                // It held its key, and is gone.
+                // It held its key, and was deleted.
                 Claimed::Back { .. } => {
                     self.settle_range(partition, at, offset + 1);
                     self.free_range(partition, offset, offset + 1);
@@ -231,8 +233,8 @@ impl Dispatch {
         self.settle_range(partition, at, end);
     }
 
-    /// A record is seen for the first time.
-    fn learned(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
+    /// Processes a record read for the first time.
+    fn process_new(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
         let window = self.bounds.window(self.loaded);
         let found = &mut self.partitions[partition];
         found.waiting_bytes += Meta::from(record).value_bytes();
@@ -243,15 +245,15 @@ impl Dispatch {
             && self.policy.ordering == Ordering::Free
             && found.ready.loaded() >= window
         {
-            // There is no room to keep more of it than that it is due.
+            // There is no room for more than the fact that it is due.
             self.with_ready(partition, |ready| ready.due.push(record.offset));
         } else {
-            self.came_ready(partition, record, now_ms);
+            self.add_ready(partition, record, now_ms);
         }
     }
 
-    /// A record is seen for the first time that came back before, from a lease that was taken over.
-    fn is_back(&mut self, partition: u32, record: &Scanned, due_ms: i64, now_ms: i64) {
+    /// Processes a record read for the first time that was released from a transferred lease.
+    fn read_released(&mut self, partition: u32, record: &Scanned, due_ms: i64, now_ms: i64) {
         let meta = Meta::from(record);
         self.partitions[partition].waiting_bytes += meta.value_bytes();
         match due_ms {
@@ -259,13 +261,13 @@ impl Dispatch {
             due_ms if due_ms > now_ms => self.delay(partition, record.offset, due_ms, now_ms),
             _ => {
                 self.back_offs.remove(&(partition, record.offset));
-                self.came_ready(partition, record, now_ms);
+                self.add_ready(partition, record, now_ms);
             }
         }
     }
 
-    /// A record is seen again, because its turn has come.
-    fn looked_up(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
+    /// Processes a record that was looked up again.
+    fn process_lookup(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
         let rank = self.policy.rank(record.priority);
         let window = self.bounds.window(self.loaded);
         let found = &self.partitions[partition];
@@ -278,17 +280,17 @@ impl Dispatch {
                 || ready.look_up(rank, record.offset, window)
         });
         if looked_up {
-            self.came_ready(partition, record, now_ms);
+            self.add_ready(partition, record, now_ms);
         }
     }
 
-    fn came_ready(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
+    fn add_ready(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
         let meta = Meta::from(record);
         let found = &self.partitions[partition];
         let expired = self.is_expired(&meta, now_ms) && !found.is_prompt(record.offset, &meta);
         if expired && self.ending < self.bounds.dead {
             let attempts = found.attempts(record.offset);
-            self.waits_no_more(partition, &meta);
+            self.subtract_waiting(partition, &meta);
             self.die(partition, record.offset, DeadReason::Expired, attempts, meta);
         } else {
             self.make_ready_since(partition, record.offset, meta, record.due_ms);
@@ -299,23 +301,23 @@ impl Dispatch {
         self.policy.expires_ms(meta.timestamp, meta.expires_ms) <= now_ms
     }
 
-    /// What was to be looked up in `first..end` and is not there any more is settled.
-    fn vanish(&mut self, partition: u32, first: Offset, end: Offset) {
+    /// Settles looked-up records in `first..end` that no longer exist.
+    fn settle_vanished(&mut self, partition: u32, first: Offset, end: Offset) {
         let found = &self.partitions[partition];
         if first >= end || !found.ready.has_ranges() {
             return;
         }
-        // Nearly always all of it is settled, and was punched out of the log for that.
+        // Nearly always all of it is settled, and was therefore punched out of the log.
         for (first, end) in found.settled.gaps(first.max(found.floor), end) {
             for (first, end) in self.with_ready(partition, |ready| ready.take_ranges(first, end)) {
                 let gone = self.settle_range(partition, first, end);
-                self.waits_less(partition, gone);
+                self.subtract_waiting_estimate(partition, gone);
                 self.free_range(partition, first, end);
             }
         }
     }
 
-    /// The record waits in the wheel, and nowhere else.
+    /// Puts the record into the wheel, and nowhere else.
     pub(crate) fn delay(&mut self, partition: u32, offset: Offset, due_ms: i64, now_ms: i64) {
         let found = &mut self.partitions[partition];
         found.delayed += 1;

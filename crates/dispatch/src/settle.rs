@@ -1,4 +1,4 @@
-//! How a lease ends. There is ONE way back for a record, [`Dispatch::come_back`]: for a release, a
+//! Ends leases. There is ONE way back for a record, [`Dispatch::come_back`]: for a release, a
 //! deadline and the end of a session. The lease is removed before the attempt is counted, so that a
 //! second cause finds no lease and counts nothing.
 
@@ -11,7 +11,7 @@ use crate::settlement::{Selection, SettleRefused, Settlement};
 use crate::steps::What;
 use crate::{DeadReason, SessionId};
 
-/// Nearly always one slot, for which nothing is allocated.
+/// Nearly always one slot, without an allocation.
 pub(crate) enum Slots {
     One([Slot; 1]),
     Many(Vec<Slot>),
@@ -46,8 +46,8 @@ impl Dispatch {
         self.settle_claimed(session, selection, settlement, now_ms, |_| {})
     }
 
-    /// As [`Dispatch::settle`]. `ended` gets each lease that ends, as it was: until its end is durable, another engine may
-    /// have to take it over to end it again.
+    /// As [`Dispatch::settle`]. `ended` gets each ended lease in its former state: until its end is
+    /// durable, another engine may have to claim it to end it again.
     pub fn settle_claimed(
         &mut self,
         session: SessionId,
@@ -67,7 +67,7 @@ impl Dispatch {
         Ok(slots.len() as u32)
     }
 
-    /// Partition and offset of the records whose leases a settle would be about.
+    /// Partition and offset of the leased records that a settle selects.
     pub fn leased(
         &self,
         session: SessionId,
@@ -78,9 +78,9 @@ impl Dispatch {
         Ok(leases.map(|lease| (lease.partition, lease.offset)).collect())
     }
 
-    /// Partition and offset of the records that this settle would make dead letters. None where it
+    /// Partition and offset of the records that this settle would make dead letters. Empty if it
     /// would be refused.
-    pub fn dies(
+    pub fn dead_letters_of_settle(
         &self,
         session: SessionId,
         selection: Selection,
@@ -103,7 +103,7 @@ impl Dispatch {
         self.policy.attempts_max.is_some_and(|max| attempt >= max)
     }
 
-    /// The leases that a settle is about.
+    /// The leases that a settle selects.
     pub(crate) fn selected(
         &self,
         session: SessionId,
@@ -119,7 +119,7 @@ impl Dispatch {
                 if lease.session != session {
                     return Err(SettleRefused::NotHolder { token, session });
                 }
-                // Another shard's engine may have given the same token.
+                // Another shard's engine may have assigned the same token.
                 if lease.partition != partition {
                     return Err(SettleRefused::Stale { token });
                 }
@@ -145,8 +145,8 @@ impl Dispatch {
         let found =
             self.partitions.get(partition).ok_or(SettleRefused::NoSuchPartition { partition })?;
         let mut slots = Vec::new();
-        // Every step finds a lease of the session or passes over a range: a hostile `last` costs
-        // no more than the leases there are.
+        // Every iteration finds a lease of the session or skips a range: a hostile `last` costs no
+        // more than the existing leases.
         let mut offset = first.max(found.floor);
         while offset <= last {
             if let Some(end) = found.settled.end_of(offset) {
@@ -171,7 +171,7 @@ impl Dispatch {
             return Err(SettleRefused::NoSuchPartition { partition });
         }
         let place = |slot: Slot| (self.leases.get(slot).partition, self.leases.get(slot).offset);
-        let all = self.leases.of_session(session);
+        let all = self.leases.in_session(session);
         let mut slots: Vec<Slot> =
             all.filter(|&slot| place(slot).0 == partition && place(slot).1 <= last).collect();
         slots.sort_unstable_by_key(|&slot| place(slot).1);
@@ -203,8 +203,7 @@ impl Dispatch {
         }
     }
 
-    /// The lease is over and the record is not settled. `delay_ms`: `None` = as the policy backs
-    /// off.
+    /// Returns an unsettled record after its lease. `delay_ms`: `None` = the policy's back-off.
     pub(crate) fn come_back(
         &mut self,
         slot: Slot,

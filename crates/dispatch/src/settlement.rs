@@ -1,4 +1,4 @@
-//! How a consumer ends leases, and selects them.
+//! Ends of leases by consumers, and the selection of leases.
 
 use base::Offset;
 use serde::{Deserialize, Serialize};
@@ -6,18 +6,18 @@ use thiserror::Error;
 
 use crate::{SessionId, Token};
 
-/// Which leases a settlement is about.
+/// The leases that a settlement selects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Selection {
-    /// The lease of a record in this partition that has this token.
+    /// The lease of a record in this partition with this token.
     Lease { partition: u32, token: Token },
-    /// Every offset of `first..=last` must be leased by the session, or settled already; at least
+    /// Every offset of `first..=last` must be leased by the session, or already settled; at least
     /// one must be leased. All or nothing.
     Range { partition: u32, first: Offset, last: Offset },
-    /// Whatever the session has leased of the partition up to and with `last`, at least one.
+    /// All leases of the session in the partition up to and including `last`, at least one.
     UpTo { partition: u32, last: Offset },
-    /// The lease that has this token, of this session, whoever settles it: a client that has no connection of its own
-    /// may do so anywhere.
+    /// The lease of this session with this token, for any caller: a client without a connection of
+    /// its own may settle it anywhere.
     Held { partition: u32, token: Token, session: SessionId },
 }
 
@@ -34,27 +34,28 @@ impl Selection {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Settlement {
-    /// The record is done.
+    /// The record was processed.
     Accept,
-    /// The record is to be delivered again.
+    /// Deliver the record again.
     Release {
-        /// `None` = what the policy's back-off says, and at once where it is not counted.
+        /// `None` = the policy's back-off, or no delay if the release is not counted.
         delay_ms: Option<i64>,
         /// Whether this was an attempt. A record that the consumer did not process is not counted.
         count: bool,
     },
-    /// The record is not to be delivered again: a dead letter.
+    /// Do not deliver the record again: it becomes a dead letter.
     Reject,
-    /// The lease lives on, from now: `None` = for as long as the policy says.
+    /// Extends the lease from now: `None` = by the policy's duration.
     Renew { lease_ms: Option<i64> },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum SettleRefused {
-    /// The lease was settled, has run out or was taken away; the record may be another's now.
+    /// The lease was settled, has expired or was revoked; the record may be leased to another
+    /// consumer.
     #[error("lease {token} is no longer held")]
     Stale { token: Token },
-    /// The lease is another session's.
+    /// The lease belongs to another session.
     #[error("lease {token} is held by another session than {session}")]
     NotHolder { token: Token, session: SessionId },
     #[error("record {partition}/{offset} is not leased by this session")]

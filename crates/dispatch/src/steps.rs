@@ -1,43 +1,43 @@
-//! What happened to records, for people who look for one: kept until the driver takes it, and lost where it does not.
+//! Steps of records, for tracing: buffered until the driver takes them, and lost otherwise.
 //!
-//! Records that follow one another and share all else are one step, so that a batch that goes to one consumer and is
-//! accepted at once is two steps. Nothing here decides anything.
+//! Consecutive records that are equal in all other fields share one step: a batch that is delivered
+//! to one consumer and accepted at once takes two steps. No decision depends on steps.
 
 use base::{Level, Offset};
 use serde::{Deserialize, Serialize};
 
 use crate::{DeadReason, SessionId};
 
-/// More steps than this are not kept between two calls of [`crate::Dispatch::take_steps`]: whoever ends a million leases
-/// at once is not to need the memory for that.
+/// Maximum number of steps buffered between two calls of [`crate::Dispatch::take_steps`]: ending a
+/// million leases at once must not take that much memory.
 const STEPS_MAX: usize = 16_384;
-/// Steps of several partitions alternate: so many are looked through for the last one of a partition.
+/// Steps of several partitions alternate: the last step of a partition is searched among this many.
 const LOOKED_BACK: usize = 8;
-/// What is kept of the memory of a busy moment.
+/// Capacity retained after a burst.
 const STEPS_KEPT: usize = 256;
 
-/// What happened to a record. A variant is only ever added at the end.
+/// Kind of a step. A variant is only ever added at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum What {
     /// It was leased to a session.
     Leased,
-    /// It was handed to a session, and is settled with that.
+    /// It was delivered to a session and settled with the delivery.
     HandedOut,
     Accepted,
-    /// Its session gave it back.
+    /// Its session released it.
     Released,
     Rejected,
-    /// Its session did not answer in time.
+    /// Its lease expired.
     LeaseEnded,
-    /// Its session or consumer is gone.
+    /// Its session or consumer ended.
     Left,
-    /// It is accepted once the entry of the log with all of a transaction is there.
+    /// It is accepted once the log has the entry of its transaction.
     Withheld,
-    /// That entry took no effect, or its dead letter did not.
+    /// That entry had no effect, or the append of its dead letter failed.
     GivenBack,
-    /// The group was moved to another place, or the log begins behind it.
+    /// The group was moved by a seek, or the log was trimmed past the record.
     Voided,
-    /// It is not delivered any more, and goes to the dead letters if there are any.
+    /// It is not delivered any more, and becomes a dead letter if the group keeps them.
     Died(DeadReason),
     /// Its dead letter, or the entry for which it was withheld, is in the log.
     Ended,
@@ -50,16 +50,16 @@ base::levels!(What {
         | GivenBack | Voided | Died | Ended | Removed;
 });
 
-/// Something that happened to one record, or to several that follow one another.
+/// A step of one record, or of several consecutive ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
     pub what: What,
     pub partition: u32,
     pub first: Offset,
     pub count: u32,
-    /// 0: nobody's.
+    /// 0: no session.
     pub session: SessionId,
-    /// 1 = the first delivery; 0: it is of no delivery.
+    /// 1 = the first delivery; 0: not part of a delivery.
     pub attempt: u16,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Nothing is noted from now on.
+    /// Stops recording steps.
     pub(crate) fn turn_off(&mut self) {
         *self = Self { waiting: Vec::new(), is_off: true };
     }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_follow_one_another_are_one_step_of_their_partition() {
+    fn consecutive_records_of_a_partition_are_one_step() {
         let mut steps = Steps::default();
         for offset in 0..3 {
             steps.add(Step::of(What::Leased, 0, offset));
@@ -135,7 +135,7 @@ mod tests {
         }
         steps.add(Step::of(What::Accepted, 0, 0));
         steps.add(Step::of(What::Accepted, 0, 2));
-        // The last that happened in its partition is another one.
+        // The last step of its partition differs.
         steps.add(Step::of(What::Leased, 0, 3));
         let expected = [
             (0, 0, 3, What::Leased),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_noted_once_it_is_turned_off() {
+    fn no_step_is_recorded_while_steps_are_disabled() {
         let mut steps = Steps::default();
         steps.add(Step::of(What::Leased, 0, 1));
         steps.turn_off();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_wait_to_be_taken() {
+    fn buffered_steps_are_bounded() {
         let mut steps = Steps::default();
         (0..100_000).for_each(|number| steps.add(Step::of(What::Left, 0, number * 2)));
         assert_eq!(taken(&mut steps).len(), STEPS_MAX);

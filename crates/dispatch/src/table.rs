@@ -1,4 +1,4 @@
-//! The partitions that an engine has, by their numbers: those of a topic that are in one shard.
+//! The partitions of an engine by number: those of a topic in one shard.
 
 use std::ops::{Index, IndexMut};
 
@@ -22,13 +22,13 @@ impl Table {
         self.rows.len()
     }
 
-    /// The numbers of all, ascending.
+    /// All numbers, ascending.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
         let stripe = self.stripe;
         (0..self.rows.len()).map(move |row| stripe.partition(row))
     }
 
-    /// By their numbers, ascending.
+    /// Partitions by number, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Partition> {
         self.rows.iter()
     }
@@ -37,7 +37,7 @@ impl Table {
         self.rows.iter_mut()
     }
 
-    /// `None` where the engine has no such partition.
+    /// `None` if the engine has no such partition.
     pub(crate) fn get(&self, partition: u32) -> Option<&Partition> {
         self.rows.get(self.stripe.row(partition)?)
     }
@@ -50,14 +50,14 @@ impl Table {
         self.get(partition).is_some()
     }
 
-    /// One more, after the last; its number.
+    /// Adds a partition after the last; returns its number.
     pub(crate) fn push(&mut self, partition: Partition) -> u32 {
         self.rows.push(partition);
         self.stripe.partition(self.rows.len() - 1)
     }
 }
 
-/// Of partitions that the engine has.
+/// For partitions that the engine has.
 impl Index<u32> for Table {
     type Output = Partition;
 

@@ -1,4 +1,4 @@
-//! Time: leases run out, delays end, heads expire.
+//! Time: leases expire, delays end, heads expire.
 
 use crate::DeadReason;
 use crate::dispatch::Dispatch;
@@ -6,11 +6,11 @@ use crate::place::{Kind, Place};
 use crate::steps::What;
 use crate::wheel::Entry;
 
-/// Fewer stale entries are not worth a sweep.
+/// Fewer stale entries do not justify a sweep.
 const STALE_ENTRIES_MIN: usize = 4_096;
 
 impl Dispatch {
-    /// Lets leases run out, delays end, heads expire. Bounded work a call: call again while
+    /// Expires leases and heads, and ends delays. Bounded work per call: call again while
     /// [`Dispatch::next_deadline`] is not in the future.
     pub fn tick(&mut self, now_ms: i64) {
         self.now_ms = now_ms;
@@ -31,7 +31,7 @@ impl Dispatch {
         self.fired = fired;
     }
 
-    /// When to tick next; may be a little early.
+    /// Time of the next tick; may be slightly early.
     pub fn next_deadline(&self) -> Option<i64> {
         let of_consumers = self.consumers.next_deadline();
         let of_leases = self.leases.next_deadline();
@@ -49,8 +49,8 @@ impl Dispatch {
                 self.list(place.partition);
             }
             Kind::Record { .. } => {
-                // The timer was set before a seek. The record may have come back from a later lease since
-                // then, and wait for a later timer: only what is due now is over.
+                // The timer was set before a seek. The record may have been released from a later
+                // lease since then, and wait for a later timer: only back-offs due now are over.
                 let back_off = (place.partition, entry.what());
                 if self.back_offs.get(&back_off).is_some_and(|(_, due_ms)| *due_ms <= now_ms) {
                     self.back_offs.remove(&back_off);
@@ -79,14 +79,14 @@ impl Dispatch {
             }
             let attempts = found.attempts(offset);
             self.take_ready(partition, head.rank, offset);
-            self.waits_no_more(partition, &meta);
+            self.subtract_waiting(partition, &meta);
             self.die(partition, offset, DeadReason::Expired, attempts, meta);
             self.refresh_head(partition);
         }
         self.refresh_head(partition);
     }
 
-    /// Whether the entry's record still waits: not if it was settled meanwhile or the partition reset.
+    /// Whether the entry's record still waits: false if it was settled or the partition was reset.
     pub(crate) fn is_live(&self, entry: Entry) -> bool {
         let Place { partition, kind } = Place::unpack(entry.place);
         let found = &self.partitions[partition];
@@ -96,7 +96,7 @@ impl Dispatch {
         }
     }
 
-    /// Drops stale entries once they are more than the live ones.
+    /// Drops stale entries once they outnumber the live ones.
     pub(crate) fn sweep_wheel(&mut self) {
         let live = self.delayed as usize + self.partitions.len().min(self.wheel.len() / 4);
         if self.wheel.len() > 2 * live + STALE_ENTRIES_MIN {

@@ -1,10 +1,11 @@
-//! Everything that waits for a time, in one hierarchical wheel: no timer a record.
+//! All timers in one hierarchical wheel: no timer of its own per record.
 //!
-//! Eleven levels of 64 slots reach from a millisecond to any `i64`; an entry stands on the level of
-//! the highest digit (base 64) in which its time differs from the wheel's, and comes down a level
-//! as that digit is reached. Entries are 20 bytes in chunks, and cannot be removed: when one fires,
-//! the engine checks whether it is still live. So a delay costs 20 bytes and no index. Leases, most of
-//! which end before their time, are not in here for that reason ([`crate::lease`] links them instead).
+//! Eleven levels of 64 slots reach from a millisecond to any `i64`. An entry is on the level of the
+//! highest digit (base 64) in which its time differs from the wheel's, and descends a level when
+//! that digit is reached. Entries are 20 bytes in chunks, and cannot be removed: when one fires,
+//! the engine checks whether it is still live. A delay therefore costs 20 bytes and no index.
+//! Leases mostly end before their deadline and are for that reason not in the wheel
+//! ([`crate::lease`] links them instead).
 
 use std::collections::BinaryHeap;
 use std::mem;
@@ -12,7 +13,7 @@ use std::mem;
 const LEVELS: usize = 11;
 const SLOTS: usize = 64;
 const DIGIT_BITS: u32 = 6;
-/// Entries of a chunk: one half-filled chunk a slot is all that is wasted.
+/// Entries of a chunk: at most one half-filled chunk per slot is wasted.
 const CHUNK: usize = 256;
 
 /// 20 bytes: 64-bit fields are split so that their alignment costs nothing.
@@ -61,7 +62,7 @@ impl Slot {
     fn push(&mut self, entry: Entry) {
         match self.chunks.last_mut() {
             Some(chunk) if chunk.len() < CHUNK => chunk.push(entry),
-            // The first chunk grows by need, so that a single entry is cheap.
+            // The first chunk grows on demand, so that a single entry is cheap.
             None => self.chunks.push(vec![entry]),
             Some(_) => {
                 let mut chunk = Vec::with_capacity(CHUNK);
@@ -82,11 +83,11 @@ struct Level {
 pub(crate) struct Wheel {
     /// The time up to which all entries have fired, except those in the two lists below.
     now: u64,
-    /// Made when first needed: an engine without delays pays for none.
+    /// Allocated on first use: an engine without delays has none.
     levels: [Option<Box<Level>>; LEVELS],
     /// Due entries: left over by a bounded tick, or added after their time.
     overdue: Vec<Entry>,
-    /// Chunks of a slot on their way down a level.
+    /// Chunks of a slot that are descending a level.
     descending: Vec<Vec<Entry>>,
     entries: usize,
 }
@@ -103,7 +104,7 @@ impl Wheel {
         self.add(entry);
     }
 
-    /// As [`Wheel::insert`] where the time is not at hand.
+    /// As [`Wheel::insert`] if the current time is not at hand.
     pub(crate) fn add(&mut self, entry: Entry) {
         self.entries += 1;
         self.place(entry);
@@ -124,9 +125,9 @@ impl Wheel {
         level.slots[slot].push(entry);
     }
 
-    /// The occupied slot that comes first, and the time at which it begins.
+    /// The first occupied slot, and the time at which it begins.
     fn next_slot(&self) -> Option<(usize, usize, u64)> {
-        // A lower level's slots all lie before those of a higher one.
+        // All slots of a lower level precede those of a higher one.
         self.levels.iter().enumerate().find_map(|(number, level)| {
             let occupied = level.as_ref()?.occupied;
             if occupied == 0 {
@@ -143,7 +144,7 @@ impl Wheel {
         self.now & above | (slot as u64) << shift
     }
 
-    /// When there is something to do: at times before the first entry is due.
+    /// Time of the next work: at times before the first entry is due.
     pub(crate) fn next_ms(&self) -> Option<i64> {
         if !self.descending.is_empty() {
             return Some(self.now as i64);
@@ -153,8 +154,8 @@ impl Wheel {
         overdue.into_iter().chain(slot).min().map(|due| due as i64)
     }
 
-    /// Takes out what is due by `now_ms`, in the order of time, until `work` entries were touched;
-    /// what is left of the work.
+    /// Moves entries due by `now_ms` to `due`, in the order of time, until `work` entries were
+    /// processed; returns the remaining work.
     pub(crate) fn advance(&mut self, now_ms: i64, mut work: usize, due: &mut Vec<Entry>) -> usize {
         let now = now_ms.max(0) as u64;
         self.take_overdue(now, &mut work, due);
@@ -178,7 +179,7 @@ impl Wheel {
             self.now = begins;
             let chunks = self.take_slot(level, slot);
             if level > 0 {
-                // Taken from the end, and so given back in the order in which they came.
+                // Taken from the end, and so returned in the order of insertion.
                 self.descending = chunks;
                 self.descending.reverse();
             } else {
@@ -239,7 +240,7 @@ impl Wheel {
     ) -> Vec<K> {
         let mut kept: BinaryHeap<(i64, K)> = BinaryHeap::new();
         let mut consider = |entries: &mut dyn Iterator<Item = Entry>, begins: Option<u64>| {
-            // A whole slot is passed over if it lies behind what was found already.
+            // Skips a whole slot that is behind all results so far.
             if kept.len() == count && begins.zip(kept.peek()).is_some_and(|(b, k)| b as i64 > k.0) {
                 return;
             }
@@ -261,7 +262,7 @@ impl Wheel {
         kept.into_sorted_vec().into_iter().map(|(_, key)| key).collect()
     }
 
-    /// Drops the entries that mean nothing any more.
+    /// Drops stale entries.
     pub(crate) fn retain(&mut self, mut live: impl FnMut(Entry) -> bool) {
         let kept: Vec<Entry> = self.entries().filter(|&entry| live(entry)).collect();
         let now = self.now;
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_handed_out_at_its_millisecond_and_not_before() {
+    fn entry_fires_at_its_millisecond_and_not_before() {
         for due_ms in [1_001, 1_063, 1_064, 5_000, 100_000, 1 << 40, i64::MAX - 1] {
             let mut wheel = Wheel::default();
             wheel.insert(Entry::new(due_ms, 7, 3), 1_000);
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_bounded_and_goes_on_with_the_next_call() {
+    fn work_is_bounded_and_continues_with_the_next_call() {
         let mut wheel = Wheel::default();
         for number in 0..10_000 {
             wheel.insert(Entry::new(5_000 + number % 3, number as u64, 0), 0);
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_early_when_the_clock_goes_back() {
+    fn no_entry_fires_early_when_the_clock_goes_back() {
         let mut wheel = Wheel::default();
         wheel.insert(Entry::new(10_000, 1, 0), 0);
         assert_eq!(due(&mut wheel, 9_000), []);

@@ -1,5 +1,5 @@
-//! What a commit costs beyond the disk's own work, and how much of the disk's bandwidth large
-//! batches reach. Everything is measured in one run, raw and through the journal in turns:
+//! Measures the cost of a commit beyond the disk's own work, and the share of the disk's bandwidth
+//! that large batches reach. One run measures both raw files and the journal, in turns:
 //!
 //! `cargo run --release -p journal --example throughput -- [DIR]`
 
@@ -30,7 +30,8 @@ fn main() {
         single_commits(&dir);
         raw_bandwidth(&dir, 1 << 20);
         raw_bandwidth(&dir, 8 << 20);
-        // The first after the raw files pays for their removal: it warms up and is not the one to read.
+        // The first run after the raw files also pays for their removal, so its figures are not
+        // used.
         bandwidth(&dir, "warm-up", 64 << 10, 1);
         bandwidth(&dir, "64 KiB batches, 1 an entry", 64 << 10, 1);
         bandwidth(&dir, "64 KiB batches, 16 an entry", 64 << 10, 16);
@@ -63,7 +64,7 @@ fn fresh_file(dir: &Path, written: bool) -> Arc<dyn world::DiskFile> {
     file
 }
 
-/// `pwritev` and `fdatasync`, nothing else: what the disk takes for the same frame.
+/// Raw cost of the same frame: `pwritev` and `fdatasync` only.
 fn raw_commits(dir: &Path, written: bool) {
     let file = fresh_file(dir, written);
     let frame = vec![7; 1536];
@@ -102,14 +103,16 @@ fn entry(index: u64, body: &Bytes, bodies: usize) -> Entry {
     }
 }
 
-/// One entry of 1 KiB at a time, from `append` to the callback, as heard by the caller's thread.
+/// Appends one entry of 1 KiB at a time, and times `append` until its callback reaches the calling
+/// thread.
 fn single_commits(dir: &Path) {
     let journal = open(dir);
     let body = Bytes::from(vec![7; 1024]);
     let (told, hears) = channel();
     journal.append(vec![entry(1, &body, 1)], move |_| told.send(()).unwrap()).unwrap();
     hears.recv().unwrap();
-    // The segment made ahead is being written meanwhile: wait, as a journal in use would have.
+    // The next segment is being preallocated: wait until it is ready, as it is for a journal in
+    // use.
     std::thread::sleep(Duration::from_secs(2));
     journal.roll();
     let (mut heard, mut called) = (Vec::new(), Vec::new());
@@ -153,7 +156,7 @@ fn raw_bandwidth(dir: &Path, size: usize) {
     }
 }
 
-/// As fast as it goes, with at most 16 MiB on the way.
+/// Appends at full speed, with at most 16 MiB in flight.
 fn bandwidth(dir: &Path, name: &str, body_bytes: usize, bodies: usize) {
     let journal = open(dir);
     let body = Bytes::from(vec![7; body_bytes]);
@@ -187,7 +190,7 @@ fn bandwidth(dir: &Path, name: &str, body_bytes: usize, bodies: usize) {
     );
 }
 
-/// An empty start, and one that has to read all of what the last run wrote.
+/// Opens the journal twice: empty, and with everything that the last run wrote.
 fn reopen(dir: &Path) {
     let report = |dir: &Path| {
         let options = Options { disk_reserve_bytes: 0, ..Options::default() };
@@ -198,7 +201,7 @@ fn reopen(dir: &Path) {
     std::fs::remove_dir_all(dir.join("empty")).unwrap();
 }
 
-/// Of this process, user and system.
+/// CPU seconds of this process, user and system.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! Where a body lies, and its bytes as they are read.
+//! Address of a batch on disk, and its bytes once read.
 
 use bytes::Bytes;
 
@@ -15,8 +15,8 @@ pub struct Address {
     pub base_offset: u64,
     /// Largest timestamp in the batch, ms since the epoch; -1 when it has none.
     pub max_timestamp: i64,
-    /// Several rows have, or had, the bytes there: the offset that these begin with is not this
-    /// row's.
+    /// Several rows have or had these bytes. The base offset in the bytes is then not the one of
+    /// this row.
     pub shared: bool,
 }
 
@@ -30,12 +30,12 @@ impl Address {
 /// Bytes of the base offset, with which a batch begins. The journal knows no other field of a body.
 pub(crate) const BASE_OFFSET_BYTES: usize = 8;
 
-/// Batches as they were read.
+/// Batches read from the journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stored {
     pub bytes: Bytes,
-    /// `None`: one or more whole batches, final. `Some`: one batch that other streams have too. Its
-    /// bytes are theirs as well; the first 8 are to be read, and sent, as this offset (big-endian).
+    /// `None`: one or more whole batches, final. `Some`: one batch shared with other streams.
+    /// Readers must replace the first 8 bytes by this offset (big-endian).
     pub base_offset: Option<u64>,
 }
 
@@ -48,13 +48,13 @@ impl Stored {
         self.bytes.is_empty()
     }
 
-    /// What `address` names, if `bytes` lie there.
+    /// The batch at `address`, whose bytes are `bytes`.
     pub(crate) fn at(address: &Address, bytes: Bytes) -> Self {
         let base_offset = address.shared.then_some(address.base_offset);
         Self { bytes, base_offset }
     }
 
-    /// Final bytes. Copies a batch that others have too.
+    /// Final bytes. Copies a batch shared with other streams.
     pub fn into_bytes(self) -> Bytes {
         match self.base_offset {
             None => self.bytes,
@@ -66,9 +66,9 @@ impl Stored {
         }
     }
 
-    /// The same bytes as pieces to be sent one after the other, without a copy of what is large.
+    /// The same bytes as pieces to send in order. Large bodies are not copied.
     pub fn put_pieces(self, pieces: &mut Vec<Bytes>) {
-        /// Less is copied sooner than sent in two pieces.
+        /// Smaller batches are cheaper to copy than to send in two pieces.
         const COPIED_BYTES_MAX: usize = 512;
         match self.base_offset {
             Some(base_offset) if self.bytes.len() > COPIED_BYTES_MAX => {
@@ -86,7 +86,7 @@ impl From<Bytes> for Stored {
     }
 }
 
-/// Writes the base offset of the batch that `bytes` are.
+/// Writes the base offset of the batch in `bytes`.
 pub(crate) fn put_base_offset(bytes: &mut [u8], base_offset: u64) {
     if let Some(field) = bytes.first_chunk_mut::<BASE_OFFSET_BYTES>() {
         *field = base_offset.to_be_bytes();
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shared_batch_goes_out_with_its_own_offset_and_without_a_copy() {
+    fn shared_batch_is_sent_with_its_own_offset_without_a_copy() {
         for len in [0, 7, 8, 100, 512, 513, 5_000] {
             let others = Bytes::from(vec![0xab; len]);
             let stored = Stored { bytes: others.clone(), base_offset: Some(258) };

@@ -1,4 +1,5 @@
-//! Reading a file from its beginning to its end in few calls, however small the pieces that are asked for.
+//! Sequential reads of a file through a read-ahead window, so that small pieces need few system
+//! calls.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -8,10 +9,10 @@ use world::DiskFile;
 
 use crate::read_only::{ReadOnly, Reader};
 
-/// What is read at once.
+/// Size of the read-ahead window.
 const AHEAD_BYTES: usize = 256 << 10;
 
-/// A file of which a window is in memory.
+/// A file with a read-ahead window in memory.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     file: Arc<dyn DiskFile>,
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_what_is_there_wherever_it_begins() {
+    fn reads_through_the_window_equal_the_file_at_any_position() {
         let disk = SimulatedDisk::new();
         disk.create_dir(Path::new("/d")).unwrap();
         let file = disk.open(Path::new("/d/file"), true).unwrap();

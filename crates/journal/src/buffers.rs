@@ -1,8 +1,8 @@
-//! Memory of reads, used again.
+//! Pool of read buffers.
 //!
-//! A new buffer is zeroed before a read writes over it, and its pages may have to be faulted in: together that
-//! costs about as much as the copy out of the page cache. So large buffers come back here once the last slice
-//! of what was read is dropped, and are kept until nobody has asked for one for a while.
+//! A new buffer is zeroed before a read writes over it, and its pages may have to be faulted in.
+//! Together that costs about as much as the copy out of the page cache. Large buffers therefore
+//! return here once the last slice of a read is dropped. They are freed after a while without use.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -13,18 +13,18 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use world::Instant;
 
-/// Of one journal.
+/// Buffers of one journal.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers(Arc<Mutex<Kept>>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// In the order in which they came back. Each is initialized to its length.
+    /// Free buffers in the order of their return. Each is initialized to its length.
     free: VecDeque<(Instant, Vec<u8>)>,
     bytes: usize,
 }
 
-/// So many bytes to read into. What they are before that is undefined, though initialized.
+/// `len` bytes to read into. Their content before the read is unspecified, though initialized.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     memory: Vec<u8>,
@@ -38,22 +38,22 @@ impl Buffers {
             return Buffer::unkept(vec![0; len]);
         }
         let kept = self.0.lock().take(len);
-        // Those that come back fit more often where lengths are rounded.
+        // Rounded lengths make a returned buffer fit more requests.
         let memory =
             kept.unwrap_or_else(|| vec![0; len.next_multiple_of(READ_BUFFER_KEPT_BYTES_MIN)]);
         Buffer { memory, len, kept: Arc::downgrade(&self.0) }
     }
 
-    /// Frees buffers that were not used for `age`.
+    /// Frees buffers that have been unused for `age`.
     pub(crate) fn free_aged(&self, now: Instant, age: Duration) {
         let aged = self.0.lock().take_aged(now, age);
-        // Not while it is locked: freeing takes time.
+        // Dropped without the lock: freeing takes time.
         drop(aged);
     }
 }
 
 impl Kept {
-    /// The smallest that fits, unless most of it would lie idle.
+    /// Takes the smallest buffer that fits, unless most of it would be unused.
     fn take(&mut self, len: usize) -> Option<Vec<u8>> {
         let fits = |memory: &Vec<u8>| (len..=len.saturating_mul(2)).contains(&memory.len());
         let fitting = self.free.iter().enumerate().filter(|(_, (_, memory))| fits(memory));
@@ -82,12 +82,12 @@ impl Kept {
 }
 
 impl Buffer {
-    /// One that does not come back.
+    /// A buffer that does not return to the pool.
     pub(crate) fn unkept(memory: Vec<u8>) -> Self {
         Self { len: memory.len(), memory, kept: Weak::new() }
     }
 
-    /// What was read, to be shared. The memory comes back with the last slice of it.
+    /// The bytes read, for sharing. The memory returns to the pool with the last slice of it.
     pub(crate) fn freeze(mut self) -> Bytes {
         match self.kept.strong_count() {
             0 => Bytes::from(std::mem::take(&mut self.memory)),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_comes_back_with_the_last_slice_of_it() {
+    fn memory_returns_to_the_pool_with_its_last_slice() {
         let buffers = Buffers::default();
         let mut buffer = buffers.take(MIN + 1);
         buffer.as_mut().fill(7);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_takes_the_smallest_that_fits_and_leaves_what_is_far_too_large() {
+    fn read_takes_the_smallest_fitting_buffer_and_no_far_larger_one() {
         let buffers = Buffers::default();
         drop([8, 4, 2].map(|times| buffers.take(times * MIN)));
         let mut found = kept(&buffers);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn free_buffers_are_bounded() {
         let buffers = Buffers::default();
         drop(buffers.take(MIN - 1));
         assert!(kept(&buffers).is_empty(), "a small one is not worth keeping");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_used_for_a_while_is_freed() {
+    fn buffers_unused_for_a_while_are_freed() {
         let mut kept = Kept::default();
         let begun = Instant::now();
         for (memory, after) in [(vec![0; 3], Duration::ZERO), (vec![0; 5], AGE / 2)] {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_outlives_the_journal() {
+    fn bytes_read_outlive_the_journal() {
         let buffers = Buffers::default();
         let bytes = buffers.take(MIN).freeze();
         drop(buffers);

@@ -1,9 +1,9 @@
 //! The journal's thread: it syncs one frame while the next collects.
 //!
-//! All that waits becomes one frame; it is written, synced, answered, and by then the next one has
-//! collected. There is no timer and no knob: the batch adapts to the disk. Recovery rests on one
-//! rule kept here: frame N+1 is written only after the sync of frame N has returned, so at most
-//! the last frame of a journal can be torn.
+//! All waiting entries become one frame. The frame is written, synced and acknowledged; by then the
+//! next one has collected. There is no timer and no knob: the batch adapts to the disk. Recovery
+//! rests on one rule kept here: frame N+1 is written only after the sync of frame N has returned,
+//! so at most the last frame of a journal can be torn.
 //!
 //! Between two syncs the thread does as little as it can: the appending threads computed the
 //! checksums, bodies go from their own memory to the kernel (`pwritev`), and only parts for which an
@@ -29,7 +29,7 @@ use crate::shared::Shared;
 
 use tasks::{Step, Worker};
 
-/// Smaller parts are copied into the frame's buffer, together with what is beside them.
+/// Smaller parts are copied into the frame's buffer, together with their neighbours.
 const COPIED_BYTES_MAX: usize = 512;
 
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
@@ -40,10 +40,10 @@ pub(crate) struct Writer {
     position: u64,
     /// Checksum of the last frame.
     previous: u32,
-    /// Index of the last entry written, in this life or (by recovery) a former one.
+    /// Index of the last entry written, by this process or (found by recovery) by an earlier one.
     last_index: u64,
-    /// The segment that was left. The index learns it once the next segment has a durable frame: until
-    /// then the log may end in this one after a crash.
+    /// The previous segment. The index learns that it is full once the next segment has a durable
+    /// frame: until then the log may end in the previous one after a crash.
     left: Option<Full>,
     batch: Vec<Arc<EncodedEntry>>,
     answers: Vec<Durable>,
@@ -52,19 +52,19 @@ pub(crate) struct Writer {
     phase: Phase,
 }
 
-/// How far the frame is. Between two phases a simulation runs other tasks, or ends the process.
+/// Progress of the frame. Between two phases a simulation runs other tasks, or ends the process.
 #[derive(Debug)]
 enum Phase {
     Idle,
-    /// Its entries have their place.
+    /// Its entries have addresses.
     Placed(FrameHeader),
     Written(FrameHeader),
     Synced(FrameHeader),
-    /// The log goes on in another segment before the next frame, which has so many bytes.
+    /// The log continues in another segment before the next frame, which has this many bytes.
     Rolling {
         frame_bytes: u64,
     },
-    /// The segment is to be made large enough for that frame.
+    /// The segment must grow to fit that frame.
     Growing {
         frame_bytes: u64,
     },
@@ -75,7 +75,7 @@ type StepResult = Result<Step, JournalFailed>;
 /// A piece of a frame, in order.
 #[derive(Debug)]
 enum FramePart {
-    /// Of the writer's buffer.
+    /// A range of the writer's buffer.
     Copied(Range<usize>),
     Head {
         entry: usize,
@@ -86,7 +86,7 @@ enum FramePart {
     },
 }
 
-/// Where the journal's thread begins.
+/// End of the log at which the journal's thread starts to write.
 #[derive(Debug)]
 pub(crate) struct WriteEnd {
     pub(crate) segment: OpenSegment,
@@ -96,7 +96,7 @@ pub(crate) struct WriteEnd {
 }
 
 impl Drop for Writer {
-    /// Answers all that wait, so that no caller waits for ever.
+    /// Fails all waiting appends, so that no caller waits forever.
     fn drop(&mut self) {
         self.shared.fail(match std::thread::panicking() {
             true => JournalFailed::Panicked { thread: tasks::Task::JournalWriter.name() },
@@ -182,7 +182,7 @@ impl Writer {
         Ok(Step::Again)
     }
 
-    /// The frame is durable: counts it, and answers.
+    /// The frame is durable: updates the counters and acknowledges its entries.
     fn finish(&mut self, header: &FrameHeader) -> StepResult {
         let shared = self.shared.clone();
         if let Some(Full { segment, last_index, file_bytes }) = self.left.take() {
@@ -200,33 +200,33 @@ impl Writer {
         shared.counters.bytes.fetch_add(header.bytes.into(), Ordering::Relaxed);
         let queued: u64 = self.batch.iter().map(|entry| u64::from(entry.len)).sum();
         shared.counters.queued_bytes.fetch_sub(queued, Ordering::Relaxed);
-        // After the counters, so that a caller that is answered sees the frame in them.
+        // After the counters, so that an acknowledged caller sees the frame in them.
         self.answer(self.batch.len() as u64);
         shared.drained.notify_waiters();
         self.batch.clear();
         if u64::from(header.position) == FIRST_FRAME {
             shared.spares.wake_up();
         }
-        self.say_how_long()?;
+        self.write_file_length()?;
         Ok(Step::Again)
     }
 
-    /// Writes the file's length into its header where the file was made longer, which is durable by now. Recovery compares
-    /// the two to find a file that was cut short.
-    fn say_how_long(&mut self) -> Result<(), JournalFailed> {
+    /// Writes the file's length into its header if the file grew. The new length is durable by now.
+    /// Recovery compares the two to find a truncated file.
+    fn write_file_length(&mut self) -> Result<(), JournalFailed> {
         let OpenSegment { header, file, file_bytes } = &mut self.segment;
         if header.bytes >= *file_bytes {
             return Ok(());
         }
         match header.write_bytes(&**file, *file_bytes) {
-            // Some file systems need new blocks even to overwrite. It is tried again with the next frame.
+            // Some file systems need new blocks even to overwrite. The next frame retries it.
             Err(error) if is_full(&error) => Ok(()),
             written => written.map_err(|error| self.io_error("write the header of", error)),
         }
     }
 
-    /// Decides what of the batch is copied into the buffer, in which order the parts go, and what
-    /// the header says. The buffer begins with room for the header.
+    /// Decides which parts of the batch are copied into the buffer, orders the parts and computes
+    /// the header. The buffer starts with room for the header.
     fn lay_out(&mut self) -> FrameHeader {
         self.buffer.clear();
         self.parts.clear();
@@ -267,7 +267,7 @@ impl Writer {
         header
     }
 
-    /// Tells the log where the batch lies. Bodies of entries that were cut off meanwhile are refused.
+    /// Reports the batch's position to the log. Bodies of entries truncated in the meantime are refused.
     fn place(&self, header: &FrameHeader) {
         let FrameHeader { segment, position, previous, .. } = *header;
         let frame = LogPosition { segment, position, previous };
@@ -297,7 +297,7 @@ impl Writer {
         written.map_err(|error| self.io_error("write", error))
     }
 
-    /// So many more entries are durable: calls back the callers that waited for them, in order.
+    /// Acknowledges this many more durable entries: runs their callbacks in order.
     fn answer(&mut self, entries: u64) {
         self.shared.queue.durable(entries, &mut self.answers);
         for durable in self.answers.drain(..) {
@@ -305,15 +305,16 @@ impl Writer {
         }
     }
 
-    /// Goes on in a segment that another node's batches come before. All that was appended is durable.
+    /// Continues in a segment that follows another node's batches. All appended entries are
+    /// durable.
     fn jump(&mut self) {
         let Some(Jump { to, done }) = self.shared.queue.take_jump() else { return };
         let left = std::mem::replace(&mut self.segment, to);
         self.position = FIRST_FRAME;
         let (segment, file_bytes) = (left.header.id, left.file_bytes);
         let last_index = self.last_index;
-        // Nothing will be written to them, whether a frame follows or not: a crash before the snapshot that
-        // names the new segment is durable brings the log's old end back.
+        // The left segments receive no more frames, even if no frame follows. A crash before the
+        // snapshot that names the new segment is durable restores the log's old end.
         let left = Full { segment, last_index, file_bytes };
         for Full { segment, last_index, file_bytes } in self.left.take().into_iter().chain([left]) {
             self.shared.index.full(segment, last_index, file_bytes);
@@ -324,11 +325,11 @@ impl Writer {
             LogPosition { segment: self.segment.header.id, position, previous: self.previous };
         self.shared.log.write().set_end(end);
         self.shared.durable_end.set(end.segment, position.into());
-        // Whoever asked for it may have gone.
+        // The requester may have dropped its receiver.
         let _ = done.send(());
     }
 
-    /// Goes on in the segment made ahead. Waits while the disk is full; closing ends that.
+    /// Continues in the preallocated segment. Waits while the disk is full; closing ends the wait.
     fn roll(&mut self, frame_bytes: u64) -> StepResult {
         if self.position > FIRST_FRAME {
             let next = self.shared.spares.take().map_err(|error| match error {
@@ -350,7 +351,8 @@ impl Writer {
         self.grow(frame_bytes, false)
     }
 
-    /// Makes the segment large enough for the next frame. Waits while the disk is full; `waited` once it has.
+    /// Grows the segment to fit the next frame. Waits while the disk is full; `waited` after the
+    /// first wait.
     fn grow(&mut self, frame_bytes: u64, waited: bool) -> StepResult {
         let needed = FIRST_FRAME + frame_bytes;
         if self.segment.file_bytes >= needed {
@@ -366,7 +368,8 @@ impl Writer {
                 Ok(Step::Again)
             }
             Err(error) if is_full(&error) => {
-                // Frees the blocks that it got before the disk was full: no frame is in them.
+                // Frees the blocks that were allocated before the disk was full: no frame is in
+                // them.
                 let _ = self.segment.file.truncate(self.segment.file_bytes);
                 if self.shared.spares.is_ending() {
                     return Err(JournalFailed::Closed);

@@ -1,6 +1,6 @@
-//! Damage that was found in segments that the log has left, until it is repaired.
+//! Damage found in segments that the log no longer writes to, until it is repaired.
 //!
-//! Nothing here is durable: what is damaged is found again when it is read again.
+//! Nothing here is durable: damage is found again at the next read.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,25 +10,25 @@ use std::path::PathBuf;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Whether bytes are a batch as it was appended, at this offset if one is given. The journal does not know
-/// what a batch is; whoever opens it does.
+/// Checks that bytes are a batch as it was appended, at this offset if one is given. The journal
+/// does not know the batch format; its user supplies the check.
 #[derive(Clone, Copy)]
 pub struct BatchCheck(pub fn(&[u8], Option<u64>) -> bool);
 
 impl fmt::Debug for BatchCheck {
-    /// Not where it is in memory, which is another place in each run.
+    /// Hides the function's address, which differs from run to run.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("BatchCheck")
     }
 }
 
-/// A segment of which something cannot be read as it was written.
+/// A segment with bytes that cannot be read as they were written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Damage {
     pub segment: u32,
     pub generation: u32,
     pub file: PathBuf,
-    /// Where in the file it was found first; there may be more.
+    /// Position in the file of the first damage found; there may be more.
     pub position: u64,
     pub what: String,
 }
@@ -40,7 +40,7 @@ impl fmt::Display for Damage {
     }
 }
 
-/// What is known of it, a segment each.
+/// Known damage, one entry per segment.
 #[derive(Debug, Default)]
 pub(crate) struct Damaged {
     known: Mutex<BTreeMap<u32, Damage>>,
@@ -61,7 +61,7 @@ impl Damaged {
         self.found.notify_one();
     }
 
-    /// The segment was written anew up to this generation, or deleted.
+    /// The segment was rewritten up to this generation, or deleted.
     pub(crate) fn is_gone(&self, segment: u32, generation: u32) {
         let mut known = self.known.lock();
         if known.get(&segment).is_some_and(|damage| damage.generation <= generation) {
@@ -73,15 +73,15 @@ impl Damaged {
         self.known.lock().values().cloned().collect()
     }
 
-    /// Resolves once something was found since it resolved last.
+    /// Resolves when damage was found since the last call resolved.
     pub(crate) async fn found(&self) {
         self.found.notified().await;
     }
 }
 
-/// Whether this says that the bytes are lost, and not only that they cannot be had now.
+/// Whether the error means that the bytes are lost, and not only unavailable now.
 pub(crate) fn is_loss(error: &io::Error) -> bool {
-    // EIO is the device's word for it.
+    // Devices report lost sectors as EIO.
     const EIO: i32 = 5;
     let kinds = [io::ErrorKind::NotFound, io::ErrorKind::UnexpectedEof, io::ErrorKind::InvalidData];
     kinds.contains(&error.kind()) || error.raw_os_error() == Some(EIO)
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_is_noted_once_and_forgotten_when_it_is_written_anew() {
+    fn damaged_segment_is_recorded_once_until_it_is_rewritten() {
         let damaged = Damaged::default();
         damaged.note(damage(3, 1));
         damaged.note(Damage { position: 9, ..damage(3, 1) });
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_passes_is_no_loss() {
+    fn temporary_error_is_no_loss() {
         for (number, loss) in [(5, true), (2, true), (24, false), (12, false), (11, false)] {
             assert_eq!(is_loss(&io::Error::from_raw_os_error(number)), loss, "errno {number}");
         }

@@ -1,7 +1,7 @@
-//! An entry in its encoding: as it lies in a segment, and as it travels to another node.
+//! An encoded entry, identical in a segment and on the way to another node.
 //!
-//! A node that takes entries from another writes the bytes that came, under the checksum that was
-//! computed where the entry was proposed: whatever damages them on the way is found, and no body is copied.
+//! A node that receives entries writes the received bytes, under the checksum that the proposer
+//! computed. This detects damage on the way, and no body is copied.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::entry::{Entry, EntryId};
 use crate::frame::{EncodedEntry, EntryLayout, NotAnEntry};
 
-/// Clones are the same entry.
+/// An encoded entry. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Encoded(pub(crate) Arc<EncodedEntry>);
 
@@ -19,7 +19,7 @@ impl Encoded {
         Self(Arc::new(EncodedEntry::new(entry)))
     }
 
-    /// Takes the first entry off `bytes`, which come from anywhere, and checks it. It shares them.
+    /// Splits the first entry off the untrusted `bytes` and checks it. The entry shares them.
     pub fn split_off(bytes: &mut Bytes) -> Result<Self, NotAnEntry> {
         let layout = EntryLayout::read(bytes)?;
         if layout.len >= u32::MAX as usize / 2 || !layout.is_sound(bytes) {
@@ -37,7 +37,7 @@ impl Encoded {
         self.0.entry.id
     }
 
-    /// How many bytes it has.
+    /// Bytes of the encoding.
     pub fn size(&self) -> usize {
         self.0.len as usize
     }
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn it_travels_as_bytes_and_is_the_same_at_the_other_end() {
+    fn encoded_entry_is_split_off_unchanged() {
         for rows in [0, 1, 3, 5] {
             let sent = Encoded::new(entry(rows));
             let mut bytes: Bytes = sent.pieces().flatten().collect();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_anywhere_and_a_cut_are_found() {
+    fn any_flipped_bit_or_cut_of_an_entry_is_detected() {
         let whole: Bytes = Encoded::new(entry(5)).pieces().flatten().collect();
         for place in 0..whole.len() * 8 {
             let mut damaged = whole.to_vec();

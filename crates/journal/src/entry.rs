@@ -1,15 +1,15 @@
-//! What is appended: entries of the Raft log. The journal knows an entry's identity and its
-//! bodies; what the head says is the machine's business.
+//! Entries of the Raft log, as they are appended. The journal knows an entry's identity and its
+//! bodies; only the machine interprets the head.
 
 use bytes::Bytes;
 
-/// Identity of an entry in the log. `term` and `leader` say who proposed it.
+/// Identity of an entry in the log. `term` and `leader` identify the proposer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct EntryId {
     pub term: u64,
     /// Node id of the leader of `term`.
     pub leader: u64,
-    /// Place in the log, dense. The first entry has index 0 or 1, as consensus likes.
+    /// Position in the log, dense. Consensus decides whether the first entry has index 0 or 1.
     pub index: u64,
 }
 
@@ -17,11 +17,11 @@ pub struct EntryId {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum EntryKind {
-    /// Says nothing: a new leader's first entry.
+    /// No content: a new leader's first entry.
     Blank = 0,
     /// For the machine.
     Command = 1,
-    /// Consensus' own: who votes.
+    /// For consensus itself: the voters.
     Membership = 2,
 }
 
@@ -30,7 +30,7 @@ pub struct Entry {
     pub id: EntryId,
     pub kind: EntryKind,
     pub head: Bytes,
-    /// One for each stream that a batch goes to. Neighbours with clones of one `Bytes` are written
+    /// One for each stream that receives a batch. Neighbours with clones of one `Bytes` are written
     /// once, and each is served with its own base offset.
     pub bodies: Vec<Body>,
 }
@@ -51,8 +51,7 @@ pub struct Body {
 }
 
 impl Entry {
-    /// Bytes of content, without rows and the frame around it. What several bodies share counts
-    /// once.
+    /// Bytes of content, without rows and the frame around it. A shared body counts once.
     pub fn content_bytes(&self) -> usize {
         let mut before: Option<&Body> = None;
         let mut bytes = self.head.len();
@@ -67,8 +66,8 @@ impl Entry {
 }
 
 impl Body {
-    /// Whether this is the batch of `before` for another stream: a clone of its bytes. Bodies of an
-    /// entry that follow each other so are written once.
+    /// Whether this is the batch of `before` for another stream: a clone of its bytes. Such
+    /// adjacent bodies of an entry are written once.
     pub fn shares_bytes_of(&self, before: &Self) -> bool {
         let place = |body: &Self| (body.bytes.as_ptr(), body.bytes.len());
         !self.bytes.is_empty()

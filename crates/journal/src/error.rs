@@ -1,4 +1,4 @@
-//! What can go wrong, one type per operation. Each says where and what to do about it.
+//! Errors, one type per operation. Each names the place and the remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-/// The journal stopped for good. A failed write or sync is never tried again: the kernel may have
-/// dropped the pages and report success the next time. The node stops; after a restart recovery
-/// finds what is really on the disk.
+/// The journal stopped for good. A failed write or sync is never retried: the kernel may have
+/// dropped the pages and report success the next time. The node stops; recovery after a restart
+/// establishes the content of the disk.
 #[derive(Clone, Debug, Error)]
 pub enum JournalFailed {
     #[error("journal: {operation} failed in {}: {source}", file.display())]
@@ -48,7 +48,7 @@ pub enum OpenError {
 }
 
 impl ReadError {
-    /// Whether what was stored cannot be read as it was written: trying again does not help.
+    /// Whether the stored bytes are lost or changed: a retry does not help.
     pub fn is_loss(&self) -> bool {
         match self {
             Self::Damaged { .. } => true,
@@ -59,7 +59,7 @@ impl ReadError {
 }
 
 impl OpenError {
-    /// Whether something that was durable cannot be read as it was written: trying again does not help.
+    /// Whether durable bytes are lost or changed: a retry does not help.
     pub fn is_loss(&self) -> bool {
         match self {
             Self::Damaged { .. } | Self::Unusable { .. } => true,
@@ -69,7 +69,7 @@ impl OpenError {
     }
 }
 
-/// Why stored bytes could not be had.
+/// Why stored bytes could not be read.
 #[derive(Clone, Debug, Error)]
 pub enum ReadError {
     /// Covered by a snapshot, or never appended.

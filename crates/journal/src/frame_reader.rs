@@ -1,25 +1,25 @@
-//! Reading a segment's frames one after the other, without trusting a byte of them. Recovery, the
-//! rebuilding of sidecars and `journal inspect` all see a segment through this.
+//! Reads the frames of a segment in order, without trusting a byte of them. Recovery, the
+//! rebuilding of sidecars and `journal inspect` all read segments through this.
 
 use std::io;
 
 use crate::frame::{self, BLOCK, FrameHeader};
 use world::DiskFile;
 
-/// How much is read at once when looking for a frame that may be anywhere.
+/// Bytes per read while searching for a frame at an unknown position.
 const SEARCH_BYTES: usize = 1 << 20;
 
-/// A block with so few bytes that are not zero was never one with a header: some of its zeros changed.
+/// A block with at most this many non-zero bytes never held a header: some of its zeros changed.
 const CHANGED_ZEROS_MAX: usize = 4;
 
 const EMPTY: [u8; BLOCK] = [0; BLOCK];
 
-/// What lies where a frame could begin.
+/// Content found at a possible frame position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FrameAt {
-    /// A frame of this segment and place, all of it.
+    /// A complete frame of this segment and position.
     Complete(FrameHeader),
-    /// Its header, but not all of its content.
+    /// A valid header with incomplete content.
     Incomplete(FrameHeader),
     /// A header that belongs elsewhere: the blocks had a former use.
     Stale,
@@ -45,7 +45,7 @@ impl<'a> FrameReader<'a> {
         Ok(Self { file, segment, salt, file_bytes, buffer: Vec::new() })
     }
 
-    /// What lies at `position`. After `Complete` its content is in [`FrameReader::content`].
+    /// Reads the frame at `position`. After `Complete` its content is in [`FrameReader::content`].
     pub(crate) fn at(&mut self, position: u64) -> io::Result<FrameAt> {
         let mut block = [0; BLOCK];
         if self.file.read_at(&mut block, position)? < BLOCK {
@@ -68,13 +68,13 @@ impl<'a> FrameReader<'a> {
         Ok(if complete { FrameAt::Complete(header) } else { FrameAt::Incomplete(header) })
     }
 
-    /// Entries of the complete frame that was found last.
+    /// Entries of the last complete frame found.
     pub(crate) fn content(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Whether what lies at `position` may be what a crash left of the last write, which nobody was told is durable.
-    /// If not it was written whole, and changed afterwards.
+    /// Whether the bytes at `position` may be a torn last write, which was never acknowledged.
+    /// Otherwise they were written whole and changed afterwards.
     pub(crate) fn may_be_torn(&mut self, position: u64) -> io::Result<bool> {
         match self.at(position)? {
             FrameAt::Complete(_) => Ok(false),
@@ -91,19 +91,19 @@ impl<'a> FrameReader<'a> {
         }
     }
 
-    /// The place of the first complete frame at or after `position`, and the end of what is not
-    /// zero from there on.
+    /// Searches for the first complete frame at or after `position`, and for the end of non-zero
+    /// bytes from there.
     pub(crate) fn search(&mut self, position: u64) -> io::Result<Search> {
         let mut chunk = vec![0; SEARCH_BYTES];
         let mut search = Search { complete: None, used_end: position };
         let mut at = position;
-        // Blocks that were never written, as most of a segment made ahead, are not read.
+        // Unwritten blocks, as most of a preallocated segment, are not read.
         while let Some(written) = self.file.next_written(at)? {
             at = written - written % BLOCK as u64;
             let read = self.file.read_at(&mut chunk, at)?;
             for (block_at, block) in (at..).step_by(BLOCK).zip(chunk[..read].chunks(BLOCK)) {
-                // Most of what is searched was never written; comparing memory is what makes a
-                // start with a large empty segment quick.
+                // Most of the searched blocks were never written. Comparing memory makes a start
+                // with a large empty segment quick.
                 if block == &EMPTY[..block.len()] {
                     continue;
                 }

@@ -1,5 +1,5 @@
-//! What must hold of bytes that were on a disk or come from another node, whatever they are: for fuzz targets, and for
-//! tests of what those found.
+//! Invariants that hold for arbitrary bytes from a disk or another node: for fuzz targets, and for
+//! tests of the cases they found.
 
 use base::checksum::{crc32c, crc32c_append};
 use bytes::Bytes;
@@ -20,7 +20,7 @@ const PIECE_CHECKSUM_AT: usize = 8;
 const PIECE_HEADER_BYTES: usize = 12;
 const SNAPSHOT_CHECKSUM_AT: usize = 72;
 
-/// A frame of a segment: as it is, and with the checksums that it should have.
+/// A frame of a segment: as given, and with corrected checksums.
 pub fn frame(data: &[u8]) {
     frame_as_it_is(data);
     let mut frame = data.to_vec();
@@ -62,14 +62,14 @@ fn frame_as_it_is(frame: &[u8]) {
         let bytes = content.slice(at..end);
         let entry = layout.entry(&bytes);
         let bodies: usize = entry.bodies.iter().map(|body| body.bytes.len()).sum();
-        // Rows that share a body have it each.
+        // Each row that shares a body counts it.
         assert!(entry.head.len() <= bytes.len() && bodies <= bytes.len() * bytes.len());
         assert_eq!(EntryLayout::descriptor_bytes(&bytes), Some(layout.head.start as u64));
     }
     assert_eq!(end, content.len());
 }
 
-/// A file or a message, of which kind the first byte says.
+/// A file or a message; the first byte selects its kind.
 pub fn stored(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
     match kind % 6 {
@@ -90,7 +90,7 @@ pub fn stored(data: &[u8]) {
             }
         }
         4 => {
-            // The table of a snapshot, with the checksum that it should have.
+            // The table of a snapshot, with a corrected checksum.
             let sealed = [bytes, &crc32c(bytes).to_le_bytes()].concat();
             if let Ok(table) = RunTable::decode(&sealed) {
                 let again = RunTable::decode(&table.encode()).map(|table| table.encode()).ok();
@@ -130,7 +130,7 @@ fn transferred(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_kept_of_frames_and_files_holds() {
+    fn corpus_of_frames_and_files_passes() {
         test_corpus::each("journal_frame", super::frame);
         test_corpus::each("journal_stored", super::stored);
     }

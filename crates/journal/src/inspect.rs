@@ -1,7 +1,7 @@
-//! Reading a journal's directory without opening the journal: `postroad journal inspect`.
+//! Reads a journal's directory without opening the journal: `postroad journal inspect`.
 //!
-//! Reads only, locks nothing, and goes on behind damage, which recovery would refuse. It may read a
-//! journal that is in use; its end may then appear torn.
+//! Reads only, takes no lock, and continues behind damage, which recovery would refuse. It may read
+//! a journal that is in use; its end may then appear torn.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub struct Inspection {
     /// Newest first.
     pub snapshots: Vec<SnapshotFileInfo>,
     pub vote: Option<VoteFile>,
-    /// Files that are none of the journal's, or drafts that the next opening removes.
+    /// Files that do not belong to the journal, or drafts that the next opening removes.
     pub others: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ pub struct SegmentFile {
     pub generation: u32,
     pub path: PathBuf,
     pub file_bytes: u64,
-    /// Its own header is there and right (not asked of rewritten ones).
+    /// Its own header is present and right (not checked for rewritten segments).
     pub header_sound: bool,
     pub has_sidecar: bool,
 }
@@ -70,31 +70,31 @@ pub struct VoteFile {
     pub vote: Option<Bytes>,
 }
 
-/// What lies at one place of a segment.
+/// A frame, or the bytes found in place of one.
 #[derive(Clone, Debug)]
 pub struct FrameInfo {
     pub segment: u32,
     pub position: u64,
-    /// Of the frame, or of what is there instead of one.
+    /// Length of the frame, or of the bytes in place of one.
     pub bytes: u64,
     pub verdict: Verdict,
-    /// Of a frame that is whole.
+    /// Entries of a complete frame.
     pub entries: Vec<EntryInfo>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Whole, and it follows the frame before.
+    /// Complete, and it follows the frame before.
     Complete,
-    /// Whole, but frames before it are missing.
+    /// Complete, but frames before it are missing.
     Stranger,
-    /// Not whole, and nothing follows in this segment: cut short by a crash, or damaged.
+    /// Incomplete, and nothing follows in this segment: cut short by a crash, or damaged.
     Torn,
-    /// Not whole, or nothing at all, and whole frames follow: damaged.
+    /// Incomplete or missing, while complete frames follow: damaged.
     Damaged,
-    /// Left from a former use of the blocks.
+    /// Left over from a former use of the blocks.
     Stale,
-    /// Nothing more in this segment.
+    /// End of the frames in this segment.
     Unused,
 }
 
@@ -104,13 +104,13 @@ pub struct EntryInfo {
     pub kind: EntryKind,
     pub position: u32,
     pub bytes: u32,
-    /// For the machine or for consensus, as `kind` says.
+    /// For the machine or for consensus, according to `kind`.
     pub head: Bytes,
-    /// Stream and address of each.
+    /// Stream and address of each body.
     pub bodies: Vec<(u64, Address)>,
 }
 
-/// Lists what is in `dir`.
+/// Lists the journal files in `dir`.
 pub fn inspect(disk: &dyn Disk, dir: &Path) -> io::Result<Inspection> {
     let mut found = Inspection::default();
     let mut names = disk.list(dir)?;
@@ -168,7 +168,7 @@ fn snapshot_info(
     Ok(SnapshotFileInfo { path, file_bytes, content })
 }
 
-/// What a sound snapshot holds for the machine.
+/// The machine's part of a sound snapshot.
 pub fn snapshot_machine(
     disk: &dyn Disk,
     dir: &Path,
@@ -177,14 +177,14 @@ pub fn snapshot_machine(
     Ok(snapshot::read(disk, dir, snapshot.id.index)?.map(|found| found.machine))
 }
 
-/// The frames of a segment of generation 1, one after the other.
+/// The frames of a segment of generation 1, in order.
 #[derive(Debug)]
 pub struct Frames {
     file: Arc<dyn DiskFile>,
     segment: u32,
     salt: Option<u32>,
     position: u64,
-    /// Checksum of the frame before; not known at the beginning.
+    /// Checksum of the frame before; unknown at the beginning.
     previous: Option<u32>,
     done: bool,
 }

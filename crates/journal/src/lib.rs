@@ -1,20 +1,20 @@
 //! A shard's journal: the Raft log **is** the store.
 //!
-//! Entries are appended in log order; what waits is written as ONE checksummed frame and synced,
-//! meanwhile the next frame collects (group commit without a timer). A batch of records rides in
-//! an entry as a *body* and is written once: the index holds addresses into the segments, and
+//! Entries are appended in log order. All waiting entries are written as ONE checksummed frame and
+//! synced, while the next frame collects (group commit without a timer). A batch of records is part
+//! of an entry as a *body* and is written once: the index holds addresses into the segments, and
 //! consumers are served from the same bytes.
 //!
 //! * [`journal`]: the handle, which all other crates call
-//! * [`entry`]: what is appended
-//! * [`encoded`]: an entry as it is written, and as it travels
-//! * [`address`]: where a body lies, and what is read from there
-//! * [`stats`]: its counters and reports
-//! * [`scrub`]: looking through what is stored
+//! * [`entry`]: entries of the log
+//! * [`encoded`]: encoded entries, for segments and for other nodes
+//! * [`address`]: addresses of bodies, and the batches read there
+//! * [`stats`]: counters and reports
+//! * [`scrub`]: verifying stored data
 //! * [`transfer`]: another replica's snapshot with its batches, sent and received
-//! * [`damage`]: what cannot be read as it was written
-//! * [`error`]: what can go wrong
-//! * [`inspect`]: reading a journal's directory without opening the journal
+//! * [`damage`]: damaged segments
+//! * [`error`]: errors
+//! * [`inspect`]: reads a journal's directory without opening the journal
 
 pub mod address;
 pub mod damage;

@@ -1,5 +1,5 @@
-//! Reading what the kernel has in memory from there, and all else past its memory: whoever reads everything once does not
-//! take the place of what others read often.
+//! Reads cached bytes from the page cache and all others past it, so that a single pass over all
+//! data does not evict the working set of other readers.
 
 use std::io;
 use std::path::Path;
@@ -33,7 +33,7 @@ impl Reader for PastCache {
 
     fn read_at(&self, buf: &mut [u8], position: u64) -> io::Result<usize> {
         match self.cached.read_at_cached(buf, position) {
-            // A part of it may be in memory.
+            // Only a part of it may be cached.
             Ok(read) if read == buf.len() => Ok(read),
             _ => self.uncached.read_at(buf, position),
         }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_what_is_there_wherever_it_comes_from() {
+    fn reads_past_the_cache_equal_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let (disk, path) = (RealDisk, folder.path().join("file"));
         let content: Vec<u8> = (0..100_000_u32).map(|at| (at / 7) as u8).collect();

@@ -1,12 +1,12 @@
-//! The next segment, made ahead: allocated, its header durable, and its blocks written while the
-//! journal idles.
+//! Preallocates the next segment: allocates it, makes its header durable, and writes its blocks
+//! while the journal idles.
 //!
 //! `fdatasync` after a write into written blocks has no metadata to flush. Zeros are written in
 //! small pieces, each synced, and only while the journal idles: under load a segment is merely
-//! allocated. When the disk is full, the segment made ahead is what small commands still go to,
-//! while [`Room::Full`] keeps records away; making the next is tried again each second.
+//! allocated. When the disk is full, small commands still fit into the preallocated segment, while
+//! [`Room::Full`] keeps records away; allocating the next is retried each second.
 //!
-//! Of a journal that was never written to none is made: a node has one for each shard, and nothing of most of them.
+//! A journal without entries gets none: a node has one journal for each shard, and most are empty.
 
 use std::io::{self, IoSlice};
 use std::path::PathBuf;
@@ -23,13 +23,13 @@ use crate::shared::Shared;
 use crate::stats::Room;
 use world::{Instant, World};
 
-/// How often the free space is checked.
+/// Interval of checking the free space.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A failed attempt is repeated after this.
+/// Delay before a failed attempt is repeated.
 pub(crate) const RETRY_AFTER: Duration = LOOK_EVERY;
-/// Zeros are written after the journal has written nothing for so long.
+/// Zeros are written after the journal has written nothing for this long.
 const IDLE: Duration = Duration::from_millis(20);
-/// Zeros per write: about what a disk does in a third of a millisecond.
+/// Zeros per write: about a third of a millisecond of disk time.
 const ZEROS: usize = 512 << 10;
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct Spares {
     busy: AtomicBool,
 }
 
-/// Those who are woken when the state changes.
+/// Threads that are woken when the state changes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Signals {
     /// The journal's thread, which takes segments.
@@ -56,7 +56,7 @@ pub(crate) struct Signals {
 struct State {
     ready: Option<Spare>,
     next_id: u32,
-    /// Counts the jumps of the log: what was made for the place before one is of no use.
+    /// Number of jumps of the log: a segment allocated before a jump is useless after it.
     jumps: u64,
     /// Nothing was ever written: no segment is needed.
     asleep: bool,
@@ -67,15 +67,15 @@ struct State {
     closing: bool,
 }
 
-/// Why the next segment could not be made.
+/// Why the next segment could not be allocated.
 #[derive(Clone, Debug)]
 enum PrepareError {
-    /// The disk is full, or this process has too many files open: that passes.
+    /// Temporary: the disk is full, or this process has too many files open.
     Full,
     Broken(Arc<io::Error>),
 }
 
-/// Whether it is for lack of room that a file cannot grow, which passes.
+/// Whether a file cannot grow for lack of space, which is temporary.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
@@ -107,14 +107,14 @@ struct Spare {
     zeroed_to: u64,
 }
 
-/// Where the making of segments begins.
+/// State found by recovery.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// Made ahead in a former life.
+    /// Preallocated by an earlier process.
     pub(crate) ready: Option<OpenSegment>,
-    /// For the one after.
+    /// Id of the segment after that.
     pub(crate) next_id: u32,
-    /// Nothing was ever written: none is made before the first frame.
+    /// Nothing was ever written: no segment is preallocated before the first frame.
     pub(crate) asleep: bool,
 }
 
@@ -167,7 +167,7 @@ impl Spares {
         }
     }
 
-    /// The next segment; `None` while the disk is full. The writer is woken when there may be one.
+    /// The next segment; `None` while the disk is full. The writer is woken when to try again.
     pub(crate) fn take(&self) -> Result<Option<OpenSegment>, NoSpare> {
         let mut state = self.state.lock();
         if let Some(spare) = state.ready.take() {
@@ -183,12 +183,12 @@ impl Spares {
         }
     }
 
-    /// The number that the next segment gets.
+    /// The id of the next segment.
     pub(crate) fn next_id(&self) -> u32 {
         self.state.lock().next_id
     }
 
-    /// The log goes on in a segment that is not of those made ahead, and the next one is `next_id`.
+    /// The log continues in a segment that was not preallocated, and the next one is `next_id`.
     pub(crate) fn jump(&self, next_id: u32) {
         let mut state = self.state.lock();
         state.jumps += 1;
@@ -202,7 +202,8 @@ impl Spares {
         self.signals.preparer.wake();
     }
 
-    /// Removes a segment that was made ahead and is not needed. What stays is removed by the next opening.
+    /// Removes a preallocated segment that is not needed. If that fails, the next opening removes
+    /// it.
     fn discard(&self, segment: &OpenSegment) {
         let name = file_name(FileKind::Segment, segment.header.id, 1);
         if let Err(error) = self.world.disk.remove(&self.dir.join(name)) {
@@ -210,7 +211,7 @@ impl Spares {
         }
     }
 
-    /// Whether the journal is closing: then it waits no longer for a full disk.
+    /// Whether the journal is closing: it no longer waits for a full disk.
     pub(crate) fn is_ending(&self) -> bool {
         let state = self.state.lock();
         state.closing || state.draining
@@ -221,7 +222,7 @@ impl Spares {
         self.signals.preparer.wake();
     }
 
-    /// The journal only finishes what is queued; entries for which a full disk has no room fail.
+    /// The journal only writes the queued entries; entries that do not fit on a full disk fail.
     pub(crate) fn drain(&self) {
         self.state.lock().draining = true;
         self.wake();
@@ -255,13 +256,13 @@ impl Spares {
             }
         }
         drop(state);
-        self.look_at_space();
+        self.check_space();
         self.signals.writer.wake();
     }
 
-    /// Writes some zeros; whether there are more to write.
+    /// Writes some zeros. Returns whether more remain.
     fn write_zeros(&self, zeros: &[u8]) -> bool {
-        // The writer, if it needs the segment meanwhile, waits until this piece is written.
+        // The writer, if it needs the segment now, waits until this piece is written.
         let (jumps, spare) = {
             let mut state = self.state.lock();
             (state.jumps, state.ready.take())
@@ -286,7 +287,7 @@ impl Spares {
         more
     }
 
-    fn look_at_space(&self) {
+    fn check_space(&self) {
         let space = self.world.disk.space(&self.dir);
         let mut state = self.state.lock();
         let free_bytes = space.map_or(0, |space| space.free_bytes);
@@ -308,7 +309,7 @@ impl Spares {
     }
 }
 
-/// Makes segments ahead.
+/// Preallocates segments.
 pub(crate) struct Preparer {
     shared: Arc<Shared>,
     zeros: Vec<u8>,
@@ -337,7 +338,7 @@ impl Worker for Preparer {
         if self.looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY) {
             self.looked = Some(Instant::now());
             spares.state.lock().failed = None;
-            spares.look_at_space();
+            spares.check_space();
         }
         let state = spares.state.lock();
         if state.closing {

@@ -1,4 +1,4 @@
-//! What was appended and is not yet durable, on its way to the journal's thread.
+//! Appended entries that are not yet durable, for the journal's thread.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,15 +24,15 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct State {
     entries: VecDeque<Arc<EncodedEntry>>,
-    /// Each with the number of entries that must be durable before, counted since the start.
+    /// Callbacks, each with the number of entries since the start that must be durable first.
     waiting: VecDeque<(u64, Durable)>,
-    /// Entries ever put in, and ever made durable.
+    /// Total of entries put in, and of entries made durable.
     put: u64,
     durable: u64,
     roll: bool,
     jump: Option<Jump>,
     closing: bool,
-    /// Nothing is taken any more.
+    /// The queue accepts nothing any more.
     closed: bool,
 }
 
@@ -42,34 +42,34 @@ impl fmt::Debug for State {
     }
 }
 
-/// The log goes on in this segment, whatever its number, as soon as all is durable that was put in before.
+/// The log continues in this segment, whatever its id, once everything queued before is durable.
 pub(crate) struct Jump {
     pub(crate) to: OpenSegment,
-    /// Told once nothing more is written to the segment before.
+    /// Notified once nothing more is written to the segment before.
     pub(crate) done: oneshot::Sender<()>,
 }
 
-/// What the journal's thread does next.
+/// Next task of the journal's thread.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     /// Write the entries that were moved into the batch.
     Write,
-    /// Go on in a new segment, with room for a frame of so many bytes.
+    /// Continue in a new segment, with room for a frame of this many bytes.
     Roll {
         frame_bytes: u64,
     },
-    /// Go on in another segment: see [`Queue::take_jump`].
+    /// Continue in another segment: see [`Queue::take_jump`].
     Jump,
-    /// Nothing to write, but callers wait for entries that are durable already.
+    /// Nothing to write, but callbacks wait for entries that are already durable.
     Answer,
     Close,
 }
 
-/// What fits in the next frame.
+/// Limits of the next frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) frame_bytes_max: usize,
-    /// From the end of the log to the end of its segment.
+    /// Bytes from the end of the log to the end of its segment.
     pub(crate) room_bytes: u64,
     /// The segment has no frame yet.
     pub(crate) segment_is_empty: bool,
@@ -80,7 +80,7 @@ impl Queue {
         Self { state: Mutex::default(), writer }
     }
 
-    /// `false` when the queue is closed; nothing was taken then.
+    /// `false` when the queue is closed; then nothing was queued.
     pub(crate) fn put(&self, entries: &[Arc<EncodedEntry>], durable: Durable) -> bool {
         let mut state = self.state.lock();
         if state.closing || state.closed {
@@ -93,7 +93,7 @@ impl Queue {
         true
     }
 
-    /// After `put`, apart from it: the thread is to find the caller's locks free.
+    /// Called after `put`, separately, so that the thread finds the caller's locks free.
     pub(crate) fn wake(&self) {
         self.writer.wake();
     }
@@ -108,19 +108,19 @@ impl Queue {
         self.writer.wake();
     }
 
-    /// What `Task::Jump` is about.
+    /// The target of `Task::Jump`.
     pub(crate) fn take_jump(&self) -> Option<Jump> {
         self.state.lock().jump.take()
     }
 
-    /// What is queued is still written, then the thread ends.
+    /// The thread still writes the queued entries, then ends.
     pub(crate) fn close(&self) {
         self.state.lock().closing = true;
         self.writer.wake();
     }
 
-    /// What there is to do. Moves entries into `batch` (empty) for `Task::Write`. `None`: nothing, until the
-    /// writer is woken.
+    /// The next task. Moves entries into `batch` (empty) for `Task::Write`. `None`: nothing to do
+    /// until the writer is woken.
     pub(crate) fn next(&self, limits: Limits, batch: &mut Vec<Arc<EncodedEntry>>) -> Option<Task> {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.roll) && !limits.segment_is_empty {
@@ -144,7 +144,7 @@ impl Queue {
         state.closing.then_some(Task::Close)
     }
 
-    /// So many more entries are durable: moves the callbacks that waited for them to `answers`.
+    /// This many more entries are durable: moves the callbacks waiting for them to `answers`.
     pub(crate) fn durable(&self, entries: u64, answers: &mut Vec<Durable>) {
         let mut state = self.state.lock();
         state.durable += entries;
@@ -155,7 +155,7 @@ impl Queue {
         }
     }
 
-    /// Takes nothing more. Returns all callbacks that wait.
+    /// Closes the queue. Returns all waiting callbacks.
     pub(crate) fn fail(&self) -> Vec<Durable> {
         let mut state = self.state.lock();
         state.closed = true;
@@ -166,7 +166,7 @@ impl Queue {
 }
 
 impl State {
-    /// As many entries as one frame may hold, at least one.
+    /// Takes as many entries as fit into one frame, at least one.
     fn fill(&mut self, limits: Limits, batch: &mut Vec<Arc<EncodedEntry>>) {
         let bytes_max = limits.room_bytes.min(limits.frame_bytes_max as u64);
         let mut content_bytes = 0;

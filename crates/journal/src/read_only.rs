@@ -1,4 +1,4 @@
-//! Files that are read in a way of their own, and not written.
+//! Files with a read path of their own that are never written.
 
 use std::fmt::Debug;
 use std::io::{self, ErrorKind, IoSlice};
@@ -13,7 +13,7 @@ pub(crate) trait Reader: Debug + Send + Sync {
     fn read_at_cached(&self, buf: &mut [u8], position: u64) -> io::Result<usize>;
 }
 
-/// The file that a reader reads: every change of it is refused.
+/// The file of a reader: every change of it is refused.
 #[derive(Debug)]
 pub(crate) struct ReadOnly<R>(pub(crate) R);
 

@@ -1,14 +1,15 @@
 //! Reclaiming space: dead segments are deleted, mostly dead ones rewritten.
 //!
-//! The decision that shapes it: a rewrite never changes a file. The live batches go to a new
-//! generation of the segment, complete and durable before it gets its name; the old one goes last.
-//! So a crash leaves the old generation, or both, or the new one, and each of these holds every
-//! live batch. Readers keep the handle they began with.
+//! A rewrite never changes a file. The live batches go to a new generation of the segment, which is
+//! complete and durable before it is renamed to its final name; the old generation is removed last.
+//! A crash therefore leaves the old generation, both, or the new one, and each of these holds every
+//! live batch. Readers keep their handle.
 //!
-//! A damaged segment is left as it is until it is repaired ([`crate::transfer`]), and in nobody's way.
+//! A damaged segment is left alone until it is repaired ([`crate::transfer`]), and does not hinder
+//! other segments.
 //!
-//! A dead segment is deleted only when the newest durable snapshot has it as dead. So a segment with
-//! live batches that is missing at the start was lost, not deleted.
+//! A dead segment is deleted only when it is dead in the newest durable snapshot. A segment with
+//! live batches that is missing at the start was therefore lost, not deleted.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -26,21 +27,21 @@ use crate::journal::Keep;
 use crate::read::read_part;
 use crate::stats::Reclaimed;
 
-/// What key compaction says of each live batch.
+/// Decides each live batch for key compaction.
 type Judge<'a> = &'a mut dyn FnMut(u64, &Address, &[u8]) -> Keep;
 
-/// Batches that a rewrite has in memory at a time.
+/// Limit of the batch bytes that a rewrite holds in memory.
 const REWRITE_READ_BYTES: usize = 1 << 20;
 
 impl Index {
-    /// Counts ragged runs and shared bodies again, deletes dead segments, rewrites those with less than half live.
-    /// Blocking; one pass at a time.
+    /// Recounts ragged runs and shared bodies, deletes dead segments, and rewrites those with less
+    /// than half live. Blocking; one pass at a time.
     pub(crate) fn reclaim(&self) -> io::Result<Reclaimed> {
         let _one = self.reclaiming().lock();
         self.recount_ragged()?;
         self.recount_shared()?;
         let mut done = Reclaimed::default();
-        // Deleting first: it makes the room that rewriting needs.
+        // Deletion first: it frees the space that rewriting needs.
         for segment in self.droppable() {
             done.bytes += self.delete(segment)?;
             done.removed += 1;
@@ -63,7 +64,7 @@ impl Index {
         Ok(done)
     }
 
-    /// Rewrites a sealed segment, asking about each of its live batches. Blocking.
+    /// Rewrites a sealed segment; `keep` decides each of its live batches. Blocking.
     pub(crate) fn rewrite(
         &self,
         segment: u32,
@@ -96,7 +97,8 @@ impl Index {
         Ok(())
     }
 
-    /// What is live of a segment, each body once, where enough rows died since it was counted.
+    /// Recounts the live bytes of segments, each body once, where enough rows died since the last
+    /// count.
     fn recount_shared(&self) -> io::Result<()> {
         let due = self.table().read().counts_due();
         for (segment, generation) in due {
@@ -114,7 +116,7 @@ impl Index {
         Ok(())
     }
 
-    /// `None`: the segment is damaged, and neither its sidecar can be read nor another one be made.
+    /// `None`: the segment is damaged, and its sidecar can be neither read nor rebuilt.
     fn sound_sidecar(&self, segment: u32, generation: u32) -> io::Result<Option<Arc<Sidecar>>> {
         match self.sidecar(segment, generation) {
             Ok(sidecar) => Ok(Some(sidecar)),
@@ -127,7 +129,7 @@ impl Index {
         self.damaged().list().iter().any(|damage| damage.segment == segment)
     }
 
-    /// What is live of a stream's batches in a segment.
+    /// The live ones of a stream's batches in a segment.
     pub(crate) fn live(&self, segment: u32, stream: u64, batches: Batches<'_>) -> Vec<Address> {
         let table = self.table().read();
         let Some(run) = table.run(stream, segment) else { return Vec::new() };
@@ -167,7 +169,7 @@ impl Index {
         Ok(file_bytes)
     }
 
-    /// Returns the bytes that it freed.
+    /// Returns the number of bytes freed.
     fn rewrite_locked(&self, segment: u32, mut keep: Option<Judge<'_>>) -> io::Result<u64> {
         let (generation, file_bytes) = self.rewritable(segment)?;
         let indexes = self.indexes(segment);
@@ -176,7 +178,7 @@ impl Index {
 
         let draft = self.files().begin(FileKind::Segment, segment, next)?;
         let mut writer = BlockWriter::new(draft, segment, next, indexes)?;
-        let alone = self.no_more_shared(segment, &old);
+        let alone = self.unshared_positions(segment, &old);
         let mut streams = Vec::new();
         for (stream, batches) in old.streams() {
             streams.push(stream);
@@ -184,14 +186,14 @@ impl Index {
             let part = Part { segment, generation, addresses };
             self.copy_live(stream, &part, &alone, &mut writer, &mut keep)?;
         }
-        let new_bytes = self.take_place(segment, generation, indexes, writer, &streams)?;
+        let new_bytes = self.replace_generation(segment, generation, indexes, writer, &streams)?;
         info!(segment, generation = next, file_bytes, new_bytes, "rewrote a segment");
         Ok(file_bytes.saturating_sub(new_bytes))
     }
 
-    /// What was written takes the place of this generation of the segment, which had batches of these
-    /// streams. One pass at a time: the caller has the lock. Returns how many bytes the file has.
-    pub(crate) fn take_place(
+    /// Replaces this generation of the segment, which had batches of these streams, by the written
+    /// one. The caller holds the lock of reclaim. Returns the size of the new file.
+    pub(crate) fn replace_generation(
         &self,
         segment: u32,
         generation: u32,
@@ -207,7 +209,7 @@ impl Index {
         side.append(&mut [IoSlice::new(new.as_bytes())])?;
         side.sync()?;
 
-        // Until the old generation is removed both are there; the higher one counts.
+        // Until the old generation is removed both exist; the higher one counts.
         let new_bytes = body.len();
         side.publish()?;
         body.publish()?;
@@ -240,8 +242,8 @@ impl Index {
         Ok((found.generation, found.file_bytes))
     }
 
-    /// Positions of shared bodies that one stream alone still has.
-    fn no_more_shared(&self, segment: u32, sidecar: &Sidecar) -> HashSet<u32> {
+    /// Positions of shared bodies that only one stream still has.
+    fn unshared_positions(&self, segment: u32, sidecar: &Sidecar) -> HashSet<u32> {
         let mut rows: HashMap<u32, u32> = HashMap::default();
         for (stream, batches) in sidecar.streams() {
             for batch in self.live(segment, stream, batches).iter().filter(|it| it.shared) {
@@ -262,7 +264,7 @@ impl Index {
         writer.begin_stream(stream)?;
         let mut rest = &live.addresses[..];
         while let Some(first) = rest.first() {
-            // A shared body that is in the new file already is read again only if `keep` asks for it.
+            // A shared body that is already in the new file is read again only if `keep` needs it.
             if keep.is_none() && first.shared && writer.push_shared(*first)? {
                 rest = &rest[1..];
                 continue;
@@ -280,7 +282,7 @@ impl Index {
                 match verdict {
                     Keep::Same if address.shared && writer.push_shared(*address)? => {}
                     Keep::Same => {
-                        // What was read begins with the offset of this stream.
+                        // The bytes read begin with the offset of this stream.
                         let shared = address.shared && !alone.contains(&address.position);
                         writer.push(Address { shared, ..*address }, bytes)?;
                     }
@@ -295,7 +297,7 @@ impl Index {
         Ok(())
     }
 
-    /// The bytes of each address, one by one, with the offset that each has there.
+    /// The bytes of each address separately, with its own base offset.
     fn read_each(&self, of: &Part, addresses: &[Address]) -> io::Result<Vec<Bytes>> {
         let Part { segment, generation, .. } = *of;
         let part = Part { segment, generation, addresses: addresses.to_vec() };

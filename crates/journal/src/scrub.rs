@@ -1,10 +1,10 @@
-//! Looking through what is stored, a little at a time: what has changed at rest is found before it is asked for.
+//! Verifies stored data in small steps, to find latent damage before a reader does.
 //!
-//! All of a file is looked at, past the page cache: what a disk holds is not what a cache remembers of it, and
-//! what consumers have in the cache stays there. Segments of the log are read up to the last durable
-//! frame. A sealed segment is looked through frame by frame, or block by
-//! block once it was rewritten; nothing but the checksums there counts, so that what no reader would notice is
-//! found too. What is damaged is noted as by a reader that came across it.
+//! Reads whole files, past the page cache: the cache may hide damage on the disk, and the working
+//! set of consumers stays cached. Segments of the log are read up to the last durable frame. A
+//! sealed segment is verified frame by frame, or block by block once it was rewritten. Verification
+//! relies only on the checksums there, so that it also finds damage that no reader would notice.
+//! Damage is recorded as if a reader had found it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,10 +22,10 @@ use crate::shared::Shared;
 use crate::snapshot::{self, OpenSnapshot};
 use crate::stats::SegmentInfo;
 
-/// A step ends once it has looked at as much.
+/// A step ends once it has read this many bytes.
 const STEP_BYTES: u64 = 256 << 10;
 
-/// A pass over all that is stored.
+/// A pass over all stored data.
 #[derive(Debug)]
 pub struct Scrub {
     shared: Arc<Shared>,
@@ -53,7 +53,7 @@ enum Piece {
     },
 }
 
-/// The segment that is being looked through.
+/// The segment that is being verified.
 #[derive(Debug)]
 struct Looking {
     segment: u32,
@@ -61,19 +61,19 @@ struct Looking {
     bytes: u64,
     file: ReadOnly<Ahead>,
     position: u64,
-    /// End of the last durable frame, where the segment was written to when the pass began.
+    /// End of the last durable frame, if the segment was written to when the pass began.
     durable_end: Option<u64>,
 }
 
-/// What came of a step.
+/// Result of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scrubbed {
-    /// That were read.
+    /// Bytes read.
     pub bytes: u64,
 }
 
 impl Journal {
-    /// Begins to look through the snapshots and the segments that are there now. Blocking.
+    /// Begins a pass over the current snapshots and segments. Blocking.
     pub fn scrub(&self) -> io::Result<Scrub> {
         let shared = Arc::clone(self.shared());
         let mut left = VecDeque::new();
@@ -83,7 +83,7 @@ impl Journal {
             left.push_back(Piece::Snapshot { index });
         }
         let (active, end) = shared.durable_end.get();
-        // Frames that are not durable yet may be torn; they are behind the durable end.
+        // Frames that are not durable yet may be torn; they follow the durable end.
         let is_read = |it: &SegmentInfo| it.id < active && (it.live_bytes > 0 || !it.sealed);
         for info in self.segments().into_iter().filter(is_read) {
             let (segment, generation, bytes) = (info.id, info.generation, info.file_bytes);
@@ -99,26 +99,27 @@ impl Journal {
 }
 
 impl Scrub {
-    /// About how much was looked at, of how much.
+    /// Approximate bytes verified, and the total.
     pub fn progress(&self) -> (u64, u64) {
         (self.bytes, self.of_bytes.max(self.bytes))
     }
 
-    /// Snapshots that cannot be read: others are to be written.
+    /// Number of unreadable snapshots, which must be replaced.
     pub fn bad_snapshots(&self) -> u32 {
         self.bad_snapshots
     }
 
-    /// Looks a little further: at some frames or blocks, or one snapshot. `None`: that was all. Blocking.
+    /// Verifies some more frames or blocks, or one snapshot. `None` at the end of the pass.
+    /// Blocking.
     pub fn step(&mut self) -> Option<Scrubbed> {
         let mut bytes = 0;
         while bytes < STEP_BYTES {
             let read = match self.current.take() {
-                Some(looking) => self.look(looking),
+                Some(looking) => self.verify(looking),
                 None => match self.left.pop_front() {
                     None if bytes == 0 => return None,
                     None => break,
-                    Some(Piece::Snapshot { index }) => self.look_at_snapshot(index),
+                    Some(Piece::Snapshot { index }) => self.verify_snapshot(index),
                     Some(Piece::Segment { segment, generation, bytes }) => {
                         self.begin(segment, generation, bytes)
                     }
@@ -131,11 +132,11 @@ impl Scrub {
         Some(Scrubbed { bytes })
     }
 
-    fn look_at_snapshot(&mut self, index: u64) -> u64 {
+    fn verify_snapshot(&mut self, index: u64) -> u64 {
         let (disk, dir) = (&*self.shared.disk, &self.shared.dir);
         match OpenSnapshot::open_uncached(disk, dir, index) {
             Ok(opened) => opened.bytes(),
-            // A newer one took its place.
+            // A newer snapshot replaced it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(error) => {
                 if is_loss(&error) {
@@ -149,7 +150,7 @@ impl Scrub {
         }
     }
 
-    /// One that is not the newest would be fallen back on, which it is no good for.
+    /// Removes a damaged snapshot that is not the newest: it is useless as a fallback.
     fn remove_older(&self, index: u64) {
         let newest = self.shared.snapshot.lock();
         if newest.is_some_and(|newest| newest.index > index) {
@@ -161,15 +162,15 @@ impl Scrub {
         }
     }
 
-    /// Looks at the sidecar, and opens the segment.
+    /// Verifies the sidecar, and opens the segment.
     fn begin(&mut self, segment: u32, generation: u32, bytes: u64) -> u64 {
         let index = &self.shared.index;
         if !index.is_current(segment, generation) {
             return bytes;
         }
         let is_sealed = index.table().read().segment(segment).is_some_and(|it| it.sealed());
-        // A segment whose entries are not all decided has no sidecar yet.
-        let read = if is_sealed { index.look_at_sidecar(segment, generation) } else { 0 };
+        // A segment with undecided entries has no sidecar yet.
+        let read = if is_sealed { index.verify_sidecar(segment, generation) } else { 0 };
         let path = index.files().path(FileKind::Segment, segment, generation);
         match self.shared.disk.open_uncached(&path) {
             Ok(file) => {
@@ -202,14 +203,14 @@ impl Scrub {
         }
     }
 
-    /// Damage in the log, whether the index has batches of the segment or not.
+    /// Records damage in the log, whether the index has batches of the segment or not.
     fn note_in_log(&self, segment: u32, position: u64, error: io::Error) {
         let index = &self.shared.index;
         let is_replaced = || {
             let table = index.table().read();
             table.segment(segment).is_some_and(|found| found.generation > 1)
         };
-        // The log may have left it meanwhile, and its file may be rewritten or gone.
+        // The log may have left it in the meantime, and its file may be rewritten or gone.
         if is_loss(&error) && segment >= index.claimed_from() && !is_replaced() {
             let file = index.files().path(FileKind::Segment, segment, 1);
             let what = error.to_string();
@@ -217,7 +218,7 @@ impl Scrub {
         }
     }
 
-    fn look(&mut self, mut looking: Looking) -> u64 {
+    fn verify(&mut self, mut looking: Looking) -> u64 {
         let Looking { segment, generation, position, .. } = looking;
         let index = &self.shared.index;
         let next = match generation {
@@ -236,7 +237,7 @@ impl Scrub {
                 looking.bytes.saturating_sub(position)
             }
             Err(error) => {
-                // Only what says so for certain; a segment that was deleted meanwhile is none.
+                // Only certain damage counts; a segment that was deleted in the meantime is none.
                 if let LoadError::Read(error) =
                     index.is_unreadable(segment, generation, position, error)
                 {
@@ -247,7 +248,7 @@ impl Scrub {
         }
     }
 
-    /// Where the frame ends that begins there; `None` at the end of the log's part of the segment.
+    /// End of the frame at this position; `None` at the end of the log's part of the segment.
     fn next_frame(&self, looking: &Looking) -> io::Result<Option<u64>> {
         let Looking { segment, ref file, position, durable_end, .. } = *looking;
         if durable_end.is_some_and(|end| position >= end) {
@@ -271,7 +272,7 @@ impl Scrub {
         let is_sealed =
             self.shared.index.table().read().segment(segment).is_none_or(|it| it.sealed());
         if !is_sealed {
-            // All frames of a segment that the log left are durable.
+            // All frames of a segment that the log has left are durable.
             return match found {
                 FrameAt::Incomplete(_) => damaged("its last frame has changed"),
                 _ => Ok(None),

@@ -5,18 +5,20 @@
 //! 24 checksum of bytes 0..24 u32   28 zero ... 512
 //! ```
 //!
-//! The header is durable before the file gets its name, so a segment without one is damage.
+//! The header is durable before the file is renamed to its final name, so a segment without one is
+//! damage.
 //!
-//! The first segment of a journal is made *bare*: a header and nothing behind it, which says so. A journal that is
-//! never written to takes no more of the disk. It gets its blocks with its first frame, and a header that says how
-//! many once these are durable: a crash in between leaves a file that is longer than its header says, as a segment
-//! with one large entry is.
+//! The first segment of a journal is created *bare*: only a header, marked as such. A journal
+//! without entries takes no more disk space. The first frame allocates its blocks; once these are
+//! durable, the header records the length. A crash in between leaves a file that is longer than the
+//! length in its header, as is a segment with one large entry.
 //!
-//! Version 2 says that entries of version 2 may follow. A program that knows only version 1 would take
-//! them for a torn end and cut them, so it must refuse the whole segment. Version 1 is still read.
+//! Version 2 marks that entries of version 2 may follow. A program that knows only version 1 would
+//! mistake them for a torn end and cut them, so it must refuse the whole segment. Version 1 can
+//! still be read.
 //!
-//! The salt differs from segment to segment, so that bytes of a client that lie where a frame could
-//! begin are never taken for a frame.
+//! The salt differs from segment to segment, so that client bytes at a possible frame position
+//! never pass for a frame.
 
 use base::{Format, Levels};
 use std::io::{self, IoSlice};
@@ -34,14 +36,14 @@ const VERSION: u8 = 2;
 const _: () = assert!(VERSION as u32 == Format::Segment.newest(Levels::OURS.max));
 const CHECKSUM_AT: usize = 24;
 
-/// Where a segment's first frame begins.
+/// Start of a segment's first frame.
 pub(crate) const FIRST_FRAME: u64 = BLOCK as u64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SegmentHeader {
     pub(crate) id: u32,
     pub(crate) salt: u32,
-    /// The file is this long at least.
+    /// Minimum length of the file.
     pub(crate) bytes: u64,
     version: u8,
 }
@@ -56,16 +58,16 @@ impl SegmentHeader {
         self.version == VERSION
     }
 
-    /// Gives the empty segment of an older version a header of this one. One block: it is written
-    /// whole or not at all.
+    /// Rewrites the header of an empty segment of an older version in this version. One block: it
+    /// is written whole or not at all.
     pub(crate) fn upgrade(&mut self, file: &dyn DiskFile) -> io::Result<()> {
         self.version = VERSION;
         file.write_at(&mut [IoSlice::new(&self.encode())], 0)?;
         file.sync()
     }
 
-    /// Says that the file has so many bytes, which are durable. One block: it is written whole or not at all, and either
-    /// of the two is true. Durable with the next sync.
+    /// Records the file's new length, which is durable. One block: it is written whole or not at
+    /// all, and both contents are valid. Durable with the next sync.
     pub(crate) fn write_bytes(&mut self, file: &dyn DiskFile, bytes: u64) -> io::Result<()> {
         let longer = Self { bytes, ..*self };
         file.write_at(&mut [IoSlice::new(&longer.encode())], 0)?;
@@ -123,12 +125,12 @@ impl OpenSegment {
     }
 }
 
-/// Makes a segment without room for a frame, durably.
+/// Creates a segment without room for a frame, durably.
 pub(crate) fn create_bare(world: &World, dir: &Path, id: u32) -> io::Result<OpenSegment> {
     create(world, dir, id, FIRST_FRAME)
 }
 
-/// Makes a segment, durably. An error leaves nothing that makes a later call fail.
+/// Creates a segment, durably. An error leaves nothing that makes a later call fail.
 pub(crate) fn create(world: &World, dir: &Path, id: u32, bytes: u64) -> io::Result<OpenSegment> {
     let disk = &*world.disk;
     let name = file_name(FileKind::Segment, id, 1);
@@ -146,7 +148,7 @@ pub(crate) fn create(world: &World, dir: &Path, id: u32, bytes: u64) -> io::Resu
             Ok(OpenSegment { header, file, file_bytes: bytes })
         }
         Err(error) => {
-            // The disk may be full: give the blocks back.
+            // The disk may be full: free the blocks.
             let _ = disk.remove(&draft);
             Err(error)
         }
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_read_back_and_one_bit_off_is_none() {
+    fn header_is_read_back_and_any_flipped_bit_is_refused() {
         let header = SegmentHeader::new(7, 0x5a17, 1 << 20);
         let block = header.encode();
         assert_eq!(SegmentHeader::decode(&block), Some(header));
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_of_version_1_is_read_and_takes_no_entries_before_it_is_upgraded() {
+    fn header_of_version_1_takes_entries_only_after_its_upgrade() {
         let disk = SimulatedDisk::new();
         let dir = Path::new("/j");
         disk.create_dir(dir).unwrap();

@@ -1,4 +1,4 @@
-//! What the handle and the journal's threads share.
+//! State shared by the handle and the journal's threads.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -41,10 +41,11 @@ pub(crate) struct Shared {
     pub(crate) drained: Notify,
     /// Notified each time that entries were placed, and when the journal fails.
     pub(crate) placed: Notify,
-    /// Held from when an entry leaves the log until its bodies are dead in the index, and while a snapshot
-    /// is fixed: one that says that recovery need not read the entry says too that its bodies are dead.
+    /// Held while an entry leaves the log, until its bodies are dead in the index, and while a
+    /// snapshot is captured. A snapshot that excludes the entry from recovery therefore also has
+    /// its bodies as dead.
     pub(crate) refusing: Mutex<()>,
-    /// Bodies of the entry that is being applied: asked for one by one, looked up once.
+    /// Bodies of the entry being applied: looked up once, used one by one.
     pub(crate) applying: Mutex<Applying>,
     /// The newest durable snapshot, and the count of bytes written when it was begun. The lock is
     /// held while one is written, so that they become durable one after the other.
@@ -108,7 +109,7 @@ impl Shared {
         }
     }
 
-    /// What a thread of the journal does when it panics.
+    /// Panic handler of a thread of the journal.
     pub(crate) fn panicked(self: Arc<Self>, thread: Task) -> impl Fn() + Clone + Send + 'static {
         move || self.fail(JournalFailed::Panicked { thread: thread.name() })
     }
@@ -145,7 +146,7 @@ pub(crate) struct Counters {
     last_sync_micros: AtomicU64,
     total_sync_micros: AtomicU64,
     sync_buckets: [AtomicU64; SYNC_BUCKETS_MICROS.len() + 1],
-    /// When the write or sync under way began, in microseconds since the start, plus one; 0: none.
+    /// Start of the write or sync in progress, in microseconds since the start, plus one; 0: none.
     busy_since: AtomicU64,
 }
 
@@ -183,7 +184,7 @@ impl Counters {
         self.sync_buckets[bucket].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// For how long the write or sync under way has been running, at `now` since the start.
+    /// Time since the write or sync in progress began, at `now` since the start.
     fn busy_for(&self, now: Duration) -> Option<Duration> {
         let since = self.busy_since.load(Ordering::Relaxed).checked_sub(1)?;
         Some(now.saturating_sub(Duration::from_micros(since)))

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Syncs are counted by how long they took, up to each of these.
+/// Buckets of sync durations, by upper bound.
 pub const SYNC_BUCKETS_MICROS: [u64; 12] =
     [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 100_000, 500_000, 2_500_000, 10_000_000];
 
@@ -17,27 +17,29 @@ pub struct Stats {
     pub bytes: u64,
     pub last_sync_micros: u64,
     pub total_sync_micros: u64,
-    /// Syncs that took no longer than each of [`SYNC_BUCKETS_MICROS`] and longer than the one before; last, the rest.
+    /// Syncs by duration: at most each of [`SYNC_BUCKETS_MICROS`] and more than the previous one;
+    /// last, the rest.
     pub sync_buckets: [u64; SYNC_BUCKETS_MICROS.len() + 1],
-    /// How long the write or sync under way has been running.
+    /// Time since the write or sync in progress began.
     pub busy_for: Option<Duration>,
     /// Bytes accepted and not yet durable.
     pub queued_bytes: usize,
 }
 
-/// Whether there is place for more records.
+/// Whether there is room for more records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
     Ok,
-    /// Free bytes fell below the reserve, or the next segment could not be made. Small commands
-    /// still go on; records are to be refused until it is `Ok` again, which happens by itself.
+    /// Free bytes fell below the reserve, or the next segment could not be allocated. Small
+    /// commands still succeed; records are to be refused until it is `Ok` again, which happens by
+    /// itself.
     Full {
         free_bytes: u64,
         reserve_bytes: u64,
     },
 }
 
-/// A segment as the outside sees it.
+/// Public description of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SegmentInfo {
     pub id: u32,
@@ -46,35 +48,35 @@ pub struct SegmentInfo {
     /// No more frames are written to it.
     pub sealed: bool,
     pub file_bytes: u64,
-    /// Bytes of bodies in it that may still be read.
+    /// Bytes of live bodies in it.
     pub live_bytes: u64,
-    /// Nothing needs it any more: the next reclaim removes it.
+    /// The next reclaim removes it.
     pub droppable: bool,
 }
 
-/// What one pass of reclaim did.
+/// Result of one pass of reclaim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reclaimed {
     pub removed: u32,
     pub rewritten: u32,
     pub bytes: u64,
-    /// Dead segments that wait for the next snapshot: without one they stay.
+    /// Dead segments waiting for the next snapshot: without one they stay.
     pub waiting: u32,
-    /// What they take on the disk.
+    /// Disk space of those segments.
     pub waiting_bytes: u64,
 }
 
-/// How old the batches of a stream are.
+/// Ages of a stream's batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Age {
-    /// The offset of the first batch that is not too old, or the end; `None` when nothing comes
-    /// before it.
+    /// The offset of the first batch that is not too old, or the end; `None` if no batch precedes
+    /// it.
     pub old_to: Option<u64>,
-    /// That batch's largest timestamp: nothing more becomes too old before it does.
+    /// That batch's largest timestamp: no other batch becomes too old before it.
     pub young_ms: Option<i64>,
 }
 
-/// What opening a journal found, in one line.
+/// Result of opening a journal, displayed as one line.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecoveryReport {
     pub segments: usize,
@@ -85,11 +87,11 @@ pub struct RecoveryReport {
     pub frames: u64,
     pub entries: u64,
     pub last_index: Option<u64>,
-    /// A frame that a crash cut short, never acknowledged: where it was and how long.
+    /// Position and length of a frame that a crash cut short; it was never acknowledged.
     pub torn_tail: Option<TornTail>,
-    /// Of `took`: reading the newest snapshot, with its table of batches.
+    /// Part of `took`: reading the newest snapshot, with its table of batches.
     pub snapshot_took: Duration,
-    /// Of `took`: reading the log from there on.
+    /// Part of `took`: reading the log from there on.
     pub log_took: Duration,
     pub took: Duration,
 }

@@ -1,12 +1,12 @@
-//! The end of the log in memory: what is not yet durable, and the recent rest for consumers and
-//! followers that keep up.
+//! The end of the log in memory: entries that are not yet durable, and recent ones for consumers
+//! and followers that keep up.
 //!
 //! Entries are held as they were appended (the very `Bytes`), so caching costs no copy. The bound
-//! counts content bytes. Entries that are not durable yet may exceed it, because they are nowhere else.
+//! counts content bytes. Entries that are not durable yet may exceed it, because no file has them.
 //!
-//! Entries that have been durable for a while are let go of even below the bound: their consumers, if
-//! they still come, do not keep up and read from disk. So ten thousand idle queues with a message
-//! each take no memory.
+//! Entries that have been durable for a while are evicted even below the bound: their consumers, if
+//! any, do not keep up and read from disk. Ten thousand idle queues with a message each therefore
+//! take no memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use crate::frame::EncodedEntry;
 
 #[derive(Debug)]
 pub(crate) struct Tail {
-    /// Dense by index; those that are placed come first and ascend by place.
+    /// Dense by index. Placed entries come first, in order of position.
     entries: VecDeque<TailEntry>,
     placed: usize,
     bytes: usize,
     bytes_max: usize,
     /// Entries below this index are durable.
     durable_before: u64,
-    /// What was durable at each call of [`Tail::evict_aged`], oldest first.
+    /// Durable index at each call of [`Tail::evict_aged`], oldest first.
     known_durable: VecDeque<(Instant, u64)>,
 }
 
@@ -66,7 +66,7 @@ impl Tail {
         self.entries.get(place as usize).map(|entry| &entry.encoded)
     }
 
-    /// `encoded` is about to be written at this place. `false` when it is no longer in the log.
+    /// `encoded` is about to be written at this position. `false` if it is no longer in the log.
     pub(crate) fn place(
         &mut self,
         encoded: &Arc<EncodedEntry>,
@@ -82,8 +82,8 @@ impl Tail {
         true
     }
 
-    /// The entries of `batch`, and those before them, are durable. Some may have left the log since they
-    /// were written. What is beyond the bound goes.
+    /// The entries of `batch`, and those before them, are durable. Some may have left the log since
+    /// they were written. Evicts entries beyond the bound.
     pub(crate) fn durable(&mut self, batch: &[Arc<EncodedEntry>]) {
         let held = |entry: &&Arc<EncodedEntry>| {
             self.get(entry.entry.id.index).is_some_and(|held| Arc::ptr_eq(held, entry))
@@ -94,7 +94,7 @@ impl Tail {
         while self.bytes > self.bytes_max && self.pop_durable(self.durable_before).is_some() {}
     }
 
-    /// Takes out the entries that were durable at a call that is `age` ago.
+    /// Evicts the entries that were durable at a call at least `age` ago.
     pub(crate) fn evict_aged(&mut self, now: Instant, age: Duration) -> Vec<Arc<EncodedEntry>> {
         let mut aged_before = 0;
         while let Some(&(at, index)) = self.known_durable.front()
@@ -127,7 +127,7 @@ impl Tail {
         Some(entry.encoded)
     }
 
-    /// Forgets the entries from `index` on.
+    /// Removes the entries from `index` on.
     pub(crate) fn truncate_from(&mut self, index: u64) {
         while self.entries.back().is_some_and(|entry| entry.index() >= index) {
             if let Some(entry) = self.entries.pop_back() {
@@ -175,7 +175,7 @@ mod tests {
         Arc::new(EncodedEntry::new(Entry { id, kind, head, bodies: Vec::new() }))
     }
 
-    /// Entries of these indexes, written and durable.
+    /// Appends entries of these indexes, written and durable.
     fn write(tail: &mut Tail, indexes: std::ops::Range<u64>) {
         for index in indexes {
             let entry = entry(index);
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(tail.evict_aged(after(10), AGE).len(), 3);
         assert!(tail.get(3).is_none() && tail.get(4).is_some());
         assert_eq!(tail.evict_aged(after(19), AGE).len(), 2);
-        // What is not durable lives nowhere else.
+        // Entries that are not durable are nowhere else.
         assert!(tail.evict_aged(after(100), AGE).is_empty());
         assert!(tail.get(6).is_some());
         assert!(tail.place(&waiting, 1, 600));

@@ -1,21 +1,21 @@
-//! Consensus' vote: a few opaque bytes that must never be forgotten nor half written.
+//! Consensus' vote: a few opaque bytes that must never be lost nor half written.
 //!
-//! Two slots, written in turn: one write and one sync save a vote, and the one before stays whole
-//! meanwhile. A slot is written twice, in a block each, so that damage to one block of the last
-//! vote is not taken for a write that power cut short, which is what the older slot is for.
+//! Two slots, written alternately: one write and one sync save a vote, and the previous one stays
+//! intact meanwhile. A slot holds two copies, in a block each, so that damage to one block of the
+//! last vote is not mistaken for a write torn by a power loss, for which the older slot exists.
 //!
 //! ```text
-//! file    slot, slot      a slot: 512 bytes, and the same again
+//! file    slot, slot      a slot: 512 bytes, and a second copy
 //! 0 magic "PRvt"   4 version u8   5 zero   6 bytes of the vote u16   8 checksum of the rest u32
 //! 12 number u64, one more than that of the other slot   20 the vote, zeros up to 512
 //! ```
 //!
-//! The file is made with the journal, with an empty vote of number 0 in it: saving the first one on a disk that is full
-//! would end the node.
+//! The file is created with the journal and holds an empty vote of number 0: saving the first vote
+//! on a full disk would otherwise stop the node.
 //!
-//! The checksum is of bytes 0..8 and of those from 12 to the end of the block. Version 1 is still
-//! read: magic, version and checksum, then the vote up to the end of the file, which was replaced as
-//! a whole. The first vote saved makes a file of version 2 of it.
+//! The checksum covers bytes 0..8 and those from 12 to the end of the block. Version 1 can still be
+//! read: magic, version and checksum, then the vote up to the end of the file, which was replaced
+//! as a whole. The first vote saved replaces it by a file of version 2.
 
 use base::{Format, Levels};
 use std::io::{self, IoSlice};
@@ -42,18 +42,18 @@ const SLOT_BYTES: usize = 2 * BLOCK;
 const FILE_BYTES: usize = 2 * SLOT_BYTES;
 const HEADER_V1_BYTES: usize = 12;
 
-/// The vote as last saved. The lock is held while it is written, so that the last caller wins on
-/// disk too.
+/// The last vote saved. The lock is held during the write, so that the last caller wins on disk
+/// too.
 #[derive(Debug)]
 pub(crate) struct Vote(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     vote: Option<Bytes>,
-    /// Of the slot that was written last.
+    /// Number of the slot written last.
     number: u64,
-    /// `None` while there is no file of this version, and after a write that failed: then the page
-    /// cache may differ from the disk.
+    /// `None` while there is no file of this version, and after a failed write, when the page cache
+    /// may differ from the disk.
     file: Option<Arc<dyn DiskFile>>,
 }
 
@@ -76,7 +76,7 @@ impl Vote {
         let state = if let Some(vote) = decode_v1(&bytes) {
             State { vote: Some(vote), number: 0, file: None }
         } else if let Some((number, vote)) = newest(&bytes) {
-            // A process that was killed may have left it in the page cache only.
+            // A killed process may have left it in the page cache only.
             file.sync().map_err(io_error("sync"))?;
             State { vote: Some(vote).filter(|vote| !vote.is_empty()), number, file: Some(file) }
         } else {
@@ -87,7 +87,8 @@ impl Vote {
         Ok(Self(Mutex::new(state)))
     }
 
-    /// Makes the file, if there is none. To be called once the first segment is there: a vote without one is refused.
+    /// Creates the file, if missing. Call it once the first segment exists: a vote without one is
+    /// refused.
     pub(crate) fn make_room(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         let mut state = self.0.lock();
         if state.vote.is_none() && state.file.is_none() {
@@ -123,7 +124,7 @@ impl Vote {
     }
 }
 
-/// A file with this block in one of its slots.
+/// Creates a file with this block in one of its slots.
 fn make(
     disk: &dyn Disk,
     dir: &Path,
@@ -155,7 +156,7 @@ fn checksum(block: &[u8; BLOCK]) -> u32 {
     crc32c_append(crc32c(&block[..CHECKSUM_AT]), &block[NUMBER_AT..])
 }
 
-/// Number and vote of a block that is whole.
+/// Number and vote of an intact block.
 fn decode_block(block: &[u8]) -> Option<(u64, Bytes)> {
     let block = block.first_chunk::<BLOCK>()?;
     let known = block[..4] == MAGIC && block[4] == VERSION;
@@ -168,7 +169,7 @@ fn decode_block(block: &[u8]) -> Option<(u64, Bytes)> {
     Some((u64::from_le_bytes(*block[NUMBER_AT..].first_chunk()?), Bytes::copy_from_slice(vote)))
 }
 
-/// The newest of what can be read.
+/// The newest readable vote.
 fn newest(bytes: &[u8]) -> Option<(u64, Bytes)> {
     if bytes.len() != FILE_BYTES {
         return None;
@@ -202,7 +203,7 @@ mod tests {
         disk
     }
 
-    /// As a node that starts, and saves these.
+    /// Opens the vote as a starting node does, and saves these.
     fn save(disk: &SimulatedDisk, votes: &[&[u8]]) -> io::Result<()> {
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let vote = Vote::load(&shared, Path::new(DIR)).map_err(io::Error::other)?;
@@ -214,7 +215,7 @@ mod tests {
         Vote::load(&disk, Path::new(DIR)).map(|vote| vote.get())
     }
 
-    /// As version 1 wrote it.
+    /// A vote file of version 1.
     fn version_1(vote: &[u8]) -> SimulatedDisk {
         let disk = saved(&[]);
         let mut header = [0; HEADER_V1_BYTES];
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vote_that_was_being_saved_is_the_old_or_the_new_at_every_step() {
+    fn interrupted_save_leaves_the_old_or_the_new_vote() {
         let before: [&[&[u8]]; 3] = [&[b"one"], &[b"zero", b"one"], &[b"minus", b"zero", b"one"]];
         for votes in before {
             for step in 0..6 {
@@ -250,7 +251,7 @@ mod tests {
                     let after = disk.power_loss(seed);
                     let found = load(&after).unwrap().unwrap();
                     assert!(found == "two" || (found == "one" && result.is_err()), "seed {seed}");
-                    // Found is kept: also if the power fails again at once.
+                    // A recovered vote is durable: another power loss at once keeps it.
                     let again = load(&after.power_loss(seed + 1)).unwrap().unwrap();
                     assert_eq!(again, found, "step {step}, seed {seed}");
                 }
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_vote_is_saved_on_a_disk_that_is_full_by_then() {
+    fn first_vote_is_saved_on_a_full_disk() {
         let disk = saved(&[]);
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         Vote::load(&shared, Path::new(DIR)).unwrap().make_room(&disk, Path::new(DIR)).unwrap();
@@ -286,13 +287,13 @@ mod tests {
     fn a_torn_slot_leaves_the_one_before() {
         let disk = saved(&[b"zero", b"one", b"two"]);
         let path = Path::new("/j/vote");
-        // Neither block of the third vote's, the second in the file, is whole.
+        // Both blocks of the third vote, the second slot in the file, are damaged.
         let slot = SLOT_BYTES as u64;
         for copy in 0..2 {
             disk.flip_bit(path, slot + copy * BLOCK as u64 + VOTE_AT as u64, 1);
         }
         assert_eq!(load(&disk).unwrap().unwrap(), "one");
-        // And is written next.
+        // The damaged slot is written next.
         save(&disk, &[b"again"]).unwrap();
         assert_eq!(load(&disk).unwrap().unwrap(), "again");
     }
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_vote_is_an_error_and_never_no_vote() {
+    fn damaged_vote_is_an_error_and_never_reads_as_no_vote() {
         let disk = saved(&[b"vote"]);
         let path = Path::new("/j/vote");
         for copy in 0..4 {
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_vote_of_version_1_is_read_and_goes_over_whenever_the_power_fails() {
+    fn vote_of_version_1_survives_power_loss_during_its_upgrade() {
         for step in 0..8 {
             for seed in 0..40 {
                 let disk = version_1(b"one");
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_these_bytes() {
+    fn slot_has_golden_bytes() {
         let block = encode(3, b"vote");
         let golden =
             [&b"PRvt\x02\x00\x04\x00"[..], &block[8..12], &[3, 0, 0, 0, 0, 0, 0, 0], b"vote"];

@@ -1,4 +1,5 @@
-//! A journal that was never written to has no blocks for a log. Its first frame gets them, whatever happens meanwhile.
+//! A journal without entries has no blocks for a log. Its first frame allocates them, even with
+//! faults.
 
 #[allow(unreachable_pub)]
 mod common;
@@ -27,7 +28,7 @@ fn len(disk: &SimulatedDisk, id: u32) -> Option<usize> {
     disk.content(&segment(id)).map(|content| content.len())
 }
 
-/// What the segment's own header says; 0 where there is none.
+/// Length in the segment's own header; 0 without a header.
 fn says(disk: &SimulatedDisk, id: u32) -> u64 {
     let content = disk.content(&segment(id)).unwrap_or_default();
     content.get(16..24).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
@@ -41,11 +42,11 @@ fn segments(disk: &SimulatedDisk) -> Vec<String> {
 }
 
 #[test]
-fn a_journal_that_is_never_written_to_takes_next_to_nothing() {
+fn journal_without_entries_takes_next_to_no_disk_space() {
     let mut disk = SimulatedDisk::new();
     for start in 0..3 {
         let journal = open(&disk).journal;
-        // Longer than whoever makes segments ahead looks away for.
+        // Longer than the interval at which segments are preallocated.
         std::thread::sleep(Duration::from_millis(1_200));
         assert_eq!(journal.room(), Room::Ok);
         journal.save_vote(&[start]).unwrap();
@@ -65,7 +66,7 @@ fn a_journal_that_is_never_written_to_takes_next_to_nothing() {
 }
 
 #[test]
-fn the_first_frame_gets_a_segment_and_one_ahead_and_the_header_says_how_long_it_is() {
+fn first_frame_allocates_its_segment_and_a_spare_and_records_the_length() {
     let disk = SimulatedDisk::new();
     let journal = open(&disk).journal;
     assert_eq!((len(&disk, 1), says(&disk, 1)), (Some(HEADER_BYTES), 512));
@@ -74,7 +75,7 @@ fn the_first_frame_gets_a_segment_and_one_ahead_and_the_header_says_how_long_it_
     eventually("a segment is made ahead", || len(&disk, 2) == Some(SEGMENT_BYTES));
     eventually("the header says it", || says(&disk, 1) == SEGMENT_BYTES as u64);
     journal.close();
-    // One frame is enough to tell that a file is cut short.
+    // One frame suffices to detect a truncated file.
     let disk = disk.killed();
     disk.cut_file(&segment(1), HEADER_BYTES as u64);
     match try_open(&disk, small()) {
@@ -97,7 +98,7 @@ fn a_first_entry_that_is_larger_than_a_segment_gets_a_larger_one() {
     assert!(all(&open(&disk.power_loss(3)).journal) == entries);
 }
 
-/// Opens and appends as far as the power lasts. Says how many entries were acknowledged.
+/// Opens and appends until the power fails. Returns the number of acknowledged entries.
 fn begin(disk: &SimulatedDisk, entries: &[Entry]) -> usize {
     let Ok(opened) = try_open(disk, small()) else { return 0 };
     let journal = opened.journal;
@@ -116,21 +117,21 @@ fn begin(disk: &SimulatedDisk, entries: &[Entry]) -> usize {
 }
 
 #[test]
-fn power_that_fails_at_any_step_of_the_first_frames_loses_nothing_that_was_acknowledged() {
+fn power_loss_at_any_step_of_the_first_frames_keeps_acknowledged_entries() {
     let entries: Vec<Entry> = (1..=4).map(|i| entry(1, i, i - 1, 700 * i as usize)).collect();
     let (mut bare, mut long) = (0, 0);
     for step in 0..40 {
         for seed in 0..25 {
             let mut disk = SimulatedDisk::new();
             let mut acknowledged = 0;
-            // And again, while it recovers from that.
+            // Again, while it recovers from that.
             for turn in 0..3 {
                 disk.cut_power_after(if turn == 0 { step } else { (step * 7 + seed) % 23 });
                 acknowledged = acknowledged.max(begin(&disk, &entries));
                 disk = disk.power_loss(seed * 3 + turn);
                 let bytes = len(&disk, 1);
                 bare += u32::from(bytes == Some(HEADER_BYTES));
-                // The blocks came, and the header that says so did not.
+                // The blocks are durable, the header with the length is not.
                 long += u32::from(bytes == Some(SEGMENT_BYTES) && says(&disk, 1) == 512);
             }
             let opened = open(&disk);
@@ -148,7 +149,7 @@ fn power_that_fails_at_any_step_of_the_first_frames_loses_nothing_that_was_ackno
 }
 
 #[test]
-fn what_a_first_frame_left_that_was_cut_is_not_read_again_once_the_segment_grows() {
+fn rest_of_a_cut_first_frame_is_not_read_after_the_segment_grows() {
     for seed in 0..200 {
         let disk = SimulatedDisk::new();
         let journal = open(&disk).journal;
@@ -172,7 +173,7 @@ fn what_a_first_frame_left_that_was_cut_is_not_read_again_once_the_segment_grows
 }
 
 #[test]
-fn the_first_entry_waits_while_the_disk_has_no_room_and_closing_ends_that() {
+fn first_entry_waits_on_a_full_disk_until_the_journal_closes() {
     for closes in [false, true] {
         let disk = SimulatedDisk::new();
         let journal = open(&disk).journal;
@@ -189,7 +190,7 @@ fn the_first_entry_waits_while_the_disk_has_no_room_and_closing_ends_that() {
         disk.set_capacity(None);
         first.recv_timeout(PATIENCE).unwrap().unwrap();
     }
-    // A disk that is below its reserve is said to be full though nothing was written.
+    // Below the reserve the disk is reported full although nothing was written.
     let disk = SimulatedDisk::new();
     disk.set_capacity(Some(1 << 20));
     let journal = try_open(&disk, Options { disk_reserve_bytes: 2 << 20, ..small() });
@@ -197,8 +198,8 @@ fn the_first_entry_waits_while_the_disk_has_no_room_and_closing_ends_that() {
     eventually("it is full", || matches!(journal.room(), Room::Full { .. }));
 }
 
-/// Two empty segments of full size, as a program made them that knew no bare ones.
-fn made_before(disk: &SimulatedDisk, ids: &[u32]) {
+/// Two empty segments of full size, as created by a version without bare segments.
+fn create_full_size_segments(disk: &SimulatedDisk, ids: &[u32]) {
     disk.create_dir(Path::new(DIR)).unwrap();
     for id in ids {
         let mut header = vec![0; SEGMENT_BYTES];
@@ -216,10 +217,10 @@ fn made_before(disk: &SimulatedDisk, ids: &[u32]) {
 }
 
 #[test]
-fn a_journal_with_segments_of_a_program_before_is_opened_as_it_is() {
+fn journal_of_a_version_without_bare_segments_is_opened_unchanged() {
     for ids in [&[1][..], &[1, 2]] {
         let disk = SimulatedDisk::new();
-        made_before(&disk, ids);
+        create_full_size_segments(&disk, ids);
         let before = disk.content(&segment(1)).unwrap();
         let journal = open(&disk).journal;
         eventually("a segment is made ahead", || len(&disk, 2) == Some(SEGMENT_BYTES));
@@ -233,7 +234,7 @@ fn a_journal_with_segments_of_a_program_before_is_opened_as_it_is() {
 }
 
 #[test]
-fn a_snapshot_and_a_purge_follow_a_first_frame_as_any() {
+fn snapshot_and_purge_work_after_the_first_frame() {
     let disk = SimulatedDisk::new();
     let journal: Journal = open(&disk).journal;
     append_durably(&journal, vec![entry(1, 1, 0, 100)]);

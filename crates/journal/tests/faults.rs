@@ -1,4 +1,4 @@
-//! A disk that is full, broken or hangs: acknowledged entries stay, and all waiting callers get an error.
+//! A full, broken or hung disk: acknowledged entries stay, and all waiting callers get an error.
 
 #[allow(unreachable_pub)]
 mod common;
@@ -36,7 +36,7 @@ fn a_failed_sync_poisons_the_journal_and_a_restart_has_all_that_was_acknowledged
         let failed = append(&journal, vec![entry(1, 6, 5, 2000)]);
         let error = failed.recv_timeout(PATIENCE).unwrap().unwrap_err();
         assert!(matches!(&error, JournalFailed::Io { operation: "sync", .. }), "{error}");
-        // The disk works again, but what it lost is unknown.
+        // The disk works again, but its losses are unknown.
         assert!(journal.append(vec![entry(1, 7, 6, 10)], |_| panic!("acknowledged")).is_err());
         assert!(journal.save_vote(b"v").is_err());
         assert_eq!(failures.load(Ordering::SeqCst), 1);
@@ -48,7 +48,7 @@ fn a_failed_sync_poisons_the_journal_and_a_restart_has_all_that_was_acknowledged
 }
 
 #[test]
-fn what_a_failed_sync_left_in_the_page_cache_outlives_a_later_power_loss() {
+fn pages_of_a_failed_sync_survive_a_later_power_loss() {
     for seed in 0..20 {
         let disk = SimulatedDisk::new();
         let journal = open(&disk).journal;
@@ -57,7 +57,7 @@ fn what_a_failed_sync_left_in_the_page_cache_outlives_a_later_power_loss() {
         let failed = append(&journal, vec![entry(1, 6, 5, 2000)]);
         failed.recv_timeout(PATIENCE).unwrap().unwrap_err();
         drop(journal);
-        // The pages can be read, and are clean as far as the kernel knows.
+        // The pages can be read, and are clean for the kernel.
         let disk = disk.killed();
         let journal = open(&disk).journal;
         assert_eq!(all(&journal).len(), 6);
@@ -108,7 +108,7 @@ fn a_hung_sync_keeps_its_callers_waiting_and_shows_in_the_figures() {
 }
 
 #[test]
-fn a_full_disk_refuses_records_while_small_commands_go_on_and_recovers_by_itself() {
+fn full_disk_refuses_records_but_accepts_small_commands_and_recovers_by_itself() {
     let disk = SimulatedDisk::new();
     let journal = open(&disk).journal;
     let mut entries = write(&journal, 1, 1);
@@ -116,11 +116,11 @@ fn a_full_disk_refuses_records_while_small_commands_go_on_and_recovers_by_itself
         disk.list(std::path::Path::new(DIR)).unwrap().contains(&"00000002.seg".to_owned())
     });
     assert_eq!(journal.room(), Room::Ok);
-    // Nothing beyond the two segments that are there.
+    // No space beyond the two existing segments.
     disk.set_capacity(Some(2 * (64 << 10)));
     entries.extend(write(&journal, 2, 34));
     eventually("the disk is full", || matches!(journal.room(), Room::Full { .. }));
-    // Both are full now: what comes next waits, and is not refused.
+    // Both are full now: the next entries wait, and are not refused.
     let mut waiting = Vec::new();
     for index in 36..=80 {
         entries.push(entry(1, index, index - 1, 2000));
@@ -231,7 +231,7 @@ fn producers_wait_while_too_much_is_queued() {
 }
 
 #[test]
-fn the_last_handle_may_go_in_a_callback() {
+fn last_handle_can_be_dropped_in_a_callback() {
     let journal = open(&SimulatedDisk::new()).journal;
     let last = journal.clone();
     let (told, hears) = std::sync::mpsc::channel();
@@ -256,7 +256,7 @@ fn placed_waits_until_the_entry_has_its_place_or_the_journal_fails() {
         let first = append(&journal, vec![entry(1, 2, 1, 100)]);
         eventually("the sync hangs", || disk.sync_hangs("00000001.seg"));
         let second = append(&journal, vec![entry(1, 3, 2, 100)]);
-        // The second waits in the queue: other nodes' disks may have it already.
+        // The second waits in the queue: other nodes' disks may already have it.
         block_on(journal.placed(2)).unwrap();
         let waiting = journal.clone();
         let (told, hears) = std::sync::mpsc::channel();
@@ -271,7 +271,7 @@ fn placed_waits_until_the_entry_has_its_place_or_the_journal_fails() {
         waiter.join().unwrap().unwrap();
         assert_eq!(first.recv_timeout(PATIENCE).unwrap().is_ok(), !fails);
         assert_eq!(second.recv_timeout(PATIENCE).unwrap().is_ok(), !fails);
-        // What was never appended, or is purged, is nothing to wait for.
+        // Entries never appended, or purged, are not awaited.
         block_on(journal.placed(99)).unwrap();
     }
 }

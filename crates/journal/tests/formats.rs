@@ -1,9 +1,8 @@
-//! What was written before is read: directories of former versions, kept as they were, are opened,
-//! served, and written on.
+//! Compatibility: stored directories of former versions are opened, served and appended to.
 //!
-//! `cargo test -p journal --test formats write_a_directory -- --ignored` writes the directory that
-//! this version makes to `tests/fixtures/new.journal`: run it before a format changes, and keep what it
-//! wrote under the version's name.
+//! `cargo test -p journal --test formats write_a_directory -- --ignored` writes a directory of the
+//! current version to `tests/fixtures/new.journal`. Run it before a format changes, and keep the
+//! directory under the version's name.
 
 #[allow(unreachable_pub)]
 mod common;
@@ -21,7 +20,7 @@ const STREAMS: u64 = 4;
 /// The snapshot is taken after this entry.
 const SNAPSHOT_AT: u64 = 60;
 const LAST: u64 = 75;
-/// Entries of this number and their place in it are refused.
+/// Refused bodies, by entry and place in it.
 const REFUSED: [(u64, usize); 4] = [(3, 1), (17, 0), (33, 0), (66, 1)];
 const VOTE: &[u8] = b"term 3, for node 1";
 
@@ -44,7 +43,7 @@ fn is_refused(index: u64, place: usize) -> bool {
     REFUSED.contains(&(index, place))
 }
 
-/// Batches of `stream` that were taken of the entries before `index`: the offset of its next.
+/// Number of accepted batches of `stream` in entries before `index`: the offset of its next.
 fn taken_before(index: u64, stream: u64) -> u64 {
     let of_entry = |index: u64| (0..2).map(move |place| (index, place));
     let taken = (1..index).flat_map(of_entry).filter(|&(at, place)| {
@@ -59,7 +58,7 @@ fn written(index: u64) -> Entry {
     Entry { id, kind: EntryKind::Command, head: filling(index, 20), bodies }
 }
 
-/// What applying an entry does, besides accepting and refusing.
+/// Effects of applying an entry, besides accepting and refusing.
 fn apply(journal: &Journal, index: u64) {
     for place in 0..2 {
         match is_refused(index, place) {
@@ -73,13 +72,13 @@ fn apply(journal: &Journal, index: u64) {
         51 => journal.trim(1, 17),
         52 => journal.remove(3..4),
         55 => journal.punch(2, 3, 16),
-        // Inside of a sealed segment, after the snapshot.
+        // Inside a sealed segment, after the snapshot.
         70 => journal.punch(1, 20, 22),
         _ => {}
     }
 }
 
-/// What is live once entry [`LAST`] was applied.
+/// Live batches after entry [`LAST`] was applied.
 fn live() -> BTreeMap<u64, BTreeMap<u64, Bytes>> {
     let mut live: BTreeMap<u64, BTreeMap<u64, Bytes>> = BTreeMap::new();
     for index in 1..=LAST {
@@ -146,11 +145,12 @@ fn a_directory_of_version_1_is_served_and_written_on() {
     }
     check(&journal);
     check_log(&journal);
-    // What this version writes lies beside it, and is rewritten with it.
+    // New entries are written next to the old ones, and rewritten with them.
     journal.save_vote(VOTE).unwrap();
     let id = EntryId { term: 3, leader: 1, index: LAST + 1 };
     append_durably(&journal, vec![blank(3, LAST + 1)]);
-    // Where the version before would refuse to read, and not where it would cut what it cannot read.
+    // A position at which the version before refuses to read, and not one at which it cuts
+    // unreadable entries.
     let holder = (1..20).find(|&segment| {
         let frames = Frames::open(&disk, Path::new(DIR), segment);
         let entries = frames.into_iter().flatten().flat_map(|frame| frame.unwrap().entries);
@@ -206,7 +206,7 @@ fn write_a_directory() {
             journal.roll();
         }
         if index == SNAPSHOT_AT {
-            // The roll comes with the next frame: an entry that is cut off again.
+            // The next frame rolls: an entry that is truncated again.
             let id = EntryId { term: 2, leader: 1, index: SNAPSHOT_AT + 1 };
             append_durably(&journal, vec![Entry { id, ..written(SNAPSHOT_AT + 1) }]);
             journal.truncate_after(Some(SNAPSHOT_AT)).unwrap();

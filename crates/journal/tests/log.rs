@@ -1,4 +1,4 @@
-//! The journal as a Raft log: what is appended is there, in order, whatever comes between.
+//! The journal as a Raft log: appended entries stay readable, in order, after any event.
 
 #[allow(unreachable_pub)]
 mod common;
@@ -40,7 +40,7 @@ fn appended_entries_are_readable_at_once_and_durable_when_called_back() {
 }
 
 #[test]
-fn what_waits_for_a_sync_becomes_one_frame() {
+fn entries_waiting_for_a_sync_become_one_frame() {
     let disk = SimulatedDisk::new();
     let journal = open(&disk).journal;
     disk.hang_syncs(true);
@@ -50,14 +50,14 @@ fn what_waits_for_a_sync_becomes_one_frame() {
     disk.hang_syncs(false);
     first.recv_timeout(PATIENCE).unwrap().unwrap();
     rest.iter().for_each(|durable| durable.recv_timeout(PATIENCE).unwrap().unwrap());
-    // Who waits is told before it is counted.
+    // Callers are notified before the counters are updated.
     eventually("all is counted", || journal.stats().entries == 49);
     assert_eq!(journal.stats().frames, 2);
     eventually("nothing is queued", || journal.stats().queued_bytes == 0);
 }
 
 #[test]
-fn callbacks_come_in_order_also_those_of_nothing() {
+fn callbacks_run_in_order_including_those_of_empty_appends() {
     let journal = open(&SimulatedDisk::new()).journal;
     let (told, hears) = channel();
     for turn in 0..200_u64 {
@@ -71,7 +71,7 @@ fn callbacks_come_in_order_also_those_of_nothing() {
 }
 
 #[test]
-fn everything_is_there_after_a_clean_end_over_many_segments() {
+fn entries_over_many_segments_are_there_after_a_clean_close() {
     let disk = SimulatedDisk::new();
     let entries: Vec<_> =
         (1..400).map(|i| entry(1, i, i - 1, (i * 37 % 3000 + 1) as usize)).collect();
@@ -106,7 +106,7 @@ fn an_entry_larger_than_a_segment_gets_a_larger_segment() {
 }
 
 #[test]
-fn entries_are_cut_by_bytes_but_one_always_comes() {
+fn reads_are_bounded_by_bytes_but_return_at_least_one_entry() {
     let journal = open(&SimulatedDisk::new()).journal;
     append_durably(&journal, (1..20).map(|i| entry(1, i, i - 1, 1000)).collect());
     assert_eq!(journal.entries(3..10, 1).unwrap(), [entry(1, 3, 2, 1000)]);
@@ -117,7 +117,7 @@ fn entries_are_cut_by_bytes_but_one_always_comes() {
 }
 
 #[test]
-fn cut_off_entries_are_replaced_by_later_ones_also_after_a_restart() {
+fn truncated_entries_stay_replaced_after_a_restart() {
     let disk = SimulatedDisk::new();
     let journal = open(&disk).journal;
     append_durably(&journal, (1..=10).map(|i| entry(1, i, i - 1, 50)).collect());
@@ -139,7 +139,7 @@ fn cut_off_entries_are_replaced_by_later_ones_also_after_a_restart() {
 }
 
 #[test]
-fn entries_cut_off_while_they_wait_for_the_disk_do_not_come_back_over_newer_ones() {
+fn entries_truncated_while_queued_do_not_replace_newer_ones() {
     let disk = SimulatedDisk::new();
     let journal = open(&disk).journal;
     disk.hang_syncs(true);
@@ -164,7 +164,7 @@ enum Step {
         count: u64,
         len: usize,
     },
-    /// Cuts so many off, and puts others in their place.
+    /// Truncates this many entries, and replaces them by others.
     Replace {
         cut: u64,
         count: u64,
@@ -192,10 +192,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn the_log_is_what_a_vector_would_be(steps in vec(step(), 1..25)) {
+    fn log_agrees_with_a_vector(steps in vec(step(), 1..25)) {
         let mut disk = SimulatedDisk::new();
         let mut journal = open(&disk).journal;
-        // Entry n is at n - 1. Those up to `applied` are applied: Raft never cuts them off.
+        // Entry n is at n - 1. Entries up to `applied` are applied: Raft never truncates them.
         let (mut model, mut applied, mut term): (Vec<Entry>, u64, u64) = (Vec::new(), 0, 1);
         let mut snapshot = 0;
         for step in steps {
@@ -251,7 +251,7 @@ proptest! {
 }
 
 #[test]
-fn a_snapshot_ends_the_need_for_what_came_before_it() {
+fn recovery_starts_at_the_snapshot_and_purged_entries_are_gone() {
     let disk = SimulatedDisk::new();
     let journal = open(&disk).journal;
     for i in 1..=300 {
@@ -259,7 +259,7 @@ fn a_snapshot_ends_the_need_for_what_came_before_it() {
         journal.accept(i, 0);
     }
     let id = EntryId { term: 1, leader: 1, index: 290 };
-    // The index knows 300 already; a machine would stop at the snapshot's entry.
+    // The index already knows 300; a machine would stop at the snapshot's entry.
     let pending = journal.begin_snapshot(EntryId { index: 300, ..id }, Bytes::from_static(b"meta"));
     let before = journal.bytes_since_snapshot();
     let bytes = pending.write(Bytes::from_static(b"machine")).unwrap();
@@ -277,7 +277,7 @@ fn a_snapshot_ends_the_need_for_what_came_before_it() {
     let snapshot = opened.snapshot.unwrap();
     assert_eq!((snapshot.id.index, &snapshot.meta[..]), (300, &b"meta"[..]));
     assert_eq!(snapshot.machine, "machine");
-    // All of it, the part of the index with it.
+    // The whole size, including the part of the index.
     assert!(bytes > 80 + 11 && snapshot.bytes == bytes, "{bytes}");
     assert_eq!(opened.report.entries, 1);
     assert_eq!(all(&opened.journal), [entry(1, 301, 300, 1000)]);
@@ -307,14 +307,14 @@ fn a_directory_belongs_to_one_journal_at_a_time() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused() {
+fn invalid_options_are_refused() {
     let options = Options { segment_bytes: 1000, ..small() };
     let refused = try_open(&SimulatedDisk::new(), options).unwrap_err();
     assert!(matches!(refused, OpenError::Option { name: "segment_bytes", .. }), "{refused}");
 }
 
 #[test]
-fn a_real_disk_gives_back_what_it_was_given() {
+fn entries_are_read_back_from_a_real_disk() {
     let dir = tempfile::tempdir().unwrap();
     let open = || {
         let options = Options { disk_reserve_bytes: 0, segment_bytes: 1 << 20, ..small() };

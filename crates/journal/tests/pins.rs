@@ -1,4 +1,4 @@
-//! The log that somebody reads stays, whatever becomes of the rest, and a restart finds its way all the same.
+//! A pinned log stays readable across snapshots and reclaim, and restarts still succeed.
 
 #[allow(unreachable_pub)]
 mod common;
@@ -24,7 +24,7 @@ fn save(journal: &Journal, index: u64) {
 }
 
 #[test]
-fn what_is_pinned_can_be_read_behind_snapshots_and_over_a_restart_counts_for_nothing() {
+fn pinned_log_stays_readable_until_its_pin_advances_and_restarts_drop_pins() {
     for keep_log in [false, true] {
         let disk = SimulatedDisk::new();
         let options = || Options { keep_log, ..small() };
@@ -32,7 +32,7 @@ fn what_is_pinned_can_be_read_behind_snapshots_and_over_a_restart_counts_for_not
         grow(&journal, 1..200);
         save(&journal, 150);
         let pin = journal.pin_log();
-        // Several segments, of which nothing is taken back.
+        // Several segments, none of which is reclaimed.
         for upto in [400, 600, 800] {
             grow(&journal, upto - 200..upto);
             save(&journal, upto - 10);

@@ -1,8 +1,8 @@
-//! Power fails at any moment, again and again, also while the journal recovers from the last time.
-//! Whatever was acknowledged is there, byte for byte and in order; at most what was not is gone.
+//! Repeated power losses at any moment, also during recovery from the last one. Acknowledged
+//! entries are there, byte for byte and in order; only others may be lost.
 //!
-//! One seed is one story of several lives. `POWER_LOSS_SEED=n cargo test -p journal --test
-//! power_loss` tells one of them; `POWER_LOSS_SEEDS=n` tells the first n.
+//! One seed is one scenario of several lives. `POWER_LOSS_SEED=n cargo test -p journal --test
+//! power_loss` runs one of them; `POWER_LOSS_SEEDS=n` runs the first n.
 
 #[allow(unreachable_pub)]
 mod common;
@@ -17,7 +17,7 @@ use world::SimulatedDisk;
 
 const LIVES: u64 = 4;
 
-/// What the journal must hold.
+/// Expected content of the journal.
 struct Model {
     /// Entry 1 is the first.
     entries: Vec<Entry>,
@@ -30,7 +30,8 @@ impl Model {
         self.entries.len() as u64
     }
 
-    /// The journal was opened after a crash: what may it have lost?
+    /// Checks the journal opened after a crash: only entries that were not acknowledged may be
+    /// lost.
     fn check(&mut self, journal: &Journal) {
         let last = journal.last_id().map_or(0, |id| id.index);
         let acknowledged = self.acknowledged.load(Ordering::SeqCst);
@@ -47,7 +48,7 @@ impl Model {
             journal.vote().map_or(0, |vote| u64::from_le_bytes((&vote[..]).try_into().unwrap()));
         assert!(vote == self.voted || vote == self.voted + 1, "vote {vote} after {}", self.voted);
         self.voted = vote;
-        // What was found is synced: it counts from here on as if it had been acknowledged.
+        // Recovered entries are synced: they count as acknowledged from here on.
         self.acknowledged.fetch_max(last, Ordering::SeqCst);
     }
 }
@@ -81,7 +82,7 @@ fn live(journal: &Journal, model: &mut Model, random: &mut Random, life: u64) {
         }
         match random.below(12) {
             0..3 => {
-                // Waits, and applies what is durable, as a machine would.
+                // Waits, and applies durable entries, as a machine would.
                 let acknowledged = || model.acknowledged.load(Ordering::SeqCst);
                 while acknowledged() < last {
                     if journal.append(vec![], |_| {}).is_err() {
@@ -113,7 +114,7 @@ fn live(journal: &Journal, model: &mut Model, random: &mut Random, life: u64) {
     }
 }
 
-/// What the stories came across, to know that they are not dull.
+/// Coverage of the scenarios: events that must have occurred.
 #[derive(Default, Debug)]
 struct Seen {
     opened: u64,
@@ -123,7 +124,7 @@ struct Seen {
     segments: usize,
 }
 
-fn story(seed: u64, seen: &mut Seen) {
+fn scenario(seed: u64, seen: &mut Seen) {
     let mut random = Random(seed);
     let mut disk = SimulatedDisk::new();
     let mut model = Model { entries: Vec::new(), acknowledged: Arc::default(), voted: 0 };
@@ -143,7 +144,7 @@ fn story(seed: u64, seen: &mut Seen) {
             }))
             .is_err()
             {
-                // The power may have failed in the middle of checking; then nothing can be said.
+                // The power may have failed during the check, which is then void.
                 let dead = opened.journal.save_vote(&model.voted.to_le_bytes()).is_err();
                 assert!(dead, "seed {seed}, life {life}");
             } else {
@@ -166,12 +167,12 @@ fn acknowledged_entries_survive_power_loss() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let mut seen = Seen::default();
     if let Some(seed) = number("POWER_LOSS_SEED") {
-        return story(seed, &mut seen);
+        return scenario(seed, &mut seen);
     }
     let seeds = number("POWER_LOSS_SEEDS").unwrap_or(1000);
     for seed in 0..seeds {
         let told =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| story(seed, &mut seen)));
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| scenario(seed, &mut seen)));
         assert!(told.is_ok(), "tell it again with POWER_LOSS_SEED={seed}");
     }
     println!("{seen:?}");

@@ -1,10 +1,10 @@
-//! What a follower does to its log: entries of one leader, cut off and replaced by those of the next, at
-//! any moment between an append and its sync, and power loss at each write. After each recovery the log
-//! is one that Raft allows: it was the log at some moment, and all is in it that was acknowledged by then
-//! and not replaced since. Never a mixture of two leaders' entries.
+//! A follower's log: entries of one leader are truncated and replaced by those of the next, at any
+//! moment between an append and its sync, with power loss at each write. After each recovery the
+//! log is one that Raft allows: a state of the log at some moment, with all entries that were
+//! acknowledged by then and not replaced since. Never a mixture of two leaders' entries.
 //!
-//! `REPLACEMENT_SEED=n cargo test -p journal --test replacement` tells one story; `REPLACEMENT_SEEDS=n`
-//! tells the first n.
+//! `REPLACEMENT_SEED=n cargo test -p journal --test replacement` runs one scenario;
+//! `REPLACEMENT_SEEDS=n` runs the first n.
 
 #[allow(unreachable_pub)]
 mod common;
@@ -30,22 +30,22 @@ fn open_stepped(disk: &SimulatedDisk, keep_log: bool) -> Result<Opened, journal:
     Journal::open(&world, Path::new(DIR), Options { keep_log, ..small() })
 }
 
-/// The log as Raft sees it; entry n is at n - 1.
+/// The log for Raft; entry n is at n - 1.
 type Log = Vec<Entry>;
 
 enum Change {
     Append(Entry),
-    /// The entries after this one are gone.
+    /// The entries after this one are truncated.
     Cut(u64),
 }
 
 struct Model {
-    /// What was done to the log since the journal was opened, when it was `begun`.
+    /// Changes of the log since the journal was opened, when it was `begun`.
     changes: Vec<Change>,
     begun: Log,
-    /// Of the changes, so many are durable, and were told to be.
+    /// Number of the changes acknowledged as durable.
     acknowledged: Arc<AtomicUsize>,
-    /// Entries up to here are applied: committed, so that nobody cuts them.
+    /// Entries up to here are applied: committed, and therefore never truncated.
     applied: u64,
     snapshot: u64,
     keep_log: bool,
@@ -55,7 +55,7 @@ struct Model {
 }
 
 impl Model {
-    /// The log after so many of the changes.
+    /// The log after this many of the changes.
     fn after(&self, changes: usize) -> Log {
         let mut log = self.begun.clone();
         for change in &self.changes[..changes] {
@@ -80,7 +80,7 @@ impl Model {
             snapshot == self.snapshot || snapshot == self.applied,
             "the snapshot at {snapshot}"
         );
-        // Where the log is kept it begins at most one entry later than it did.
+        // A retained log starts at most one entry later than before.
         let least = if self.keep_log { self.purged + 1 } else { snapshot };
         assert!(purged <= snapshot && purged <= least.max(self.purged), "{purged} {least}");
         let found = all(journal);
@@ -144,7 +144,7 @@ async fn live(journal: &Journal, model: &mut Model, random: &mut Random, seen: &
             7 => {
                 let durable = model.after(model.acknowledged.load(Ordering::SeqCst));
                 let log = model.log();
-                // What is durable and was not cut since may be committed.
+                // Durable entries that were not truncated since may be committed.
                 let same = log.iter().zip(&durable).take_while(|(one, other)| one == other).count();
                 for index in model.applied + 1..=same as u64 {
                     journal.accept(index, 0);
@@ -209,18 +209,18 @@ fn append_some(journal: &Journal, model: &mut Model, random: &mut Random, last: 
     }
 }
 
-/// What the stories came across, to know that they are not dull.
+/// Coverage of the scenarios: events that must have occurred.
 #[derive(Default, Debug)]
 struct Seen {
     cuts: u64,
     cut_unwritten: u64,
     snapshots: u64,
     torn: u64,
-    /// A recovery brought back what had been cut off.
+    /// A recovery restored truncated entries.
     undone: u64,
 }
 
-async fn story(seed: u64, seen: &mut Seen) {
+async fn scenario(seed: u64, seen: &mut Seen) {
     let mut random = Random(seed);
     let keep_log = seed % 2 == 1;
     let mut disk = SimulatedDisk::new();
@@ -270,13 +270,13 @@ async fn story(seed: u64, seen: &mut Seen) {
 }
 
 #[tokio::test]
-async fn after_any_crash_the_log_is_one_that_there_was_and_has_all_that_was_acknowledged() {
+async fn recovered_log_is_a_former_state_with_all_acknowledged_entries() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let only = number("REPLACEMENT_SEED");
     let seeds = only.map_or(0..number("REPLACEMENT_SEEDS").unwrap_or(600), |seed| seed..seed + 1);
     let mut seen = Seen::default();
     for seed in seeds.clone() {
-        let told = ended_well(story(seed, &mut seen)).await;
+        let told = ended_well(scenario(seed, &mut seen)).await;
         assert!(told, "tell it again with REPLACEMENT_SEED={seed}");
     }
     println!("{seen:?}");
@@ -285,7 +285,7 @@ async fn after_any_crash_the_log_is_one_that_there_was_and_has_all_that_was_ackn
     assert!(only.is_some() || least.into_iter().all(|seen| seen > often), "{seen:?}");
 }
 
-/// Whether it came to its end without a panic.
+/// Whether the scenario ended without a panic.
 async fn ended_well(story: impl Future<Output = ()>) -> bool {
     let mut story = std::pin::pin!(story);
     std::future::poll_fn(|context| {

@@ -1,7 +1,7 @@
 //! Bodies through their whole life: accepted or refused, trimmed, rewritten, read back after
-//! restarts, with sidecars lost on the way. And the space of the dead comes back.
+//! restarts, with lost sidecars. The space of dead bodies is reclaimed.
 //!
-//! `SPACE_SEED=n cargo test -p journal --test space` tells one story.
+//! `SPACE_SEED=n cargo test -p journal --test space` runs one scenario.
 
 #[allow(unreachable_pub)]
 mod common;
@@ -16,7 +16,7 @@ use world::{Disk, SimulatedDisk};
 
 const STREAMS: u64 = 3;
 
-/// What applying an entry did, to do it again after a restart.
+/// Effects of applying an entry, to replay them after a restart.
 #[derive(Clone)]
 struct Applied {
     accepted: Vec<bool>,
@@ -60,7 +60,7 @@ impl Model {
         }
     }
 
-    /// One more entry: some bodies, some of them refused, perhaps a trim or a punch.
+    /// Appends an entry: some bodies, some of them refused, perhaps a trim or a punch.
     fn step(&mut self, journal: &Journal, random: &mut Random) {
         let index = self.applied.len() as u64 + 1;
         let mut bodies = Vec::new();
@@ -71,7 +71,7 @@ impl Model {
             let len_max = if random.below(8) == 0 { 9_000 } else { 900 };
             let len = 70 + random.below(len_max);
             let bytes = filling(random.below(u64::MAX), len as usize);
-            // Two for one offset: at most one of them is taken.
+            // Two for one offset: at most one of them is accepted.
             let taken = random.below(5) > 0;
             accepted.push(taken);
             if taken {
@@ -156,7 +156,7 @@ impl Model {
     }
 }
 
-fn story(seed: u64) {
+fn scenario(seed: u64) {
     let mut random = Random(seed);
     let mut disk = SimulatedDisk::new();
     let mut model = Model::default();
@@ -186,7 +186,7 @@ fn story(seed: u64) {
     journal.close();
 }
 
-/// Drops and replaces what it likes, in one segment that may be rewritten.
+/// Drops and replaces random batches, in one segment that may be rewritten.
 fn compact(journal: &Journal, model: &mut Model, random: &mut Random) {
     let sealed: Vec<u32> = journal
         .segments()
@@ -258,10 +258,10 @@ fn assert_space_comes_back(journal: &Journal, model: &Model) {
 #[test]
 fn live_batches_are_served_and_the_space_of_dead_ones_is_reclaimed() {
     if let Ok(seed) = std::env::var("SPACE_SEED") {
-        return story(seed.parse().unwrap());
+        return scenario(seed.parse().unwrap());
     }
     for seed in 0..200 {
-        let told = std::panic::catch_unwind(|| story(seed));
+        let told = std::panic::catch_unwind(|| scenario(seed));
         assert!(told.is_ok(), "tell it again with SPACE_SEED={seed}");
     }
 }

@@ -1,5 +1,5 @@
-//! What lease groups cost the machine, in time and in memory: `cargo run --release -p machine
-//! --example footprint`. What it was is in `docs/internals/machine.md`.
+//! Time and memory that lease groups cost the machine: `cargo run --release -p machine --example
+//! footprint`. `docs/internals/machine.md` has the results.
 
 #![expect(clippy::disallowed_types, reason = "it measures the time of this machine")]
 
@@ -55,7 +55,7 @@ fn create_group(state: &mut State, topic: u32) {
     run(state, Command::CreateLeaseGroup { topic, name, starts, config });
 }
 
-/// A hundred to a command, as a driver's turn has them.
+/// Settles with a hundred records per command, as in one slot of a driver.
 fn settle(state: &mut State, offsets: impl Iterator<Item = Offset>, attempts: bool) -> u64 {
     let offsets: Vec<Offset> = offsets.collect();
     let group = LeaseGroupId(0);

@@ -1,10 +1,13 @@
-//! What an entry of the log does to the state.
+//! Applies entries of the log to the state.
 //!
-//! A unit is judged before anything of it is done: each append where those before it in the unit
-//! end, each command against the state as the unit finds it. What could not be judged so has no
-//! place in a unit. A message from another shard is a unit, too: it is taken in its turn and passed over when
-//! it comes again, and what went to a topic that is gone by now is left out. The leader judged it too, but it did not know what was under way before it (a
-//! topic that is being deleted); this verdict is the one that holds, on every replica alike.
+//! A unit is validated before any part of it takes effect. Each append is checked at the end that
+//! earlier appends of the unit leave, each command against the state before the unit. Commands that
+//! cannot be validated this way are not allowed in a unit.
+//!
+//! A message from another shard is a unit, too. It is accepted in order, and a repeated message is
+//! skipped. Its parts for deleted topics are left out. The leader validated the unit as well, but
+//! without the entries in flight before it (such as the deletion of a topic). The result here is
+//! authoritative, and equal on every replica.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,11 +21,11 @@ use crate::rows::channels::{Arrival, Channels};
 use crate::rows::requests::Numbered;
 use crate::state::{Role, State};
 
-/// Why a unit is refused: what of it stands in the way, by its place in the unit.
+/// Why a unit is refused: the part at fault, by its place in the unit.
 enum Fault {
     Append(usize, AppendOutcome),
     Command(usize, Refusal),
-    /// It binds appends or commands that the entry does not have, or that mean nothing together.
+    /// It binds appends or commands that the entry does not have, or that are invalid together.
     Senseless,
 }
 
@@ -34,7 +37,7 @@ impl State {
         let (mut appends, mut commands) = (entry.appends, entry.commands);
         for unit in entry.units {
             let lone = (unit.first_append as usize).saturating_sub(applied.appends.len());
-            self.apply_lone(take(&mut appends, lone), entry, applied);
+            self.apply_standalone(take(&mut appends, lone), entry, applied);
             let bound = take(&mut appends, unit.appends as usize);
             let with = take(&mut commands, unit.commands as usize);
             let whole =
@@ -62,12 +65,12 @@ impl State {
                 _ => self.apply_unit(bound, with, whole, entry, applied),
             }
         }
-        self.apply_lone(appends, entry, applied);
+        self.apply_standalone(appends, entry, applied);
         self.apply_commands(commands, entry, applied);
     }
 
-    /// Appends in no unit: none of them may go to a channel.
-    fn apply_lone(&mut self, appends: &[Append], entry: &Entry<'_>, applied: &mut Applied) {
+    /// Applies appends outside of units: none of them may go to a channel.
+    fn apply_standalone(&mut self, appends: &[Append], entry: &Entry<'_>, applied: &mut Applied) {
         let now_ms = self.last_ms;
         let outcomes = appends.iter().map(|append| match append.partition.as_channel() {
             None => self.rows.append(append, entry.leader_epoch, now_ms),
@@ -76,7 +79,7 @@ impl State {
         applied.appends.extend(outcomes);
     }
 
-    /// Rows that another node brought: each by itself, and once.
+    /// Applies rows that another node brought: each on its own, and once.
     fn apply_brought(
         &mut self,
         from: Numbered,
@@ -88,7 +91,7 @@ impl State {
             return applied.appends.extend(appends.iter().map(|_| AppendOutcome::PassedOver));
         }
         let first = applied.appends.len();
-        self.apply_lone(appends, entry, applied);
+        self.apply_standalone(appends, entry, applied);
         let rows = appends.iter().zip(&applied.appends[first..]);
         let places = rows.map(|(append, outcome)| match outcome {
             AppendOutcome::Taken { base_offset } | AppendOutcome::Duplicate { base_offset } => {
@@ -129,11 +132,11 @@ impl State {
         applied: &mut Applied,
     ) {
         let judged = match whole {
-            true => self.judge(appends, commands, entry.leader_epoch),
+            true => self.validate(appends, commands, entry.leader_epoch),
             false => Err(Fault::Senseless),
         };
         let Err(fault) = judged else {
-            // Before their batches, which begin where a message has its number.
+            // Before their batches, which start at the message's number.
             for command in commands {
                 if let Command::Send { to, batches } = command {
                     self.rows.channels.send(*to, batches);
@@ -159,7 +162,7 @@ impl State {
         }
     }
 
-    /// A unit that another shard sent. All of it is done that has a place still, in its turn and once.
+    /// Applies a unit from another shard once, in order. Parts for deleted topics are left out.
     fn apply_message(
         &mut self,
         origin: Origin,
@@ -174,7 +177,7 @@ impl State {
             _ => Arrival::OutOfOrder,
         };
         let refused = match arrival {
-            Arrival::Next => self.judge_message(&appends, commands, entry.leader_epoch),
+            Arrival::Next => self.validate_message(&appends, commands, entry.leader_epoch),
             Arrival::Duplicate => Some(AppendOutcome::PassedOver),
             Arrival::OutOfOrder => Some(AppendOutcome::UnitRefused),
         };
@@ -191,7 +194,7 @@ impl State {
         }
     }
 
-    /// What of a message is for partitions that moved on goes on to where they are.
+    /// Forwards the parts of a message for partitions that moved away to their new shards.
     fn forward(&mut self, commands: &[Command], applied: &mut Applied) {
         for command in commands {
             if let Command::Send { to, batches } = command {
@@ -201,9 +204,9 @@ impl State {
         }
     }
 
-    /// Why a message cannot be done. Topics that are gone do not stand in its way. What partitions are to have that
-    /// move, or did, is not left out: the leader sends it on, once it knows.
-    fn judge_message(
+    /// Why a message cannot be applied. Deleted topics are no reason. Batches for partitions that
+    /// move, or moved, are not left out: the leader forwards them once it knows.
+    fn validate_message(
         &self,
         appends: &[Append],
         commands: &[Command],
@@ -219,7 +222,7 @@ impl State {
             let Some(partition) = self.rows.partition(append.partition) else { continue };
             let leader_epoch = self.leader_epoch_of(append.partition, leader_epoch);
             let end = ends.entry(append.partition).or_insert_with(|| partition.next_offset());
-            if partition.judge(append, leader_epoch, *end).is_err() {
+            if partition.validate(append, leader_epoch, *end).is_err() {
                 return Some(AppendOutcome::UnitRefused);
             }
             *end = append.end();
@@ -237,16 +240,16 @@ impl State {
         (!goes_on).then_some(AppendOutcome::UnitRefused)
     }
 
-    /// The epoch that batches of a partition bear in this term.
+    /// The leader epoch of a partition's batches in this term.
     fn leader_epoch_of(&self, partition: PartitionId, term: Option<i32>) -> Option<i32> {
         term.map(|term| term.saturating_add(self.rows.epoch_base(partition)))
     }
 
-    /// Whether all of a unit would be done. Changes nothing.
+    /// Validates all of a unit. Changes nothing.
     ///
-    /// A second batch of one producer for one partition cannot be judged by what is known before the
-    /// unit: it is out of place.
-    fn judge(
+    /// A second batch of one producer for one partition cannot be validated against the state
+    /// before the unit: it is out of place.
+    fn validate(
         &self,
         appends: &[Append],
         commands: &[Command],
@@ -269,7 +272,7 @@ impl State {
             let partition = self.rows.partition(append.partition).ok_or(unknown)?;
             let end = ends.entry(append.partition).or_insert_with(|| partition.next_offset());
             partition
-                .judge(append, leader_epoch, *end)
+                .validate(append, leader_epoch, *end)
                 .map_err(|outcome| Fault::Append(at, outcome))?;
             if append.has_producer() && !producers.insert((append.partition, append.producer_id)) {
                 let expected = partition.next_offset();
@@ -283,11 +286,11 @@ impl State {
             let refused = |refusal| Fault::Command(at, refusal);
             self.check_home(command).map_err(refused)?;
             match command {
-                // Passes over what it does not find.
+                // Skips records that it does not find.
                 Command::Settle { .. } => continue,
                 Command::Send { to, batches } => {
                     let own = self.role.shard();
-                    self.rows.channels.judge_send(own, *to, batches, appends).map_err(refused)?;
+                    self.rows.channels.check_send(own, *to, batches, appends).map_err(refused)?;
                     // One message to each shard.
                     unsent.remove(to).ok_or(refused(Refusal::NotAMessage))?;
                     continue;
@@ -295,26 +298,26 @@ impl State {
                 Command::PutDocument { space, name, body, expect } => {
                     self.catalog
                         .documents
-                        .judge_put(space, name, body, *expect)
+                        .check_put(space, name, body, *expect)
                         .map_err(refused)?;
                 }
                 Command::DeleteDocument { space, name, expect } => {
-                    self.catalog.documents.judge_delete(space, name, *expect).map_err(refused)?;
+                    self.catalog.documents.check_delete(space, name, *expect).map_err(refused)?;
                 }
                 _ => return Err(refused(Refusal::NotInUnit)),
             }
             documents += 1;
-            // Both might pass alone and not together.
+            // Each may be valid alone and not together.
             if documents > 1 {
                 return Err(refused(Refusal::NotInUnit));
             }
         }
-        // Batches that nobody would push.
+        // Batches without a `Send` would never be pushed.
         if unsent.is_empty() { Ok(()) } else { Err(Fault::Senseless) }
     }
 }
 
-/// Takes the first `count` off, or as many as there are.
+/// Splits off the first `count` items, or as many as there are.
 fn take<'a, T>(rest: &mut &'a [T], count: usize) -> &'a [T] {
     let (taken, left) = rest.split_at(count.min(rest.len()));
     *rest = left;

@@ -14,11 +14,11 @@ use crate::moves::{MOVES_SINCE, MoveEnd, MoveStep, Step};
 
 /// A change of the state other than an append.
 ///
-/// Its ordinals and fields are persisted: a variant is only ever added at the end, and one that is
-/// there never changes.
+/// Its ordinals and fields are persisted: a variant is only ever added at the end, and an existing
+/// one never changes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Command {
-    /// Answers [`crate::Outcome::Topics`]: each topic is made or refused by itself.
+    /// Returns [`crate::Outcome::Topics`]: each topic is created or refused on its own.
     CreateTopics {
         topics: Vec<NewTopic>,
     },
@@ -30,21 +30,21 @@ pub enum Command {
         topic: TopicId,
         total: u32,
     },
-    /// `config` is the whole new set of the topic's own values, not a change to it.
+    /// `config` is the complete new set of the topic's own values, not a change to it.
     SetTopicConfig {
         topic: TopicId,
         config: BTreeMap<String, String>,
     },
-    /// The whole new set of what holds for the node and for topics that say nothing themselves.
+    /// The complete new set of values of the node, which are defaults for topics.
     SetNodeConfig {
         config: BTreeMap<String, String>,
     },
-    /// The whole new set of a group's own values.
+    /// The complete new set of a group's own values.
     SetGroupConfig {
         group: String,
         config: BTreeMap<String, String>,
     },
-    /// Deletes what is below (DeleteRecords, retention). Answers [`crate::Outcome::Starts`].
+    /// Deletes records below (DeleteRecords, retention). Returns [`crate::Outcome::Starts`].
     AdvanceStart {
         starts: Vec<(PartitionId, Offset)>,
     },
@@ -53,14 +53,14 @@ pub enum Command {
         partition: PartitionId,
         up_to: Offset,
     },
-    /// Answers [`crate::Outcome::ProducerId`].
+    /// Returns [`crate::Outcome::ProducerId`].
     AllocateProducerId,
-    /// Makes the group if there is none. Answers [`crate::Outcome::Committed`].
+    /// Creates the group if needed. Returns [`crate::Outcome::Committed`].
     CommitOffsets {
         group: String,
         offsets: Vec<CommitOffset>,
     },
-    /// Partitions without a committed offset are passed over.
+    /// Partitions without a committed offset are skipped.
     DeleteOffsets {
         group: String,
         partitions: Vec<PartitionId>,
@@ -68,27 +68,27 @@ pub enum Command {
     DeleteGroup {
         group: String,
     },
-    /// In `groups`, which the leader knows to have been idle since before `before_ms`, forgets
-    /// offsets that were committed before it, and those whose own expiry has come.
+    /// In `groups`, which the leader knows to have been idle since before `before_ms`, expires
+    /// offsets that were committed before it, and those whose own expiry has passed.
     ExpireOffsets {
         groups: Vec<String>,
         before_ms: i64,
     },
-    /// Forgets producers that were silent since before `before_ms`, in every partition.
+    /// Expires producers idle since before `before_ms`, in every partition.
     ExpireProducers {
         before_ms: i64,
     },
-    /// Answers [`crate::Outcome::LeaseGroup`], also when the topic has a group of this name with
-    /// an equal configuration.
+    /// Returns [`crate::Outcome::LeaseGroup`], also when the topic has a group of this name with an
+    /// equal configuration.
     CreateLeaseGroup {
         topic: TopicId,
         name: String,
-        /// Where each partition begins; one that is missing begins at its start.
+        /// Start offset in each partition; a missing one is the partition's start.
         starts: Vec<Offset>,
         /// The group's own values.
         config: BTreeMap<String, String>,
     },
-    /// `config` is the whole new set of the lease group's own values.
+    /// `config` is the complete new set of the lease group's own values.
     SetLeaseGroupConfig {
         group: LeaseGroupId,
         config: BTreeMap<String, String>,
@@ -100,19 +100,19 @@ pub enum Command {
         group: LeaseGroupId,
         paused: bool,
     },
-    /// Forwards or back: everything below is settled, nothing else is, and no attempt is counted.
-    /// Partitions that are not named stay as they are.
+    /// Moves floors forward or back: everything below is settled, nothing else is, and attempts are
+    /// reset. Partitions that are not listed are unchanged.
     SeekLeaseGroup {
         group: LeaseGroupId,
         starts: Vec<(u32, Offset)>,
     },
-    /// Changes to the progress of any number of groups. What is settled already, or not there, or
-    /// belongs to a group or a partition that is not there, is passed over.
+    /// Changes the progress of any number of groups. Records already settled or absent, and unknown
+    /// groups or partitions, are skipped.
     Settle {
         settles: Vec<GroupSettle>,
     },
-    /// Makes or replaces a document. With `expect` only where its version is that one; 0 is that
-    /// of a document which is not there. Answers [`crate::Outcome::Document`].
+    /// Creates or replaces a document. With `expect` only if it has that version; 0 is the version
+    /// of an absent document. Returns [`crate::Outcome::Document`].
     PutDocument {
         space: String,
         name: String,
@@ -124,18 +124,19 @@ pub enum Command {
         name: String,
         expect: Option<u64>,
     },
-    /// There are shards 1 to `count`; never fewer than before.
+    /// Sets the shards 1 to `count`; never fewer than before.
     SetShards {
         count: u32,
     },
-    /// A shard takes over what changed in the catalog.
+    /// A shard adopts changes of the catalog.
     Adopt(Adoption),
-    /// Answers [`crate::Outcome::ProducerId`] with the first of `count` ids that nobody else gets.
+    /// Returns [`crate::Outcome::ProducerId`] with the first of `count` ids reserved for the
+    /// caller.
     AllocateProducerIds {
         count: u32,
     },
-    /// A message for another shard. Only in a unit, whose appends to the channel are its batches, in their
-    /// order. The message's number is the first one's offset there.
+    /// A message for another shard. Only in a unit, whose appends to the channel are its batches,
+    /// in their order. The message's number is the first batch's offset there.
     Send {
         to: ShardId,
         batches: Vec<SentBatch>,
@@ -147,37 +148,38 @@ pub enum Command {
     },
     /// Any number of documents, and a topic with them.
     ChangeDocuments(DocumentsChange),
-    /// Whatever the lost end of this log gave out is not given out again.
+    /// Numbers assigned in the lost end of this log are not assigned again.
     SkipNumbers(Skipped),
-    /// Channels whose other ends, or this one, lost the end of their logs go on: each number only rises.
+    /// Resumes channels after this shard or the other one lost the end of its log: each number only
+    /// rises.
     ResumeChannels {
         /// The next message to a shard has at least this number.
         sent: Vec<(ShardId, Offset)>,
         /// The next message from a shard has at least this number.
         taken: Vec<(ShardId, Offset)>,
     },
-    /// Makes a topic what is wanted, all of it or nothing, if it is what whoever asks has seen.
+    /// Changes a topic to `wanted` as a whole, if it still matches `seen`.
     ChangeTopic {
         topic: TopicId,
         seen: TopicDefinition,
         wanted: TopicDefinition,
     },
-    /// Replaces the stored members of each group; no bytes: removes them.
+    /// Replaces the stored members of each group; empty bytes remove them.
     KeepMembers {
         groups: Vec<(String, Vec<u8>)>,
     },
-    /// These partitions are wanted in another shard, all of them or none.
+    /// Moves these partitions to another shard, all of them or none.
     MovePartitions {
         topic: TopicId,
         partitions: Vec<u32>,
         to: ShardId,
     },
-    /// Of these those that move are wanted where they are, unless it is too late.
+    /// Cancels the moves of these partitions, unless it is too late.
     CancelMoves {
         topic: TopicId,
         partitions: Vec<u32>,
     },
-    /// A move is over.
+    /// Ends a move.
     EndMove {
         partition: PartitionId,
         id: u64,
@@ -185,7 +187,8 @@ pub enum Command {
     },
     /// One step of a move.
     Move(MoveStep),
-    /// Ids of records that this entry appends, and of others. Stands alone; it sees how the appends ended.
+    /// Ids of records that this entry appends, and of others. Stands alone; it uses the outcomes of
+    /// the appends.
     RecordIds(RecordIdsChange),
 }
 
@@ -213,30 +216,30 @@ impl Levelled for NewTopic {
     }
 }
 
-/// What of a topic can be changed.
+/// The changeable part of a topic.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct TopicDefinition {
-    /// How many; never fewer than before.
+    /// Number of partitions; never fewer than before.
     pub partitions: u32,
-    /// The whole set of its own values.
+    /// The complete set of its own values.
     pub config: BTreeMap<String, String>,
 }
 
-/// The catalog goes on from here; what is below stays as it is.
+/// Minimum counters from which the catalog continues; lower assignments stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Skipped {
-    /// Shards with an earlier version take over all that there is.
+    /// Shards with an earlier version adopt everything that exists.
     pub version: u64,
     pub next_topic: u32,
     pub next_lease_group: u32,
     pub next_producer_id: i64,
 }
 
-/// In whose log a command belongs.
+/// The log that a command belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Home {
     Catalog,
-    /// The shard that has the rows.
+    /// The log of the shard with the rows.
     Rows,
 }
 
@@ -283,7 +286,7 @@ impl Command {
         }
     }
 
-    /// About how many bytes it takes of an entry.
+    /// Approximate size in an entry.
     pub fn weight(&self) -> usize {
         const SMALL: usize = 32;
         let values = |values: &BTreeMap<String, String>| -> usize {
@@ -357,28 +360,27 @@ impl Command {
 }
 
 impl GroupSettle {
-    /// About how many bytes it takes of an entry.
+    /// Approximate size in an entry.
     pub fn weight(&self) -> usize {
         16 + self.settled.len() * 8 + self.attempts.len() * 7
     }
 }
 
-/// What changes in a lease group's progress in one partition. A record that is named by both is
-/// settled.
+/// Changes of a lease group's progress in one partition. A record in both lists is settled.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GroupSettle {
     pub group: LeaseGroupId,
     pub partition: u32,
-    /// Ranges of records that are settled now: the first one's offset, and how many.
+    /// Ranges of newly settled records: first offset and length.
     pub settled: Vec<(Offset, u32)>,
-    /// How often each of these was delivered, all told; 0 forgets it.
+    /// Total deliveries of each record; 0 resets it.
     pub attempts: Vec<(Offset, u16)>,
 }
 
-/// A batch of a message, and which of the other shard's partitions get it.
+/// A batch of a message, and the other shard's partitions that receive it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SentBatch {
-    /// How many bytes the batch has: the machine sees none of them.
+    /// Size of the batch: the machine does not see its bytes.
     pub bytes: u32,
     pub targets: Vec<PartitionId>,
 }
@@ -386,11 +388,11 @@ pub struct SentBatch {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NewTopic {
     pub name: String,
-    /// Made by the proposer, since the machine knows no randomness.
+    /// Generated by the proposer, since the machine has no randomness.
     #[serde(with = "uuid_bytes")]
     pub uuid: Uuid,
     pub partitions: u32,
-    /// The topic's own values; what it does not say is the node's.
+    /// The topic's own values; the node's values apply to all others.
     pub config: BTreeMap<String, String>,
 }
 
@@ -398,10 +400,10 @@ pub struct NewTopic {
 pub struct CommitOffset {
     pub partition: PartitionId,
     pub offset: Offset,
-    /// -1: not known to the client.
+    /// -1: unknown to the client.
     pub leader_epoch: i32,
     pub metadata: String,
-    /// When it expires, if the client asked for a time of its own (OffsetCommit before version 5).
+    /// Expiry time, if the client requested its own (OffsetCommit before version 5).
     pub expire_ms: Option<i64>,
 }
 

@@ -1,11 +1,11 @@
-//! What an entry of the log says, and how its head is encoded.
+//! Entries of the log, and the encoding of their heads.
 //!
-//! An entry has bodies (batches, which the journal keeps) and a head (time, commands, units). The
-//! head is what is encoded here; of a body the machine sees only what [`Append`] says.
+//! An entry has bodies (batches, which the journal keeps) and a head (time, commands, units). This
+//! module encodes the head; the machine sees only an [`Append`] of each body.
 //!
 //! The leader puts the requests of many clients into one entry. Each append and each command stands
 //! alone, unless a [`Unit`] binds some of them: those take effect together or not at all, on every
-//! replica alike. A refused append of one client therefore never voids what another one sent.
+//! replica. A refused append of one client therefore never voids another client's.
 
 use base::{Format, Level, Levelled, Levels, Offset, PartitionId, ShardId};
 use bytes::Bytes;
@@ -15,32 +15,33 @@ use crate::command::Command;
 use crate::producer::BatchSequence;
 use crate::rows::requests::Numbered;
 
-/// What one log entry says, in the order in which it is applied: the appends in the order of the
-/// bodies, each unit at the place of its appends, then the commands that stand alone.
+/// The content of a log entry in the order of application: the appends in the order of the bodies,
+/// each unit at the place of its appends, then the commands that stand alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Entry<'a> {
-    /// The leader's clock, ms since the epoch. The state's time never goes back, whatever it says.
+    /// The leader's clock, ms since the epoch. The state's time never goes back, even if this clock
+    /// does.
     pub now_ms: i64,
-    /// The leader epoch that each append must bear: the term in which the entry was proposed. `None`:
-    /// its head is of version 1, which does not promise that.
+    /// The leader epoch that each append must have: the term in which the entry was proposed.
+    /// `None` for a head of version 1, which does not guarantee it.
     pub leader_epoch: Option<i32>,
     pub appends: &'a [Append],
-    /// Those of the units first, in their order.
+    /// Commands of the units first, in their order.
     pub commands: &'a [Command],
     /// Ascending, not overlapping.
     pub units: &'a [Unit],
 }
 
-/// One body: what its batch's 61-byte header says, and whose it is.
+/// One body: its partition, and the fields of its batch's 61-byte header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Append {
     pub partition: PartitionId,
     pub base_offset: Offset,
-    /// How many offsets the batch covers: its last offset delta plus one.
+    /// Number of offsets that the batch covers: its last offset delta plus one.
     pub span: u32,
     pub leader_epoch: i32,
     pub max_timestamp: i64,
-    /// -1: none, and then epoch and sequence mean nothing.
+    /// -1: no producer; epoch and sequence are then unused.
     pub producer_id: i64,
     pub producer_epoch: i16,
     pub base_sequence: i32,
@@ -56,8 +57,7 @@ impl Append {
         self.base_offset.saturating_add(u64::from(self.span))
     }
 
-    /// The same batch, whoever produced it. In a channel, and from one, the channel's numbers tell what came
-    /// before.
+    /// The same batch without its producer. In channels the message numbers detect duplicates.
     pub(crate) fn without_producer(self) -> Self {
         Self { producer_id: -1, ..self }
     }
@@ -70,29 +70,31 @@ impl Append {
 
 /// Neighbouring appends and commands of an entry that take effect together or not at all.
 ///
-/// Only commands that can be judged beforehand may be in a unit: any number of `Settle`, one `Send` to each
-/// shard, and one `PutDocument` or `DeleteDocument`. Any other refuses its unit.
+/// Only commands that can be validated beforehand may be in a unit: any number of `Settle`, one
+/// `Send` to each shard, and one `PutDocument` or `DeleteDocument`. Any other command makes the
+/// unit refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unit {
-    /// The number of its first append in the entry; of a unit without appends, of the append that
-    /// it comes before.
+    /// The number of its first append in the entry; for a unit without appends, of the append that
+    /// follows it.
     pub first_append: u32,
     pub appends: u32,
     pub commands: u32,
-    /// It is a message from another shard: it takes effect once, however often it is in the log.
+    /// The unit is a message from another shard: it takes effect once, even if it is in the log
+    /// repeatedly.
     pub origin: Option<Origin>,
-    /// It has appends of a node that brought them, and nothing else. Each of them stands alone, and takes effect once, however
-    /// often it is in the log.
+    /// The unit has only appends brought by another node. Each of them stands alone, and takes
+    /// effect once, even if it is in the log repeatedly.
     pub brought: Option<Numbered>,
 }
 
-/// Which message of a channel a unit is.
+/// Identity of a message in a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Origin {
     /// The shard that sent it.
     pub shard: ShardId,
     pub number: Offset,
-    /// The number of the message behind it.
+    /// The number of the next message.
     pub next: Offset,
 }
 
@@ -102,40 +104,41 @@ pub struct Head {
     pub now_ms: i64,
     pub commands: Vec<Command>,
     pub units: Vec<Unit>,
-    /// Whether its appends bear the term of the entry as their leader epoch. Not promised by
-    /// version 1.
+    /// Whether its appends have the term of the entry as their leader epoch. Version 1 does not
+    /// guarantee it.
     pub epochs_are_terms: bool,
 }
 
-/// First byte of every head. Version 1 has no units, and is still read.
+/// First byte of every head. Version 1 has no units, and can still be read.
 const VERSION: u8 = 2;
 const _: () = assert!(VERSION as u32 == Format::EntryHead.newest(Levels::OURS.max));
 const VERSION_WITHOUT_UNITS: u8 = 1;
-/// The level at which it was written, u16 little-endian, then a head of version 2. At the first level nothing is
-/// said, so that it stays what binaries without levels read. Whoever cannot replay the level learns which one it
-/// would need before anything of the head is looked at.
+/// The level at which it was written, u16 little-endian, then a head of version 2. The first level
+/// is omitted, so that binaries without levels can read it. A reader that does not support the
+/// level learns the required one before it decodes the head.
 const VERSION_WITH_LEVEL: u8 = 3;
 
-/// What a head that holds only appends needs: version, varint of a time, two zeros.
+/// Size of a head without commands and units: version, varint of a time, two zeros.
 const BYTES_TYPICAL: usize = 16;
 
-/// A unit as it is persisted.
+/// A unit in its persisted form.
 #[derive(Serialize, Deserialize)]
 struct UnitV2 {
-    /// Appends that stand alone between the unit before and this one.
+    /// Standalone appends between the previous unit and this one.
     appends_between: u32,
     appends: u32,
     commands: u32,
-    /// Who sent it, numbered, so that it is applied once however often it is sent.
+    /// Numbered sender, so that the unit is applied once even if it is sent repeatedly.
     origin: Option<OriginV2>,
 }
 
 #[derive(Serialize, Deserialize)]
 enum OriginV2 {
-    /// A message of the channel from another shard. The incarnation is of that shard, and 0: the place is
-    /// kept for shards that are made anew.
+    /// A message of the channel from another shard. The incarnation is that of the shard, and 0: it
+    /// is reserved for recreated shards.
     Channel { shard: u64, incarnation: u64, number: u64, next: u64 },
-    /// Rows that another node brought (since level 5). The incarnation is of its run; the number is that of the first one.
+    /// Rows brought by another node (since level 5), with the node's incarnation and the number of
+    /// the first row.
     Request { node: u64, incarnation: u64, number: u64 },
 }
 
@@ -169,8 +172,9 @@ pub fn encode_head(now_ms: i64, commands: &[Command], units: &[Unit]) -> Bytes {
     encode_head_at(Level::FIRST, now_ms, commands, units)
 }
 
-/// Encodes a head at the cluster's level. `commands` has those of the units first. It says a later level if a command
-/// needs that: whoever made the command knows that the cluster is there, which this node may not have heard.
+/// Encodes a head at the cluster's level. `commands` has those of the units first. A command that
+/// requires a later level raises it: its creator knows that the cluster has reached it, which this
+/// node may not have learned.
 pub fn encode_head_at(level: Level, now_ms: i64, commands: &[Command], units: &[Unit]) -> Bytes {
     let level = commands.iter().map(Levelled::level).fold(level, Ord::max);
     let is_brought = units.iter().any(|unit| unit.brought.is_some());
@@ -197,7 +201,7 @@ pub fn encode_head_at(level: Level, now_ms: i64, commands: &[Command], units: &[
     Bytes::from(head)
 }
 
-/// Decodes a head of any level that this source knows: see [`decode_head_within`].
+/// Decodes a head of any level supported by this version: see [`decode_head_within`].
 pub fn decode_head(head: &[u8]) -> Result<Head, DecodeError> {
     decode_head_within(Levels::OURS, head)
 }
@@ -250,7 +254,7 @@ fn decode_units(stored: Vec<UnitV2>, commands_there: usize) -> Result<Vec<Unit>,
                 let shard = ShardId(u32::try_from(shard).map_err(|_| senseless())?);
                 (Some(Origin { shard, number, next }), None)
             }
-            // Of a shard that was made anew.
+            // A recreated shard sent it.
             Some(OriginV2::Channel { .. }) => return Err(DecodeError::FromElsewhere),
             Some(OriginV2::Request { node, incarnation, number }) => {
                 let node = u32::try_from(node).map_err(|_| senseless())?;
@@ -288,7 +292,7 @@ mod tests {
     const MESSAGE: Origin = Origin { shard: ShardId(2), number: 300, next: 301 };
 
     #[test]
-    fn units_are_read_back_where_they_were() {
+    fn decoded_units_keep_their_positions() {
         let units = [
             Unit { first_append: 0, appends: 0, commands: 1, origin: None, brought: None },
             Unit { first_append: 3, appends: 2, commands: 1, origin: None, brought: None },
@@ -311,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_says_its_level_unless_it_is_the_first() {
+    fn head_records_its_level_unless_it_is_the_first() {
         let commands = [Command::AllocateProducerId];
         let first = encode_head(7, &commands, &[]);
         let head = encode_head_at(Level(300), 7, &commands, &[]);
@@ -320,20 +324,21 @@ mod tests {
         assert_eq!(decode_head_within(levels(300), &head), decode_head(&first));
         let (needed, can) = (Level(300), levels(299));
         assert_eq!(decode_head_within(can, &head), Err(DecodeError::Level { needed, can }));
-        // Without a level it is of the first one, which a binary may have ceased to write, but reads.
+        // Without a level it is of the first one, which a binary may no longer write, but still
+        // reads.
         assert_eq!(decode_head_within(levels(300), &first), decode_head(&first));
         assert!(decode_head_within(levels(300), &head[..3]).is_err(), "nothing follows");
     }
 
     #[test]
-    fn units_that_bind_what_is_not_there_are_refused() {
+    fn units_that_bind_missing_commands_are_refused() {
         let units = [Unit { appends: 1, commands: 2, ..Unit::default() }];
         let head = encode_head(7, &[Command::AllocateProducerId], &units);
         assert!(matches!(decode_head(&head), Err(DecodeError::Inconsistent { .. })));
     }
 
     #[test]
-    fn what_a_later_version_may_write_is_refused_by_name() {
+    fn units_of_a_later_version_are_refused_by_name() {
         let origin = OriginV2::Channel { shard: 1, incarnation: 2, number: 3, next: 4 };
         let unit = UnitV2 { appends_between: 0, appends: 0, commands: 0, origin: Some(origin) };
         let nothing: &[Command] = &[];
@@ -350,7 +355,7 @@ mod tests {
         let can = Levels { min: Level::FIRST, max: Level(4) };
         let needed = Level::NUMBERED;
         assert_eq!(decode_head_within(can, &head), Err(DecodeError::Level { needed, can }));
-        // They bind nothing.
+        // They bind no commands.
         let units = [Unit { commands: 1, ..units[0] }];
         let head = encode_head(7, &[Command::AllocateProducerId], &units);
         assert!(matches!(decode_head(&head), Err(DecodeError::Inconsistent { .. })));

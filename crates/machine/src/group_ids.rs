@@ -1,4 +1,4 @@
-//! The numbers of a topic's lease groups. Most topics have one, and then nothing is allocated.
+//! The ids of a topic's lease groups. Most topics have one, and then nothing is allocated.
 
 use base::LeaseGroupId;
 
@@ -8,7 +8,7 @@ pub(crate) enum GroupIds {
     Many(Box<[LeaseGroupId]>),
 }
 
-// Every queue has some.
+// Every queue has one.
 const _: () = assert!(size_of::<GroupIds>() <= 16);
 
 impl Default for GroupIds {

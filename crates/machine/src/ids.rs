@@ -1,7 +1,7 @@
-//! Ids of records in topics with `dedup.window.ms`, as entries carry them.
+//! Ids of records in topics with `dedup.window.ms`, as stored in entries.
 //!
-//! The leader computes the ids, checks them, and puts those of the records that it appends into the entry.
-//! [`crate::rows::record_ids`] stores them where the append was taken.
+//! The leader computes and checks the ids, and puts those of the appended records into the entry.
+//! [`crate::rows::record_ids`] stores the ids of accepted appends.
 
 use base::{Offset, TopicId};
 use serde::{Deserialize, Serialize};
@@ -13,11 +13,11 @@ pub type IdHash = u128;
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RecordIdsChange {
     pub topics: Vec<TopicIdsChange>,
-    /// With these the shard has all ids within the windows.
+    /// Once set, the shard has all ids within the windows.
     pub complete: bool,
 }
 
-/// Ids of one topic that are stored, and which of the former ones are forgotten. Persisted.
+/// Ids of one topic to store, and limits that expire earlier ones. Persisted.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TopicIdsChange {
     pub topic: TopicId,
@@ -25,9 +25,9 @@ pub struct TopicIdsChange {
     pub expire_before_ms: i64,
     /// Number of ids that the topic keeps. The oldest are forgotten first.
     pub at_most: u64,
-    /// Of appends of the same entry. They arrive at the entry's time.
+    /// Ids of appends of the same entry. They arrive at the entry's time.
     pub appended: Vec<AppendedIds>,
-    /// Ids with a former arrival time: of a partition that moves, or learned from the log.
+    /// Ids with an earlier arrival time: of a partition that moves, or recovered from the log.
     pub inherited: Vec<KnownId>,
 }
 
@@ -82,7 +82,7 @@ impl RecordIdsChange {
         self.topics.is_empty() && !self.complete
     }
 
-    /// About how many bytes it takes of an entry.
+    /// Approximate size in an entry.
     pub fn weight(&self) -> usize {
         self.topics.iter().map(TopicIdsChange::weight).sum()
     }

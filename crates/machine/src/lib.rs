@@ -1,18 +1,18 @@
 //! The replicated state machine of a shard: catalog, partitions, groups, producers, documents.
 //!
-//! Pure: `State::apply` takes an entry and answers outcomes. No I/O, no clock, no randomness, no
-//! async; time and ids reach it as data in entries. It never sees a record's body: an [`Append`]
-//! says what a batch's header says, and the journal keeps the bytes.
+//! Pure: `State::apply` takes an entry and returns outcomes. No I/O, no clock, no randomness, no
+//! async; time and ids are data in entries. It never sees a record's body: an [`Append`] has the
+//! fields of a batch's header, and the journal keeps the bytes.
 //!
-//! * [`entry`]: what an entry of the log says, and how its head is encoded
+//! * [`entry`]: entries of the log, and the encoding of their heads
 //! * [`command`]: changes other than appends
-//! * `apply`: what an entry does to the state, each unit of it whole or not at all
-//! * [`outcome`]: what applying it says back
+//! * `apply`: applies entries to the state, each unit of them atomically
+//! * [`outcome`]: results of applying
 //! * [`state`]: the state itself: catalog and rows
-//! * [`catalog`]: what there is, and how it is configured ([`config`])
-//! * [`rows`]: partitions, producers, progress and offsets: what belongs to a shard
-//! * [`ids`]: what logs say of records' ids
-//! * [`moves`]: what logs say of partitions that move from shard to shard
+//! * [`catalog`]: topics, groups and documents, and their configuration ([`config`])
+//! * [`rows`]: partitions, producers, progress and offsets of a shard
+//! * [`ids`]: records' ids in logs
+//! * [`moves`]: moves of partitions between shards in logs
 //! * `snapshot`: the state as bytes
 
 mod apply;

@@ -1,8 +1,9 @@
-//! What logs say of a partition that moves from one shard to another ([ADR 0024]).
+//! Log records of a partition's move from one shard to another ([ADR 0024]).
 //!
-//! The catalog's log has what is wanted, and at the end where the partition is; the logs of the two shards have the
-//! steps. What is decided is decided in the source's log alone: until it says [`MoveStep::HandOver`] a move can be
-//! given up, and from then on it can only be finished. Each step names the move, and done twice it changes nothing.
+//! The catalog's log has the target, and at the end the new placement; the logs of the two shards
+//! have the steps. Only the source's log decides: until it has [`MoveStep::HandOver`] a move can be
+//! cancelled, and afterwards it can only be finished. Each step has the move's id, and repeating it
+//! changes nothing.
 //!
 //! [ADR 0024]: ../../../docs/adr/0024-a-partition-moves-by-its-source.md
 
@@ -18,32 +19,33 @@ use crate::snapshot::stored::PartitionV1;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MoveStep {
     pub partition: PartitionId,
-    /// The number of the move, which the catalog gave.
+    /// The move's id, assigned by the catalog.
     pub id: u64,
     pub what: Step,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Step {
-    /// In the source: nothing is appended from now on.
+    /// In the source: appends are refused from now on.
     Freeze { to: ShardId },
-    /// In the source: that took too long, appends are taken again.
+    /// In the source: the move took too long, appends are accepted again.
     Thaw,
     /// In the source: this move will never be handed over.
     Cancel,
-    /// In the source, which was frozen and ends there still: the partition is the destination's, whatever happens.
+    /// In the source, which was frozen and still ends there: the partition irrevocably belongs to
+    /// the destination.
     HandOver { end: Offset },
-    /// In the source: the destination has it, and clients are told so; its bytes go.
+    /// In the source: the destination serves it, and clients are redirected; its bytes are dropped.
     Leave,
-    /// In the source: the catalog knows no more of a move that was cancelled.
+    /// In the source: the catalog has dropped the cancelled move.
     Forget,
-    /// In the destination: the unit's batches are all that there is from one offset to another. Answers
+    /// In the destination: the unit's batches are everything between the two offsets. Returns
     /// [`crate::Outcome::Imported`].
     Import { from: Offset, to: Offset },
-    /// In the destination, which has imported all: the partition is served there. Answers
+    /// In the destination, which has imported everything: it serves the partition. Returns
     /// [`crate::Outcome::Activated`].
     Activate { row: MovedRow, epoch_base: i32 },
-    /// In the destination: what was imported goes, since the move was cancelled.
+    /// In the destination: imported data is dropped, since the move was cancelled.
     Discard,
     /// In the destination, which imports the partition: ids of its records (`dedup.window.ms`), as `inherited`.
     ImportIds(TopicIdsChange),
@@ -63,7 +65,7 @@ impl Levelled for MoveStep {
 /// The first level with moves.
 pub const MOVES_SINCE: Level = Level(2);
 
-/// What the source has of a partition apart from its records.
+/// A partition's row in the source, apart from its records.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MovedRow(pub(crate) PartitionV1);
 
@@ -76,7 +78,7 @@ impl MovedRow {
         self.0.next_offset
     }
 
-    /// About how many bytes it takes of an entry.
+    /// Approximate size in an entry.
     pub(crate) fn weight(&self) -> usize {
         self.0
             .active
@@ -85,12 +87,12 @@ impl MovedRow {
     }
 }
 
-/// How a move ended.
+/// Result of a move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum MoveEnd {
-    /// The partition is where it was wanted.
+    /// The partition is in the target shard.
     Placed { epoch_base: i32 },
-    /// It stays where it was.
+    /// It stays in the source.
     Cancelled,
 }
 

@@ -1,5 +1,5 @@
-//! What applying an entry says back: to whoever waits for it, and to the broker, which carries out
-//! what follows (addresses to index or to drop, fetches to wake).
+//! Results of applying an entry: for the waiting requests, and for the broker, which performs the
+//! consequences (addresses to index or to drop, fetches to wake).
 
 use base::{LeaseGroupId, Level, Offset, PartitionId, ShardId, TopicId};
 use serde::{Deserialize, Serialize};
@@ -8,71 +8,70 @@ use crate::config::{ConfigError, Word};
 use crate::producer::SequenceRefusal;
 use crate::topic::TopicNameError;
 
-/// What became of one append.
+/// Result of one append.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AppendOutcome {
     /// In the partition, and readable.
     Taken {
         base_offset: Offset,
     },
-    /// It was there already: this is the offset to answer; the bytes of the copy are dead.
+    /// Already present: respond with this offset; the bytes of the copy are dead.
     Duplicate {
         base_offset: Offset,
     },
-    /// Its base offset is not the partition's next one, because one that was proposed before it
-    /// was not taken. May be proposed anew.
+    /// Its base offset is not the partition's next one, because an append proposed before it was
+    /// refused. It may be proposed again.
     NotSequenced {
         expected: Offset,
     },
-    /// Deleted meanwhile, or never there.
+    /// Deleted in the meantime, or never present.
     UnknownPartition,
     Producer(SequenceRefusal),
-    /// Something else in its unit was refused.
+    /// Another part of its unit was refused.
     UnitRefused,
-    /// The message that it belongs to was taken before.
+    /// Its message was accepted before.
     PassedOver,
-    /// The partition moves to another shard, or has: it may be appended there.
+    /// The partition is moving or has moved to another shard, where it may be appended.
     Moving,
 }
 
-/// What a command that was carried out answers. Travels between nodes: a variant is only ever added at the
-/// end.
+/// Result of a successful command. Sent between nodes: a variant is only ever added at the end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Outcome {
     Done,
     /// One for each topic of `CreateTopics`, in its order.
     Topics(Vec<Result<TopicId, Refusal>>),
-    /// One for each partition of `AdvanceStart`, in its order: the start that holds now.
+    /// One for each partition of `AdvanceStart`, in its order: the current start.
     Starts(Vec<Result<Offset, Refusal>>),
     ProducerId {
         id: i64,
         epoch: i16,
     },
-    /// All offsets of `CommitOffsets` but these are committed.
+    /// All offsets of `CommitOffsets` are committed, except these.
     Committed {
         refused: Vec<(PartitionId, Refusal)>,
     },
-    /// How many offsets or producers `ExpireOffsets` or `ExpireProducers` forgot.
+    /// Number of offsets or producers that `ExpireOffsets` or `ExpireProducers` removed.
     Expired {
         count: u64,
     },
     LeaseGroup(LeaseGroupId),
-    /// The version that the document has now.
+    /// The new version of the document.
     Document {
         version: u64,
     },
-    /// Everything of the partition below is in the shard that it moves to.
+    /// Everything of the partition below is in the destination shard.
     Imported {
         next: Offset,
     },
-    /// The partition is served in the shard that it moved to.
+    /// The destination shard serves the partition.
     Activated {
         epoch_base: i32,
     },
 }
 
-/// Why a command, or a part of one, changed nothing. Travels between nodes: a variant is only ever added at
-/// the end.
+/// Why a command, or a part of one, changed nothing. Sent between nodes: a variant is only ever
+/// added at the end.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum Refusal {
     #[error("there is no topic {topic}")]
@@ -123,7 +122,7 @@ pub enum Refusal {
     TooManyLeaseGroupPartitions { requested: u64, held: u64, at_most: u64 },
     #[error("there is no document {name:?} in {space:?}")]
     UnknownDocument { space: String, name: String },
-    /// `version` is the one that it has; 0 if it is not there.
+    /// `version` is the current version; 0 if the document does not exist.
     #[error("document {name:?} in {space:?} has version {version}, not {expected}")]
     DocumentConflict { space: String, name: String, version: u64, expected: u64 },
     #[error("the name of a {what} has 1 to {at_most} bytes, not {bytes}")]
@@ -173,30 +172,31 @@ pub enum Refusal {
     TooManyMoves { moving: usize, at_most: usize },
 }
 
-/// Stands for every partition of a lease group in [`Applied::moved`].
+/// Represents every partition of a lease group in [`Applied::moved`].
 pub const ALL_PARTITIONS: u32 = u32::MAX;
 
-/// Everything that one entry brought about. A buffer that is used again from entry to entry.
+/// All effects of one entry. The buffer is reused for all entries.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Applied {
     /// One for each append, in order.
     pub appends: Vec<AppendOutcome>,
     /// One for each command, in order.
     pub commands: Vec<Result<Outcome, Refusal>>,
-    /// Topics that are gone, with how many partitions they had: the journal drops their streams.
+    /// Deleted topics with their partition counts: the journal drops their streams.
     pub removed: Vec<(TopicId, u32)>,
-    /// Partitions whose start moved, and to where: the journal drops what is below.
+    /// Partitions with their new start: the journal drops everything below.
     pub trimmed: Vec<(PartitionId, Offset)>,
-    /// Ranges that every lease group of a topic with `retention.settled` has settled, above its
-    /// start: the journal drops the batches that lie inside. Each is as long as it can be, so that
-    /// a batch which was settled piece by piece lies inside the last one.
+    /// Ranges above the start of a topic with `retention.settled` that every lease group has
+    /// settled: the journal drops the batches inside. Each range is maximal, so that a batch which
+    /// was settled piece by piece is inside the last one.
     pub punched: Vec<(PartitionId, Offset, Offset)>,
-    /// Lease groups, and the partition of theirs or [`ALL_PARTITIONS`], that changed by anything
-    /// but `Settle`, or are gone: who delivers for them looks again.
+    /// Lease groups, with a partition or [`ALL_PARTITIONS`], that were deleted or changed by
+    /// anything but `Settle`: their delivery must reload them.
     pub moved: Vec<(LeaseGroupId, u32)>,
-    /// Partitions that another shard serves from now on: who waits for their records looks again.
+    /// Partitions that another shard serves from now on: waiting fetches must look them up again.
     pub handed_over: Vec<PartitionId>,
-    /// Partitions whose bytes are another shard's now, or were never needed: the journal drops their streams.
+    /// Partitions whose bytes belong to another shard now, or were never needed: the journal drops
+    /// their streams.
     pub left: Vec<PartitionId>,
 }
 

@@ -1,7 +1,7 @@
-//! The state of a shard, and what commands do to it.
+//! The state of a shard, and the effects of commands on it.
 //!
-//! Whatever reaches an outcome or a snapshot is iterated in an order that follows from the history
-//! alone (sorted maps, vectors), never from a hash: two replicas must not differ by a byte.
+//! Everything that reaches an outcome or a snapshot is iterated in an order that follows from the
+//! history alone (sorted maps, vectors), never from a hash: two replicas must not differ by a byte.
 
 use base::{ShardId, Stripe, TopicId};
 
@@ -13,10 +13,10 @@ use crate::config::Overrides;
 use crate::outcome::{ALL_PARTITIONS, Applied, Outcome, Refusal};
 use crate::rows::Rows;
 
-/// Which commands the log of a shard holds.
+/// The kinds of commands in the log of a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Role {
-    /// Catalog and rows in one log, as it was before there were shards.
+    /// Catalog and rows in one log, as before shards existed.
     #[default]
     Whole,
     Catalog,
@@ -33,9 +33,9 @@ impl Role {
     }
 }
 
-/// The state that a shard's log makes. The catalog knows no rows, and rows know topics and groups only by
-/// number. Where one log has both, this type passes changes from one to the other; where they have logs of
-/// their own, adoption does ([`crate::catalog::feed`]).
+/// The state machine of a shard's log. The catalog has no rows, and rows refer to topics and groups
+/// only by number. If one log has both, this type passes changes from one to the other; if they
+/// have logs of their own, adoption does ([`crate::catalog::feed`]).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct State {
     pub(crate) role: Role,
@@ -60,7 +60,7 @@ impl State {
         self.role
     }
 
-    /// The two states that a whole one becomes: of the catalog's shard, and of the first with rows.
+    /// Splits a whole state into those of the catalog's shard and of the first shard with rows.
     pub fn split(self) -> (Self, Self) {
         let Self { mut catalog, mut rows, last_ms, .. } = self;
         catalog.begin_feed();
@@ -72,8 +72,8 @@ impl State {
         )
     }
 
-    /// The time of the log, ms since the epoch: that of the last entry, or of an earlier one that
-    /// bore a later time. A leader goes on from it, whatever its clock says.
+    /// The time of the log, ms since the epoch: the latest time of any entry so far. A leader never
+    /// goes back behind it, even if its clock does.
     pub fn last_ms(&self) -> i64 {
         self.last_ms
     }
@@ -238,7 +238,7 @@ impl State {
                 self.rows.adopt(adoption, applied)?;
                 Ok(Outcome::Done)
             }
-            // In its unit it was carried out with its batches.
+            // In a unit it is applied with its batches.
             Command::Send { .. } => Err(Refusal::NotAMessage),
             Command::Acknowledged { to, below } => {
                 self.rows.channels.acknowledge(*to, *below, applied)?;
@@ -265,7 +265,7 @@ impl State {
                 Ok(Outcome::Done)
             }
             Command::Move(step) => self.rows.move_step(step, applied),
-            // Needs the appends of its entry, and is applied with them.
+            // Requires the appends of its entry, and is applied with them.
             Command::RecordIds(_) => Err(Refusal::NotInUnit),
         }
     }
@@ -294,7 +294,7 @@ impl State {
         }
     }
 
-    /// The topic last: nothing can stand in its way any more.
+    /// Changes the topic last: it can no longer fail.
     fn change_documents(
         &mut self,
         change: &DocumentsChange,
@@ -328,7 +328,7 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    /// Notes the topic's lease groups as changed, for delivery.
+    /// Records the topic's lease groups as changed, for delivery.
     fn note_groups_moved(&self, topic: TopicId, applied: &mut Applied) {
         let groups = self.catalog.lease_groups.ids_of(topic).iter();
         applied.moved.extend(groups.map(|&group| (group, ALL_PARTITIONS)));

@@ -1,4 +1,4 @@
-//! Rows that another node brings are taken once, however often and late they come, also across snapshots.
+//! Rows brought by another node are accepted once, even if repeated or late, also across snapshots.
 
 use base::limits::NUMBERED_ROWS_KEPT;
 use base::{PartitionId, ShardId, TopicId};
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 const EPOCH: i32 = 3;
 const PARTITIONS: u32 = 2;
-/// There is none.
+/// A partition that does not exist.
 const UNKNOWN: u32 = 7;
 
 fn shard() -> State {
@@ -55,7 +55,7 @@ fn append(index: u32, base_offset: u64, span: u32) -> Append {
     }
 }
 
-/// What a leader makes of a node's request: each row where its partition ends.
+/// Appends a node's request as a leader does: each row at its partition's end.
 fn bring(state: &mut State, from: Numbered, rows: &[(u32, u32)]) -> Vec<AppendOutcome> {
     let mut ends: Vec<u64> = (0..PARTITIONS).map(|index| end(state, index)).collect();
     let place = |&(index, span): &(u32, u32)| {
@@ -70,7 +70,7 @@ fn bring(state: &mut State, from: Numbered, rows: &[(u32, u32)]) -> Vec<AppendOu
 }
 
 #[test]
-fn a_request_that_comes_again_is_passed_over_and_known() {
+fn repeated_request_is_skipped_and_its_offsets_are_known() {
     let mut state = shard();
     let from = Numbered { node: 2, incarnation: 77, number: 10 };
     let rows = [(0, 1), (1, 3), (UNKNOWN, 1), (0, 1)];
@@ -83,15 +83,15 @@ fn a_request_that_comes_again_is_passed_over_and_known() {
     let places: Vec<_> = (10..15).map(|number| brought.offset_of(number)).collect();
     assert_eq!(places, [Some(0), Some(0), None, Some(1), None]);
     assert!(brought.knows(10) && brought.next() == 14);
-    // Another run of the node counts anew, and so does another node.
+    // Another incarnation of the node counts from 0 again, and so does another node.
     for other in [Numbered { incarnation: 78, ..from }, Numbered { node: 3, ..from }] {
         assert!(matches!(bring(&mut state, other, &[(0, 1)])[..], [AppendOutcome::Taken { .. }]));
     }
 }
 
-/// A channel is written by units of this shard, and by nobody else.
+/// Only units of this shard write to a channel.
 #[test]
-fn what_is_brought_may_not_go_into_a_channel() {
+fn brought_rows_may_not_go_into_a_channel() {
     let mut state = shard();
     let channel = PartitionId::channel_to(ShardId(2));
     let from = Numbered { node: 2, incarnation: 77, number: 0 };
@@ -106,7 +106,7 @@ fn what_is_brought_may_not_go_into_a_channel() {
 struct Request {
     node: u32,
     rows: Vec<(u32, u32)>,
-    /// How often it comes, one right after the other, and with a snapshot in between.
+    /// For each repetition of the request, whether a snapshot precedes it.
     comes: Vec<bool>,
 }
 
@@ -117,7 +117,7 @@ fn request() -> impl Strategy<Value = Request> {
         .prop_map(|(node, rows, comes)| Request { node, rows, comes })
 }
 
-/// A request of which nothing was taken may be taken later, or refused again as it was.
+/// A request without accepted rows may be accepted later, or refused again in the same way.
 fn is_passed_over(taken: &[AppendOutcome], again: &[AppendOutcome]) -> bool {
     let is_taken = |it: &AppendOutcome| matches!(it, AppendOutcome::Taken { .. });
     let is_over = |it: &AppendOutcome| *it == AppendOutcome::PassedOver;
@@ -125,9 +125,9 @@ fn is_passed_over(taken: &[AppendOutcome], again: &[AppendOutcome]) -> bool {
 }
 
 proptest! {
-    /// A node has one request under way at a time. Older ones may come at any time, too.
+    /// A node has one request in flight at a time. Older ones may arrive at any time, too.
     #[test]
-    fn each_row_is_taken_once_and_found_where_it_was_put(
+    fn each_row_is_accepted_once_and_found_at_its_offset(
         requests in prop::collection::vec(request(), 1..30),
         late in prop::collection::vec(any::<prop::sample::Index>(), 0..10),
     ) {

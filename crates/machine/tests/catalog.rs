@@ -1,4 +1,4 @@
-//! What commands do to topics, configurations, producers and groups, one rule a test.
+//! Effects of commands on topics, configurations, producers and groups, one rule a test.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use machine::{
 };
 use uuid::Uuid;
 
-/// A state, and the time at which the next command happens.
+/// A state, and the time of the next command.
 struct Machine {
     state: State,
     applied: Applied,
@@ -206,7 +206,7 @@ fn a_deleted_topic_takes_its_partitions_and_committed_offsets_with_it() {
     assert!(machine.state.rows.group("only").is_none());
     let again = machine.run(Command::DeleteTopic { topic: gone });
     assert_eq!(again, Err(Refusal::UnknownTopic { topic: gone }));
-    // The name is free; the number is not used again.
+    // The name is free; the number is not reused.
     assert_ne!(machine.create("gone", 1).unwrap(), gone);
 }
 
@@ -229,7 +229,7 @@ fn a_topics_configuration_is_replaced_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_topic_changes_as_a_whole_and_only_from_what_was_seen() {
+fn topic_changes_as_a_whole_and_only_from_the_seen_definition() {
     let mut machine = Machine::new();
     let topic = machine.create_with("a", 1, &[("retention.ms", "1")]).unwrap();
     let definition =
@@ -245,10 +245,10 @@ fn a_topic_changes_as_a_whole_and_only_from_what_was_seen() {
     assert_eq!((holds.partition_count, &*holds.overrides), (3, &second.config));
     assert_eq!(machine.state.catalog.partition_count(), 3);
     assert!(matches!(machine.append(partition(topic, 2), 1), AppendOutcome::Taken { .. }));
-    // Somebody else was first.
+    // Another change was first.
     let refused = change(&mut machine, &first, &second);
     assert_eq!(refused, Err(Refusal::TopicChanged { topic }));
-    // One part of it does not fit, so that nothing of it holds.
+    // One part of it is invalid, so that none is applied.
     let shrunk = definition(2, &[]);
     let refused = change(&mut machine, &second, &shrunk);
     assert!(matches!(refused, Err(Refusal::InvalidPartitionCount { .. })), "{refused:?}");
@@ -264,7 +264,7 @@ fn a_topic_changes_as_a_whole_and_only_from_what_was_seen() {
 }
 
 #[test]
-fn the_nodes_configuration_reaches_every_topic_that_does_not_say_otherwise() {
+fn node_configuration_applies_to_every_topic_without_own_value() {
     let mut machine = Machine::new();
     let plain = machine.create("plain", 1).unwrap();
     let own = machine.create_with("own", 1, &[("retention.ms", "1")]).unwrap();
@@ -275,7 +275,7 @@ fn the_nodes_configuration_reaches_every_topic_that_does_not_say_otherwise() {
         let holds = &machine.state.catalog.topic(topic).unwrap().config;
         assert_eq!((holds.retention_ms, holds.max_message_bytes), (Some(retention_ms), 8));
     }
-    // A value that would contradict a topic's own is refused, and changes nothing.
+    // A value that contradicts a topic's own is refused, and changes nothing.
     machine.create_with("lag", 1, &[("min.compaction.lag.ms", "10")]).unwrap();
     let config = values(&[("log.cleaner.max.compaction.lag.ms", "5")]);
     let refused = machine.run(Command::SetNodeConfig { config });
@@ -298,7 +298,7 @@ fn a_group_may_be_configured_before_it_exists_and_after_it_is_gone() {
 }
 
 #[test]
-fn groups_with_a_configuration_are_limited_and_those_that_are_there_can_still_be_changed() {
+fn configured_groups_are_limited_and_existing_ones_can_still_be_changed() {
     let mut machine = Machine::new();
     let mut set = |number: usize, seconds: &str| {
         let config = values(&[("consumer.session.timeout.ms", seconds)]);
@@ -351,7 +351,7 @@ fn the_compaction_mark_moves_forward_only_and_not_past_the_end() {
 }
 
 #[test]
-fn an_append_shows_in_everything_that_the_partition_knows() {
+fn append_updates_every_field_of_the_partition() {
     let mut machine = Machine::new();
     let id = partition(machine.create("a", 1).unwrap(), 0);
     assert_eq!(machine.state.rows.partition(id).unwrap().last_append_ms(), None);
@@ -373,7 +373,7 @@ fn producer_ids_are_handed_out_once_each() {
 }
 
 #[test]
-fn silent_producers_are_forgotten_and_may_start_anywhere() {
+fn idle_producers_expire_and_may_start_at_any_sequence() {
     let mut machine = Machine::new();
     let id = partition(machine.create("a", 1).unwrap(), 0);
     let write = |machine: &mut Machine, producer_id, base_sequence| {

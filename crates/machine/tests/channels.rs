@@ -1,6 +1,6 @@
-//! Channels between shards: random histories of shards that send one another messages, some of which come
-//! again, too early, or for topics that are gone; beside a model that keeps every message and knows which
-//! partitions must have it. Shards are restored from snapshots in between and replayed from anywhere.
+//! Channels between shards: random histories of shards that send messages to one another. Some
+//! messages are repeated, too early, or for deleted topics. A model keeps every message with the
+//! partitions that must have it. Shards are restored from snapshots and replayed from any point.
 
 mod common;
 
@@ -28,7 +28,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Of an outbox: its bytes, and eight for each target.
+    /// Weight in an outbox: its bytes, and eight for each target.
     fn weight(&self) -> u64 {
         u64::from(self.span) * 10 + self.targets.len() as u64 * 8
     }
@@ -37,12 +37,12 @@ impl Batch {
 #[derive(Clone, Debug)]
 enum Wrong {
     Nothing,
-    /// A batch goes to the channel, and no command says to whom there.
+    /// A batch goes to the channel without a command that names its targets.
     WithoutCommand,
-    /// The command says less than there is.
+    /// The command has fewer batches than the unit.
     WithoutBatch,
     Stale,
-    /// Beside a command that a unit cannot hold.
+    /// Together with a command that is not allowed in a unit.
     BesideOther,
 }
 
@@ -60,8 +60,8 @@ enum Step {
         local: Option<u32>,
         wrong: Wrong,
     },
-    /// A message of the channel: one that is due, one before it, or one behind it. The leader of the
-    /// shard may not have known that a topic is gone, or know that it will be.
+    /// A message of the channel: the next one, an earlier one, or a later one. The leader of the
+    /// shard may not know that a topic was deleted, or know that it will be.
     Deliver {
         from: u32,
         to: u32,
@@ -88,7 +88,7 @@ struct Logged {
     applied: Applied,
 }
 
-/// What was sent from one shard to another.
+/// Messages from one shard to another.
 #[derive(Default)]
 struct Channel {
     /// Number, and batches.
@@ -107,7 +107,7 @@ impl Channel {
 struct Shard {
     state: State,
     log: Vec<Logged>,
-    /// Where each partition ends; `None`: its topic is gone.
+    /// End of each partition; `None` if its topic was deleted.
     ends: BTreeMap<u32, Option<u64>>,
     settled: u64,
     adopted: u64,
@@ -116,7 +116,7 @@ struct Shard {
 struct Model {
     shards: Vec<Shard>,
     channels: BTreeMap<(u32, u32), Channel>,
-    /// Messages that were taken, passed over, refused, and rows that found their topic gone.
+    /// Messages accepted, skipped and refused, and rows whose topic was deleted.
     counts: [usize; 4],
 }
 
@@ -132,7 +132,7 @@ fn append(partition: PartitionId, base_offset: u64, span: u32) -> Append {
         span,
         leader_epoch: EPOCH,
         max_timestamp: 0,
-        // In a channel nobody's sequence matters.
+        // Sequences are ignored in a channel.
         producer_id: if partition.as_channel().is_some() { 7 } else { -1 },
         producer_epoch: 0,
         base_sequence: 0,
@@ -279,7 +279,7 @@ impl Model {
     }
 
     fn deliver(&mut self, from: u32, to: u32, which: i8, stale: bool) {
-        // One of those that something was sent by.
+        // One of the used channels.
         let place = (from * SHARDS + to) as usize % self.channels.len().max(1);
         let Some(&(from, to)) = self.channels.keys().nth(place) else { return };
         let Some(channel) = self.channels.get(&(from, to)) else { return };
@@ -452,7 +452,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: common::histories(), ..ProptestConfig::default() })]
 
     #[test]
-    fn a_message_is_taken_once_and_in_its_turn(
+    fn message_is_accepted_once_and_in_order(
         steps in prop::collection::vec(step(), 1..80),
         cut in any::<prop::sample::Index>(),
     ) {
@@ -469,7 +469,7 @@ proptest! {
 }
 
 #[test]
-fn the_histories_have_messages_of_all_kinds() {
+fn histories_cover_all_kinds_of_messages() {
     let mut runner = TestRunner::deterministic();
     let mut all = [0; 4];
     for _ in 0..100 {
@@ -482,7 +482,7 @@ fn the_histories_have_messages_of_all_kinds() {
 }
 
 #[test]
-fn an_image_keeps_what_was_sent_when_it_was_taken() {
+fn image_keeps_the_outbox_of_its_capture() {
     let mut model = Model::new();
     let batches = vec![Batch { span: 1, targets: vec![0] }];
     let send = Step::Send { from: 1, to: 2, batches, local: None, wrong: Wrong::Nothing };

@@ -1,5 +1,5 @@
-//! What commands do to lease groups and documents, one rule a test. That they do it in every order
-//! is what `leases.rs` looks at.
+//! Effects of commands on lease groups and documents, one rule a test. `leases.rs` tests them in
+//! random order.
 
 use std::collections::BTreeMap;
 
@@ -109,11 +109,11 @@ fn progress_that_is_idle_is_sixteen_bytes() {
 }
 
 #[test]
-fn a_group_is_made_once_and_asking_again_answers_alike() {
+fn group_is_created_once_and_a_repeated_command_returns_it() {
     let mut machine = Machine::new(&[]);
     let id = machine.create(MAIN_LEASE_GROUP, &[]).unwrap();
     assert_eq!(machine.create(MAIN_LEASE_GROUP, &[5]), Ok(id));
-    // Equal is what it means, not how it is written.
+    // Configurations are compared by value, not by spelling.
     let spelled = [("lease.ms", " 30000 ")];
     assert_eq!(machine.create_with(MAIN_LEASE_GROUP, &[], &spelled), Ok(id));
     let refused = machine.create_with(MAIN_LEASE_GROUP, &[], &[("lease.ms", "1")]).unwrap_err();
@@ -125,7 +125,7 @@ fn a_group_is_made_once_and_asking_again_answers_alike() {
 }
 
 #[test]
-fn a_group_begins_where_it_is_told_and_not_outside_of_the_log() {
+fn group_starts_at_the_given_offsets_within_the_log() {
     let mut machine = Machine::new(&[]);
     machine.run(Command::AdvanceStart { starts: vec![(FIRST, 10)] }).unwrap();
     for (name, starts, floor) in
@@ -147,7 +147,7 @@ fn a_group_begins_where_it_is_told_and_not_outside_of_the_log() {
 }
 
 #[test]
-fn settled_neighbours_are_one_range_and_the_floor_takes_what_it_meets() {
+fn adjacent_settled_ranges_merge_and_the_floor_absorbs_them() {
     let mut machine = Machine::new(&[]);
     let id = machine.create("g", &[]).unwrap();
     machine.settle(id, &[(10, 2), (14, 2), (20, 1)]);
@@ -158,7 +158,7 @@ fn settled_neighbours_are_one_range_and_the_floor_takes_what_it_meets() {
     assert_eq!((machine.progress(id).floor(), machine.progress(id).exceptions()), (16, 1));
     machine.settle(id, &[(16, 4)]);
     assert_eq!((machine.progress(id).floor(), machine.progress(id).exceptions()), (21, 0));
-    // Beyond the end there is nothing to settle.
+    // Records beyond the end cannot be settled.
     machine.settle(id, &[(99, 50), (200, 1)]);
     assert_eq!(ranges(machine.progress(id)), [(99, 100)]);
 }
@@ -178,7 +178,7 @@ fn attempts_are_kept_until_the_record_is_settled() {
 }
 
 #[test]
-fn a_seek_forgets_exceptions_and_does_all_or_nothing() {
+fn seek_drops_exceptions_and_is_atomic() {
     let mut machine = Machine::new(&[]);
     let id = machine.create("g", &[]).unwrap();
     machine.settle(id, &[(0, 50), (60, 5)]);
@@ -195,7 +195,7 @@ fn a_seek_forgets_exceptions_and_does_all_or_nothing() {
 }
 
 #[test]
-fn who_delivers_is_told_of_what_it_did_not_do_itself() {
+fn delivery_is_notified_of_changes_other_than_settles() {
     let mut machine = Machine::new(&[]);
     let id = machine.create("g", &[]).unwrap();
     machine.settle(id, &[(0, 5)]);
@@ -220,9 +220,9 @@ fn who_delivers_is_told_of_what_it_did_not_do_itself() {
 }
 
 #[test]
-fn what_all_groups_have_settled_is_deleted_where_the_topic_says_so() {
+fn records_settled_by_all_groups_are_deleted_with_retention_settled() {
     let mut machine = Machine::new(&[("retention.settled", "true")]);
-    // Without a group nothing is settled by all: everything stays.
+    // Without a group no record is settled by all: everything stays.
     machine.run(Command::SetTopicConfig { topic: TOPIC, config: BTreeMap::new() }).unwrap();
     let (one, two) = (machine.create("one", &[]).unwrap(), machine.create("two", &[]).unwrap());
     machine.settle(one, &[(0, 10), (20, 20)]);
@@ -235,7 +235,7 @@ fn what_all_groups_have_settled_is_deleted_where_the_topic_says_so() {
     assert_eq!(machine.applied.punched, [(FIRST, 25, 30), (FIRST, 35, 40)]);
     assert_eq!(machine.state.rows.partition(FIRST).unwrap().log_start(), 5);
 
-    // Each range is as long as it can be.
+    // Each range is maximal.
     machine.settle(two, &[(30, 1)]);
     assert_eq!(machine.applied.punched, [(FIRST, 25, 31)]);
     machine.settle(two, &[(5, 2)]);
@@ -244,7 +244,7 @@ fn what_all_groups_have_settled_is_deleted_where_the_topic_says_so() {
         (&[(FIRST, 7)][..], 0)
     );
 
-    // The group that held it back goes.
+    // The group that delayed the deletion is deleted.
     machine.run(Command::DeleteLeaseGroup { group: two }).unwrap();
     assert_eq!(machine.applied.trimmed, [(FIRST, 10)]);
     assert_eq!(machine.applied.punched, [(FIRST, 20, 40)]);
@@ -253,7 +253,7 @@ fn what_all_groups_have_settled_is_deleted_where_the_topic_says_so() {
 }
 
 #[test]
-fn a_group_config_must_be_one_that_the_node_allows() {
+fn group_config_outside_of_the_nodes_bounds_is_refused() {
     let mut machine = Machine::new(&[]);
     let config = |ms: &str| Command::SetGroupConfig {
         group: "g".to_owned(),
@@ -269,7 +269,7 @@ fn a_group_config_must_be_one_that_the_node_allows() {
 // -------------------------------------------------------------------------------------- documents
 
 #[test]
-fn a_document_changes_only_for_who_knows_its_version() {
+fn document_changes_only_with_its_current_version() {
     let mut machine = Machine::new(&[]);
     assert_eq!(machine.put("x", 1, Some(0)), Ok(Outcome::Document { version: 1 }));
     let conflict = machine.put("x", 1, Some(0)).unwrap_err();
@@ -313,7 +313,7 @@ fn documents_are_bounded() {
     let taken = (0..=fit).take_while(|&n| put(&mut machine, n).is_ok()).count();
     assert_eq!(taken, fit - 1, "one is there already");
     assert!(matches!(put(&mut machine, fit), Err(Refusal::TooManyDocuments { .. })));
-    // What takes no more room is taken.
+    // A document that needs no more room is accepted.
     assert!(put(&mut machine, 0).is_ok());
     assert!(machine.put("x", 1, None).is_ok());
     assert!(put(&mut machine, fit).is_ok());

@@ -1,12 +1,12 @@
-//! Random histories of lease groups and documents, beside a model that knows each offset by itself.
+//! Random histories of lease groups and documents, compared with a model that tracks each offset.
 //!
-//! * what is settled, how often what is not was delivered, and which groups there are is what the
-//!   model says
-//! * with `retention.settled` exactly that is deleted which every group of a topic has settled, and
-//!   else nothing
-//! * whoever delivers for a group is told of every change that is not a settle
-//! * whoever replays a history, whole or from a snapshot taken anywhere in it, has the same state,
-//!   byte for byte, and gives the same answers
+//! * settled records, attempts of unsettled ones, and existing groups agree with the model
+//! * with `retention.settled` exactly those records are deleted that every group of a topic has
+//!   settled, and
+//! otherwise none
+//! * delivery is notified of every change that is not a settle
+//! * replaying a history, whole or from a snapshot taken anywhere in it, gives the same state,
+//! byte for byte, and the same outcomes
 
 mod common;
 #[path = "common/lease_steps.rs"]
@@ -27,13 +27,13 @@ use lease_steps::{Step, TOPICS, append, history};
 struct ModelPartition {
     start: Offset,
     end: Offset,
-    /// What the journal was told to drop, since the topic is there.
+    /// Offsets that the journal dropped, since the topic was created.
     deleted: BTreeSet<Offset>,
 }
 
 #[derive(Clone, PartialEq, Debug, Default)]
 struct ModelProgress {
-    /// All of them, from 0 on.
+    /// All settled offsets, from 0 on.
     settled: BTreeSet<Offset>,
     attempts: BTreeMap<Offset, u16>,
 }
@@ -50,14 +50,14 @@ struct ModelGroup {
 #[derive(Clone, Debug, Default)]
 struct Model {
     partitions: BTreeMap<PartitionId, ModelPartition>,
-    /// Topics that delete what is settled.
+    /// Topics that delete settled records.
     deletes_settled: BTreeSet<TopicId>,
     groups: BTreeMap<LeaseGroupId, ModelGroup>,
     documents: BTreeMap<(String, String), (u64, Vec<u8>)>,
     documents_changed: u64,
-    /// What this entry allowed to be deleted.
+    /// Records that this entry allowed to be deleted.
     deletable: BTreeSet<(PartitionId, Offset)>,
-    /// What of this entry a deliverer has to be told.
+    /// Changes of this entry that delivery must be notified of.
     moved: BTreeSet<(LeaseGroupId, u32)>,
 }
 
@@ -83,7 +83,7 @@ impl ModelProgress {
         ranges.insert(0, (0, progress.floor()));
         let offsets = ranges.iter().flat_map(|&(from, to)| from..to).collect::<BTreeSet<_>>();
         assert_eq!(offsets, self.settled);
-        // As few ranges as can be: none empty, and no two touch.
+        // Ranges are minimal: none is empty, and no two touch.
         assert!(ranges.windows(2).all(|pair| pair[0].1 < pair[1].0 && pair[1].0 < pair[1].1));
         exceptions += self.attempts.len();
         assert_eq!(progress.exceptions(), exceptions);
@@ -104,7 +104,7 @@ impl Model {
         }
     }
 
-    /// Follows a command by its outcome, but for what outcomes the model can tell itself.
+    /// Follows a command by its outcome, except for outcomes that the model derives itself.
     fn command(&mut self, command: &Command, outcome: &Result<Outcome, Refusal>) {
         match (command, outcome) {
             (Command::CreateTopics { topics }, Ok(Outcome::Topics(made))) => {
@@ -301,7 +301,7 @@ impl Model {
         }
     }
 
-    /// What every group of a topic that deletes it has settled.
+    /// Records settled by every group of a topic that deletes them.
     fn settled_by_all(&self) -> BTreeSet<(PartitionId, Offset)> {
         let mut settled = BTreeSet::new();
         for (&id, partition) in &self.partitions {
@@ -318,7 +318,7 @@ impl Model {
         settled
     }
 
-    /// A start that moves lifts every floor that is lower, also for what settled it.
+    /// A moved start raises every lower floor, which may settle more.
     fn note_deletable(&mut self) {
         let settled = self.settled_by_all();
         self.deletable.extend(settled.iter().copied());
@@ -329,11 +329,11 @@ impl Model {
         }
     }
 
-    /// What the journal is told to drop may go, and all that may go for being settled is dropped.
+    /// Checks that dropped records were deletable, and that all deletable ones were dropped.
     fn check_deleted(&mut self, applied: &Applied) {
         let trimmed = applied.trimmed.iter().map(|&(id, start)| (id, 0, start));
         for (id, from, to) in trimmed.chain(applied.punched.iter().copied()) {
-            // The topic may be gone by the end of the entry.
+            // The topic may be deleted by the end of the entry.
             let Some(partition) = self.partitions.get_mut(&id) else { continue };
             assert!(from < to && to <= partition.end, "{id} {from}..{to}");
             for offset in from..to {
@@ -410,7 +410,7 @@ impl Model {
     }
 }
 
-/// An entry as the log has it.
+/// An entry of the log.
 struct Logged {
     head: bytes::Bytes,
     appends: Vec<Append>,
@@ -477,7 +477,7 @@ proptest! {
         let mut restored = State::new();
         replay(&mut restored, before);
         let snapshot = restored.encode();
-        // What is captured stays as it was, whatever the state goes through.
+        // A capture stays unchanged while the state changes.
         let image = restored.capture();
         replay(&mut restored, after);
         prop_assert_eq!(&restored.encode(), &bytes);

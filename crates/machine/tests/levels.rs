@@ -1,11 +1,11 @@
-//! The feature level of what is written: whoever does not support it is told which one is needed.
+//! Feature levels of stored bytes: a reader that does not support one learns the required level.
 
 use base::{Level, Levels};
 use machine::outcome::Applied;
 use machine::{Command, DecodeError, Entry, State};
 
 #[test]
-fn a_snapshot_says_its_level_unless_it_is_the_first() {
+fn snapshot_records_its_level_unless_it_is_the_first() {
     let (mut state, command) = (State::new(), Command::AllocateProducerIds { count: 7 });
     let commands = &[command][..];
     state.apply(&Entry { commands, ..Entry::default() }, &mut Applied::new());

@@ -1,4 +1,5 @@
-//! What an outbox takes, and what is no message: the rules one by one. Histories are in `channels.rs`.
+//! Limits of an outbox, and invalid messages: the rules one by one. `channels.rs` has random
+//! histories.
 
 use base::limits::OUTBOX_MESSAGES_MAX;
 use base::{PartitionId, ShardId, TopicId};
@@ -95,7 +96,7 @@ fn only_whole_messages_that_were_sent_are_acknowledged() {
 }
 
 #[test]
-fn what_is_no_message_changes_nothing() {
+fn invalid_message_changes_nothing() {
     let mut shard = Shard::new();
     let before = shard.state.encode();
     let channel = PartitionId::channel_to(ShardId(2));
@@ -106,7 +107,7 @@ fn what_is_no_message_changes_nothing() {
     assert_eq!(alone.commands, [Err(Refusal::NotAMessage)]);
     let unit = Unit { commands: 1, ..Unit::default() };
     assert_eq!(shard.apply(&[], &[send], &[unit]).commands, [Err(Refusal::NotAMessage)]);
-    // There is no such shard; it cannot be from here; the next one is not behind it.
+    // No such shard; its own shard; a next number that does not follow.
     for (from, number, next) in [(0, 0, 1), (1, 0, 1), (2, 0, 0), (2, 1, 1), (9_999, 0, 1)] {
         let origin = Some(Origin { shard: ShardId(from), number, next });
         let unit = Unit { appends: 1, origin, ..Unit::default() };
@@ -122,13 +123,13 @@ fn what_is_no_message_changes_nothing() {
 }
 
 #[test]
-fn a_channel_goes_on_where_either_end_was_set_back() {
+fn channel_resumes_after_either_end_lost_its_log_end() {
     let (mut shard, to, from) = (Shard::new(), ShardId(2), ShardId(3));
     let resume = |shard: &mut Shard, sent: &[(ShardId, u64)], taken: &[(ShardId, u64)]| {
         let command = Command::ResumeChannels { sent: sent.to_vec(), taken: taken.to_vec() };
         shard.apply(&[], &[command], &[]).commands.remove(0)
     };
-    // The other shard has taken more than this one knows to have sent.
+    // The other shard has accepted more than this one knows to have sent.
     for number in 0..2 {
         assert_eq!(shard.send(to, number, 1), Ok(Outcome::Done));
     }
@@ -141,12 +142,12 @@ fn a_channel_goes_on_where_either_end_was_set_back() {
     );
     assert_eq!((outbox(&shard, from).acknowledged(), outbox(&shard, from).end()), (4, 4));
     assert_eq!(shard.state.rows.channels().expected(from), 7);
-    // All that it took before, it may acknowledge now; the next message is behind it.
+    // It may now acknowledge all that it accepted before; the next message follows.
     let acknowledged = Command::Acknowledged { to, below: 9 };
     assert_eq!(shard.apply(&[], &[acknowledged], &[]).commands.remove(0), Ok(Outcome::Done));
     assert_eq!(shard.send(to, 9, 1), Ok(Outcome::Done));
     assert!(State::decode(&shard.state.encode()).is_ok());
-    // Nothing goes back.
+    // Numbers never go back.
     assert_eq!(resume(&mut shard, &[(to, 3)], &[(from, 2)]), Ok(Outcome::Done));
     assert_eq!(outbox(&shard, to).end(), 10);
     assert_eq!(shard.state.rows.channels().expected(from), 7);
@@ -155,7 +156,7 @@ fn a_channel_goes_on_where_either_end_was_set_back() {
 }
 
 #[test]
-fn a_catalog_that_was_set_back_gives_out_nothing_twice() {
+fn catalog_that_lost_its_log_end_assigns_no_number_twice() {
     let mut catalog = State::of(Role::Catalog);
     let mut apply = |command: Command| {
         let mut applied = Applied::new();
@@ -178,7 +179,7 @@ fn a_catalog_that_was_set_back_gives_out_nothing_twice() {
         Skipped { version: 40, next_topic: 8, next_lease_group: 6, next_producer_id: 1000 };
     let (_, after) = apply(Command::SkipNumbers(skipped));
     assert_eq!(after.catalog.version(), 40);
-    // A shard that is further than the catalog was, and has topics that it does not know.
+    // A shard that is ahead of the catalog's former version, and has topics unknown to it.
     let all = after.catalog.adoption(ShardId(1), 39, 10).expect("it has an earlier version");
     assert!(all.all && all.topics.len() == 1 && all.to == 40, "{all:?}");
     assert_eq!(after.catalog.adoption(ShardId(1), 40, 10), None);

@@ -25,7 +25,7 @@ fn shard(number: u32) -> State {
     state
 }
 
-/// An entry as the log has it.
+/// An entry of the log.
 struct Logged {
     head: bytes::Bytes,
     appends: Vec<Append>,
@@ -56,11 +56,11 @@ fn spread(number: u32) -> u128 {
     u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
 }
 
-/// One append of a batch with these ids, and what the leader says with it.
+/// One append of a batch with these ids, and the leader's parameters.
 #[derive(Clone, Debug)]
 struct Appending {
     partition: u32,
-    /// Added to where the partition ends: mostly 0.
+    /// Added to the partition's end: mostly 0.
     gap: u64,
     ids: Vec<u32>,
     later_ms: i64,
@@ -210,7 +210,7 @@ fn command_with_ids_has_its_persisted_bytes_and_needs_its_level() {
 }
 
 #[test]
-fn ids_of_a_moving_partition_are_taken_by_the_shard_that_imports_it() {
+fn ids_of_a_moving_partition_are_stored_by_the_importing_shard() {
     let mut state = State::of(Role::Rows(ShardId(2)));
     let mut now = |what| {
         let partition = PartitionId::new(TOPIC, 1);
@@ -230,7 +230,7 @@ fn ids_of_a_moving_partition_are_taken_by_the_shard_that_imports_it() {
     assert_eq!(state.rows.record_ids().find(TOPIC, 1, 0), Some(known));
     let decoded = State::decode(&state.encode()).expect("it was encoded by us");
     assert_eq!(decoded, state);
-    // Done twice it changes nothing, and the ids of a topic that the shard does not get go.
+    // Repeating it changes nothing, and ids of a topic that the shard does not import are dropped.
     let (_, again) = now(Step::ImportIds(change));
     assert_eq!(again, state);
     let (_, discarded) = now(Step::Discard);

@@ -26,8 +26,8 @@ fn create(state: &mut State, count: u32, name: impl Fn(u32) -> String, partition
     assert!(applied.commands[0].is_ok());
 }
 
-/// Far above what it takes on a busy machine without optimisation, far below what anything that is
-/// not linear would take.
+/// Far above the time on a busy machine without optimisation, far below that of anything that is
+/// not linear.
 const QUICKLY: Duration = Duration::from_secs(30);
 
 #[test]

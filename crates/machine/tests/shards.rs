@@ -1,5 +1,5 @@
-//! A catalog and shards with rows, each with a log of its own, beside one state that has all of it: they
-//! must never differ in what is stored, settled and deleted.
+//! A catalog and shards with rows, each with a log of its own, compared with one state that has
+//! everything: they must never differ in stored, settled and deleted records.
 
 mod common;
 #[path = "common/lease_steps.rs"]
@@ -25,10 +25,10 @@ fn apply(state: &mut State, appends: &[Append], commands: &[Command]) -> Applied
     applied
 }
 
-/// What became of records, and who has to look, in one step of all shards.
+/// Deleted records and changed groups in one step of all shards.
 #[derive(Debug, Default)]
 struct Effects {
-    /// Every record that the journal was told to drop.
+    /// Every record that the journal dropped.
     deleted: BTreeSet<(PartitionId, u64)>,
     moved: BTreeSet<(LeaseGroupId, u32)>,
 }
@@ -158,7 +158,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: common::histories(), ..ProptestConfig::default() })]
 
     #[test]
-    fn shards_together_are_what_one_state_is(history in history(), count in 1..4_u32) {
+    fn shards_together_equal_one_whole_state(history in history(), count in 1..4_u32) {
         let (mut whole, mut shards) = (State::new(), Shards::new(count));
         let (mut expected, mut found) = (Effects::default(), Effects::default());
         for step in history.into_iter().flatten() {
@@ -176,7 +176,7 @@ proptest! {
                     let mut applied = apply(&mut whole, &[], std::slice::from_ref(&command));
                     expected.add(&applied);
                     let outcome = applied.commands.remove(0);
-                    // What the rows refuse is judged by the leader before the catalog is asked.
+                    // The leader checks refusals of the rows before it queries the catalog.
                     if let Err(Refusal::OffsetOutOfRange { .. } | Refusal::UnknownPartition { .. }) = outcome {
                         continue;
                     }
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn a_shard_that_lags_ends_like_one_that_does_not(
+    fn lagging_shard_ends_in_the_same_state(
         history in history(),
         lags in prop::collection::vec(0..6_usize, 1..20),
     ) {
@@ -227,7 +227,7 @@ proptest! {
     }
 
     #[test]
-    fn a_whole_state_is_split_into_what_shards_would_have(history in history()) {
+    fn split_of_a_whole_state_equals_separate_shards(history in history()) {
         let (mut whole, mut shards) = (State::new(), Shards::new(1));
         let mut effects = Effects::default();
         for step in history.into_iter().flatten() {
@@ -256,7 +256,7 @@ fn topic(name: &str, partitions: u32) -> NewTopic {
 }
 
 #[test]
-fn a_shard_that_missed_more_removals_than_are_remembered_is_told_what_is_left() {
+fn shard_that_missed_too_many_removals_adopts_everything() {
     let mut shards = Shards::new(1);
     let mut effects = Effects::default();
     let names: Vec<String> = (0..REMOVALS_REMEMBERED + 10).map(|at| format!("t{at}")).collect();
@@ -272,7 +272,7 @@ fn a_shard_that_missed_more_removals_than_are_remembered_is_told_what_is_left() 
 }
 
 #[test]
-fn an_adoption_that_does_not_follow_is_refused() {
+fn adoption_from_another_version_is_refused() {
     let mut shards = Shards::new(1);
     apply(&mut shards.catalog, &[], &[Command::CreateTopics { topics: vec![topic("a", 1)] }]);
     let adoption = shards.catalog.catalog.adoption(ShardId(1), 0, 10).expect("a topic is new");

@@ -1,4 +1,4 @@
-//! Documents that change together, and a topic with them: all of it, or nothing.
+//! Atomic changes of several documents and a topic.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Units: what of an entry takes effect together or not at all, beside an oracle that does the
-//! parts of a unit one by one to a copy of the state, and throws the copy away if one is refused.
+//! Units: atomic parts of an entry, compared with an oracle that applies the parts of a unit one by
+//! one to a copy of the state, and discards the copy if one is refused.
 //!
 //! Topics are deleted, grown and trimmed in between, documents and lease groups change, and the
 //! history is replayed from its start and from a snapshot anywhere in it, as after a crash.
@@ -22,14 +22,14 @@ const TOPICS: u32 = 4;
 const PARTITIONS: u32 = 2;
 const EPOCH: i32 = 3;
 
-/// An append as a history says it: where it lies depends on what came before.
+/// An append of a history: its offset depends on earlier steps.
 #[derive(Clone, Debug)]
 struct Batch {
     partition: PartitionId,
-    /// Added to the end where it would belong: mostly 0.
+    /// Added to the expected end: mostly 0.
     gap: u64,
     span: u32,
-    /// Of a leader of another term: mostly not.
+    /// Sequenced by a leader of another term: mostly not.
     stale: bool,
     producer: Option<(i64, i32)>,
 }
@@ -41,7 +41,7 @@ enum Step {
     Unit { batches: Vec<Batch>, commands: Vec<Command> },
 }
 
-/// What a step is in its entry, with its place there.
+/// A resolved step of an entry.
 enum Part {
     Append(Append),
     Unit(Vec<Append>, Vec<Command>),
@@ -53,7 +53,7 @@ struct Logged {
     applied: Applied,
 }
 
-/// The leader's view: where partitions end once all that it put into the entry is taken.
+/// The leader's view: the ends of partitions once its whole entry is applied.
 struct Ends<'a> {
     state: &'a State,
     ahead: BTreeMap<PartitionId, u64>,
@@ -80,7 +80,7 @@ impl Ends<'_> {
     }
 }
 
-/// Does one thing alone, as an entry of its own would.
+/// Applies one thing alone, as in an entry of its own.
 fn alone(state: &mut State, now_ms: i64, appends: &[Append], commands: &[Command]) -> Applied {
     let mut applied = Applied::new();
     let leader_epoch = Some(EPOCH);
@@ -88,7 +88,7 @@ fn alone(state: &mut State, now_ms: i64, appends: &[Append], commands: &[Command
     applied
 }
 
-/// The state after a unit, and whether it was taken.
+/// The state after a unit, or `None` if it was refused.
 fn oracle(state: &State, now_ms: i64, appends: &[Append], commands: &[Command]) -> Option<State> {
     let documents = commands.iter().filter(|it| !matches!(it, Command::Settle { .. }));
     if documents.count() > 1 {
@@ -181,7 +181,7 @@ fn run(entries: &[Vec<Step>]) -> (State, Vec<Logged>, [usize; 2]) {
         for command in &lone {
             alone(&mut expected, now_ms, &[], std::slice::from_ref(command));
         }
-        // Also where nothing but a clock was in the entry.
+        // Also if the entry had nothing but a clock.
         alone(&mut expected, now_ms, &[], &[]);
 
         let mut applied = Applied::new();
@@ -202,7 +202,7 @@ fn run(entries: &[Vec<Step>]) -> (State, Vec<Logged>, [usize; 2]) {
     (state, log, counts)
 }
 
-/// All parts of a unit that was taken say so, none of one that was refused does.
+/// All parts of an accepted unit report success, and none of a refused one does.
 fn assert_outcomes(applied: &Applied, units: &[Unit], taken: &[bool]) {
     let mut commands = applied.commands.iter();
     for (unit, &taken) in units.iter().zip(taken) {
@@ -257,7 +257,7 @@ fn topic(name: u32, uuid: u128) -> Command {
     Command::CreateTopics { topics: vec![NewTopic { name, uuid, partitions: PARTITIONS, config }] }
 }
 
-/// What the leader may have proposed just before a unit: what the unit relies on goes, or changes.
+/// Changes that the leader may have proposed just before a unit, to things that the unit relies on.
 fn change() -> impl Strategy<Value = Command> {
     prop_oneof![
         3 => (0..TOPICS).prop_map(|topic| Command::DeleteTopic { topic: TopicId(topic) }),
@@ -304,7 +304,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: common::histories(), ..ProptestConfig::default() })]
 
     #[test]
-    fn a_unit_is_done_whole_or_not_at_all_and_replays_alike(
+    fn unit_is_atomic_and_replays_to_the_same_state(
         entries in history(),
         cut in any::<prop::sample::Index>(),
     ) {
@@ -321,7 +321,7 @@ proptest! {
 }
 
 #[test]
-fn the_histories_have_units_of_both_ends() {
+fn histories_cover_accepted_and_refused_units() {
     let mut runner = TestRunner::deterministic();
     let mut all = [0; 2];
     for _ in 0..100 {
@@ -363,7 +363,7 @@ fn floor(state: &State) -> u64 {
     state.rows.progress(LeaseGroupId(0), 0).unwrap().floor()
 }
 
-/// A delete of the dead letters' topic was under way when the dead-lettering was sequenced.
+/// The topic of the dead letters was being deleted when the dead letter was sequenced.
 #[test]
 fn a_dead_letter_whose_topic_is_gone_leaves_its_record_unsettled() {
     let mut state = queue();
@@ -381,7 +381,7 @@ fn a_dead_letter_whose_topic_is_gone_leaves_its_record_unsettled() {
 }
 
 #[test]
-fn what_stands_beside_a_refused_unit_in_the_entry_is_done() {
+fn rest_of_the_entry_takes_effect_despite_a_refused_unit() {
     let mut state = queue();
     let units = [Unit { first_append: 1, appends: 2, commands: 1, origin: None, brought: None }];
     // The second append of the unit is out of place.
@@ -406,7 +406,7 @@ fn what_stands_beside_a_refused_unit_in_the_entry_is_done() {
 }
 
 #[test]
-fn a_unit_that_binds_what_the_entry_does_not_have_is_refused() {
+fn unit_that_binds_more_than_the_entry_has_is_refused() {
     let mut state = queue();
     let before = state.clone();
     let units = [Unit { first_append: 0, appends: 2, commands: 1, origin: None, brought: None }];
@@ -429,7 +429,7 @@ fn an_append_of_another_terms_leader_is_out_of_place() {
 }
 
 #[test]
-fn the_time_of_the_log_never_goes_back_over_a_snapshot_either() {
+fn time_of_the_log_never_goes_back_even_across_a_snapshot() {
     let mut state = queue();
     alone(&mut state, 5_000, &[at(0, 3, 1)], &[]);
     alone(&mut state, 1_000, &[at(0, 4, 1)], &[]);

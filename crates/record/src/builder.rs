@@ -1,4 +1,4 @@
-//! Making a batch from single records. Records are written in place behind room for the header, so
+//! Builds a batch from single records. Records are written in place behind room for the header, so
 //! that an uncompressed batch is finished without moving a byte.
 
 use base::limits::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX};
@@ -9,12 +9,12 @@ use crate::header::{Attributes, BatchHeader, HEADER_LEN, MAGIC, seal};
 use crate::records::Header;
 use crate::varint;
 
-/// What a batch has besides its records.
+/// Fields of a batch besides its records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BatchOptions {
     pub compression: Compression,
     pub base_offset: u64,
-    /// -1: not known yet, as producers send it.
+    /// -1: unknown yet, as producers send it.
     pub leader_epoch: i32,
     /// -1: not idempotent; the next two are -1 then as well.
     pub producer_id: i64,
@@ -58,9 +58,8 @@ impl BatchBuilder {
         Self { options, bytes, record_count: 0, base_timestamp: 0, max_timestamp: i64::MIN }
     }
 
-    /// Appends a record. Refused, and nothing changed, when the batch would pass the size or the
-    /// number of records that any batch may have; a topic may allow less, see
-    /// [`BatchBuilder::len_with`].
+    /// Appends a record. Fails without a change if the batch would exceed the size or the number of
+    /// records allowed for any batch; a topic may allow less, see [`BatchBuilder::len_with`].
     pub fn push(
         &mut self,
         timestamp: i64,
@@ -71,7 +70,7 @@ impl BatchBuilder {
         if self.record_count == BATCH_RECORDS_MAX {
             return Err(BatchError::TooManyRecords { limit: BATCH_RECORDS_MAX });
         }
-        // Lengths below are an i32 on the wire: this check is what makes the casts right.
+        // Lengths are an i32 on the wire: this check makes the casts below safe.
         let (bytes, limit) = (self.len_with(key, value, headers), BATCH_BYTES_MAX as usize);
         if bytes > limit {
             return Err(BatchError::TooLarge { bytes, limit });
@@ -92,8 +91,8 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// As [`BatchBuilder::push`], for a value that comes in slices and headers that are encoded
-    /// already: what a gateway has that receives bodies in pieces.
+    /// As [`BatchBuilder::push`], for a value in slices and encoded headers, as a gateway has them
+    /// that receives bodies in pieces.
     pub fn push_sliced(
         &mut self,
         timestamp: i64,
@@ -138,7 +137,7 @@ impl BatchBuilder {
             + headers.bytes.len();
         let out = &mut self.bytes;
         if self.record_count == 0 {
-            // Many batches stay with one record, and are held in memory as they are for a while.
+            // Many batches stay with one record, and are kept in memory for a while.
             out.reserve_exact(varint::len_i32(length as i32) + length);
         }
         varint::write_i32(out, length as i32);
@@ -180,12 +179,12 @@ impl BatchBuilder {
         self.record_count == 0
     }
 
-    /// Bytes of the batch as it stands, before compression.
+    /// Current size of the batch, before compression.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Bytes that the batch has at most, before compression, once this record is in it.
+    /// Maximum size of the batch, before compression, with this record added.
     pub fn len_with(
         &self,
         key: Option<&[u8]>,
@@ -200,7 +199,7 @@ impl BatchBuilder {
         self.len() + RECORD_OVERHEAD_MAX + field(key) + field(value) + headers
     }
 
-    /// The batch. Panics when there is no record in it: a batch has at least one.
+    /// The finished batch. Panics without records: a batch has at least one.
     pub fn finish(self) -> Vec<u8> {
         assert!(self.record_count > 0, "a batch has at least one record");
         let options = self.options;
@@ -231,8 +230,8 @@ impl BatchBuilder {
     }
 }
 
-/// A record's headers in the making, encoded as they come and used again from record to record: no
-/// list of them is allocated.
+/// A record's headers, encoded as they are added; reused from record to record, without allocating
+/// a list.
 #[derive(Clone, Debug, Default)]
 pub struct EncodedHeaders {
     count: u32,
@@ -264,7 +263,7 @@ impl EncodedHeaders {
     }
 }
 
-/// The length of a value that is not there.
+/// The length of an absent value.
 const NO_VALUE: i32 = -1;
 const LENGTH_BYTES_MAX: usize = 5;
 /// Length, attributes, timestamp delta, offset delta, number of headers.

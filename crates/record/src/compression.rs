@@ -1,8 +1,8 @@
-//! The four codecs of Kafka. Unpacking is bounded: the caller says how many bytes there may be, and
-//! a bomb is refused when it has reached them, not when it has filled memory.
+//! The four codecs of Kafka. Decompression is bounded: the caller limits the size, and a bomb is
+//! refused when it reaches the limit, not when it has filled memory.
 //!
-//! Each is framed as the Java client frames it, since every other client had to learn to read
-//! that: gzip's own format, snappy in the blocks of xerial's `SnappyOutputStream`, LZ4 frames of
+//! Each is framed as the Java client frames it, since every other client had to learn to read that:
+//! gzip's own format, snappy in the blocks of xerial's `SnappyOutputStream`, LZ4 frames of
 //! independent blocks, Zstandard frames.
 
 use std::fmt;
@@ -33,7 +33,7 @@ pub enum CompressionError {
     TrailingBytes { bytes: usize },
 }
 
-/// A name that is not a codec's.
+/// Not the name of a codec.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("unknown compression `{0}`: expected none, gzip, snappy, lz4 or zstd")]
 pub struct UnknownCompressionName(pub String);
@@ -76,8 +76,8 @@ impl Compression {
         self.compress_at(None, bytes, out);
     }
 
-    /// As [`Compression::compress`], at a level where gzip or Zstandard should have one of their
-    /// own; the other codecs have no levels.
+    /// As [`Compression::compress`], with a level for gzip or Zstandard; the other codecs have no
+    /// levels.
     pub fn compress_at(self, level: Option<i32>, bytes: &[u8], out: &mut Vec<u8>) {
         let done = match self {
             Self::None => {
@@ -91,7 +91,7 @@ impl Compression {
             }
             Self::Lz4 => lz4(bytes, out),
             Self::Zstd => {
-                // At once: a stream of unknown length at a high level takes a gigabyte.
+                // In one call: a stream of unknown length at a high level takes a gigabyte.
                 zstd::bulk::compress(bytes, level.unwrap_or(zstd::DEFAULT_COMPRESSION_LEVEL))
                     .map(|packed| out.extend_from_slice(&packed))
             }
@@ -99,7 +99,7 @@ impl Compression {
         done.expect("writing to memory does not fail");
     }
 
-    /// Unpacks `bytes` to at most `bytes_max`.
+    /// Decompresses `bytes` to at most `bytes_max`.
     pub fn decompress(self, bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>, CompressionError> {
         match self {
             Self::None if bytes.len() > bytes_max => {
@@ -137,7 +137,7 @@ impl fmt::Display for Compression {
 impl FromStr for Compression {
     type Err = UnknownCompressionName;
 
-    /// Kafka's names, and `uncompressed`, which is what a topic's `compression.type` calls none.
+    /// Kafka's names, and `uncompressed`, the name of none in a topic's `compression.type`.
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         match name {
             "none" | "uncompressed" => Ok(Self::None),
@@ -159,9 +159,9 @@ fn read_bounded(
     packed_len: usize,
     bytes_max: usize,
 ) -> Result<Vec<u8>, CompressionError> {
-    // A guess at a usual ratio; the vector grows with what really comes out.
+    // Guesses the usual ratio; the vector grows with the real output.
     let mut unpacked = Vec::with_capacity(packed_len.saturating_mul(3).min(bytes_max));
-    // One more than may be, to tell the limit from the end.
+    // One byte more than allowed, to distinguish the limit from the end.
     let mut decoder = decoder.take(bytes_max as u64 + 1);
     decoder.read_to_end(&mut unpacked).map_err(corrupt)?;
     if unpacked.len() > bytes_max {
@@ -197,11 +197,11 @@ fn lz4(bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// What xerial's stream starts with: its name, then its version and the least version that reads
-/// it, both 1.
+/// Header of xerial's stream: its name, then its version and the minimum compatible version, both
+/// 1.
 const XERIAL_NAME: [u8; 8] = *b"\x82SNAPPY\0";
 const XERIAL_VERSIONS: [u8; 8] = [0, 0, 0, 1, 0, 0, 0, 1];
-/// The block that the Java client writes.
+/// Block size of the Java client.
 const XERIAL_BLOCK_BYTES: usize = 32 << 10;
 
 fn snappy(bytes: &[u8], out: &mut Vec<u8>) {
@@ -220,7 +220,7 @@ fn snappy(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Clients that are not written in Java may send one bare block instead of xerial's stream.
+/// Clients not written in Java may send one bare block instead of xerial's stream.
 fn unsnappy(bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>, CompressionError> {
     let mut unpacked = Vec::new();
     let Some(mut rest) = bytes.strip_prefix(&XERIAL_NAME) else {
@@ -229,7 +229,7 @@ fn unsnappy(bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>, CompressionError>
     };
     rest = rest.get(XERIAL_VERSIONS.len()..).ok_or_else(|| corrupt("snappy header is cut off"))?;
     while !rest.is_empty() {
-        // Streams may be joined: a header then stands where a block's length is due.
+        // Streams may be concatenated: a header is then in the place of a block's length.
         if let Some(joined) = rest.strip_prefix(&XERIAL_NAME) {
             rest = joined
                 .get(XERIAL_VERSIONS.len()..)
@@ -257,7 +257,7 @@ fn unsnappy_block(
     if block_len > bytes_max - unpacked.len() {
         return Err(CompressionError::TooLarge { limit: bytes_max });
     }
-    // The length is a claim. A copy of three bytes makes at most 64, so a claim beyond that is
+    // The length is untrusted. A copy of three bytes produces at most 64, so a larger length is
     // false, and nothing is reserved for it.
     if block_len > block.len().saturating_mul(64) / 3 {
         return Err(corrupt("snappy block claims more than it can hold"));

@@ -1,5 +1,5 @@
-//! Why a batch is refused. Each failure carries what a log line or a protocol's error message needs;
-//! the gateway decides which protocol error it becomes.
+//! Why a batch is refused. Each failure has the details for a log line or a protocol's error
+//! message; the gateway maps it to a protocol error.
 
 use thiserror::Error;
 
@@ -37,7 +37,7 @@ pub enum BatchError {
     ImpossibleSequence { producer_id: i64, epoch: i16, sequence: i32 },
     #[error("record {index} of the batch {fault}")]
     Record { index: u32, fault: RecordFault },
-    /// Its topic does not take these records of it.
+    /// The topic does not accept these records of the batch.
     #[error("{0}")]
     Records(RefusedRecords),
     #[error("{bytes} bytes follow the last record of the batch")]
@@ -46,7 +46,7 @@ pub enum BatchError {
     Compression { compression: Compression, error: CompressionError },
 }
 
-/// What is wrong with one record; continues the sentence "record N of the batch ...".
+/// Fault of one record; continues the sentence "record N of the batch ...".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RecordFault {
     #[error("is cut off")]

@@ -1,4 +1,5 @@
-//! What must hold of batches and packed bytes, whatever they are: for fuzz targets, and for tests of what those found.
+//! Invariants of arbitrary batches and compressed bytes: for fuzz targets, and for tests of the
+//! cases they found.
 
 use base::checksum::crc32c;
 use bytes::Bytes;
@@ -9,14 +10,14 @@ use crate::{
     retain_or_empty, split, validate, value_bytes, verify_checksum,
 };
 
-/// What a batch may unfold to here: enough to get somewhere, and little enough to be done often.
+/// Limit of decompressed bytes here: enough coverage at little cost per run.
 const UNPACKED_BYTES_MAX: usize = 256 << 10;
 const LENGTH_AT: usize = 8;
 const MAGIC_AT: usize = 16;
 const CHECKSUM_AT: usize = 17;
 const CHECKED_FROM: usize = 21;
 
-/// A producer's bytes: as they are, and with the length and the checksum that they should have.
+/// A producer's bytes: as given, and with corrected length and checksum.
 pub fn batch(data: &[u8]) {
     look(data);
     if data.len() < HEADER_LEN {
@@ -48,14 +49,14 @@ fn look(batch: &[u8]) {
     }
 }
 
-/// What is seen of records: those of two batches are compared by it.
+/// The encoded records of a batch, for comparison with another.
 fn seen(batch: &[u8]) -> Vec<Vec<u8>> {
     let batch = Batch::decode(batch).expect("it was validated");
     let records = batch.records().map(|record| record.expect("it was validated").encoded.to_vec());
     records.collect()
 }
 
-/// All that reads a batch which was found good sees the same in it.
+/// Checks that all readers of a valid batch see the same records.
 fn agree(batch: &[u8]) {
     let header = BatchHeader::parse(batch).expect("it was validated");
     let records = seen(batch);
@@ -76,7 +77,7 @@ fn agree(batch: &[u8]) {
     let _ = value_bytes(batch);
 
     let to = Compression::ALL[usize::from(batch[batch.len() - 1]) % Compression::ALL.len()];
-    // One that was small because it was packed may be too large without.
+    // A batch that was small because it was compressed may be too large without compression.
     if let Ok(packed) = recompress(batch, to) {
         verify_checksum(&packed).expect("what is packed has its checksum");
         assert_eq!(seen(&packed), records, "{to} changes records");
@@ -91,8 +92,8 @@ fn agree(batch: &[u8]) {
     let _ = retain(batch, Some(5), even);
 }
 
-/// Packed bytes, whose first says by what: they unfold to no more than is allowed, and what came of them can be packed
-/// and unpacked again.
+/// Compressed bytes; the first byte selects the codec. They decompress to no more than the limit,
+/// and the result can be compressed and decompressed again.
 pub fn compressed(data: &[u8]) {
     let Some((which, packed)) = data.split_first() else { return };
     let codec = Compression::ALL[usize::from(*which) % Compression::ALL.len()];
@@ -109,7 +110,7 @@ pub fn compressed(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_kept_of_batches_holds() {
+    fn corpus_of_batches_passes() {
         test_corpus::each("record_batch", super::batch);
         test_corpus::each("record_compressed", super::compressed);
     }

@@ -1,6 +1,6 @@
 //! The 61 bytes that open every batch. The first 16 (base offset, length, leader epoch) and the
-//! magic byte lie outside the checksum, which is what lets a broker give a batch its offset
-//! without reading its body.
+//! magic byte are outside the checksum, so that a broker can assign an offset without reading the
+//! body.
 //!
 //! | at | bytes | field |
 //! | --- | --- | --- |
@@ -27,7 +27,7 @@ use crate::error::BatchError;
 
 /// Bytes of a batch before its records.
 pub const HEADER_LEN: usize = 61;
-/// The only batch format there is here.
+/// The only supported batch format.
 pub const MAGIC: i8 = 2;
 
 /// The batch length on the wire does not count the base offset and itself.
@@ -49,7 +49,7 @@ pub(crate) const RECORD_COUNT_AT: usize = 57;
 // Lengths are an i32 on the wire.
 const _: () = assert!(BATCH_BYTES_MAX as usize + LENGTH_EXCLUDES < i32::MAX as usize);
 
-/// Whose clock the timestamps of a batch are.
+/// The clock of a batch's timestamps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimestampType {
     /// Each record has its own, set by its producer.
@@ -58,7 +58,7 @@ pub enum TimestampType {
     LogAppend,
 }
 
-/// The attribute bits of a batch. Bits that have no meaning yet are carried along.
+/// The attribute bits of a batch. Bits without a meaning yet are preserved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Attributes(i16);
 
@@ -69,7 +69,7 @@ impl Attributes {
     const CONTROL: i16 = 1 << 5;
     const DELETE_HORIZON: i16 = 1 << 6;
 
-    /// Refuses bits that name no compression codec, so that [`Attributes::compression`] need not.
+    /// Refuses bits of unknown compression codecs, so that [`Attributes::compression`] cannot fail.
     pub fn from_bits(bits: i16) -> Result<Self, BatchError> {
         let codec = (bits & Self::COMPRESSION_MASK) as u8;
         match Compression::from_id(codec) {
@@ -103,7 +103,7 @@ impl Attributes {
         self.0 & Self::CONTROL != 0
     }
 
-    /// KIP-534: the base timestamp is the time after which tombstones of the batch may go.
+    /// KIP-534: the base timestamp is the time after which tombstones of the batch may be deleted.
     pub const fn has_delete_horizon(self) -> bool {
         self.0 & Self::DELETE_HORIZON != 0
     }
@@ -147,10 +147,10 @@ pub struct BatchHeader {
     pub magic: i8,
     pub crc: u32,
     pub attributes: Attributes,
-    /// Kept by compaction: the batch still covers the offsets of records that are gone.
+    /// Preserved by compaction: the batch still covers the offsets of removed records.
     pub last_offset_delta: i32,
     pub base_timestamp: i64,
-    /// Milliseconds since the epoch, or -1 when the records have none.
+    /// Milliseconds since the epoch, or -1 if the records have none.
     pub max_timestamp: i64,
     /// -1 when the producer is not idempotent.
     pub producer_id: i64,
@@ -160,19 +160,19 @@ pub struct BatchHeader {
 }
 
 impl BatchHeader {
-    /// Decodes the header at the front of `bytes`, which need not hold the records as well.
+    /// Decodes the header at the front of `bytes`, which need not include the records.
     ///
-    /// Checks what every later step relies on: the magic, a length that a batch can have, counts
-    /// that fit each other, offsets that stay positive, a known codec. The checksum is another
-    /// matter: [`verify_checksum`], or [`crate::validate`] for bytes from outside.
+    /// Checks the invariants of every later step: the magic, a valid length, consistent counts,
+    /// positive offsets, a known codec. It does not check the checksum: see [`verify_checksum`], or
+    /// [`crate::validate`] for untrusted bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, BatchError> {
         Self::parse_at(bytes, None)
     }
 
-    /// As [`BatchHeader::parse`], with this base offset in place of the one in the bytes.
+    /// As [`BatchHeader::parse`], with this base offset instead of the one in the bytes.
     pub fn parse_at(bytes: &[u8], base_offset: Option<u64>) -> Result<Self, BatchError> {
-        // The magic is at the same place in all formats, and a legacy message may be shorter than
-        // this header: it deserves its own error.
+        // The magic is at the same position in all formats, and a legacy message may be shorter
+        // than this header: it gets an error of its own.
         if let Some(&magic) = bytes.get(MAGIC_AT)
             && magic as i8 != MAGIC
         {
@@ -213,7 +213,7 @@ impl BatchHeader {
         {
             return Err(BatchError::ImpossibleCount { count, last_offset_delta });
         }
-        // The next offset must be one that Kafka's i64 can name.
+        // The next offset must fit Kafka's i64.
         let base_offset = self.base_offset as i64;
         if base_offset < 0 || base_offset > i64::MAX - 1 - i64::from(last_offset_delta) {
             return Err(BatchError::ImpossibleOffset { base_offset });
@@ -221,7 +221,7 @@ impl BatchHeader {
         Ok(())
     }
 
-    /// Writes the header as it is, the checksum included.
+    /// Writes the header unchanged, including the checksum.
     pub fn write(&self, out: &mut [u8; HEADER_LEN]) {
         put(out, 0, self.base_offset.to_be_bytes());
         put(out, LENGTH_AT, self.batch_length.to_be_bytes());
@@ -247,7 +247,7 @@ impl BatchHeader {
         self.base_offset + self.last_offset_delta as u64
     }
 
-    /// The offset that the next batch of the partition gets.
+    /// The offset of the partition's next batch.
     pub const fn next_offset(&self) -> u64 {
         self.last_offset() + 1
     }
@@ -265,7 +265,8 @@ impl BatchHeader {
         (sum % (i32::MAX as i64 + 1)) as i32
     }
 
-    /// When tombstones of this batch may go (KIP-534), if compaction has set it.
+    /// Time after which tombstones of this batch may be deleted (KIP-534), if compaction has set
+    /// it.
     pub const fn delete_horizon(&self) -> Option<i64> {
         if self.attributes.has_delete_horizon() { Some(self.base_timestamp) } else { None }
     }
@@ -279,7 +280,7 @@ pub(crate) fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
     bytes[at..at + N].copy_from_slice(&value);
 }
 
-/// Writes the header in front of a body and gives both the right length and checksum.
+/// Writes the header in front of a body with the right length and checksum.
 pub(crate) fn seal(batch: &mut [u8], mut header: BatchHeader) {
     header.batch_length = (batch.len() - LENGTH_EXCLUDES) as i32;
     header.write(batch.first_chunk_mut().expect("a batch has room for its header"));
@@ -307,7 +308,7 @@ pub(crate) fn parse_exact(batch: &[u8]) -> Result<BatchHeader, BatchError> {
     parse_exact_at(batch, None)
 }
 
-/// The same, with this base offset in place of the one in the bytes.
+/// The same, with this base offset instead of the one in the bytes.
 pub(crate) fn parse_exact_at(
     batch: &[u8],
     base_offset: Option<u64>,
@@ -323,14 +324,14 @@ pub(crate) fn parse_exact_at(
     Ok(header)
 }
 
-/// The batches that lie one after another in `bytes`: each one's header and its place. Nothing
-/// follows the first error. Checksums and records are not looked at.
+/// The consecutive batches in `bytes`: each header with its range. Iteration ends after the first
+/// error. Checksums and records are not checked.
 pub fn split(bytes: &[u8]) -> Split<'_> {
     split_at(bytes, None)
 }
 
-/// As [`split`], where the first batch has this base offset and not the one that its bytes begin
-/// with: several partitions may have one batch, each at an offset of its own.
+/// As [`split`], with this base offset for the first batch instead of the one in its bytes: several
+/// partitions may share one batch, each at an offset of its own.
 pub fn split_at(bytes: &[u8], base_offset: Option<u64>) -> Split<'_> {
     Split { bytes, at: 0, base_offset }
 }
@@ -352,7 +353,7 @@ impl Iterator for Split<'_> {
             return None;
         }
         let start = self.at;
-        // Also what ends the iteration after an error.
+        // Also ends the iteration after an error.
         self.at = self.bytes.len();
         let header = match BatchHeader::parse_at(rest, self.base_offset.take()) {
             Ok(header) => header,

@@ -1,20 +1,20 @@
 //! Kafka's RecordBatch v2: the one format for records on the wire, in the journal and in memory.
 //!
-//! A batch is bytes and stays bytes: what arrives is checked in place, gets its offset written into
-//! its first 16 bytes, is stored and is sent again without ever becoming objects. Everything here
-//! is a pure function over such bytes; there is no I/O and no clock.
+//! A batch stays bytes: a received batch is validated in place, gets its offset written into its
+//! first 16 bytes, is stored and is sent again without ever becoming objects. Everything here is a
+//! pure function over such bytes; there is no I/O and no clock.
 //!
-//! * [`header`]: the 61 bytes that open every batch; splitting a blob into batches
-//! * [`validate`]: what is checked before bytes from a producer are believed
-//! * [`refused`]: which records of a whole batch a topic does not take
+//! * [`header`]: the 61 bytes that open every batch; splitting bytes into batches
+//! * [`validate`]: validation of a producer's batches
+//! * [`refused`]: records of a valid batch that a topic refuses
 //! * [`records`]: reading the records of a batch without copying them
-//! * [`shared`]: a batch whose records are handed out one by one
+//! * [`shared`]: a batch whose records are shared one by one
 //! * [`reserved`]: the headers that the broker reads and writes
-//! * [`builder`]: making a batch from single records
-//! * [`rewrite`]: what a broker may change in a batch that exists
+//! * [`builder`]: building a batch from single records
+//! * [`rewrite`]: changes of an existing batch by a broker
 //! * [`search`]: finding a record by its timestamp
 //! * [`compression`]: the four codecs, bounded
-//! * [`partitioner`]: which partition a key belongs to
+//! * [`partitioner`]: the partition of a key
 //! * [`varint`]: zigzag integers, as records use them
 //!
 //! Source: <https://kafka.apache.org/documentation/#recordbatch>, KIP-98 (the format) and KIP-534

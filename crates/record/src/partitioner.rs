@@ -1,5 +1,5 @@
-//! Which partition a record goes to: the one that Kafka's Java client chooses, so that a key stays in
-//! its partition with any client.
+//! Selects a record's partition as Kafka's Java client does, so that a key stays in its partition
+//! with any client.
 
 /// The partition of a key among `partitions`, which is at least one.
 pub fn partition_of_key(key: &[u8], partitions: u32) -> u32 {
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn keys_hash_as_in_the_java_client() {
-        // The expectations of Kafka's own UtilsTest.testMurmur2.
+        // Expected values of Kafka's own UtilsTest.testMurmur2.
         let cases: [(&str, i32); 5] = [
             ("21", -973_932_308),
             ("foobar", -790_332_482),

@@ -1,5 +1,5 @@
-//! Reading the records of a batch. A record is a view into the batch's bytes, or into the unpacked
-//! body of a compressed one; reading never copies a key or a value.
+//! Reads the records of a batch. A record is a view into the batch's bytes, or into the
+//! decompressed body; reading never copies a key or a value.
 //!
 //! A record: length, attributes (1 byte, unused), timestamp delta, offset delta, key, value,
 //! headers; all integers are zigzag varints, and a length of -1 means null.
@@ -10,7 +10,7 @@ use crate::error::{BatchError, RecordFault};
 use crate::header::{BatchHeader, HEADER_LEN, TimestampType, parse_exact_at};
 use crate::varint;
 
-/// A batch made readable: its header and its body, unpacked if it was compressed.
+/// A readable batch: its header and its body, decompressed if necessary.
 #[derive(Clone, Debug)]
 pub struct Batch<'a> {
     header: BatchHeader,
@@ -24,13 +24,13 @@ enum Body<'a> {
 }
 
 impl Batch<'static> {
-    /// As [`Batch::decode`], for shared bytes: what [`Batch::share`] returns then lives on its own
+    /// As [`Batch::decode`], for shared bytes: results of [`Batch::share`] then outlive the batch
     /// without a copy.
     pub fn decode_shared(batch: &Bytes) -> Result<Self, BatchError> {
         Self::decode_shared_at(batch, None)
     }
 
-    /// The same, with this base offset in place of the one in the bytes.
+    /// The same, with this base offset instead of the one in the bytes.
     pub fn decode_shared_at(batch: &Bytes, base_offset: Option<u64>) -> Result<Self, BatchError> {
         let header = parse_exact_at(batch, base_offset)?;
         let body = match unpack(&header, &batch[HEADER_LEN..])? {
@@ -42,13 +42,13 @@ impl Batch<'static> {
 }
 
 impl<'a> Batch<'a> {
-    /// Decodes exactly one batch. The checksum is not looked at: stored batches were checked when
-    /// they came in, and the journal's frames have their own.
+    /// Decodes exactly one batch. The checksum is not verified: stored batches were validated on
+    /// receipt, and the journal's frames have their own.
     pub fn decode(batch: &'a [u8]) -> Result<Self, BatchError> {
         Self::decode_at(batch, None)
     }
 
-    /// The same, with this base offset in place of the one in the bytes.
+    /// The same, with this base offset instead of the one in the bytes.
     pub fn decode_at(batch: &'a [u8], base_offset: Option<u64>) -> Result<Self, BatchError> {
         let header = parse_exact_at(batch, base_offset)?;
         let body = &batch[HEADER_LEN..];
@@ -75,9 +75,9 @@ impl<'a> Batch<'a> {
         Records::new(&self.header, self.body())
     }
 
-    /// A key, a value or a header of this batch as bytes that outlive it: without a copy unless
-    /// the batch was decoded from borrowed bytes that were not compressed. Panics when `part` is
-    /// of another batch.
+    /// A key, a value or a header of this batch as bytes that outlive it: without a copy unless the
+    /// batch was decoded from borrowed uncompressed bytes. Panics if `part` belongs to another
+    /// batch.
     pub fn share(&self, part: &[u8]) -> Bytes {
         match &self.body {
             Body::Borrowed(_) => Bytes::copy_from_slice(part),
@@ -86,7 +86,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The unpacked body of a compressed batch; `None` when it is not compressed.
+/// The decompressed body of a batch; `None` if it is not compressed.
 pub(crate) fn unpack(header: &BatchHeader, body: &[u8]) -> Result<Option<Vec<u8>>, BatchError> {
     unpack_bounded(header, body, base::limits::BATCH_DECOMPRESSED_BYTES_MAX)
 }
@@ -113,7 +113,7 @@ pub struct RecordView<'a> {
     /// Milliseconds since the epoch, or -1.
     pub timestamp: i64,
     pub key: Option<&'a [u8]>,
-    /// `None` is a tombstone in a topic that is compacted.
+    /// `None` is a tombstone in a compacted topic.
     pub value: Option<&'a [u8]>,
     pub headers: HeadersView<'a>,
     pub(crate) offset_delta: i32,
@@ -122,12 +122,12 @@ pub struct RecordView<'a> {
 }
 
 impl<'a> RecordView<'a> {
-    /// Bytes of the record as it is encoded, unpacked.
+    /// Encoded length of the record, uncompressed.
     pub fn encoded_len(&self) -> usize {
         self.encoded.len()
     }
 
-    /// The record as it is encoded: its attributes, its timestamp delta, and all that follows.
+    /// The encoded record: its attributes, its timestamp delta, and the rest.
     pub(crate) fn split_at_timestamp(&self) -> (u8, i64, &'a [u8]) {
         let mut rest = self.encoded;
         let parts = varint::read_i32(&mut rest).and_then(|_length| {
@@ -139,7 +139,7 @@ impl<'a> RecordView<'a> {
     }
 }
 
-/// A record's header. Kafka says that the key is UTF-8, and no broker checks it.
+/// A record's header. Kafka specifies UTF-8 for the key, but no broker checks it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header<'a> {
     pub key: &'a [u8],
@@ -150,7 +150,7 @@ pub struct Header<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeadersView<'a> {
     count: u32,
-    /// Was walked once when its record was read, so that walking it again cannot fail.
+    /// Validated once when its record was read, so that iteration cannot fail.
     encoded: &'a [u8],
 }
 
@@ -170,21 +170,21 @@ impl<'a> HeadersView<'a> {
         })
     }
 
-    /// The value of the last header called `key`, which is the one that counts.
+    /// The value of the last header called `key`, which takes precedence.
     pub fn last(&self, key: &[u8]) -> Option<Option<&'a [u8]>> {
         self.iter().filter(|header| header.key == key).last().map(|header| header.value)
     }
 }
 
-/// The records of a batch, in order. Nothing follows the first error.
+/// The records of a batch, in order. Iteration ends after the first error.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     rest: &'a [u8],
     index: u32,
     count: u32,
     base_offset: u64,
-    /// The least offset delta that the next record may have, and the greatest of all. Between them
-    /// a batch that was compacted has gaps.
+    /// The minimum offset delta of the next record, and the maximum of all. A compacted batch has
+    /// gaps between them.
     offset_delta_min: i64,
     offset_delta_max: i32,
     base_timestamp: i64,
@@ -192,7 +192,7 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// `body` is uncompressed; `header` may be of the batch before it was unpacked.
+    /// `body` is uncompressed; `header` may be that of the compressed batch.
     pub fn new(header: &BatchHeader, body: &'a [u8]) -> Self {
         let log_append_time = match header.attributes.timestamp_type() {
             TimestampType::Create => None,
@@ -210,14 +210,14 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Goes on with the record of this number, which begins there.
+    /// Continues with the record of this number, which begins at `at`.
     pub(crate) fn skip_to(mut self, index: u32, at: usize) -> Self {
         self.rest = &self.rest[at..];
         self.index = index;
         self
     }
 
-    /// The record that `body` begins with, whatever its place among the others.
+    /// The record at the start of `body`, whatever its place among the others.
     pub(crate) fn at(header: &BatchHeader, body: &'a [u8]) -> Result<RecordView<'a>, RecordFault> {
         Self::new(header, body).read()
     }
@@ -247,7 +247,7 @@ impl<'a> Records<'a> {
         self.offset_delta_min = i64::from(offset_delta) + 1;
         Ok(RecordView {
             offset: self.base_offset + offset_delta as u64,
-            // Wraps as Java does, so that every timestamp has a delta to every base.
+            // Wraps as in Java, so that every timestamp has a delta to every base.
             timestamp: self
                 .log_append_time
                 .unwrap_or_else(|| self.base_timestamp.wrapping_add(timestamp_delta)),
@@ -292,7 +292,7 @@ impl<'a> Iterator for Records<'a> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // The count is only a claim of the header: no memory may be reserved for it.
+        // The header's count is untrusted: no memory may be reserved for it.
         (0, Some((self.count - self.index) as usize + 1))
     }
 }
@@ -332,7 +332,7 @@ const NULL: u8 = 1;
 fn read_headers<'a>(bytes: &mut &'a [u8]) -> Result<HeadersView<'a>, RecordFault> {
     let count = read_length(bytes)?;
     let start = *bytes;
-    // Each header takes two bytes or more, so a false count ends with the bytes.
+    // Each header takes at least two bytes, so a false count ends with the bytes.
     for _ in 0..count {
         read_header(bytes)?;
     }
@@ -346,8 +346,8 @@ fn read_header<'a>(bytes: &mut &'a [u8]) -> Result<Header<'a>, RecordFault> {
     let value = read_nullable(bytes)?;
     Ok(Header { key, value })
 }
-/// Bytes of the values of all records of a batch. Records are only stepped over, and nothing is
-/// unpacked: of a compressed batch it is the bytes of its records as they are stored.
+/// Bytes of the values of all records of a batch. Skips through the records without decompression:
+/// for a compressed batch it is the size of its compressed records.
 pub fn value_bytes(batch: &[u8]) -> u64 {
     let Ok(header) = BatchHeader::parse(batch) else { return 0 };
     let records = batch.get(HEADER_LEN..).unwrap_or_default();

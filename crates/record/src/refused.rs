@@ -1,16 +1,16 @@
-//! Records that a topic does not take, though their batch is whole: each is named, so that a
-//! producer can tell them from the others of its batch (Kafka's KIP-467).
+//! Records that a topic refuses, though their batch is valid: each is listed, so that a producer
+//! can distinguish them from the others of its batch (Kafka's KIP-467).
 
 use std::fmt;
 
-/// The records of one batch that were refused, as many of them as the limit names.
+/// The refused records of one batch, up to the limit of listed ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedRecords {
-    /// Ascending by index; at least one, unless the limit is none.
+    /// Ascending by index; at least one, unless the limit is 0.
     pub named: Vec<RefusedRecord>,
-    /// How many were refused, named or not.
+    /// Number of refused records, listed or not.
     pub count: u32,
-    /// One of them, named or not, has a timestamp out of range.
+    /// One of them, listed or not, has a timestamp out of range.
     pub has_bad_timestamp: bool,
 }
 

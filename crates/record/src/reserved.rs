@@ -1,8 +1,8 @@
-//! Headers that the broker itself reads ([`base::headers`] has their names). They travel with the
+//! Headers that the broker itself reads ([`base::headers`] has their names). They are part of the
 //! record like any other, so that a record means the same through every protocol.
 //!
-//! Values are decimal text: a user can set them with any client, and read them with any tool. A value
-//! that does not parse is ignored, because a record in the log can no longer be refused.
+//! Values are decimal text: a user can set them with any client, and read them with any tool. An
+//! invalid value is ignored, because a record in the log can no longer be refused.
 
 use base::headers;
 
@@ -14,7 +14,7 @@ const EXPIRES_AT: &[u8] = headers::EXPIRES_AT.as_bytes();
 const PRIORITY: &[u8] = headers::PRIORITY.as_bytes();
 const ID: &[u8] = headers::ID.as_bytes();
 
-/// What a record's headers ask of the broker.
+/// A record's headers that control the broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reserved<'a> {
     pub deliver_at_ms: Option<i64>,
@@ -24,7 +24,7 @@ pub struct Reserved<'a> {
 }
 
 impl<'a> Reserved<'a> {
-    /// Of a header that repeats, the last counts.
+    /// The last of repeated headers takes precedence.
     #[inline]
     pub fn read(headers: &HeadersView<'a>) -> Self {
         let mut reserved = Self::default();

@@ -1,6 +1,6 @@
-//! What a broker may change in a batch that exists: its offset, its timestamps, its codec, and which
-//! records are left. Offsets of records never change once they are given out; everything here
-//! keeps them.
+//! Changes of an existing batch by a broker: its offset, its timestamps, its codec, and its
+//! remaining records. Offsets of records never change once they are assigned; everything here
+//! preserves them.
 
 use base::limits::BATCH_BYTES_MAX;
 
@@ -13,9 +13,9 @@ use crate::header::{
 use crate::records::{Batch, RecordView, Records, unpack};
 use crate::varint;
 
-/// Gives a batch its place in the partition. Only bytes before the checksum change, so it stays
-/// right, and a body of any size costs the same. Panics when `batch` is shorter than a header:
-/// it must have been validated.
+/// Assigns a batch its position in the partition. Only bytes before the checksum change, so it
+/// stays valid, and the cost does not depend on the size. Panics if `batch` is shorter than a
+/// header: it must have been validated.
 pub fn assign(batch: &mut [u8], base_offset: u64, leader_epoch: i32) {
     assert!(batch.len() >= HEADER_LEN, "offsets are given to validated batches only");
     put(batch, 0, base_offset.to_be_bytes());
@@ -23,15 +23,15 @@ pub fn assign(batch: &mut [u8], base_offset: u64, leader_epoch: i32) {
 }
 
 /// Makes `timestamp_ms` the timestamp of all records (`message.timestamp.type=LogAppendTime`) and
-/// computes the checksum anew. `batch` is exactly one validated batch.
+/// recomputes the checksum. `batch` is exactly one validated batch.
 pub fn set_log_append_time(batch: &mut [u8], timestamp_ms: i64) {
     let attributes = attributes(batch).with_timestamp_type(TimestampType::LogAppend);
     put(batch, ATTRIBUTES_AT, attributes.bits().to_be_bytes());
     set_max_timestamp(batch, timestamp_ms);
 }
 
-/// Sets the header's max timestamp and computes the checksum anew. `batch` is exactly one
-/// validated batch.
+/// Sets the header's max timestamp and recomputes the checksum. `batch` is exactly one validated
+/// batch.
 pub fn set_max_timestamp(batch: &mut [u8], timestamp_ms: i64) {
     put(batch, MAX_TIMESTAMP_AT, timestamp_ms.to_be_bytes());
     write_checksum(batch);
@@ -42,7 +42,8 @@ fn attributes(batch: &[u8]) -> Attributes {
     Attributes::from_bits(i16::from_be_bytes(*bits)).expect("a validated batch has a known codec")
 }
 
-/// The batch with its body in another codec (a topic's `compression.type`). All else stays.
+/// The batch with its body in another codec (a topic's `compression.type`). Everything else is
+/// unchanged.
 pub fn recompress(batch: &[u8], to: Compression) -> Result<Vec<u8>, BatchError> {
     recompress_at(batch, to, None)
 }
@@ -69,7 +70,7 @@ fn pack(
     let mut batch = Vec::with_capacity(HEADER_LEN + if to.is_none() { body.len() } else { 0 });
     batch.resize(HEADER_LEN, 0);
     to.compress_at(level, body, &mut batch);
-    // A batch that was small because it was compressed may be too large without.
+    // A batch that was small because it was compressed may be too large without compression.
     let limit = BATCH_BYTES_MAX as usize;
     if batch.len() > limit {
         return Err(BatchError::TooLarge { bytes: batch.len(), limit });
@@ -92,9 +93,9 @@ pub enum Retained {
 /// Keeps the records for which `keep` returns true.
 ///
 /// The new batch covers the same offsets as the old one: base offset, last offset delta, producer
-/// fields and each record's own offset stay. When a tombstone is kept and the batch has no delete
-/// horizon yet, it gets `tombstone_horizon` (KIP-534): the time after which the tombstone may go
-/// too, see [`BatchHeader::delete_horizon`].
+/// fields and each record's own offset are unchanged. If a tombstone is kept and the batch has no
+/// delete horizon yet, it gets `tombstone_horizon` (KIP-534): the time after which the tombstone
+/// may be deleted too, see [`BatchHeader::delete_horizon`].
 pub fn retain(
     batch: &[u8],
     tombstone_horizon: Option<i64>,
@@ -134,8 +135,8 @@ pub fn retain(
     Ok(Retained::Part(packed))
 }
 
-/// As [`retain`], but a batch of which nothing is left stays as an empty one: it has its offsets and
-/// its producer's sequence, and no records.
+/// As [`retain`], but a batch without remaining records becomes an empty one: it keeps its offsets
+/// and its producer's sequence.
 pub fn retain_or_empty(
     batch: &[u8],
     keep: impl FnMut(&RecordView<'_>) -> bool,
@@ -146,14 +147,14 @@ pub fn retain_or_empty(
     }
 }
 
-/// The batch without its records: it has its offsets and its producer's sequence. The records are
-/// not looked at.
+/// The batch without its records: it keeps its offsets and its producer's sequence. The records are
+/// not read.
 pub fn empty(batch: &[u8]) -> Result<Vec<u8>, BatchError> {
     let header = BatchHeader { record_count: 0, ..BatchHeader::parse(batch)? };
     pack(&header, &[], Compression::None, None)
 }
 
-/// Records to be kept, as they were encoded.
+/// Kept records in their encoded form.
 struct Kept {
     body: Vec<u8>,
     count: i32,
@@ -176,7 +177,7 @@ impl Kept {
     }
 }
 
-/// Writes the records anew for another base timestamp: each keeps its own timestamp.
+/// Rewrites the records for another base timestamp: each keeps its own timestamp.
 fn rebase(header: &BatchHeader, body: &[u8], base_timestamp: i64) -> Result<Vec<u8>, BatchError> {
     let moved = header.base_timestamp.wrapping_sub(base_timestamp);
     let mut rebased = Vec::with_capacity(body.len() + header.record_count as usize * 8);

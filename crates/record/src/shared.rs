@@ -1,7 +1,7 @@
-//! One batch read once and handed out record by record.
+//! One batch, read once and shared record by record.
 //!
 //! A delivery of a single record keeps its batch alive and points into it: key, value and headers
-//! are slices of the bytes that were read, and nothing is allocated for a record.
+//! are slices of the bytes read, without an allocation per record.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::error::BatchError;
 use crate::header::BatchHeader;
 use crate::records::{Batch, RecordView, Records};
 
-/// A batch, unpacked, that knows where each of its records begins.
+/// A decompressed batch with the position of each of its records.
 #[derive(Clone, Debug)]
 pub struct SharedBatch {
     header: BatchHeader,
     body: Bytes,
-    /// Of each record: its offset delta and where it begins in the body. Empty for the one record
-    /// at the front of the body, which is what queues are full of.
+    /// For each record its offset delta and its position in the body. Empty for a single record at
+    /// the front of the body, the usual case in queues.
     places: Box<[Place]>,
 }
 
@@ -28,12 +28,13 @@ struct Place {
 }
 
 impl SharedBatch {
-    /// Reads every record once: afterwards none can fail. A compressed batch is unpacked.
+    /// Reads every record once, so that later reads cannot fail. Decompresses the batch if
+    /// necessary.
     pub fn decode(bytes: &Bytes) -> Result<Self, BatchError> {
         Self::decode_at(bytes, None)
     }
 
-    /// The same, with this base offset in place of the one in the bytes.
+    /// The same, with this base offset instead of the one in the bytes.
     pub fn decode_at(bytes: &Bytes, base_offset: Option<u64>) -> Result<Self, BatchError> {
         let batch = Batch::decode_shared_at(bytes, base_offset)?;
         let header = *batch.header();
@@ -52,9 +53,14 @@ impl SharedBatch {
         Ok(Self { header, body, places: places.into() })
     }
 
-    /// Some of a batch's records, unpacked, one behind the other: what another node read and handed on. `header` is
-    /// the whole batch's. Reads every record once: there are exactly so many, in rising order, and nothing else.
-    pub fn of_records(header: BatchHeader, body: Bytes, count: usize) -> Result<Self, BatchError> {
+    /// Some of a batch's decompressed records, concatenated: read and forwarded by another node.
+    /// `header` is the whole batch's. Reads every record once: there are exactly `count`, in
+    /// ascending order, and nothing else.
+    pub fn from_records(
+        header: BatchHeader,
+        body: Bytes,
+        count: usize,
+    ) -> Result<Self, BatchError> {
         let record_count = i32::try_from(count).unwrap_or(i32::MAX);
         let header = BatchHeader { record_count, ..header };
         let mut places = Vec::new();
@@ -81,7 +87,7 @@ impl SharedBatch {
         self.len() == 0
     }
 
-    /// Bytes that it keeps in memory.
+    /// Size in memory.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.body.len() + self.places.len() * size_of::<Place>()
     }
@@ -90,7 +96,7 @@ impl SharedBatch {
         Records::new(&self.header, &self.body)
     }
 
-    /// Those from this offset on; the ones before it are not looked at, but for one that is alone.
+    /// Records from this offset on; earlier ones are skipped, except a single record.
     pub fn records_from(&self, offset: u64) -> Records<'_> {
         if self.places.is_empty() {
             return self.records();
@@ -101,7 +107,7 @@ impl SharedBatch {
         self.records().skip_to(before as u32, at)
     }
 
-    /// The record with this offset; `None` when compaction took it or it is of another batch.
+    /// The record with this offset; `None` if compaction removed it or it belongs to another batch.
     pub fn record(self: &Arc<Self>, offset: u64) -> Option<SharedRecord> {
         let delta = u32::try_from(offset.checked_sub(self.header.base_offset)?).ok()?;
         let index = self.index(delta)?;
@@ -113,7 +119,7 @@ impl SharedBatch {
             let alone = self.records().next()?.ok()?;
             return (alone.offset_delta as u32 == delta).then_some(0);
         }
-        // Without gaps a record's number is its delta.
+        // Without gaps a record's number equals its delta.
         if self.places.get(delta as usize).is_some_and(|place| place.offset_delta == delta) {
             return Some(delta);
         }
@@ -134,7 +140,7 @@ impl SharedBatch {
     }
 }
 
-/// One record of a batch that it shares with the others.
+/// One record of a batch, shared with the others.
 #[derive(Clone, Debug)]
 pub struct SharedRecord {
     batch: Arc<SharedBatch>,
@@ -142,12 +148,12 @@ pub struct SharedRecord {
 }
 
 impl SharedRecord {
-    /// Walks the record's lengths: call it once and keep the result.
+    /// Parses the record's lengths: call it once and keep the result.
     pub fn view(&self) -> RecordView<'_> {
         self.batch.view(self.index)
     }
 
-    /// Bytes of the record as it is encoded, unpacked.
+    /// Encoded length of the record, uncompressed.
     pub fn encoded_len(&self) -> usize {
         self.batch.encoded_len(self.index)
     }
@@ -156,14 +162,14 @@ impl SharedRecord {
         &self.batch
     }
 
-    /// The record as it is encoded, unpacked, without a copy.
+    /// The encoded record, uncompressed, without a copy.
     pub fn encoded(&self) -> Bytes {
         let place = self.batch.places.get(self.index as usize);
         let at = place.map_or(0, |place| place.at as usize);
         self.batch.body.slice(at..at + self.encoded_len())
     }
 
-    /// The same with the encoded record that `other` is, where that one follows this one in the same batch.
+    /// The encoded records from this one through `other`, if that follows in the same batch.
     pub fn encoded_up_to(&self, other: &Self) -> Option<Bytes> {
         if !Arc::ptr_eq(&self.batch, &other.batch) || other.index < self.index {
             return None;
@@ -174,18 +180,18 @@ impl SharedRecord {
         Some(self.batch.body.slice(at..to))
     }
 
-    /// Whether the other one is of the same batch in memory, and the record right behind this one.
+    /// Whether the other one belongs to the same batch in memory, and directly follows this one.
     pub fn is_followed_by(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.batch, &other.batch) && other.index == self.index + 1
     }
 
-    /// Whether the other one is of the same batch in memory, and comes behind this one.
+    /// Whether the other one belongs to the same batch in memory, and comes after this one.
     pub fn is_before(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.batch, &other.batch) && other.index > self.index
     }
 
-    /// A key, value or header of [`SharedRecord::view`] as bytes that live on their own, without a
-    /// copy. Panics when `part` is of something else.
+    /// A key, value or header of [`SharedRecord::view`] as bytes of their own, without a copy.
+    /// Panics if `part` belongs to another batch.
     pub fn share(&self, part: &[u8]) -> Bytes {
         self.batch.body.slice_ref(part)
     }
@@ -217,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn some_records_of_a_batch_are_a_batch_for_those_who_get_only_them() {
+    fn subset_of_a_batchs_records_is_decoded_as_a_batch() {
         for compression in Compression::ALL {
             let whole = batch(compression, 50);
             let whole = Arc::new(SharedBatch::decode(&whole).expect("a batch"));
@@ -225,7 +231,7 @@ mod tests {
                 let records: Vec<_> =
                     offsets.iter().map(|offset| whole.record(*offset).expect("there")).collect();
                 let body: Vec<u8> = records.iter().flat_map(|it| it.encoded().to_vec()).collect();
-                let some = SharedBatch::of_records(*whole.header(), body.into(), records.len());
+                let some = SharedBatch::from_records(*whole.header(), body.into(), records.len());
                 let some = Arc::new(some.expect("they are whole"));
                 for (offset, record) in offsets.iter().zip(&records) {
                     let same = some.record(*offset).expect("it is there");
@@ -242,10 +248,10 @@ mod tests {
             assert!(second.encoded_up_to(&first).is_none() && !second.is_before(&first));
             // Fewer, more, or out of order.
             let header = *whole.header();
-            assert!(SharedBatch::of_records(header, both.clone(), 1).is_err());
-            assert!(SharedBatch::of_records(header, both, 3).is_err());
+            assert!(SharedBatch::from_records(header, both.clone(), 1).is_err());
+            assert!(SharedBatch::from_records(header, both, 3).is_err());
             let swapped = [second.encoded(), first.encoded()].concat();
-            assert!(SharedBatch::of_records(header, swapped.into(), 2).is_err());
+            assert!(SharedBatch::from_records(header, swapped.into(), 2).is_err());
         }
     }
 
@@ -271,7 +277,7 @@ mod tests {
                 assert!(batch.record(99).is_none() && batch.record(100 + records as u64).is_none());
                 for from in [0, 100, 101, 100 + records as u64] {
                     let left = batch.records_from(from).map(|it| it.expect("whole").offset);
-                    // One that is alone comes anyway.
+                    // A single record is returned in any case.
                     let from = if records == 1 { 100 } else { from.max(100) };
                     assert!(left.eq(from..100 + records as u64), "from {from} of {records}");
                 }
@@ -280,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn one_batch_is_read_at_the_offset_that_it_has_in_each_partition() {
+    fn shared_batch_is_read_at_its_base_offset_in_each_partition() {
         for compression in Compression::ALL {
             let bytes = batch(compression, 3);
             let batch = Arc::new(SharedBatch::decode_at(&bytes, Some(7)).expect("a batch"));
@@ -291,13 +297,13 @@ mod tests {
             assert_eq!([offset(6), offset(9), offset(100)], [None, Some(9), None]);
             let split = |at| crate::split_at(&bytes, at).next().expect("one").expect("a batch").0;
             assert_eq!((split(Some(7)).base_offset, split(None).base_offset), (7, 100));
-            // What no partition can have is refused, as it is in the bytes.
+            // An offset that no partition can have is refused, as it is in the bytes.
             assert!(SharedBatch::decode_at(&bytes, Some(u64::MAX)).is_err());
         }
     }
 
     #[test]
-    fn what_compaction_left_is_found_at_its_own_offset() {
+    fn records_left_by_compaction_are_found_at_their_own_offsets() {
         for kept in [vec![3], vec![0, 3, 7, 19]] {
             let bytes = batch(Compression::None, 20);
             let left = retain(&bytes, None, |record| kept.contains(&(record.offset - 100)));

@@ -1,8 +1,8 @@
-//! The checks of a batch that a producer sent. After them the broker only carries the batch, and does
-//! not read its records again.
+//! Validates a producer's batch. After that the broker only passes the batch on, and does not read
+//! its records again.
 //!
-//! Every record is walked, in compressed batches too: a broken record that got in would break
-//! every consumer of the partition, for ever. An uncompressed batch is walked in place.
+//! Every record is read, in compressed batches too: an accepted corrupt record would break every
+//! consumer of the partition, forever. An uncompressed batch is read in place.
 
 use base::limits::{
     BATCH_BYTES_MAX, BATCH_RECORDS_MAX, PRODUCED_UNPACKED_BYTES_MAX, REFUSED_RECORDS_NAMED_MAX,
@@ -13,22 +13,22 @@ use crate::header::{BatchHeader, HEADER_LEN, TimestampType, verify_checksum};
 use crate::records::{Records, unpack_bounded};
 use crate::refused::{RefusalReason, RefusedRecords};
 
-/// What a topic asks of the batches that it takes.
+/// A topic's requirements on batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ValidateLimits {
-    /// The topic's `max.message.bytes`: of the whole batch, as it comes.
+    /// The topic's `max.message.bytes`: of the whole batch, as received.
     pub batch_bytes_max: usize,
     pub decompressed_bytes_max: usize,
     pub records_max: u32,
-    /// Each record must have a key: set for topics that are compacted by key.
+    /// Each record must have a key: set for topics compacted by key.
     pub require_key: bool,
-    /// Take batches of control records, which only brokers write.
+    /// Accept batches of control records, which only brokers write.
     pub allow_control: bool,
     /// The window of record timestamps (`message.timestamp.before.max.ms` and
-    /// `message.timestamp.after.max.ms` around now). A record without a timestamp (-1) passes.
+    /// `message.timestamp.after.max.ms` around now). A record without a timestamp (-1) is valid.
     pub timestamp_min: i64,
     pub timestamp_max: i64,
-    /// How many refused records are named.
+    /// Maximum number of listed refused records.
     pub refused_named_max: usize,
 }
 
@@ -47,16 +47,16 @@ impl Default for ValidateLimits {
     }
 }
 
-/// A batch that passed.
+/// A valid batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Validated {
     pub header: BatchHeader,
-    /// The greatest timestamp of its records. Some clients write another one into the header: then
-    /// [`crate::set_max_timestamp`] puts it right, as Kafka does.
+    /// The largest timestamp of its records. Some clients write another one into the header: then
+    /// [`crate::set_max_timestamp`] corrects it, as Kafka does.
     pub max_timestamp: i64,
 }
 
-/// Checks exactly one batch as a producer may send it. Allocates only to unpack a compressed one.
+/// Validates exactly one batch of a producer. Allocates only to decompress.
 pub fn validate(batch: &[u8], limits: &ValidateLimits) -> Result<Validated, BatchError> {
     if batch.len() > limits.batch_bytes_max {
         return Err(BatchError::TooLarge { bytes: batch.len(), limit: limits.batch_bytes_max });
@@ -71,7 +71,7 @@ pub fn validate(batch: &[u8], limits: &ValidateLimits) -> Result<Validated, Batc
 
 fn validate_header(header: &BatchHeader, limits: &ValidateLimits) -> Result<(), BatchError> {
     let (count, last_offset_delta) = (header.record_count, header.last_offset_delta);
-    // Gaps are made by compaction only.
+    // Only compaction makes gaps.
     if count == 0 || last_offset_delta != count - 1 {
         return Err(BatchError::ImpossibleCount { count, last_offset_delta });
     }
@@ -94,8 +94,8 @@ fn validate_header(header: &BatchHeader, limits: &ValidateLimits) -> Result<(), 
     Ok(())
 }
 
-/// Reads every record; returns the greatest timestamp. A record that cannot be read ends it, because
-/// nothing after it can be; one that the topic does not take is noted, and so are those after it.
+/// Reads every record; returns the largest timestamp. A corrupt record ends it, because the rest
+/// cannot be parsed; a record that the topic refuses is listed, and so are later ones.
 fn walk(header: &BatchHeader, body: &[u8], limits: &ValidateLimits) -> Result<i64, BatchError> {
     let mut max_timestamp = i64::MIN;
     let mut refused = RefusedRecords { named: Vec::new(), count: 0, has_bad_timestamp: false };
@@ -125,5 +125,5 @@ fn walk(header: &BatchHeader, body: &[u8], limits: &ValidateLimits) -> Result<i6
     Ok(max_timestamp)
 }
 
-/// What a record has that was made without a timestamp.
+/// Timestamp of a record created without one.
 pub(crate) const NO_TIMESTAMP: i64 = -1;

@@ -1,18 +1,18 @@
-//! Zigzag varints as Protocol Buffers define them: 7 bits a byte, low ones first. Records use the
-//! 32-bit kind for lengths and offset deltas, the 64-bit kind for timestamp deltas.
+//! Zigzag varints as in Protocol Buffers: 7 bits a byte, low ones first. Records use the 32-bit
+//! kind for lengths and offset deltas, the 64-bit kind for timestamp deltas.
 
 use bytes::BufMut;
 
-/// Takes a 32-bit integer off the front of `bytes`; `None` when it does not end in five bytes.
+/// Reads a 32-bit integer from the front of `bytes`; `None` if it does not end within five bytes.
 #[inline]
 pub fn read_i32(bytes: &mut &[u8]) -> Option<i32> {
     let raw = read_raw(bytes, 5)?;
-    // Five bytes hold 35 bits: what does not fit is not an i32, and Kafka refuses it too.
+    // Five bytes hold 35 bits: larger values are not an i32, and Kafka refuses them too.
     let raw = u32::try_from(raw).ok()?;
     Some((raw >> 1) as i32 ^ -((raw & 1) as i32))
 }
 
-/// Takes a 64-bit integer off the front of `bytes`; `None` when it does not end in ten bytes.
+/// Reads a 64-bit integer from the front of `bytes`; `None` if it does not end within ten bytes.
 #[inline]
 pub fn read_i64(bytes: &mut &[u8]) -> Option<i64> {
     let raw = read_raw(bytes, 10)?;
@@ -21,7 +21,7 @@ pub fn read_i64(bytes: &mut &[u8]) -> Option<i64> {
 
 #[inline]
 fn read_raw(bytes: &mut &[u8], len_max: usize) -> Option<u64> {
-    // Nearly all integers of a record are one byte or two.
+    // Nearly all integers of a record take one byte or two.
     match **bytes {
         [first, ref rest @ ..] if first < 0x80 => {
             *bytes = rest;
@@ -70,20 +70,20 @@ fn write_raw(out: &mut impl BufMut, mut raw: u64) {
     out.put_u8(raw as u8);
 }
 
-/// Bytes that [`write_i32`] takes for `value`.
+/// Encoded length of `value` in [`write_i32`].
 #[inline]
 pub const fn len_i32(value: i32) -> usize {
     len_raw(zigzag_i32(value) as u64)
 }
 
-/// Bytes that [`write_i64`] takes for `value`.
+/// Encoded length of `value` in [`write_i64`].
 #[inline]
 pub const fn len_i64(value: i64) -> usize {
     len_raw(zigzag_i64(value))
 }
 
 const fn len_raw(raw: u64) -> usize {
-    // One byte for each started seven bits, and zero takes one as well.
+    // One byte for each started seven bits; zero takes one as well.
     (70 - (raw | 1).leading_zeros() as usize) / 7
 }
 
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_known_encodings_hold() {
+    fn varints_have_golden_encodings() {
         let known: [(i64, &[u8]); 7] = [
             (0, &[0]),
             (-1, &[1]),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_integer_that_does_not_end_is_refused() {
+    fn unterminated_varint_is_refused() {
         assert_eq!(read_i32(&mut &[][..]), None);
         assert_eq!(read_i32(&mut &[0x80][..]), None);
         assert_eq!(read_i32(&mut &[0xff; 11][..]), None);
@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_and_has_the_foretold_length(
+        fn varints_are_read_back_and_have_the_computed_length(
             small in any::<i32>(), large in any::<i64>(), shift in 0..64_u32,
         ) {
             let (small, large) = (small >> (shift % 32), large >> shift);

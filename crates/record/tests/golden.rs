@@ -1,4 +1,4 @@
-//! Batches that Apache Kafka's own library made (`golden/MakeGolden.java`) and one made by hand.
+//! Batches built by Apache Kafka's own library (`golden/MakeGolden.java`) and one built by hand.
 
 mod model;
 
@@ -27,7 +27,7 @@ const LONG: [(Compression, &[u8]); 4] = [
     (Compression::Zstd, include_bytes!("golden/zstd-long.batch")),
 ];
 
-/// A record with the value "a", taken byte by byte from the format's description.
+/// A record with the value "a", byte by byte from the format's description.
 const BY_HAND: [u8; 69] = [
     0, 0, 0, 0, 0, 0, 0, 0, // base offset
     0, 0, 0, 57, // length
@@ -46,7 +46,7 @@ const BY_HAND: [u8; 69] = [
 ];
 
 #[test]
-fn a_batch_made_by_hand_is_what_the_builder_makes() {
+fn builder_makes_the_batch_written_by_hand() {
     let record =
         model::Record { timestamp: 5, key: None, value: Some(b"a".to_vec()), headers: vec![] };
     assert_eq!(model::build(Default::default(), &[record]), BY_HAND);
@@ -54,7 +54,7 @@ fn a_batch_made_by_hand_is_what_the_builder_makes() {
 }
 
 #[test]
-fn batches_of_the_java_client_pass_and_read_as_they_were_written() {
+fn batches_of_the_java_client_are_valid_and_read_unchanged() {
     let all = SHORT.iter().map(|batch| (5, batch)).chain(LONG.iter().map(|batch| (3000, batch)));
     for (count, &(compression, batch)) in all {
         let validated = validate(batch, &ValidateLimits::default()).unwrap();
@@ -86,7 +86,7 @@ fn the_delete_horizon_is_written_as_kafka_writes_it() {
     let expected = model::golden_records(5);
     assert_eq!(model::read_records(HORIZON), expected);
 
-    // Kafka's builder takes the same records for the same horizon: the bytes are the same too.
+    // Kafka's builder keeps the same records for the same horizon: the bytes are equal too.
     let Retained::Part(ours) = retain(NONE, Some(HORIZON_MS), |_| true).unwrap() else {
         panic!("record 4 is a tombstone, so the batch gets a horizon");
     };
@@ -104,7 +104,7 @@ fn records_are_shared_not_copied() {
 }
 
 #[test]
-fn consecutive_batches_are_split_and_a_cut_off_one_is_told() {
+fn consecutive_batches_are_split_and_a_truncated_one_is_reported() {
     let mut blob = [NONE, HORIZON, LONG[0].1].concat();
     let places: Vec<_> = split(&blob).map(|batch| batch.unwrap().1).collect();
     assert_eq!(places.len(), 3);
@@ -121,7 +121,7 @@ fn consecutive_batches_are_split_and_a_cut_off_one_is_told() {
 #[test]
 fn legacy_message_sets_are_refused_by_their_format() {
     for magic in [0_u8, 1] {
-        // Offset, size, checksum, magic, attributes, and then what the format has.
+        // Offset, size, checksum, magic, attributes, and then the fields of the format.
         let mut message = vec![0; 30];
         message[11] = 18;
         message[16] = magic;

@@ -1,5 +1,5 @@
-//! Bytes that no client should send: each is refused for its reason, none panics, and none makes
-//! more memory than its limit allows.
+//! Bytes that no client should send: each is refused for its reason, none panics, and none
+//! allocates more memory than its limit allows.
 
 mod model;
 
@@ -30,7 +30,7 @@ fn with_body(compression: Compression, record_count: i32, body: &[u8]) -> Vec<u8
     batch
 }
 
-/// Everything that looks into a batch, for the sake of not panicking.
+/// Calls every reader of a batch, to check that none panics.
 fn read_in_every_way(batch: &[u8]) {
     let _ = BatchHeader::parse(batch);
     let _ = split(batch).count();
@@ -148,7 +148,7 @@ fn broken_records_are_refused_for_their_reason() {
 }
 
 #[test]
-fn batches_that_the_topic_does_not_take_are_refused() {
+fn batches_outside_of_the_topics_limits_are_refused() {
     let batch = golden(Compression::Lz4);
     let defaults = ValidateLimits::default();
     let refusal = |limits| validate(&batch, &limits).unwrap_err();
@@ -208,7 +208,7 @@ fn a_bomb_is_refused_at_its_limit() {
 }
 
 #[test]
-fn a_snappy_block_that_claims_too_much_reserves_nothing() {
+fn snappy_block_with_a_false_length_reserves_no_memory() {
     // A bare block that claims 200 MB and has three bytes.
     let claim = [0x80, 0x90, 0xad, 0x5f, 0, 0, 0];
     let error = Compression::Snappy.decompress(&claim, usize::MAX >> 1).unwrap_err();
@@ -216,14 +216,14 @@ fn a_snappy_block_that_claims_too_much_reserves_nothing() {
 }
 
 #[test]
-fn packed_data_is_exactly_the_body() {
+fn compressed_data_with_trailing_bytes_is_refused() {
     for compression in &Compression::ALL[1..] {
         let mut packed = Vec::new();
         compression.compress(&[7; 1000], &mut packed);
         packed.push(0);
         assert!(compression.decompress(&packed, 1 << 20).is_err(), "{compression}");
         for len in 0..packed.len() - 1 {
-            // Some codecs read a cut-off stream as a shorter one: then records are missing.
+            // Some codecs read a truncated stream as a shorter one: then records are missing.
             if let Ok(unpacked) = compression.decompress(&packed[..len], 1 << 20) {
                 assert!(unpacked.len() <= 1000, "{compression}");
             }
@@ -244,7 +244,7 @@ fn snappy_is_read_bare_and_in_joined_streams_too() {
 }
 
 #[test]
-fn the_builder_takes_no_more_than_a_batch_may_have() {
+fn builder_refuses_records_beyond_the_batch_limits() {
     let value = vec![0; 40 << 20];
     let mut builder = record::BatchBuilder::new(BatchOptions::default());
     builder.push(0, None, Some(&value), &[]).unwrap();
@@ -265,9 +265,9 @@ proptest! {
         }
     }
 
-    /// The checksum is made right again, so that what lies behind it is reached.
+    /// The checksum is recomputed, so that the damage behind it is reached.
     #[test]
-    fn damage_that_the_checksum_does_not_see_never_panics(
+    fn damage_behind_a_valid_checksum_never_panics(
         records in model::records(),
         compression in model::compression(),
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
@@ -280,7 +280,7 @@ proptest! {
         model::reseal(&mut batch);
         read_in_every_way(&batch);
         if check(&batch).is_ok() {
-            // What passed can be read, whatever it says.
+            // A valid batch can be read, whatever its content.
             let read = model::read(&batch).unwrap();
             let header = *Batch::decode(&batch).unwrap().header();
             prop_assert_eq!(read.len(), header.record_count as usize);

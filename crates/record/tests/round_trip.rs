@@ -1,4 +1,4 @@
-//! What is written is what is read, in every codec; and what a rewrite must leave alone.
+//! Written batches are read back unchanged, in every codec; rewrites preserve everything else.
 
 mod model;
 
@@ -13,7 +13,7 @@ use record::{
 
 proptest! {
     #[test]
-    fn built_batches_pass_and_read_as_they_were_written(
+    fn built_batches_are_valid_and_read_unchanged(
         records in model::records(), compression in model::compression(),
     ) {
         let batch =
@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn another_codec_changes_nothing_but_the_bytes(
+    fn recompression_changes_only_the_bytes(
         records in model::records(), from in model::compression(), to in model::compression(),
     ) {
         let batch = model::build(model::golden_options(from), &records);
@@ -83,7 +83,7 @@ proptest! {
     }
 
     #[test]
-    fn compaction_keeps_offsets_timestamps_and_the_range_that_is_covered(
+    fn compaction_keeps_offsets_timestamps_and_the_covered_range(
         records in model::records(),
         compression in model::compression(),
         keep_bits in any::<u32>(),
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn a_search_by_time_finds_what_a_scan_finds(
+    fn search_by_time_agrees_with_a_scan(
         records in model::records(),
         compression in model::compression(),
         timestamp in prop_oneof![1_700_000_000_000..1_700_000_100_000_i64, any::<i64>()],
@@ -159,7 +159,7 @@ proptest! {
 }
 
 #[test]
-fn a_wrong_max_timestamp_is_found_and_put_right() {
+fn wrong_max_timestamp_is_found_and_corrected() {
     let mut batch =
         model::build(model::golden_options(Compression::Zstd), &model::golden_records(5));
     let right = batch.clone();
@@ -184,7 +184,7 @@ fn sequences_wrap_as_kafkas_do() {
 }
 
 #[test]
-fn the_last_header_of_a_name_counts() {
+fn last_header_of_a_name_takes_precedence() {
     let mut record = model::golden_records(1).remove(0);
     record.headers = vec![
         (b"a".to_vec(), Some(b"1".to_vec())),

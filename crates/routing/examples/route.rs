@@ -1,5 +1,5 @@
-//! How long one message takes through 100,000 bindings, by kind:
-//! `cargo run --release -p routing --example route`.
+//! Time of one message through 100,000 bindings, by kind: `cargo run --release -p routing --example
+//! route`.
 
 #![expect(clippy::disallowed_types, reason = "it measures the time of this machine")]
 

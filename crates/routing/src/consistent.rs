@@ -1,13 +1,13 @@
-//! Spreading messages over destinations by a hash, in proportion to weights, so that a destination
-//! more or less moves as few of them as can be.
+//! Spreads messages over destinations by a hash, in proportion to weights. Adding or removing a
+//! destination moves as few messages as possible.
 //!
 //! Jump consistent hash (Lamping and Veach, 2014) over as many buckets as the weights add up to; a
-//! destination owns neighbouring buckets. A destination that goes moves those behind it down.
+//! destination owns neighbouring buckets. Removing a destination shifts those behind it down.
 
 use crate::message::{Headers, Message, Property, Value};
 use crate::network::Target;
 
-/// What the hash is taken of.
+/// Input of the hash.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HashOn {
     /// The first routing key.
@@ -19,16 +19,16 @@ pub enum HashOn {
 #[derive(Clone, Debug)]
 pub struct ConsistentMatcher {
     on: HashOn,
-    /// In the order of their buckets. A destination has one place, however often it is bound.
+    /// In the order of their buckets. A destination has one place, even if it is bound repeatedly.
     ring: Vec<Share>,
 }
 
 #[derive(Clone, Debug)]
 struct Share {
     target: Target,
-    /// As it was bound, first come first served: the first one holds.
+    /// Weights in the order of binding: the first one applies.
     weights: Vec<u32>,
-    /// The bucket behind its last.
+    /// End of its buckets, exclusive.
     end: u64,
 }
 
@@ -45,7 +45,7 @@ impl ConsistentMatcher {
         self.number();
     }
 
-    /// Whether it was there.
+    /// Returns whether it was present.
     pub fn remove(&mut self, weight: u32, target: Target) -> bool {
         let Some(share) = self.ring.iter_mut().find(|share| share.target == target) else {
             return false;
@@ -73,7 +73,7 @@ impl ConsistentMatcher {
             HashOn::Property(property) => message.headers.property(*property),
         };
         match value {
-            // Messages without it go one way, all of them.
+            // Messages without it all have the same destination.
             None | Some(Value::Void) => hash(0, &[]),
             Some(Value::Bool(yes)) => hash(1, &[u8::from(yes)]),
             Some(Value::Integer(number)) => hash(2, &number.to_be_bytes()),
@@ -92,7 +92,7 @@ impl ConsistentMatcher {
     }
 }
 
-/// FNV-1a, finished as SplitMix64 does. Fixed for ever: who reads what must survive a restart.
+/// FNV-1a with SplitMix64's finalizer. Fixed forever: assignments must survive a restart.
 fn hash(kind: u8, bytes: &[u8]) -> u64 {
     let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let mut hash =
@@ -102,7 +102,7 @@ fn hash(kind: u8, bytes: &[u8]) -> u64 {
     hash ^ (hash >> 31)
 }
 
-/// The bucket of a key among `buckets`, of which there is at least one.
+/// The bucket of a key; `buckets` is at least one.
 fn jump(mut key: u64, buckets: u64) -> u64 {
     let (mut bucket, mut next) = (0, 0);
     while next < buckets {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_more_takes_its_share_from_the_others_and_moves_nothing_else() {
+    fn new_destination_takes_its_share_without_moving_other_messages() {
         let mut matcher = ConsistentMatcher::new(HashOn::Key);
         for number in 0..9 {
             matcher.add(10, sink(number));

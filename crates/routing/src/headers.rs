@@ -1,8 +1,9 @@
 //! Matching by headers: all of a binding's pairs, or any of them.
 //!
-//! A binding is found by its pairs, not tried: each is filed under one pair that it cannot match
-//! without (the one that fewest others are filed under), or, where any pair will do, under all of
-//! them. So a message costs its own headers and the bindings that share a pair with it.
+//! Bindings are indexed by their pairs, not tried one by one. A binding is filed under one pair
+//! that it cannot match without (the one with the fewest bindings), or, if any pair suffices, under
+//! all of them. A message therefore costs its own headers and the bindings that share a pair with
+//! it.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -18,7 +19,7 @@ pub enum HeaderMatch {
     Any,
 }
 
-/// What a binding asks of headers.
+/// A binding's condition on headers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HeaderPattern {
     pub which: HeaderMatch,
@@ -26,7 +27,7 @@ pub struct HeaderPattern {
     pub pairs: Vec<(Box<str>, Pattern)>,
 }
 
-/// A [`Value`] that is kept.
+/// An owned [`Value`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum Pattern {
     Void,
@@ -83,7 +84,7 @@ pub struct HeadersMatcher {
     free: Vec<u32>,
     /// Bindings by the hash of a pair that they are filed under.
     filed: HashMap<u64, Vec<u32>>,
-    /// Those that ask for nothing.
+    /// Bindings without a condition.
     always: Vec<u32>,
     hasher: HashState,
 }
@@ -92,9 +93,9 @@ pub struct HeadersMatcher {
 struct Binding {
     pattern: HeaderPattern,
     target: Target,
-    /// How often it was added.
+    /// Number of times that it was added.
     count: u32,
-    /// What it is filed under.
+    /// Hashes that it is filed under.
     places: Vec<u64>,
 }
 
@@ -120,7 +121,7 @@ impl HeadersMatcher {
         self.bindings[place as usize] = Some(Binding { pattern, target, count: 1, places });
     }
 
-    /// Whether it was there.
+    /// Returns whether it was present.
     pub fn remove(&mut self, pattern: &HeaderPattern, target: Target) -> bool {
         let Some(place) = self.find(pattern, target) else { return false };
         let Some(binding) = &mut self.bindings[place as usize] else { return false };
@@ -143,7 +144,7 @@ impl HeadersMatcher {
         true
     }
 
-    /// Adds to `found` what these headers lead to; some of it more than once.
+    /// Adds the destinations of these headers to `found`; some of them repeatedly.
     pub fn route<H: Headers + ?Sized>(&self, headers: &H, found: &mut Vec<Target>) {
         let mut try_all = |places: &[u32]| {
             for binding in places.iter().filter_map(|place| self.bindings[*place as usize].as_ref())
@@ -167,7 +168,7 @@ impl HeadersMatcher {
         });
     }
 
-    /// The hashes that a new binding is filed under.
+    /// The hashes under which to file a new binding.
     fn places(&self, pattern: &HeaderPattern) -> Vec<u64> {
         let mut hashes: Vec<u64> =
             pattern.pairs.iter().map(|(name, value)| self.hash(name, value.value())).collect();
@@ -195,7 +196,7 @@ impl HeadersMatcher {
         if let Some(place) = filed.find_map(|places| places.iter().copied().find(same)) {
             return Some(place);
         }
-        // One that asks for any of nothing matches nothing, and is filed nowhere.
+        // A binding that requires any of no pairs matches nothing, and is filed nowhere.
         if pattern.which == HeaderMatch::Any && pattern.pairs.is_empty() {
             let places = 0..self.bindings.len() as u32;
             return places.into_iter().find(same);

@@ -1,18 +1,18 @@
-//! Which destinations a message reaches: exchanges as AMQP has them, without its wire.
+//! Routes messages to destinations: AMQP's exchanges, without the wire protocol.
 //!
 //! A [`Network`] is a graph: its nodes match a message against their bindings and pass it on, to
-//! other nodes or to sinks. Pure and synchronous; it knows neither brokers nor protocols, and its user
-//! decides what a sink stands for. It is changed in place and read through `&self`: a user that shares
-//! it takes a lock once for many messages.
+//! other nodes or to sinks. Pure and synchronous; it depends on neither brokers nor protocols, and
+//! its user defines the content of a sink. It is changed in place and read through `&self`: a user
+//! that shares it takes a lock once for many messages.
 //!
-//! * [`network`]: the graph, and the walk through it (cycles, duplicates, alternates)
+//! * [`network`]: the graph, and the traversal (cycles, duplicates, alternates)
 //! * [`matcher`]: the kinds of nodes, behind one type
 //! * [`topic`]: words with `*` and `#`, as a trie
 //! * [`headers`]: matching by headers, indexed
 //! * [`consistent`]: spreading by a hash, with weights
-//! * [`random`]: spreading by chance
+//! * [`random`]: random spreading
 //! * [`targets`]: a set of destinations with counts
-//! * [`message`]: what is asked of a message, and the values of headers
+//! * [`message`]: messages, and the values of headers
 
 pub mod consistent;
 pub mod headers;

@@ -11,28 +11,28 @@ use crate::targets::Targets;
 use crate::topic::{Front, TopicMatcher};
 use crate::upstream::Downstream;
 
-/// How a node matches.
+/// The matching rule of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// The key is the binding's.
+    /// The key equals the binding's.
     Direct,
     /// Every binding.
     Fanout,
-    /// The key's words fit the binding's, with `*` and `#`.
+    /// The key's words match the binding's, with `*` and `#`.
     Topic,
     Headers,
-    /// One binding of all, by a hash.
+    /// One binding, by a hash.
     Consistent(HashOn),
-    /// Every message goes to one binding, whatever its key: each in turn, in an order that cannot be
-    /// predicted.
+    /// One binding for each message, regardless of its key: each in turn, in an unpredictable
+    /// order.
     Random,
-    /// Every binding, for messages that may go to this broker.
+    /// Every binding, for messages that may be forwarded to this broker.
     Upstream(Downstream),
-    /// The sink that is named as the key is. Has no bindings.
+    /// The sink whose name is the key. Has no bindings.
     Names,
 }
 
-/// What a binding says besides its destination. A kind takes what is its own.
+/// Arguments of a binding besides its destination. Each kind uses its own.
 #[derive(Clone, Copy, Debug)]
 pub enum Arguments<'a> {
     Key(&'a str),
@@ -66,7 +66,7 @@ impl Matcher {
         }
     }
 
-    /// Adds a binding. One with arguments of another kind is never met, and is not added.
+    /// Adds a binding. One with arguments of another kind never matches, and is not added.
     pub fn add(&mut self, arguments: Arguments<'_>, target: Target) {
         match (self, arguments) {
             (Self::Direct(keys), Arguments::Key(key)) => {
@@ -83,7 +83,7 @@ impl Matcher {
         }
     }
 
-    /// Whether it was there.
+    /// Returns whether it was present.
     pub fn remove(&mut self, arguments: Arguments<'_>, target: Target) -> bool {
         match (self, arguments) {
             (Self::Direct(keys), Arguments::Key(key)) => {
@@ -105,7 +105,7 @@ impl Matcher {
         }
     }
 
-    /// Adds to `found` where the message goes, and says whether some of it may be there twice.
+    /// Adds the message's destinations to `found`. Returns whether some may be duplicates.
     pub(crate) fn route<H: Headers + ?Sized>(
         &self,
         message: &Message<'_, H>,
@@ -149,7 +149,7 @@ impl Matcher {
                 }
                 false
             }
-            // The network knows the names.
+            // The network has the names.
             Self::Names => message.keys.len() > 1,
         }
     }

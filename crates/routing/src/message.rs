@@ -1,22 +1,22 @@
-//! What is asked of a message, and the values that headers have.
+//! Messages, and the values of headers.
 
 use crate::upstream::Hop;
 
-/// A message on its way.
+/// A message being routed.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a, H: ?Sized> {
-    /// Its routing key, and those that it has besides (CC, BCC). Never empty.
+    /// Its routing key, and additional ones (CC, BCC). Never empty.
     pub keys: &'a [&'a str],
     pub headers: &'a H,
-    /// It asks to be held back by the first node that holds messages back
-    /// ([`crate::NodeOptions::defers`]).
+    /// Requests a delay by the first node that defers messages ([`crate::NodeOptions::defers`]).
     pub deferred: bool,
 }
 
-/// A message's headers and the properties that a hash may be taken of.
+/// A message's headers, and the properties that can be hashed.
 pub trait Headers {
     fn get(&self, name: &str) -> Option<Value<'_>>;
-    /// Every header. A name that occurs twice may come twice; [`Headers::get`] says which counts.
+    /// Every header. A repeated name may be passed repeatedly; [`Headers::get`] decides which one
+    /// counts.
     fn each(&self, see: &mut dyn FnMut(&str, Value<'_>));
     fn property(&self, property: Property) -> Option<Value<'_>>;
     /// Brokers that forwarded the message, in any order.
@@ -32,21 +32,21 @@ pub enum Property {
     Timestamp,
 }
 
-/// A header's value. Values are equal when they are of one kind and equal: 1 is no 1.0, and the
-/// width of an integer does not count.
+/// A header's value. Values are equal if they have the same kind and value: 1 differs from 1.0, and
+/// the width of an integer is irrelevant.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Value<'a> {
-    /// There, without a value. As a pattern: any value will do.
+    /// Present, without a value. As a pattern: any value matches.
     Void,
     Bool(bool),
     Integer(i64),
     Float(f64),
     Bytes(&'a [u8]),
-    /// Anything composite, as it is encoded.
+    /// Any composite value, in its encoding.
     Encoded(&'a [u8]),
 }
 
-/// A message without any.
+/// A message without headers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoHeaders;
 

@@ -1,8 +1,8 @@
-//! The graph: nodes with bindings, sinks, and the walk of a message through them.
+//! The graph: nodes with bindings, sinks, and the traversal by a message.
 //!
-//! A message visits a node once, however many ways lead there, and reaches a sink once. A node that
-//! matches nothing passes the message to its alternate, which is known by name: it need not exist
-//! yet, and may come and go.
+//! A message visits a node once, however many paths lead there, and reaches a sink once. A node
+//! that matches nothing passes the message to its alternate, which is referenced by name: it need
+//! not exist yet, and may be added and removed.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -21,23 +21,23 @@ pub struct NodeId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SinkId(pub u32);
 
-/// Where a binding leads.
+/// Destination of a binding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Target {
     Node(NodeId),
     Sink(SinkId),
 }
 
-/// What a node does besides matching.
+/// Options of a node besides matching.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeOptions {
-    /// The node that gets what this one matches nothing for.
+    /// The node for messages that this one does not match.
     pub alternate: Option<Arc<str>>,
-    /// A message that asks for it is held back from here on ([`Message::deferred`]).
+    /// Defers messages that request it from here on ([`Message::deferred`]).
     pub defers: bool,
 }
 
-/// `S` is what a sink stands for.
+/// `S` is the content of a sink.
 #[derive(Clone, Debug)]
 pub struct Network<S> {
     nodes: Vec<Option<Node>>,
@@ -63,11 +63,11 @@ struct Sink<S> {
     content: S,
 }
 
-/// What a walk found, and the room that it needs: kept from message to message.
+/// Result of a traversal, and its buffers: reused from message to message.
 #[derive(Clone, Debug, Default)]
 pub struct Route {
-    /// Where the message goes, each sink once; with `true` where it is to be held back first. A
-    /// sink that both a held-back and a direct way lead to is there twice.
+    /// Reached sinks, each once; with `true` if the message is to be deferred first. A sink reached
+    /// by both a deferred and a direct path is listed twice.
     pub sinks: Vec<(SinkId, bool)>,
     found: Vec<Target>,
     front: Front,
@@ -95,7 +95,7 @@ impl<S> Network<S> {
         Self::default()
     }
 
-    /// Adds a node; one of that name is replaced, and its bindings are gone.
+    /// Adds a node; one of that name is replaced, and its bindings are removed.
     pub fn add_node(&mut self, name: &str, kind: &Kind, options: NodeOptions) -> NodeId {
         let name: Arc<str> = Arc::from(name);
         let node = Node { name: Arc::clone(&name), matcher: Matcher::new(kind), options };
@@ -180,12 +180,12 @@ impl<S> Network<S> {
         }
     }
 
-    /// Whether it was there.
+    /// Returns whether it was present.
     pub fn unbind(&mut self, node: NodeId, arguments: Arguments<'_>, target: Target) -> bool {
         self.node_mut(node).is_some_and(|node| node.matcher.remove(arguments, target))
     }
 
-    /// Finds where a message goes that enters at `start`.
+    /// Finds the destinations of a message that enters at `start`.
     pub fn route<H: Headers + ?Sized>(
         &self,
         start: NodeId,
@@ -259,7 +259,7 @@ impl Seen {
         self.many.clear();
     }
 
-    /// Whether it is new.
+    /// Returns whether it is new.
     fn insert(&mut self, node: (NodeId, bool)) -> bool {
         if self.few.contains(&node) || (!self.many.is_empty() && self.many.contains(&node)) {
             return false;

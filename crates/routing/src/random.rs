@@ -1,12 +1,12 @@
-//! Spreading messages over destinations by chance.
+//! Spreads messages over destinations randomly.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::network::Target;
 use crate::targets::Targets;
 
-/// Chance is a counter whose bits are mixed: all messages of a node share it, so that they are spread
-/// evenly, however many sessions publish and however few messages each of them has.
+/// Randomness is a counter with mixed bits: all messages of a node share it, so that they are
+/// spread evenly, however many sessions publish and however few messages each of them has.
 #[derive(Debug, Default)]
 pub struct RandomMatcher {
     pub(crate) targets: Targets,
@@ -27,7 +27,8 @@ impl RandomMatcher {
             return None;
         }
         let number = mix(self.messages.fetch_add(1, Ordering::Relaxed));
-        // The upper half of a product with 64 bits: without the bias and the division of a remainder.
+        // The upper half of the product with 64 bits: avoids the bias and the division of a
+        // remainder.
         let place = (u128::from(number) * count as u128) >> 64;
         self.targets.get(place as usize)
     }

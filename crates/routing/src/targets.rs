@@ -1,17 +1,17 @@
-//! A set of destinations. Each is counted: bindings may differ in arguments that do not matter
-//! here, and a destination stays until the last of them is gone.
+//! A set of destinations with counts: bindings may differ in arguments that are irrelevant here,
+//! and a destination stays until the last of them is removed.
 
 use base::HashMap;
 
 use crate::network::Target;
 
-/// Up to so many are searched one by one; more are indexed.
+/// Up to this many are searched one by one; more are indexed.
 const LISTED_MAX: usize = 32;
 
 #[derive(Clone, Debug, Default)]
 pub struct Targets {
     list: Vec<(Target, u32)>,
-    /// Where each is in `list`, once there are many.
+    /// Place of each in `list`, once there are many.
     places: Option<Box<HashMap<Target, usize>>>,
 }
 
@@ -28,7 +28,7 @@ impl Targets {
         self.list.iter().map(|(target, _)| *target)
     }
 
-    /// One of them, by its place in an order that means nothing.
+    /// One of them, by its place in an arbitrary order.
     pub fn get(&self, place: usize) -> Option<Target> {
         self.list.get(place).map(|(target, _)| *target)
     }
@@ -51,7 +51,7 @@ impl Targets {
         }
     }
 
-    /// Whether it was there.
+    /// Returns whether it was present.
     pub fn remove(&mut self, target: Target) -> bool {
         let Some(place) = self.place(target) else { return false };
         self.list[place].1 -= 1;

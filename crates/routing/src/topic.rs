@@ -1,11 +1,11 @@
-//! Matching words, as topic exchanges do: `.` parts words, `*` stands for one word, `#` for any
-//! number of them, none included.
+//! Matches words as topic exchanges do: `.` separates words, `*` stands for one word, `#` for any
+//! number of them, including none.
 //!
-//! The patterns are one trie, walked as a nondeterministic automaton: one pass over the key's words
-//! with the set of places that the words so far lead to. So a key costs its words times the places
-//! that fit, never the number of bindings, and patterns with many `#` cannot make it explode, as
-//! they do where the trie is searched with backtracking. Words are numbered and edges are one map,
-//! so that a pattern's word costs a few bytes and a key's word one hash.
+//! The patterns are one trie, traversed as a nondeterministic automaton: one pass over the key's
+//! words with the set of places that match the words so far. A key therefore costs its words times
+//! the matching places, never the number of bindings, and patterns with many `#` cost no
+//! exponential time, as they do if the trie is searched with backtracking. Words are numbered and
+//! edges are one map, so that a pattern's word costs a few bytes and a key's word one hash.
 
 use base::HashMap;
 
@@ -19,36 +19,36 @@ const ROOT: u32 = 0;
 pub struct TopicMatcher {
     places: Vec<Place>,
     free: Vec<u32>,
-    /// By the place and the word's number.
+    /// Keyed by the place and the word's number.
     edges: HashMap<(u32, u32), u32>,
     words: Words,
     /// Destinations, by place.
     ends: HashMap<u32, Targets>,
-    /// Places that a `#` leads to: without any, no two ways lead to one place.
+    /// Number of places reached by a `#`: without any, no two paths lead to one place.
     any_count: usize,
 }
 
-/// The places that a walk stands at: room that is used again from key to key.
+/// The current places of a traversal: buffers reused from key to key.
 #[derive(Clone, Debug, Default)]
 pub struct Front {
     here: Vec<u32>,
     next: Vec<u32>,
 }
 
-/// A place in the trie: what the words from the root lead to.
+/// A place in the trie: the words on the path from the root.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     parent: u32,
     step: Step,
-    /// Where `*` leads.
+    /// Place after `*`.
     one: u32,
-    /// Where `#` leads.
+    /// Place after `#`.
     any: u32,
-    /// Places that have this one as parent.
+    /// Number of places with this one as parent.
     children: u32,
 }
 
-/// How a place is reached from its parent.
+/// The edge from a place's parent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Root,
@@ -86,7 +86,7 @@ impl TopicMatcher {
         let mut place = ROOT;
         for word in words(pattern) {
             place = match word {
-                // `#.#` says no more than `#`.
+                // `#.#` is equivalent to `#`.
                 "#" if self.places[place as usize].step == Step::Any => place,
                 "#" => self.child(place, Step::Any),
                 "*" => self.child(place, Step::One),
@@ -99,7 +99,7 @@ impl TopicMatcher {
         self.ends.entry(place).or_default().add(target);
     }
 
-    /// Whether it was there.
+    /// Returns whether it was present.
     pub fn remove(&mut self, pattern: &str, target: Target) -> bool {
         let Some(place) = self.find(pattern) else { return false };
         let Some(targets) = self.ends.get_mut(&place) else { return false };
@@ -111,7 +111,7 @@ impl TopicMatcher {
         removed
     }
 
-    /// Adds to `found` what this key leads to; some of it more than once.
+    /// Adds the key's destinations to `found`; some of them repeatedly.
     pub fn route(&self, key: &str, front: &mut Front, found: &mut Vec<Target>) {
         let Front { here, next } = front;
         here.clear();
@@ -145,7 +145,7 @@ impl TopicMatcher {
         }
     }
 
-    /// Adds the places that a `#` leads to without a word, and takes each place once.
+    /// Adds the places reached by a `#` without a word, and removes duplicates.
     fn pass_empty(&self, places: &mut Vec<u32>) {
         let mut at = 0;
         while let Some(&place) = places.get(at) {
@@ -155,7 +155,7 @@ impl TopicMatcher {
             }
             at += 1;
         }
-        // Only a `#` can lead to one place in two ways.
+        // Only a `#` can lead to one place by two paths.
         if self.any_count > 0 && places.len() > 1 {
             places.sort_unstable();
             places.dedup();
@@ -224,7 +224,7 @@ impl TopicMatcher {
         Some(place)
     }
 
-    /// Takes away places that lead nowhere any more.
+    /// Removes places without destinations below them.
     fn prune(&mut self, mut place: u32) {
         while place != ROOT && !self.ends.contains_key(&place) {
             let Place { parent, step, children, .. } = self.places[place as usize];
@@ -250,7 +250,7 @@ impl TopicMatcher {
     }
 }
 
-/// Words by number, each kept for as long as an edge has it.
+/// Words by number, each kept as long as an edge uses it.
 #[derive(Clone, Debug, Default)]
 struct Words {
     numbers: HashMap<Box<str>, u32>,
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_types, reason = "it measures the time of this machine")]
-    fn many_hashes_do_not_explode() {
+    fn pattern_with_many_hashes_is_matched_in_bounded_time() {
         let mut matcher = TopicMatcher::default();
         matcher.add(&"#.a.".repeat(60), sink(0));
         let mut found = Vec::new();

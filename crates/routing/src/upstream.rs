@@ -1,5 +1,5 @@
-//! Exchanges that a federation link declares at its upstream: they pass on everything that may go to the downstream
-//! (RabbitMQ's `x-federation-upstream`).
+//! Exchanges that a federation link declares at its upstream: they forward everything that may go
+//! to the downstream (RabbitMQ's `x-federation-upstream`).
 
 use crate::message::Headers;
 
@@ -13,14 +13,14 @@ pub struct Hop {
 /// The broker that a link forwards messages to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Downstream {
-    /// Hops that a message may have had, at most.
+    /// Maximum number of hops that a message may have had.
     pub hops_max: i64,
-    /// Itself as a hop. `None`: the link does not say it.
+    /// The downstream itself as a hop. `None`: the link does not send it.
     pub itself: Option<Hop>,
 }
 
 impl Downstream {
-    /// Whether a message goes there: it came by few hops, and none of them is the downstream.
+    /// Whether a message is forwarded: it had few enough hops, and none of them is the downstream.
     pub(crate) fn takes<H: Headers + ?Sized>(&self, headers: &H) -> bool {
         let hops = headers.hops();
         hops.is_empty()

@@ -1,4 +1,4 @@
-//! Every kind of node, and the graph of them, beside a matcher that tries every binding.
+//! Every kind of node, and the graph of them, compared with a matcher that tries every binding.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use routing::{
     Property, Route, Target, Value,
 };
 
-/// A message's headers, small enough that bindings meet them.
+/// A message's headers, small enough to match bindings often.
 #[derive(Clone, Debug)]
 struct Table(BTreeMap<String, Pattern>);
 
@@ -109,7 +109,7 @@ fn reached<H: Headers>(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Bindings come and go; a key reaches each sink with a fitting one, once.
+    /// Bindings are added and removed; a key reaches each sink with a matching one, once.
     #[test]
     fn topics_match_as_trying_every_binding_does(
         steps in vec((any::<bool>(), pattern(), 0_usize..4), 0..40),
@@ -171,9 +171,9 @@ proptest! {
         prop_assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
     }
 
-    /// Any graph, cycles and alternates included: what is reached is what can be reached.
+    /// Any graph, including cycles and alternates: exactly the reachable sinks are reached.
     #[test]
-    fn a_message_reaches_each_sink_that_a_way_leads_to_once(
+    fn message_reaches_each_reachable_sink_once(
         kinds in vec(any::<bool>(), 5),
         alternates in vec(proptest::option::of(0_usize..6), 5),
         bindings in vec((0_usize..5, "[ab]", 0_usize..10), 0..25),
@@ -219,7 +219,7 @@ proptest! {
 }
 
 #[test]
-fn a_message_held_back_on_one_way_and_not_on_another_arrives_twice() {
+fn message_deferred_on_only_one_path_arrives_twice() {
     let mut network = Network::new();
     let entry = network.add_node("in", &Kind::Fanout, NodeOptions::default());
     let holding = NodeOptions { defers: true, alternate: None };
@@ -240,7 +240,7 @@ fn a_message_held_back_on_one_way_and_not_on_another_arrives_twice() {
 }
 
 #[test]
-fn a_sink_is_reached_by_its_name_where_names_are_matched() {
+fn names_node_routes_to_the_sink_named_by_the_key() {
     let mut network = Network::new();
     network.add_node("", &Kind::Names, NodeOptions::default());
     network.add_sink("a", 7);

@@ -219,7 +219,7 @@ impl Group {
         self.config = group.config.clone();
         self.topic_config = topic.config.clone();
         if self.topic_config.traced_per_million > 0 {
-            self.dispatch.note_steps();
+            self.dispatch.enable_steps();
         }
         self.dispatch.set_paused(group.paused);
         for row in self.log_starts.len()..found.row_count() {

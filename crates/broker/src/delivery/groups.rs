@@ -158,7 +158,7 @@ impl Groups {
     ) -> Group {
         let mut group = Group::new(found, first_token, engine, counts, under_way);
         if !self.keeps_history && found.topic.config.traced_per_million == 0 {
-            group.dispatch.note_no_steps();
+            group.dispatch.disable_steps();
         }
         group
     }

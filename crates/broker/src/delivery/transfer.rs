@@ -159,7 +159,8 @@ impl PendingTransfer {
         self.reading.clear();
         for settle in &self.settles {
             let Some(group) = groups.get(settle.group) else { continue };
-            let dies = group.dispatch.dies(self.session, settle.what, settle.settlement);
+            let dies =
+                group.dispatch.dead_letters_of_settle(self.session, settle.what, settle.settlement);
             for (index, offset) in dies {
                 let at = (group.partition(index), offset);
                 if self.rejected.apart {

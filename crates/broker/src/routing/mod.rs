@@ -227,7 +227,7 @@ impl Default for Leaders {
 impl Leaders {
     /// Leaders of a topic spread over `shards` shards from `start` on, all of them unknown.
     pub fn unknown(start: u32, shards: u32) -> Self {
-        let placement = Placement::of_new_topic(start, shards).unwrap_or(Placement::ALL_IN_FIRST);
+        let placement = Placement::for_new_topic(start, shards).unwrap_or(Placement::ALL_IN_FIRST);
         Self { of_shards: Arc::new([]), placement }
     }
 

@@ -312,7 +312,7 @@ impl Consensus {
         }
         let replace = replace?;
         if import.is_resumed() && !(replace.renewed)().is_empty() {
-            let give_up = move || import.give_up();
+            let give_up = move || import.discard();
             let given_up = self.workers.blocking(Task::ConsensusDisk, give_up).await;
             given_up.map_err(|_| FetchError::Stopped)??;
             return Err(FetchError::Renewed);

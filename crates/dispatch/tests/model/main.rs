@@ -1,6 +1,6 @@
-//! The engine beside a naive model: a vector of records, each with its state, and rules that look
-//! at all of them each time. A history is a random sequence of what a driver, its consumers, its
-//! operators and its crashes do; after each step the two must agree.
+//! The engine compared with a naive model: a vector of records, each with its state, and rules that
+//! inspect all of them each time. A history is a random sequence of actions of a driver, its
+//! consumers, its operators and its crashes; after each step the two must agree.
 //!
 //! `HISTORIES=10000 cargo test --release -p dispatch --test model` runs more of them.
 
@@ -51,19 +51,20 @@ proptest! {
     })]
 
     #[test]
-    fn whatever_happens_each_record_ends_once_and_in_order(setup in setup(), steps in steps()) {
+    fn each_record_ends_once_and_in_order_in_any_history(setup in setup(), steps in steps()) {
         let mut world = World::new(setup);
         for step in steps {
             world.step(step);
         }
-        world.let_all_end();
+        world.run_to_completion();
     }
 }
 
-/// A run of the test above found this history. A timer that was set before a seek removed the note that a
-/// record waits again after a later lease, so the engine of the next term delivered the record early.
+/// A run of the test above found this history. A timer that was set before a seek removed the
+/// back-off of a record after a later lease, so the engine of the next term delivered the record
+/// early.
 #[test]
-fn a_record_waits_over_a_seek_and_a_change_of_terms() {
+fn back_off_survives_a_seek_and_a_change_of_terms() {
     let mut world = World::new(Setup {
         ordering: 0,
         single_active: false,
@@ -95,11 +96,11 @@ fn a_record_waits_over_a_seek_and_a_change_of_terms() {
     for (kind, a, b, c) in steps {
         world.step(Step { kind, a, b, c });
     }
-    world.let_all_end();
+    world.run_to_completion();
 }
 
 #[test]
-fn the_same_history_gives_the_same_answers() {
+fn same_history_gives_the_same_assignments() {
     let run = || {
         let mut world = World::new(Setup {
             ordering: 1,

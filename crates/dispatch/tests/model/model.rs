@@ -1,4 +1,4 @@
-//! The naive model: every record with its state, and rules that look at all of them.
+//! The naive model: every record with its state, and rules that inspect all of them.
 
 use dispatch::{Assignment, ConsumerId, DeadReason, Scanned, SessionId, Token};
 
@@ -13,7 +13,7 @@ pub(crate) enum State {
         pushed: bool,
     },
     Dead,
-    /// Held for an entry that settles it with other things.
+    /// Withheld for an entry that settles it with other changes.
     Ending,
     Settled,
 }
@@ -22,16 +22,17 @@ pub(crate) enum State {
 pub(crate) struct Record {
     /// `None` = a hole from the start.
     pub(crate) stored: Option<Scanned>,
-    /// Taken by compaction or retention since.
+    /// Removed by compaction or retention.
     pub(crate) gone: bool,
     pub(crate) state: State,
     pub(crate) attempts: u16,
     pub(crate) not_before_ms: i64,
-    /// It came back, and goes as if it had been due since it was written.
+    /// It was released, and counts as due since it was written.
     pub(crate) came_back: bool,
-    /// It came while there were consumers: one that waited may get it though it expired meanwhile.
+    /// It arrived while there were consumers: a waiting consumer may get it even if it expired
+    /// since.
     pub(crate) awaited: bool,
-    /// It was handed out and nothing settled it since: its key waits for it.
+    /// It was delivered and not settled since: its key waits for it.
     pub(crate) holds: bool,
     pub(crate) durably_settled: bool,
     pub(crate) durable_attempts: u16,
@@ -59,7 +60,7 @@ impl Record {
         self.attempts = 0;
     }
 
-    /// What a crash leaves.
+    /// State after a crash.
     pub(crate) fn crash(&mut self) {
         let state = if self.durably_settled { State::Settled } else { State::Idle };
         self.state = state;
@@ -70,7 +71,7 @@ impl Record {
         self.not_before_ms = self.stored.map_or(i64::MIN, |it| it.due_ms);
     }
 
-    /// The group was moved here.
+    /// State after a seek.
     pub(crate) fn seek(&mut self, settled: bool) {
         self.durably_settled = settled;
         self.durable_attempts = 0;
@@ -81,14 +82,14 @@ impl Record {
         self.stored.is_some() && !self.gone
     }
 
-    /// It waits again, for so long at least.
+    /// It waits again, for at least this long.
     pub(crate) fn wait(&mut self, now_ms: i64, delay_ms: i64) {
         self.state = State::Idle;
         self.not_before_ms = now_ms + delay_ms;
         self.came_back = delay_ms == 0;
     }
 
-    /// Whether it came back from a lease and waits.
+    /// Whether it was released and waits.
     pub(crate) fn waits_after_lease(&self, now_ms: i64) -> bool {
         self.state == State::Idle
             && self.holds
@@ -96,7 +97,7 @@ impl Record {
             && !self.durably_settled
     }
 
-    /// What it goes by: its place, or, scheduled, the second in which it was due; and its age.
+    /// Sort key: its place, or, if scheduled, the second of its due time; and its age.
     fn order(&self, offset: usize) -> (i64, usize, i64) {
         let Some(stored) = self.stored else { return (0, offset, 0) };
         if stored.due_ms == i64::MIN {
@@ -114,7 +115,7 @@ impl Record {
     }
 }
 
-/// The rules that a decision depends on.
+/// The rules of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     /// 0 free, 1 key, 2 partition.
@@ -130,7 +131,7 @@ impl Rules {
         self.may_go_in_time(record, now_ms) && !record.is_expired(self.record_ttl_ms, now_ms)
     }
 
-    /// Whether it may go, had it not expired.
+    /// Whether it would be deliverable if it had not expired.
     fn may_go_in_time(&self, record: &Record, now_ms: i64) -> bool {
         record.state == State::Idle
             && record.stored.is_some()
@@ -143,7 +144,7 @@ impl Rules {
         255 - priority.min(self.priorities)
     }
 
-    /// Whether it may be handed out, and if not, why.
+    /// Checks that it may be delivered.
     pub(crate) fn check(
         &self,
         log: &[Record],
@@ -168,7 +169,7 @@ impl Rules {
             if offset as u64 == assignment.offset || !together(other) {
                 continue;
             }
-            // One that ended on its own, without a dead-lettering, is told of with the next drain.
+            // A record that died without a dead letter is reported by the next drain.
             let died = !self.dead_letters && self.may_die(other, None, now_ms);
             let ended = died || other.gone && other.state == State::Idle;
             assert!(
@@ -182,9 +183,9 @@ impl Rules {
         }
     }
 
-    /// What must be handed out next where nothing is blocked and everything is known. Who may not
-    /// go any more is found out as his turn comes, and stands before the others until then.
-    /// `prompt` is one that goes though it expired, if that is what it did.
+    /// The expected next record if nothing is blocked and everything is known. An undeliverable
+    /// record is discovered when its turn comes, and precedes the others until then. `prompt` is
+    /// delivered even if it expired.
     pub(crate) fn next(
         &self,
         logs: &[Vec<Record>],
@@ -224,13 +225,13 @@ impl Rules {
                 let (offset, it) = waiting.min_by_key(place)?;
                 Some(((self.rank(it), it.order(offset).2, partition), (partition, offset)))
             };
-            // Of equal age first what was not scheduled.
+            // Unscheduled records precede scheduled ones of equal age.
             first(false).into_iter().chain(first(true)).min_by_key(|(order, _)| *order)
         };
         logs.iter().enumerate().filter_map(best_of).min().map(|(_, place)| place)
     }
 
-    /// Whether the record's death is justified, where it was not a consumer's doing.
+    /// Whether the record's death is justified without a consumer's reject.
     pub(crate) fn may_die(&self, record: &Record, reason: Option<DeadReason>, now_ms: i64) -> bool {
         let expired = record.is_expired(self.record_ttl_ms, now_ms);
         let exhausted = self.attempts_max.is_some_and(|max| record.attempts >= max);

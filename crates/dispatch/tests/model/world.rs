@@ -25,7 +25,7 @@ pub(crate) struct Setup {
     pub(crate) priorities: u8,
     pub(crate) dead_letters: bool,
     pub(crate) unattended: bool,
-    /// Bounds so small that they are reached.
+    /// Bounds small enough to be reached.
     pub(crate) tight: bool,
     pub(crate) partitions: usize,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, Debug)]
 struct Consumer {
     joined: Joined,
-    /// What is left of its grants.
+    /// Remaining grants.
     granted: (u64, u64),
 }
 
@@ -60,7 +60,8 @@ pub(crate) struct World {
     now_ms: i64,
     consumers: BTreeMap<ConsumerId, Consumer>,
     active: Option<ConsumerId>,
-    /// The active consumer that left with records, and until when the next one waits for them.
+    /// The active consumer that left with records, and the time until which the next one waits for
+    /// them.
     leaving: Option<(ConsumerId, i64)>,
     next_consumer: ConsumerId,
     tokens: Vec<Token>,
@@ -68,9 +69,9 @@ pub(crate) struct World {
     letters: Vec<DeadLetter>,
     held: Vec<(u32, u64)>,
     paused: bool,
-    /// The order within keys was not changed while something was under way.
+    /// The order within keys did not change while records were in flight.
     check_order: bool,
-    /// Compaction took records that the engine may know.
+    /// Compaction removed records that the engine may know.
     compacted: bool,
     pub(crate) trace: Vec<Assignment>,
 }

@@ -22,7 +22,7 @@ fn a_release_an_expiry_and_a_sessions_end_count_one_attempt_each() {
 }
 
 #[test]
-fn when_they_race_only_the_first_counts() {
+fn only_the_first_of_racing_releases_counts_an_attempt() {
     let mut bench = Bench::new(Policy::default(), [record()]);
     let lease = bench.take(1, 1)[0];
     bench.pass(30_000);
@@ -45,7 +45,7 @@ fn an_uncounted_release_is_no_attempt_and_has_no_back_off() {
 }
 
 #[test]
-fn the_last_attempt_that_comes_back_is_a_dead_letter_until_it_is_dead_lettered() {
+fn record_released_from_its_last_attempt_is_dead_until_its_dead_letter_is_logged() {
     let mut bench = Bench::new(limited(2), [record()]);
     for _ in 0..2 {
         let lease = bench.take(1, 1)[0];
@@ -60,13 +60,13 @@ fn the_last_attempt_that_comes_back_is_a_dead_letter_until_it_is_dead_lettered()
     assert_eq!(changes.partitions[0].settled, []);
     bench.engine.ended(0, 0);
     bench.engine.ended(0, 0);
-    // The entry that has the dead letter has the settle as well.
+    // The entry with the dead letter also has the settle.
     assert_eq!(bench.drain().partitions, []);
     assert_eq!(bench.engine.counters().depth, 0);
 }
 
 #[test]
-fn a_reject_is_a_dead_letter_whatever_attempts_are_left() {
+fn rejected_record_becomes_a_dead_letter_with_attempts_left() {
     let mut bench = Bench::new(limited(9), [record(), record()]);
     let lease = bench.take(1, 1)[0];
     bench.settle(&lease, Settlement::Reject);
@@ -76,7 +76,7 @@ fn a_reject_is_a_dead_letter_whatever_attempts_are_left() {
 }
 
 #[test]
-fn without_dead_letters_a_reject_is_settled_at_once() {
+fn rejected_record_is_settled_at_once_without_dead_letters() {
     let mut bench = Bench::new(Policy::default(), [record()]);
     let lease = bench.take(1, 1)[0];
     bench.settle(&lease, Settlement::Reject);
@@ -148,7 +148,7 @@ fn record_that_may_have_been_delivered_counts_as_delivered_once() {
     assert_eq!(bench.engine.peek(0, 1, 1)[0].attempts, 1);
     bench.release(&leases[1]);
     assert_eq!(bench.take(1, 9)[0].attempt, 3);
-    // Not so often that it is never delivered.
+    // Never so often that it is not delivered.
     let mut bench = Bench::new(limited(1), [record()]);
     let start = PartitionStart { seen_below: 1, end: 1, ..PartitionStart::default() };
     bench.engine.reset_partition(0, start);

@@ -1,4 +1,4 @@
-//! A driver of one engine over a log that is a vector, so that a test says only what matters.
+//! A driver of one engine over a log that is a vector, to keep tests short.
 
 use base::Stripe;
 use dispatch::*;
@@ -11,7 +11,7 @@ pub(crate) struct Bench {
     pub(crate) dead_lettered: Vec<DeadLetter>,
 }
 
-/// A record that is like most: no key, due at once, for ever.
+/// A typical record: no key, due at once, without expiry.
 pub(crate) fn record() -> Scanned {
     Scanned {
         offset: 0,
@@ -29,7 +29,7 @@ pub(crate) fn keyed(key: u64) -> Scanned {
     Scanned { key: Some(key), ..record() }
 }
 
-/// A consumer that takes what there is.
+/// A consumer with unlimited credit.
 pub(crate) fn anything(session: SessionId) -> Joined {
     Joined {
         session,
@@ -80,7 +80,7 @@ impl Bench {
         assert_eq!(self.engine.join(consumer, joined), Ok(()));
     }
 
-    /// Reads whatever is wanted; how many reads that took.
+    /// Performs all wanted reads; returns their number.
     pub(crate) fn read(&mut self) -> usize {
         let mut reads = 0;
         while let Some(Want { partition, from, up_to, .. }) = self.engine.wants() {
@@ -100,12 +100,12 @@ impl Bench {
         out
     }
 
-    /// Offsets that are handed out now.
+    /// Offsets delivered now.
     pub(crate) fn offsets(&mut self) -> Vec<u64> {
         self.assign().iter().map(|it| it.offset).collect()
     }
 
-    /// Offsets that a pull of one session gets.
+    /// Assignments of a pull by one session.
     pub(crate) fn take(&mut self, session: SessionId, records_max: u32) -> Vec<Assignment> {
         let take = Take {
             session,
@@ -154,7 +154,7 @@ impl Bench {
         changes
     }
 
-    /// Takes away what died, as offset and reason.
+    /// Completes dead letters; returns offset and reason of each.
     pub(crate) fn dead_letter(&mut self) -> Vec<(u64, DeadReason)> {
         let dead = self.drain().dead;
         for letter in &dead {

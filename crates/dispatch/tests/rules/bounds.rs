@@ -3,7 +3,7 @@ use dispatch::*;
 use super::bench::{Bench, anything, keyed, record, window};
 
 #[test]
-fn a_backlog_of_a_hundred_million_is_a_window() {
+fn backlog_of_a_hundred_million_loads_only_a_window() {
     let mut bench = Bench::new(Policy::default(), []);
     bench.engine.extended(0, 100_000_000);
     bench.join(1, window(1, 10));
@@ -29,7 +29,7 @@ fn nothing_is_read_without_consumers_or_while_it_is_paused() {
 }
 
 #[test]
-fn blocked_records_are_bounded_and_reading_goes_on_as_they_fall() {
+fn blocked_records_are_bounded_and_reading_resumes_as_they_decrease() {
     let bounds = Bounds { blocked: 100, loaded_per_partition: 50, ..Bounds::default() };
     let policy = Policy { ordering: Ordering::Key, ..Policy::default() };
     let mut records = vec![keyed(1); 1_000];
@@ -55,7 +55,7 @@ fn blocked_records_are_bounded_and_reading_goes_on_as_they_fall() {
 }
 
 #[test]
-fn delayed_records_are_bounded_and_reading_goes_on_as_they_come_due() {
+fn delayed_records_are_bounded_and_reading_resumes_as_they_become_due() {
     let bounds = Bounds { delayed: 10, ..Bounds::default() };
     let due = |number: i64| Scanned { due_ms: 2_000 + number, ..record() };
     let mut bench = Bench::with_bounds(Policy::default(), bounds, vec![(0..50).map(due).collect()]);
@@ -73,7 +73,7 @@ fn delayed_records_are_bounded_and_reading_goes_on_as_they_come_due() {
 }
 
 #[test]
-fn leases_are_bounded_also_for_a_consumer_without_a_bound() {
+fn leases_are_bounded_for_a_consumer_with_unlimited_credit() {
     let bounds = Bounds { leased: 5, ..Bounds::default() };
     let mut bench = Bench::with_bounds(Policy::default(), bounds, vec![vec![record(); 9]]);
     bench.join(1, anything(1));
@@ -104,7 +104,7 @@ fn records_of_a_dead_session_beyond_the_window_are_looked_up_again() {
 }
 
 #[test]
-fn an_idle_engine_keeps_nothing_of_what_it_once_held() {
+fn idle_engine_frees_the_memory_of_earlier_records() {
     let mut bench = Bench::new(Policy::default(), vec![record(); 20_000]);
     bench.join(1, anything(1));
     let mut leases = Vec::new();

@@ -11,7 +11,7 @@ fn consumers(assigned: &[Assignment]) -> Vec<ConsumerId> {
 }
 
 #[test]
-fn equals_take_turns() {
+fn consumers_of_equal_priority_are_served_round_robin() {
     let mut bench = bench(6);
     for consumer in [1, 2, 3] {
         bench.join(consumer, anything(consumer));
@@ -33,7 +33,7 @@ fn the_highest_priority_is_served_as_long_as_it_has_credit() {
 }
 
 #[test]
-fn a_window_is_never_exceeded_and_settles_give_back() {
+fn window_is_never_exceeded_and_settles_return_credit() {
     let mut bench = bench(9);
     bench.join(1, window(1, 3));
     let assigned = bench.assign();
@@ -50,7 +50,7 @@ fn a_window_is_never_exceeded_and_settles_give_back() {
 }
 
 #[test]
-fn grants_are_used_up_whatever_is_settled() {
+fn settles_do_not_return_granted_credit() {
     let mut bench = bench(9);
     bench.join(1, Joined { credit: Credit::Grants, ..window(1, 2) });
     let assigned = bench.assign();
@@ -62,7 +62,7 @@ fn grants_are_used_up_whatever_is_settled() {
 }
 
 #[test]
-fn bytes_are_credit_too_and_one_too_large_goes_alone() {
+fn byte_credit_limits_deliveries_but_one_oversized_record_is_delivered_alone() {
     let large = Scanned { bytes: 100, ..record() };
     let mut bench = Bench::new(Policy::default(), [record(), record(), record(), large, record()]);
     bench.join(1, Joined { bytes: 25, ..anything(1) });
@@ -110,7 +110,7 @@ fn a_session_shares_its_pool_over_its_consumers() {
 }
 
 #[test]
-fn no_other_consumer_joins_beside_an_exclusive_one() {
+fn exclusive_consumer_excludes_all_others() {
     let mut bench = bench(1);
     bench.join(1, Joined { exclusive: true, ..anything(1) });
     let refused = Err(JoinRefused::Exclusive { by: 1 });
@@ -123,7 +123,7 @@ fn no_other_consumer_joins_beside_an_exclusive_one() {
 }
 
 #[test]
-fn of_single_active_consumers_the_next_takes_over_when_the_active_leaves() {
+fn next_single_active_consumer_takes_over_when_the_active_one_leaves() {
     let policy = Policy { single_active: true, ..Policy::default() };
     let mut bench = Bench::new(policy, vec![record(); 3]);
     for consumer in [1, 2] {
@@ -162,7 +162,7 @@ fn a_consumer_that_leaves_keeps_its_leases_or_releases_them() {
 }
 
 #[test]
-fn a_pull_gets_what_it_asks_for_and_no_more() {
+fn pull_returns_at_most_the_requested_records() {
     let mut bench = Bench::new(Policy::default(), vec![record(); 9]);
     assert_eq!(bench.engine.wants(), None, "nobody takes");
     assert_eq!(bench.take(1, 2).len(), 2);
@@ -184,7 +184,7 @@ fn a_pull_gets_what_it_asks_for_and_no_more() {
 }
 
 #[test]
-fn spare_credit_counts_the_records_that_would_be_handed_out_at_once() {
+fn spare_credit_counts_records_deliverable_at_once() {
     let spare = |bench: &Bench| bench.engine.spare_credit(&bench.pools, 100);
     let mut bench = bench(0);
     assert_eq!(spare(&bench), 0);
@@ -229,7 +229,7 @@ fn next_active_consumer_gets_the_records_of_the_former_one_before_newer_ones() {
 }
 
 #[test]
-fn next_active_consumer_waits_a_second_at_most_for_what_the_former_one_holds() {
+fn next_active_consumer_waits_at_most_a_second_for_records_of_the_former_one() {
     let mut bench = Bench::new(single_active(false), vec![record(); 3]);
     bench.join(1, window(1, 1));
     bench.join(2, anything(2));
@@ -257,7 +257,7 @@ fn consumer_of_a_higher_priority_takes_over_once_the_active_one_holds_nothing() 
     let assigned = bench.assign();
     assert_eq!(consumers(&assigned), [2; 5]);
     assert_eq!(assigned[0].offset, 1);
-    // Where the active one holds nothing it is at once.
+    // If the active one holds nothing, the takeover is immediate.
     let mut bench = Bench::new(single_active(true), []);
     bench.join(1, anything(1));
     bench.join(2, above(2));
@@ -266,7 +266,7 @@ fn consumer_of_a_higher_priority_takes_over_once_the_active_one_holds_nothing() 
 }
 
 #[test]
-fn active_consumer_goes_on_if_the_one_of_a_higher_priority_leaves() {
+fn active_consumer_resumes_if_the_one_of_a_higher_priority_leaves() {
     let mut bench = Bench::new(single_active(true), vec![record(); 3]);
     bench.join(1, window(1, 1));
     let held = bench.assign();
@@ -274,7 +274,7 @@ fn active_consumer_goes_on_if_the_one_of_a_higher_priority_leaves() {
     bench.engine.end_session(2, bench.now_ms);
     bench.accept(&held[0]);
     assert_eq!(consumers(&bench.assign()), [1]);
-    // Without this rule a priority counts only when the active one leaves.
+    // Without this rule a priority only counts when the active one leaves.
     let mut bench = Bench::new(single_active(false), vec![record(); 2]);
     bench.join(1, anything(1));
     bench.join(2, Joined { priority: 1, ..anything(2) });

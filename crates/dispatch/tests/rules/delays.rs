@@ -7,7 +7,7 @@ fn due(due_ms: i64) -> Scanned {
 }
 
 #[test]
-fn a_scheduled_record_goes_at_its_time_and_others_go_before_it() {
+fn scheduled_record_is_delivered_at_its_time_and_others_before_it() {
     let year_ms = 365 * 24 * 60 * 60 * 1_000;
     let records = [due(1_000 + year_ms), record(), due(1_500), due(900)];
     let policy = Policy { lease_ms: None, ..Policy::default() };
@@ -52,7 +52,7 @@ fn delayed_records_are_listed_in_the_order_of_time() {
 }
 
 #[test]
-fn a_cancelled_record_never_comes() {
+fn cancelled_record_is_never_delivered() {
     let mut bench = Bench::new(Policy::default(), [due(2_000), due(2_000), record()]);
     bench.join(1, anything(1));
     let lease = bench.assign()[0];
@@ -68,7 +68,7 @@ fn a_cancelled_record_never_comes() {
 }
 
 #[test]
-fn a_cancelled_retry_lets_its_key_go_on() {
+fn cancelled_retry_releases_its_key() {
     let policy = Policy { ordering: Ordering::Key, backoff_first_ms: 9_000, ..Policy::default() };
     let mut bench = Bench::new(policy, [keyed(1), keyed(1)]);
     bench.join(1, anything(1));
@@ -80,7 +80,7 @@ fn a_cancelled_retry_lets_its_key_go_on() {
 }
 
 #[test]
-fn many_due_at_once_are_taken_in_in_bounded_steps() {
+fn many_records_due_at_once_are_processed_in_bounded_steps() {
     let bounds = Bounds { timers_per_tick: 10, ..Bounds::default() };
     let mut bench = Bench::with_bounds(Policy::default(), bounds, vec![vec![due(5_000); 1_000]]);
     bench.join(1, anything(1));
@@ -110,7 +110,7 @@ fn cancelled_records_do_not_fill_the_wheel() {
     assert_eq!(bench.engine.delayed(None, 10), []);
 }
 
-/// Takes so many; the seconds for which they were scheduled.
+/// Takes this many; returns the seconds of their due times.
 fn seconds(bench: &mut Bench, records: u32) -> Vec<i64> {
     let taken = bench.take(1, records);
     let due_ms = |it: &Assignment| bench.logs[0][it.offset as usize].due_ms;
@@ -120,7 +120,7 @@ fn seconds(bench: &mut Bench, records: u32) -> Vec<i64> {
 }
 
 #[test]
-fn what_has_been_due_longest_goes_first_wherever_it_lies() {
+fn record_due_longest_is_delivered_first_at_any_offset() {
     // The last of the log is due first.
     let records = (0..500).map(|number| due(500_000 - number * 1_000));
     let mut bench = Bench::new(Policy::default(), records);
@@ -135,8 +135,8 @@ fn what_has_been_due_longest_goes_first_wherever_it_lies() {
 }
 
 #[test]
-fn no_record_starves_while_more_come_due_than_are_taken() {
-    // Ten come due a second, from the end of the log to its beginning, and nine are taken.
+fn no_record_starves_while_more_become_due_than_are_taken() {
+    // Ten become due a second, from the end of the log to its beginning, and nine are taken.
     let records = (0..5_000).map(|number| due(2_000 + (4_999 - number) * 100));
     let mut bench = Bench::new(Policy::default(), records);
     bench.join(1, window(1, 0));
@@ -149,12 +149,13 @@ fn no_record_starves_while_more_come_due_than_are_taken() {
             worst_ms = worst_ms.max(bench.now_ms - due_second * 1_000 - backlog_ms);
         }
     }
-    // The backlog delays all records; none waits longer than that, the second that orders them, and a turn.
+    // The backlog delays all records; none waits longer than that, the second that orders them, and
+    // a turn.
     assert!(worst_ms <= 2_000, "{worst_ms} ms");
 }
 
 #[test]
-fn one_read_finds_many_that_are_due() {
+fn one_read_finds_many_due_records() {
     let mut bench = Bench::new(Policy::default(), (0..4_000).map(|number| due(5_000 + number % 7)));
     bench.join(1, anything(1));
     bench.read();
@@ -164,7 +165,7 @@ fn one_read_finds_many_that_are_due() {
 }
 
 #[test]
-fn later_records_are_read_however_many_are_due_already() {
+fn later_records_are_read_however_many_are_already_due() {
     // No consumer takes them, as after a restart with a long backlog.
     let mut records: Vec<Scanned> = (0..20_000).map(|number| due(10 + number % 500)).collect();
     records.push(due(7_000));
@@ -174,7 +175,7 @@ fn later_records_are_read_however_many_are_due_already() {
     let counters = bench.engine.counters();
     assert_eq!((counters.delayed, counters.ready), (1, 20_000));
     assert!(counters.loaded <= 2 * 4_096, "{} are loaded", counters.loaded);
-    // And all of them come, those that were due first and far back not after the others.
+    // All of them are delivered, also those that were due first and are far back.
     let mut taken = Vec::new();
     for _ in 0..30 {
         taken.extend(bench.take(1, 1_000));
@@ -200,13 +201,13 @@ fn due_records_do_not_cause_the_rest_of_a_backlog_to_be_read() {
     }
     bench.pass(1_000);
     bench.read();
-    // Those that wait since before the others were due go first.
+    // Records that waited before the others became due are first.
     let first = bench.take(1, 10);
     assert!(first.iter().all(|it| it.offset >= 1_000), "{first:?}");
 }
 
 #[test]
-fn a_scheduled_record_that_comes_back_goes_before_those_that_came_due_meanwhile() {
+fn released_scheduled_record_precedes_those_that_became_due_in_the_meantime() {
     let mut bench =
         Bench::new(Policy::default(), (0..9).rev().map(|number| due(2_000 + number * 1_000)));
     bench.join(1, window(1, 0));

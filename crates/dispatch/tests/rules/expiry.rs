@@ -11,7 +11,7 @@ fn policy() -> Policy {
 }
 
 #[test]
-fn an_expired_record_is_never_handed_out() {
+fn expired_record_is_never_delivered() {
     let mut bench = Bench::new(policy(), [expires(900), expires(1_500), expires(1_001), record()]);
     bench.join(1, window(1, 1));
     assert_eq!(bench.offsets(), [1]);
@@ -31,7 +31,7 @@ fn the_policys_time_to_live_counts_from_the_timestamp() {
 }
 
 #[test]
-fn a_time_to_live_of_zero_expires_a_record_though_its_timestamp_is_ahead_of_the_engine() {
+fn zero_time_to_live_expires_a_record_with_a_future_timestamp() {
     let policy = Policy { record_ttl_ms: Some(0), ..policy() };
     let mut bench = Bench::new(policy, [Scanned { timestamp: 1_001, ..record() }]);
     assert_eq!(bench.now_ms, 1_000);
@@ -76,7 +76,7 @@ fn a_queue_of_retries_by_time_to_live_empties_itself() {
 }
 
 #[test]
-fn a_leased_record_does_not_expire_but_one_that_comes_back_does() {
+fn leased_record_expires_only_after_its_release() {
     let mut bench = Bench::new(policy(), [expires(2_000), expires(2_000)]);
     bench.join(1, anything(1));
     let leases = bench.assign();
@@ -90,7 +90,7 @@ fn a_leased_record_does_not_expire_but_one_that_comes_back_does() {
 }
 
 #[test]
-fn more_than_can_be_dead_lettered_wait_their_turn() {
+fn expired_records_beyond_the_dead_letter_bound_wait() {
     let bounds = Bounds { dead: 10, ..Bounds::default() };
     let mut bench = Bench::with_bounds(policy(), bounds, vec![vec![expires(1_500); 95]]);
     bench.join(1, anything(1));
@@ -106,11 +106,11 @@ fn more_than_can_be_dead_lettered_wait_their_turn() {
 }
 
 #[test]
-fn a_record_that_arrives_while_a_consumer_waits_is_offered_to_it_before_it_expires() {
+fn record_arriving_while_a_consumer_waits_is_offered_before_it_expires() {
     let mut bench = Bench::new(policy(), []);
     bench.join(1, window(1, 2));
     assert_eq!(bench.offsets(), []);
-    // Their time is over before they can be read.
+    // They expire before they can be read.
     bench.append(0, [expires(1_000), expires(1_000), expires(1_000), record()]);
     bench.pass(5);
     let leases = bench.assign();
@@ -124,11 +124,11 @@ fn a_record_that_arrives_while_a_consumer_waits_is_offered_to_it_before_it_expir
 }
 
 #[test]
-fn a_record_that_arrived_before_a_consumer_waited_expires_at_its_time() {
+fn record_that_arrived_before_a_consumer_waited_expires_at_its_time() {
     let mut bench = Bench::new(policy(), [expires(1_000)]);
     bench.join(1, anything(1));
     assert_eq!(bench.offsets(), []);
-    // Nor does a paused group wait.
+    // A paused group does not wait either.
     bench.engine.set_paused(true);
     bench.append(0, [expires(1_000)]);
     bench.engine.set_paused(false);
@@ -137,7 +137,7 @@ fn a_record_that_arrived_before_a_consumer_waited_expires_at_its_time() {
 }
 
 #[test]
-fn an_expired_record_that_was_delayed_is_not_delivered_while_dead_letters_have_no_room() {
+fn expired_delayed_record_is_not_delivered_while_dead_letters_are_full() {
     let policy = Policy { record_ttl_ms: Some(100), ..policy() };
     let bounds = Bounds { dead: 1, ..Bounds::default() };
     let over = Scanned { timestamp: 800, ..record() };

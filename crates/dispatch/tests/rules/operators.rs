@@ -3,7 +3,7 @@ use dispatch::*;
 use super::bench::{Bench, anything, keyed, record, window};
 
 #[test]
-fn a_seek_voids_leases_and_forgets_what_was_not_drained() {
+fn seek_voids_leases_and_drops_undrained_changes() {
     let mut bench = Bench::new(Policy::default(), vec![record(); 5]);
     bench.join(1, window(1, 3));
     let leases = bench.assign();
@@ -15,7 +15,7 @@ fn a_seek_voids_leases_and_forgets_what_was_not_drained() {
     let by_token = Selection::Lease { partition: 0, token };
     let refused = bench.engine.settle(1, by_token, Settlement::Accept, 0);
     assert_eq!(refused, Err(SettleRefused::Stale { token }));
-    // The credit came back with the leases, and the attempts begin anew.
+    // The credit returned with the leases, and attempts restart at 1.
     let again: Vec<_> = bench.assign().iter().map(|it| (it.offset, it.attempt)).collect();
     assert_eq!(again, [(0, 1), (1, 1), (2, 1)]);
     let start = PartitionStart { floor: 4, end: 5, ..PartitionStart::default() };
@@ -24,7 +24,7 @@ fn a_seek_voids_leases_and_forgets_what_was_not_drained() {
 }
 
 #[test]
-fn delays_from_before_a_seek_mean_nothing_after_it() {
+fn delays_from_before_a_seek_have_no_effect_after_it() {
     let policy = Policy { backoff_first_ms: 100, ..Policy::default() };
     let mut bench = Bench::new(policy, [record()]);
     bench.join(1, anything(1));
@@ -46,7 +46,7 @@ fn delays_from_before_a_seek_mean_nothing_after_it() {
 }
 
 #[test]
-fn an_answer_from_before_a_seek_does_no_harm() {
+fn read_result_from_before_a_seek_is_harmless() {
     let mut bench = Bench::new(Policy::default(), vec![record(); 10]);
     bench.join(1, window(1, 2));
     let start = PartitionStart { floor: 8, end: 10, ..PartitionStart::default() };
@@ -61,7 +61,7 @@ fn an_answer_from_before_a_seek_does_no_harm() {
 }
 
 #[test]
-fn what_the_log_lost_is_gone_with_its_leases() {
+fn trimmed_records_are_dropped_with_their_leases() {
     let policy = Policy { ordering: Ordering::Key, ..Policy::default() };
     let mut bench = Bench::new(policy, [keyed(1), keyed(1), keyed(2), keyed(1)]);
     bench.join(1, window(1, 2));
@@ -75,7 +75,7 @@ fn what_the_log_lost_is_gone_with_its_leases() {
 }
 
 #[test]
-fn a_purge_takes_all_but_what_is_leased() {
+fn purge_settles_all_but_leased_records() {
     let policy = Policy { ordering: Ordering::Key, ..Policy::default() };
     let later = Scanned { due_ms: 9_000, ..record() };
     let mut bench = Bench::new(policy, [keyed(1), keyed(1), later, keyed(2)]);
@@ -94,7 +94,7 @@ fn a_purge_takes_all_but_what_is_leased() {
 }
 
 #[test]
-fn one_record_is_removed_wherever_it_waits() {
+fn waiting_record_is_removed_in_any_state() {
     let policy = Policy { ordering: Ordering::Key, ..Policy::default() };
     let later = Scanned { due_ms: 9_000, ..record() };
     let mut bench = Bench::new(policy, [keyed(1), keyed(1), later, record(), keyed(1)]);
@@ -116,7 +116,7 @@ fn one_record_is_removed_wherever_it_waits() {
 }
 
 #[test]
-fn a_removed_head_lets_its_key_go_on() {
+fn removed_head_releases_its_key() {
     let policy = Policy { ordering: Ordering::Key, ..Policy::default() };
     let mut bench = Bench::new(policy, [keyed(1), keyed(1)]);
     bench.join(1, anything(1));
@@ -170,7 +170,7 @@ fn leases_are_listed_by_place_page_by_page() {
 }
 
 #[test]
-fn the_oldest_unsettled_record_tells_its_timestamp_if_it_is_known() {
+fn oldest_unsettled_record_has_its_timestamp_if_it_is_loaded() {
     let mut bench = Bench::new(Policy::default(), [Scanned { timestamp: 77, ..record() }]);
     assert_eq!(bench.engine.oldest(0), Some((0, None)));
     bench.join(1, window(1, 0));

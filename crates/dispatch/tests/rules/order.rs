@@ -7,7 +7,7 @@ fn by(ordering: Ordering) -> Policy {
 }
 
 #[test]
-fn one_record_of_a_key_is_under_way_and_the_others_go_on() {
+fn one_record_of_a_key_is_leased_and_other_keys_are_not_blocked() {
     let records = [keyed(1), keyed(1), keyed(2), record(), keyed(1), keyed(3), record()];
     let mut bench = Bench::new(by(Ordering::Key), records);
     bench.join(1, anything(1));
@@ -51,7 +51,7 @@ fn a_dead_head_blocks_its_key_until_it_is_dead_lettered() {
 }
 
 #[test]
-fn a_key_has_its_order_in_each_partition_by_itself() {
+fn keys_are_ordered_separately_in_each_partition() {
     let mut bench =
         Bench::with_bounds(by(Ordering::Key), Bounds::default(), vec![vec![keyed(1); 2]; 2]);
     bench.join(1, anything(1));
@@ -60,14 +60,14 @@ fn a_key_has_its_order_in_each_partition_by_itself() {
 }
 
 #[test]
-fn settled_on_send_lets_the_next_of_its_key_follow_at_once() {
+fn record_settled_on_send_releases_its_key_at_once() {
     let mut bench = Bench::new(by(Ordering::Key), vec![keyed(1); 3]);
     bench.join(1, Joined { settle_on_send: true, ..anything(1) });
     assert_eq!(bench.offsets(), [0, 1, 2]);
 }
 
 #[test]
-fn ordered_by_partition_one_record_is_under_way_in_each() {
+fn partition_order_leases_one_record_of_each_partition() {
     let policy = Policy { backoff_first_ms: 100, ..by(Ordering::Partition) };
     let mut bench = Bench::with_bounds(policy, Bounds::default(), vec![vec![record(); 3]; 2]);
     bench.join(1, anything(1));
@@ -94,7 +94,7 @@ fn a_released_record_goes_back_to_its_own_place() {
 }
 
 #[test]
-fn the_oldest_goes_first_whatever_its_partition() {
+fn oldest_record_of_all_partitions_is_delivered_first() {
     let at = |timestamp| Scanned { timestamp, ..record() };
     let logs = vec![vec![at(10), at(40)], vec![at(20), at(30)], vec![at(25), at(5)]];
     let mut bench = Bench::with_bounds(Policy::default(), Bounds::default(), logs);
@@ -105,13 +105,13 @@ fn the_oldest_goes_first_whatever_its_partition() {
 }
 
 #[test]
-fn higher_priorities_go_first_from_the_whole_backlog() {
+fn highest_priority_of_the_whole_backlog_is_delivered_first() {
     let ranked = |priority| Scanned { priority, ..record() };
     let policy = Policy { priorities: 9, ..Policy::default() };
     let records = [3, 0, 9, 200, 3, 9, 0].map(ranked);
     let mut bench = Bench::new(policy, records);
     bench.join(1, anything(1));
-    // Above the highest is the highest.
+    // Priorities above the highest are capped to it.
     assert_eq!(bench.offsets(), [2, 3, 5, 0, 4, 1, 6]);
 }
 
@@ -142,7 +142,7 @@ fn a_late_high_priority_overtakes_a_backlog_beyond_the_window() {
 }
 
 #[test]
-fn priorities_are_not_looked_at_where_order_was_asked_for() {
+fn priorities_are_ignored_in_ordered_groups() {
     let ranked = |priority| Scanned { priority, ..keyed(1) };
     let policy = Policy { priorities: 9, ..by(Ordering::Key) };
     let mut bench = Bench::new(policy, [ranked(0), ranked(9)]);
@@ -151,7 +151,7 @@ fn priorities_are_not_looked_at_where_order_was_asked_for() {
 }
 
 #[test]
-fn a_group_may_be_ordered_otherwise_while_it_is_used() {
+fn ordering_of_a_group_can_change_while_it_is_in_use() {
     let mut bench = Bench::new(by(Ordering::Key), [keyed(1), keyed(1), keyed(1), keyed(2)]);
     bench.join(1, anything(1));
     assert_eq!(bench.offsets(), [0, 3]);
@@ -195,7 +195,7 @@ fn a_pull_may_wait_until_the_best_record_is_known() {
 }
 
 #[test]
-fn a_backlog_that_takes_long_to_read_is_not_waited_for() {
+fn pull_does_not_wait_for_a_long_backlog_to_be_read() {
     let policy = Policy { priorities: 9, ..Policy::default() };
     let bounds = Bounds { read_first: 100, ..Bounds::default() };
     let bench = Bench::with_bounds(policy, bounds, vec![vec![record(); 101]]);
@@ -205,7 +205,7 @@ fn a_backlog_that_takes_long_to_read_is_not_waited_for() {
 }
 
 #[test]
-fn of_two_priorities_two_high_ones_go_for_each_other_one() {
+fn two_to_one_delivers_two_high_records_for_each_low_one() {
     let ranked = |priority| Scanned { priority, ..record() };
     let policy = Policy { two_to_one: true, ..Policy::default() };
     let records = [0, 4, 5, 255, 1, 9, 9, 9].map(ranked);
@@ -220,7 +220,7 @@ fn waiting_bytes_are_the_bytes_of_the_values() {
     let policy = Policy { measured: true, ..Policy::default() };
     let records: Vec<_> = (0..20_000).map(|number| sized(number % 3)).collect();
     let mut bench = Bench::new(policy, records);
-    // Also records far beyond the window, and without consumers.
+    // Includes records far beyond the window, and without consumers.
     bench.read();
     assert_eq!(bench.engine.waiting_bytes(), (19_999, 20_000));
     let leases = bench.take(1, 3);
@@ -232,7 +232,7 @@ fn waiting_bytes_are_the_bytes_of_the_values() {
 }
 
 #[test]
-fn a_key_goes_on_after_a_handover_and_a_change_of_order_though_many_wait_before_its_holder() {
+fn key_is_released_after_a_handover_and_a_change_of_order() {
     let mut before = Bench::new(Policy::default(), (0..6).map(|_| keyed(1)));
     before.join(1, anything(1));
     let leases = before.assign();

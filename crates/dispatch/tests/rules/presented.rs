@@ -1,10 +1,10 @@
-//! Leases that their holders present to the engine of a term before which another node led.
+//! Leases that holders present to a new engine after another node was the leader.
 
 use dispatch::*;
 
 use crate::bench::*;
 
-/// An engine of the next term with the same log, whose tokens begin above.
+/// An engine of the next term with the same log and higher tokens.
 fn next_term(policy: Policy, before: &Bench, start: PartitionStart) -> Bench {
     let mut after = Bench::new(policy.clone(), []);
     after.logs = before.logs.clone();
@@ -18,7 +18,7 @@ fn claims(leases: &[Assignment]) -> Vec<Claim> {
 }
 
 #[test]
-fn a_lease_that_is_presented_keeps_its_token_its_attempt_and_the_credit_that_it_uses() {
+fn presented_lease_keeps_its_token_its_attempt_and_its_credit() {
     let mut before = Bench::new(Policy::default(), (0..4).map(|_| record()));
     before.join(1, window(1, 2));
     let leases = before.assign();
@@ -36,7 +36,7 @@ fn a_lease_that_is_presented_keeps_its_token_its_attempt_and_the_credit_that_it_
 }
 
 #[test]
-fn what_is_settled_leased_or_has_come_back_already_is_not_taken_over() {
+fn settled_leased_or_released_record_is_not_claimed_again() {
     let mut before = Bench::new(Policy::default(), (0..4).map(|_| record()));
     before.join(1, anything(1));
     let leases = claims(&before.assign());
@@ -52,13 +52,13 @@ fn what_is_settled_leased_or_has_come_back_already_is_not_taken_over() {
 }
 
 #[test]
-fn both_leases_of_a_lane_are_taken_over_and_the_next_record_waits_for_both() {
+fn both_leases_of_a_lane_are_claimed_and_the_next_record_waits_for_both() {
     for ordering in [Ordering::Key, Ordering::Partition] {
         let policy = Policy { ordering, ..Policy::default() };
         let mut before = Bench::new(policy.clone(), (0..3).map(|_| keyed(7)));
         before.join(1, anything(1));
         let first = before.assign();
-        // The next one was handed out once this was settled; that is not in the log.
+        // The next one was delivered once this was settled; the settle is not in the log.
         before.accept(&first[0]);
         let second = before.assign();
         let mut after = next_term(policy, &before, PartitionStart::default());
@@ -98,14 +98,14 @@ fn repeated_release_of_a_lease_counts_one_attempt_and_leaves_a_newer_lease_alone
 }
 
 #[test]
-fn what_is_settled_on_send_is_no_lease() {
+fn record_settled_on_send_has_no_lease() {
     let mut before = Bench::new(Policy::default(), [record()]);
     before.join(1, Joined { settle_on_send: true, ..anything(1) });
     assert_eq!(Claim::of(&before.assign()[0]), None);
 }
 
 #[test]
-fn a_deadline_moves_with_the_clock_and_a_lease_without_one_has_none() {
+fn deadline_shifts_with_the_clock_unless_the_lease_has_none() {
     let policy = Policy { lease_ms: Some(500), ..Policy::default() };
     let mut before = Bench::new(policy, [record()]);
     before.join(1, anything(1));

@@ -39,7 +39,7 @@ fn a_session_cannot_settle_the_lease_of_another() {
 }
 
 #[test]
-fn whoever_names_the_holder_of_a_lease_settles_it() {
+fn lease_is_settled_by_any_caller_that_names_its_holder() {
     let (mut bench, leases) = bench(1);
     let token = leases[0].token;
     let held = |session| Selection::Held { partition: 0, token, session };
@@ -58,13 +58,13 @@ fn a_range_is_settled_as_a_whole_or_not_at_all() {
     assert_eq!(bench.engine.settle(5, range(1, 4), Settlement::Accept, 0), Err(refused));
     assert_eq!(bench.engine.counters().leased, 4);
     assert_eq!(bench.engine.settle(5, range(1, 2), Settlement::Accept, 0), Ok(2));
-    // What is settled already does not stand in the way of the rest.
+    // Records already settled do not prevent settling the rest.
     assert_eq!(bench.engine.settle(5, range(0, 2), Settlement::Accept, 0), Ok(1));
     assert_eq!(bench.engine.floor(0), Some(3));
 }
 
 #[test]
-fn a_range_that_claims_too_much_costs_no_more_than_the_leases() {
+fn oversized_range_costs_no_more_than_the_leases() {
     let (mut bench, _) = bench(3);
     let refused = SettleRefused::NotLeased { partition: 0, offset: 3 };
     let all = range(0, u64::MAX - 1);
@@ -72,7 +72,7 @@ fn a_range_that_claims_too_much_costs_no_more_than_the_leases() {
 }
 
 #[test]
-fn cumulative_settles_only_what_the_session_holds() {
+fn cumulative_settle_ends_only_leases_of_the_session() {
     let mut bench = Bench::new(Policy::default(), vec![record(); 6]);
     let own = bench.take(1, 2);
     let others = bench.take(2, 2);
@@ -87,7 +87,7 @@ fn cumulative_settles_only_what_the_session_holds() {
 }
 
 #[test]
-fn a_partition_that_is_not_there_is_said_to_be() {
+fn settle_in_an_unknown_partition_is_refused() {
     let (mut bench, _) = bench(1);
     let refused = Err(SettleRefused::NoSuchPartition { partition: 9 });
     let range = Selection::Range { partition: 9, first: 0, last: 0 };
@@ -97,7 +97,7 @@ fn a_partition_that_is_not_there_is_said_to_be() {
 }
 
 #[test]
-fn a_lease_runs_out_at_its_time_and_its_holder_is_fenced_off() {
+fn lease_expires_at_its_deadline_and_its_holder_is_fenced() {
     let (mut bench, leases) = bench(1);
     bench.pass(29_999);
     assert_eq!(bench.offsets(), []);
@@ -112,7 +112,7 @@ fn a_lease_runs_out_at_its_time_and_its_holder_is_fenced_off() {
 }
 
 #[test]
-fn a_settle_in_time_beats_an_expiry_that_no_tick_has_handled() {
+fn settle_before_the_next_tick_wins_over_an_expired_deadline() {
     let (mut bench, leases) = bench(1);
     bench.now_ms += 40_000;
     bench.accept(&leases[0]);
@@ -121,7 +121,7 @@ fn a_settle_in_time_beats_an_expiry_that_no_tick_has_handled() {
 }
 
 #[test]
-fn a_renewed_lease_lives_on_from_now() {
+fn renewed_lease_is_extended_from_now() {
     let (mut bench, leases) = bench(1);
     bench.pass(20_000);
     bench.settle(&leases[0], Settlement::Renew { lease_ms: None });
@@ -134,7 +134,7 @@ fn a_renewed_lease_lives_on_from_now() {
 }
 
 #[test]
-fn a_lease_without_a_time_lives_as_long_as_its_session() {
+fn lease_without_a_deadline_lasts_until_its_session_ends() {
     let policy = Policy { lease_ms: None, ..Policy::default() };
     let mut bench = Bench::new(policy, [record()]);
     bench.join(1, anything(5));
@@ -147,7 +147,7 @@ fn a_lease_without_a_time_lives_as_long_as_its_session() {
 }
 
 #[test]
-fn records_of_a_dead_session_are_available_again_at_once_and_in_their_place() {
+fn records_of_an_ended_session_are_available_again_at_once_and_in_order() {
     let mut bench = Bench::new(Policy::default(), vec![record(); 6]);
     bench.take(1, 4);
     bench.join(9, anything(2));
@@ -168,7 +168,7 @@ fn settled_on_send_leaves_no_lease_behind() {
 }
 
 #[test]
-fn holes_in_the_log_are_settled_as_they_are_passed() {
+fn holes_in_the_log_are_settled_when_they_are_read() {
     let mut bench = Bench::new(Policy::default(), []);
     bench.engine.extended(0, 10);
     bench.join(1, anything(1));
@@ -182,7 +182,7 @@ fn holes_in_the_log_are_settled_as_they_are_passed() {
 }
 
 #[test]
-fn a_read_that_failed_is_wanted_again() {
+fn failed_read_is_requested_again() {
     let mut bench = Bench::new(Policy::default(), [record()]);
     bench.join(1, anything(1));
     let want = bench.engine.wants().expect("there is something");
@@ -192,7 +192,7 @@ fn a_read_that_failed_is_wanted_again() {
 }
 
 #[test]
-fn what_a_crash_leaves_is_delivered_but_for_what_was_settled_durably() {
+fn records_not_durably_settled_are_delivered_again_after_a_crash() {
     let (mut bench, leases) = bench(5);
     bench.accept(&leases[1]);
     bench.accept(&leases[2]);
@@ -216,7 +216,7 @@ fn what_a_crash_leaves_is_delivered_but_for_what_was_settled_durably() {
 }
 
 #[test]
-fn who_would_die_of_a_settle_can_be_told_before() {
+fn dead_letters_of_a_settle_are_known_beforehand() {
     let policy = Policy { dead_letters: true, attempts_max: Some(2), ..Policy::default() };
     let mut bench = Bench::new(policy, vec![record(); 4]);
     bench.join(1, anything(1));
@@ -225,15 +225,19 @@ fn who_would_die_of_a_settle_can_be_told_before() {
     let again = bench.assign()[0];
     assert_eq!((again.offset, again.attempt), (1, 2));
     let all = Selection::UpTo { partition: 0, last: 3 };
-    let dies = |settlement| bench.engine.dies(1, all, settlement);
+    let dies = |settlement| bench.engine.dead_letters_of_settle(1, all, settlement);
     let counted = Settlement::Release { delay_ms: None, count: true };
     assert_eq!(dies(Settlement::Reject), [(0, 0), (0, 1), (0, 2), (0, 3)]);
     assert_eq!(dies(counted), [(0, 1)], "it was its last attempt");
     assert_eq!(dies(Settlement::Release { delay_ms: None, count: false }), []);
     assert_eq!(dies(Settlement::Accept), []);
     let others = again.selection();
-    assert_eq!(bench.engine.dies(2, others, Settlement::Reject), [], "it is not his");
-    // It was only a question.
+    assert_eq!(
+        bench.engine.dead_letters_of_settle(2, others, Settlement::Reject),
+        [],
+        "it is not his"
+    );
+    // The query had no effect.
     bench.settle(&again, counted);
     assert_eq!(bench.dead_letter(), [(1, DeadReason::Attempts)]);
 }

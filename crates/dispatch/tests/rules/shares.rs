@@ -1,11 +1,11 @@
-//! What an engine does that has a part of a topic's partitions, and of its consumers' credit.
+//! An engine with a part of a topic's partitions, and of its consumers' credit.
 
 use base::{Offset, Stripe};
 use dispatch::*;
 
 use super::bench::{Bench, record, window};
 
-/// The partitions 1, 4 and 7 of a topic, each with so many records that were read.
+/// The partitions 1, 4 and 7 of a topic, each with this many records that were read.
 fn engine(records: u64) -> Dispatch {
     let stripe = Stripe::new(1, 3).expect("the first is below the step");
     let starts = vec![PartitionStart { end: records, ..PartitionStart::default() }; 3];
@@ -25,7 +25,7 @@ fn assigned(engine: &mut Dispatch) -> Vec<Assignment> {
 }
 
 #[test]
-fn partitions_have_the_numbers_that_they_have_in_the_topic() {
+fn partitions_keep_their_numbers_of_the_topic() {
     let mut engine = engine(1);
     assert_eq!(engine.partitions().collect::<Vec<_>>(), [1, 4, 7]);
     let all = assigned(&mut engine);
@@ -53,7 +53,7 @@ fn partitions_have_the_numbers_that_they_have_in_the_topic() {
 }
 
 #[test]
-fn who_lacks_credit_for_a_record_that_is_ready_says_so() {
+fn consumer_without_credit_for_a_ready_record_is_reported() {
     let (mut engine, pools) = (engine(2), Pools::new());
     let leases = assigned(&mut engine);
     assert_eq!(leases.len(), 4);
@@ -63,14 +63,14 @@ fn who_lacks_credit_for_a_record_that_is_ready_says_so() {
     engine.grant(1, 3, 0);
     assert_eq!(assigned(&mut engine).len(), 2);
     assert_eq!(engine.lack(1, &pools), Lack::default());
-    // One of seven is not in use.
+    // One of seven is unused.
     assert_eq!(engine.take_back(1, 3, 0), (1, 0));
     engine.settle(1, leases[0].selection(), Settlement::Accept, 0).expect("it is leased");
     assert_eq!((engine.take_back(1, 3, 9), engine.take_back(1, 3, 9)), ((1, 0), (0, 0)));
 }
 
 #[test]
-fn bytes_and_the_limit_of_a_session_are_lacked_apart() {
+fn missing_bytes_and_exhausted_pool_are_reported_separately() {
     let mut bench = Bench::new(Policy::default(), vec![record(); 3]);
     bench.pools.set_limit(1, Some(1));
     bench.join(1, Joined { bytes: 15, ..window(1, 9) });

@@ -1,4 +1,4 @@
-//! What is told of records to people who look for one.
+//! Steps of records for tracing.
 
 use dispatch::*;
 
@@ -11,7 +11,7 @@ fn steps(bench: &mut Bench) -> Vec<(u64, u32, What, u16)> {
 }
 
 #[test]
-fn a_record_is_followed_from_lease_to_lease_to_its_end() {
+fn steps_follow_a_record_from_its_leases_to_its_end() {
     let policy = Policy { attempts_max: Some(2), dead_letters: true, ..Policy::default() };
     let mut bench = Bench::new(policy, vec![record(); 3]);
     bench.join(1, anything(7));
@@ -35,7 +35,7 @@ fn a_record_is_followed_from_lease_to_lease_to_its_end() {
 }
 
 #[test]
-fn what_nobody_may_have_any_more_is_told_too() {
+fn purged_and_trimmed_records_have_steps_too() {
     let mut bench = Bench::new(Policy::default(), vec![record(); 6]);
     bench.join(1, window(7, 2));
     let leases = bench.assign();
@@ -48,7 +48,7 @@ fn what_nobody_may_have_any_more_is_told_too() {
 }
 
 #[test]
-fn a_record_stands_behind_the_one_that_holds_its_key() {
+fn blocked_record_reports_the_holder_of_its_key() {
     let policy = Policy { ordering: Ordering::Key, ..Policy::default() };
     let mut bench = Bench::new(policy, [keyed(1), keyed(2), keyed(1), keyed(1)]);
     bench.join(1, anything(7));

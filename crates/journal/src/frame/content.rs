@@ -1,4 +1,4 @@
-//! The entries of a frame: whether all are complete and sound.
+//! Completeness and checksums of a frame's entries.
 
 use base::checksum::crc32c_append;
 
@@ -18,8 +18,8 @@ impl EntriesChecksum {
     }
 }
 
-/// Walks the entries of a frame's content and checks each. Stops, with `Err`, at the first that is
-/// not sound. The frame is complete if all entries are, and the checksum of checksums is the header's.
+/// Checks each entry of a frame's content. Fails at the first corrupt one. The frame is complete if
+/// all entries are sound, and the checksum of checksums is the header's.
 pub(crate) fn check_content(header: &FrameHeader, content: &[u8]) -> Result<(), NotAnEntry> {
     let mut checksum = EntriesChecksum::default();
     let mut rest = content.get(..header.content_bytes as usize).ok_or(NotAnEntry)?;
@@ -35,8 +35,9 @@ pub(crate) fn check_content(header: &FrameHeader, content: &[u8]) -> Result<(), 
     if complete { Ok(()) } else { Err(NotAnEntry) }
 }
 
-/// Whether a block of the frame is missing, as after a crash: disks write a block whole or not at all, and there were
-/// zeros before. The header is there, and with it the first block. Zeros of a sound entry are its own.
+/// Whether a block of the frame is missing, as after a crash: disks write a block whole or not at
+/// all, and the file held zeros before. The header was found, so the first block is present. Zeros
+/// within a sound entry are its content.
 pub(crate) fn lacks_a_block(header: &FrameHeader, content: &[u8]) -> bool {
     let Some(content) = content.get(..header.content_bytes as usize) else { return true };
     let mut sound_to = 0;

@@ -1,4 +1,4 @@
-//! An entry found in bytes that were read. Nothing in them is trusted.
+//! Decodes an entry from untrusted bytes.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::address::Address;
 use crate::entry::{Body, Entry, EntryId, EntryKind};
 use crate::little_endian::{u32_at, u64_at};
 
-/// An entry in bytes that were read, found by its header and rows alone.
+/// Layout of an entry, read from its header and rows alone.
 #[derive(Clone, Debug)]
 pub(crate) struct EntryLayout {
     pub(crate) id: EntryId,
@@ -26,7 +26,7 @@ pub(crate) struct EntryLayout {
     /// Bytes of the entry.
     pub(crate) len: usize,
     rows: usize,
-    /// Where the bitmap lies, empty when there are no share rows, and where the rows begin.
+    /// Range of the bitmap, empty without share rows. The rows follow it.
     bitmap: Range<usize>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct EntryLayout {
 #[error("the bytes are not a sound entry")]
 pub struct NotAnEntry;
 
-/// What an entry's header says of its size.
+/// Sizes from an entry's header.
 struct Sizes {
     header: usize,
     rows: u64,
@@ -53,7 +53,7 @@ impl Sizes {
         let bytes = bytes.get(..header)?;
         let rows = u64::from(u32_at(bytes, 28));
         let share_rows = if version == ENTRY_VERSION { u64::from(u32_at(bytes, 40)) } else { 0 };
-        // There is an own row before the first that shares.
+        // An own row precedes the first share row.
         let sensible = share_rows == 0 || share_rows < rows;
         sensible.then_some(Self { header, rows, share_rows })
     }
@@ -63,7 +63,7 @@ impl Sizes {
     }
 }
 
-/// A row as it lies in an entry.
+/// A row as stored in an entry.
 struct Row<'a> {
     stream: u64,
     base_offset: u64,
@@ -91,8 +91,8 @@ impl EntryLayout {
         let checksum = u32_at(bytes, ENTRY_CHECKSUM_AT);
         let rows = sizes.rows as usize;
         let mut layout = Self { id, kind, len: head.end, head, checksum, rows, bitmap };
-        // The bitmap must fit the counts in the header, or rows would be read beyond their end. The
-        // first row is never a share row: it has no own row before it.
+        // The bitmap must match the counts in the header, or rows would be read beyond their end.
+        // The first row is never a share row: no own row precedes it.
         let marked: u64 =
             descriptor[layout.bitmap.clone()].iter().map(|byte| u64::from(byte.count_ones())).sum();
         let beyond = (layout.rows..bitmap_len * 8).any(|row| layout.is_share(descriptor, row));
@@ -127,7 +127,7 @@ impl EntryLayout {
         Sizes::read(bytes).map(|sizes| sizes.descriptor())
     }
 
-    /// Whether the entry is complete and its checksum right. `bytes` as given to `read`.
+    /// Whether the entry is complete and its checksum right. `bytes` are those passed to `read`.
     pub(crate) fn is_sound(&self, bytes: &[u8]) -> bool {
         let Some(entry) = bytes.get(..self.len) else { return false };
         let (descriptor, rest) = entry.split_at(self.head.start);
@@ -161,7 +161,7 @@ impl EntryLayout {
         })
     }
 
-    /// The entry, which shares `bytes` (as given to `read`). Call `is_sound` before.
+    /// The entry, which shares `bytes` (those passed to `read`). Call `is_sound` before.
     pub(crate) fn entry(&self, bytes: &Bytes) -> Entry {
         let bodies = self.addresses(bytes, 0, 0).map(|(stream, address)| {
             let start = address.position as usize;

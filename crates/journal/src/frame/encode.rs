@@ -1,4 +1,4 @@
-//! An entry made ready to be written.
+//! Encodes an entry for writing.
 
 use base::HashSet;
 use base::checksum::crc32c_append;
@@ -18,7 +18,7 @@ pub(crate) struct EncodedEntry {
     /// Header and rows.
     pub(crate) descriptor: Bytes,
     pub(crate) checksum: u32,
-    /// All bytes in the frame.
+    /// All bytes of the entry in the frame.
     pub(crate) len: u32,
     /// Where the body of each row begins, from the entry's first byte.
     body_starts: Box<[u32]>,
@@ -78,8 +78,8 @@ impl EncodedEntry {
         Self { checksum, descriptor: descriptor.into(), ..encoded }
     }
 
-    /// The entry of this layout, as it was found at the beginning of `bytes`, which it shares. Its
-    /// checksum is known to be right.
+    /// The entry of this layout at the start of `bytes`, which it shares. The caller has verified
+    /// its checksum.
     pub(crate) fn found(layout: &EntryLayout, bytes: &Bytes) -> Self {
         let starts = layout.addresses(bytes, 0, 0).map(|(_, address)| address.position);
         Self {
@@ -91,13 +91,13 @@ impl EncodedEntry {
         }
     }
 
-    /// The bodies as they lie in the entry: those of the own rows, each with its row.
+    /// The bodies that are written: those of the own rows, each with its row.
     pub(crate) fn written_bodies(&self) -> impl Iterator<Item = (usize, &Bytes)> + '_ {
         let rows = self.entry.bodies.iter().enumerate();
         rows.filter(|(row, _)| !self.is_share(*row)).map(|(row, body)| (row, &body.bytes))
     }
 
-    /// Whether the row has the body of the one before.
+    /// Whether the row shares the body of the row before.
     fn is_share(&self, row: usize) -> bool {
         let Some(before) = row.checked_sub(1) else { return false };
         let start = |row| self.body_starts.get(row);
@@ -133,13 +133,13 @@ impl EncodedEntry {
     /// The body that begins `start` bytes after the entry, if one does.
     pub(crate) fn body_at(&self, start: u32) -> Option<&Body> {
         let place = self.body_starts.binary_search(&start).ok()?;
-        // Where several rows begin there, they share the body or are empty: any of them will do.
+        // Several rows that begin there share the body or are empty: any of them will do.
         self.entry.bodies.get(place)
     }
 }
 
-/// For each row whether it shares the body of the one before; empty when none does. The rows of a
-/// body are of different streams, so that stream and place identify a row.
+/// For each row, whether it shares the body of the row before; empty if none does. The rows of a
+/// body belong to different streams, so that stream and place identify a row.
 fn shares(bodies: &[Body]) -> Vec<bool> {
     let mut shares = Vec::new();
     let mut streams: HashSet<u64> = HashSet::default();
@@ -155,7 +155,7 @@ fn shares(bodies: &[Body]) -> Vec<bool> {
             shares.resize(bodies.len(), false);
             shares[row + 1] = true;
         } else {
-            // Written once more, for the rows from here on.
+            // The stream has the body already: it is written again for the rows from here on.
             streams.clear();
             streams.insert(pair[1].stream);
         }

@@ -1,4 +1,4 @@
-//! A frame's header: where the frame belongs, what came before it and what is in it.
+//! A frame's header: its place, its predecessor and its content.
 
 use base::checksum::crc32c;
 
@@ -11,7 +11,7 @@ const CHECKSUM_AT: usize = 48;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FrameHeader {
-    /// With header and padding; a multiple of [`BLOCK`].
+    /// Length of the frame with header and padding; a multiple of [`BLOCK`].
     pub(crate) bytes: u32,
     pub(crate) segment: u32,
     pub(crate) position: u32,
@@ -23,7 +23,7 @@ pub(crate) struct FrameHeader {
     pub(crate) first_index: u64,
 }
 
-/// Bytes that a frame with so much content takes.
+/// Bytes of a frame with this much content.
 pub(crate) fn frame_bytes(content_bytes: u64) -> u64 {
     (FRAME_HEADER_BYTES as u64 + content_bytes).next_multiple_of(BLOCK as u64)
 }
@@ -76,7 +76,7 @@ impl FrameHeader {
         fits.then_some(found)
     }
 
-    /// What the next frame names as its previous one.
+    /// The checksum that the next frame stores as `previous`.
     pub(crate) fn checksum(&self) -> u32 {
         crc32c(&self.encode()[..CHECKSUM_AT])
     }

@@ -1,9 +1,9 @@
-//! What lies in a segment: frames, each of them one group commit, each holding whole entries.
+//! Format of a segment: frames, each of them one group commit, each holding whole entries.
 //!
-//! The decision that shapes it: a frame is the unit of loss. It is complete or it is not, by one
-//! checksum; it says where it belongs (segment, position) and what came before it (`previous`, the
-//! checksum of the frame before, across segments). So a frame that was moved, repeated or left over
-//! from a former use of the blocks is never taken for one of the log's.
+//! A frame is the unit of loss. One checksum decides whether it is complete. Its header holds its
+//! place (segment, position) and the checksum of its predecessor (`previous`, across segments). A
+//! frame that was moved, repeated or left over from a former use of the blocks is therefore never
+//! read as part of the log.
 //!
 //! All numbers are little-endian. Frames begin at multiples of [`BLOCK`]; padding is zero.
 //!
@@ -23,20 +23,20 @@
 //! share row  0 stream u64  8 base offset u64
 //! ```
 //!
-//! A body that goes to several streams is written once: its first row is an own row, the others are
-//! share rows behind it, each of which has the body of the nearest own row before it and takes all
-//! but stream and base offset from there. The bytes of such a body begin with an offset that counts
-//! for none of its rows: a reader replaces it by the row's own offset.
+//! A body that goes to several streams is written once. Its first row is an own row; the others are
+//! share rows behind it. A share row has its own stream and base offset, and takes everything else
+//! from the nearest own row before it. The base offset in the bytes of such a body is valid for
+//! none of its rows: a reader replaces it by the row's own offset.
 //!
 //! Entries of version 1 (its byte is 0) have a header of 40 bytes and own rows only. They are read.
 //!
-//! The thread that appends an entry computes its checksum, so that little is left for the journal's
-//! thread between two syncs. It is enough to check an entry that is read on its own.
+//! The appending thread computes the entry's checksum, which leaves little work for the journal's
+//! thread between two syncs. An entry that is read alone needs only this checksum.
 //!
 //! * [`header`]: the frame's header
-//! * [`encode`]: an entry made ready to be written
-//! * [`decode`]: an entry found in bytes that were read
-//! * [`content`]: whether all entries of a frame are complete and sound
+//! * [`encode`]: encodes an entry for writing
+//! * [`decode`]: decodes an entry from untrusted bytes
+//! * [`content`]: completeness and checksums of a frame's entries
 
 mod content;
 mod decode;
@@ -53,7 +53,7 @@ pub use decode::NotAnEntry;
 pub(crate) use encode::EncodedEntry;
 pub(crate) use header::{FrameHeader, frame_bytes};
 
-/// What disks write whole or not at all; frames begin at multiples of it.
+/// Disks write this many bytes whole or not at all; frames begin at multiples of it.
 pub(crate) const BLOCK: usize = 512;
 pub(crate) const FRAME_HEADER_BYTES: usize = 64;
 const ENTRY_HEADER_BYTES: usize = 48;
@@ -62,12 +62,12 @@ const OWN_ROW_BYTES: usize = 32;
 const SHARE_ROW_BYTES: usize = 16;
 
 const ENTRY_VERSION: u8 = 2;
-/// What the byte held before there were versions.
+/// Value of the version byte before there were versions.
 const ENTRY_VERSION_1: u8 = 0;
 const ENTRY_VERSION_AT: usize = 33;
 const ENTRY_CHECKSUM_AT: usize = 36;
 
-// A torn write then never leaves half a header.
+// So a torn write never leaves half a header.
 const _: () = assert!(FRAME_HEADER_BYTES <= BLOCK);
 
 /// Bytes of header, bitmap and rows.

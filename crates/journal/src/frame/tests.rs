@@ -34,8 +34,7 @@ fn entry() -> impl Strategy<Value = Entry> {
     )
 }
 
-/// Bodies of which some are clones of the one before, for other streams or, now and then, the
-/// same.
+/// Bodies some of which are clones of the body before, for other streams or occasionally the same.
 fn shared_bodies() -> impl Strategy<Value = Vec<Body>> {
     vec((body(), vec(0..6_u64, 0..8)), 0..4).prop_map(|bodies| {
         let rows = bodies.into_iter().flat_map(|(body, streams)| {
@@ -77,7 +76,7 @@ fn frame_of(entries: &[Entry]) -> (FrameHeader, Vec<u8>) {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(entries in vec(entry(), 1..6)) {
+    fn encoded_entries_of_a_frame_are_decoded_unchanged(entries in vec(entry(), 1..6)) {
         let (header, content) = frame_of(&entries);
         prop_assert_eq!(FrameHeader::decode(&header.encode()), Some(header));
         prop_assert_eq!(check_content(&header, &content), Ok(()));
@@ -122,13 +121,13 @@ proptest! {
             let sharing = rows.iter().filter(|it| it.1.len > 0 && it.1.position == address.position);
             prop_assert_eq!(address.shared, sharing.count() > 1);
         }
-        // What is read back shares its bytes as well, and is the same entry when written again.
+        // A decoded entry shares its bytes as well, and encodes to the same bytes.
         let again = EncodedEntry::new(layout.entry(&Bytes::from(content.clone())));
         prop_assert_eq!(&again.descriptor[..], &content[..layout.head.start]);
     }
 
     #[test]
-    fn one_flipped_bit_anywhere_is_noticed(
+    fn any_flipped_bit_of_a_frame_is_detected(
         entries in vec(entry(), 1..4), place in any::<prop::sample::Index>(), bit in 0..8_u8,
     ) {
         let (header, content) = frame_of(&entries);
@@ -189,7 +188,7 @@ fn bytes_of(entry: &Entry) -> Vec<u8> {
 }
 
 #[test]
-fn an_entry_is_these_bytes() {
+fn entry_encoding_has_golden_bytes() {
     let numbers = |numbers: &[u64]| -> Vec<u8> {
         numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
     };
@@ -236,19 +235,19 @@ fn an_entry_of_version_1_is_still_read() {
 }
 
 #[test]
-fn a_bitmap_that_lies_is_no_entry() {
+fn inconsistent_bitmap_is_refused() {
     let good = bytes_of(&three_streams_and_one());
     let spoilt = |at: usize, byte: u8| {
         let mut bad = good.clone();
         bad[at] = byte;
         EntryLayout::read(&bad).err()
     };
-    // One more and one less than was counted, the first row, a row that is not there.
+    // One bit more and one less than counted, the first row, a row that does not exist.
     for bitmap in [0b1110, 0b0100, 0b0101, 0b1010_0000] {
         assert_eq!(spoilt(48, bitmap), Some(NotAnEntry), "{bitmap:b}");
     }
     assert_eq!(spoilt(48 + 7, 0x80), Some(NotAnEntry));
-    // More rows share than there are, a version to come.
+    // More share rows than rows, a future version.
     assert_eq!(spoilt(40, 4), Some(NotAnEntry));
     assert_eq!(spoilt(ENTRY_VERSION_AT, 3), Some(NotAnEntry));
     assert_eq!(spoilt(ENTRY_VERSION_AT, 1), Some(NotAnEntry));

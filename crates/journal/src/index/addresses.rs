@@ -1,7 +1,7 @@
-//! The addresses of a segment's batches while they are in memory, by stream.
+//! Addresses in memory of a segment's batches, by stream.
 //!
-//! Apply appends to them, and the capture of a snapshot shares them: the full blocks of a stream's
-//! list stay shared, and the rest, which is copied, is short.
+//! Apply appends to them, and the capture of a snapshot shares them. Full blocks of a stream's list
+//! stay shared; only its short rest is copied.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use base::SharedMap;
 
 use crate::address::Address;
 
-/// All batches accepted in a segment, by stream; those of a stream ascend.
+/// All batches accepted in a segment, by stream. The addresses of a stream ascend.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Addresses(SharedMap<u64, Arc<AddressList>>);
 
@@ -22,8 +22,8 @@ impl Addresses {
         self.0.len()
     }
 
-    /// The next of its stream. One that lies before what is here is the first of a stream that begins anew, once all that
-    /// it had was removed.
+    /// Appends the stream's next batch. A batch before the known ones restarts the stream, whose
+    /// batches had all been removed.
     pub(crate) fn push(&mut self, stream: u64, address: Address) {
         let list = Arc::make_mut(self.0.get_or_insert_with(stream, Arc::default));
         if list.last.last().is_some_and(|last| last.next_offset() > address.base_offset) {
@@ -44,7 +44,7 @@ impl Addresses {
         }
     }
 
-    /// By stream, ascending.
+    /// Streams with their addresses, ascending by stream.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &AddressList)> + Clone {
         self.0.iter().map(|(&stream, list)| (stream, &**list))
     }
@@ -52,7 +52,7 @@ impl Addresses {
 
 const BLOCK: usize = 128;
 
-/// A stream's addresses: full blocks, and what came after them.
+/// A stream's addresses: full blocks, and the rest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AddressList {
     full: Vec<Arc<[Address]>>,
@@ -66,7 +66,7 @@ impl AddressList {
         self.full.len() * BLOCK + self.last.len()
     }
 
-    /// The one at `place`, which is below the length.
+    /// The address at `place`, which is below the length.
     pub(crate) fn get(&self, place: usize) -> &Address {
         match self.full.get(place / BLOCK) {
             Some(block) => &block[place % BLOCK],
@@ -83,7 +83,7 @@ impl AddressList {
             self.full.push(Arc::from(&self.last[..]));
             self.last.clear();
         }
-        // Most streams of a large topic set have one batch in a segment: no room for more yet.
+        // Most streams of a large topic set have one batch in a segment: reserve no more yet.
         if self.last.is_empty() {
             self.last.reserve_exact(1);
         }

@@ -1,5 +1,5 @@
-//! One stream's batches in one segment, with their addresses in memory or in the sidecar; and which of
-//! them are live: those of the run that have an offset in no hole.
+//! One stream's batches in one segment, with their addresses in memory or in the sidecar. A batch
+//! is live if it belongs to the run and has an offset outside of all holes.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::runs::Run;
 use super::sidecar::Sidecar;
 use crate::address::Address;
 
-/// Ascending by offset, not overlapping.
+/// Batches in ascending order of offset, without overlap.
 #[derive(Clone, Debug)]
 pub(crate) enum Batches<'a> {
     Memory { list: &'a AddressList, places: Range<usize> },
@@ -18,7 +18,7 @@ pub(crate) enum Batches<'a> {
 }
 
 impl<'a> Batches<'a> {
-    pub(crate) fn of_list(list: &'a AddressList) -> Self {
+    pub(crate) fn from_list(list: &'a AddressList) -> Self {
         Self::Memory { list, places: 0..list.len() }
     }
 
@@ -40,7 +40,7 @@ impl<'a> Batches<'a> {
         (0..self.len()).map(|place| self.get(place))
     }
 
-    /// The part that `run` covers, without what lies in the stream's `holes`.
+    /// The batches of `run` that do not lie in the stream's `holes`.
     pub(crate) fn live(self, run: &Run, holes: Option<&'a OffsetRanges>) -> Live<'a> {
         let start = self.partition_point(|batch| batch.next_offset() <= run.first_offset);
         let end = self.partition_point(|batch| batch.base_offset < run.next_offset);
@@ -53,7 +53,8 @@ impl<'a> Batches<'a> {
         self.partition_point_in(0..self.len(), before)
     }
 
-    /// The first of `places` for which `before` does not hold; it holds for those before that.
+    /// The first of `places` for which `before` is false, given that it is true for all earlier
+    /// ones.
     fn partition_point_in(&self, places: Range<usize>, before: impl Fn(&Address) -> bool) -> usize {
         let Range { start: mut low, end: mut high } = places;
         while low < high {
@@ -84,19 +85,19 @@ impl<'a> Batches<'a> {
 pub(crate) struct Live<'a> {
     batches: Batches<'a>,
     holes: Option<&'a OffsetRanges>,
-    /// Below is dead, also inside of the first batch.
+    /// Everything below is dead, even inside the first batch.
     first_offset: u64,
 }
 
 impl<'a> Live<'a> {
-    /// The part that ends after `offset`.
+    /// The batches that end after `offset`.
     pub(crate) fn from(self, offset: u64) -> Self {
         let start = self.batches.partition_point(|batch| batch.next_offset() <= offset);
         let end = self.batches.len();
         Self { batches: self.batches.narrow(start, end), ..self }
     }
 
-    /// Those that have an offset in `from..to`.
+    /// The batches that have an offset in `from..to`.
     pub(crate) fn touching(self, from: u64, to: u64) -> Self {
         let start = self.batches.partition_point(|batch| batch.next_offset() <= from);
         let end = self.batches.partition_point(|batch| batch.base_offset < to);
@@ -107,14 +108,14 @@ impl<'a> Live<'a> {
         LiveBatches { live: self, places: 0..self.batches.len() }
     }
 
-    /// The hole that covers all of `batch` that is not trimmed.
+    /// The hole that covers all of `batch` from the trim point on.
     fn hole_around(&self, batch: &Address) -> Option<(u64, u64)> {
         let hole = self.holes?.around(batch.base_offset.max(self.first_offset))?;
         (batch.next_offset() <= hole.1).then_some(hole)
     }
 }
 
-/// Passes over all batches of a hole at once: there may be a whole segment of them.
+/// Skips all batches of a hole at once: a hole may cover a whole segment.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveBatches<'l, 'a> {
     live: &'l Live<'a>,
@@ -166,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn live_is_what_has_an_offset_that_is_not_dead(
+        fn batch_is_live_while_one_of_its_offsets_is(
             spans in prop::collection::vec((0..3_u64, 1..4_u32), 1..15),
             first_offset in 0..LAST,
             next_offset in 0..LAST,
@@ -197,7 +198,7 @@ mod tests {
                 .copied()
                 .collect();
             let list: AddressList = addresses.iter().copied().collect();
-            let live = Batches::of_list(&list).live(&run, Some(&holes)).from(from);
+            let live = Batches::from_list(&list).live(&run, Some(&holes)).from(from);
             prop_assert_eq!(&live.iter().collect::<Vec<_>>(), &expected);
             let mut backwards: Vec<Address> = live.iter().rev().collect();
             backwards.reverse();

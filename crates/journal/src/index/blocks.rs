@@ -1,10 +1,11 @@
-//! A rewritten segment: what is live of a segment, sorted by stream and offset. In one that was
-//! [repaired](crate::transfer) a stream may come again: there the batches of each stream ascend, and no more.
+//! A rewritten segment: the live batches of a segment, sorted by stream and offset. In a
+//! [repaired](crate::transfer) segment a stream may occur more than once; there only the batches of
+//! each stream ascend.
 //!
-//! A block holds batches of one stream, their descriptors first and then their bytes without
-//! anything between: neighbours in a stream are neighbours on disk, and one read serves many.
-//! The file gets its name after its content is durable, so it is complete or absent; the end mark
-//! shows when the file was cut by something else.
+//! A block holds batches of one stream: first their descriptors, then their bytes without gaps.
+//! Neighbours in a stream are neighbours on disk, and one read serves many. A file is renamed to
+//! its final name once its content is durable, so it is complete or absent; the end mark reveals a
+//! file truncated by other means.
 //!
 //! ```text
 //! file    header | block... | end
@@ -18,12 +19,12 @@
 //! end     magic "PREN" | blocks u32 | batches u64 | bytes u64 | 4 zeros | crc32c u32
 //! ```
 //!
-//! A batch that several streams have is in the file once, with the first of them; its place in the
-//! descriptors of the others says where. 0 says that the batch follows here. The indexes are all ones
-//! where they are not known; the shared bit is the highest of the length.
+//! A batch shared by several streams is in the file once, with the first of them; the place in the
+//! descriptors of the others points to it. A place of 0 means that the batch follows here. The
+//! indexes are all ones where they are not known; the shared bit is the highest of the length.
 //!
-//! Version 2 is written. Version 1 is still read: its header is without the indexes, its
-//! descriptors are without the place, and no batch is shared.
+//! Version 2 is written. Version 1 can still be read: its header has no indexes, its descriptors
+//! have no place, and no batch is shared.
 
 use std::io::{self, IoSlice};
 
@@ -45,7 +46,7 @@ const _: () = assert!(VERSION == Format::RewrittenSegment.newest(Levels::OURS.ma
 const FILE_HEADER_BYTES: usize = 48;
 const FILE_HEADER_V1_BYTES: usize = 32;
 const INDEXES_AT: usize = 16;
-/// Of a block, and of the end.
+/// Header of a block, and of the end.
 const HEADER_BYTES: usize = 32;
 const DESCRIPTOR_BYTES: usize = 32;
 const DESCRIPTOR_V1_BYTES: usize = 28;
@@ -61,7 +62,7 @@ pub(crate) struct BlockWriter {
     draft: Draft,
     addresses: Addresses,
     pending: Vec<(Address, Pending)>,
-    /// Where the shared batches of the segment that is rewritten lie in this one.
+    /// Places in this segment of the shared batches of the segment being rewritten.
     shared: HashMap<u32, Written>,
     stream: u64,
     pending_bytes: usize,
@@ -70,14 +71,14 @@ pub(crate) struct BlockWriter {
     bytes: u64,
 }
 
-/// A batch that waits for its block.
+/// A batch waiting for its block.
 #[derive(Debug)]
 enum Pending {
     Here(Bytes),
     Elsewhere(Written),
 }
 
-/// A shared batch that is in the file.
+/// A shared batch that is already in the file.
 #[derive(Clone, Copy, Debug)]
 struct Written {
     place: u32,
@@ -119,7 +120,7 @@ impl BlockWriter {
         })
     }
 
-    /// The batches pushed from here on are of this stream. They may share those of earlier streams.
+    /// The following batches belong to this stream. They may share those of earlier streams.
     pub(crate) fn begin_stream(&mut self, stream: u64) -> io::Result<()> {
         if stream != self.stream {
             self.flush()?;
@@ -128,8 +129,8 @@ impl BlockWriter {
         Ok(())
     }
 
-    /// Batches of a stream ascend, and streams do. `old` gives everything but place and length. A
-    /// shared batch is written once, for all its streams.
+    /// Streams ascend, and so do the batches of each. `old` supplies all fields but place and
+    /// length. A shared batch is written once, for all its streams.
     pub(crate) fn push(&mut self, old: Address, bytes: Bytes) -> io::Result<()> {
         self.make_room()?;
         self.pending_bytes += bytes.len();
@@ -137,9 +138,9 @@ impl BlockWriter {
         Ok(())
     }
 
-    /// Pushes the batch at `old` if an earlier stream wrote it already; `false` if none did.
+    /// Pushes the batch at `old` if an earlier stream already wrote it; otherwise returns `false`.
     pub(crate) fn push_shared(&mut self, old: Address) -> io::Result<bool> {
-        // A stream has a body only once, so that a body found here is another stream's.
+        // A stream has a body only once, so that a body found here belongs to another stream.
         let written = self.shared.get(&old.position).copied();
         let Some(written) = written.filter(|it| it.len == old.len) else { return Ok(false) };
         self.make_room()?;
@@ -147,13 +148,13 @@ impl BlockWriter {
         Ok(true)
     }
 
-    /// Whether an earlier stream wrote the batch at `old` already.
+    /// Whether an earlier stream already wrote the batch at `old`.
     pub(crate) fn has(&self, old: &Address) -> bool {
         old.shared && self.shared.contains_key(&old.position)
     }
 
-    /// What is pushed from here on shares no batch with what was pushed before: the places of batches are
-    /// those of another segment.
+    /// Batches pushed from here on share none with those pushed before: their places refer to
+    /// another segment.
     pub(crate) fn forget_shared(&mut self) -> io::Result<()> {
         self.flush()?;
         self.shared.clear();
@@ -165,7 +166,7 @@ impl BlockWriter {
         if full { self.flush() } else { Ok(()) }
     }
 
-    /// On return all is durable under the draft's name. Returns the new addresses too.
+    /// On return the file is durable under the draft's name. Also returns the new addresses.
     pub(crate) fn finish(mut self) -> io::Result<(Draft, Addresses)> {
         self.flush()?;
         let end = block_header(END_MAGIC, self.blocks, self.batches, self.bytes, 0);
@@ -265,8 +266,8 @@ pub(super) fn scan(
     Ok(())
 }
 
-/// Looks whether the block at `position` is as it was written, with its batches; 0: the first. Where the next
-/// one begins; `None`: that was the end.
+/// Verifies the block at `position` (0: the first) and its batches. Returns the position of the
+/// next block, or `None` after the last.
 pub(crate) fn check_block(
     file: &dyn DiskFile,
     segment: u32,
@@ -279,7 +280,7 @@ pub(crate) fn check_block(
     let mut found = |_, address, crc| batches.push((address, crc));
     let next = block(file, segment, version, position, &mut found)?;
     for (Address { position: at, len, .. }, crc) in batches {
-        // One that streams share is in an earlier block.
+        // A batch shared with earlier streams is in an earlier block.
         if u64::from(at) < position {
             continue;
         }
@@ -358,7 +359,7 @@ fn address(segment: u32, here: u64, descriptor: &[u8], block_at: u64) -> Option<
     let position = match fields.u32() {
         None | Some(0) => u32::try_from(here).ok()?,
         Some(place) => {
-            // Only back, into an earlier block.
+            // Places only refer back to earlier blocks.
             let end = u64::from(place) + u64::from(len);
             let sensible = shared && place as usize >= FILE_HEADER_BYTES && end <= block_at;
             sensible.then_some(place)?
@@ -391,7 +392,7 @@ fn file_version(file: &dyn DiskFile, segment: u32, generation: u32) -> io::Resul
     Ok(version)
 }
 
-/// Log indexes of the first and the last entry of which the file has a batch.
+/// Log indexes of the first and last entry with a batch in the file.
 pub(super) fn indexes(
     file: &dyn DiskFile,
     segment: u32,

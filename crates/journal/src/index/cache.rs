@@ -1,4 +1,4 @@
-//! Loaded sidecars, bounded in bytes. The least recently used one goes first.
+//! Cache of loaded sidecars, bounded in bytes. The least recently used one is evicted first.
 //!
 //! The newest stays even if it alone is over the bound: a reader that walks through a segment of
 //! tiny batches would otherwise load its large sidecar again for every read.
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_stays_whatever_its_size() {
+    fn newest_sidecar_stays_even_beyond_the_bound() {
         let cache = SidecarCache::new(0);
         cache.insert(1, 1, sidecar(1));
         assert!(cache.get(1, 1).is_some());

@@ -49,7 +49,7 @@ impl<'a> Fields<'a> {
         self.varint()?.try_into().ok()
     }
 
-    /// A count of things that take at least `bytes_each`: never more than what is left can hold.
+    /// A count of items of at least `bytes_each`, bounded by the bytes left.
     pub(crate) fn count(&mut self, bytes_each: usize) -> Option<usize> {
         let count = usize::try_from(self.varint()?).ok()?;
         (count.checked_mul(bytes_each)? <= self.rest.len()).then_some(count)

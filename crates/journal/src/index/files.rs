@@ -1,9 +1,9 @@
-//! The index's view of the journal's directory: what files are called, handles for reading, and
-//! files that appear whole or not at all.
+//! The index's view of the journal's directory: file names, handles for reading, and files that
+//! appear whole or not at all.
 //!
-//! Reading opens a segment by its name, also the one that the log is writing: both handles see the
-//! same page cache, so the writer need not be asked. A reader keeps the handle it began with; that
-//! a segment was rewritten or deleted meanwhile does not disturb it.
+//! Readers open a segment by name, even while the log writes it: both handles see the same page
+//! cache, so that reads need no coordination with the writer. A reader keeps its handle, so that
+//! rewriting or deleting the segment does not disturb it.
 
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ pub(crate) fn parse_name(name: &str) -> Option<(FileKind, u32, u32)> {
         "idx" => FileKind::Sidecar,
         _ => return None,
     };
-    // Only the one spelling that is written: no signs, no second zero, nothing behind.
+    // Accepts only the canonical spelling: no signs, no additional zeros, no suffix.
     (segment > 0 && generation > 0 && file_name(kind, segment, generation) == name)
         .then_some((kind, segment, generation))
 }
@@ -78,13 +78,13 @@ impl Files {
         self.dir.join(file_name(kind, segment, generation))
     }
 
-    /// Kind, segment and generation of each file that is one of ours.
+    /// Kind, segment and generation of each file of the journal.
     pub(crate) fn list(&self) -> io::Result<Vec<(FileKind, u32, u32)>> {
         let names = self.disk.list(&self.dir)?;
         Ok(names.iter().filter_map(|name| parse_name(name)).collect())
     }
 
-    /// A segment's file, if it happens to be open.
+    /// A segment's file, if it is already open.
     pub(crate) fn opened(&self, segment: u32, generation: u32) -> Option<Arc<dyn DiskFile>> {
         self.open.lock().find(segment, generation)
     }
@@ -105,7 +105,7 @@ impl Files {
         sidecar(&*self.disk.open(&self.path(FileKind::Sidecar, segment, generation), false)?)
     }
 
-    /// The same, past what the kernel remembers of it. Blocking.
+    /// The same, bypassing the page cache. Blocking.
     pub(crate) fn read_sidecar_uncached(
         &self,
         segment: u32,
@@ -115,7 +115,7 @@ impl Files {
         sidecar(&*self.disk.open_uncached(&path)?)
     }
 
-    /// Begins a file under a draft's name: it gets its own when it is complete.
+    /// Begins a file under a temporary name. It is renamed when it is complete.
     pub(crate) fn begin(&self, kind: FileKind, segment: u32, generation: u32) -> io::Result<Draft> {
         let path = self.path(kind, segment, generation);
         let mut name = path.clone().into_os_string();
@@ -142,10 +142,10 @@ impl Files {
         remove_if_there(&*self.disk, &self.path(FileKind::Sidecar, segment, generation))
     }
 
-    /// Removes a segment's file. Reads under way end well: the blocks go with the last of them.
+    /// Removes a segment's file. Reads in progress complete: their handle keeps the blocks.
     pub(crate) fn remove_segment(&self, segment: u32, generation: u32) -> io::Result<()> {
         let path = self.path(FileKind::Segment, segment, generation);
-        // Freeing the blocks of a large file takes its time; readers need not wait for it.
+        // Freeing the blocks of a large file takes time; readers do not wait for it.
         let handle = self.open.lock().by_name.remove(&(segment, generation));
         remove_if_there(&*self.disk, &path)?;
         // A reader that opened it just before keeps its blocks only until the read is done.
@@ -165,7 +165,7 @@ impl Handles {
 
     fn insert(&mut self, segment: u32, generation: u32, file: Arc<dyn DiskFile>) {
         if self.by_name.len() >= limits::SEGMENTS_OPEN_MAX {
-            // What a reader holds is not free by being forgotten here.
+            // A handle held by a reader stays open even if it is dropped here.
             let idle = self.by_name.iter().filter(|(_, it)| Arc::strong_count(&it.file) == 1);
             if let Some((&name, _)) = idle.min_by_key(|(_, handle)| handle.last_use) {
                 self.by_name.remove(&name);
@@ -175,11 +175,12 @@ impl Handles {
     }
 }
 
-/// So much of a draft is left in memory before its way to the disk begins. A sync that finds a whole segment to
-/// write holds up those of the log on the same disk.
+/// Writeback starts once a draft has this many dirty bytes. A sync that finds a whole segment to
+/// write delays the syncs of the log on the same disk.
 const WRITE_BACK_BYTES: u64 = 4 << 20;
 
-/// A file being written under a passing name. Dropped before it is published, it is removed.
+/// A file being written under a temporary name. It is removed if it is dropped before it is
+/// published.
 #[derive(Debug)]
 pub(crate) struct Draft {
     disk: Arc<dyn Disk>,
@@ -187,7 +188,7 @@ pub(crate) struct Draft {
     path: PathBuf,
     file: Arc<dyn DiskFile>,
     len: u64,
-    /// The kernel was asked to write what comes before this.
+    /// The kernel was requested to write all bytes before this position.
     written_back: u64,
     published: bool,
 }
@@ -213,7 +214,7 @@ impl Draft {
         self.file.sync()
     }
 
-    /// Gives it its name. Durable after the directory was synced.
+    /// Renames the file to its final name. Durable after the directory was synced.
     pub(crate) fn publish(mut self) -> io::Result<()> {
         self.disk.rename(&self.draft, &self.path)?;
         self.published = true;
@@ -224,7 +225,7 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         if !self.published {
-            // What stays is removed when the journal is opened, or when it is drafted again.
+            // A remaining file is removed when the journal is opened, or when it is drafted again.
             let _ = self.disk.remove(&self.draft);
         }
     }
@@ -253,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_what_they_name_are_the_same_thing() {
+    fn file_names_are_parsed_back() {
         for kind in [FileKind::Segment, FileKind::Sidecar] {
             for (segment, generation) in [(1, 1), (1, 2), (99_999_999, 1), (100_000_000, 17)] {
                 let name = file_name(kind, segment, generation);

@@ -1,11 +1,12 @@
-//! Which offsets of each stream are live, as of one log index: what a replica that lacks the log between
-//! needs to know of it, beside the batches.
+//! Live offsets of each stream as of one log index: a replica that lacks the log in between needs
+//! them in addition to the batches.
 //!
 //! ```text
 //! magic "PRlo" | version u32 | streams n x { stream+, start, end - start, holes n x { gap, len } }
 //! ```
-//! Numbers are varints; `+` counts up from the one before, as do start, gap and length within a stream. All
-//! up to `start` is dead, and so is what lies in a hole. `end` is behind the last batch.
+//! Numbers are varints. `+` is the difference to the previous one, as are start, gap and length
+//! within a stream. Offsets below `start` and in holes are dead. `end` is the end of the last
+//! batch.
 
 use base::OffsetRanges;
 use thiserror::Error;
@@ -20,7 +21,7 @@ const VERSION: u32 = 1;
 #[error("the live offsets make no sense")]
 pub(crate) struct Senseless;
 
-/// Ascending by stream.
+/// Live streams in ascending order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LiveOffsets(Vec<LiveStream>);
 
@@ -30,7 +31,7 @@ pub(crate) struct LiveStream {
     pub(crate) stream: u64,
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Ascending, apart from each other, between start and end.
+    /// Ascending and disjoint, between start and end.
     pub(crate) holes: Vec<(u64, u64)>,
 }
 
@@ -39,7 +40,7 @@ impl LiveOffsets {
         let streams = table.streams.iter().filter_map(|(&stream, runs)| {
             let (start, end) = (runs.first()?.first_offset, runs.last()?.next_offset);
             let holes = table.holes(stream).into_iter().flat_map(OffsetRanges::iter);
-            // A hole may reach behind the last batch: what is not there yet cannot be dead here.
+            // A hole may extend beyond the last batch: offsets without a batch are not dead.
             let holes = holes.map(|(from, to)| (from.max(start), to.min(end)));
             let holes = holes.filter(|(from, to)| from < to).collect();
             Some(LiveStream { stream, start, end, holes })
@@ -109,7 +110,7 @@ fn streams(fields: &mut Fields<'_>) -> Option<Vec<LiveStream>> {
             let (gap, len) = (fields.varint()?, fields.varint()?);
             let from = offset.checked_add(gap)?;
             offset = from.checked_add(len)?;
-            // Ranges that touch would have been one.
+            // Adjacent ranges would have been merged.
             if len == 0 || (place > 0 && gap == 0) || offset > end {
                 return None;
             }
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn live_offsets_that_are_cut_or_go_on_are_refused() {
+    fn truncated_or_extended_live_offsets_are_refused() {
         let good = sample().encode();
         for len in 0..good.len() {
             assert_eq!(LiveOffsets::decode(&good[..len]), Err(Senseless), "cut to {len}");
@@ -161,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_decoded_is_in_order_and_nothing_panics(mut bytes: Vec<u8>, place: usize, byte: u8) {
+        fn decoded_live_offsets_are_ordered_and_garbage_never_panics(mut bytes: Vec<u8>, place: usize, byte: u8) {
             let _ = LiveOffsets::decode(&bytes);
             bytes = sample().encode();
             let place = place % bytes.len();

@@ -1,7 +1,7 @@
 //! Queries of readers and retention: by offset, by time, by size.
 //!
-//! Planning a read never waits: if it needs a sidecar that is not in memory it says so, and the reader
-//! goes on where it may block. The other queries are housekeeping's and block.
+//! Planning a read never blocks: if it needs a sidecar that is not in memory, it returns that, and
+//! the reader continues where it may block. The other queries serve housekeeping and block.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ pub(crate) struct Part {
 
 #[derive(Debug)]
 pub(crate) enum Plan {
-    /// What to read; nothing at the end of the stream.
+    /// Batches to read; empty at the end of the stream.
     Ready(Vec<Part>),
-    /// This segment's sidecar has to be loaded first. There is no batch before `offset`: plan again
+    /// This segment's sidecar must be loaded first. There is no batch before `offset`: plan again
     /// from there.
     Missing { segment: u32, generation: u32, offset: u64 },
 }
 
-/// A sidecar that its reader keeps, whatever the cache evicts meanwhile.
+/// A sidecar that its reader keeps although the cache may evict it.
 #[derive(Clone, Debug)]
 pub(crate) struct PinnedSidecar {
     pub(crate) segment: u32,
@@ -39,8 +39,8 @@ pub(crate) struct PinnedSidecar {
 }
 
 impl Index {
-    /// The batch that holds `offset`, or the next after it, and those that follow: at least one,
-    /// then as many as fit in `bytes_max`. Ends early where a sidecar is not in memory.
+    /// The batch that holds `offset`, or else the next one, and its successors: at least one, then
+    /// as many as fit in `bytes_max`. Ends early where a sidecar is not in memory.
     pub(crate) fn plan(
         &self,
         stream: u64,
@@ -136,8 +136,8 @@ impl Index {
         Ok(best)
     }
 
-    /// The start offset that keeps at least `keep_bytes` of the stream's end; `None` when that is
-    /// all there is.
+    /// The start offset that keeps at least `keep_bytes` at the stream's end; `None` if the stream
+    /// has no more.
     pub(crate) fn retention_by_bytes(
         &self,
         stream: u64,
@@ -155,8 +155,8 @@ impl Index {
             if kept >= keep_bytes {
                 return Ok(Some(start));
             }
-            // Whole runs are counted without reading their batches. Not the first run: batches may
-            // have to be dropped from it.
+            // Whole runs are counted without reading their batches, except the first: retention may
+            // drop some of its batches.
             if place > 0 && *exact && kept + u64::from(run.bytes) < keep_bytes {
                 kept += u64::from(run.bytes);
                 start = run.first_offset;
@@ -181,8 +181,8 @@ impl Index {
         Ok(None)
     }
 
-    /// The offset of the first batch with `max_timestamp >= before`, or the end; `None` when
-    /// nothing comes before it.
+    /// The offset of the first batch with `max_timestamp >= before`, or the end; `None` if no batch
+    /// precedes it.
     pub(crate) fn retention_by_time(
         &self,
         stream: u64,
@@ -204,7 +204,7 @@ impl Index {
         Ok(runs.last().map(|run| run.next_offset))
     }
 
-    /// All live batches from the one that holds `from` on.
+    /// All live batches, beginning with the one that holds `from`.
     pub(crate) fn batches(&self, stream: u64, from: u64) -> Result<Vec<Address>, ReadError> {
         let runs: Vec<Run> = self.table.read().runs(stream).copied().collect();
         let mut found = Vec::new();
@@ -220,7 +220,7 @@ impl Index {
         self.table.read().stream_bytes(stream)
     }
 
-    /// Every segment with bodies. `file_bytes` is 0 for those that the log still writes to.
+    /// Every segment with bodies. `file_bytes` is 0 for segments that the log still writes to.
     pub(crate) fn segments(&self) -> Vec<SegmentInfo> {
         let claimed_from = self.claimed_from();
         let table = self.table.read();
@@ -235,7 +235,8 @@ impl Index {
         infos.collect()
     }
 
-    /// Asks about a stream's live batches in a segment; `None` when it has none there any more.
+    /// Runs a query over a stream's live batches in a segment; `None` when it has none there any
+    /// more.
     fn in_run<R>(
         &self,
         stream: u64,
@@ -263,7 +264,7 @@ impl Index {
                         generation,
                     )));
                 }
-                // A rewrite takes longer than one round of this loop, so that the loop ends.
+                // A rewrite takes longer than one iteration, so that the loop ends.
                 Err(LoadError::Gone) => {}
                 Err(LoadError::Read(error)) => return Err(error),
             }
@@ -276,14 +277,14 @@ impl Index {
     }
 }
 
-/// How many bytes a plan may still take.
+/// Remaining byte budget of a plan.
 struct PlanBudget {
     left: usize,
     used: bool,
 }
 
 impl PlanBudget {
-    /// The batches that fit, and whether more might.
+    /// The batches that fit, and whether more may fit.
     fn take(&mut self, live: Live<'_>) -> (Vec<Address>, bool) {
         let mut taken = Vec::new();
         for batch in live.iter() {

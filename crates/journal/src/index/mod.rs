@@ -1,22 +1,22 @@
-//! Where the batches of a stream lie.
+//! Index of the batches of each stream.
 //!
-//! The decision that shapes it: memory holds one *run* per stream and segment, the addresses of
-//! single batches only for segments that are still being filled. A full segment's addresses go to
-//! its *sidecar* file, which a read there loads as a whole. So a backlog costs memory by segments, not
-//! by batches, and an idle stream costs one run.
+//! Memory holds one *run* per stream and segment. Addresses of single batches are in memory only
+//! for segments that are still being filled. A full segment's addresses go to its *sidecar* file,
+//! which a read there loads as a whole. A backlog therefore costs memory by segments, not by
+//! batches, and an idle stream costs one run.
 //!
 //! * [`table`]: the state, pure: runs, live bytes per segment
 //! * [`runs`]: a stream's runs
-//! * [`addresses`]: those of a segment that are in memory
+//! * [`addresses`]: a segment's addresses in memory
 //! * [`batches`]: one stream's batches in one segment
-//! * [`snapshot`]: the table as bytes; [`fields`]: reading them back with care
-//! * [`sidecar`], [`cache`]: a sealed segment's addresses, and the ones in memory
-//! * [`blocks`]: what a rewritten segment looks like
-//! * [`live_offsets`]: what of each stream is live, for another replica
+//! * [`snapshot`]: the table as bytes; [`fields`]: reads untrusted numbers
+//! * [`sidecar`], [`cache`]: a sealed segment's addresses, and the cached ones
+//! * [`blocks`]: format of a rewritten segment
+//! * [`live_offsets`]: live offsets of each stream, for another replica
 //! * [`files`]: names and handles
-//! * [`open`]: matching the table with the files that are there
-//! * [`seal`]: writing sidecars and rebuilding them
-//! * [`lookup`]: what readers and retention ask
+//! * [`open`]: matches the table with the existing files
+//! * [`seal`]: writes and rebuilds sidecars
+//! * [`lookup`]: queries of readers and retention
 //!
 //! One lock guards the table; no file is read or written under it.
 
@@ -65,7 +65,7 @@ pub(crate) use table::{RunTable, SHIPPED_GENERATION, Shipped};
 use cache::SidecarCache;
 use seal::Sealing;
 
-/// What the index asks of the log that wrote the segments.
+/// The index's view of the log that wrote the segments.
 pub(crate) trait LogBodies: Send + Sync + Debug {
     /// Calls `found` with stream and address of each body in the frames of `file`, in order.
     fn scan(
@@ -75,7 +75,7 @@ pub(crate) trait LogBodies: Send + Sync + Debug {
         found: &mut dyn FnMut(u64, Address),
     ) -> io::Result<()>;
 
-    /// A body's bytes if they are in memory. If so, those of all later bodies in the log are too.
+    /// A body's bytes if they are in memory. If so, all later bodies of the log are in memory too.
     fn recent(&self, address: &Address) -> Option<Bytes>;
 }
 
@@ -86,11 +86,11 @@ pub(crate) struct Index {
     cache: SidecarCache,
     log: Arc<dyn LogBodies>,
     sealing: Sealing,
-    /// Segments from this one on belong to the log: recovery would begin to read there.
+    /// The log claims segments from this one on: recovery would begin to read there.
     claimed_from: AtomicU32,
-    /// Memory of reads.
+    /// Read buffers.
     buffers: Buffers,
-    /// One pass of reclaim or one rewrite at a time.
+    /// Serializes passes of reclaim and rewrites.
     reclaiming: Mutex<()>,
     check: BatchCheck,
     damaged: Damaged,
@@ -104,28 +104,29 @@ pub(crate) struct Capture {
     pub(crate) dead: Vec<u32>,
 }
 
-/// What the journal reports to it, in log order.
+/// Reports from the journal, in log order.
 impl Index {
-    /// The machine took the body at `address`, of entry `log_index`: it is the stream's next.
+    /// The machine accepted the body at `address`, of entry `log_index`: it is the stream's next.
     pub(crate) fn accept(&self, log_index: u64, stream: u64, address: Address) {
         let due = self.table.write().accept(log_index, stream, address);
         self.sealing.wake_if(due);
     }
 
-    /// The machine did not take it. Also for bodies of entries that the log cut off again.
+    /// The machine refused the body. Also used for bodies of entries that the log truncated.
     pub(crate) fn refuse(&self, log_index: u64, stream: u64, address: Address) {
         let due = self.table.write().refuse(log_index, stream, address);
         self.sealing.wake_if(due);
     }
 
-    /// Every body of entries up to and including `log_index` was accepted or refused. Accepting
-    /// says so of the entries before; this is for entries without bodies, and for quiet times.
+    /// Every body of entries up to and including `log_index` was accepted or refused. Accepting a
+    /// body implies it for earlier entries; this call covers entries without bodies, and idle
+    /// times.
     pub(crate) fn applied(&self, log_index: u64) {
         let due = self.table.write().decided(log_index + 1);
         self.sealing.wake_if(due);
     }
 
-    /// The log writes no more to `segment`: its last entry is `last_index`, its file has
+    /// The log no longer writes to `segment`: its last entry is `last_index`, its file has
     /// `file_bytes`. Idempotent, so that recovery may repeat it.
     pub(crate) fn full(&self, segment: u32, last_index: u64, file_bytes: u64) {
         let due = self.table.write().full(segment, last_index, file_bytes);
@@ -137,13 +138,12 @@ impl Index {
         self.table.write().trim(stream, start_offset);
     }
 
-    /// The offsets `from..to` of `stream` are dead, and so are the batches of which that is the
-    /// rest.
+    /// The offsets `from..to` of `stream` are dead, and so are batches without another live offset.
     pub(crate) fn punch(&self, stream: u64, from: u64, to: u64) {
         self.table.write().punch(stream, from, to);
     }
 
-    /// All of these streams is dead.
+    /// Everything in these streams is dead.
     pub(crate) fn remove(&self, streams: Range<u64>) {
         self.table.write().remove(streams);
     }
@@ -155,14 +155,15 @@ impl Index {
     }
 
     /// The snapshot with this capture is durable, and recovery from it would begin to read in
-    /// segment `claimed_from`: what was dead in it may be deleted, what lies before rewritten.
+    /// segment `claimed_from`. The segments `dead` in it may be deleted, and earlier ones
+    /// rewritten.
     pub(crate) fn snapshot_written(&self, dead: &[u32], claimed_from: u32) {
         self.table.write().dead_in_snapshot(dead);
         self.claimed_from.store(claimed_from, Ordering::Release);
     }
 
-    /// Another replica's state takes the place of this one's: `table` is as of that, and durable in the
-    /// snapshot from which recovery would begin to read in segment `claimed_from`.
+    /// Replaces the state by another replica's. `table` is that state, durable in the snapshot from
+    /// which recovery would begin to read in segment `claimed_from`.
     pub(crate) fn replace(&self, table: RunTable, claimed_from: u32) {
         let dead = table.dead();
         *self.table.write() = table;
@@ -202,11 +203,11 @@ impl Index {
 
     /// Whether these bytes are the batch that was written there.
     pub(crate) fn is_sound(&self, address: &Address, batch: &[u8]) -> bool {
-        // Of a body that several streams share the bytes begin with the offset of one of them.
+        // The bytes of a shared body begin with the offset of one of its streams only.
         (self.check.0)(batch, (!address.shared).then_some(address.base_offset))
     }
 
-    /// Something in the segment is not as it was written: notes it, unless the segment is another one by now.
+    /// Records damage in the segment, unless a later generation has replaced it.
     pub(crate) fn is_damaged(
         &self,
         segment: u32,
@@ -224,7 +225,7 @@ impl Index {
         LoadError::Read(ReadError::Damaged { file, position, what })
     }
 
-    /// Reading the segment failed: notes it if that is for good.
+    /// Records a failed read of the segment if the error is permanent.
     pub(crate) fn is_unreadable(
         &self,
         segment: u32,
@@ -243,7 +244,8 @@ impl Index {
         LoadError::Read(ReadError::Io { file, position, source: Arc::new(error) })
     }
 
-    /// The file of the former generation is about to be removed: its sidecar is not needed any more.
+    /// The file of the former generation is about to be removed, and its sidecar is no longer
+    /// needed.
     pub(crate) fn forget_sidecar(&self, segment: u32, generation: u32) {
         self.cache.remove(segment, generation);
     }

@@ -30,11 +30,11 @@ pub(crate) struct Setup {
 }
 
 impl Index {
-    /// `table` is the newest snapshot's, empty without one; `claimed_from` the segment in which
-    /// recovery begins to read (those from there on are its to check), `import` the first one of another
-    /// node's that is not in the table. Every earlier segment with
-    /// live batches must be there, in the generation that the table knows or a later one. Files that a
-    /// crash during a rewrite or a deletion left are removed.
+    /// `table` is the newest snapshot's, empty without one. Recovery begins to read in segment
+    /// `claimed_from` and checks the segments from there on. `import` is the first segment of
+    /// another node that is not in the table. Every earlier segment with live batches must exist,
+    /// in the generation of the table or a later one. Leftovers of a crash during a rewrite or a
+    /// deletion are removed.
     pub(crate) fn open(
         setup: Setup,
         table: RunTable,
@@ -77,7 +77,7 @@ impl Index {
         Ok(index)
     }
 
-    /// What is wrong with the segment is left to be repaired.
+    /// Records the damage of the segment for a later repair.
     fn note(&self, segment: u32, generation: u32, error: &OpenError) {
         let file = self.files.path(FileKind::Segment, segment, generation);
         let what = error.to_string();
@@ -106,7 +106,7 @@ impl Index {
         let live_bytes = known.live_bytes;
         let Some(generation) = found else {
             if live_bytes == 0 {
-                // Deleted, and the crash came before the next snapshot.
+                // It was deleted before the crash, which came before the next snapshot.
                 self.table.write().forget(segment);
                 return Ok(());
             }
@@ -147,10 +147,10 @@ impl Index {
         let mut removed = false;
         for &(kind, segment, generation) in found {
             let superseded = newest.get(&segment) != Some(&generation);
-            // Recovery does not read it and the table does not know it: it was being deleted.
+            // Neither recovery nor the table uses it: its deletion was interrupted.
             let unknown = self.table.read().segment(segment).is_none();
             let forgotten = segment < claimed_from && unknown;
-            // It came from another node, and was given up: the log rewrites nothing that it claims.
+            // Remainder of an abandoned import: segments that the log claims are never rewritten.
             let expected = import.is_some_and(|from| segment >= from);
             let given_up = generation > 1 && unknown && !expected;
             if superseded || forgotten || given_up {
@@ -165,7 +165,7 @@ impl Index {
     }
 }
 
-/// What the table says of a segment's file.
+/// A segment's file as the table expects it.
 #[derive(Clone, Copy, Debug)]
 struct ExpectedFile {
     generation: u32,

@@ -1,10 +1,10 @@
-//! A stream's runs: which segments hold its batches, and which offsets in each.
+//! A stream's runs: the segments that hold its batches, with the offsets in each.
 //!
-//! This is all that memory keeps of a sealed segment, so its size decides what a partition costs.
-//! Most partitions of a large topic set have exactly one run: it lies inline, and the enum borrows
-//! the segment number's zero as its tag, so that a stream is no larger than the run itself. Several
-//! are a map in chunks, which the captures that snapshots are written from share: of a stream that is
-//! written to, only the last chunk is copied.
+//! Memory keeps nothing else of a sealed segment, so the size of a run decides the cost of a
+//! partition. Most partitions of a large topic set have exactly one run. It is stored inline, and
+//! the enum uses the segment number's zero as its tag, so that a stream is no larger than the run
+//! itself. Several runs are a map in chunks, shared with the captures for snapshots: only the last
+//! chunk of a stream that is written to is copied.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use base::SharedMap;
 
 /// The batches of one stream in one segment: those that end after `first_offset` and begin before
-/// `next_offset`. What the segment holds of the stream below `first_offset` is dead.
+/// `next_offset`. Offsets of the stream below `first_offset` in the segment are dead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
     pub(crate) segment: NonZeroU32,
@@ -30,7 +30,7 @@ impl Run {
     }
 }
 
-/// Ascending by offset and, since the log is, by segment. Never empty inside an index.
+/// Ascending by offset and therefore by segment. Never empty inside an index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Runs {
     One(Run),
@@ -64,7 +64,7 @@ impl Runs {
         self.one().into_iter().chain(self.many().into_iter().flat_map(SharedMap::values))
     }
 
-    /// Those that end after `offset`.
+    /// Runs that end after `offset`.
     pub(crate) fn after(&self, offset: u64) -> impl Iterator<Item = &Run> {
         let one = self.one().filter(|run| run.next_offset > offset);
         let many = self.many().map(|runs| runs.iter_from(|_, run| run.next_offset <= offset));
@@ -129,7 +129,7 @@ impl Runs {
         }
     }
 
-    /// A stream that is down to one run gives its map back.
+    /// Returns a stream with a single run to the inline form.
     fn shrink(&mut self) -> bool {
         if let Self::Many(runs) = self {
             match runs.first_key_value() {

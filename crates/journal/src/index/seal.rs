@@ -1,5 +1,5 @@
-//! Sealing: a full segment's addresses leave memory for its sidecar; and the way back, when a
-//! sidecar is missing or broken.
+//! Sealing moves a full segment's addresses from memory to its sidecar. Also rebuilds a missing or
+//! damaged sidecar.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use super::{Batches, Index};
 use crate::address::Address;
 use crate::error::ReadError;
 
-/// A sidecar that could not be written (a full disk) is tried again after this.
+/// Delay before retrying a sidecar that could not be written (a full disk).
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Tells the thread that writes sidecars what to do.
+/// Requests to the thread that writes sidecars.
 #[derive(Debug, Default)]
 pub(crate) struct Sealing {
     request: Mutex<SealRequest>,
@@ -45,7 +45,7 @@ impl Sealing {
     }
 }
 
-/// Writes sidecars.
+/// Thread that writes sidecars.
 struct Sealer {
     index: Arc<Index>,
     failed: bool,
@@ -77,12 +77,12 @@ impl Worker for Sealer {
 /// Why a sidecar could not be loaded.
 #[derive(Debug)]
 pub(crate) enum LoadError {
-    /// The segment was rewritten or deleted meanwhile: try again.
+    /// The segment was rewritten or deleted in the meantime: try again.
     Gone,
     Read(ReadError),
 }
 
-/// A rewritten file that no table knows.
+/// A rewritten file that is in no table.
 #[derive(Clone, Debug)]
 pub(crate) struct UnknownFile {
     pub(crate) file_bytes: u64,
@@ -90,7 +90,7 @@ pub(crate) struct UnknownFile {
 }
 
 impl Index {
-    /// Starts the thread that seals; it ends after [`Index::stop_sealing`].
+    /// Starts the sealing thread; it ends after [`Index::stop_sealing`].
     pub(crate) fn seal_in_background(
         self: &Arc<Self>,
         workers: &Workers,
@@ -109,11 +109,11 @@ impl Index {
 
     /// Writes the sidecars that are due. Blocking.
     pub(crate) fn seal_due(&self) -> io::Result<()> {
-        // The list is bound before the loop: a guard in its head would be held throughout.
+        // Bound before the loop, whose head would otherwise hold the guard throughout.
         let due = self.table.read().due();
         for (segment, addresses) in due {
             let sidecar = sidecar_of(segment, 1, self.indexes(segment), &addresses);
-            // A replay after a crash seals segments again that were sealed before it.
+            // A replay after a crash seals segments again that were sealed before the crash.
             let there = self.files.read_sidecar(segment, 1);
             if !there.is_ok_and(|bytes| bytes == sidecar.as_bytes()) {
                 self.write_sidecar(segment, 1, &sidecar)?;
@@ -124,7 +124,7 @@ impl Index {
         Ok(())
     }
 
-    /// The sidecar of a sealed segment: from memory, from its file, or made anew. Blocking.
+    /// The sidecar of a sealed segment, from the cache, from its file, or rebuilt. Blocking.
     pub(crate) fn sidecar(&self, segment: u32, generation: u32) -> Result<Arc<Sidecar>, LoadError> {
         if let Some(sidecar) = self.cache.get(segment, generation) {
             return Ok(sidecar);
@@ -146,8 +146,8 @@ impl Index {
         Ok(sidecar)
     }
 
-    /// Whether the segment's file must exist. That of a dead segment need not: it is removed before
-    /// the table forgets the segment, and a reader that planned to read it plans again.
+    /// Whether the segment's file must exist. A dead segment's file may be gone: it is removed
+    /// before the table forgets the segment, and a reader that planned to read it plans again.
     pub(crate) fn is_current(&self, segment: u32, generation: u32) -> bool {
         let table = self.table.read();
         table
@@ -155,7 +155,7 @@ impl Index {
             .is_some_and(|found| found.generation == generation && !found.droppable())
     }
 
-    /// Of which entries a rewritten file has batches that the table does not know. Blocking.
+    /// Range of log indexes with batches in a rewritten file that is in no table. Blocking.
     pub(crate) fn unknown_indexes(
         &self,
         segment: u32,
@@ -164,7 +164,7 @@ impl Index {
         blocks::indexes(&*self.files.segment(segment, generation)?, segment, generation)
     }
 
-    /// What is in such a file. Blocking.
+    /// Loads or rebuilds the sidecar of such a file. Blocking.
     pub(crate) fn unknown(&self, segment: u32, generation: u32) -> io::Result<UnknownFile> {
         let file = self.files.segment(segment, generation)?;
         let read = self.files.read_sidecar(segment, generation);
@@ -193,15 +193,15 @@ impl Index {
         self.files.sync_dir()
     }
 
-    /// Reads the sidecar's file, whatever is in memory of it; where it is not as it was written, another one is
-    /// made. Answers how many bytes it has. Blocking.
-    pub(crate) fn look_at_sidecar(&self, segment: u32, generation: u32) -> u64 {
+    /// Verifies the sidecar's file, bypassing caches, and rebuilds it if it is damaged. Returns the
+    /// number of bytes read. Blocking.
+    pub(crate) fn verify_sidecar(&self, segment: u32, generation: u32) -> u64 {
         let read = self.files.read_sidecar_uncached(segment, generation);
         let bytes = read.as_ref().map_or(0, |bytes| bytes.len() as u64);
         let sound = read.is_ok_and(|bytes| Sidecar::parse(bytes, segment, generation).is_ok());
         if !sound && self.is_current(segment, generation) {
             warn!(segment, generation, "a sidecar is damaged: it is made anew");
-            // Where that fails the segment is damaged as well, which was noted.
+            // If the rebuild fails, the segment is damaged as well, and that was recorded.
             if let Ok(sidecar) = self.rebuild(segment, generation) {
                 self.cache.insert(segment, generation, Arc::new(sidecar));
             }
@@ -209,7 +209,7 @@ impl Index {
         bytes
     }
 
-    /// Where the last batch ends that is live in a sealed segment, as far as its sidecar can be had. Blocking.
+    /// End of the last live batch in a sealed segment, if its sidecar can be loaded. Blocking.
     pub(crate) fn last_live_end(&self, segment: u32, generation: u32) -> Option<u64> {
         let sidecar = self.sidecar(segment, generation).ok()?;
         let live = sidecar.streams().flat_map(|(stream, all)| self.live(segment, stream, all));
@@ -245,7 +245,7 @@ impl Index {
         Ok(sidecar)
     }
 
-    /// Log indexes of the first and the last entry of which a segment has a batch.
+    /// Log indexes of the first and last entry with a batch in the segment.
     pub(crate) fn indexes(&self, segment: u32) -> Option<(u64, u64)> {
         self.table.read().segment(segment)?.indexes
     }
@@ -266,7 +266,7 @@ impl Index {
     }
 }
 
-/// Which bodies in a segment of the log belong to the index.
+/// Bodies in a segment of the log that belong to the index.
 struct ExpectedBodies {
     runs: HashMap<u64, ExpectedRun>,
     refused: Arc<Vec<Refused>>,
@@ -280,7 +280,7 @@ struct ExpectedRun {
 }
 
 impl ExpectedBodies {
-    /// Neither refused nor wholly dead by now.
+    /// Whether the body is neither refused nor dead as a whole.
     fn holds(&self, stream: u64, address: &Address) -> bool {
         let is_refused =
             |by: Option<u64>| self.refused.binary_search(&(address.position, by)).is_ok();
@@ -290,7 +290,7 @@ impl ExpectedBodies {
             && !is_refused(Some(stream))
     }
 
-    /// The batches found must be those that were counted: others would be wrong records.
+    /// The batches found must match the recorded runs: others would be wrong records.
     fn check(&self, found: &Addresses) -> Result<(), &'static str> {
         for (stream, ExpectedRun { run, holes, ragged }) in &self.runs {
             let addresses = found.of(*stream);
@@ -298,7 +298,7 @@ impl ExpectedBodies {
             if pairs.any(|(one, next)| one.next_offset() > next.base_offset) {
                 return Err("batches overlap: some of them were never accepted");
             }
-            let live = Batches::of_list(addresses).live(run, holes.as_ref());
+            let live = Batches::from_list(addresses).live(run, holes.as_ref());
             let bytes: u64 = live.iter().map(|batch| u64::from(batch.len)).sum();
             let counted = u64::from(run.bytes);
             if bytes > counted || (bytes < counted && !ragged) {

@@ -1,9 +1,9 @@
 //! The sidecar of a sealed segment: the addresses of its batches, by stream and offset.
 //!
-//! Written once when the segment is full and never changed: what was trimmed later stays in it,
-//! the run table says what is live. It is derived data. Its checksum covers every byte, and
-//! whatever fails it is thrown away and rebuilt from the segment, so nothing here is trusted and
-//! nothing here needs repair.
+//! Written once when the segment is full and never changed: later trims do not alter it, and the
+//! run table decides which batches are live. It is derived data. Its checksum covers every byte; a
+//! sidecar that fails it is discarded and rebuilt from the segment, so nothing here is trusted and
+//! nothing needs repair.
 //!
 //! ```text
 //! header     magic "PRIX" | version u32 | segment u32 | generation u32 | streams u32 | batches u32
@@ -55,7 +55,7 @@ pub(crate) enum SidecarError {
     Content,
 }
 
-/// A loaded sidecar, kept as it lies on disk: an address is decoded when it is looked at.
+/// A loaded sidecar, kept in its encoded form: an address is decoded when it is read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Sidecar {
     segment: u32,
@@ -64,10 +64,10 @@ pub(crate) struct Sidecar {
     bytes: Vec<u8>,
 }
 
-/// What the batches of a sidecar take in their segment, dead or live.
+/// Bytes that the batches of a sidecar occupy in their segment, dead or live.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SidecarBytes {
-    /// Each body once, however many streams have it.
+    /// Each body once, regardless of the number of its streams.
     pub(crate) once: u64,
     pub(crate) any_shared: bool,
 }
@@ -148,7 +148,7 @@ impl Sidecar {
             return Err(SidecarError::Content);
         }
         let sidecar = Self { segment, streams: streams as usize, header_bytes, bytes };
-        // The checksum only proves that these bytes were written; check that they make sense too.
+        // The checksum proves only that these bytes were written; check their consistency too.
         let mut last = 0;
         for place in 0..sidecar.streams {
             let end = sidecar.stream(place).1;
@@ -180,7 +180,7 @@ impl Sidecar {
         Batches::Sidecar { sidecar: self, places: self.places(low) }
     }
 
-    /// Every stream in it with its batches, ascending.
+    /// Streams with their batches, ascending.
     pub(crate) fn streams(&self) -> impl Iterator<Item = (u64, Batches<'_>)> {
         (0..self.streams).map(|place| {
             let batches = Batches::Sidecar { sidecar: self, places: self.places(place) };
@@ -195,7 +195,7 @@ impl Sidecar {
         SidecarBytes { once: once.bytes, any_shared: !once.shared.is_empty() }
     }
 
-    /// Log indexes of the first and the last entry of which the segment has a batch.
+    /// Log indexes of the first and last entry with a batch in the segment.
     #[cfg(test)]
     pub(crate) fn indexes(&self) -> Option<(u64, u64)> {
         let indexes = (u64_at(&self.bytes, INDEXES_AT), u64_at(&self.bytes, INDEXES_AT + 8));
@@ -231,7 +231,7 @@ impl Sidecar {
 #[derive(Debug, Default)]
 pub(crate) struct DistinctBytes {
     pub(crate) bytes: u64,
-    /// Positions of the shared ones.
+    /// Positions of the shared batches.
     shared: HashSet<u32>,
 }
 
@@ -259,7 +259,7 @@ mod tests {
         }
     }
 
-    /// As version 1 was written.
+    /// The sidecar as version 1 wrote it.
     fn version_1(mut sidecar: Vec<u8>) -> Vec<u8> {
         sidecar.drain(INDEXES_AT..INDEXES_AT + 16);
         sidecar[4] = 1;
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sidecar_gives_back_what_was_put_in() {
+    fn sidecar_returns_the_addresses_it_was_built_from() {
         let sidecar = Sidecar::parse(sidecar().bytes, 7, 1).unwrap();
         assert_eq!(
             sidecar.batches(3).iter().collect::<Vec<_>>(),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sidecar_cut_or_lengthened_anywhere_is_noticed() {
+    fn truncated_or_extended_sidecar_is_detected() {
         let good = sidecar().bytes;
         for len in 0..good.len() {
             assert!(Sidecar::parse(good[..len].to_vec(), 7, 1).is_err(), "cut to {len}");

@@ -13,14 +13,14 @@
 //!           ragged   n x { segment, stream }
 //!           holes    n x { stream+, n x { gap, length } }
 //! ```
-//! Numbers of the content are varints; `+` says difference to the one before, `+-` the same with a
-//! sign, `gap` the offsets between the end of the one before and this one. Streams ascend, so that
-//! equal tables are equal bytes. What is read is checked, whatever the checksum says: lengths
-//! against the bytes left, sums against overflow, references against what was declared.
+//! Numbers of the content are varints; `+` is the difference to the one before, `+-` the same with
+//! a sign, `gap` the offsets between the end of the one before and this one. Streams ascend, so
+//! that equal tables have equal bytes. Decoding does not rely on the checksum: it checks lengths
+//! against the bytes left, sums against overflow, and references against declarations.
 //!
-//! The bit below a length says that the batch is shared. Version 3 is written. Before it nothing was
-//! shared and no indexes were kept: refused bodies are positions that ascend, and lengths have no bit.
-//! Version 1 has no holes either. Both are still read.
+//! The bit below a length marks a shared batch. Version 3 is written. Earlier versions have no
+//! shared batches and no indexes: refused bodies are positions that ascend, and lengths have no
+//! bit. Version 1 has no holes either. Both can still be read.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ const HOLES_SINCE: u32 = 2;
 /// The first version with shared bodies and the indexes of a segment.
 const SHARED_SINCE: u32 = 3;
 
-/// What a segment's addresses are: still coming, complete or nearly so, in the sidecar.
+/// State of a segment's addresses: incoming, (nearly) complete, in the sidecar.
 const KIND_OPEN: u8 = 0;
 const KIND_FULL: u8 = 1;
 const KIND_SEALED: u8 = 2;
@@ -63,7 +63,7 @@ impl RunTable {
         self.encode_version(VERSION)
     }
 
-    /// Tests write what former versions wrote, of a table that has nothing newer in it.
+    /// Tests write former versions of a table without newer features.
     pub(super) fn encode_version(&self, version: u32) -> Vec<u8> {
         // About 16 bytes a run and a batch: one growth at most for the usual table.
         let mut out = Vec::with_capacity(64 + self.streams.len() * 16);
@@ -142,7 +142,7 @@ impl RunTable {
         if self.holes.keys().any(|stream| !self.streams.contains_key(stream)) {
             return Err(TableError::Senseless("a stream without runs has holes"));
         }
-        // What is dead in the table that a restart begins with may go at once.
+        // Segments that are dead in the table at a restart may be deleted at once.
         for segment in self.segments.values_mut() {
             segment.dead_in_snapshot = segment.sealed() && segment.live_bytes == 0;
         }
@@ -194,7 +194,7 @@ fn put_segment(out: &mut Vec<u8>, segment: &Segment, version: u32) {
     }
 }
 
-/// Numbers here end below the highest.
+/// 0 is `None`, else the number plus one: numbers here end below the maximum.
 fn put_optional(out: &mut Vec<u8>, number: Option<u64>) {
     put_varint(out, number.map_or(0, |number| number.saturating_add(1)));
 }
@@ -330,7 +330,7 @@ fn refused(fields: &mut Fields<'_>, version: u32) -> Option<Arc<Vec<Refused>>> {
     Some(Arc::new(refused))
 }
 
-/// What [`put_optional`] wrote.
+/// Inverse of [`put_optional`].
 fn optional(fields: &mut Fields<'_>) -> Option<Option<u64>> {
     fields.varint().map(|number| number.checked_sub(1))
 }
@@ -396,7 +396,7 @@ fn holes(fields: &mut Fields<'_>, table: &mut RunTable) -> Option<()> {
             let gap = fields.varint()?;
             let from = offset.checked_add(gap)?;
             offset = from.checked_add(fields.varint()?)?;
-            // Ranges that touch would have been one.
+            // Adjacent ranges would have been merged.
             if (place > 0 && gap == 0) || holes.insert(from, offset) == 0 {
                 return None;
             }
@@ -410,7 +410,7 @@ fn holes(fields: &mut Fields<'_>, table: &mut RunTable) -> Option<()> {
     Some(())
 }
 
-/// The next of a strictly ascending sequence that begins anywhere.
+/// The next of a strictly ascending sequence with any start.
 fn ascend(last: Option<u64>, fields: &mut Fields<'_>) -> Option<u64> {
     let step = fields.varint()?;
     match last {
@@ -420,7 +420,7 @@ fn ascend(last: Option<u64>, fields: &mut Fields<'_>) -> Option<u64> {
     }
 }
 
-/// The next of a strictly ascending sequence that begins above 0.
+/// The next of a strictly ascending sequence that starts above 0.
 fn ascend_u32(last: u32, fields: &mut Fields<'_>) -> Option<u32> {
     let step = fields.varint_u32()?;
     if step == 0 { None } else { last.checked_add(step) }

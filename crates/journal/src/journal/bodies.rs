@@ -10,15 +10,15 @@ use crate::index::Index;
 use crate::shared::Applying;
 
 impl Journal {
-    /// Waits until entry `index`, and so every one before it, has its place in a segment: then
-    /// `accept` and `refuse` need not wait for the disk. Await it before taking the lock under which
-    /// entries are applied. In a group of one, committed entries always have their place.
+    /// Waits until entry `index`, and so every one before it, has its position in a segment: then
+    /// `accept` and `refuse` do not wait for the disk. Await it before taking the lock under which
+    /// entries are applied. In a group of one, committed entries always have their position.
     pub async fn placed(&self, index: u64) -> Result<(), JournalFailed> {
         let shared = &self.inner.shared;
         loop {
-            // Made before the check, so that a notification in between is not missed.
+            // Created before the check, so that a notification in between is not missed.
             let placed = shared.placed.notified();
-            if !shared.log.read().waits_for_place(index) {
+            if !shared.log.read().awaits_placement(index) {
                 return Ok(());
             }
             shared.check()?;
@@ -26,14 +26,14 @@ impl Journal {
         }
     }
 
-    /// The machine took this body: it is served from now on.
+    /// The machine accepted this body: it is served from now on.
     pub fn accept(&self, log_index: u64, body: usize) {
         self.with_address(log_index, body, |index, stream, address| {
             index.accept(log_index, stream, address);
         });
     }
 
-    /// The machine did not take it: its bytes are dead.
+    /// The machine refused this body: its bytes are dead.
     pub fn refuse(&self, log_index: u64, body: usize) {
         self.with_address(log_index, body, |index, stream, address| {
             index.refuse(log_index, stream, address);
@@ -48,7 +48,7 @@ impl Journal {
             match shared.log.bodies(log_index) {
                 Ok(bodies) => *applying = Applying { index: Some(log_index), bodies },
                 Err(error) => {
-                    // A committed body could never be served: the machine must not go on.
+                    // A committed body could never be served: the machine must stop.
                     let error = io::Error::other(error);
                     shared.fail(JournalFailed::io("read", shared.dir.clone(), error));
                     return;
@@ -64,13 +64,13 @@ impl Journal {
         self.inner.shared.index.trim(stream, start_offset);
     }
 
-    /// The offsets `from..to` of `stream` are dead; those around them need not be. A batch is dead once
-    /// all its offsets are, by any number of calls of this and `trim`. Idempotent.
+    /// The offsets `from..to` of `stream` are dead. A batch is dead once all its offsets are, by
+    /// any number of calls of this and `trim`. Idempotent.
     pub fn punch(&self, stream: u64, from: u64, to: u64) {
         self.inner.shared.index.punch(stream, from, to);
     }
 
-    /// All of these streams is dead: their topic was deleted.
+    /// Everything in these streams is dead: their topic was deleted.
     pub fn remove(&self, streams: Range<u64>) {
         self.inner.shared.index.remove(streams);
     }

@@ -31,11 +31,11 @@ impl Journal {
     ) -> Result<(), JournalFailed> {
         let shared = &self.inner.shared;
         shared.check()?;
-        // Outside of any lock: here the checksums are computed.
+        // The checksums are computed here, outside of any lock.
         self.append_encoded(entries.into_iter().map(Encoded::new).collect(), durable)
     }
 
-    /// The same, of entries that are encoded already: what another node sent is written as it came.
+    /// Appends entries that are already encoded: those of another node are written as received.
     pub fn append_encoded(
         &self,
         entries: Vec<Encoded>,
@@ -58,12 +58,12 @@ impl Journal {
     }
 
     /// Entries of `range`, in order, at most `bytes_max` bytes of them but at least one; fewer when
-    /// the log ends before. Memory first, then (blocking) disk.
+    /// the log ends before. Reads memory first, then (blocking) the disk.
     pub fn entries(&self, range: Range<u64>, bytes_max: usize) -> Result<Vec<Entry>, ReadError> {
         self.noted(self.inner.shared.log.entries(range, bytes_max))
     }
 
-    /// What of the log is damaged is noted as what else is.
+    /// Records damage in the log as any other damage.
     fn noted<T>(&self, read: Result<T, ReadError>) -> Result<T, ReadError> {
         let (file, position, what) = match &read {
             Err(ReadError::Damaged { file, position, what }) => {
@@ -82,8 +82,8 @@ impl Journal {
         read
     }
 
-    /// As [`Journal::entries`], but never waits for the disk: those up to the first that is not in memory.
-    /// `None` if the first of them is not.
+    /// As [`Journal::entries`], but never waits for the disk: returns entries up to the first that
+    /// is not in memory, or `None` if the first of the range is not.
     pub fn held_entries(
         &self,
         range: Range<u64>,
@@ -92,7 +92,7 @@ impl Journal {
         self.inner.shared.log.held_entries(range, bytes_max)
     }
 
-    /// As [`Journal::entries`], in the form in which they are written.
+    /// As [`Journal::entries`], in encoded form.
     pub fn encoded_entries(
         &self,
         range: Range<u64>,
@@ -102,7 +102,7 @@ impl Journal {
         Ok(entries.into_iter().map(Encoded).collect())
     }
 
-    /// As [`Journal::held_entries`], in the form in which they are written.
+    /// As [`Journal::held_entries`], in encoded form.
     pub fn held_encoded_entries(
         &self,
         range: Range<u64>,
@@ -125,10 +125,11 @@ impl Journal {
         self.inner.shared.log.read().purged
     }
 
-    /// Forgets the entries after `index` (all, when `None`), also those that wait to be written: these are
-    /// written, answered, and belong to nobody. Takes effect on disk with the entries appended in their
-    /// place: until then a crash may bring the old ones back, which Raft allows. Blocking: the bodies of
-    /// entries that are in memory no more are looked up in their segments.
+    /// Truncates the log after `index` (all of it, when `None`). Entries still queued are written
+    /// and acknowledged, but no longer belong to the log. The truncation is durable once the
+    /// entries appended in their place are: until then a crash may restore the old ones, which Raft
+    /// allows. Blocking: bodies of entries that are no longer in memory are looked up in their
+    /// segments.
     pub fn truncate_after(&self, index: Option<u64>) -> Result<(), JournalFailed> {
         let shared = &self.inner.shared;
         shared.check()?;
@@ -143,7 +144,7 @@ impl Journal {
             }
             Ok(())
         };
-        // What may be on disk only is looked up before a snapshot has to wait for it.
+        // Bodies that are on disk only are looked up before a snapshot has to wait for it.
         let cut = shared.log.read().cut(from);
         cut.iter().try_for_each(refuse)?;
         let _refusing = shared.refusing.lock();
@@ -153,14 +154,14 @@ impl Journal {
             log.truncate_from(from);
             all
         };
-        // Those that got their place meanwhile.
+        // Entries that were placed in the meantime.
         since.iter().skip(cut.len()).try_for_each(refuse)
     }
 
-    /// Entries up to `id` are covered by a snapshot and no longer part of the log, once no [`super::LogPin`] keeps them.
-    /// Their bodies stay.
+    /// Entries up to `id` are covered by a snapshot. They leave the log once no [`super::LogPin`]
+    /// keeps them. Their bodies stay.
     pub fn purge(&self, id: EntryId) {
-        self.inner.shared.log.write().let_go(id);
+        self.inner.shared.log.write().purge_when_unpinned(id);
     }
 
     /// Durable on return. Blocking.

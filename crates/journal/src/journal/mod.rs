@@ -1,13 +1,13 @@
-//! The handle that consensus and the broker hold. It owns no logic: each call goes to the part
-//! that knows (`commit`, `recover`, `index`, ...).
+//! The handle used by consensus and the broker. It has no logic of its own: each call is forwarded
+//! to its module (`commit`, `recover`, `index`, ...).
 //!
-//! * [`options`]: what a journal is opened with
-//! * [`open`]: opening one; [`threads`]: the threads that it runs
-//! * [`log`]: the Raft log, for consensus; [`pins`]: keeping it for whoever reads it
-//! * [`snapshots`]: those of the machine
-//! * [`bodies`]: accepting, refusing and removing them, for apply
-//! * [`reading`]: serving them
-//! * [`space`]: reclaiming it, for housekeeping
+//! * [`options`]: options of a journal
+//! * [`open`]: opening; [`threads`]: the journal's threads
+//! * [`log`]: the Raft log, for consensus; [`pins`]: retaining it for readers
+//! * [`snapshots`]: snapshots of the machine
+//! * [`bodies`]: accepting, refusing and removing bodies, for apply
+//! * [`reading`]: reading batches
+//! * [`space`]: reclaiming space, for housekeeping
 
 mod bodies;
 mod log;
@@ -41,7 +41,7 @@ pub use snapshots::PendingSnapshot;
 #[derive(Debug)]
 pub struct Opened {
     pub journal: Journal,
-    /// The newest snapshot: the machine starts from it and then applies what the log holds.
+    /// The newest snapshot: the machine restores it and then applies the entries of the log.
     pub snapshot: Option<Snapshot>,
     pub report: RecoveryReport,
 }
@@ -54,11 +54,11 @@ pub struct Snapshot {
     pub meta: Bytes,
     /// The machine's part, opaque here.
     pub machine: Bytes,
-    /// How many bytes the whole snapshot has, the journal's own part among them.
+    /// Size of the whole snapshot, including the journal's own part.
     pub bytes: u64,
 }
 
-/// What key compaction does with a batch.
+/// Decision of key compaction about a batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Keep {
     Same,
@@ -104,7 +104,7 @@ impl Journal {
 
 /// Health.
 impl Journal {
-    /// Called once when the journal fails for good; at once when it already has.
+    /// Called once when the journal fails for good; immediately if it already has.
     pub fn on_fatal(&self, hook: impl Fn(&JournalFailed) + Send + Sync + 'static) {
         let shared = &self.inner.shared;
         let mut hooks = shared.hooks.fatal.lock();
@@ -128,7 +128,7 @@ impl Journal {
     pub async fn queue_room(&self) {
         let shared = &self.inner.shared;
         loop {
-            // Made before the check, so that a notification in between is not missed.
+            // Created before the check, so that a notification in between is not missed.
             let drained = shared.drained.notified();
             let queued = shared.counters.queued_bytes.load(Ordering::Relaxed);
             if queued <= limits::JOURNAL_QUEUED_BYTES_MAX as u64 {

@@ -1,4 +1,4 @@
-//! Opening a journal: recovery, then its parts are made from the result, then the threads start.
+//! Opens a journal: recovers it, builds its parts from the result, then starts the threads.
 
 use std::io;
 use std::path::Path;
@@ -28,7 +28,7 @@ use crate::transfer::ImportState;
 use crate::vote::Vote;
 
 impl Journal {
-    /// Opens or makes the journal in `dir`, recovering what a crash left.
+    /// Opens the journal in `dir` after recovery, or creates it.
     pub fn open(world: &World, dir: &Path, options: Options) -> Result<Opened, OpenError> {
         let disk = &world.disk;
         let begun = Instant::now();
@@ -134,7 +134,7 @@ impl Journal {
             applying: Mutex::default(),
             snapshot: Mutex::new(snapshot),
             snapshot_bytes: AtomicU64::new(0),
-            // Wraps: the counter of bytes begins at 0 with each opening.
+            // Wraps: the byte counter starts at 0 with each opening.
             bytes_at_snapshot: AtomicU64::new(0_u64.wrapping_sub(bytes)),
             import: Mutex::new(ImportState { from: import, busy: false }),
         });
@@ -150,8 +150,8 @@ impl Journal {
     }
 }
 
-/// Reports segments to the index that the log had left before the snapshot, in case the snapshot was
-/// taken before the index learned of them.
+/// Reports segments that the log left before the snapshot as full, in case the snapshot was taken
+/// before the index knew that.
 fn left_before(
     disk: &Arc<dyn Disk>,
     dir: &Path,
@@ -166,7 +166,7 @@ fn left_before(
         let path = dir.join(file_name(FileKind::Segment, id, generation));
         let file_bytes = match disk.open(&path, false).and_then(|file| file.len()) {
             Ok(bytes) => bytes,
-            // It is damaged, and that is known.
+            // Its damage is already recorded.
             Err(_) if options.repairable => options.segment_bytes,
             Err(error) => return Err(error),
         };

@@ -1,11 +1,11 @@
-//! What a journal is opened with.
+//! Options of a journal.
 
 use base::limits;
 
 use crate::damage::BatchCheck;
 use crate::error::OpenError;
 
-/// Smaller segments would be mostly ends. Tests use these; an operator's least is in `limits`.
+/// Smaller segments would be mostly overhead. Tests use these; `limits` has the operator's minimum.
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 const FRAME_BYTES_MIN: usize = 4 << 10;
 
@@ -13,7 +13,7 @@ const FRAME_BYTES_MIN: usize = 4 << 10;
 pub struct Options {
     /// Size of a segment's file; a single larger entry makes one larger segment.
     pub segment_bytes: u64,
-    /// What one group commit writes at most; a single larger entry makes one larger frame.
+    /// Byte limit of one group commit; a single larger entry makes one larger frame.
     pub frame_bytes_max: usize,
     /// Recent entries kept in memory for consumers that keep up.
     pub tail_cache_bytes: usize,
@@ -21,13 +21,13 @@ pub struct Options {
     pub sidecar_cache_bytes: usize,
     /// Free bytes of the file system below which `room` is `Full`.
     pub disk_reserve_bytes: u64,
-    /// A snapshot leaves the log that it covers until it is purged, also over a restart: other nodes may
-    /// lack it. A restart reads it again.
+    /// A snapshot retains the log that it covers until the log is purged, even across a restart,
+    /// which reads it again: other nodes may lack it.
     pub keep_log: bool,
-    /// What is read from a segment must pass it; what does not is damage, and is not served.
+    /// Check of bytes read from a segment. Bytes that fail it are damage, and are not served.
     pub check: BatchCheck,
-    /// Another node has the same: a damaged segment that the log has left is repaired from there, and does not
-    /// keep the journal from being opened.
+    /// Another node has the same data. A damaged segment that the log no longer writes to is
+    /// repaired from there, and does not prevent opening the journal.
     pub repairable: bool,
     /// Threads for reads that neither the tail cache nor the page cache serves.
     pub readers: usize,

@@ -1,14 +1,14 @@
-//! Keeping the log for somebody who reads it while it grows.
+//! Retains the log for a reader while it grows.
 //!
-//! What consensus lets go of stays as long as a pin wants it, and goes with the last one that does. Snapshots are taken
-//! meanwhile; they say that recovery begins at the first entry that is left.
+//! Purged entries stay as long as a pin needs them, and are dropped with the last such pin.
+//! Snapshots continue to be taken; they let recovery begin at the first retained entry.
 
 use std::sync::Arc;
 
 use super::Journal;
 use crate::shared::Shared;
 
-/// Keeps the log from an entry on. Of no effect any more once another node's snapshot was installed.
+/// Retains the log from an entry on. Ends when another node's snapshot is installed.
 #[derive(Debug)]
 pub struct LogPin {
     shared: Arc<Shared>,
@@ -16,7 +16,7 @@ pub struct LogPin {
 }
 
 impl Journal {
-    /// Keeps all that is in the log now, and what comes.
+    /// Retains the current entries of the log, and those appended later.
     pub fn pin_log(&self) -> LogPin {
         let shared = Arc::clone(self.shared());
         let number = shared.log.write().pin();
@@ -25,7 +25,7 @@ impl Journal {
 }
 
 impl LogPin {
-    /// What comes before the entry of this index may go.
+    /// Releases the entries before this index.
     pub fn advance(&self, index: u64) {
         self.shared.log.write().advance_pin(self.number, index);
     }

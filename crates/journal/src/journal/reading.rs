@@ -6,8 +6,9 @@ use crate::error::ReadError;
 use crate::stats::Age;
 
 impl Journal {
-    /// Consecutive batches from the one that holds `offset` (or the next after it) on: at least one,
-    /// even if larger than `bytes_max`; empty at the end. Adjacent batches may share one [`Stored`].
+    /// Consecutive batches, beginning with the one that holds `offset` or else the next: at least
+    /// one, even if larger than `bytes_max`; empty at the end. Adjacent batches may share one
+    /// [`Stored`].
     pub async fn read(
         &self,
         stream: u64,
@@ -46,7 +47,8 @@ impl Journal {
         self.inner.shared.index.stream_bytes(stream)
     }
 
-    /// The start offset that keeps at least `keep_bytes`; `None` when that is all there is. Blocking.
+    /// The start offset that keeps at least `keep_bytes`; `None` if the stream has no more.
+    /// Blocking.
     pub fn retention_by_bytes(
         &self,
         stream: u64,
@@ -55,7 +57,8 @@ impl Journal {
         self.inner.shared.index.retention_by_bytes(stream, keep_bytes)
     }
 
-    /// What of a stream is older than `before`, and when the rest will be. Blocking.
+    /// The end of the stream's batches older than `before`, and the time at which the next one ages
+    /// out. Blocking.
     pub fn age(&self, stream: u64, before: i64) -> Result<Age, ReadError> {
         let index = &self.inner.shared.index;
         let old_to = index.retention_by_time(stream, before)?;
@@ -63,7 +66,7 @@ impl Journal {
         Ok(Age { old_to, young_ms })
     }
 
-    /// Addresses from the batch that holds `from` on. Blocking.
+    /// Addresses, beginning with the batch that holds `from`. Blocking.
     pub fn batches(&self, stream: u64, from: u64) -> Result<Vec<Address>, ReadError> {
         self.inner.shared.index.batches(stream, from)
     }

@@ -1,4 +1,4 @@
-//! Snapshots of the machine: fixed at once, encoded and written later.
+//! Snapshots of the machine: captured at once, encoded and written later.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::log::LogPosition;
 use crate::shared::Shared;
 use crate::snapshot::SnapshotFile;
 
-/// A snapshot whose content is fixed and which is neither encoded nor on disk yet.
+/// A snapshot with fixed content, neither encoded nor on disk yet.
 #[derive(Debug)]
 pub struct PendingSnapshot {
     shared: Arc<Shared>,
@@ -25,14 +25,14 @@ pub struct PendingSnapshot {
 }
 
 impl PendingSnapshot {
-    /// Encodes it, with the machine's state of the same moment, and writes it durably; blocking, for a
-    /// thread of its own. Afterwards the log's claim on older segments is gone. Nothing is written when
-    /// a later snapshot is durable already. Answers how many bytes the snapshot has.
+    /// Encodes it, with the machine's state of the same moment, and writes it durably. Blocking;
+    /// run it on a thread of its own. Afterwards the log no longer claims older segments. Nothing
+    /// is written if a later snapshot is already durable. Returns the snapshot's size.
     pub fn write(self, machine: Bytes) -> io::Result<u64> {
         let Self { shared, id, scan_from, meta, capture: Capture { table, dead }, .. } = self;
         shared.check().map_err(io::Error::other)?;
         let encoded = Bytes::from(table.encode());
-        // Before the write, to free the chunks that only this copy still holds.
+        // Dropped before the write, to free the chunks that only this copy still holds.
         drop(table);
         let file = SnapshotFile { id, scan_from, meta, machine, table: encoded };
         let mut newest = shared.snapshot.lock();
@@ -49,10 +49,10 @@ impl PendingSnapshot {
 }
 
 impl Journal {
-    /// Called in apply order while nothing else is applied: fixes the index as of `id` at once and
-    /// returns the work of encoding and writing it. All up to `id` must be durable by the time it is
-    /// written. What was fixed is shared with the index: it takes
-    /// little time, and memory for what changes until it is written.
+    /// Called in apply order while nothing else is applied: captures the index as of `id` at once
+    /// and returns the work of encoding and writing it. Entries up to `id` must be durable when it
+    /// is written. The capture is shared with the index: it takes little time, and memory only for
+    /// later changes.
     pub fn begin_snapshot(&self, id: EntryId, meta: Bytes) -> PendingSnapshot {
         let shared = self.inner.shared.clone();
         shared.index.applied(id.index);
@@ -69,7 +69,8 @@ impl Journal {
         PendingSnapshot { shared, id, scan_from, meta, capture, bytes_written }
     }
 
-    /// Whether the log would claim less after another snapshot, of the same entry `id`: it was let go of since.
+    /// Whether another snapshot of the same entry `id` would claim less of the log, which was
+    /// purged since.
     pub fn would_claim_less(&self, id: EntryId) -> bool {
         let shared = &self.inner.shared;
         shared.options.keep_log

@@ -1,4 +1,4 @@
-//! Space, for housekeeping.
+//! Space reclamation, for housekeeping.
 
 use std::io;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use world::Instant;
 use super::{Journal, Keep};
 use crate::address::Address;
 use crate::stats::{Reclaimed, Room, SegmentInfo};
-use crate::transfer::give_up_useless;
+use crate::transfer::discard_obsolete_import;
 
 impl Journal {
     pub fn segments(&self) -> Vec<SegmentInfo> {
@@ -30,29 +30,29 @@ impl Journal {
         segment >= self.inner.shared.index.claimed_from()
     }
 
-    /// Whether all of the segment's entries are decided, and the log writes no more to it.
+    /// Whether all of the segment's entries are decided, and the log no longer writes to it.
     pub fn is_sealed(&self, segment: u32) -> bool {
         let table = self.inner.shared.index.table().read();
         table.segment(segment).is_none_or(|found| found.sealed())
     }
 
-    /// Evicts entries from the tail cache that have been durable for `age`, and frees memory of reads that was
-    /// not used for as long; to be called now and then. The entries are read from their segments from then on.
+    /// Evicts entries from the tail cache that have been durable for `age`, and frees read buffers
+    /// unused for as long. Call it periodically. Evicted entries are read from their segments.
     pub fn rest(&self, age: Duration) {
         let now = Instant::now();
         self.inner.shared.index.buffers().free_aged(now, age);
         let aged = self.inner.shared.log.write().evict_aged(now, age);
-        // Freeing many entries takes time: not while the log is locked.
+        // Freeing many entries takes time: do it without the lock.
         drop(aged);
     }
 
     /// Deletes dead segments and rewrites mostly dead ones. Blocking.
     pub fn reclaim(&self) -> io::Result<Reclaimed> {
-        give_up_useless(&self.inner.shared)?;
+        discard_obsolete_import(&self.inner.shared)?;
         self.inner.shared.index.reclaim()
     }
 
-    /// Rewrites a sealed segment, asking about each of its live batches. Blocking.
+    /// Rewrites a sealed segment; `keep` decides each of its live batches. Blocking.
     pub fn rewrite(
         &self,
         segment: u32,

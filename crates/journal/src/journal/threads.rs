@@ -14,7 +14,7 @@ pub(super) struct Threads {
     writer: Running,
     preparer: Running,
     sealer: Running,
-    /// Dropped last: the directory is claimed until no thread uses it.
+    /// Dropped last: the directory stays claimed until no thread uses it.
     _claim: Box<dyn Send + Sync>,
 }
 
@@ -56,7 +56,7 @@ impl Threads {
             // A callback dropped the last handle: this is the writer's own thread, which cannot join
             // itself.
             let join = move || self.join();
-            // If no thread can be started, they end without being waited for.
+            // If the thread cannot be started, the others end without being joined.
             drop(tasks::thread(Task::JournalClosing, "journal-close".into(), join, || {}));
             return;
         }

@@ -1,9 +1,10 @@
-//! Forgetting the end of the log, where another leader's entries take its place.
+//! Truncates the end of the log, where another leader's entries replace it.
 //!
-//! No file is cut. The entries leave the log in one step, while no frame can be laid out: what had its
-//! place by then is told to the index as dead by whoever cuts, what gets it later by the journal's
-//! thread, which finds the entry gone. The entries that take their place, with indexes that are not above
-//! theirs, are the durable record of the cut.
+//! No file is truncated. The entries leave the log in one step, while no frame can be laid out.
+//! Bodies that were placed by then are reported to the index as dead by the truncating caller.
+//! Bodies placed later are reported by the journal's thread, which finds the entry gone. The
+//! replacing entries, whose indexes are not above the truncated ones, are the durable record of the
+//! truncation.
 
 use std::sync::Arc;
 
@@ -12,17 +13,17 @@ use crate::address::Address;
 use crate::error::ReadError;
 use crate::frame::EncodedEntry;
 
-/// An entry that leaves the log after it had its place.
+/// A placed entry that leaves the log.
 #[derive(Debug)]
 pub(crate) struct Cut {
     pub(crate) index: u64,
     slot: Slot,
-    /// Always there while the entry is not durable: then its segment need not have it yet.
+    /// Always present while the entry is not durable: its segment need not have it yet.
     encoded: Option<Arc<EncodedEntry>>,
 }
 
 impl LogState {
-    /// What a cut from `index` on would take.
+    /// The placed entries that a truncation from `index` on removes.
     pub(crate) fn cut(&self, index: u64) -> Vec<Cut> {
         let placed = self.placed_from(index).into_iter();
         let cut = placed.map(|(index, slot)| {
@@ -34,7 +35,7 @@ impl LogState {
 }
 
 impl Log {
-    /// Stream and address of each body of an entry that was cut off. Blocking, unless memory has it.
+    /// Stream and address of each body of a truncated entry. Blocking, unless it is in memory.
     pub(crate) fn cut_bodies(&self, cut: &Cut) -> Result<Vec<(u64, Address)>, ReadError> {
         self.bodies_at(cut.index, &cut.slot, cut.encoded.as_deref())
     }

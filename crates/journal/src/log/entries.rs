@@ -1,4 +1,4 @@
-//! Reading entries back: from memory, or from their segments.
+//! Reads entries back from memory or from their segments.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,36 +14,36 @@ enum EntrySource {
     Disk(Slot),
 }
 
-/// In which form entries are wanted.
+/// Requested form of entries.
 pub(crate) trait Form: Sized {
-    fn of_memory(encoded: &Arc<EncodedEntry>) -> Self;
+    fn from_memory(encoded: &Arc<EncodedEntry>) -> Self;
     /// `bytes` begin with the entry, and are sound.
-    fn of_disk(layout: &EntryLayout, bytes: &Bytes) -> Self;
+    fn from_disk(layout: &EntryLayout, bytes: &Bytes) -> Self;
 }
 
 impl Form for crate::entry::Entry {
-    fn of_memory(encoded: &Arc<EncodedEntry>) -> Self {
+    fn from_memory(encoded: &Arc<EncodedEntry>) -> Self {
         encoded.entry.clone()
     }
 
-    fn of_disk(layout: &EntryLayout, bytes: &Bytes) -> Self {
+    fn from_disk(layout: &EntryLayout, bytes: &Bytes) -> Self {
         layout.entry(bytes)
     }
 }
 
 impl Form for Arc<EncodedEntry> {
-    fn of_memory(encoded: &Arc<EncodedEntry>) -> Self {
+    fn from_memory(encoded: &Arc<EncodedEntry>) -> Self {
         Arc::clone(encoded)
     }
 
-    fn of_disk(layout: &EntryLayout, bytes: &Bytes) -> Self {
+    fn from_disk(layout: &EntryLayout, bytes: &Bytes) -> Self {
         Arc::new(EncodedEntry::found(layout, bytes))
     }
 }
 
 impl Log {
-    /// Entries of `range` as far as there are any, at most `bytes_max` but at least one. Blocking where
-    /// one of them is not in memory.
+    /// Existing entries of `range`, at most `bytes_max` bytes but at least one. Blocking if one of
+    /// them is not in memory.
     pub(crate) fn entries<F: Form>(
         &self,
         range: Range<u64>,
@@ -56,7 +56,7 @@ impl Log {
             match place {
                 EntrySource::Memory(encoded) => {
                     self.read_entries(&std::mem::take(&mut together), &mut entries)?;
-                    entries.push(F::of_memory(&encoded));
+                    entries.push(F::from_memory(&encoded));
                 }
                 EntrySource::Disk(slot) => {
                     if together.last().is_some_and(|(_, last)| !slot.is_near(last)) {
@@ -70,7 +70,8 @@ impl Log {
         Ok(entries)
     }
 
-    /// The same without the disk: those up to the first that is not in memory. `None` if the first is not.
+    /// The same without the disk: entries up to the first that is not in memory. `None` if the
+    /// first is not.
     pub(crate) fn held_entries<F: Form>(
         &self,
         range: Range<u64>,
@@ -79,7 +80,7 @@ impl Log {
         let places = self.places(range, bytes_max)?;
         let wanted = !places.is_empty();
         let held = places.into_iter().map_while(|(_, place)| match place {
-            EntrySource::Memory(encoded) => Some(F::of_memory(&encoded)),
+            EntrySource::Memory(encoded) => Some(F::from_memory(&encoded)),
             EntrySource::Disk(_) => None,
         });
         let held: Vec<F> = held.collect();
@@ -112,7 +113,7 @@ impl Log {
         Ok(places)
     }
 
-    /// Reads entries that lie near each other, with one call.
+    /// Reads neighbouring entries with one call.
     fn read_entries<F: Form>(
         &self,
         slots: &[(u64, Slot)],
@@ -134,7 +135,7 @@ impl Log {
             let Some(layout) = layout else {
                 return Err(self.damaged(slot.frame.segment, slot.position));
             };
-            entries.push(F::of_disk(&layout, &bytes));
+            entries.push(F::from_disk(&layout, &bytes));
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
-//! The Raft log as the journal sees it: which entries there are, and where each was written.
+//! The Raft log in the journal: its entries, and the position of each.
 //!
-//! One slot per entry that is not purged, 40 bytes; the entry itself is in the tail cache or in
+//! One slot of 40 bytes per entry that is not purged; the entry itself is in the tail cache or in
 //! its segment. Entries are placed when their frame is laid out, just before it is written.
 //!
-//! * [`entries`]: reading entries back
-//! * [`cut`]: forgetting the end of the log
-//! * [`pins`]: keeping its beginning
+//! * [`entries`]: reads entries back
+//! * [`cut`]: truncates the end of the log
+//! * [`pins`]: retains the start of the log
 
 mod cut;
 mod entries;
@@ -34,7 +34,7 @@ use crate::tail::Tail;
 use world::Instant;
 use world::disk::{Disk, DiskFile};
 
-/// A place between two frames: what comes next follows the frame whose checksum is `previous`.
+/// A position between two frames: the next frame follows the one whose checksum is `previous`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LogPosition {
     pub(crate) segment: u32,
@@ -43,16 +43,16 @@ pub(crate) struct LogPosition {
 }
 
 impl LogPosition {
-    /// Where a new journal begins.
+    /// Start of a new journal.
     pub(crate) const START: Self = Self { segment: 1, position: FIRST_FRAME as u32, previous: 0 };
 }
 
-/// An entry and where it lies.
+/// An entry's identity and position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     pub(crate) term: u64,
     pub(crate) leader: u64,
-    /// Of the entry's first byte.
+    /// Position of the entry's first byte.
     pub(crate) position: u32,
     pub(crate) len: u32,
     /// Beginning of the frame; its segment is the entry's. Segment 0: not placed yet.
@@ -73,7 +73,7 @@ pub(crate) struct Log {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     state: RwLock<LogState>,
-    /// The segment that an entry was read from last: re-reading goes through them in order.
+    /// The segment of the last entry read: replay reads segments in order.
     last_read: Mutex<Option<(u32, Arc<dyn DiskFile>)>>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct LogState {
     first: u64,
     slots: VecDeque<Slot>,
     tail: Tail,
-    /// After the last frame that was laid out.
+    /// End of the last frame that was laid out.
     end: LogPosition,
     pins: pins::Pins,
 }
@@ -96,7 +96,7 @@ impl LogState {
         Self { purged, first, slots, tail, end, pins: pins::Pins::default() }
     }
 
-    /// No entry, but for those that are purged.
+    /// No entry, or only purged ones.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
@@ -105,7 +105,7 @@ impl LogState {
         self.first + self.slots.len() as u64
     }
 
-    /// Whether an entry of this index may come next.
+    /// Whether an entry with this index may be appended.
     pub(crate) fn takes(&self, index: u64) -> bool {
         let anywhere = self.slots.is_empty() && self.purged.is_none();
         anywhere || index == self.next_index()
@@ -126,13 +126,14 @@ impl LogState {
         self.tail.push(encoded.clone());
     }
 
-    /// Recovery read to the end, from before the snapshot, which has the entries up to `covered`. Answers
-    /// what does not belong to the log, but lies behind the snapshot.
+    /// Ends a recovery that read from before the snapshot, which covers the entries up to
+    /// `covered`. Returns entries behind the snapshot that do not belong to the log.
     pub(crate) fn recovered(&mut self, covered: EntryId) -> Vec<(u64, Slot)> {
         let last = self.next_index().checked_sub(1);
         let reaches = self.first <= covered.index + 1 && last >= Some(covered.index);
         if self.slots.is_empty() || !reaches || self.first == covered.index + 1 {
-            // Those that were cut off before the snapshot was taken, and written after, follow nothing.
+            // Entries truncated before the snapshot was taken, and written after it, follow
+            // nothing.
             let stray = if reaches { Vec::new() } else { self.placed_from(covered.index + 1) };
             if !reaches {
                 self.slots.clear();
@@ -141,7 +142,8 @@ impl LogState {
             self.purged = Some(covered);
             return stray;
         }
-        // What came before the first is gone: so may that be, which says who it is.
+        // The entries before the first are gone, and so may be the purged one: the first stands in
+        // for it.
         if self.first > 0
             && let Some(first) = self.entry_id(self.first)
         {
@@ -150,21 +152,22 @@ impl LogState {
         Vec::new()
     }
 
-    /// Recovery found an entry. One that is already there is replaced, with all after it.
+    /// Recovery found an entry. It replaces an existing one with the same index, and all entries
+    /// after that.
     pub(crate) fn found(&mut self, index: u64, slot: Slot) {
         self.truncate_from(index);
         self.push(index, slot);
     }
 
-    /// The entries from `index` on that were placed.
+    /// The placed entries from `index` on.
     pub(crate) fn placed_from(&self, index: u64) -> Vec<(u64, Slot)> {
         let skip = index.saturating_sub(self.first);
         let slots = (self.first..).zip(&self.slots).skip(skip as usize);
         slots.filter(|(_, slot)| slot.frame.segment != 0).map(|(at, slot)| (at, *slot)).collect()
     }
 
-    /// These entries are about to be written as one frame at the end of the log. Bodies of those
-    /// that were cut off since they were appended go to `orphans`.
+    /// These entries are about to be written as one frame at the end of the log. Bodies of entries
+    /// truncated since they were appended go to `orphans`.
     pub(crate) fn place(
         &mut self,
         entries: &[Arc<EncodedEntry>],
@@ -243,8 +246,8 @@ impl LogState {
         self.end = end;
     }
 
-    /// Whether the entry has no place in a segment yet.
-    pub(crate) fn waits_for_place(&self, index: u64) -> bool {
+    /// Whether the entry has no position in a segment yet.
+    pub(crate) fn awaits_placement(&self, index: u64) -> bool {
         self.slot(index).is_some_and(|slot| slot.frame.segment == 0)
     }
 
@@ -252,7 +255,8 @@ impl LogState {
         self.slots.get(index.checked_sub(self.first)? as usize)
     }
 
-    /// Where recovery has to begin to find every entry of the log, and those after `index` at least.
+    /// Start position of a recovery that finds every entry of the log, and at least those after
+    /// `index`.
     pub(crate) fn scan_from_first(&self, index: u64) -> LogPosition {
         match self.slots.front() {
             Some(slot) if self.first <= index && slot.frame.segment != 0 => slot.frame,
@@ -260,7 +264,7 @@ impl LogState {
         }
     }
 
-    /// Where recovery has to begin to find every entry after `index`.
+    /// Start position of a recovery that finds every entry after `index`.
     pub(crate) fn scan_from(&self, index: u64) -> LogPosition {
         match self.slot(index + 1) {
             Some(slot) if slot.frame.segment != 0 => slot.frame,
@@ -292,8 +296,8 @@ impl Log {
         }
     }
 
-    /// Stream and address of each body of an entry that has its place, which the caller waits for
-    /// (`Journal::placed`). From memory, or (blocking) its segment.
+    /// Stream and address of each body of a placed entry; the caller waits for the placement
+    /// (`Journal::placed`). Reads memory, or (blocking) the segment.
     pub(crate) fn bodies(&self, index: u64) -> Result<Vec<(u64, Address)>, ReadError> {
         let (slot, encoded) = {
             let state = self.state.read();
@@ -307,7 +311,7 @@ impl Log {
         self.bodies_at(index, &slot, encoded.as_deref())
     }
 
-    /// The same, of an entry in this slot: from memory, if that has it, or its segment.
+    /// The same for an entry in this slot, from memory or else from its segment.
     fn bodies_at(
         &self,
         index: u64,
@@ -320,7 +324,7 @@ impl Log {
         }
     }
 
-    /// The same, of an entry that may have been cut off. Blocking.
+    /// The same for an entry that may have been truncated. Blocking.
     pub(crate) fn stored_bodies(
         &self,
         index: u64,

@@ -1,4 +1,4 @@
-//! Which part of the log stays though consensus has let go of it.
+//! Part of the log that stays although consensus has purged it.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use crate::entry::EntryId;
 #[derive(Debug, Default)]
 pub(super) struct Pins {
     next: u64,
-    /// The first index that each of them keeps.
+    /// The first index that each pin retains.
     kept: BTreeMap<u64, u64>,
-    /// Up to where the log was to go.
+    /// Entry up to which consensus purged the log; pins may delay it.
     wanted: Option<EntryId>,
 }
 
@@ -38,16 +38,16 @@ impl LogState {
         !self.pins.kept.is_empty()
     }
 
-    /// Consensus lets go of the log up to here.
-    pub(crate) fn let_go(&mut self, id: EntryId) {
+    /// Consensus purges the log up to this entry.
+    pub(crate) fn purge_when_unpinned(&mut self, id: EntryId) {
         if self.pins.wanted.is_none_or(|wanted| wanted.index < id.index) {
             self.pins.wanted = Some(id);
         }
         self.purge_wanted();
     }
 
-    /// The log goes on behind this entry, whoever wanted what was before.
-    pub(crate) fn purge_for_good(&mut self, id: EntryId) {
+    /// The log continues behind this entry; pins do not delay it.
+    pub(crate) fn purge_despite_pins(&mut self, id: EntryId) {
         self.pins.kept.clear();
         self.pins.wanted = None;
         self.purge(id);
@@ -94,11 +94,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pin_keeps_stays_until_the_last_one_has_gone_on() {
+    fn pinned_entries_stay_until_the_last_pin_advances() {
         let mut log = log(20);
-        log.let_go(id(3));
+        log.purge_when_unpinned(id(3));
         let (one, other) = (log.pin(), log.pin());
-        log.let_go(id(12));
+        log.purge_when_unpinned(id(12));
         assert_eq!(log.purged, Some(id(3)));
         log.advance_pin(one, 8);
         assert_eq!(log.purged, Some(id(3)), "the other one wants it");
@@ -116,7 +116,7 @@ mod tests {
     fn a_pin_of_a_whole_log_keeps_its_first_entry() {
         let mut log = log(5);
         let pin = log.pin();
-        log.let_go(id(4));
+        log.purge_when_unpinned(id(4));
         assert_eq!((log.purged, log.entry_id(0)), (None, Some(id(0))));
         log.unpin(pin);
         assert_eq!(log.purged, Some(id(4)));
@@ -126,7 +126,7 @@ mod tests {
     fn another_nodes_snapshot_ends_pins() {
         let mut log = log(5);
         let pin = log.pin();
-        log.purge_for_good(id(9));
+        log.purge_despite_pins(id(9));
         assert_eq!((log.purged, log.is_pinned()), (Some(id(9)), false));
         log.advance_pin(pin, 3);
         log.unpin(pin);

@@ -1,8 +1,8 @@
-//! Reading batches: from memory, from the page cache, from the disk, in this order.
+//! Reads batches from memory, from the page cache or from the disk, in this order.
 //!
 //! A read is planned from the index as addresses, and neighbours become one call. Bytes are copied
-//! once, into the buffer that the batches are then slices of. The caller's thread (the runtime's)
-//! only reads what is in memory; the rest goes to a few reader threads.
+//! once, into a buffer whose slices are the batches. The caller's thread (of the runtime) only
+//! reads memory; a few reader threads do the rest.
 
 mod pool;
 
@@ -29,8 +29,8 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Without reader threads, reads block the caller: for tests. `on_panic` is called by a thread
-    /// that panics.
+    /// Without reader threads, reads block the caller: for tests. A reader thread that panics calls
+    /// `on_panic`.
     pub(crate) fn new(
         index: Arc<Index>,
         workers: &Workers,
@@ -44,8 +44,9 @@ impl Reader {
         Ok(Self { index, pool })
     }
 
-    /// Consecutive batches from the one that holds `offset` (or the next after it) on: at least
-    /// one, even if larger than `bytes_max`; empty at the end. Adjacent batches may share a [`Stored`].
+    /// Consecutive batches, beginning with the one that holds `offset` or else the next: at least
+    /// one, even if larger than `bytes_max`; empty at the end. Adjacent batches may share a
+    /// [`Stored`].
     pub(crate) async fn read(
         &self,
         stream: u64,
@@ -59,7 +60,7 @@ impl Reader {
         self.pool.run(move || read_blocking(&index, stream, offset, bytes_max)).await
     }
 
-    /// As [`Reader::read`], for a caller that may wait for the disk itself.
+    /// As [`Reader::read`], for a caller that may wait for the disk.
     pub(crate) fn read_blocking(
         &self,
         stream: u64,
@@ -93,7 +94,7 @@ impl Reader {
     }
 }
 
-/// What can be read without waiting for a disk; `None` when nothing can.
+/// The batches that can be read without waiting for a disk; `None` if there are none.
 fn read_now(
     index: &Index,
     stream: u64,
@@ -120,11 +121,12 @@ fn read_now(
                     Ok(bytes) => {
                         let places = &stored[extent.places];
                         if slice_batches(is_sound, places, bytes, &mut batches).is_some() {
-                            // Said by whoever may wait for the disk, when it comes first.
+                            // The blocking read reports the damage when the damaged batch comes
+                            // first.
                             return Ok((!batches.is_empty()).then_some(batches));
                         }
                     }
-                    // A reader that gets a part now asks for the rest soon enough.
+                    // A reader that gets a part now will request the rest soon.
                     Err(_) if !batches.is_empty() => return Ok(Some(batches)),
                     Err(_) => return Ok(None),
                 }
@@ -136,7 +138,7 @@ fn read_now(
 }
 
 /// Splits off the suffix of `part` whose bytes are in the tail cache. The cache finds bodies by the
-/// place where the log wrote them, so it has none of a rewritten segment.
+/// position at which the log wrote them, so it has none of a rewritten segment.
 fn split_recent<'a>(index: &Index, part: &'a Part) -> (&'a [Address], Vec<Stored>) {
     let addresses = &part.addresses[..];
     if part.generation > 1 {
@@ -152,7 +154,7 @@ fn split_recent<'a>(index: &Index, part: &'a Part) -> (&'a [Address], Vec<Stored
     (&addresses[..addresses.len() - recent.len()], recent.into())
 }
 
-/// An error says that the read would have to wait for the disk.
+/// Reads an extent from the page cache. Fails if the read would have to wait for the disk.
 fn read_cached(buffers: &Buffers, file: &dyn DiskFile, extent: &Extent) -> io::Result<Buffer> {
     let mut buffer = buffers.take(extent.len);
     if file.read_at_cached(buffer.as_mut(), extent.position)? < extent.len {
@@ -187,7 +189,7 @@ pub(crate) fn read_blocking(
         for part in &parts {
             match read_part(index, part, &mut batches) {
                 Ok(()) => {}
-                // Those before it are sound.
+                // The batches before the error are sound.
                 Err(LoadError::Read(_)) if !batches.is_empty() => return Ok(batches),
                 Err(LoadError::Read(error)) => return Err(error),
                 Err(LoadError::Gone) => {
@@ -202,8 +204,8 @@ pub(crate) fn read_blocking(
     }
 }
 
-/// Reads all of `part`, or up to what is damaged. `Gone` when its segment was rewritten or deleted since it
-/// was planned.
+/// Reads all of `part`, or up to the first damage. `Gone` when its segment was rewritten or deleted
+/// since it was planned.
 pub(crate) fn read_part(
     index: &Index,
     part: &Part,
@@ -249,7 +251,7 @@ fn found(
     }
 }
 
-/// One call: `len` bytes from `position` on, which hold the addresses at `places`.
+/// One read: `len` bytes from `position` on, which hold the addresses at `places`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Extent {
     pub(crate) position: u64,
@@ -257,9 +259,9 @@ pub(crate) struct Extent {
     pub(crate) places: Range<usize>,
 }
 
-/// Groups addresses of one file while they ascend. A gap is read along while at least half of the
-/// bytes are wanted: a copy in memory is cheaper than another call, and far cheaper than another
-/// seek. Where bodies are shared a rewritten segment may lead back, which begins another call.
+/// Groups ascending addresses of one file. A gap is included while at least half of the bytes are
+/// wanted: a copy in memory is cheaper than another call, and far cheaper than another seek. With
+/// shared bodies a rewritten segment may refer back, which begins another call.
 pub(crate) fn extents(addresses: &[Address]) -> impl Iterator<Item = Extent> + '_ {
     let mut next = 0;
     std::iter::from_fn(move || {
@@ -285,9 +287,9 @@ pub(crate) fn extents(addresses: &[Address]) -> impl Iterator<Item = Extent> + '
     })
 }
 
-/// Cuts the buffer into batches, up to the first that is damaged, which it answers; those without a gap
-/// between them stay together. The buffer is not shared yet, so a batch of several streams gets the offset
-/// that it has in this one.
+/// Slices the buffer into batches, up to the first damaged one, which it returns; batches without a
+/// gap between them stay together. The buffer is not shared yet, so a shared batch is given its
+/// base offset in this stream.
 fn slice_batches<'a>(
     is_sound: impl Fn(&Address, &[u8]) -> bool,
     addresses: &'a [Address],
@@ -345,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_read_along_while_half_of_it_is_wanted() {
+    fn gap_is_included_while_half_of_the_bytes_are_wanted() {
         let near = [address(100, 50), address(200, 50)];
         let all: Vec<_> = extents(&near).collect();
         assert_eq!(all, [Extent { position: 100, len: 150, places: 0..2 }]);

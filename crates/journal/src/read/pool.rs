@@ -1,4 +1,4 @@
-//! The threads that wait for the disk for readers.
+//! Reader threads, which wait for the disk.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,12 +12,12 @@ use crate::error::ReadError;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs reads. The requests in flight bound how many wait.
+/// Runs reads. The requests in flight bound the number of waiting reads.
 #[derive(Debug)]
 pub(super) enum Pool {
     /// A few threads of the journal.
     Threads { queue: Arc<Queue>, threads: usize },
-    /// Each read by itself, in a simulation.
+    /// A task for each read, in a simulation.
     Tasks(Workers),
 }
 
@@ -45,7 +45,7 @@ impl Pool {
         on_panic: impl Fn() + Clone + Send + 'static,
     ) -> io::Result<Self> {
         let queue = Arc::<Queue>::default();
-        // Dropped, it ends the threads that were started.
+        // Ends the started threads when it is dropped.
         let pool = Self::Threads { queue: queue.clone(), threads };
         for number in 0..threads {
             let queue = queue.clone();
@@ -69,7 +69,7 @@ impl Pool {
         };
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move || {
-            // The caller may have gone.
+            // The caller may have dropped the request.
             if !answer.is_closed() {
                 let _ = answer.send(work());
             }

@@ -1,4 +1,4 @@
-//! A segment that frames may be read from.
+//! A segment file of the log during recovery.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use crate::frame_reader::FrameReader;
 use crate::segment::SegmentHeader;
 use world::DiskFile;
 
-/// A segment that frames may be read from.
+/// A segment file of the log during recovery.
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub(super) path: PathBuf,
@@ -18,7 +18,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// Why it cannot be used; `None` when it can.
+    /// Why it cannot be used; `None` if it can.
     pub(super) fn fault(&self, id: u32) -> Option<String> {
         match self.header {
             None => Some("its header is damaged".to_owned()),
@@ -34,7 +34,7 @@ impl Candidate {
     }
 
     pub(super) fn frames(&self, id: u32) -> io::Result<FrameReader<'_>> {
-        // A header that is not this segment's says nothing about its salt.
+        // The salt in another segment's header does not apply.
         let own = self.header.filter(|header| header.id == id);
         FrameReader::new(&*self.file, id, own.map(|header| header.salt))
     }

@@ -1,4 +1,4 @@
-//! The end of the log: checks that nothing complete follows, and prepares it for writing.
+//! The end of the log: checks that no complete frame follows, and prepares it for writing.
 
 use std::io::{self, IoSlice};
 
@@ -16,11 +16,11 @@ use crate::stats::TornTail;
 /// Zeros per write.
 const ZEROS: usize = 1 << 20;
 
-// Cutting writes whole blocks from where a frame would begin.
+// Zeroing writes whole blocks from a possible frame position.
 const _: () = assert!((FIRST_FRAME as usize).is_multiple_of(BLOCK));
 
 impl Walk<'_> {
-    /// The log ends here, unless something complete follows: then it is damaged here.
+    /// Ends the log here, unless a complete frame follows: then it is damaged here.
     pub(super) fn end_here(&mut self, found: FrameAt) -> Result<(), OpenError> {
         let LogPosition { segment, position, .. } = self.at;
         for (&id, candidate) in self.segments.range(segment..) {
@@ -47,12 +47,13 @@ impl Walk<'_> {
                 });
             }
             if let Some(fault) = candidate.fault(id) {
-                // No crash causes this: a segment gets its name after its header is durable.
+                // No crash causes this: a segment is renamed to its final name after its header is
+                // durable.
                 let what = format!("{fault}. If it never held entries, remove it");
                 return Err(OpenError::Unusable { file: candidate.path.clone(), what });
             }
             self.check_torn(id, from, &mut frames)?;
-            // Bytes of a former use of the blocks are no torn frame.
+            // Bytes of a former use of the blocks are not a torn frame.
             let stale = id == segment && found == FrameAt::Stale;
             if used_end > from {
                 let tail = TornTail { segment: id, position: from, bytes: used_end - from };
@@ -63,8 +64,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The last frame is cut only if a crash may have left it so. If all of it was written it may have been
-    /// acknowledged.
+    /// Zeroes the last frame only if a crash may have torn it. A frame that was written whole may
+    /// have been acknowledged.
     fn check_torn(
         &self,
         id: u32,
@@ -73,7 +74,7 @@ impl Walk<'_> {
     ) -> Result<(), OpenError> {
         let read_error = |source| io_error("read", self.path(id), source);
         let found = frames.at(from).map_err(read_error)?;
-        // What is left of a frame that was cut has another one before it.
+        // The rest of a zeroed frame has another predecessor.
         let was_cut =
             matches!(found, FrameAt::Incomplete(header) if header.previous != self.at.previous);
         if was_cut || frames.may_be_torn(from).map_err(read_error)? {
@@ -84,7 +85,7 @@ impl Walk<'_> {
         Err(self.damaged(id, from, what.to_owned()))
     }
 
-    /// Cuts what is torn, makes the end of the log durable, and keeps one segment ahead of it.
+    /// Zeroes torn frames, makes the end of the log durable, and keeps one preallocated segment.
     pub(super) fn settle(&mut self) -> Result<Option<OpenSegment>, OpenError> {
         let active = self.at.segment;
         let ahead = self.segments.split_off(&(active + 1));
@@ -98,7 +99,7 @@ impl Walk<'_> {
         let last = &self.segments[&active];
         if !self.fresh {
             let write_error = |source| io_error("write again", last.path.clone(), source);
-            self.write_again(last).map_err(write_error)?;
+            self.rewrite_last_frame(last).map_err(write_error)?;
             last.file.sync().map_err(|source| io_error("sync", last.path.clone(), source))?;
         }
 
@@ -114,7 +115,7 @@ impl Walk<'_> {
                     spare = Some(OpenSegment { header, file, file_bytes });
                 }
                 _ => {
-                    // The preparer had made a second one when the first was about to be used.
+                    // The preparer had allocated a second one when the first was about to be used.
                     let remove_error = |source| io_error("remove", candidate.path.clone(), source);
                     self.world.disk.remove(&candidate.path).map_err(remove_error)?;
                     self.report.segments -= 1;
@@ -129,10 +130,10 @@ impl Walk<'_> {
         Ok(spare)
     }
 
-    /// Writes the last frame as it was read. Where the sync of it failed and the process ended, the kernel
-    /// keeps its pages and takes them for clean: they can be read, another sync does nothing, and a later
-    /// power loss takes them from under the frames that follow. Those before it were synced.
-    fn write_again(&self, last: &Candidate) -> io::Result<()> {
+    /// Rewrites the last frame as it was read. If its sync failed and the process ended, the kernel
+    /// keeps its pages as clean: they can be read, another sync does nothing, and a later power
+    /// loss would remove them from under the frames that follow. Earlier frames were synced.
+    fn rewrite_last_frame(&self, last: &Candidate) -> io::Result<()> {
         let LogPosition { segment, position: end, .. } = self.at;
         let Some((_, from)) = self.last_frame.filter(|(of, _)| *of == segment) else {
             return Ok(());
@@ -144,8 +145,8 @@ impl Walk<'_> {
         last.file.write_at(&mut [IoSlice::new(&frame)], from)
     }
 
-    /// Overwrites all that is behind the end of the log with zeros. The rest of a torn frame cannot be taken for a later
-    /// one, but a later one that is torn would look as if no block of it were missing.
+    /// Overwrites everything behind the end of the log with zeros. The rest of a torn frame cannot
+    /// pass for a later frame, but it would hide a missing block of a later torn frame.
     fn cut(&self, candidate: &Candidate, torn: TornTail) -> io::Result<()> {
         let TornTail { segment, position, bytes } = torn;
         tracing::warn!(segment, position, bytes, "cut a frame that a crash left torn");

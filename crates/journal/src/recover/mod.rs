@@ -1,49 +1,49 @@
-//! Opening a journal: what is on the disk becomes the log, or the journal is not opened.
+//! Recovery: restores the log from the files on disk, or refuses to open the journal.
 //!
 //! Recovery relies on one rule of the writer: frame N+1 is written only after the sync of frame N
 //! returned. So after a crash at most the last frame is torn. It was not acknowledged, and is cut.
-//! A gap before a complete frame is damage instead, because the missing entries were acknowledged. It
-//! is never cut; the journal is refused with file and position.
+//! A gap before a complete frame is damage instead, because the missing entries were acknowledged.
+//! It is never cut; recovery fails with file and position.
 //!
-//! Frames are read from the place that the newest readable snapshot names. At each place where a
-//! frame could begin:
+//! Frames are read from the position in the newest readable snapshot. At each possible frame
+//! position:
 //!
 //! | row | header here | follows the frame before | content | next segment's first frame follows | complete frame later | decision |
 //! |-----|-------------|-----|----------|-----|-----|--------|
-//! | use       | own     | yes | complete | -   | -   | use it, go on behind it |
+//! | use       | own     | yes | complete | -   | -   | use it, continue behind it |
 //! | stranger  | own     | no  | complete | -   | -   | **refuse**: a frame before it is missing |
-//! | next      | any other case ||       | yes | -   | go on in the next segment |
+//! | next      | any other case ||       | yes | -   | continue in the next segment |
 //! | torn      | own     | -   | not complete | no | no | cut: the crash came while it was written |
 //! | headless  | garbage, or none but garbage behind || | no | no | cut: the same, its first block was lost |
 //! | end       | none    | -   | -        | no  | no  | the end of the log |
 //! | stale     | of another segment or place ||     | no | no | the end: the blocks had a former use |
 //! | damage    | any of the last four ||            | no | yes | **refuse**: acknowledged entries would be lost |
 //!
-//! "Own" means: sound, and naming this segment, this place and this segment's salt. And of files:
+//! "Own" means: sound, with this segment, this position and this segment's salt. The files:
 //!
-//! | row | what | decision |
+//! | row | condition | decision |
 //! |-----|------|----------|
-//! | fresh     | no segment, no snapshot, no vote | make segment 1, a header without room for a frame |
-//! | bare      | segment 1 is a header that says so, and nothing behind it | the log is empty: the first frame makes it longer |
+//! | fresh     | no segment, no snapshot, no vote | create segment 1, a header without room for a frame |
+//! | bare      | segment 1 is a bare header | the log is empty: the first frame makes it longer |
 //! | beginless | no snapshot to start from, and segment 1 is missing | **refuse** |
-//! | missing   | a segment from the starting place on is missing | **refuse** |
-//! | short     | a segment is shorter than its header says | **refuse** |
+//! | missing   | a segment from the starting position on is missing | **refuse** |
+//! | short     | a segment is shorter than the length in its header | **refuse** |
 //! | nameless  | a segment's own header is damaged | **refuse** |
 //! | ahead     | an empty segment behind the end of the log | kept as the next one; a second one is removed |
 //! | emptied   | no segment, but a vote | **refuse**: the log was lost, an empty one must not vote |
-//! | unread    | a snapshot cannot be read | the one before, if the log still goes back to it; else **refuse** |
+//! | unread    | a snapshot cannot be read | the one before, if the log still reaches back to it; else **refuse** |
 //! | draft     | `*.tmp` | removed |
-//! | import    | `import`, and no snapshot has what it names | kept, see [`crate::transfer`] |
-//! | older     | the last segment has a header of version 1 | go on in the next one; an empty one gets a header of version 2 |
-//! | below     | a segment before the starting place | not read; the index checks that it is there |
+//! | import    | `import`, and its segments are in no snapshot | kept, see [`crate::transfer`] |
+//! | older     | the last segment has a header of version 1 | continue in the next; an empty one gets version 2 |
+//! | below     | a segment before the starting position | not read; the index checks that it exists |
 //!
-//! An entry whose index is not above that of the last one replaces it and all after it: another leader's
-//! entries took their place. A snapshot may have been taken between the cut and the replacement; then the
-//! first frames can begin with entries that were cut off, which follow nothing that is read. They count
-//! for nothing.
+//! An entry whose index is not above that of the last one replaces it and all later ones: another
+//! leader truncated them. A snapshot may have been taken between the truncation and the
+//! replacement. The first frames can then begin with truncated entries, which do not follow any
+//! entry read. They are ignored.
 //!
-//! After a kill, what recovery reads may be in the page cache only. So names are synced before
-//! anything is read, and the last segment before its entries count.
+//! After a kill, recovery may read bytes that are only in the page cache. So names are synced
+//! before anything is read, and the last segment before its entries count.
 
 mod candidate;
 mod end;
@@ -65,28 +65,28 @@ use world::{Disk, Instant, World};
 
 use walk::Walk;
 
-/// What recovery found and made.
+/// Result of recovery.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) log: LogState,
     pub(crate) end: WriteEnd,
-    /// The segment that was made ahead.
+    /// The preallocated segment.
     pub(crate) spare: Option<OpenSegment>,
     pub(crate) snapshot: Option<SnapshotFile>,
     pub(crate) table: RunTable,
     pub(crate) scan_from: LogPosition,
     /// Segments from this one on came from another node and are not in the table.
     pub(crate) import: Option<u32>,
-    /// Segments that the walk read to their end and left.
+    /// Segments that the walk read to their end.
     pub(crate) full: Vec<Full>,
-    /// Entries that later ones replaced.
+    /// Entries replaced by later ones.
     pub(crate) replaced: Vec<(u64, Slot)>,
     /// Bytes of the frames read.
     pub(crate) bytes: u64,
     pub(crate) report: RecoveryReport,
 }
 
-/// A segment that the log has left.
+/// A segment that the log no longer writes to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Full {
     pub(crate) segment: u32,
@@ -108,8 +108,8 @@ pub(crate) fn recover(world: &World, dir: &Path, sizes: Sizes) -> Result<Recover
     for draft in names.iter().filter(|name| name.ends_with(".tmp")) {
         disk.remove(&dir.join(draft)).map_err(dir_error("remove drafts in"))?;
     }
-    // A killed process may have left names in the page cache only: of a vote, a snapshot, a segment.
-    // Recovery relies on them from here on.
+    // A killed process may have left the names of a vote, a snapshot or a segment in the page cache
+    // only. Recovery relies on them from here on.
     disk.sync_dir(dir).map_err(dir_error("sync"))?;
     let begun = Instant::now();
     let (snapshot, table) = newest_snapshot(disk, dir)?;

@@ -1,4 +1,4 @@
-//! Reading the log: from the place that the snapshot names, frame by frame, to its end.
+//! Reads the log frame by frame, from the position in the snapshot to its end.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,20 +23,20 @@ pub(super) struct Walk<'a> {
     pub(super) segments: BTreeMap<u32, Candidate>,
     pub(super) scan_from: LogPosition,
     pub(super) at: LogPosition,
-    /// The directory was empty, and the first segment has just been made.
+    /// The directory was empty, and the first segment was just created.
     pub(super) fresh: bool,
-    /// Entries up to here are in the snapshot.
+    /// The snapshot covers the entries up to here.
     pub(super) covered: Option<u64>,
-    /// The same, where entries up to there are in the log all the same.
+    /// The same, if the log retains entries that the snapshot covers.
     kept: Option<EntryId>,
     pub(super) last_index: u64,
-    /// Where the last frame that was read begins, and its segment.
+    /// Segment and start of the last frame read.
     pub(super) last_frame: Option<(u32, u64)>,
     pub(super) log: LogState,
     pub(super) full: Vec<Full>,
     pub(super) replaced: Vec<(u64, Slot)>,
     pub(super) bytes: u64,
-    /// What to overwrite with zeros, by segment.
+    /// Ranges to overwrite with zeros, by segment.
     pub(super) torn: Vec<TornTail>,
     pub(super) report: RecoveryReport,
 }
@@ -75,7 +75,7 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// Opens the segments from the starting place on and checks that none is missing.
+    /// Opens the segments from the starting position on and checks that none is missing.
     fn find_segments(&mut self, names: &[String]) -> Result<(), OpenError> {
         let segments = names.iter().filter_map(|name| match parse_name(name)? {
             (FileKind::Segment, id, generation) => Some((id, generation)),
@@ -138,7 +138,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// One row of the table; `false` at the end of the log.
+    /// Applies one row of the table; `false` at the end of the log.
     fn step(&mut self) -> Result<bool, OpenError> {
         let LogPosition { segment, position, previous } = self.at;
         let candidate = &self.segments[&segment];
@@ -147,7 +147,7 @@ impl<'a> Walk<'a> {
         }
         let read_error = |source| io_error("read", candidate.path.clone(), source);
         let mut frames = candidate.frames(segment).map_err(read_error)?;
-        // The frames of one segment in a row, to keep the buffer.
+        // Reads all frames of one segment in one loop, to keep the buffer.
         let mut position = u64::from(position);
         let mut previous = previous;
         let found = loop {
@@ -193,14 +193,14 @@ impl<'a> Walk<'a> {
         Ok(false)
     }
 
-    /// Whether the next segment's first frame, whole or torn, follows the last one read.
+    /// Whether the next segment's first frame, complete or torn, follows the last one read.
     fn next_segment_follows(&self) -> Result<bool, OpenError> {
         let id = self.at.segment + 1;
         let Some(next) = self.segments.get(&id) else { return Ok(false) };
         let read_error = |source| io_error("read", next.path.clone(), source);
         let mut frames = next.frames(id).map_err(read_error)?;
         let first = frames.at(FIRST_FRAME).map_err(read_error)?;
-        // A torn first frame was never acknowledged: then the log ends here.
+        // A torn first frame was never acknowledged: the log ends here then.
         Ok(matches!(first, FrameAt::Complete(header) if header.previous == self.at.previous))
     }
 
@@ -210,7 +210,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Puts a frame's entries into the log.
+/// Appends a frame's entries to the log.
 fn take_frame(
     log: &mut LogState,
     replaced: &mut Vec<(u64, Slot)>,
@@ -238,8 +238,8 @@ fn take_frame(
         if !log.takes(index) {
             let last = log.last_index();
             let cut = log.placed_from(index);
-            // Cut off before the snapshot was taken, and written after: the entries between are in
-            // frames before it, as is the end that they had. What takes their place comes later.
+            // Truncated before the snapshot was taken, and written after it: the entries between
+            // are in earlier frames, as is the truncated end. The replacing entries come later.
             if cut.is_empty() && log.is_empty() && covered.is_some() {
                 replaced.push((index, slot));
                 continue;

@@ -1,5 +1,5 @@
-//! Snapshots: the machine, consensus' meta data and the run table as of one log index, and where
-//! in the log recovery goes on from there. Restart costs what was written since.
+//! Snapshots: the machine, consensus' metadata and the run table as of one log index, and the
+//! position in the log at which recovery continues. A restart costs only the writes since then.
 //!
 //! ```text
 //!  0 magic "PRsn"   4 version u8  5 zero   8 index u64   16 term u64   24 leader u64
@@ -8,7 +8,7 @@
 //! 72 checksum of bytes 0..72 and of the sections u32   76 zero   80 meta, machine, run table
 //! ```
 //!
-//! Two are kept: the newest, and one to fall back on should the newest turn out unreadable.
+//! Two are kept: the newest, and a fallback in case the newest turns out unreadable.
 
 mod opened;
 
@@ -41,7 +41,7 @@ pub(crate) struct SnapshotFile {
     pub(crate) table: Bytes,
 }
 
-/// `snapshot-` and the index, so that names sort as the indexes do.
+/// `snapshot-` and the index, so that names sort by index.
 pub(crate) fn file_name(index: u64) -> String {
     format!("snapshot-{index:020}")
 }
@@ -80,7 +80,7 @@ impl SnapshotFile {
         out
     }
 
-    /// Writes it durably, then removes what is older than the last two. Blocking.
+    /// Writes it durably, then removes all but the last two. Blocking.
     pub(crate) fn write(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         let header = self.header();
         let mut slices = [
@@ -133,7 +133,7 @@ pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<u64>> {
     Ok(indexes)
 }
 
-/// `None` when the file is there and is not a whole snapshot.
+/// `None` if the file exists but is not a complete snapshot.
 pub(crate) fn read(disk: &dyn Disk, dir: &Path, index: u64) -> io::Result<Option<SnapshotFile>> {
     let bytes = Bytes::from(disk::read_whole(disk, &dir.join(file_name(index)))?);
     Ok(SnapshotFile::decode(&bytes).filter(|snapshot| snapshot.id.index == index))

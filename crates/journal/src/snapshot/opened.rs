@@ -1,5 +1,5 @@
-//! A snapshot's file that is read in pieces, to be sent. Whoever has it open reads on though newer
-//! snapshots take its place.
+//! An open snapshot file, sent in pieces. An open file can be read even after newer snapshots
+//! replaced it.
 
 use std::io;
 use std::ops::Range;
@@ -38,12 +38,12 @@ impl Part {
 }
 
 impl OpenSnapshot {
-    /// Reads all of it, and holds none of it. Blocking.
+    /// Verifies all of it, and keeps none of it in memory. Blocking.
     pub(crate) fn open(disk: &dyn Disk, dir: &Path, index: u64) -> io::Result<Self> {
         Self::read_all(disk.open(&dir.join(file_name(index)), false)?, index)
     }
 
-    /// The same, past what the kernel remembers of it.
+    /// The same, bypassing the page cache.
     pub(crate) fn open_uncached(disk: &dyn Disk, dir: &Path, index: u64) -> io::Result<Self> {
         Self::read_all(disk.open_uncached(&dir.join(file_name(index)))?, index)
     }
@@ -92,7 +92,7 @@ impl OpenSnapshot {
         [&self.meta, &self.machine, &self.table].map(Part::bytes).iter().sum()
     }
 
-    /// Up to `bytes_max` bytes of a section from `from` on. Blocking.
+    /// Up to `bytes_max` bytes of a section, beginning at `from`. Blocking.
     pub(crate) fn read(&self, part: &Part, from: u64, bytes_max: usize) -> io::Result<Vec<u8>> {
         let rest = part.bytes().saturating_sub(from).min(bytes_max as u64) as usize;
         let mut bytes = vec![0; rest];

@@ -1,9 +1,9 @@
-//! The sender's end: a snapshot in sections, and the segments that a receiver lacks in pieces.
-//! A backup is sent in the same way, by [`Journal::export_all`].
+//! The sender: serves a snapshot in sections, and the segments that a receiver lacks in pieces.
+//! Backups use it too, by [`Journal::export_all`].
 //!
-//! Held meanwhile are the snapshot's open file, the places of the batches of the segment that is being sent,
-//! and that segment's file as it was when it was begun. Each of them may be replaced or removed: what is open
-//! can be read. Nothing else is kept from anybody.
+//! An export holds the snapshot's open file, the positions of the batches of the segment being
+//! sent, and that segment's open file. Each of these files may be replaced or removed: an open file
+//! can still be read. Nothing else is retained.
 
 use std::io;
 use std::ops::Range;
@@ -24,60 +24,60 @@ use crate::read::extents;
 use crate::reclaim::load_error;
 use crate::snapshot::{OpenSnapshot, Part};
 
-/// Rows in a piece, however small their batches are.
+/// Maximum number of rows in a piece, for tiny batches.
 const PIECE_ROWS_MAX: usize = 4_096;
 
-/// A snapshot that is being sent to one receiver.
+/// A snapshot being sent to one receiver.
 #[derive(Debug)]
 pub struct Export {
     index: Arc<Index>,
     snapshot: OpenSnapshot,
     live: LiveOffsets,
     live_bytes: Bytes,
-    /// Ids of the segments to be sent, in order.
+    /// Ids of the segments to send, in order.
     segments: Vec<u32>,
     segment_bytes: Bytes,
-    /// Where segments are read past the page cache.
+    /// Set if segments are read past the page cache.
     past_cache: Option<Arc<dyn Disk>>,
     current: Option<Current>,
 }
 
-/// The segment that is being sent.
+/// The segment being sent.
 #[derive(Debug)]
 struct Current {
     place: usize,
     segment: u32,
     generation: u32,
-    /// `None`: nothing in it is live any more.
+    /// `None`: the segment has no live batch any more.
     file: Option<Arc<dyn DiskFile>>,
     rows: Vec<RowPlace>,
 }
 
-/// A batch of it that is live, by stream and offset.
+/// A live batch of the segment, by stream and offset.
 #[derive(Clone, Copy, Debug)]
 struct RowPlace {
     stream: u64,
     address: Address,
-    /// Several streams have it, and an earlier one of them is among the rows.
+    /// A shared batch of which an earlier row has the bytes.
     came_before: bool,
 }
 
-/// Some of a segment's batches, encoded.
+/// Encoded batches of a segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SegmentPiece {
     pub bytes: Bytes,
-    /// The row to ask for next; `None` at the end of the segment.
+    /// The row to request next; `None` at the end of the segment.
     pub next: Option<u64>,
 }
 
 impl Journal {
-    /// Begins to send the newest snapshot to a receiver that has all up to the log index `have`. `None` while
-    /// there is no snapshot. Blocking.
+    /// Begins to send the newest snapshot to a receiver that has everything up to the log index
+    /// `have`. `None` if there is no snapshot. Blocking.
     pub fn export(&self, have: u64) -> io::Result<Option<Export>> {
         self.export_of(have, false)
     }
 
-    /// The same, of everything and for one who is in no hurry: what is not in the page cache stays out of it.
+    /// The same for everything, without populating the page cache: for a caller with low priority.
     /// Blocking.
     pub fn export_all(&self) -> io::Result<Option<Export>> {
         self.export_of(0, true)
@@ -86,7 +86,7 @@ impl Journal {
     fn export_of(&self, have: u64, past_cache: bool) -> io::Result<Option<Export>> {
         let shared = self.shared();
         let snapshot = {
-            // While it is held no newer snapshot removes this one.
+            // While the lock is held no newer snapshot removes this one.
             let newest = shared.snapshot.lock();
             let Some(id) = *newest else { return Ok(None) };
             match past_cache {
@@ -99,7 +99,7 @@ impl Journal {
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let live = LiveOffsets::of(&table);
         drop(table);
-        let (segments, listed) = shared.index.lacking(have, snapshot.id.index);
+        let (segments, listed) = shared.index.missing_segments(have, snapshot.id.index);
         Ok(Some(Export {
             index: Arc::clone(&shared.index),
             snapshot,
@@ -114,11 +114,12 @@ impl Journal {
 }
 
 impl Index {
-    /// The segments in which one lacks live batches of entries up to `up_to` who has all up to `have`.
-    fn lacking(&self, have: u64, up_to: u64) -> (Vec<u32>, Vec<ListedSegment>) {
+    /// The segments with live batches, of entries up to `up_to`, that a receiver with all up to
+    /// `have` lacks.
+    fn missing_segments(&self, have: u64, up_to: u64) -> (Vec<u32>, Vec<ListedSegment>) {
         let table = self.table().read();
         let (mut ids, mut listed) = (Vec::new(), Vec::new());
-        // From behind: of a segment whose entries are not known, all that comes before the next is.
+        // Backwards: a segment with unknown indexes covers all entries before the next segment's.
         let mut before = up_to.saturating_add(1);
         for (&id, segment) in table.segments.iter().rev() {
             let (first, last) = match segment.indexes {
@@ -136,14 +137,15 @@ impl Index {
         }
         ids.reverse();
         listed.reverse();
-        // Who has the last one has all.
+        // A receiver of the last segment has everything.
         if let Some(last) = listed.last_mut() {
             last.covered = up_to;
         }
         (ids, listed)
     }
 
-    /// The live batches of a segment as it is now, those of entries that `live` has. Blocking.
+    /// The live batches in the current generation of a segment, restricted to those in `live`.
+    /// Blocking.
     fn rows(&self, segment: u32, live: &LiveOffsets) -> io::Result<Current> {
         loop {
             let mut rows = Vec::new();
@@ -161,7 +163,7 @@ impl Index {
                         Some(addresses) => {
                             for (stream, list) in addresses.iter() {
                                 let Some(run) = table.run(stream, segment) else { continue };
-                                let live = Batches::of_list(list).live(run, table.holes(stream));
+                                let live = Batches::from_list(list).live(run, table.holes(stream));
                                 add(stream, live.iter().collect());
                             }
                             None
@@ -175,7 +177,7 @@ impl Index {
                 }
             };
             let generation = sealed.unwrap_or(1);
-            // Before the sidecar is looked at: then both are of this generation, or it is gone.
+            // Opened before the sidecar is read: then both are of this generation, or it is gone.
             let file = match self.files().segment(segment, generation) {
                 Ok(file) => file,
                 Err(_) if !self.is_current(segment, generation) => continue,
@@ -203,7 +205,7 @@ impl Index {
 }
 
 impl Export {
-    /// How many segments are sent.
+    /// Number of segments sent.
     pub fn segments(&self) -> u64 {
         self.segments.len() as u64
     }
@@ -221,7 +223,7 @@ impl Export {
         Manifest { id: self.snapshot.id, sections }
     }
 
-    /// Up to `bytes_max` bytes of a section from `from` on. Blocking.
+    /// Up to `bytes_max` bytes of a section, beginning at `from`. Blocking.
     pub fn section(&self, section: Section, from: u64, bytes_max: usize) -> io::Result<Bytes> {
         let of_bytes = |bytes: &Bytes| {
             let from = from.min(bytes.len() as u64) as usize;
@@ -239,9 +241,9 @@ impl Export {
         Ok(self.snapshot.read(part, from, bytes_max)?.into())
     }
 
-    /// Batches of the segment at this place of the list, from the row `from` on: at least one, then as many as
-    /// fit in `bytes_max`. The segment stays as it was when its row 0 was asked for, or whichever was asked
-    /// for first. `None`: the list has no such place, or the segment no such row. Blocking.
+    /// Batches of the segment at this place of the list, from the row `from` on: at least one, then
+    /// as many as fit in `bytes_max`. The segment's rows are fixed by the first request for it.
+    /// `None`: the list has no such place, or the segment no such row. Blocking.
     pub fn segment(
         &mut self,
         place: u64,
@@ -251,7 +253,7 @@ impl Export {
         let place = usize::try_from(place).unwrap_or(usize::MAX);
         let Some(&segment) = self.segments.get(place) else { return Ok(None) };
         if self.current.as_ref().is_none_or(|current| current.place != place) {
-            // The rows of another moment would not go on where the receiver is.
+            // Rows fixed at another moment would not continue those of the receiver.
             if from > 0 {
                 return Ok(None);
             }
@@ -262,7 +264,7 @@ impl Export {
             {
                 let (segment, generation) = (current.segment, current.generation);
                 let path = self.index.files().path(FileKind::Segment, segment, generation);
-                // It may be gone by now: then what is open is read.
+                // If the file is gone by now, the open one is read.
                 let past = PastCache::open(&**disk, &path, Arc::clone(&file));
                 current.file = Some(past.unwrap_or(file));
             }
@@ -283,14 +285,14 @@ impl Export {
     }
 }
 
-/// The first fits in any case.
+/// Accepts the first item in any case.
 fn fits_first<T>(mut fits: impl FnMut(&T) -> bool) -> impl FnMut(&T) -> bool {
     let mut first = true;
     move |it| fits(it) | std::mem::take(&mut first)
 }
 
 impl Current {
-    /// What is damaged here is not given to anybody.
+    /// Reads rows and verifies their batches: damaged ones are not sent.
     fn read(&self, index: &Index, places: Range<usize>) -> io::Result<Vec<piece::Row>> {
         let Self { segment, generation, .. } = *self;
         let rows = &self.rows[places];

@@ -1,8 +1,9 @@
-//! The receiver's end: pieces become segments, each durable before the next one is begun.
+//! The receiver: writes pieces as segments, each durable before the next one is begun.
 //!
-//! They lie beside the journal's own, with numbers far above those of its log. No table knows them until they
-//! are installed; a restart finds them again, and by the log indexes in their headers what they are good for:
-//! one after the other they have all that is live of the entries from the journal's own snapshot on.
+//! Received segments are in the journal's directory, with ids far above those of its log. They are
+//! in no table until they are installed. A restart finds them again; the log indexes in their
+//! headers decide their use: together, in order, they must have all live batches of the entries
+//! after the journal's own snapshot.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -23,46 +24,47 @@ use crate::shared::Shared;
 use crate::stats::Room;
 use bytes::Bytes;
 
-/// The log may fill so many segments before what was received is installed. More is not written while a
-/// snapshot is received: the first one that the journal takes itself makes what was received useless.
+/// The log may fill this many segments before the received ones are installed. It will not fill
+/// more while a snapshot is received: the first snapshot that the journal takes itself makes the
+/// received one useless.
 const NUMBERS_BETWEEN: u32 = 1 << 16;
 
-/// Why something is not taken.
+/// Why a piece or a snapshot was not accepted.
 #[derive(Debug, Error)]
 pub enum ImportError {
-    /// Nothing of it was written; the sender is to be asked again, or another one.
+    /// Nothing was written; retry with this sender or another one.
     #[error("what another node sent is refused: {0}")]
     Refused(&'static str),
     #[error("a snapshot is being received already")]
     Busy,
-    /// It passes once there is room.
+    /// Temporary, until space is freed.
     #[error("the disk is full")]
     NoRoom,
     #[error("cannot keep what another node sent: {0}")]
     Io(#[from] io::Error),
 }
 
-/// What the journal knows of it.
+/// State of an import in the journal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ImportState {
-    /// The first number of a segment that came from another node and is not installed.
+    /// Id of the first segment that came from another node and is not installed.
     pub(crate) from: Option<u32>,
     pub(crate) busy: bool,
 }
 
-/// Another node's snapshot that is being received. There is one at a time.
+/// Another node's snapshot being received. There is one at a time.
 #[derive(Debug)]
 pub struct Import {
     pub(super) shared: Arc<Shared>,
-    /// The number of the first segment.
+    /// Id of the first segment.
     from: u32,
-    /// Complete and durable.
+    /// Complete and durable segments.
     files: Vec<ReceivedFile>,
-    /// Some of the files are of a former attempt, so of another snapshot.
+    /// Some of the files are from an earlier attempt, and so from another snapshot.
     resumed: bool,
-    /// The journal's own snapshot has all up to this log index.
+    /// The journal's own snapshot covers everything up to this log index.
     base: u64,
-    /// All up to this one is here.
+    /// Everything up to this log index has been received.
     have: u64,
     expected: Option<Expected>,
     writing: Option<Writing>,
@@ -79,11 +81,11 @@ pub(super) struct Expected {
     pub(super) id: EntryId,
     pub(super) live: LiveOffsets,
     listed: Vec<ListedSegment>,
-    /// The first of the list that is not complete.
+    /// Place in the list of the first incomplete segment.
     next: usize,
 }
 
-/// The segment that is being received.
+/// The segment being received.
 #[derive(Debug)]
 struct Writing {
     segment: u32,
@@ -94,7 +96,7 @@ struct Writing {
 }
 
 impl Journal {
-    /// Begins to receive a snapshot, or goes on where a former attempt ended. Blocking.
+    /// Begins to receive a snapshot, or resumes an earlier attempt. Blocking.
     pub fn import(&self) -> Result<Import, ImportError> {
         let shared = self.shared();
         {
@@ -126,7 +128,7 @@ impl Journal {
                 info!(segments, have, "goes on with another node's snapshot");
                 return Ok(import);
             }
-            give_up(shared, from)?;
+            discard(shared, from)?;
         }
         let next = shared.spares.next_id().checked_add(NUMBERS_BETWEEN);
         import.from = next.ok_or(ImportError::Refused("no segment numbers are left"))?;
@@ -137,24 +139,25 @@ impl Journal {
 }
 
 impl Import {
-    /// Whether a former attempt's segments are among what is here. Of a stream that has begun anew since they came they have
-    /// batches of the one before.
+    /// Whether segments of an earlier attempt are reused. They have batches of the removed
+    /// predecessor of a stream that was created again since.
     pub fn is_resumed(&self) -> bool {
         self.resumed
     }
 
-    /// Forgets all that is here, so that the next attempt begins anew. Blocking.
-    pub fn give_up(mut self) -> io::Result<()> {
+    /// Discards all received segments, so that the next attempt starts from the beginning.
+    /// Blocking.
+    pub fn discard(mut self) -> io::Result<()> {
         self.writing = None;
-        give_up(&self.shared, self.from)
+        discard(&self.shared, self.from)
     }
 
-    /// The log index up to which nothing is lacking.
+    /// The log index up to which nothing is missing.
     pub fn have(&self) -> u64 {
         self.have
     }
 
-    /// What is to come: the snapshot's id, and two of its sections.
+    /// Announces the snapshot: its id, and two of its sections.
     pub fn expect(&mut self, id: EntryId, live: &[u8], segments: &[u8]) -> Result<(), ImportError> {
         let live = LiveOffsets::decode(live)
             .map_err(|_| ImportError::Refused("live offsets that make no sense"))?;
@@ -168,14 +171,14 @@ impl Import {
         Ok(())
     }
 
-    /// The place in the list of the segment that is to be asked for; `None` once all are here.
+    /// The list place of the segment to request; `None` once all are complete.
     pub fn next_segment(&self) -> Option<u64> {
         let expected = self.expected.as_ref()?;
         (expected.next < expected.listed.len()).then_some(expected.next as u64)
     }
 
-    /// Bytes of the segments that are here, and of all that were listed. About: what dies meanwhile is
-    /// not sent.
+    /// Bytes of the received segments, and of all listed ones. Approximate: batches that die in the
+    /// meantime are not sent.
     pub fn progress(&self) -> (u64, u64) {
         let Some(expected) = &self.expected else { return (0, 0) };
         let bytes = |listed: &[ListedSegment]| {
@@ -184,7 +187,8 @@ impl Import {
         (bytes(&expected.listed[..expected.next]), bytes(&expected.listed))
     }
 
-    /// The next rows of the segment that was asked for. After an error the segment is begun again. Blocking.
+    /// Accepts the next rows of the requested segment. After an error the segment starts over.
+    /// Blocking.
     pub fn push(&mut self, piece: Bytes) -> Result<(), ImportError> {
         let pushed = self.push_rows(piece);
         if pushed.is_err() {
@@ -231,14 +235,14 @@ impl Import {
         Ok(Writing { segment, indexes, writer, rows: 0, last: None })
     }
 
-    /// The number of the next segment.
+    /// The id of the next segment.
     pub(super) fn next_number(&self) -> Result<u32, ImportError> {
         let next = self.from.checked_add(self.files.len() as u32);
         next.ok_or(ImportError::Refused("no segment numbers are left"))
     }
 
-    /// All rows of the segment are here: it is durable on return, and the next one is to be asked for.
-    /// Blocking.
+    /// Completes the requested segment, of which all rows have arrived: it is durable on return,
+    /// and the next one is to be requested. Blocking.
     pub fn finish_segment(&mut self) -> Result<(), ImportError> {
         let Some(expected) = &mut self.expected else {
             return Err(ImportError::Refused("a segment that nobody asked for"));
@@ -264,14 +268,14 @@ impl Import {
         Ok(())
     }
 
-    /// All that was expected, once all of it is here.
+    /// The announced snapshot, once it is complete.
     pub(super) fn complete(&self) -> Result<&Expected, ImportError> {
         let missing = self.next_segment().is_some();
         let expected = self.expected.as_ref().filter(|_| !missing);
         expected.ok_or(ImportError::Refused("segments are missing"))
     }
 
-    /// The segments that are here, read one by one. Blocking.
+    /// The received segments, read one by one. Blocking.
     pub(super) fn shipped(&self) -> impl Iterator<Item = io::Result<Shipped>> {
         self.files.iter().map(|file| {
             let found = self.shared.index.unknown(file.segment, SHIPPED_GENERATION)?;
@@ -282,7 +286,8 @@ impl Import {
     }
 }
 
-/// Stream and next offset of the last row: what comes next is of a later stream, or from there on.
+/// Stream and next offset of the last row: later rows are of a later stream, or from this offset
+/// on.
 pub(super) type LastRow = Option<(u64, u64)>;
 
 pub(super) fn check_order(
@@ -303,7 +308,7 @@ pub(super) fn check_order(
 
 impl Drop for Import {
     fn drop(&mut self) {
-        // Its draft goes before another one may be begun.
+        // Removes its draft before another import may begin.
         self.writing = None;
         self.shared.import.lock().busy = false;
     }
@@ -326,8 +331,8 @@ impl Writing {
     }
 }
 
-/// The received segments from this number on that are good for one who has a snapshot at `own`: each goes on
-/// where the one before ends. And the numbers of those that are not.
+/// The received segments from this id on that are usable after a snapshot at `own`: each continues
+/// the one before. Also returns the ids of the useless ones.
 fn received(index: &Index, from: u32, own: u64) -> io::Result<(Vec<ReceivedFile>, Vec<u32>)> {
     let mut numbers: Vec<u32> = index
         .files()
@@ -349,7 +354,7 @@ fn received(index: &Index, from: u32, own: u64) -> io::Result<(Vec<ReceivedFile>
             _ => break,
         }
     }
-    // What the journal's own snapshot has is of no use any more.
+    // Entries that the journal's own snapshot covers are not needed.
     if have <= own {
         files.clear();
     }
@@ -365,8 +370,9 @@ fn remove(index: &Index, segments: &[u32]) -> io::Result<()> {
     if segments.is_empty() { Ok(()) } else { index.files().sync_dir() }
 }
 
-/// Removes what was received. A crash in between leaves segments that the next opening takes for leftovers.
-fn give_up(shared: &Shared, from: u32) -> io::Result<()> {
+/// Removes the received segments. A crash in between leaves segments that the next opening removes
+/// as leftovers.
+fn discard(shared: &Shared, from: u32) -> io::Result<()> {
     let (files, useless) = received(&shared.index, from, u64::MAX)?;
     marker::remove(&*shared.disk, &shared.dir)?;
     shared.index.files().sync_dir()?;
@@ -376,8 +382,9 @@ fn give_up(shared: &Shared, from: u32) -> io::Result<()> {
     remove(&shared.index, &segments)
 }
 
-/// Gives up what the journal's own snapshot has by now, or what nothing came of. Blocking.
-pub(crate) fn give_up_useless(shared: &Shared) -> io::Result<()> {
+/// Discards an import that the journal's own snapshot covers by now, or that was abandoned.
+/// Blocking.
+pub(crate) fn discard_obsolete_import(shared: &Shared) -> io::Result<()> {
     let from = {
         let mut state = shared.import.lock();
         let Some(from) = state.from.filter(|_| !state.busy) else { return Ok(()) };
@@ -387,7 +394,7 @@ pub(crate) fn give_up_useless(shared: &Shared) -> io::Result<()> {
     let own = shared.snapshot.lock().map_or(0, |id| id.index);
     let given_up =
         received(&shared.index, from, own).and_then(|(files, _)| match files.is_empty() {
-            true => give_up(shared, from),
+            true => discard(shared, from),
             false => Ok(()),
         });
     shared.import.lock().busy = false;

@@ -1,15 +1,16 @@
-//! The other node's state takes the place of this one's.
+//! Replaces this node's state by the received one.
 //!
-//! | step | a crash leaves |
+//! | step | state after a crash |
 //! |---|---|
-//! | what the log has behind the last applied entry is cut; all that was appended is durable | the old state |
-//! | an empty segment behind the received ones, in which the log will go on | the old state: it is removed |
-//! | the snapshot, with a table of what is live here | the new state, and the next step is done by recovery |
-//! | older snapshots and the marker of the import go | the new state |
-//! | the table is switched and the log let go of, as the machine's state is | the new state |
+//! | the log is truncated after the last applied entry; everything appended is durable | the old state |
+//! | an empty segment after the received ones, in which the log will continue | the old state: it is removed |
+//! | the snapshot, with a table of the live batches here | the new state, and recovery does the next step |
+//! | older snapshots and the marker of the import are removed | the new state |
+//! | the table is switched and the log purged, as the machine's state is replaced | the new state |
 //!
-//! Nothing is appended meanwhile. The log in front of the hole counts for nothing from the third step on: an
-//! older snapshot would lead there, so none stays. From then on one that cannot be read ends in a refusal.
+//! Nothing is appended meanwhile. The log before the gap is obsolete from the third step on. An
+//! older snapshot would lead there, so none stays. From then on an unreadable snapshot makes the
+//! opening fail.
 
 use std::io;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ use crate::shared::Shared;
 use crate::snapshot::{self, SnapshotFile};
 use world::{Instant, World};
 
-/// The sections of another node's snapshot that the journal keeps as they are.
+/// The sections of another node's snapshot that the journal stores unchanged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Received {
     pub id: EntryId,
@@ -43,21 +44,23 @@ pub struct Received {
     pub machine: Bytes,
 }
 
-/// What the receiver has.
+/// State of the receiver.
 #[derive(Clone, Default, Debug)]
 pub struct Here {
-    /// All up to this log index was applied.
+    /// Everything up to this log index was applied.
     pub applied: Option<u64>,
-    /// Streams that the snapshot has anew: what is here of them is of the ones before, which were removed since.
+    /// Streams that were removed and created again before the snapshot: local batches belong to the
+    /// removed ones.
     pub renewed: Vec<u64>,
 }
 
 impl Import {
-    /// Whether the disk has room for what [`Journal::install`] writes. Asks the disk and reads nothing.
+    /// Whether the disk has room for the files that [`Journal::install`] writes. Queries the disk
+    /// and reads nothing.
     pub fn has_room(&self, received: &Received) -> bool {
         let shared = &self.shared;
         let sections = (received.meta.len() + received.machine.len()) as u64;
-        // The table is not made yet; the one that is in the way has about its size.
+        // The table is not built yet; the size of the current snapshot stands in for it.
         let table = shared.snapshot_bytes.load(Ordering::Relaxed);
         let needed =
             [sections, table, shared.options.segment_bytes, shared.options.disk_reserve_bytes];
@@ -67,11 +70,12 @@ impl Import {
 }
 
 impl Journal {
-    /// Puts the received snapshot in the place of this journal's state. `replace` is called on a worker's thread when it
-    /// is durable, and calls what it is given when readers may see the other batches. To be called while nothing is
-    /// applied and nothing appended. A failure is the journal's end, since nobody knows what is on the disk.
+    /// Replaces this journal's state by the received snapshot. Once the snapshot is durable, a
+    /// worker's thread calls `replace`, which calls its argument when readers may see the new
+    /// batches. Call this while nothing is applied and nothing appended. A failure ends the
+    /// journal, since the state on disk is then unknown.
     ///
-    /// On success the log is empty, and goes on behind the snapshot.
+    /// On success the log is empty, and continues behind the snapshot.
     pub async fn install(
         &self,
         world: &World,
@@ -143,12 +147,12 @@ impl Journal {
     }
 }
 
-/// There was room when the engine was told; others may have taken it since.
+/// Other writers may have used the room that was checked before.
 async fn wait_for_room() {
     sleep(SNAPSHOT_ROOM_LOOKED_FOR_EVERY).await;
 }
 
-/// What is installed.
+/// Inputs of the installation.
 struct Parts<R> {
     import: Import,
     received: Received,
@@ -168,7 +172,7 @@ impl<R, E: Into<ImportError>> From<E> for Failed<R> {
     }
 }
 
-/// From the snapshot that is written on.
+/// The steps from writing the snapshot on.
 fn take_over<R: FnOnce(&mut dyn FnMut())>(
     shared: &Shared,
     parts: Box<Parts<R>>,
@@ -180,7 +184,7 @@ fn take_over<R: FnOnce(&mut dyn FnMut())>(
             ImportError::Refused("another snapshot than the one whose segments came").into()
         );
     }
-    // Rewrites and deletions would be forgotten with the table that knows them.
+    // Changes by concurrent rewrites and deletions would be lost with the old table.
     let _one = shared.index.reclaiming().lock();
     let mut newest = shared.snapshot.lock();
     if newest.is_some_and(|newest| newest.index >= id.index) {
@@ -188,7 +192,7 @@ fn take_over<R: FnOnce(&mut dyn FnMut())>(
     }
     let table = shared.index.table().read().clone();
     let table =
-        table.brought_to(id.index, &expected.live, &parts.renewed, parts.import.shipped())?;
+        table.advanced_to(id.index, &expected.live, &parts.renewed, parts.import.shipped())?;
     let scan_from = shared.log.read().end();
     debug_assert_eq!(scan_from.position, FIRST_FRAME as u32, "nothing is appended meanwhile");
     let file = file(id, scan_from, &parts.received, &table);
@@ -206,7 +210,7 @@ fn take_over<R: FnOnce(&mut dyn FnMut())>(
     replace(&mut || {
         let Some(table) = table.take() else { return };
         shared.index.replace(table, scan_from.segment);
-        shared.log.write().purge_for_good(id);
+        shared.log.write().purge_despite_pins(id);
         *shared.applying.lock() = Default::default();
     });
     let written = shared.counters.bytes.load(Ordering::Relaxed);
@@ -214,7 +218,7 @@ fn take_over<R: FnOnce(&mut dyn FnMut())>(
     *newest = Some(id);
     match table {
         None => Ok(()),
-        // The caller's error: what is on the disk is not what is served.
+        // The caller failed: the state on disk is not the state served.
         Some(_) => Err(ImportError::Refused("the state was not replaced").into()),
     }
 }
@@ -229,7 +233,7 @@ fn file(
     SnapshotFile { id, scan_from, meta, machine, table: Bytes::from(table.encode()) }
 }
 
-/// The snapshot that was written is the only one on return.
+/// Makes the written snapshot the only one.
 fn settle(shared: &Shared, file: &SnapshotFile) -> io::Result<()> {
     let (disk, dir) = (&*shared.disk, &shared.dir);
     for older in snapshot::list(disk, dir)?.into_iter().filter(|index| *index < file.id.index) {

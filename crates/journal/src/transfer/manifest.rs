@@ -1,10 +1,10 @@
-//! What a sender says before it sends anything, and the list of segments that is a section of it.
+//! The sender's announcement, and the list of segments that is one of its sections.
 //!
 //! ```text
 //! segments  magic "PRsl" | version u32 | n x { covered+, bytes }
 //! ```
-//! Numbers are varints. `covered` is the log index up to which a receiver that has this segment, and all
-//! before it, lacks no batch; it counts up from the one before.
+//! Numbers are varints. `covered` is the log index up to which a receiver lacks no batch once it
+//! has this segment and all before it. It is stored as the difference to the one before.
 
 use crate::entry::EntryId;
 use crate::index::fields::{Fields, put_varint};
@@ -14,7 +14,7 @@ const MAGIC: [u8; 4] = *b"PRsl";
 const VERSION: u32 = 1;
 const _: () = assert!(VERSION == Format::Transfer.newest(Levels::OURS.max));
 
-/// A snapshot that is sent.
+/// Description of a snapshot being sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Manifest {
     pub id: EntryId,
@@ -28,16 +28,16 @@ impl Manifest {
     }
 }
 
-/// A part of a snapshot that is sent as it is.
+/// A part of a snapshot that is sent unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Section {
     /// Consensus' own part.
     Meta = 0,
     /// The machine's.
     Machine = 1,
-    /// Which offsets of each stream are live.
+    /// Live offsets of each stream.
     Live = 2,
-    /// Which segments are to be sent.
+    /// Segments to send.
     Segments = 3,
 }
 
@@ -51,11 +51,11 @@ pub struct SectionSize {
     pub crc: u32,
 }
 
-/// A segment to be sent, as the receiver knows it: by its place in the list.
+/// A segment to send, which the receiver identifies by its place in the list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ListedSegment {
     pub(crate) covered: u64,
-    /// About how many bytes it has.
+    /// Approximate size.
     pub(crate) bytes: u64,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn encode_segments(segments: &[ListedSegment]) -> Vec<u8> {
     out
 }
 
-/// `None`: that is no list of segments.
+/// `None`: the bytes are not a list of segments.
 pub(crate) fn decode_segments(bytes: &[u8]) -> Option<Vec<ListedSegment>> {
     let mut fields = Fields::new(bytes);
     if fields.array() != Some(MAGIC) || fields.u32() != Some(VERSION) {
@@ -97,7 +97,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_list_is_read_back_and_no_other_bytes_make_anything_panic(
+        fn list_of_segments_is_read_back_and_garbage_never_panics(
             steps in prop::collection::vec((0..1_u64 << 40, any::<u64>()), 0..20),
             bytes: Vec<u8>,
         ) {

@@ -1,10 +1,11 @@
-//! The file that says that segments from a number on came from another node and are not the log's.
+//! Marker file: segments from an id on came from another node and do not belong to the log.
 //!
 //! ```text
 //! 0 magic "PRim"   4 version u32   8 the first such segment u32   12 crc32c of bytes 0..12 u32
 //! ```
-//! It is there before the first of them, and goes once a snapshot has them, or before they are given up. The
-//! log's own numbers stay below: without it recovery would miss those between.
+//! It is written before the first of them, and removed once a snapshot has them, or before they are
+//! discarded. The log's own ids stay below: without the marker recovery would report the ids in
+//! between as missing.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -44,8 +45,9 @@ fn decode(bytes: &[u8]) -> Option<u32> {
     (whole && u32_at(bytes, 12) == crc32c(&bytes[..12])).then(|| u32_at(bytes, 8))
 }
 
-/// What recovery makes of it, knowing the snapshot that it begins with: the first segment that another node's
-/// batches are in, if they are still to be taken over. Removes what an attempt left that came to no end.
+/// Evaluates the marker during recovery, given the snapshot to start from. Returns the first
+/// segment of another node that is still to be installed. Removes the remains of an unfinished
+/// attempt.
 pub(crate) fn recover(
     disk: &dyn Disk,
     dir: &Path,
@@ -68,7 +70,7 @@ pub(crate) fn recover(
             remove_named(disk, dir, names, |name| name == NAME)?;
             Ok(None)
         }
-        // The log was about to go on behind them, and nothing was written there.
+        // The log was about to continue behind them, and nothing was written there.
         _ => {
             let next = |name: &str| {
                 parse_name(name).is_some_and(|(kind, id, generation)| {
@@ -99,7 +101,7 @@ mod tests {
     use world::SimulatedDisk;
 
     #[test]
-    fn the_marker_is_read_back_and_none_that_is_damaged() {
+    fn marker_is_read_back_and_a_damaged_one_is_ignored() {
         let disk = SimulatedDisk::new();
         let dir = Path::new("/j");
         disk.create_dir(dir).unwrap();

@@ -1,13 +1,13 @@
-//! Some batches of a segment on their way, by stream and offset.
+//! Batches of a segment in transit, by stream and offset.
 //!
 //! ```text
 //! magic "PRsp" | count u32 | crc32c of the rows u32
 //! rows     count x { stream u64, base_offset u64, max_timestamp i64, span u32, len u32,
 //!                    crc32c of the batch u32, place u32, flags u32 }
-//! batches  those that are here, in the order of their rows
+//! batches  those included, in the order of their rows
 //! ```
-//! Little-endian. `place` tells batches of one segment apart; flag 1: several streams have the batch, 2: it
-//! came with an earlier row of the segment. A body that many streams share travels once.
+//! Little-endian. `place` identifies a batch within its segment. Flag 1: the batch is shared by
+//! several streams. Flag 2: an earlier row of the segment included it. A shared body is sent once.
 
 use base::checksum::crc32c;
 use bytes::Bytes;
@@ -21,16 +21,17 @@ pub(crate) const ROW_BYTES: usize = 44;
 const SHARED: u32 = 1;
 const CAME_BEFORE: u32 = 2;
 
-/// A row as it is sent. The address's segment counts for nothing.
+/// A row as it is sent. The address's segment is unused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Row {
     pub(crate) stream: u64,
     pub(crate) address: Address,
-    /// `None`: it came with an earlier row.
+    /// `None`: an earlier row included it.
     pub(crate) batch: Option<Bytes>,
 }
 
-/// `rows` with their batches' checksums; of those that came before it is that of the batch then.
+/// Encodes `rows` with their batches' checksums; a repeated batch has the checksum of its first
+/// row.
 pub(crate) fn encode(rows: &[Row]) -> Vec<u8> {
     let batches = || rows.iter().filter_map(|row| row.batch.as_ref());
     let bytes: usize = batches().map(Bytes::len).sum();
@@ -57,7 +58,7 @@ pub(crate) fn encode(rows: &[Row]) -> Vec<u8> {
     out
 }
 
-/// The rows; batches are slices of `piece`, and are what was sent.
+/// Decodes the rows; batches are slices of `piece`, with verified checksums.
 pub(crate) fn decode(mut piece: Bytes) -> Result<Vec<Row>, &'static str> {
     const CUT: &str = "a piece that is cut short";
     let mut header = Fields::new(&piece);
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bit_that_is_flipped_anywhere_is_noticed_and_so_is_a_cut() {
+    fn any_flipped_bit_or_cut_of_a_piece_is_detected() {
         let good = encode(&rows());
         for place in 0..good.len() {
             for bit in 0..8 {
@@ -169,7 +170,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_anything_panic(bytes: Vec<u8>) {
+        fn garbage_pieces_never_panic(bytes: Vec<u8>) {
             let _ = decode(Bytes::from(bytes.clone()));
             let mut rows = bytes;
             rows.resize(rows.len().next_multiple_of(ROW_BYTES), 0);

@@ -1,9 +1,10 @@
-//! A damaged segment is written anew, from what another replica has of the same entries.
+//! Rewrites a damaged segment from another replica's batches of the same entries.
 //!
-//! The other replica sends what it has of the log indexes that the segment covers, in its own segments and in
-//! the order of these; what is none of this segment's is passed over. What it does not have, because it
-//! compacted the stream, is taken from here where it is sound. The result is a new generation, as of any
-//! rewrite: until it has its name the damaged one stays, and readers are told that it is damaged.
+//! The other replica sends its batches of the log indexes that the segment covers, from its own
+//! segments and in their order; batches of other segments are skipped. Batches that it lacks,
+//! because it compacted the stream, are copied from the damaged segment if they are sound. The
+//! result is a new generation, as of any rewrite: until it has its final name the damaged one
+//! stays, and readers get an error.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,67 +25,67 @@ use crate::journal::Journal;
 use crate::shared::Shared;
 use crate::stats::Room;
 
-/// Why a damaged segment cannot be written anew yet.
+/// Why a damaged segment cannot be rewritten yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotYet {
-    /// There is nothing to do: it is gone, or was written anew.
+    /// There is nothing to do: it was deleted or rewritten.
     Gone,
-    /// The log writes to it, or not all of its entries are decided.
+    /// The log writes to it, or some of its entries are not decided.
     Unsealed,
-    /// No snapshot covers its entries, or the log that is kept for others begins before its end.
+    /// No snapshot covers its entries, or the log retained for other nodes begins before its end.
     Claimed,
 }
 
-/// A segment that is being repaired.
+/// A segment being repaired.
 #[derive(Debug)]
 pub struct Repair {
     shared: Arc<Shared>,
     segment: u32,
-    /// The damaged one.
+    /// The damaged generation.
     generation: u32,
     indexes: Option<(u64, u64)>,
     covers: Covered,
     streams: HashMap<u64, Stream>,
-    /// The damaged file, where it can be opened.
+    /// The damaged file, if it can be opened.
     file: Option<Arc<dyn DiskFile>>,
     writer: BlockWriter,
-    /// `None`: nobody has said yet.
+    /// `None` until the other replica's list has arrived.
     listed: Option<Vec<ListedSegment>>,
     next: usize,
-    /// Of the other replica's segment that is being received: its last row.
+    /// Last row received of the other replica's current segment.
     last: LastRow,
 }
 
-/// Log indexes of the entries of which batches are wanted.
+/// Range of log indexes whose batches are wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Covered {
     pub first: u64,
     pub last: u64,
 }
 
-/// What is wanted of a stream.
+/// Wanted batches of a stream.
 #[derive(Debug, Default)]
 struct Stream {
-    /// Batches that end behind the first and not behind the second of these offsets are the segment's.
+    /// The segment has the batches that end after `from` and not after `to`.
     from: u64,
     to: u64,
-    /// What is live of it here and is not written yet, as far as that is known.
+    /// Live batches here that are not written yet, as far as they are known.
     here: VecDeque<Address>,
     written_to: u64,
 }
 
 impl Journal {
-    /// The segments of which it is known that something in them is damaged.
+    /// The segments with known damage.
     pub fn damaged(&self) -> Vec<Damage> {
         self.shared().index.damaged().list()
     }
 
-    /// Resolves once more was found since it resolved last.
+    /// Resolves when more damage was found since the last call resolved.
     pub async fn damage_found(&self) {
         self.shared().index.damaged().found().await;
     }
 
-    /// Begins to write a damaged segment anew. Blocking.
+    /// Begins to rewrite a damaged segment. Blocking.
     pub fn repair(&self, segment: u32) -> io::Result<Result<Repair, NotYet>> {
         let shared = Arc::clone(self.shared());
         let index = &shared.index;
@@ -92,7 +93,8 @@ impl Journal {
             let table = index.table().read();
             let found = table.segment(segment).filter(|found| found.live_bytes > 0);
             let Some(found) = found else {
-                // Perhaps a part of the log without a batch that is live. Nobody reads it once the log has left it.
+                // Perhaps a part of the log without a live batch. Nothing reads it once the log has
+                // left it.
                 let is_left = segment < index.claimed_from();
                 drop(table);
                 if is_left {
@@ -113,7 +115,7 @@ impl Journal {
         if index.rewritable(segment).is_err() {
             return Ok(Err(NotYet::Claimed));
         }
-        // Where no bounds are known all that is older than the snapshot may be in it.
+        // Without known bounds, everything older than the snapshot may be in it.
         let covered = shared.snapshot.lock().map_or(0, |id| id.index);
         let (first, last) = indexes.unwrap_or((1, covered));
         let file = index.files().segment(segment, generation).ok();
@@ -152,11 +154,11 @@ impl Repair {
         self.covers
     }
 
-    /// What the other replica has of entries from `covers().first` on.
+    /// Accepts the other replica's list of segments with entries from `covers().first` on.
     pub fn expect(&mut self, segments: &[u8]) -> Result<(), ImportError> {
         let mut listed = decode_segments(segments)
             .ok_or(ImportError::Refused("a list of segments that makes no sense"))?;
-        // What follows the one with the last entry is none of this segment's.
+        // Segments after the one with the last entry have no batch of this segment.
         let enough = listed.iter().position(|it| it.covered >= self.covers.last);
         if enough.is_none() && !listed.is_empty() {
             return Err(ImportError::Refused("a list of segments that ends too early"));
@@ -166,13 +168,14 @@ impl Repair {
         Ok(())
     }
 
-    /// The place in the list of the segment that is to be asked for; `None` once all are here.
+    /// The list place of the segment to request; `None` once all are complete.
     pub fn next_segment(&self) -> Option<u64> {
         let listed = self.listed.as_ref()?;
         (self.next < listed.len()).then_some(self.next as u64)
     }
 
-    /// The next rows of the segment that was asked for; after an error the repair is begun again. Blocking.
+    /// Accepts the next rows of the requested segment; after an error the repair starts over.
+    /// Blocking.
     pub fn push(&mut self, piece: Bytes) -> Result<(), ImportError> {
         if matches!(self.shared.spares.room(), Room::Full { .. }) {
             return Err(ImportError::NoRoom);
@@ -189,7 +192,7 @@ impl Repair {
         let end = address.next_offset();
         let known = self.streams.get(&stream);
         let wanted = known.is_some_and(|known| end > known.from && end <= known.to);
-        // One that streams share is wanted perhaps of a later one, and does not come again.
+        // A later stream may want a shared batch, which is not sent again.
         if !wanted && !address.shared {
             return Ok(());
         }
@@ -214,7 +217,7 @@ impl Repair {
         Ok(())
     }
 
-    /// What the other replica does not have before this offset, and is sound here.
+    /// Copies sound batches before this offset that the other replica lacks.
     fn write_own(&mut self, stream: u64, before: u64) -> io::Result<()> {
         let Some(wanted) = self.streams.get_mut(&stream) else { return Ok(()) };
         let count = wanted.here.partition_point(|it| it.base_offset < before);
@@ -237,16 +240,16 @@ impl Repair {
         Some(bytes.into())
     }
 
-    /// All rows of the segment that was asked for are here. Blocking.
+    /// Completes the requested segment, of which all rows have arrived. Blocking.
     pub fn finish_segment(&mut self) -> Result<(), ImportError> {
         self.writer.forget_shared()?;
         (self.next, self.last) = (self.next + 1, None);
         Ok(())
     }
 
-    /// What was received takes the damaged one's place. To be called once all entries that the other replica
-    /// had applied are applied here, too: what it does not have any more is dead here then, or compacted.
-    /// Blocking.
+    /// Replaces the damaged segment by the received one. Call it once all entries that the other
+    /// replica had applied are applied here, too: batches that it lacks are then dead here or were
+    /// compacted there. Blocking.
     pub fn finish(mut self) -> Result<(), ImportError> {
         if self.next_segment().is_some() || self.listed.is_none() {
             return Err(ImportError::Refused("segments are missing"));
@@ -263,7 +266,7 @@ impl Repair {
         if !is_same {
             return Err(ImportError::Refused("the segment is another one by now"));
         }
-        let bytes = index.take_place(segment, generation, indexes, writer, &streams)?;
+        let bytes = index.replace_generation(segment, generation, indexes, writer, &streams)?;
         info!(segment, generation = generation + 1, bytes, "a damaged segment is written anew");
         Ok(())
     }

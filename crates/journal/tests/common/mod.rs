@@ -1,4 +1,4 @@
-//! What the journal's black-box tests share: entries that can be told apart, and waiting.
+//! Helpers of the journal's black-box tests: distinguishable entries, and waiting.
 
 #![allow(dead_code)]
 
@@ -33,7 +33,7 @@ pub fn open(disk: &SimulatedDisk) -> Opened {
     try_open(disk, small()).unwrap()
 }
 
-/// Bytes that depend on the entry and the place in it, so that none stands for another.
+/// Bytes that depend on the entry and the position in it, so that all differ.
 pub fn filling(seed: u64, len: usize) -> Bytes {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);
@@ -68,7 +68,7 @@ pub fn blank(term: u64, index: u64) -> Entry {
     Entry { id, kind: EntryKind::Blank, head: Bytes::new(), bodies: Vec::new() }
 }
 
-/// Appends and gives what the callback will be told.
+/// Appends; the receiver gets the argument of the callback.
 pub fn append(journal: &Journal, entries: Vec<Entry>) -> Receiver<Result<(), JournalFailed>> {
     let (told, hears) = channel();
     // A test that does not wait for it has dropped the receiver.
@@ -80,7 +80,7 @@ pub fn append_durably(journal: &Journal, entries: Vec<Entry>) {
     append(journal, entries).recv_timeout(PATIENCE).expect("an answer").expect("durable");
 }
 
-/// How long a test waits for something that is about to happen.
+/// Timeout of tests.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
@@ -91,7 +91,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// All entries of the log, as they are read back.
+/// All entries of the log, read back.
 pub fn all(journal: &Journal) -> Vec<Entry> {
     let first = journal.purged_id().map(|id| id.index + 1);
     let (Some(last), first) = (journal.last_id(), first.unwrap_or(1)) else { return Vec::new() };
@@ -125,7 +125,7 @@ pub fn assert_serves(journal: &Journal, entries: &[Entry]) {
     assert!(block_on(journal.read(7, end, 1 << 20)).unwrap().is_empty());
 }
 
-/// What a consumer gets.
+/// The bytes that a consumer receives.
 pub fn joined(read: Vec<Stored>) -> Vec<u8> {
     let mut pieces = Vec::new();
     read.into_iter().for_each(|stored| stored.put_pieces(&mut pieces));

@@ -1,4 +1,4 @@
-//! What is there of segments, snapshots and sidecars; and bytes of a client that look like a frame.
+//! Missing and damaged segments, snapshots and sidecars; and client bytes that look like a frame.
 
 use std::path::Path;
 
@@ -21,7 +21,8 @@ fn bare() {
     assert_eq!(disk.content(&segment_path(1)).unwrap().len(), 512);
     let opened = opens_with(&disk, &[]);
     assert_eq!((opened.report.segments, opened.report.torn_tail), (1, None));
-    // A program that knows no bare ones would make it as long as its first frame, and go on in the next one.
+    // A version without bare segments would extend it for its first frame, and continue in the next
+    // segment.
     let disk = SimulatedDisk::new();
     open(&disk).journal.close();
     let disk = disk.killed();
@@ -48,7 +49,7 @@ fn short() {
     let (disk, _) = written(50);
     for segment in [1, 2] {
         let disk = copy(&disk);
-        // At a frame's end, so that nothing but the length tells.
+        // Cut at a frame's end, so that only the length reveals it.
         let cut = frames(&disk, segment).pop().unwrap();
         disk.cut_file(&segment_path(segment), cut.position);
         refused_as_unusable(&disk, &format!("{segment:08}.seg"), "cut short");
@@ -89,7 +90,7 @@ fn swapped_segments_are_not_taken_for_each_other() {
 fn ahead() {
     let (disk, entries) = written_and_ahead(5, "00000002.seg");
     let opened = opens_with(&disk, &entries);
-    // The one that was made ahead was found, and not made again.
+    // The preallocated segment was found, and not allocated again.
     assert_eq!(opened.report.segments, 2);
 }
 
@@ -150,7 +151,7 @@ fn unread() {
 }
 
 #[test]
-fn unread_and_the_log_no_longer_goes_back_to_the_one_before() {
+fn unread_and_the_log_does_not_reach_back_to_the_one_before() {
     let (disk, _) = with_snapshots();
     disk.flip_bit(&path("snapshot-00000000000000000060"), 90, 1);
     disk.lose_file(&segment_path(2));
@@ -163,7 +164,7 @@ fn unread_and_the_log_no_longer_goes_back_to_the_one_before() {
 fn below() {
     let (disk, entries) = with_snapshots();
     let from = disk.content(&segment_path(1)).unwrap();
-    // Not read: what is damaged there is noticed when it is asked for.
+    // Recovery does not read it: a read finds the damage.
     disk.damage(&segment_path(1), 2000, &[0xEE; 100]);
     let opened = open(&disk);
     assert_eq!(opened.report.frames, 10);
@@ -191,8 +192,8 @@ fn sidecars_are_made_again_when_they_are_missing_or_damaged() {
     assert_serves(&journal, &entries);
 }
 
-/// A journal whose last frame was torn, and carried a body with a frame in it: whole, and where a
-/// frame could begin. It names the segment's salt, or not.
+/// A journal whose last frame was torn, and carried a body with a frame in it: complete, and at a
+/// possible frame position, with or without the segment's salt.
 fn with_forged_frame(knows_the_salt: bool) -> (SimulatedDisk, u64) {
     let (disk, _) = written(3);
     let last = frames(&disk, 1).pop().unwrap();

@@ -1,4 +1,4 @@
-//! What lies where a frame could begin.
+//! Contents of a possible frame position.
 
 use world::SimulatedDisk;
 
@@ -37,7 +37,7 @@ fn next() {
 }
 
 #[test]
-fn next_although_what_is_left_of_the_segment_is_garbage() {
+fn next_although_the_rest_of_the_segment_is_garbage() {
     let (disk, entries) = written(50);
     let last = frames(&disk, 1).pop().unwrap();
     disk.damage(&segment_path(1), last.position + last.bytes, &[0xAB; 700]);
@@ -63,7 +63,7 @@ fn torn_at_the_beginning_of_a_segment() {
     let second = frames(&disk, 2).remove(0);
     let len = disk.content(&segment_path(2)).unwrap().len();
     disk.damage(&segment_path(2), second.position + 1024, &vec![0; len - 512 - 1024]);
-    // All after it has to be gone as well, or it were damage.
+    // All later segments must be gone as well, or it would be damage.
     let later: Vec<u32> = (3..10).filter(|id| disk.content(&segment_path(*id)).is_some()).collect();
     later.iter().for_each(|id| disk.lose_file(&segment_path(*id)));
     let torn = opens_with(&disk, entries).report.torn_tail.unwrap();
@@ -160,7 +160,7 @@ fn stale() {
     let (other, last) = (frames(&disk, 2), frames(&disk, 3).pop().unwrap());
     assert_eq!(disk.content(&segment_path(5)), None);
     let content = disk.content(&segment_path(2)).unwrap();
-    // The rest of the last segment holds whole frames of another one.
+    // The rest of the last segment holds complete frames of another one.
     let from = other[0].position as usize;
     let stale = &content[from..content.len() - last.position as usize];
     disk.damage(&segment_path(3), last.position + last.bytes, &stale[..8 * 1024]);

@@ -1,5 +1,5 @@
-//! The truth table of recovery (`src/recover`, docs/internals/recovery.md), row by row. Each
-//! test is named after its row. A journal that is refused is left as it was.
+//! The truth table of recovery (`src/recover`, docs/internals/recovery.md), row by row. Each test
+//! is named after its row. A refused journal stays unchanged.
 
 #[allow(unreachable_pub)]
 #[path = "../common/mod.rs"]
@@ -40,7 +40,7 @@ pub(crate) fn write_some(
     entries
 }
 
-/// A closed journal with one frame for each of so many entries; about 20 fill a segment.
+/// A closed journal with one frame for each of `count` entries; about 20 fill a segment.
 pub(crate) fn written(count: u64) -> (SimulatedDisk, Vec<Entry>) {
     let disk = SimulatedDisk::new();
     let journal = open(&disk).journal;
@@ -49,7 +49,7 @@ pub(crate) fn written(count: u64) -> (SimulatedDisk, Vec<Entry>) {
     (disk.killed(), entries)
 }
 
-/// And the segment that was made ahead is there.
+/// The same, once the preallocated segment exists.
 pub(crate) fn written_and_ahead(count: u64, ahead: &str) -> (SimulatedDisk, Vec<Entry>) {
     let disk = SimulatedDisk::new();
     let journal = open(&disk).journal;
@@ -59,8 +59,7 @@ pub(crate) fn written_and_ahead(count: u64, ahead: &str) -> (SimulatedDisk, Vec<
     (disk.killed(), entries)
 }
 
-/// Waits for what the journal does beside its writing, and closing does not wait for: the next
-/// segment, sidecars.
+/// Waits for background work that closing does not await: the next segment, sidecars.
 pub(crate) fn wait_for_files(disk: &SimulatedDisk, ending: &str, count: usize) {
     let are_there = |name: &String| name.ends_with(ending);
     eventually(&format!("{count} files {ending}"), || {
@@ -89,7 +88,7 @@ pub(crate) fn files(disk: &SimulatedDisk) -> Vec<(String, Vec<u8>)> {
     names.into_iter().map(content).collect()
 }
 
-/// Refused, and nothing was changed by that.
+/// The opening fails, and changes nothing.
 pub(crate) fn refused(disk: &SimulatedDisk) -> OpenError {
     let before = files(disk);
     let error = try_open(disk, small()).unwrap_err();
@@ -116,7 +115,7 @@ pub(crate) fn refused_as_unusable(disk: &SimulatedDisk, name: &str, why: &str) {
     }
 }
 
-/// Opens, and the log is this; then it takes more, and still has all after another crash.
+/// Opens with exactly these entries, accepts more, and still has all after another crash.
 pub(crate) fn opens_with(disk: &SimulatedDisk, entries: &[Entry]) -> Opened {
     let opened = open(disk);
     assert!(all(&opened.journal) == entries);

@@ -1,4 +1,4 @@
-//! What does not add up is refused, and nothing of it stays; what is damaged later is not passed over.
+//! Inconsistent transfers are refused and leave nothing behind; later damage is detected.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use journal::transfer::{Here, Import, ImportError, Received, Section};
 use crate::common::*;
 use crate::replica::{History, Receiving, Replica, options, section};
 
-/// A sender with a history, and somebody who has nothing of it.
+/// A sender with a history, and an empty receiver.
 fn both() -> (History, Replica, Replica) {
     let mut random = Random(1);
     let (mut history, mut sender) = (History::new(), Replica::new());
@@ -35,7 +35,7 @@ fn finish(history: &History, sender: &Replica, receiver: &mut Replica) {
 }
 
 #[test]
-fn a_piece_that_is_damaged_or_comes_out_of_turn_is_refused_and_the_segment_is_begun_again() {
+fn damaged_or_reordered_piece_is_refused_and_the_segment_starts_over() {
     let (history, sender, mut receiver) = both();
     let (mut receiving, mut export) = begun(receiver.journal.import().unwrap(), &sender);
     let pieces: Vec<Bytes> = {
@@ -57,7 +57,7 @@ fn a_piece_that_is_damaged_or_comes_out_of_turn_is_refused_and_the_segment_is_be
         bad[place] ^= 0x10;
         refused(import.push(bad.into()));
     }
-    // Twice, in another order, cut short, and what is none.
+    // Repeated, reordered, cut short, and garbage.
     import.push(pieces[0].clone()).unwrap();
     refused(import.push(pieces[0].clone()));
     import.push(pieces[1].clone()).unwrap();
@@ -76,7 +76,7 @@ fn a_batch_that_the_snapshot_does_not_have_is_refused() {
     let mut import = receiver.journal.import().unwrap();
     let mut export = sender.journal.export(0).unwrap().unwrap();
     let (id, segments) = (export.manifest().id, section(&export, Section::Segments).unwrap());
-    // Of a node on which nothing is live.
+    // Live offsets of a node without live batches.
     let nothing = Replica::new();
     nothing.journal.begin_snapshot(id, Bytes::new()).write(Bytes::new()).unwrap();
     let empty = nothing.journal.export(0).unwrap().unwrap();
@@ -91,7 +91,7 @@ fn a_batch_that_the_snapshot_does_not_have_is_refused() {
 }
 
 #[test]
-fn a_place_that_the_snapshot_does_not_have_is_none() {
+fn unknown_segment_or_row_is_not_exported() {
     let (_, sender, _) = both();
     let mut export = sender.journal.export(0).unwrap().unwrap();
     assert!(export.segment(10_000, 0, 3_000).unwrap().is_none());
@@ -105,7 +105,7 @@ fn a_place_that_the_snapshot_does_not_have_is_none() {
 }
 
 #[test]
-fn what_is_not_complete_is_not_installed() {
+fn incomplete_snapshot_is_not_installed() {
     let (_, sender, receiver) = both();
     let (mut receiving, mut export) = begun(receiver.journal.import().unwrap(), &sender);
     assert!(receiving.step(&mut export).unwrap());
@@ -114,7 +114,7 @@ fn what_is_not_complete_is_not_installed() {
     let install =
         receiver.journal.install(&world, import, received, Here::default(), |switch| switch());
     assert!(matches!(block_on(install), Err(ImportError::Refused(_))));
-    // Where it went wrong nobody knows, so that only a restart helps.
+    // The failed step is unknown, so that only a restart helps.
     assert!(receiver.journal.append(vec![blank(1, 1)], |_| {}).is_err());
     let reopened = try_open(&receiver.disk.killed(), options()).unwrap();
     assert!(reopened.snapshot.is_none() && reopened.journal.last_id().is_none());
@@ -135,7 +135,7 @@ fn a_snapshot_of_another_id_than_its_segments_is_not_installed() {
 }
 
 #[test]
-fn an_installed_snapshot_that_is_damaged_later_is_refused_and_no_older_one_takes_its_place() {
+fn damaged_installed_snapshot_is_refused_without_falling_back_to_an_older_one() {
     let (mut history, sender, mut receiver) = both();
     let mut random = Random(2);
     receiver.follow(&history, 50);
@@ -154,7 +154,7 @@ fn an_installed_snapshot_that_is_damaged_later_is_refused_and_no_older_one_takes
 }
 
 #[test]
-fn what_was_received_goes_once_the_journal_has_it_by_itself() {
+fn received_segments_are_removed_once_the_journal_catches_up_by_itself() {
     let (history, sender, mut receiver) = both();
     let (mut receiving, mut export) = begun(receiver.journal.import().unwrap(), &sender);
     while receiving.import.next_segment() == Some(0) {
@@ -174,7 +174,7 @@ fn what_was_received_goes_once_the_journal_has_it_by_itself() {
 }
 
 #[test]
-fn a_full_disk_holds_an_attempt_back_and_nothing_else() {
+fn full_disk_delays_only_the_import() {
     let (history, sender, mut receiver) = both();
     let (mut receiving, mut export) = begun(receiver.journal.import().unwrap(), &sender);
     receiver.disk.set_capacity(Some(30_000));

@@ -1,5 +1,4 @@
-//! A replica that lacks more than the log of another one has is brought up to it, while both are used, lose
-//! power and are started again.
+//! A lagging replica receives another one's snapshot, while both are used, lose power and restart.
 
 #[allow(unreachable_pub)]
 #[path = "../common/mod.rs"]

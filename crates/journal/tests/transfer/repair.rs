@@ -1,6 +1,6 @@
-//! Damaged segments: nothing of them is served, and what another replica has takes their place.
+//! Damaged segments: none of their batches is served, and another replica's batches replace them.
 //!
-//! `TRANSFER_SEED=n` tells one story.
+//! `TRANSFER_SEED=n` runs one scenario.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::replica::{History, Replica, options, section};
 /// Bytes of a piece.
 const PIECE_BYTES: usize = 3_000;
 
-/// Two replicas that have the same in segments of their own, in files that the log has left.
+/// Two replicas with the same data in segments of their own, in files that the log has left.
 pub(crate) fn both(random: &mut Random) -> (History, Replica, Replica) {
     let (mut history, mut sound, mut damaged) = (History::new(), Replica::new(), Replica::new());
     for _ in 0..6 {
@@ -46,7 +46,7 @@ pub(crate) fn both(random: &mut Random) -> (History, Replica, Replica) {
     (history, sound, damaged)
 }
 
-/// The log begins in the segment that it is written to.
+/// Lets the log begin in the segment that it is written to.
 pub(crate) fn leave(replica: &mut Replica) {
     replica.snapshot().unwrap();
     replica.journal.purge(journal::EntryId { term: 1, leader: 1, index: replica.applied });
@@ -59,7 +59,7 @@ pub(crate) fn leave(replica: &mut Replica) {
     eventually("all that the log has left is sealed", sealed);
 }
 
-/// The files of the segments that the log has left, and that something live is in.
+/// Files of the segments that the log has left and that have live batches.
 pub(crate) fn left(journal: &Journal) -> Vec<(u32, PathBuf)> {
     let segments = journal.segments().into_iter().filter(|it| it.sealed && it.live_bytes > 0);
     let name = |id: u32, generation: u32| match generation {
@@ -70,7 +70,7 @@ pub(crate) fn left(journal: &Journal) -> Vec<(u32, PathBuf)> {
 }
 
 fn repairing(journal: &Journal, segment: u32, from: &Journal) -> (Repair, Export) {
-    // After a start it may take a moment until its sidecar is written.
+    // After a start its sidecar may not be written yet.
     eventually("it is sealed", || journal.is_sealed(segment));
     let mut repair = journal.repair(segment).unwrap().expect("it may be repaired");
     let export = from.export(repair.covers().first.saturating_sub(1)).unwrap().unwrap();
@@ -93,10 +93,10 @@ pub(crate) fn repair(journal: &Journal, segment: u32, from: &Journal) -> Result<
     repair.finish()
 }
 
-/// Reads everything and repairs what is found, until nothing is.
+/// Reads everything and repairs damage until none is found.
 pub(crate) fn read_and_repair(history: &History, damaged: &Replica, sound: &Replica) -> u32 {
     let mut repaired = 0;
-    while !damaged.serves_nothing_damaged(history) {
+    while !damaged.serves_all_live_batches(history) {
         let found = damaged.journal.damaged();
         assert!(!found.is_empty(), "it is not known what cannot be read");
         for damage in found {
@@ -108,7 +108,7 @@ pub(crate) fn read_and_repair(history: &History, damaged: &Replica, sound: &Repl
     repaired
 }
 
-fn story(seed: u64) -> u32 {
+fn scenario(seed: u64) -> u32 {
     let mut random = Random(seed);
     let (history, sound, mut damaged) = both(&mut random);
     let files = left(&damaged.journal);
@@ -126,7 +126,7 @@ fn story(seed: u64) -> u32 {
                 disk.flip_bit(&file, random.below(len), random.below(8) as u8);
             }
             2 => {
-                // One that was rewritten since the snapshot is not known by its length.
+                // The expected length of a segment rewritten since the snapshot is unknown.
                 missing |= !file.to_str().unwrap().contains(".g");
                 match random.below(2) {
                     0 => disk.lose_file(&file),
@@ -150,7 +150,7 @@ fn story(seed: u64) -> u32 {
     damaged.reopen_repairable(disk, &history);
     let repaired = read_and_repair(&history, &damaged, &sound);
     damaged.check(&history);
-    // What was written anew is whole, and nothing is left over.
+    // The rewritten segments are complete, and nothing is left over.
     let disk = damaged.disk.killed();
     damaged.reopen(disk, &history);
     damaged.check(&history);
@@ -159,16 +159,16 @@ fn story(seed: u64) -> u32 {
 }
 
 #[test]
-fn what_is_damaged_in_any_file_is_never_served_and_comes_back_from_another_replica() {
+fn damage_in_any_file_is_never_served_and_is_repaired_from_another_replica() {
     if let Ok(seed) = std::env::var("TRANSFER_SEED") {
-        story(seed.parse().unwrap());
+        scenario(seed.parse().unwrap());
         return;
     }
-    let repaired: u32 = (0..60).map(story).sum();
+    let repaired: u32 = (0..60).map(scenario).sum();
     assert!(repaired > 60, "only {repaired} segments were repaired");
 }
 
-/// A replica of which the first segment is damaged, and known to be.
+/// A replica whose first segment is known to be damaged.
 fn known(seed: u64) -> (History, Replica, Replica, u32) {
     let (history, sound, mut damaged) = both(&mut Random(seed));
     let (segment, file) = left(&damaged.journal).swap_remove(0);
@@ -178,13 +178,13 @@ fn known(seed: u64) -> (History, Replica, Replica, u32) {
         disk.flip_bit(&file, place, 2);
     }
     damaged.reopen_repairable(disk, &history);
-    assert!(!damaged.serves_nothing_damaged(&history));
+    assert!(!damaged.serves_all_live_batches(&history));
     assert_eq!(damaged.journal.damaged()[0].segment, segment);
     (history, sound, damaged, segment)
 }
 
 #[test]
-fn what_is_damaged_is_neither_rewritten_nor_sent_and_the_rest_is() {
+fn damaged_segment_is_neither_rewritten_nor_sent_but_others_are() {
     let (history, sound, damaged, segment) = known(3);
     let journal = &damaged.journal;
     journal.reclaim().unwrap();
@@ -211,7 +211,7 @@ fn what_is_damaged_is_neither_rewritten_nor_sent_and_the_rest_is() {
 }
 
 #[test]
-fn what_the_log_has_not_left_is_not_written_anew_yet() {
+fn unsealed_or_claimed_segment_is_not_repaired_yet() {
     let (mut history, sound, mut damaged) = both(&mut Random(5));
     let mut random = Random(7);
     (0..40).for_each(|_| history.grow(&mut random));
@@ -220,13 +220,13 @@ fn what_the_log_has_not_left_is_not_written_anew_yet() {
     let all = damaged.journal.segments();
     let written = all.into_iter().find(|it| damaged.journal.is_written_to(it.id)).unwrap().id;
     assert_eq!(damaged.journal.repair(written).unwrap().unwrap_err(), NotYet::Unsealed);
-    // It is read from the disk, since the cache is too small for all of it.
+    // It is read from the disk, since it does not fit into the cache.
     let disk = damaged.disk.clone();
     let file = Path::new(DIR).join(format!("{written:08}.seg"));
     for place in 0..40 {
         disk.flip_bit(&file, 700 + place * 300, 1);
     }
-    assert!(!damaged.serves_nothing_damaged(&history));
+    assert!(!damaged.serves_all_live_batches(&history));
     damaged.journal.roll();
     history.grow(&mut random);
     damaged.follow(&history, history.last());
@@ -244,7 +244,7 @@ fn what_the_log_has_not_left_is_not_written_anew_yet() {
 }
 
 #[test]
-fn what_the_other_replica_compacted_stays_where_it_is_sound() {
+fn sound_batches_that_the_other_replica_compacted_are_kept() {
     let (history, sound, damaged, _) = known(8);
     let mut dropped = Vec::new();
     for (segment, _) in left(&sound.journal) {
@@ -274,7 +274,7 @@ fn what_the_other_replica_compacted_stays_where_it_is_sound() {
     assert!(kept > 0);
 }
 
-/// Whether each batch that is live is served, which is right if it is.
+/// For each live batch, whether it is served; served batches must be right.
 fn served(replica: &Replica, history: &History) -> Vec<bool> {
     let mut all = Vec::new();
     for (&stream, live) in history.live_at(replica.applied) {
@@ -287,7 +287,7 @@ fn served(replica: &Replica, history: &History) -> Vec<bool> {
 }
 
 #[test]
-fn what_does_not_add_up_is_refused_and_the_damaged_file_stays() {
+fn inconsistent_repair_is_refused_and_the_damaged_file_stays() {
     let (history, sound, damaged, segment) = known(11);
     let before = damaged.files();
     let refused = |pushed: Result<(), ImportError>| {
@@ -307,7 +307,7 @@ fn what_does_not_add_up_is_refused_and_the_damaged_file_stays() {
     refused(repair.expect(&segments[1..]));
     drop(repair);
     assert_eq!(damaged.files(), before);
-    // Of a replica that has less.
+    // The list of a replica that lags behind.
     let mut behind = Replica::new();
     behind.follow(&history, 3);
     behind.snapshot().unwrap();

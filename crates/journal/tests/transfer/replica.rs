@@ -1,4 +1,4 @@
-//! A history that every replica applies alike, and a replica that has a part of it.
+//! A history that every replica applies in the same way, and a replica with a part of it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -12,12 +12,12 @@ use world::{SimulatedDisk, World};
 use crate::common::*;
 
 pub(crate) const STREAMS: u64 = 4;
-/// What is asked for at once.
+/// Size of a request.
 const PIECE_BYTES: usize = 3_000;
 
 pub(crate) type Live = BTreeMap<u64, BTreeMap<u64, Bytes>>;
 
-/// An entry, and what applying it does.
+/// An entry, and the effects of applying it.
 #[derive(Clone)]
 pub(crate) struct Logged {
     pub(crate) entry: Entry,
@@ -27,15 +27,15 @@ pub(crate) struct Logged {
     remove: Option<u64>,
 }
 
-/// All that is committed; entry 1 is the first.
+/// All committed entries; entry 1 is the first.
 pub(crate) struct History {
     pub(crate) logged: Vec<Logged>,
-    /// What is live after each entry, from none on.
+    /// Live batches after each entry, beginning before the first.
     live: Vec<Live>,
     ends: BTreeMap<u64, u64>,
-    /// Which time each stream is there, after each entry.
+    /// Number of times that each stream was created, after each entry.
     lives: Vec<BTreeMap<u64, u64>>,
-    /// What streams come back with that were removed: what was live of them, batch by batch.
+    /// Batches with which removed streams come back: those that were live, batch by batch.
     returning: BTreeMap<u64, VecDeque<(u64, Bytes)>>,
 }
 
@@ -62,14 +62,15 @@ impl History {
         &self.live[index as usize]
     }
 
-    /// The streams that are others after the second of two entries than after the first.
+    /// The streams that were removed and created again between the two entries.
     pub(crate) fn renewed(&self, from: u64, to: u64) -> Vec<u64> {
         let lives = |index: u64| &self.lives[index as usize];
         let is_other = |stream: &u64| lives(from).get(stream) != lives(to).get(stream);
         (0..STREAMS).filter(is_other).collect()
     }
 
-    /// One more entry: bodies, some of them refused or shared, and perhaps something that dies.
+    /// Appends an entry: bodies, some of them refused or shared, and perhaps a trim, punch or
+    /// removal.
     pub(crate) fn grow(&mut self, random: &mut Random) {
         let index = self.last() + 1;
         let mut live = self.live_at(self.last()).clone();
@@ -101,13 +102,13 @@ impl History {
         }
         if random.below(3) == 0 {
             let bytes = batch(random.below(u64::MAX), 70 + random.below(900) as usize);
-            // Shared by two at least: one that comes back has what it had.
+            // Shared by at least two streams: a stream that comes back has its former batches.
             let shared = !comes_back;
             (0..STREAMS).for_each(|stream| add(stream, &bytes, shared, random.below(5) > 0));
         }
         let end = |stream| self.ends.get(&stream).copied().unwrap_or(0);
         let stream = random.below(STREAMS);
-        // Until all of it is there nothing of it dies.
+        // Nothing of it dies until it is complete.
         let is_whole = self.returning.get(&stream).is_none_or(VecDeque::is_empty);
         let trim = (random.below(12) == 0 && is_whole)
             .then(|| (stream, end(stream) - random.below(end(stream) / 2 + 1)));
@@ -143,7 +144,7 @@ pub(crate) struct Replica {
     pub(crate) disk: SimulatedDisk,
     pub(crate) journal: Journal,
     pub(crate) applied: u64,
-    /// What was dead at this log index may be missing: another replica did not send it.
+    /// Batches that were dead at this log index may be missing: another replica did not send them.
     thinned_to: u64,
 }
 
@@ -154,12 +155,12 @@ impl Replica {
         Self { disk, journal, applied: 0, thinned_to: 0 }
     }
 
-    /// Opens what a crash left, and applies what of the history is in its log.
+    /// Recovers from a crash, and applies the log's entries of the history.
     pub(crate) fn reopen(&mut self, disk: SimulatedDisk, history: &History) {
         self.reopen_with(disk, history, options());
     }
 
-    /// The same, of one that another replica can repair.
+    /// The same for a journal that another replica can repair.
     pub(crate) fn reopen_repairable(&mut self, disk: SimulatedDisk, history: &History) {
         self.reopen_with(disk, history, Options { repairable: true, ..options() });
     }
@@ -172,7 +173,7 @@ impl Replica {
         self.apply_own(history);
     }
 
-    /// Applies the entries of the log that are the history's.
+    /// Applies the log's entries of the history.
     fn apply_own(&mut self, history: &History) {
         let is_own = |index| self.journal.entry_id(index) == Some(id(index));
         while self.applied < history.last() && is_own(self.applied + 1) {
@@ -182,7 +183,7 @@ impl Replica {
         }
     }
 
-    /// Appends the history up to `to` in place of whatever else the log has, and applies it.
+    /// Replaces the rest of the log by the history up to `to`, and applies it.
     pub(crate) fn follow(&mut self, history: &History, to: u64) {
         if self.journal.last_id().is_some_and(|last| last.index > self.applied) {
             self.journal.truncate_after(Some(self.applied)).unwrap();
@@ -194,8 +195,8 @@ impl Replica {
         self.apply_own(history);
     }
 
-    /// Entries of a leader that nobody else followed.
-    pub(crate) fn follow_nobody(&self, count: u64, random: &mut Random) {
+    /// Appends entries of a leader without followers.
+    pub(crate) fn append_unreplicated(&self, count: u64, random: &mut Random) {
         let first = self.journal.last_id().map_or(1, |last| last.index + 1);
         let entries = (first..first + count).map(|index| {
             let bytes = filling(random.below(u64::MAX), 70 + random.below(900) as usize);
@@ -233,8 +234,9 @@ impl Replica {
         pending.write(machine(self.applied)).map(|_| ())
     }
 
-    /// What is live and is served is right, and what is not is said to be damaged. Whether all was served.
-    pub(crate) fn serves_nothing_damaged(&self, history: &History) -> bool {
+    /// Checks that served batches are right and others reported as damaged. Returns whether all
+    /// were served.
+    pub(crate) fn serves_all_live_batches(&self, history: &History) -> bool {
         let mut all = true;
         for (&stream, live) in history.live_at(self.applied) {
             for (&offset, bytes) in live {
@@ -247,7 +249,8 @@ impl Replica {
         all
     }
 
-    /// Serves what is live, and nothing that never was; what died since it was sent may be there or not.
+    /// Checks that it serves all live batches, and none that never was; those that died since the
+    /// transfer are optional.
     pub(crate) fn check(&self, history: &History) {
         let thinned_to = self.applied.max(self.thinned_to);
         let certainly = history.live_at(thinned_to);
@@ -255,7 +258,7 @@ impl Replica {
         let perhaps = history.live_at(self.applied);
         for stream in 0..STREAMS {
             let none = BTreeMap::new();
-            // One that has come back since was gone meanwhile.
+            // A stream that has come back since was gone in between.
             let certainly = certainly.get(&stream).filter(|_| !renewed.contains(&stream));
             let certainly = certainly.unwrap_or(&none);
             let perhaps = perhaps.get(&stream).unwrap_or(&none);
@@ -298,7 +301,7 @@ pub(crate) fn options() -> Options {
     Options { keep_log: true, check: BatchCheck(check), ..small() }
 }
 
-/// A batch has a checksum of all but the offset that it begins with.
+/// A batch has a checksum over all but its base offset.
 fn batch(seed: u64, len: usize) -> Bytes {
     let mut bytes = filling(seed, len).to_vec();
     let crc = base::checksum::crc32c(&bytes[8..len - 4]);
@@ -306,7 +309,7 @@ fn batch(seed: u64, len: usize) -> Bytes {
     bytes.into()
 }
 
-/// The same with this offset.
+/// The same with this base offset.
 fn based(batch: &[u8], base_offset: u64) -> Bytes {
     let mut bytes = batch.to_vec();
     bytes[..8].copy_from_slice(&base_offset.to_be_bytes());
@@ -319,14 +322,14 @@ fn check(batch: &[u8], base_offset: Option<u64>) -> bool {
     is_there && content.get(8..).map(base::checksum::crc32c) == Some(u32::from_le_bytes(*crc))
 }
 
-/// A receiver's way through a snapshot, one request at a time.
+/// A receiver's progress through a snapshot, one request at a time.
 pub(crate) struct Receiving {
     pub(crate) import: Import,
     pub(crate) manifest: Manifest,
     row: u64,
 }
 
-/// What a section has, as a receiver gets it.
+/// A section as a receiver gets it.
 pub(crate) fn section(export: &Export, section: Section) -> std::io::Result<Bytes> {
     let size = export.manifest().section(section);
     let mut bytes = Vec::new();
@@ -346,7 +349,7 @@ impl Receiving {
         Ok(Self { import, manifest, row: 0 })
     }
 
-    /// `false` once all segments are here.
+    /// `false` once all segments are complete.
     pub(crate) fn step(&mut self, export: &mut Export) -> Result<bool, ImportError> {
         let Some(place) = self.import.next_segment() else { return Ok(false) };
         let piece = export.segment(place, self.row, PIECE_BYTES)?.expect("the segment is listed");
@@ -368,7 +371,7 @@ impl Receiving {
 }
 
 impl Replica {
-    /// All of the segments are here: the snapshot takes the place of the state.
+    /// Installs the snapshot after its last segment.
     pub(crate) fn install(
         &mut self,
         history: &History,
@@ -391,8 +394,8 @@ impl Replica {
         Ok(())
     }
 
-    /// The state is another one's from here on, as a restart found it.
-    pub(crate) fn was_installed(&mut self, sent_at: u64) {
+    /// Records that a restart found the other replica's state installed.
+    pub(crate) fn note_installed(&mut self, sent_at: u64) {
         self.thinned_to = self.thinned_to.max(sent_at);
     }
 

@@ -1,4 +1,4 @@
-//! A pass over all that is stored finds what nobody has read.
+//! A pass over all stored data finds damage that nothing has read.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::common::*;
 use crate::repair::{both, left, read_and_repair};
 use crate::replica::{Replica, STREAMS};
 
-/// Looks at everything. How many snapshots are damaged.
+/// Runs a full pass. Returns the number of damaged snapshots.
 fn pass(journal: &Journal) -> u32 {
     let mut scrub = journal.scrub().unwrap();
     let (_, of_bytes) = scrub.progress();
@@ -24,7 +24,7 @@ fn pass(journal: &Journal) -> u32 {
 }
 
 #[test]
-fn nothing_is_found_where_nothing_is_damaged() {
+fn scrub_of_sound_files_finds_no_damage() {
     for seed in 0..6 {
         let (history, sound, other) = both(&mut Random(seed));
         for replica in [&sound, &other] {
@@ -36,7 +36,7 @@ fn nothing_is_found_where_nothing_is_damaged() {
 }
 
 #[test]
-fn a_bit_that_flipped_anywhere_in_a_live_batch_is_found_and_what_it_was_in_is_repaired() {
+fn flipped_bit_in_any_live_batch_is_found_and_its_segment_repaired() {
     for seed in 0..12 {
         let mut random = Random(seed);
         let (history, sound, damaged) = both(&mut random);
@@ -64,7 +64,7 @@ fn a_bit_that_flipped_anywhere_in_a_live_batch_is_found_and_what_it_was_in_is_re
 }
 
 #[test]
-fn a_damaged_sidecar_is_made_anew_and_a_damaged_snapshot_is_told_of() {
+fn damaged_sidecar_is_rebuilt_and_damaged_snapshot_is_reported() {
     let (history, _, damaged) = both(&mut Random(2));
     let (_, file) = left(&damaged.journal).swap_remove(0);
     let sidecar = file.with_extension("idx");
@@ -91,7 +91,7 @@ fn a_damaged_sidecar_is_made_anew_and_a_damaged_snapshot_is_told_of() {
     assert_eq!(pass(&damaged.journal), 1);
     damaged.snapshot().unwrap();
     assert_eq!(pass(&damaged.journal), 0, "the same one was written again");
-    // One that is not the newest is no good any more.
+    // A damaged snapshot that is not the newest is removed.
     let all = snapshots();
     if let [older, _] = &all[..] {
         damaged.disk.flip_bit(&Path::new(DIR).join(older), 300, 1);
@@ -101,7 +101,7 @@ fn a_damaged_sidecar_is_made_anew_and_a_damaged_snapshot_is_told_of() {
     damaged.check(&history);
 }
 
-/// The segment that is written to, with its file, and the end of what was written.
+/// The segment that is written to, with its file, and the end of the written frames.
 fn written_to(replica: &Replica) -> (u32, PathBuf, u64) {
     let id = (1..).find(|id| replica.journal.is_written_to(*id)).unwrap();
     let file = Path::new(DIR).join(format!("{id:08}.seg"));
@@ -118,7 +118,8 @@ fn flipped_bit_in_the_segment_that_is_written_to_is_found() {
         (0..20).for_each(|_| history.grow(&mut random));
         damaged.follow(&history, history.last());
         let (segment, file, end) = written_to(&damaged);
-        // Padding behind a frame's content belongs to no checksum: bytes before the last that is not zero.
+        // No checksum covers the padding behind a frame's content: take bytes before the last
+        // non-zero one.
         let first = 512;
         let mut content = damaged.disk.content(&file).unwrap();
         content.truncate(end as usize);
@@ -132,7 +133,7 @@ fn flipped_bit_in_the_segment_that_is_written_to_is_found() {
 }
 
 #[test]
-fn frames_that_are_written_during_a_pass_are_no_damage() {
+fn frames_written_during_a_pass_are_not_reported_as_damage() {
     for seed in 0..12 {
         let mut random = Random(seed);
         let (mut history, _, mut replica) = both(&mut random);

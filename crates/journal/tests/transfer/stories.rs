@@ -1,5 +1,5 @@
-//! By a seed. `TRANSFER_SEED=n cargo test -p journal --test transfer` tells one story, `TRANSFER_SEEDS=n` the
-//! first n.
+//! Scenarios by seed. `TRANSFER_SEED=n cargo test -p journal --test transfer` runs one,
+//! `TRANSFER_SEEDS=n` the first n.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,20 +8,20 @@ use journal::transfer::ImportError;
 use crate::common::Random;
 use crate::replica::{History, Receiving, Replica};
 
-/// What the stories came across, to know that they are not dull.
+/// Coverage of the scenarios: events that must have occurred.
 #[derive(Default, Debug)]
 struct Seen {
     installed: u64,
     /// Crashes of the receiver that left the old state, and the new one.
     old: u64,
     new: u64,
-    /// Attempts that went on where another one had ended.
+    /// Attempts that resumed an earlier one.
     resumed: u64,
     sender_restarts: u64,
     segments: u64,
 }
 
-/// The sender goes on meanwhile: it appends, saves its state, takes back space.
+/// The sender continues meanwhile: it appends, takes snapshots, reclaims space.
 fn use_sender(sender: &mut Replica, history: &mut History, random: &mut Random) {
     for _ in 0..random.below(6) {
         history.grow(random);
@@ -35,7 +35,7 @@ fn use_sender(sender: &mut Replica, history: &mut History, random: &mut Random) 
     }
 }
 
-/// Whether the receiver came to have the snapshot. `sent_at` is what the sender had applied when it was through.
+/// Whether the receiver completed the snapshot. `sent_at` is the sender's applied index at the end.
 fn attempt(
     sender: &mut Replica,
     receiver: &mut Replica,
@@ -63,7 +63,7 @@ fn attempt(
             return Ok(false);
         }
         if random.below(60) == 0 {
-            // Nothing that it knew is known any more; the receiver hears that, and asks anew.
+            // The sender loses the export; the receiver gets an error and starts over.
             let disk = sender.disk.killed();
             sender.reopen(disk, history);
             seen.sender_restarts += 1;
@@ -74,11 +74,11 @@ fn attempt(
     if receiving.import.is_resumed()
         && !history.renewed(receiver.applied, received.id.index).is_empty()
     {
-        receiving.import.give_up()?;
+        receiving.import.discard()?;
         return Ok(false);
     }
     if random.below(2) == 0 {
-        // Somewhere on the way from one state to the other.
+        // At a random disk operation of the installation.
         receiver.disk.cut_power_after(random.below(30));
     }
     receiver.install(history, receiving, received, *sent_at)?;
@@ -86,12 +86,12 @@ fn attempt(
     Ok(true)
 }
 
-fn story(seed: u64, seen: &mut Seen) {
+fn scenario(seed: u64, seen: &mut Seen) {
     let mut random = Random(seed);
     let mut history = History::new();
     let (mut sender, mut receiver) = (Replica::new(), Replica::new());
     for round in 0..3 {
-        // The receiver follows for a while, or is empty, and may have what nobody else has.
+        // The receiver follows for a while, or is empty, and may have entries without a quorum.
         if round > 0 || random.below(3) > 0 {
             for _ in 0..random.below(80) {
                 history.grow(&mut random);
@@ -101,7 +101,7 @@ fn story(seed: u64, seen: &mut Seen) {
                 receiver.snapshot().unwrap();
             }
             if random.below(2) == 0 {
-                receiver.follow_nobody(random.below(40), &mut random);
+                receiver.append_unreplicated(random.below(40), &mut random);
             }
         }
         for _ in 0..40 + random.below(250) {
@@ -149,7 +149,7 @@ fn story(seed: u64, seen: &mut Seen) {
                     true => seen.new += 1,
                     false => seen.old += 1,
                 }
-                receiver.was_installed(sent_at);
+                receiver.note_installed(sent_at);
                 receiver.check(&history);
             } else {
                 receiver.disk.cut_power_after(u64::MAX >> 1);
@@ -169,7 +169,7 @@ fn story(seed: u64, seen: &mut Seen) {
             receiver.reopen(disk, &history);
         }
         receiver.check(&history);
-        // It goes on as any other.
+        // It continues as any other replica.
         receiver.follow(&history, history.last());
         receiver.check(&history);
         if random.below(2) == 0 {
@@ -185,7 +185,7 @@ fn story(seed: u64, seen: &mut Seen) {
             receiver.check(&history);
         }
         if random.below(2) == 0 {
-            // What it was sent it can send.
+            // A receiver can become a sender.
             std::mem::swap(&mut sender, &mut receiver);
             sender.follow(&history, history.last());
         }
@@ -193,15 +193,15 @@ fn story(seed: u64, seen: &mut Seen) {
 }
 
 #[test]
-fn a_replica_is_brought_up_to_another_one_whatever_happens_to_both() {
+fn lagging_replica_catches_up_despite_faults_on_both_sides() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let mut seen = Seen::default();
     if let Some(seed) = number("TRANSFER_SEED") {
-        return story(seed, &mut seen);
+        return scenario(seed, &mut seen);
     }
     let seeds = number("TRANSFER_SEEDS").unwrap_or(30);
     for seed in 0..seeds {
-        let told = catch_unwind(AssertUnwindSafe(|| story(seed, &mut seen)));
+        let told = catch_unwind(AssertUnwindSafe(|| scenario(seed, &mut seen)));
         assert!(told.is_ok(), "tell it again with TRANSFER_SEED={seed}");
     }
     println!("{seen:?}");

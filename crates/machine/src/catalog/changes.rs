@@ -1,4 +1,4 @@
-//! What commands change in the catalog. What follows of it in the rows of shards is not done here.
+//! Changes of the catalog by commands. Their effects on the rows of shards are not applied here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::config::{
 use crate::outcome::Refusal;
 use crate::rows::group::validate_group_name;
 
-/// More moves than may begin and end within what a log can lose.
+/// More moves than can begin and end in the part of a log that may be lost.
 const MOVES_SKIPPED: u64 = 1 << 20;
 
-/// What `CreateLeaseGroup` found or made.
+/// Result of `CreateLeaseGroup`.
 pub(crate) enum NewLeaseGroup {
-    /// It is there already, with an equal configuration: to ask again is no error.
+    /// It exists with an equal configuration: repeating the command is no error.
     Existing(LeaseGroupId),
     Created(LeaseGroupId),
 }
@@ -36,7 +36,7 @@ impl Catalog {
         let (overrides, config) = self.topic_configs.share(&new.config, config);
         let id = TopicId(self.next_topic);
         self.next_topic += 1;
-        let placement = Placement::of_new_topic(id.0, self.shards);
+        let placement = Placement::for_new_topic(id.0, self.shards);
         self.insert_topic(Topic {
             id,
             uuid: new.uuid,
@@ -52,7 +52,7 @@ impl Catalog {
         Ok(id)
     }
 
-    /// Adds a topic whose name and id are known to be free.
+    /// Adds a topic whose name and id the caller has checked to be free.
     pub(crate) fn insert_topic(&mut self, topic: Topic) {
         self.partition_count += u64::from(topic.partition_count);
         self.by_name.insert(Arc::clone(&topic.name), topic.id);
@@ -73,7 +73,7 @@ impl Catalog {
         if let Some(collapsed) = collapsed_name(&removed.name) {
             self.by_collapsed_name.remove(&collapsed);
         }
-        for group in self.lease_groups.remove_of(topic, removed.partition_count) {
+        for group in self.lease_groups.remove_topic_groups(topic, removed.partition_count) {
             self.feed.drop_group(group);
         }
         self.note(Changed::TopicGone(topic));
@@ -112,7 +112,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Both of the above, or neither, where the topic is what was seen.
+    /// Grows and configures the topic, or neither, if it matches `seen`.
     pub(crate) fn change_topic(
         &mut self,
         topic: TopicId,
@@ -126,7 +126,7 @@ impl Catalog {
         self.set_topic_config(topic, &wanted.config)
     }
 
-    /// Notes for shards what changed. While rows are in the same log they need no telling.
+    /// Records a change for shards. While rows are in the same log this is not needed.
     fn note(&mut self, changed: Changed) {
         if self.shards > 0 {
             self.feed.note(changed);
@@ -137,7 +137,7 @@ impl Catalog {
 // -------------------------------------------------------------------------------- configurations
 
 impl Catalog {
-    /// Takes the node's values if they, and every topic's own values on top of them, are valid.
+    /// Accepts the node's values if they, and every topic's own values on top of them, are valid.
     pub(crate) fn set_node_config(&mut self, overrides: &Overrides) -> Result<(), Refusal> {
         let node = NodeConfig::parse(overrides)?;
         let mut configs = SharedConfigs::default();
@@ -187,7 +187,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// There are shards 1 to `count`. A topic that is there stays where it is.
+    /// Sets the shards 1 to `count`. An existing topic stays in place.
     pub(crate) fn set_shards(&mut self, count: u32) -> Result<(), Refusal> {
         let (at_least, at_most) = (self.shards.max(1), SHARDS_MAX);
         if !(at_least..=at_most).contains(&count) {
@@ -200,7 +200,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// The first of so many.
+    /// Allocates `count` ids and returns the first.
     pub(crate) fn allocate_producer_ids(&mut self, count: u32) -> Result<i64, Refusal> {
         let id = self.next_producer_id;
         let next = id.checked_add(count.into()).ok_or(Refusal::ProducerIdsExhausted)?;
@@ -208,14 +208,14 @@ impl Catalog {
         Ok(id)
     }
 
-    /// Goes on from these numbers where they are higher.
+    /// Raises the counters to these numbers.
     pub(crate) fn skip(&mut self, to: &Skipped) {
         self.next_topic = self.next_topic.max(to.next_topic);
         self.next_producer_id = self.next_producer_id.max(to.next_producer_id);
         self.lease_groups.next = self.lease_groups.next.max(to.next_lease_group);
         self.feed.skip(to.version);
         if self.moves > 0 {
-            // Shards may know of moves that this log has lost: no other gets their numbers.
+            // Shards may know moves that this log has lost: their numbers are not reused.
             self.moves = self.moves.saturating_add(MOVES_SKIPPED);
         }
     }
@@ -224,7 +224,7 @@ impl Catalog {
 // ---------------------------------------------------------------------------------- lease groups
 
 impl Catalog {
-    /// Makes a group of a topic. `check` is asked last, before anything changes.
+    /// Creates a group of a topic. `check` runs last, before anything changes.
     pub(crate) fn create_lease_group(
         &mut self,
         topic: TopicId,
@@ -245,7 +245,7 @@ impl Catalog {
                 Err(Refusal::LeaseGroupExists { group: existing.id, name: name.to_owned() })
             };
         }
-        of_topic.may_be_leased()?;
+        of_topic.check_leasable()?;
         self.lease_groups.check_room(partitions)?;
         check()?;
         let (overrides, config) = self.lease_groups.configs.share(overrides, config);

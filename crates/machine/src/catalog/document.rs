@@ -1,5 +1,6 @@
-//! Small replicated documents of gateways: what a protocol declares and the broker has no word
-//! for. A space is a gateway's own (its bindings, its policies); the machine reads no body.
+//! Small replicated documents of gateways: declarations of a protocol that the broker has no
+//! concept for. A space belongs to one gateway (its bindings, its policies); the machine reads no
+//! body.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::outcome::Refusal;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Document {
-    /// One count for all documents of a shard: the change that made it what it is.
+    /// The version of the last change of this document. All documents of a shard share one counter.
     pub version: u64,
     pub body: Arc<[u8]>,
 }
@@ -22,10 +23,10 @@ pub struct Document {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Documents {
     spaces: SharedMap<Arc<str>, SharedMap<Arc<str>, Document>>,
-    /// Of the last change.
+    /// Version of the last change.
     version: u64,
     count: usize,
-    /// Names and bodies.
+    /// Bytes of names and bodies.
     bytes: u64,
 }
 
@@ -35,12 +36,12 @@ impl Documents {
     }
 
     /// Sorted by name.
-    pub(crate) fn of_space(&self, space: &str) -> impl Iterator<Item = (&str, &Document)> {
+    pub(crate) fn in_space(&self, space: &str) -> impl Iterator<Item = (&str, &Document)> {
         let documents = self.spaces.get(space).into_iter().flatten();
         documents.map(|(name, document)| (&**name, document))
     }
 
-    /// Those whose names begin so.
+    /// Documents with this prefix.
     pub(crate) fn under(
         &self,
         space: &str,
@@ -72,8 +73,8 @@ impl Documents {
         self.version = version;
     }
 
-    /// Whether `put` would take the document.
-    pub(crate) fn judge_put(
+    /// Whether `put` would accept the document.
+    pub(crate) fn check_put(
         &self,
         space: &str,
         name: &str,
@@ -98,15 +99,15 @@ impl Documents {
         body: &[u8],
         expect: Option<u64>,
     ) -> Result<u64, Refusal> {
-        self.judge_put(space, name, body, expect)?;
+        self.check_put(space, name, body, expect)?;
         self.version += 1;
         let document = Document { version: self.version, body: body.into() };
         self.insert(space, name.into(), document);
         Ok(self.version)
     }
 
-    /// The bytes that `delete` would free, if it would.
-    pub(crate) fn judge_delete(
+    /// The bytes that `delete` would free, or why it is refused.
+    pub(crate) fn check_delete(
         &self,
         space: &str,
         name: &str,
@@ -123,7 +124,7 @@ impl Documents {
         name: &str,
         expect: Option<u64>,
     ) -> Result<(), Refusal> {
-        let freed = self.judge_delete(space, name, expect)?;
+        let freed = self.check_delete(space, name, expect)?;
         if let Some(documents) = self.spaces.get_mut(space) {
             documents.remove(name);
             if documents.is_empty() {
@@ -136,7 +137,7 @@ impl Documents {
         Ok(())
     }
 
-    /// Takes a document that was read from a snapshot; whether it is one that `put` could make.
+    /// Restores a document of a snapshot. Returns whether `put` could have created it.
     pub(crate) fn restore(&mut self, space: &str, name: &str, document: Document) -> bool {
         let sound = self.check(space, name, &document.body).is_ok()
             && self.get(space, name).is_none()
@@ -178,7 +179,7 @@ impl Documents {
         if bytes > at_most { Err(Refusal::DocumentTooLarge { bytes, at_most }) } else { Ok(()) }
     }
 
-    /// The document, if its version is the one that is expected.
+    /// The document, if it has the expected version.
     fn expected(
         &self,
         space: &str,

@@ -1,6 +1,6 @@
-//! The changes of the catalog that shards with rows take over. A shard has a version of the catalog; it
-//! takes over all changes since then in one entry of its own log. An adoption states what exists now, not
-//! each change, so it does not grow with the time that a shard was away.
+//! The changes of the catalog that shards with rows adopt. A shard has a version of the catalog; it
+//! adopts all later changes in one entry of its own log. An adoption contains the current state,
+//! not each change, so its size does not depend on how long a shard lagged.
 
 use std::collections::VecDeque;
 
@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use super::Catalog;
 use super::topic::Topic;
 
-/// The changes that a shard takes over. Its fields are persisted.
+/// The changes that a shard adopts. Its fields are persisted.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Adoption {
-    /// The version of the catalog that the shard has so far: the adoption is refused if it has another.
+    /// The shard's current version of the catalog: the adoption is refused if it differs.
     pub from: u64,
-    /// The one that it has then.
+    /// The shard's version afterwards.
     pub to: u64,
-    /// Topics and groups that are not named are gone.
+    /// Topics and groups that are not listed are deleted.
     pub all: bool,
     pub topics: Vec<AdoptedTopic>,
     pub groups: Vec<AdoptedGroup>,
@@ -26,13 +26,13 @@ pub struct Adoption {
     pub groups_gone: Vec<LeaseGroupId>,
 }
 
-/// A topic of which the shard has each `step`th partition from the `first` on.
+/// A topic of which the shard owns each `step`th partition from `first` on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AdoptedTopic {
     pub topic: TopicId,
     pub first: u32,
     pub step: u32,
-    /// In all shards together.
+    /// Number of partitions in all shards together.
     pub partitions: u32,
     pub deletes_settled: bool,
 }
@@ -41,13 +41,13 @@ pub struct AdoptedTopic {
 pub struct AdoptedGroup {
     pub group: LeaseGroupId,
     pub topic: TopicId,
-    /// Where it begins in each of the topic's partitions, from the first on; one that is missing begins at
-    /// its start.
+    /// Start offset in each of the topic's partitions, from the first on; a missing one is the
+    /// partition's start.
     pub starts: Vec<Offset>,
 }
 
 impl Adoption {
-    /// It says no more than that the shard has seen a version.
+    /// It contains nothing but a new version.
     pub fn is_empty(&self) -> bool {
         let named = self.topics.len() + self.groups.len();
         !self.all && named + self.topics_gone.len() + self.groups_gone.len() == 0
@@ -68,11 +68,11 @@ impl Changed {
     }
 }
 
-/// The last change of each thing that is there, and of many that are gone.
+/// The last change of each existing thing, and of many deleted ones.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Feed {
     version: u64,
-    /// Removals up to this version may be forgotten.
+    /// Removals up to this version may be dropped from the feed.
     forgotten: u64,
     pub(crate) changes: SharedMap<u64, Changed>,
     version_of: HashMap<Changed, u64>,
@@ -89,7 +89,7 @@ impl Feed {
         self.forgotten
     }
 
-    /// As a snapshot has it; `None` if its changes are not in order.
+    /// A feed of a snapshot; `None` if its changes are not in order.
     pub(crate) fn restored(
         version: u64,
         forgotten: u64,
@@ -135,14 +135,15 @@ impl Feed {
         }
     }
 
-    /// Goes on from this version, if it is a later one: what shards know of those before cannot be followed.
+    /// Continues from this version if it is later. Shards cannot catch up from earlier versions by
+    /// changes.
     pub(crate) fn skip(&mut self, version: u64) {
         if version > self.version {
             (self.version, self.forgotten) = (version, version);
         }
     }
 
-    /// A topic that goes takes its lease groups along: they are not named as gone.
+    /// Deleting a topic also deletes its lease groups: they are not listed as deleted.
     pub(crate) fn drop_group(&mut self, group: LeaseGroupId) {
         if let Some(at) = self.version_of.remove(&Changed::LeaseGroup(group)) {
             self.changes.remove(&at);
@@ -151,7 +152,7 @@ impl Feed {
 }
 
 impl Catalog {
-    /// Rows get a log of their own. The first shard has all that there is by now.
+    /// Gives rows a log of their own. The first shard already has everything that exists now.
     pub(crate) fn begin_feed(&mut self) {
         (self.shards, self.slot_shards) = (1, 1);
         let topics = self.topics.keys().map(|id| Changed::Topic(*id));
@@ -161,13 +162,13 @@ impl Catalog {
         }
     }
 
-    /// The version that shards are fed up to.
+    /// The newest version that shards can adopt.
     pub fn version(&self) -> u64 {
         self.feed.version()
     }
 
-    /// The changes after version `from` that concern a shard, out of at most `changes_max`. `None` if the
-    /// shard is up to date.
+    /// The changes after version `from` that concern a shard, from at most `changes_max`. `None` if
+    /// the shard is up to date.
     pub fn adoption(&self, shard: ShardId, from: u64, changes_max: usize) -> Option<Adoption> {
         if from >= self.version() {
             return None;
@@ -192,7 +193,7 @@ impl Catalog {
                 Changed::LeaseGroupGone(id) => adoption.groups_gone.push(id),
             }
         }
-        // One that is new with its topic was found twice.
+        // A group that is new with its topic was found twice.
         adoption.groups.sort_by_key(|group| group.group);
         adoption.groups.dedup_by_key(|group| group.group);
         Some(adoption)
@@ -206,12 +207,12 @@ impl Catalog {
         adoption
     }
 
-    /// With its lease groups: the shard may not have had any of its partitions before.
+    /// Includes its lease groups: the shard may not have owned any of its partitions before.
     fn adopt_topic(&self, shard: ShardId, topic: &Topic, adoption: &mut Adoption) {
         let stripe = topic.placement.stripe_of(shard);
         let stripe = stripe.filter(|it| it.rows_of(topic.partition_count) > 0);
-        // What came from elsewhere may be all that the shard has of it.
-        let comes = || topic.has_or_gets(shard).then_some(Stripe::NONE);
+        // Partitions moved from other shards may be all that the shard owns of it.
+        let comes = || topic.owns_or_receives(shard).then_some(Stripe::NONE);
         let Some(stripe) = stripe.or_else(comes) else { return };
         adoption.topics.push(AdoptedTopic {
             topic: topic.id,

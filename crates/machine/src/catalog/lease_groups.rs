@@ -1,5 +1,5 @@
-//! Lease groups as the catalog has them: consumers of one topic who settle its records one by one. How
-//! far a group has come is in the shards of the topic's partitions.
+//! Lease groups in the catalog: consumers of one topic that settle its records one by one. The
+//! shards of the topic's partitions have their progress.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -18,15 +18,15 @@ pub struct LeaseGroup {
     pub topic: TopicId,
     /// Unique in its topic.
     pub name: Arc<str>,
-    /// What holds: the group's own values, then the defaults. Shared by the groups that have the
-    /// same values of their own, as those are.
+    /// The effective configuration: the group's own values over the defaults. Groups with equal own
+    /// values share it, and the values too.
     pub config: Arc<LeaseGroupConfig>,
-    /// The group's own values, as they were given.
+    /// The group's own values, as given.
     pub overrides: Arc<Overrides>,
-    /// Where it begins in each partition, from the first on; one that is missing begins at its start.
-    /// Only shards read it, and each once: when it takes over the group.
+    /// Start offset in each partition, from the first on; a missing one is the partition's start.
+    /// Only shards read it, once each: when they adopt the group.
     pub(crate) starts: Option<Arc<[Offset]>>,
-    /// Nothing is delivered.
+    /// While paused, nothing is delivered.
     pub paused: bool,
     pub created_ms: i64,
 }
@@ -35,17 +35,17 @@ pub struct LeaseGroup {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct LeaseGroups {
     pub(crate) by_id: SharedMap<LeaseGroupId, Arc<LeaseGroup>>,
-    /// Of each topic sorted by name.
+    /// Ids of each topic's groups, sorted by name.
     by_topic: HashMap<TopicId, GroupIds>,
-    /// Those of one name are one share group to Kafka.
+    /// Groups with one name are one share group for Kafka.
     by_name: BTreeMap<Arc<str>, BTreeSet<LeaseGroupId>>,
     pub(crate) next: u32,
-    /// Of all groups' topics together: so many rows of progress there are.
+    /// Partitions of all groups' topics together: the number of rows of progress.
     partitions: u64,
     pub(crate) configs: SharedConfigs<LeaseGroupConfig>,
 }
 
-/// What nearly every group is named.
+/// The most common group name.
 static MAIN: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(MAIN_LEASE_GROUP));
 
 pub(crate) fn shared_name(name: &str) -> Arc<str> {
@@ -76,8 +76,8 @@ impl LeaseGroups {
         self.by_id.values().map(Arc::as_ref)
     }
 
-    /// Of this name, by number.
-    pub(crate) fn of_name(&self, name: &str) -> impl Iterator<Item = &LeaseGroup> {
+    /// Groups with this name, by number.
+    pub(crate) fn with_name(&self, name: &str) -> impl Iterator<Item = &LeaseGroup> {
         let ids = self.by_name.get(name).into_iter().flatten();
         ids.filter_map(|id| self.get(*id))
     }
@@ -97,12 +97,12 @@ impl LeaseGroups {
         self.by_topic.get(&topic).map_or(&[], GroupIds::as_slice)
     }
 
-    /// Where the topic's group of this name is, or would be.
+    /// The place of the topic's group with this name, or where to insert it.
     fn place(&self, topic: TopicId, name: &str) -> Result<usize, usize> {
         self.ids_of(topic).binary_search_by(|id| (*self.by_id[id].name).cmp(name))
     }
 
-    /// Whether one more group with so many partitions may be made.
+    /// Whether another group with this many partitions may be created.
     pub(crate) fn check_room(&self, partitions: u32) -> Result<(), Refusal> {
         if self.next == u32::MAX {
             return Err(Refusal::LeaseGroupIdsExhausted);
@@ -113,7 +113,7 @@ impl LeaseGroups {
         self.check_partitions(partitions.into())
     }
 
-    /// Whether so many more partitions of groups may be.
+    /// Whether this many more partitions of groups are allowed.
     pub(crate) fn check_partitions(&self, requested: u64) -> Result<(), Refusal> {
         let (held, at_most) = (self.partitions, LEASE_GROUP_PARTITIONS_MAX);
         if held.saturating_add(requested) > at_most {
@@ -122,7 +122,8 @@ impl LeaseGroups {
         Ok(())
     }
 
-    /// Adds a group whose number and name are known to be free; its topic has so many partitions.
+    /// Adds a group whose number and name the caller has checked to be free; its topic has
+    /// `partitions`.
     pub(crate) fn insert(&mut self, group: LeaseGroup, partitions: u32) {
         if let Err(at) = self.place(group.topic, &group.name) {
             self.by_topic.entry(group.topic).or_default().insert(at, group.id);
@@ -158,8 +159,12 @@ impl LeaseGroups {
         }
     }
 
-    /// Removes a topic's groups; by name.
-    pub(crate) fn remove_of(&mut self, topic: TopicId, partitions: u32) -> Vec<LeaseGroupId> {
+    /// Removes a topic's groups, and returns their ids by name.
+    pub(crate) fn remove_topic_groups(
+        &mut self,
+        topic: TopicId,
+        partitions: u32,
+    ) -> Vec<LeaseGroupId> {
         let ids = self.ids_of(topic).to_vec();
         self.by_topic.remove(&topic);
         for id in &ids {

@@ -1,14 +1,14 @@
-//! The catalog: what topics and lease groups there are, how they are configured, and what gateways
-//! keep. Where records are is not in it: that is in the rows of shards ([`crate::rows`]).
+//! The catalog: topics, lease groups, their configuration, and documents of gateways. Offsets of
+//! records are not part of it: the rows of shards ([`crate::rows`]) have them.
 //!
 //! * [`topic`]: a topic, and the rules of its name
-//! * [`lease_groups`]: consumers who settle records one by one
-//! * [`document`]: what gateways keep
-//! * [`together`]: documents that change together, and a topic with them
-//! * [`placement`]: in which shard a partition is
-//! * [`feed`]: what shards take over of it
-//! * `moves`: partitions that are wanted in another shard
-//! * `changes`: what commands do
+//! * [`lease_groups`]: consumers that settle records one by one
+//! * [`document`]: documents of gateways
+//! * [`together`]: atomic changes of several documents and a topic
+//! * [`placement`]: the shard of each partition
+//! * [`feed`]: the changes that shards adopt
+//! * `moves`: partitions that move to another shard
+//! * `changes`: changes by commands
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -42,30 +42,31 @@ static GROUP_CONFIG_DEFAULT: GroupConfig = GroupConfig::DEFAULT;
 
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Catalog {
-    /// This, like all else that a snapshot holds, is shared with the images that were taken of it.
-    /// The maps that lead to it are not in a snapshot.
+    /// Shared with the images taken of it, like everything in a snapshot. The lookup maps below are
+    /// not in a snapshot.
     pub(crate) topics: SharedMap<TopicId, Arc<Topic>>,
     by_name: BTreeMap<Arc<str>, TopicId>,
     by_uuid: HashMap<Uuid, TopicId>,
-    /// Names with `.` or `_` as [`collapsed_name`] has them.
+    /// Names with `.` or `_` as in [`collapsed_name`].
     by_collapsed_name: HashMap<Box<str>, TopicId>,
     partition_count: u64,
     pub(crate) next_topic: u32,
     pub(crate) next_producer_id: i64,
     pub(crate) node_config: NodeConfig,
     pub(crate) topic_configs: SharedConfigs<TopicConfig>,
-    /// Of offset groups and share groups. A group may be configured before there is one.
+    /// Configurations of offset groups and share groups. A group may be configured before it
+    /// exists.
     pub(crate) group_configs: SharedMap<Arc<str>, Arc<GroupConfig>>,
     pub(crate) lease_groups: LeaseGroups,
     pub(crate) documents: Documents,
-    /// How many shards have records; none while the catalog and its rows are in one log.
+    /// Number of shards with records; 0 while the catalog and its rows are in one log.
     pub(crate) shards: u32,
     /// See [`Catalog::slot_shards`].
     pub(crate) slot_shards: u32,
     pub(crate) feed: Feed,
     /// See [`Catalog::moves`].
     pub(crate) moves: u64,
-    /// How many partitions move.
+    /// Number of partitions that move.
     pub(crate) moving: usize,
 }
 
@@ -93,7 +94,7 @@ impl Catalog {
         self.by_name.values().map(|id| &*self.topics[id])
     }
 
-    /// Those from this name on, sorted: for those who look at all, some at a time.
+    /// Topics from this name on, sorted: for paged listings.
     pub fn topics_from(&self, name: Bound<&str>) -> impl Iterator<Item = &Topic> {
         self.by_name.range::<str, _>((name, Bound::Unbounded)).map(|(_, id)| &*self.topics[id])
     }
@@ -102,39 +103,39 @@ impl Catalog {
         self.topics.len()
     }
 
-    /// Of all topics together.
+    /// Partitions of all topics.
     pub fn partition_count(&self) -> u64 {
         self.partition_count
     }
 
-    /// Differs between two times if a topic was made, grown or deleted in between: topic numbers
-    /// are never reused, and partitions only become more.
+    /// Differs between two times if a topic was created, grown or deleted in between: topic numbers
+    /// are never reused, and partition counts only grow.
     pub fn stamp(&self) -> CatalogStamp {
         (self.next_topic, self.topics.len(), self.partition_count)
     }
 
-    /// The numbers that the next topic, lease group and producer get.
+    /// The numbers of the next topic, lease group and producer.
     pub fn next_numbers(&self) -> (u32, u32, i64) {
         (self.next_topic, self.lease_groups.next, self.next_producer_id)
     }
 
-    /// The number that the next topic gets: those below were given out.
+    /// The number of the next topic: lower ones were assigned.
     pub fn next_topic(&self) -> u32 {
         self.next_topic
     }
 
-    /// How many shards have records: 1 to this. 0 while the rows are in the catalog's own log.
+    /// Number of shards with records, from shard 1. 0 while the rows are in the catalog's own log.
     pub fn shard_count(&self) -> u32 {
         self.shards
     }
 
-    /// How many shards had records when there were first some: what belongs to a group stays where it is
-    /// when there are more.
+    /// Number of shards with records when shards were introduced: assignments of groups to shards
+    /// stay the same when shards are added.
     pub fn slot_shards(&self) -> u32 {
         self.slot_shards
     }
 
-    /// Whether `CreateTopics` would make this topic now, and with what configuration.
+    /// The configuration that `CreateTopics` would give this topic now, or why it would be refused.
     pub fn check_new_topic(&self, new: &NewTopic) -> Result<TopicConfig, Refusal> {
         validate_topic_name(&new.name)?;
         if self.by_name.contains_key(new.name.as_str()) {
@@ -165,7 +166,7 @@ impl Catalog {
         self.lease_groups.check_partitions(groups * u64::from(total - found.partition_count))
     }
 
-    /// Whether `ChangeTopic` would make this topic what is wanted now.
+    /// Whether `ChangeTopic` would apply `wanted` now.
     pub fn check_definition(
         &self,
         topic: TopicId,
@@ -215,10 +216,10 @@ impl Catalog {
 
     /// Groups of this name, one a topic, sorted by number.
     pub fn lease_groups_with_name(&self, name: &str) -> impl Iterator<Item = &LeaseGroup> {
-        self.lease_groups.of_name(name)
+        self.lease_groups.with_name(name)
     }
 
-    /// Names of lease groups after this one, sorted: for those who look at all, some at a time.
+    /// Names of lease groups after this one, sorted: for paged listings.
     pub fn lease_group_names_after(&self, name: &str) -> impl Iterator<Item = &str> {
         self.lease_groups.names_after(name)
     }
@@ -251,7 +252,7 @@ impl Catalog {
         self.group_configs.get(name).map_or(&GROUP_CONFIG_DEFAULT, Arc::as_ref)
     }
 
-    /// Groups that have values of their own. Sorted by name.
+    /// Groups with values of their own. Sorted by name.
     pub fn configured_groups(&self) -> impl Iterator<Item = &str> {
         self.group_configs.keys().map(Arc::as_ref)
     }
@@ -266,10 +267,10 @@ impl Catalog {
 
     /// Sorted by name.
     pub fn documents(&self, space: &str) -> impl Iterator<Item = (&str, &Document)> {
-        self.documents.of_space(space)
+        self.documents.in_space(space)
     }
 
-    /// Those whose names begin so. Sorted by name.
+    /// Documents with this prefix. Sorted by name.
     pub fn documents_under(
         &self,
         space: &str,
@@ -278,8 +279,8 @@ impl Catalog {
         self.documents.under(space, prefix)
     }
 
-    /// Differs between two times if a document was made, replaced or deleted in between: who
-    /// keeps what it read from documents reads again.
+    /// Differs between two times if a document was created, replaced or deleted in between, which
+    /// invalidates caches of documents.
     pub fn documents_stamp(&self) -> u64 {
         self.documents.version()
     }

@@ -1,5 +1,5 @@
-//! Partitions that are wanted in another shard than they are in. The shards do it ([`crate::rows::moves`]), and say
-//! when it is over.
+//! Partitions that should move to another shard. The shards perform the moves
+//! ([`crate::rows::moves`]), and report their end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use super::topic::{Moving, Topic};
 use crate::moves::MoveEnd;
 use crate::outcome::Refusal;
 
-/// How many partitions may move at a time, of all topics.
+/// Maximum number of concurrent moves, of all topics.
 const MOVING_MAX: usize = 4_096;
 
 impl Topic {
-    /// Whether any of its partitions is in the shard since it was moved there, or will be.
-    pub(crate) fn has_or_gets(&self, shard: ShardId) -> bool {
+    /// Whether any of its partitions was moved to the shard, or will be.
+    pub(crate) fn owns_or_receives(&self, shard: ShardId) -> bool {
         self.placement.moved().any(|(_, placed)| placed.shard == shard)
             || self.moving.values().any(|moving| moving.to == shard)
     }
 
-    /// Records are leased where all partitions are in the shards that they were made in.
-    pub(crate) fn may_be_leased(&self) -> Result<(), Refusal> {
+    /// Leasing records requires that all partitions are in their original shards.
+    pub(crate) fn check_leasable(&self) -> Result<(), Refusal> {
         let moving = self.moving.iter().map(|(index, moving)| (*index, moving.to)).next();
-        let away = self.placement.first_away().map(|(index, placed)| (index, placed.shard));
+        let away = self.placement.first_displaced().map(|(index, placed)| (index, placed.shard));
         let Some((index, at)) = moving.or(away) else { return Ok(()) };
         let (partition, home) = (PartitionId::new(self.id, index), self.placement.home_of(index));
         Err(Refusal::PartitionMoved { partition, index, at, home: home.0 })
@@ -33,13 +33,13 @@ impl Topic {
 }
 
 impl Catalog {
-    /// How often anything of moves has changed: differs between two times if a move began or ended in between. A move
-    /// has the number of its beginning.
+    /// Counts the changes of moves: differs between two times if a move began or ended in between.
+    /// A move's id is the count at its beginning.
     pub fn moves(&self) -> u64 {
         self.moves
     }
 
-    /// How many partitions move.
+    /// Number of partitions that move.
     pub fn moving_count(&self) -> usize {
         self.moving
     }
@@ -55,7 +55,7 @@ impl Catalog {
         })
     }
 
-    /// Whether `MovePartitions` would do so now.
+    /// Whether `MovePartitions` would succeed now.
     pub fn check_move(
         &self,
         topic: TopicId,
@@ -88,7 +88,7 @@ impl Catalog {
         }
     }
 
-    /// Those that are there, or go there, stay so.
+    /// Partitions that are in that shard already, or move there, are unchanged.
     pub(crate) fn move_partitions(
         &mut self,
         topic: TopicId,
@@ -127,7 +127,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// A move that is over already is no error.
+    /// Ending an ended move again is no error.
     pub(crate) fn end_move(
         &mut self,
         partition: PartitionId,
@@ -148,7 +148,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Also with the topic that they were of.
+    /// Also used when the topic of the moves is deleted.
     pub(super) fn note_moves_ended(&mut self, ended: usize) {
         self.moving = self.moving.saturating_sub(ended);
         self.moves += ended as u64;

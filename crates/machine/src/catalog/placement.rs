@@ -1,40 +1,41 @@
-//! In which shard a partition is.
+//! The shard of each partition.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base::{ShardId, Stripe};
 
-/// A topic's partitions go round the shards that there were when it was made, beginning with one of
-/// them. So few bytes say where a million partitions are. Those that were moved are named one by one.
+/// A topic's partitions are assigned round-robin to the shards that existed at its creation,
+/// beginning at `start`. This places a million partitions in a few bytes. Moved partitions are
+/// listed one by one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placement {
-    /// Where partition 0 is, counted from the first shard with records.
+    /// Shard of partition 0, counted from the first shard with records.
     start: u32,
-    /// How many shards the topic goes round; never 0.
+    /// Number of shards of the round-robin; never 0.
     shards: u32,
-    /// `None` where none was ever moved.
+    /// `None` if no partition was ever moved.
     moved: Option<Arc<BTreeMap<u32, Placed>>>,
 }
 
-/// Where a partition is that was moved; it may be back where it was made.
+/// Placement of a moved partition; it may be back in its original shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Placed {
     pub shard: ShardId,
-    /// What is added to the shard's term for the partition's leader epoch.
+    /// Added to the shard's term for the partition's leader epoch.
     pub epoch_base: i32,
 }
 
 impl Placement {
-    /// All of it in the first shard.
+    /// All partitions in the first shard.
     pub const ALL_IN_FIRST: Self = Self { start: 0, shards: 1, moved: None };
 
-    /// For the `topic`th topic where there are so many shards: `None` where there is none.
-    pub fn of_new_topic(topic: u32, shards: u32) -> Option<Self> {
+    /// For the `topic`th topic and this many shards; `None` for 0 shards.
+    pub fn for_new_topic(topic: u32, shards: u32) -> Option<Self> {
         Some(Self { start: topic.checked_rem(shards)?, shards, moved: None })
     }
 
-    /// What a snapshot says; `None` if that can be no placement.
+    /// Placement of a snapshot; `None` if it is invalid.
     pub(crate) fn new(start: u32, shards: u32) -> Option<Self> {
         (start < shards).then_some(Self { start, shards, moved: None })
     }
@@ -51,7 +52,7 @@ impl Placement {
         self.placed(partition).map_or_else(|| self.home_of(partition), |placed| placed.shard)
     }
 
-    /// What is added to the term of the partition's shard for the leader epoch that clients see.
+    /// Added to the term of the partition's shard for the leader epoch that clients see.
     pub fn epoch_base(&self, partition: u32) -> i32 {
         self.placed(partition).map_or(0, |placed| placed.epoch_base)
     }
@@ -60,19 +61,19 @@ impl Placement {
         self.moved.as_ref()?.get(&partition)
     }
 
-    /// Where the partition was made.
+    /// The partition's original shard.
     pub fn home_of(&self, partition: u32) -> ShardId {
         let around = (u64::from(self.start) + u64::from(partition)) % u64::from(self.shards);
         ShardId(ShardId::FIRST.0 + around as u32)
     }
 
-    /// Partitions that were moved, and where they are now.
+    /// Moved partitions with their current placement.
     pub fn moved(&self) -> impl Iterator<Item = (u32, Placed)> {
         self.moved.iter().flat_map(|moved| moved.iter().map(|(index, placed)| (*index, *placed)))
     }
 
-    /// The first partition that is not where it was made.
-    pub fn first_away(&self) -> Option<(u32, Placed)> {
+    /// The first partition that is not in its original shard.
+    pub fn first_displaced(&self) -> Option<(u32, Placed)> {
         self.moved().find(|(index, placed)| placed.shard != self.home_of(*index))
     }
 
@@ -81,15 +82,16 @@ impl Placement {
         Arc::make_mut(moved).insert(partition, placed);
     }
 
-    /// Which of the topic's partitions were made in a shard; `None` if it can have none, however many they become.
+    /// The topic's partitions whose original shard this is; `None` if it can have none, however
+    /// many there will be.
     pub fn stripe_of(&self, shard: ShardId) -> Option<Stripe> {
         let place = shard.0.checked_sub(ShardId::FIRST.0).filter(|place| *place < self.shards)?;
         let first = (place + self.shards - self.start) % self.shards;
         Stripe::new(first, self.shards)
     }
 
-    /// Those that have, or had, any of its first `partitions`: where these were made in the order of their first one,
-    /// then those that others were moved to.
+    /// The shards that own, or owned, any of the first `partitions`: the original shards in the
+    /// order of their first partition, then targets of moves.
     pub fn shards_of(&self, partitions: u32) -> impl Iterator<Item = ShardId> + use<> {
         let homes = (0..partitions.min(self.shards)).map(|partition| self.home_of(partition));
         let homes: Vec<ShardId> = homes.collect();
@@ -107,7 +109,7 @@ mod tests {
     fn a_partition_is_in_the_stripe_of_its_shard_and_in_no_other() {
         for shards in 1..5 {
             for topic in 0..7 {
-                let placement = Placement::of_new_topic(topic, shards).expect("there are shards");
+                let placement = Placement::for_new_topic(topic, shards).expect("there are shards");
                 for partition in 0..20 {
                     let home = placement.shard_of(partition);
                     for shard in (0..=shards).map(ShardId) {
@@ -121,12 +123,12 @@ mod tests {
                 assert_eq!(placement.shards_of(1).collect::<Vec<_>>(), all[..1]);
             }
         }
-        assert_eq!(Placement::of_new_topic(3, 0), None);
+        assert_eq!(Placement::for_new_topic(3, 0), None);
     }
 
     #[test]
-    fn a_partition_that_was_moved_is_there_and_nowhere_else() {
-        let mut placement = Placement::of_new_topic(0, 2).expect("there are shards");
+    fn moved_partition_is_only_in_its_new_shard() {
+        let mut placement = Placement::for_new_topic(0, 2).expect("there are shards");
         placement.place(1, Placed { shard: ShardId(5), epoch_base: 70_000 });
         let homes: Vec<_> = (0..4).map(|partition| placement.shard_of(partition).0).collect();
         assert_eq!(homes, [1, 5, 1, 2]);
@@ -134,8 +136,8 @@ mod tests {
         let shards =
             |partitions| placement.shards_of(partitions).map(|it| it.0).collect::<Vec<_>>();
         assert_eq!((shards(4), shards(1)), (vec![1, 2, 5], vec![1]));
-        assert_eq!(placement.first_away().map(|(index, _)| index), Some(1));
+        assert_eq!(placement.first_displaced().map(|(index, _)| index), Some(1));
         placement.place(1, Placed { shard: ShardId(2), epoch_base: 140_000 });
-        assert_eq!((placement.first_away(), placement.epoch_base(1)), (None, 140_000));
+        assert_eq!((placement.first_displaced(), placement.epoch_base(1)), (None, 140_000));
     }
 }

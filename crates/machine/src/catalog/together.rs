@@ -1,7 +1,7 @@
-//! Documents that change together, and a topic with them: all of it, or nothing.
+//! Atomic changes of several documents and a topic.
 //!
-//! Whoever keeps several documents that say one thing changes them by one command, under the condition that
-//! nothing which it was decided by has changed since.
+//! A gateway that stores one fact in several documents changes them by one command, on condition
+//! that the documents of its decision have not changed since.
 
 use std::collections::BTreeMap;
 
@@ -14,23 +14,23 @@ use crate::config::LeaseGroupConfig;
 use crate::outcome::Refusal;
 use crate::rows::group::validate_group_name;
 
-/// What is to be so, and what is to change then. Its fields are persisted.
+/// Preconditions and changes. Its fields are persisted.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct DocumentsChange {
     pub checks: Vec<Check>,
-    /// None is named twice.
+    /// No document is listed twice.
     pub documents: Vec<DocumentChange>,
     pub topic: TopicChange,
 }
 
-/// Something that must be so before anything changes. A variant is only ever added at the end.
+/// A precondition of a change. A variant is only ever added at the end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Check {
-    /// The document has this version; 0: it is not there.
+    /// The document has this version; 0: it does not exist.
     Document { space: String, name: String, version: u64 },
-    /// The topic is there.
+    /// The topic exists.
     Topic(TopicId),
-    /// So many documents of the space have names that begin so.
+    /// The space has this many documents with the prefix.
     Under { space: String, prefix: String, count: u64 },
 }
 
@@ -38,7 +38,7 @@ base::levels!(Check {
     Level::FIRST => Document | Topic | Under;
 });
 
-/// A document that is made, replaced or, without a body, deleted; with `expect` as in
+/// A document to create, replace or, without a body, delete; `expect` as in
 /// [`crate::Command::PutDocument`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DocumentChange {
@@ -53,7 +53,7 @@ pub struct DocumentChange {
 pub enum TopicChange {
     #[default]
     None,
-    /// Made, with this lease group.
+    /// Created, with this lease group.
     Create { topic: NewTopic, group: Option<NewGroup> },
     /// Deleted with its lease groups.
     Delete(TopicId),
@@ -64,7 +64,7 @@ base::levels!(TopicChange {
     @ Self::Create { topic, .. } => topic.level();
 });
 
-/// A lease group of a topic that is made with it: it begins at the topic's start.
+/// A lease group created with its topic: it starts at the topic's start.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NewGroup {
     pub name: String,
@@ -80,7 +80,7 @@ impl Levelled for DocumentsChange {
 }
 
 impl DocumentsChange {
-    /// About how many bytes it takes of an entry.
+    /// Approximate size in an entry.
     pub(crate) fn weight(&self) -> usize {
         const SMALL: usize = 16;
         let values = |values: &BTreeMap<String, String>| -> usize {
@@ -109,12 +109,12 @@ impl DocumentsChange {
 }
 
 impl Catalog {
-    /// Does all of it, or says why nothing was done. The topic's part follows in [`crate::State`], which also has
-    /// rows to tell; what is judged of it here holds there.
+    /// Applies all of it, or returns why nothing was changed. [`crate::State`] then applies the
+    /// topic's part, which also concerns rows; the validation here covers it.
     pub(crate) fn change_documents(&mut self, change: &DocumentsChange) -> Result<(), Refusal> {
         change.checks.iter().try_for_each(|check| self.check(check))?;
         self.check_topic_change(&change.topic)?;
-        // They share what does not change.
+        // Clones share unchanged documents.
         let mut documents = self.documents.clone();
         for DocumentChange { space, name, body, expect } in &change.documents {
             match body {
@@ -145,7 +145,7 @@ impl Catalog {
                 None => Err(Refusal::UnknownTopic { topic: *topic }),
             },
             Check::Under { space, prefix, count } => {
-                // One more than there may be is enough to know.
+                // One more than the expected count decides.
                 let at_most = usize::try_from(*count).unwrap_or(usize::MAX).saturating_add(1);
                 let found = self.documents.under(space, prefix).take(at_most).count() as u64;
                 if found == *count { Ok(()) } else { conflict(space, prefix, found, *count) }

@@ -1,5 +1,5 @@
-//! A topic as the catalog has it: a named set of partitions with one policy. The partitions themselves
-//! are rows of shards.
+//! A topic in the catalog: a named set of partitions with one policy. The partitions themselves are
+//! rows of shards.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ pub struct Topic {
     pub uuid: Uuid,
     pub name: Arc<str>,
     pub created_ms: i64,
-    /// What holds: the topic's own values, then the node's, then the defaults. Shared by the
-    /// topics that have the same values of their own, as those are.
+    /// The effective configuration: the topic's own values, over the node's, over the defaults.
+    /// Topics with equal own values share it, and the values too.
     pub config: Arc<TopicConfig>,
-    /// The topic's own values, as they were given.
+    /// The topic's own values, as given.
     pub overrides: Arc<Overrides>,
     pub partition_count: u32,
     pub placement: Placement,
@@ -29,13 +29,13 @@ pub struct Topic {
     pub moving: BTreeMap<u32, Moving>,
 }
 
-/// A partition is wanted in another shard.
+/// The target shard of a moving partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moving {
-    /// Later ones have higher numbers.
+    /// Later moves have higher ids.
     pub id: u64,
     pub to: ShardId,
-    /// It is wanted no more, unless the partition was handed over by now.
+    /// The move is cancelled, unless the partition was already handed over.
     pub cancelled: bool,
 }
 
@@ -93,8 +93,8 @@ pub fn validate_topic_name(name: &str) -> Result<(), TopicNameError> {
     }
 }
 
-/// What two names have in common that may not both exist: metrics write `.` as `_` (Kafka refuses
-/// the second too). `None` for a name that cannot collide.
+/// Key on which two names collide that may not both exist: metrics write `.` as `_` (Kafka also
+/// refuses the second). `None` for a name that cannot collide.
 pub(crate) fn collapsed_name(name: &str) -> Option<Box<str>> {
     name.contains(['.', '_']).then(|| name.replace('.', "_").into_boxed_str())
 }

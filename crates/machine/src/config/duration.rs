@@ -1,7 +1,7 @@
-//! Durations as Kafka's configurations have them: ISO 8601 with days, hours, minutes and seconds.
+//! Durations in Kafka's configurations: ISO 8601 with days, hours, minutes and seconds.
 
-/// Whole milliseconds of a duration like `P1DT2H3M4.5S`; `None` if it is not one, is negative, or
-/// does not fit. Days are of 24 hours; what is shorter than a millisecond does not count.
+/// Whole milliseconds of a duration like `P1DT2H3M4.5S`; `None` if it is invalid, negative, or out
+/// of range. Days have 24 hours; fractions of a millisecond are dropped.
 pub(super) fn duration_ms(text: &str) -> Option<i64> {
     let text = text.to_ascii_uppercase();
     let (days, time) = match text.strip_prefix('P')?.split_once('T') {
@@ -23,7 +23,7 @@ pub(super) fn duration_ms(text: &str) -> Option<i64> {
     minutes.checked_mul(60_000)?.checked_add(seconds_ms(seconds)?)
 }
 
-/// The number before `unit`, if there is one, and what follows.
+/// The number before `unit`, or 0, and the rest.
 fn part(text: &str, unit: char) -> Option<(i64, &str)> {
     match text.split_once(unit) {
         Some((number, rest)) => Some((digits(number)?, rest)),

@@ -1,9 +1,9 @@
-//! One entry of a configuration table: a name, its kind, what it may be and what it does.
+//! One entry of a configuration table: its name, kind, valid values and effect.
 
 use super::{ConfigError, ConfigSource, Described};
 use crate::topic::validate_topic_name;
 
-/// As DescribeConfigs names them.
+/// Kinds of DescribeConfigs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConfigKind {
     Boolean,
@@ -14,7 +14,7 @@ pub enum ConfigKind {
     List,
 }
 
-/// A value that has the right form for its kind.
+/// A value of the right syntax for its kind.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value<'a> {
     Boolean(bool),
@@ -25,7 +25,7 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// Reads a value as Kafka's `ConfigDef` does: spaces around it do not count.
+    /// Parses a value as Kafka's `ConfigDef` does: surrounding spaces are ignored.
     fn parse(kind: ConfigKind, raw: &'a str) -> Option<Self> {
         let raw = raw.trim();
         match kind {
@@ -62,14 +62,14 @@ impl<'a> Value<'a> {
     }
 }
 
-/// What a configuration does.
+/// Effect of a configuration.
 #[derive(Debug)]
 pub enum Effect<T> {
-    /// It is a field of the typed configuration.
+    /// Sets a field of the typed configuration.
     Sets(fn(&mut T, &Value<'_>)),
-    /// What any of its values asks for is given anyway; its documentation says how.
+    /// Every value has the same, inherent effect; its documentation explains it.
     Inherent,
-    /// It governs something that is not here: refused unless it has its default.
+    /// Configures something that does not exist here: refused unless it has its default.
     OnlyDefault { why: &'static str },
 }
 
@@ -78,17 +78,17 @@ pub struct ConfigEntry<T: 'static> {
     pub name: &'static str,
     pub kind: ConfigKind,
     pub default: &'static str,
-    /// Under which name the node sets the default.
+    /// Name under which the node sets the default.
     pub node_name: Option<&'static str>,
     pub documentation: &'static str,
-    /// What a valid value is, in words.
+    /// Description of valid values.
     pub expected: &'static str,
     pub effect: Effect<T>,
     accepts: fn(&Value<'_>) -> bool,
 }
 
 impl<T> ConfigEntry<T> {
-    /// An entry whose kind alone says what is valid; the methods below refine it.
+    /// An entry whose kind alone decides validity; the methods below refine it.
     pub(super) const fn new(
         name: &'static str,
         kind: ConfigKind,
@@ -123,7 +123,7 @@ impl<T> ConfigEntry<T> {
         self
     }
 
-    /// Checks a value and, if this configuration sets anything, sets it.
+    /// Validates a value and, if this configuration has a field, sets it.
     pub(super) fn apply(&self, raw: &str, config: &mut T) -> Result<(), ConfigError> {
         let invalid = || ConfigError::Invalid {
             name: self.name.into(),
@@ -172,7 +172,7 @@ impl<T> ConfigEntry<T> {
     }
 }
 
-// ------------------------------------------------------------------ what values may be, often
+// ------------------------------------------------------------------ common validity checks
 
 pub(super) const fn zero_or_more(value: &Value<'_>) -> bool {
     matches!(value, Value::Whole(0..))
@@ -191,12 +191,12 @@ pub(super) const fn minus_one_or_more(value: &Value<'_>) -> bool {
     matches!(value, Value::Whole(-1..))
 }
 
-/// A topic's name, or nothing.
+/// A topic's name, or empty.
 pub(super) fn topic_or_none(value: &Value<'_>) -> bool {
     value.text().is_empty() || validate_topic_name(value.text()).is_ok()
 }
 
-/// A gateway's scheme, a colon and what that gateway reads; or nothing.
+/// A gateway's scheme, a colon and a route for that gateway; or empty.
 pub(super) fn route_or_none(value: &Value<'_>) -> bool {
     let scheme = value.text().split_once(':').map(|(scheme, _)| scheme);
     value.text().is_empty() || scheme.is_some_and(|scheme| !scheme.is_empty())

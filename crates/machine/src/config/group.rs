@@ -1,22 +1,23 @@
-//! What holds for a group: one of the new consumer protocol (KIP-848), or a share group (KIP-932).
+//! Configuration of a group: one of the new consumer protocol (KIP-848), or a share group
+//! (KIP-932).
 
 use super::duration::duration_ms;
 use super::node::Bounded;
 use super::{ConfigError, GROUP_CONFIGS, LeaseOrdering, NodeValues, Overrides, apply};
 
-/// Where a group begins in a partition that is new to it.
+/// Start position of a group in a partition without a committed offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StartPosition {
     Earliest,
     Latest,
-    /// At the first record that is at most so old.
+    /// The first record that is at most this old.
     Since {
         ms_ago: i64,
     },
 }
 
 impl StartPosition {
-    /// As Kafka writes it: `earliest`, `latest`, `by_duration:PnDTnHnMn.nS`.
+    /// Parses Kafka's syntax: `earliest`, `latest`, `by_duration:PnDTnHnMn.nS`.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "earliest" => Some(Self::Earliest),
@@ -45,18 +46,18 @@ impl IsolationLevel {
     }
 }
 
-/// What holds for a group. What is `None` is the node's.
+/// Configuration of a group. `None` means the node's value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupConfig {
     pub overrides: Overrides,
-    /// For the KIP-848 protocol, where the group decides.
+    /// For the KIP-848 protocol, where the group's value applies.
     pub session_timeout_ms: Option<i32>,
     pub heartbeat_interval_ms: Option<i32>,
     pub share: ShareConfig,
     pub streams: StreamsConfig,
 }
 
-/// What a Streams group says for itself.
+/// A Streams group's own values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StreamsConfig {
     pub session_timeout_ms: Option<i32>,
@@ -65,7 +66,7 @@ pub struct StreamsConfig {
     pub initial_rebalance_delay_ms: Option<i32>,
 }
 
-/// What holds for a share group.
+/// Configuration of a share group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShareConfig {
     pub record_lock_duration_ms: Option<i32>,
@@ -76,9 +77,9 @@ pub struct ShareConfig {
     pub start: StartPosition,
     pub isolation_level: IsolationLevel,
     pub renew_enabled: bool,
-    /// `None`: what cannot be delivered is dropped.
+    /// `None`: undeliverable records are dropped.
     pub dead_letter_topic: Option<String>,
-    /// A dead letter has the record's key and value, and not only headers that name it.
+    /// A dead letter contains the record's key and value, and not only headers that identify it.
     pub dead_letter_copies_record: bool,
     pub ordering: LeaseOrdering,
     pub retry_backoff_ms: i64,
@@ -102,7 +103,7 @@ impl ShareConfig {
         retry_backoff_max_ms: 60_000,
     };
 
-    /// The values of its own that a lease group of this share group has.
+    /// The own values of the lease groups behind this share group.
     pub fn lease_group_config(&self, node: &NodeValues) -> Overrides {
         let share = &node.share;
         let lease_ms = share.record_lock_duration_ms.holds(self.record_lock_duration_ms);
@@ -165,7 +166,7 @@ impl GroupConfig {
         )
     }
 
-    /// What the node allows, as Kafka asks when a value is set.
+    /// Checks the node's bounds when a value is set, as Kafka does.
     pub fn check(&self, node: &NodeValues) -> Result<(), ConfigError> {
         self.check_streams(node)?;
         let (share, bounds) = (&self.share, &node.share);

@@ -1,5 +1,5 @@
-//! What holds for a lease group: how its records are delivered, tried again and given up. The
-//! machine keeps it; the leader carries it out.
+//! Configuration of a lease group: delivery, retries and dead letters. The machine stores it; the
+//! leader applies it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::entry::Effect::Sets;
 use super::entry::{ConfigEntry, minus_one_or_more, route_or_none, topic_or_none, zero_or_more};
 use super::{ConfigError, Overrides, apply};
 
-/// What of a topic may be leased at a time.
+/// Records of a topic that may be leased concurrently.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LeaseOrdering {
     /// Any record.
@@ -33,11 +33,11 @@ impl LeaseOrdering {
     }
 }
 
-/// Who of a lease group's consumers is served.
+/// Consumers of a lease group that receive deliveries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Consumers {
     All,
-    /// One; when it leaves, the next.
+    /// One; when it leaves, the next takes over.
     SingleActive,
 }
 
@@ -45,23 +45,23 @@ pub enum Consumers {
 pub struct LeaseGroupConfig {
     pub ordering: LeaseOrdering,
     pub consumers: Consumers,
-    /// `None`: for as long as the session lives.
+    /// `None`: until the session ends.
     pub lease_ms: Option<i64>,
     /// `None`: any number.
     pub attempts_max: Option<u16>,
-    /// Before the second delivery; doubles with each.
+    /// Delay before the second delivery; doubles with each.
     pub retry_backoff_ms: i64,
     pub retry_backoff_max_ms: i64,
-    /// A topic by name. `None`: what is rejected or exhausted is settled, and so dropped.
+    /// Name of a topic. `None`: rejected and exhausted records are settled, and so dropped.
     pub dead_letter_topic: Option<Arc<str>>,
-    /// What a gateway finds the place of a dead letter by; opaque here.
+    /// A gateway's route for dead letters; opaque here.
     pub dead_letter_route: Option<Arc<str>>,
-    /// `None`: records do not expire for the group, unless they say so themselves.
+    /// `None`: records do not expire for the group, unless they carry their own expiry.
     pub record_ttl_ms: Option<i64>,
 }
 
 impl Default for LeaseGroupConfig {
-    /// What the table's defaults say; a test holds the two together.
+    /// Equal to the table's defaults; a test compares them.
     fn default() -> Self {
         Self {
             ordering: LeaseOrdering::Free,

@@ -1,10 +1,11 @@
 //! Configuration of topics, of the node, of groups and of lease groups, by Kafka's names where it
 //! has one.
 //!
-//! One table for each (`table`, `node_table`, `group_table`, `lease`) says what a name means, what it
-//! may be and why; parsing, checking and describing all read it. A value is never accepted and
-//! ignored: a name either takes effect, or is met whatever its value ([`Effect::Inherent`]), or is
-//! refused unless it has its default ([`Effect::OnlyDefault`]).
+//! One table for each (`table`, `node_table`, `group_table`, `lease`) defines the meaning, the
+//! valid values and the documentation of a name; parsing, checking and describing all read it. A
+//! value is never accepted and ignored: a name either takes effect, or its effect is inherent for
+//! every value ([`Effect::Inherent`]), or it is refused unless it has its default
+//! ([`Effect::OnlyDefault`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -34,13 +35,13 @@ pub(crate) use shared::SharedConfigs;
 pub use table::TOPIC_CONFIGS;
 pub use traced::{TRACE_CONFIG, level_of};
 
-/// Values by name, as a user gave them.
+/// Values by name, as given by a user.
 pub type Overrides = BTreeMap<String, String>;
 
-/// A text of this program, unless it came from another node.
+/// A static text, unless it came from another node.
 pub type Word = Cow<'static, str>;
 
-/// Travels between nodes, so that its ordinals and fields stay as they are.
+/// Sent between nodes, so that its ordinals and fields must not change.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum ConfigError {
     #[error("there is no configuration named {name}")]
@@ -53,7 +54,7 @@ pub enum ConfigError {
     Conflict { name: Word, value: String, with: Word, with_value: String },
 }
 
-/// What retention and compaction do with a topic; both may.
+/// How a topic deletes records: by retention, by compaction, or both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CleanupPolicy {
     pub delete: bool,
@@ -66,7 +67,7 @@ pub enum TimestampType {
     LogAppendTime,
 }
 
-/// What a topic's batches are compressed with; `Producer` keeps what the producer chose.
+/// Compression of a topic's batches; `Producer` keeps the producer's choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CompressionType {
     Producer,
@@ -77,7 +78,7 @@ pub enum CompressionType {
     Zstd,
 }
 
-/// When a record counts as written.
+/// When a write is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durability {
     /// Synced to disk on a quorum.
@@ -86,32 +87,32 @@ pub enum Durability {
     Replicated,
 }
 
-/// Which record goes first where they have priorities.
+/// Order of delivery of records with priorities.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PrioritiesOrder {
-    /// Those with the highest priority.
+    /// Records with the highest priority first.
     #[default]
     Strict,
-    /// There are two priorities, those up to 4 and those above: two of these go first, then one of
-    /// the others.
+    /// Two classes: priorities up to 4, and those above. Two of the higher class are delivered,
+    /// then one of the lower.
     TwoToOne,
 }
 
-/// What happens to a record that would pass a topic's limit.
+/// Handling of a record that would exceed a topic's limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LimitOverflow {
     Reject,
-    /// The oldest make room.
+    /// The oldest records are dropped to make room.
     DropOldest,
     /// It is refused, and becomes a dead letter.
     RejectDeadLetter,
 }
 
-/// What holds for a topic.
+/// Effective configuration of a topic.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TopicConfig {
     pub cleanup_policy: CleanupPolicy,
-    /// `None`: for ever.
+    /// `None`: forever.
     pub retention_ms: Option<i64>,
     /// Per partition; `None`: any size.
     pub retention_bytes: Option<u64>,
@@ -119,9 +120,9 @@ pub struct TopicConfig {
     pub segment_ms: i64,
     pub max_message_bytes: u32,
     pub timestamp_type: TimestampType,
-    /// How far a record's timestamp may lie behind the broker's clock.
+    /// Maximum age of a record's timestamp relative to the broker's clock.
     pub timestamp_before_max_ms: i64,
-    /// How far it may lie ahead.
+    /// Maximum lead of a record's timestamp over the broker's clock.
     pub timestamp_after_max_ms: i64,
     pub compression_type: CompressionType,
     /// -1: the library's default.
@@ -133,30 +134,30 @@ pub struct TopicConfig {
     pub min_compaction_lag_ms: i64,
     pub max_compaction_lag_ms: i64,
     pub durability: Durability,
-    /// Every value of these two is met by `Durability::Fsync`, and none but the largest otherwise.
+    /// `Durability::Fsync` satisfies every value of these two; otherwise only the largest is valid.
     pub flush_messages: i64,
     pub flush_ms: i64,
-    /// Bytes go once every lease group has settled them.
+    /// Records are deleted once every lease group has settled them.
     pub retention_settled: bool,
     /// The highest priority; 0: none.
     pub priorities_max: u8,
     pub priorities_order: PrioritiesOrder,
-    /// Of unsettled records; `None`: any number.
+    /// Limits of unsettled records; `None`: unlimited.
     pub limit_records: Option<u64>,
     pub limit_bytes: Option<u64>,
     pub limit_overflow: LimitOverflow,
-    /// For how long a record's id is remembered; 0: not at all.
+    /// How long a record's id is remembered; 0: not at all.
     pub dedup_window_ms: i64,
-    /// Ids that a shard remembers of the topic.
+    /// Maximum number of the topic's ids that a shard remembers.
     pub dedup_ids_max: u64,
-    /// Kafka's share groups may name it for their dead letters.
+    /// Kafka's share groups may use it for their dead letters.
     pub dead_letters_of_groups: bool,
-    /// Of a million records, those whose steps are written to a topic; 0: none.
+    /// Number of traced records per million; 0: none.
     pub traced_per_million: u32,
 }
 
 impl Default for TopicConfig {
-    /// What the table's defaults say; a test holds the two together.
+    /// Equal to the table's defaults; a test compares them.
     fn default() -> Self {
         Self {
             cleanup_policy: CleanupPolicy { delete: true, compact: false },
@@ -194,7 +195,7 @@ impl Default for TopicConfig {
 }
 
 impl TopicConfig {
-    /// What holds for a topic with these values of its own on a node with that configuration.
+    /// Effective configuration of a topic with these own values on a node with that configuration.
     pub fn parse(node: &NodeConfig, overrides: &Overrides) -> Result<Self, ConfigError> {
         let mut config = (*node.topic_defaults).clone();
         apply(&TOPIC_CONFIGS, overrides, &mut config)?;
@@ -202,7 +203,7 @@ impl TopicConfig {
         Ok(config)
     }
 
-    /// What no value breaks by itself.
+    /// Checks relations between values.
     fn check(&self) -> Result<(), ConfigError> {
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms {
             return Err(ConfigError::Conflict {
@@ -212,7 +213,8 @@ impl TopicConfig {
                 with_value: self.max_compaction_lag_ms.to_string(),
             });
         }
-        // Synced before it is acknowledged is stricter than any flush interval; unsynced is not.
+        // Syncing before the acknowledgement is stricter than any flush interval; replication
+        // without sync is not.
         let flush = [("flush.messages", self.flush_messages), ("flush.ms", self.flush_ms)];
         if let (Durability::Replicated, Some((name, value))) =
             (self.durability, flush.into_iter().find(|(_, value)| *value != i64::MAX))
@@ -257,11 +259,11 @@ fn apply<T>(
 pub struct Described<'a> {
     pub name: &'static str,
     pub kind: ConfigKind,
-    /// What holds.
+    /// The effective value.
     pub value: &'a str,
     pub source: ConfigSource,
     pub default: &'static str,
-    /// For a topic: under which name the node sets the default, and to what if it does.
+    /// For a topic: the name under which the node sets the default, and the node's value if set.
     pub node_name: Option<&'static str>,
     pub node_value: Option<&'a str>,
     pub documentation: &'static str,

@@ -1,26 +1,26 @@
-//! What holds for a node: values of its own, and what topics and groups have that say nothing.
+//! Configuration of a node: its own values, and the defaults of topics and groups.
 
 use std::sync::Arc;
 
 use super::{ConfigError, NODE_CONFIGS, Overrides, TopicConfig, topic_entry_for_node};
 
-/// What holds for the node: values of its own, and those of topics that say nothing themselves.
+/// Configuration of the node: its own values, and the defaults of topics.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NodeConfig {
     pub overrides: Overrides,
-    /// What a topic without values of its own has.
+    /// Configuration of a topic without values of its own.
     pub topic_defaults: Arc<TopicConfig>,
     pub own: NodeValues,
 }
 
-/// The node's own values, by what they are about.
+/// The node's own values, by subject.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeValues {
     pub producer_id_expiration_ms: i64,
     pub offsets_retention_ms: i64,
-    /// A record is not deleted by time before it has been stored for so long.
+    /// A record is stored for at least this long before retention by time deletes it.
     pub retention_check_interval_ms: i64,
-    /// Memory of a node for ids of records.
+    /// Memory limit of a node for ids of records.
     pub dedup_memory_bytes_max: u64,
     pub groups: GroupValues,
     pub share: ShareValues,
@@ -28,7 +28,7 @@ pub struct NodeValues {
     pub dead_letters: DeadLetterValues,
 }
 
-/// What holds for every group, and for those of the new protocol unless they say otherwise.
+/// Values for every group, and defaults for groups of the new protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupValues {
     pub initial_rebalance_delay_ms: i32,
@@ -51,14 +51,15 @@ impl GroupValues {
         consumer_members_max: base::limits::GROUP_MEMBERS_MAX,
     };
 
-    /// What no value breaks by itself.
+    /// Checks relations between values.
     fn check(&self) -> Result<(), ConfigError> {
         let ordered = [
             (
                 ("group.min.session.timeout.ms", self.session_timeout_ms_min),
                 ("group.max.session.timeout.ms", self.session_timeout_ms_max),
             ),
-            // A member that reports as it is told must not time out between two reports.
+            // A member that reports at the configured interval must not time out between two
+            // reports.
             (
                 ("group.consumer.heartbeat.interval.ms", self.consumer_heartbeat_interval_ms),
                 ("group.consumer.session.timeout.ms", self.consumer_session_timeout_ms),
@@ -68,8 +69,8 @@ impl GroupValues {
     }
 }
 
-/// A value of share groups (Kafka's KIP-932): what holds where a group says nothing, and what it may
-/// say. A group's value that a later bound excludes counts as the bound (KIP-1240).
+/// A value of share groups (Kafka's KIP-932): the default of groups, and its bounds. A group's
+/// value that a later bound excludes is replaced by the bound (KIP-1240).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounded {
     pub least: i32,
@@ -82,24 +83,24 @@ impl Bounded {
         Self { least, value, most }
     }
 
-    /// What holds for a group that says `own`.
+    /// Effective value of a group whose own value is `own`.
     pub fn holds(&self, own: Option<i32>) -> i32 {
-        // Not `clamp`, which panics: the bounds of a node are checked, but each by itself.
+        // Not `clamp`, which panics: a node's bounds are validated one by one only.
         own.unwrap_or(self.value).min(self.most).max(self.least)
     }
 }
 
-/// What holds for every share group unless it says otherwise.
+/// Defaults of share groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ShareValues {
     pub record_lock_duration_ms: Bounded,
     pub delivery_count_limit: Bounded,
-    /// Records of one partition that may be leased at a time.
+    /// Maximum number of concurrently leased records of one partition.
     pub partition_record_locks_max: Bounded,
     pub session_timeout_ms: Bounded,
     pub heartbeat_interval_ms: Bounded,
     pub members_max: usize,
-    /// Share sessions of a node.
+    /// Maximum number of share sessions of a node.
     pub sessions_max: usize,
 }
 
@@ -114,7 +115,7 @@ impl ShareValues {
         sessions_max: 2_000,
     };
 
-    /// What no value breaks by itself.
+    /// Checks relations between values.
     fn check(&self) -> Result<(), ConfigError> {
         let names = [
             (
@@ -159,12 +160,12 @@ impl ShareValues {
     }
 }
 
-/// What holds for every Streams group (KIP-1071) unless it says otherwise.
+/// Defaults of Streams groups (KIP-1071).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamsValues {
     pub session_timeout_ms: Bounded,
     pub heartbeat_interval_ms: Bounded,
-    /// Copies of each task with state.
+    /// Copies of each stateful task.
     pub standby_replicas: Bounded,
     pub initial_rebalance_delay_ms: i32,
     pub members_max: usize,
@@ -179,7 +180,7 @@ impl StreamsValues {
         members_max: base::limits::GROUP_MEMBERS_MAX,
     };
 
-    /// What no value breaks by itself.
+    /// Checks relations between values.
     fn check(&self) -> Result<(), ConfigError> {
         let names = [
             (
@@ -213,9 +214,9 @@ impl StreamsValues {
 /// Dead letters of share groups (KIP-1191).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadLetterValues {
-    /// A dead-letter topic that is not there is made.
+    /// A missing dead-letter topic is created.
     pub auto_create_topics: bool,
-    /// What the name of one must begin with.
+    /// Required prefix of its name.
     pub topic_name_prefix: String,
 }
 

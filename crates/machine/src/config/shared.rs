@@ -1,7 +1,7 @@
-//! Configurations, each kept once however many have it.
+//! Configurations, each stored once for all its users.
 //!
-//! Whoever makes ten thousand queues makes them alike. A configuration and the values it follows
-//! from are found by those values, and are gone with the last that has them.
+//! Ten thousand queues of one user usually have the same configuration. A configuration is looked
+//! up by the values it is derived from, and dropped with its last user.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use base::HashMap;
 
 use super::Overrides;
 
-/// As few are not worth looking through.
+/// Smaller maps are not swept.
 const LOOKED_THROUGH_FROM: usize = 64;
 
 #[derive(Clone, Debug)]
 pub(crate) struct SharedConfigs<T> {
     known: HashMap<Arc<Overrides>, Arc<T>>,
-    /// At so many, those that nobody has any more are looked for.
+    /// Size at which unused configurations are swept.
     look_through_at: usize,
 }
 
@@ -25,7 +25,7 @@ impl<T> Default for SharedConfigs<T> {
     }
 }
 
-/// What it knows follows from who has a configuration, besides some that nobody has any more.
+/// The content follows from the users of configurations, besides some unused ones.
 impl<T> PartialEq for SharedConfigs<T> {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -33,7 +33,7 @@ impl<T> PartialEq for SharedConfigs<T> {
 }
 
 impl<T> SharedConfigs<T> {
-    /// These values and what follows from them, `config`: those that others have, if others do.
+    /// The configuration `config` derived from these values, or the existing one for equal values.
     pub(crate) fn share(&mut self, overrides: &Overrides, config: T) -> (Arc<Overrides>, Arc<T>) {
         if let Some(known) = self.get(overrides) {
             return known;
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_any_more_is_forgotten() {
+    fn unused_configurations_are_dropped() {
         let mut shared = SharedConfigs::default();
         let kept = shared.share(&values(0), 0);
         for value in 1..10 * LOOKED_THROUGH_FROM {

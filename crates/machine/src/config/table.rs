@@ -63,7 +63,8 @@ fn limit_overflow(name: &str) -> Option<LimitOverflow> {
 }
 
 pub static TOPIC_CONFIGS: [Topic; 46] = [
-    // --------------------------------------------------------------------- what is kept, how long
+    // --------------------------------------------------------------------- retention and
+    // compaction
     Topic::new(
         "cleanup.policy",
         List,
@@ -154,7 +155,8 @@ pub static TOPIC_CONFIGS: [Topic; 46] = [
     )
     .valid("1 or more", one_or_more)
     .on_node("log.cleaner.max.compaction.lag.ms"),
-    // -------------------------------------------------------------------------- what is taken in
+    // -------------------------------------------------------------------------- validation of
+    // batches
     Topic::new(
         "max.message.bytes",
         Int,
@@ -236,7 +238,7 @@ pub static TOPIC_CONFIGS: [Topic; 46] = [
     )
     .valid("-131072 to 22", |value| (-131_072..=22).contains(&value.whole()))
     .on_node("compression.zstd.level"),
-    // ------------------------------------------------------------------------- how safe it is
+    // ------------------------------------------------------------------------- durability
     Topic::new(
         "durability",
         String,
@@ -299,7 +301,7 @@ pub static TOPIC_CONFIGS: [Topic; 46] = [
         "Asks for files that are allocated ahead. The journal's always are.",
     )
     .on_node("log.preallocate"),
-    // ------------------------------------------------------------- where it is consumed by leases
+    // ------------------------------------------------------------- consumption by leases
     Topic::new(
         "retention.settled",
         Boolean,
@@ -396,7 +398,8 @@ pub static TOPIC_CONFIGS: [Topic; 46] = [
     .valid("off, on, or a share above 0% and below 100% with at most 4 decimals, such as 0.5%", |value| {
         per_million(value.text()).is_some()
     }),
-    // ------------------------------------------------------------- what Kafka has and is not here
+    // ------------------------------------------------------------- Kafka's names without effect
+    // here
     Topic::new(
         "segment.index.bytes",
         Int,

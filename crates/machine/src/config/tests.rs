@@ -1,7 +1,7 @@
 use super::*;
 
-/// For each topic configuration: a valid value other than the default, and what it is refused for.
-/// `None` where the default is all there is.
+/// For each topic configuration: a valid value other than the default, and refused values. `None`
+/// if only the default is valid.
 const TOPIC_VALUES: [(&str, Option<&str>, &[&str]); 46] = [
     ("trace", Some("0.5%"), &["", "true", "0%", "100%", "1", "0.01", "On"]),
     ("retention.settled", Some("true"), &["1", "yes", ""]),
@@ -60,7 +60,7 @@ fn parse(values: &[(&str, &str)]) -> Result<TopicConfig, ConfigError> {
 }
 
 #[test]
-fn the_table_and_this_test_know_the_same_names() {
+fn table_and_test_values_have_the_same_names() {
     let mut table: Vec<_> = TOPIC_CONFIGS.iter().map(|entry| entry.name).collect();
     let mut here: Vec<_> = TOPIC_VALUES.iter().map(|(name, ..)| *name).collect();
     table.sort_unstable();
@@ -69,7 +69,7 @@ fn the_table_and_this_test_know_the_same_names() {
 }
 
 #[test]
-fn every_default_is_valid_and_is_what_a_topic_has_that_says_nothing() {
+fn every_default_is_valid_and_applies_to_a_topic_without_own_values() {
     for entry in &TOPIC_CONFIGS {
         let parsed = parse(&[(entry.name, entry.default)]);
         assert_eq!(parsed, Ok(TopicConfig::default()), "{}", entry.name);
@@ -81,7 +81,7 @@ fn every_default_is_valid_and_is_what_a_topic_has_that_says_nothing() {
     for entry in &GROUP_CONFIGS {
         let parsed = GroupConfig::parse(&overrides(&[(entry.name, entry.default)])).unwrap();
         assert_eq!(parsed.overrides.len(), 1, "{}", entry.name);
-        // What the node sets for groups that say nothing is the same.
+        // The node's defaults for groups are the same.
         let own = NodeConfig::default().own;
         assert_eq!(parsed.check(&own), Ok(()), "{}", entry.name);
         let of_leases = |group: &GroupConfig| group.share.lease_group_config(&own);
@@ -93,7 +93,7 @@ fn every_default_is_valid_and_is_what_a_topic_has_that_says_nothing() {
     }
 }
 
-/// A valid value other than the default, and what is refused.
+/// Name, a valid value other than the default, and refused values.
 type Values<'a> = (&'a str, &'a str, &'a [&'a str]);
 
 const LEASE_GROUP_VALUES: [Values<'_>; 9] = [
@@ -177,7 +177,7 @@ const NODE_VALUES: [Values<'_>; 40] = [
     ("errors.deadletterqueue.topic.name.prefix", "", &[]),
 ];
 
-/// Whether a table takes these values and refuses those, and whether the valid ones do something.
+/// Checks that a table accepts these values with an effect, and refuses the invalid ones.
 fn check_values<T: PartialEq>(
     names: impl Iterator<Item = &'static str>,
     values: &[Values<'_>],
@@ -201,7 +201,7 @@ fn check_values<T: PartialEq>(
 }
 
 #[test]
-fn every_name_of_a_group_a_lease_group_and_the_node_does_what_it_says_or_is_refused() {
+fn every_group_and_node_configuration_has_an_effect_or_is_refused() {
     let names = LEASE_GROUP_CONFIGS.iter().map(|entry| entry.name);
     check_values(names, &LEASE_GROUP_VALUES, LeaseGroupConfig::parse);
     let names = GROUP_CONFIGS.iter().map(|entry| entry.name);
@@ -215,7 +215,7 @@ fn every_name_of_a_group_a_lease_group_and_the_node_does_what_it_says_or_is_refu
 }
 
 #[test]
-fn a_share_group_is_held_to_the_nodes_bounds() {
+fn share_group_values_are_limited_by_the_nodes_bounds() {
     let node = |values: &[(&str, &str)]| NodeConfig::parse(&overrides(values)).unwrap().own;
     let group = |values: &[(&str, &str)]| GroupConfig::parse(&overrides(values)).unwrap();
     let short = group(&[("share.record.lock.duration.ms", "5000")]);
@@ -227,14 +227,14 @@ fn a_share_group_is_held_to_the_nodes_bounds() {
     for name in ["share.session.timeout.ms", "share.heartbeat.interval.ms"] {
         assert!(group(&[(name, "70000")]).check(&node(&[])).is_err(), "{name}");
     }
-    // What was set while it was allowed counts as the bound from then on.
+    // A value that was valid when it was set counts as the bound from then on.
     let leases = |config: &GroupConfig, own| config.share.lease_group_config(&own);
     assert_eq!(leases(&short, node(&bounds))["lease.ms"], "5000");
     assert_eq!(leases(&short, node(&[]))["lease.ms"], "15000");
 }
 
 #[test]
-fn a_streams_group_is_held_to_the_nodes_bounds() {
+fn streams_group_values_are_limited_by_the_nodes_bounds() {
     let node = |values: &[(&str, &str)]| NodeConfig::parse(&overrides(values)).unwrap().own;
     for (name, value, bound) in [
         ("streams.session.timeout.ms", "10000", ("group.streams.min.session.timeout.ms", "10000")),
@@ -252,7 +252,7 @@ fn a_streams_group_is_held_to_the_nodes_bounds() {
 }
 
 #[test]
-fn a_share_group_becomes_a_lease_group_that_does_the_same() {
+fn share_group_configuration_becomes_an_equivalent_lease_group_configuration() {
     let node = NodeConfig::default().own;
     let group = GroupConfig::parse(&overrides(&[
         ("share.record.lock.duration.ms", "20000"),
@@ -295,7 +295,7 @@ fn every_name_takes_its_valid_values_and_refuses_the_others() {
 }
 
 #[test]
-fn values_become_what_they_mean() {
+fn values_are_parsed_into_typed_fields() {
     let config = parse(&[
         ("cleanup.policy", " compact , delete "),
         ("retention.ms", "-1"),
@@ -343,7 +343,7 @@ fn values_that_contradict_each_other_are_refused() {
 }
 
 #[test]
-fn a_topic_has_its_own_value_then_the_nodes_then_the_default() {
+fn topic_value_overrides_the_nodes_value_which_overrides_the_default() {
     let node = [("log.retention.ms", "5"), ("message.max.bytes", "6")];
     let node = NodeConfig::parse(&overrides(&node)).unwrap();
     let own = overrides(&[("retention.ms", "7")]);

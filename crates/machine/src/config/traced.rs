@@ -1,17 +1,18 @@
-//! Which records of a topic have their steps written, and since which level a topic can say it.
+//! Share of a topic's records whose steps are traced, and the feature levels of configurations.
 
 use base::Level;
 
 use super::Overrides;
 
-/// The name of the configuration. Programs below [`Level::TRACES`] know none of this name, and would refuse what others take.
+/// Name of the configuration. Programs below [`Level::TRACES`] do not know it, and would refuse it.
 pub const TRACE_CONFIG: &str = "trace";
 
 const MILLION: u32 = 1_000_000;
-/// Of a percentage: so that the smallest share is one record of a million.
+/// Decimals of a percentage: the smallest share is one record per million.
 const DECIMALS_MAX: usize = 4;
 
-/// `off`, `on`, or a percentage of records above 0 and below 100, such as `1%` or `0.5%`: how many of a million these are.
+/// Parses `off`, `on`, or a percentage above 0 and below 100, such as `1%` or `0.5%`, to records
+/// per million.
 pub(super) fn per_million(text: &str) -> Option<u32> {
     match text {
         "off" => return Some(0),
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_off_on_or_a_percentage_and_nothing_else() {
+    fn trace_share_is_off_on_or_a_percentage() {
         for (text, share) in [
             ("off", 0),
             ("on", MILLION),

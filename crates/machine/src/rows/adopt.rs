@@ -1,4 +1,4 @@
-//! Changes of the catalog, carried out in a shard's rows. Each is idempotent.
+//! Applies changes of the catalog to a shard's rows. Each is idempotent.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::group_ids::GroupIds;
 use crate::outcome::{ALL_PARTITIONS, Applied, Refusal};
 
 impl Rows {
-    /// Takes over what changed in the catalog.
+    /// Adopts changes of the catalog.
     pub(crate) fn adopt(
         &mut self,
         adoption: &Adoption,
@@ -72,7 +72,7 @@ impl Rows {
         for group in gone.copied().collect::<Vec<_>>() {
             self.drop_lease_group(group, applied);
         }
-        // Whoever made the adoption may not know of a move yet that was begun: those are looked at one by one.
+        // The adoption may be older than a move that has begun: such topics are checked one by one.
         let gone =
             self.topics.iter().filter(|(id, topic)| !topics.contains(id) && topic.moves.is_none());
         for topic in gone.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -87,7 +87,7 @@ impl Rows {
         adoption
     }
 
-    /// There is a topic of so many partitions, of which the shard has those in `stripe`.
+    /// Creates a topic of this many partitions, of which the shard owns those in `stripe`.
     pub(crate) fn adopt_topic(
         &mut self,
         id: TopicId,
@@ -96,7 +96,7 @@ impl Rows {
         deletes_settled: bool,
     ) {
         match self.topics.get_mut(&id) {
-            // Until now it had only what came from other shards.
+            // Until now it had only partitions of other shards.
             Some(topic) if topic.stripe == Stripe::NONE && stripe != Stripe::NONE => {
                 let topic = Arc::make_mut(topic);
                 (topic.stripe, topic.deletes_settled) = (stripe, deletes_settled);
@@ -121,7 +121,7 @@ impl Rows {
         self.topics.insert(id, Arc::new(topic));
     }
 
-    /// The topic has so many partitions now, in all shards together.
+    /// Sets the topic's number of partitions in all shards together.
     pub(crate) fn grow_topic(&mut self, id: TopicId, partitions: u32, applied: &mut Applied) {
         let Some(found) = self.topic(id) else { return };
         let rows = found.stripe.rows_of(partitions);
@@ -139,7 +139,7 @@ impl Rows {
         self.note_groups_moved(id, applied);
     }
 
-    /// The topic is gone, with its lease groups and all offsets that were committed in it.
+    /// Deletes the topic, with its lease groups and all offsets committed in it.
     pub(crate) fn drop_topic(&mut self, id: TopicId, applied: &mut Applied) {
         self.offsets.forget_topic(id);
         self.record_ids.drop_topic(id);
@@ -152,7 +152,7 @@ impl Rows {
         applied.removed.push((id, removed.partitions_end()));
     }
 
-    /// Sets `retention.settled` of the topic. Answers whether it changed.
+    /// Sets `retention.settled` of the topic. Returns whether it changed.
     pub(crate) fn set_deletes_settled(&mut self, id: TopicId, deletes_settled: bool) -> bool {
         if self.topic(id).is_none_or(|topic| topic.deletes_settled == deletes_settled) {
             return false;
@@ -163,7 +163,7 @@ impl Rows {
         true
     }
 
-    /// Notes the topic's lease groups as changed, for delivery.
+    /// Records the topic's lease groups as changed, for delivery.
     pub(crate) fn note_groups_moved(&self, id: TopicId, applied: &mut Applied) {
         let groups = self.topic(id).map_or(&[][..], TopicRows::groups);
         applied.moved.extend(groups.iter().map(|&group| (group, ALL_PARTITIONS)));
@@ -187,7 +187,7 @@ impl Rows {
         Ok(())
     }
 
-    /// There is a lease group. A partition that `starts` does not name begins at its start.
+    /// Creates a lease group. `starts` defaults to each partition's start.
     pub(crate) fn adopt_lease_group(
         &mut self,
         id: LeaseGroupId,
@@ -208,11 +208,12 @@ impl Rows {
             })
             .collect();
         self.insert_lease_group(id, topic, progress.into());
-        // The first group of a topic decides alone what is settled: all before where it begins.
+        // The first group of a topic decides alone which records are settled: all before its
+        // starts.
         self.delete_settled_of_topic(topic, applied);
     }
 
-    /// Adds a group that is known to be new, with one progress for each row of its topic.
+    /// Adds a new group, with one progress for each row of its topic.
     pub(crate) fn insert_lease_group(
         &mut self,
         id: LeaseGroupId,
@@ -233,7 +234,7 @@ impl Rows {
             Arc::make_mut(topic).groups.remove(id);
         }
         applied.moved.push((id, ALL_PARTITIONS));
-        // What only this group had not settled is settled by all now.
+        // Records that only this group had not settled are now settled by all.
         self.delete_settled_of_topic(removed.topic, applied);
     }
 }

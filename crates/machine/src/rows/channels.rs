@@ -1,10 +1,11 @@
-//! Channels between shards: what this one has sent and another has not acknowledged, and how far it has come
-//! with what others sent.
+//! Channels between shards: messages sent and not yet acknowledged, and the position reached in
+//! those of other shards.
 //!
-//! A message is what one unit of the log sends to one shard: some batches, and of each the partitions there
-//! that get it. Its batches are appended to the channel, a partition of no topic, so that the journal keeps
-//! and finds their bytes as any other's. Their first offset is the message's number; the next message has
-//! the number behind its last one. So both ends count alike, and no number comes twice.
+//! A message is everything that one unit of the log sends to one shard: batches, and for each the
+//! receiving partitions there. Its batches are appended to the channel, a partition of no topic, so
+//! that the journal stores their bytes like others. The first offset is the message's number; the
+//! next message's number follows its last offset. Both ends therefore count alike, and no number is
+//! used twice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::command::SentBatch;
 use crate::entry::{Append, Origin};
 use crate::outcome::{AppendOutcome, Applied, Refusal};
 
-/// All channels of a shard. A channel that nothing was ever sent by takes no place.
+/// All channels of a shard. An unused channel takes no memory.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Channels {
     pub(crate) outboxes: SharedMap<ShardId, Arc<Outbox>>,
@@ -25,10 +26,10 @@ pub struct Channels {
     pub(crate) expected: SharedMap<ShardId, Offset>,
 }
 
-/// What is sent to one shard and not acknowledged.
+/// Messages to one shard that are not acknowledged.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Outbox {
-    /// Begins at the first message that is not acknowledged.
+    /// Starts at the first message that is not acknowledged.
     pub(crate) partition: Partition,
     /// By number.
     pub(crate) messages: SharedMap<Offset, Arc<[SentBatch]>>,
@@ -36,26 +37,26 @@ pub struct Outbox {
     pub(crate) bytes: u64,
 }
 
-/// What is to be done with a message that came.
+/// Classification of a received message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrival {
     Next,
-    /// It was taken before.
+    /// It was accepted before.
     Duplicate,
-    /// One before it is missing, or it makes no sense.
+    /// An earlier message is missing, or it is invalid.
     OutOfOrder,
 }
 
-/// A channel that nothing was sent by.
+/// A channel without messages.
 static UNUSED: Partition = Partition::unused();
 
-/// Whether there can be a channel to it, or from it.
+/// Whether a channel to or from it may exist.
 fn is_shard(shard: ShardId) -> bool {
     (ShardId::FIRST.0..=SHARDS_MAX).contains(&shard.0)
 }
 
 impl Outbox {
-    /// Those that are not acknowledged, with their numbers, from this number on.
+    /// Unacknowledged messages with their numbers, from this number on.
     pub fn messages_from(
         &self,
         number: Offset,
@@ -63,7 +64,7 @@ impl Outbox {
         self.messages.range(number..).map(|(&number, batches)| (number, batches))
     }
 
-    /// Whether a message that is not acknowledged has this number.
+    /// Whether an unacknowledged message has this number.
     pub fn has_message(&self, number: Offset) -> bool {
         self.messages.contains_key(&number)
     }
@@ -80,17 +81,17 @@ impl Outbox {
         self.bytes
     }
 
-    /// The number of the first message that is not acknowledged; of the next one if all are.
+    /// The number of the first unacknowledged message; of the next one if all are acknowledged.
     pub fn acknowledged(&self) -> Offset {
         self.partition.log_start()
     }
 
-    /// The number of the next message that is sent.
+    /// The number of the next message.
     pub fn end(&self) -> Offset {
         self.partition.next_offset()
     }
 
-    /// Whether what was read from a snapshot can be an outbox.
+    /// Whether an outbox of a snapshot is valid.
     pub(crate) fn is_sound(&self) -> bool {
         let (start, end) = (self.acknowledged(), self.end());
         let first = self.messages.first_key_value().map(|(number, _)| *number);
@@ -101,17 +102,17 @@ impl Outbox {
     }
 }
 
-/// What a message takes of an outbox.
+/// Weight of a message in an outbox.
 pub fn bytes_of(batches: &[SentBatch]) -> u64 {
     batches.iter().map(|batch| weight(u64::from(batch.bytes), batch.targets.len())).sum()
 }
 
-/// What a batch of so many bytes takes of an outbox, for so many partitions.
+/// Weight in an outbox of a batch of this many bytes for this many partitions.
 pub fn weight(bytes: u64, targets: usize) -> u64 {
     bytes + (targets * size_of::<PartitionId>()) as u64
 }
 
-/// Whether a message is there with so many others, of so many bytes.
+/// Whether a message fits next to this many others of this many bytes.
 pub fn has_room(messages: usize, bytes: u64, more: u64) -> bool {
     messages == 0
         || (messages < OUTBOX_MESSAGES_MAX && bytes.saturating_add(more) <= OUTBOX_BYTES_MAX)
@@ -125,7 +126,7 @@ fn is_sound(batches: &[SentBatch]) -> bool {
 }
 
 impl Channels {
-    /// Whether this shard neither sent nor took anything, ever.
+    /// Whether this shard never sent or accepted a message.
     pub fn are_unused(&self) -> bool {
         self.outboxes.is_empty() && self.expected.is_empty()
     }
@@ -134,12 +135,12 @@ impl Channels {
         self.outboxes.get(&to).map(Arc::as_ref)
     }
 
-    /// Those that anything was ever sent by, by shard.
+    /// Outboxes that were ever used, by shard.
     pub fn outboxes(&self) -> impl Iterator<Item = (ShardId, &Outbox)> {
         self.outboxes.iter().map(|(&to, outbox)| (to, outbox.as_ref()))
     }
 
-    /// Shards that messages were taken from, with the number of the next one.
+    /// Shards whose messages were accepted, with the number of the next one.
     pub fn taken(&self) -> impl Iterator<Item = (ShardId, Offset)> {
         self.expected.iter().map(|(&from, &next)| (from, next))
     }
@@ -173,7 +174,7 @@ impl Channels {
     }
 
     /// Whether a unit with these appends may send this. Changes nothing.
-    pub(crate) fn judge_send(
+    pub(crate) fn check_send(
         &self,
         own: ShardId,
         to: ShardId,
@@ -192,7 +193,7 @@ impl Channels {
         }
     }
 
-    /// Notes a message whose batches are about to be appended.
+    /// Registers a message whose batches are about to be appended.
     pub(crate) fn send(&mut self, to: ShardId, batches: &[SentBatch]) {
         let outbox = self.outbox_mut(to);
         let number = outbox.partition.next_offset();
@@ -200,7 +201,7 @@ impl Channels {
         outbox.bytes = outbox.bytes.saturating_add(bytes_of(batches));
     }
 
-    /// The other shard has all messages below. One that is acknowledged already is no error.
+    /// The other shard has all messages below. Repeating an acknowledgement is no error.
     pub(crate) fn acknowledge(
         &mut self,
         to: ShardId,
@@ -230,12 +231,12 @@ impl Channels {
         Ok(())
     }
 
-    /// A message was taken.
+    /// Records an accepted message.
     pub(crate) fn take(&mut self, origin: Origin) {
         self.expected.insert(origin.shard, origin.next);
     }
 
-    /// Goes on from these numbers where they are higher. Messages that are not acknowledged keep theirs.
+    /// Raises the next numbers to these. Unacknowledged messages keep theirs.
     pub(crate) fn resume(
         &mut self,
         sent: &[(ShardId, Offset)],
@@ -266,7 +267,7 @@ impl Channels {
         Ok(())
     }
 
-    /// The appends of a unit that go to channels, by the shard that they go to: how many there are.
+    /// Number of a unit's appends to each channel, by shard.
     pub(crate) fn appends_by_shard(appends: &[Append]) -> BTreeMap<ShardId, usize> {
         let mut counts = BTreeMap::new();
         for to in appends.iter().filter_map(|append| append.partition.as_channel()) {
@@ -284,7 +285,7 @@ impl Channels {
     }
 }
 
-/// What a message is where another one is expected.
+/// Classifies a message, given the expected number.
 pub fn arrival(expected: Offset, origin: Origin) -> Arrival {
     if origin.next <= origin.number || !is_shard(origin.shard) || origin.next > i64::MAX as u64 {
         Arrival::OutOfOrder

@@ -1,4 +1,4 @@
-//! A group's progress: the offsets that it committed. A group exists here while it has an offset.
+//! A group's committed offsets. A group exists here while it has an offset.
 
 use std::borrow::Cow;
 
@@ -10,15 +10,15 @@ use crate::command::CommitOffset;
 use crate::outcome::Refusal;
 use crate::snapshot::stored::CommittedOffsetV1;
 
-/// Also travels between nodes.
+/// Also sent between nodes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CommittedOffset {
     pub offset: Offset,
-    /// -1: the client did not say.
+    /// -1: the client sent none.
     pub leader_epoch: i32,
     pub metadata: String,
     pub commit_ms: i64,
-    /// When it expires, if its client asked for a time of its own.
+    /// Expiry time, if its client requested one.
     pub expire_ms: Option<i64>,
 }
 
@@ -47,7 +47,7 @@ impl CommittedOffset {
         }
     }
 
-    /// Whether one that was read from a snapshot can be one that `commit` made.
+    /// Whether an offset of a snapshot could be the result of `commit`.
     pub(crate) fn is_sound(&self) -> bool {
         self.offset <= i64::MAX as u64 && self.metadata.len() <= OFFSET_METADATA_BYTES_MAX
     }
@@ -82,7 +82,8 @@ impl Group {
         }
     }
 
-    /// Forgets what expired by its own time at `now_ms`, or was committed before `before_ms`.
+    /// Removes offsets that expired by their own time at `now_ms`, or were committed before
+    /// `before_ms`.
     pub(crate) fn expire(&mut self, now_ms: i64, before_ms: i64) -> u64 {
         let held = self.offsets.len();
         self.offsets.retain(|_, committed| match committed.expire_ms {
@@ -101,8 +102,8 @@ pub(crate) fn validate_group_name(name: &str) -> Result<(), Refusal> {
     }
 }
 
-/// What a committed offset may be. Any offset may be committed, as in Kafka, also one that is not
-/// there yet or no longer; it must only fit the wire.
+/// Validates a committed offset. Any offset may be committed, as in Kafka, even beyond the log's
+/// bounds; it must only fit the wire format.
 pub(crate) fn validate_commit(commit: &CommitOffset) -> Result<(), Refusal> {
     let CommitOffset { partition, offset, .. } = *commit;
     if offset > i64::MAX as u64 {

@@ -1,5 +1,5 @@
-//! A lease group as a shard has it: how far it has come in the shard's partitions of its topic. Who
-//! holds a lease is the leader's volatile state and no part of the machine.
+//! A lease group in a shard: its progress in the shard's partitions of its topic. Leases are
+//! volatile state of the leader and not part of the machine.
 
 use base::{SharedRows, TopicId};
 
@@ -17,7 +17,7 @@ impl GroupRows {
         self.topic
     }
 
-    /// In the partition of this row.
+    /// Progress in the partition of this row.
     pub fn row(&self, row: usize) -> Option<&Progress> {
         self.progress.get(row)
     }

@@ -1,4 +1,4 @@
-//! Tells the stays of a partition in a shard apart: it may move to another shard and come back.
+//! Distinguishes the stays of a partition in a shard: it may move to another shard and come back.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use base::PartitionId;
 
 use super::Rows;
 
-/// The move by which each partition came that did; of one that never moved there is nothing.
+/// The move by which each partition arrived; partitions that never moved are absent.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Lives(BTreeMap<PartitionId, u64>);
 
@@ -18,7 +18,7 @@ impl Rows {
             let arrived = moves.into_iter().flat_map(|moves| moves.arrived.iter());
             let arrived = arrived.map(|(index, it)| (*index, it.id));
             let imports = moves.into_iter().flat_map(|moves| moves.imports.iter());
-            // The import comes last and counts: the arrival may be of the stay before.
+            // The import is later and overrides the arrival, which may belong to an earlier stay.
             arrived
                 .chain(imports.map(|(index, it)| (*index, it.id)))
                 .map(move |(index, id)| (PartitionId::new(topic, index), id))
@@ -28,8 +28,8 @@ impl Rows {
 }
 
 impl Lives {
-    /// Partitions whose stay there is another one than here, or which have a stay in one of the two only. Their records
-    /// here belong to the earlier stay.
+    /// Partitions whose stays differ between the two, or that have a stay in only one. Their
+    /// records here belong to the earlier stay.
     pub fn differing<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = PartitionId> + 'a {
         let here = self.0.iter().filter(|(id, by)| other.0.get(id) != Some(by));
         let there = other.0.keys().filter(|id| !self.0.contains_key(id));
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_by_another_move_or_never_is_another_partition() {
+    fn partition_with_another_move_or_with_none_is_another_stay() {
         let lives = |told: &[(u32, u64)]| {
             let one = |(index, by): &(u32, u64)| (PartitionId::new(TopicId(1), *index), *by);
             Lives(told.iter().map(one).collect())

@@ -1,5 +1,6 @@
-//! The members of groups as their coordinators store them, for the next coordinator to restore. The machine does not read
-//! the bytes. They may be older than what the coordinator knows, and are never newer.
+//! The members of groups, stored by their coordinators for the next coordinator to restore. The
+//! machine does not read the bytes. They may lag behind the coordinator's state, but are never
+//! newer.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use base::limits::{MEMBERSHIP_BYTES_MAX, MEMBERSHIPS_BYTES_MAX};
 
 use super::group::validate_group_name;
 
-/// The weight of a group besides its name and its bytes.
+/// Weight of a group besides its name and its bytes.
 const GROUP_BYTES: usize = 96;
 
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -26,8 +27,8 @@ impl Memberships {
         self.by_group.is_empty()
     }
 
-    /// Replaces the bytes of the group. Empty bytes, and bytes that are too many, remove them: older bytes would restore
-    /// members that are gone.
+    /// Replaces the bytes of the group. Empty or oversized bytes remove them: the old bytes would
+    /// restore members that are gone.
     pub(crate) fn keep(&mut self, group: &str, members: &[u8]) {
         if let Some(former) = self.by_group.remove(group) {
             self.bytes -= weight(group, &former);
@@ -40,7 +41,7 @@ impl Memberships {
     }
 }
 
-/// Whether these may be stored.
+/// Whether these bytes may be stored.
 pub(crate) fn is_sound(group: &str, members: &[u8]) -> bool {
     validate_group_name(group).is_ok() && (1..=MEMBERSHIP_BYTES_MAX).contains(&members.len())
 }
@@ -54,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn new_bytes_replace_those_before_and_empty_ones_remove_them() {
+    fn new_members_replace_stored_ones_and_empty_bytes_remove_them() {
         let mut memberships = Memberships::default();
         for (group, members) in [("a", &b"one"[..]), ("b", b"two"), ("a", b"three"), ("c", b"")] {
             memberships.keep(group, members);
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_without_room_are_not_stored_and_remove_those_before() {
+    fn oversized_members_are_not_stored_and_remove_stored_ones() {
         let mut memberships = Memberships::default();
         let large = vec![1; MEMBERSHIP_BYTES_MAX];
         memberships.keep("large", &large);

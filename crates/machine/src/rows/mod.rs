@@ -1,15 +1,15 @@
-//! The rows of a shard: partitions, their producers, the progress of lease groups, and committed offsets.
-//! Names and configurations are in the catalog ([`crate::catalog`]). Rows know topics and groups by number,
-//! and of their configuration only `retention.settled`.
+//! The rows of a shard: partitions, their producers, the progress of lease groups, and committed
+//! offsets. The catalog ([`crate::catalog`]) has names and configurations. Rows refer to topics and
+//! groups by number, and have only `retention.settled` of their configuration.
 //!
-//! * [`topic`], [`partition`], [`producer`]: where batches are
-//! * [`lease_group`], [`progress`]: which records are settled
-//! * [`group`], `offset_groups`: committed offsets; `memberships`: who is in which group
-//! * [`channels`]: what is sent to other shards, and what was taken from them
-//! * `adopt`: taking over what changed in the catalog
-//! * [`record_ids`]: ids of records, by which copies are found
-//! * [`requests`]: what other nodes have brought
-//! * [`moves`]: partitions that come from another shard, or go to one; `lives`: which time they are here
+//! * [`topic`], [`partition`], [`producer`]: positions of batches
+//! * [`lease_group`], [`progress`]: settled records
+//! * [`group`], `offset_groups`: committed offsets; `memberships`: members of groups
+//! * [`channels`]: messages to and from other shards
+//! * `adopt`: adopts changes of the catalog
+//! * [`record_ids`]: ids of records, for deduplication
+//! * [`requests`]: rows brought by other nodes
+//! * [`moves`]: partitions that move between shards; `lives`: their stays
 //! * `settle`: settling and seeking
 //! * `retention`: deleting
 
@@ -62,18 +62,18 @@ pub struct Rows {
     pub(crate) record_ids: RecordIds,
     /// See [`Rows::adopted`].
     pub(crate) adopted: u64,
-    /// Topics of which anything moves here, or did.
+    /// Topics with moves in this shard, also past ones.
     pub(crate) moving: BTreeSet<TopicId>,
 }
 
-// ------------------------------------------------------------------------------------- questions
+// ------------------------------------------------------------------------------------- queries
 
 impl Rows {
     pub fn topic(&self, topic: TopicId) -> Option<&TopicRows> {
         self.topics.get(&topic).map(Arc::as_ref)
     }
 
-    /// The topic as it is now, shared: a long look at it holds no lock.
+    /// The topic's current state, shared: a long read holds no lock.
     pub fn shared_topic(&self, topic: TopicId) -> Option<Arc<TopicRows>> {
         self.topics.get(&topic).map(Arc::clone)
     }
@@ -83,12 +83,12 @@ impl Rows {
         self.topics.values().map(Arc::as_ref)
     }
 
-    /// Whether any partition comes to this shard, leaves it, or did.
+    /// Whether any partition moved to or from this shard, or is moving.
     pub fn has_moves(&self) -> bool {
         !self.moving.is_empty()
     }
 
-    /// Also of a channel to another shard, which is there from the start.
+    /// Also accepts channels to other shards, which always exist.
     pub fn partition(&self, partition: PartitionId) -> Option<&Partition> {
         if let Some(to) = partition.as_channel() {
             return self.channels.partition(to);
@@ -100,29 +100,29 @@ impl Rows {
         self.lease_groups.get(&group).map(Arc::as_ref)
     }
 
-    /// The group as it is now, shared: a long look at it holds no lock.
+    /// The group's current state, shared: a long read holds no lock.
     pub fn shared_lease_group(&self, group: LeaseGroupId) -> Option<Arc<GroupRows>> {
         self.lease_groups.get(&group).map(Arc::clone)
     }
 
-    /// How far a lease group has come in a partition.
+    /// A lease group's progress in a partition.
     pub fn progress(&self, group: LeaseGroupId, partition: u32) -> Option<&Progress> {
         let found = self.lease_group(group)?;
         let row = self.topic(found.topic)?.stripe.row(partition)?;
         found.progress.get(row)
     }
 
-    /// Those whose progress is here, ascending.
+    /// Groups with progress here, ascending.
     pub fn lease_group_ids(&self) -> impl Iterator<Item = LeaseGroupId> {
         self.lease_groups.keys().copied()
     }
 
-    /// What is sent to other shards, and what was taken from them.
+    /// Messages to and from other shards.
     pub fn channels(&self) -> &Channels {
         &self.channels
     }
 
-    /// What other nodes have brought.
+    /// Rows brought by other nodes.
     pub fn requests(&self) -> &Requests {
         &self.requests
     }
@@ -132,7 +132,7 @@ impl Rows {
         &self.record_ids
     }
 
-    /// The version of the catalog up to which these rows are as it wants them.
+    /// The version of the catalog that these rows have adopted.
     pub fn adopted(&self) -> u64 {
         self.adopted
     }
@@ -142,12 +142,12 @@ impl Rows {
         self.offsets.get(name)
     }
 
-    /// Those that have committed offsets here, sorted by name.
+    /// Groups with committed offsets here, sorted by name.
     pub fn groups(&self) -> impl Iterator<Item = (&str, &Group)> {
         self.offsets.iter()
     }
 
-    /// Those after this name, sorted: for those who look at all, some at a time.
+    /// Groups after this name, sorted: for paged listings.
     pub fn groups_after(&self, name: &str) -> impl Iterator<Item = (&str, &Group)> {
         self.offsets.after(name)
     }
@@ -190,7 +190,8 @@ impl Rows {
         Ok(())
     }
 
-    /// How many producers are forgotten. Only what changes is copied from an image.
+    /// Removes idle producers and returns their number. Copies only changed chunks shared with an
+    /// image.
     pub(crate) fn expire_producers(&mut self, before_ms: i64) -> u64 {
         let mut silent = Vec::new();
         for topic in self.topics.values() {
@@ -206,7 +207,7 @@ impl Rows {
         expired
     }
 
-    /// Of a topic.
+    /// For partitions of topics only.
     fn partition_mut(&mut self, partition: PartitionId) -> Result<&mut Partition, Refusal> {
         self.topics
             .get_mut(&partition.topic)
@@ -224,7 +225,7 @@ impl Rows {
 // ----------------------------------------------------------------------------- committed offsets
 
 impl Rows {
-    /// `exists` says whether there is such a partition, in any shard.
+    /// `exists` returns whether there is such a partition, in any shard.
     pub(crate) fn commit(
         &mut self,
         name: &str,

@@ -1,5 +1,5 @@
-//! Partitions of a topic that come from another shard, or go to one: where each is, step by step
-//! ([`crate::moves`]). A topic none of whose partitions ever moved has nothing of it.
+//! Partitions of a topic that move between shards: the state of each, step by step
+//! ([`crate::moves`]). A topic without moves has none of it.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::entry::Append;
 use crate::moves::{MOVES_SINCE, MoveStep, MovedRow, Step};
 use crate::outcome::{AppendOutcome, Applied, Outcome, Refusal};
 
-/// Of one topic, in one shard.
+/// Moves of one topic in one shard.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct TopicMoves {
-    /// Partitions that came and are of no row of the stripe.
+    /// Partitions that arrived and have no row in the stripe.
     pub(crate) guests: SharedMap<u32, Partition>,
-    /// How each came that did, and is here.
+    /// Arrival of each partition that is here by a move.
     pub(crate) arrived: SharedMap<u32, Arrived>,
     pub(crate) imports: SharedMap<u32, Import>,
     pub(crate) leaving: SharedMap<u32, Leaving>,
@@ -27,37 +27,37 @@ pub struct TopicMoves {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrived {
     pub id: u64,
-    /// What is added to the term: leader epochs that clients see only rise.
+    /// Added to the term: leader epochs that clients see only rise.
     pub epoch_base: i32,
 }
 
-/// What is here of a partition that comes.
+/// Import of a partition that is moving here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Import {
     pub id: u64,
     pub start: Offset,
-    /// Everything below is here.
+    /// Everything below is imported.
     pub next: Offset,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leaving {
     pub id: u64,
-    /// Nothing where it was cancelled.
+    /// Unused if the move was cancelled.
     pub to: ShardId,
     pub phase: Phase,
 }
 
-/// Also travels between nodes: a variant is only ever added at the end.
+/// Also sent between nodes: a variant is only ever added at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Phase {
-    /// Served, but takes no appends.
+    /// Served, but refuses appends.
     Frozen,
-    /// Served: this move is over, whoever says what.
+    /// Served: this move is over for good.
     Cancelled,
-    /// Not served: the other shard has it, or will.
+    /// Not served: the other shard serves it, or will.
     HandedOver,
-    /// Its bytes are gone, too.
+    /// Its bytes are dropped, too.
     Away,
 }
 
@@ -66,7 +66,7 @@ base::levels!(Phase {
 });
 
 impl Phase {
-    /// Whether the partition is the other shard's.
+    /// Whether the partition belongs to the other shard.
     pub fn is_gone(self) -> bool {
         matches!(self, Self::HandedOver | Self::Away)
     }
@@ -80,7 +80,7 @@ impl TopicMoves {
             && self.leaving.is_empty()
     }
 
-    /// How a partition came that is here.
+    /// Arrival of a partition that is here.
     pub fn arrived(&self, index: u32) -> Option<Arrived> {
         self.arrived.get(&index).copied()
     }
@@ -89,13 +89,14 @@ impl TopicMoves {
         self.leaving.get(&index).is_some_and(|leaving| leaving.phase.is_gone())
     }
 
-    /// The place after the last partition that has bytes here beyond the stripe.
+    /// Place after the last partition with bytes here beyond the stripe.
     pub(super) fn end(&self) -> u32 {
         let guest = self.guests.last_key_value().map_or(0, |(index, _)| index + 1);
         guest.max(self.imports.last_key_value().map_or(0, |(index, _)| index + 1))
     }
 
-    /// Whether it can be what the steps made, in a shard with these of the topic's partitions.
+    /// Whether the steps can have led to this state, in a shard with these of the topic's
+    /// partitions.
     pub(crate) fn is_sound(&self, rows: usize, stripe: Stripe) -> bool {
         let of_row = |index: &u32| stripe.row(*index).is_some_and(|row| row < rows);
         let here = |index: &u32| of_row(index) || self.guests.contains_key(index);
@@ -112,12 +113,12 @@ impl TopicMoves {
 }
 
 impl TopicRows {
-    /// The partitions that came, or go.
+    /// Partitions of the topic that move or moved.
     pub fn moves(&self) -> Option<&TopicMoves> {
         self.moves.as_deref()
     }
 
-    /// How a partition's leaving stands.
+    /// State of a partition's departure.
     pub fn leaving(&self, index: u32) -> Option<Leaving> {
         self.moves.as_ref()?.leaving.get(&index).copied()
     }
@@ -130,7 +131,7 @@ impl TopicRows {
         Arc::make_mut(self.moves.get_or_insert_with(Arc::default))
     }
 
-    /// Also one that was handed over, as long as its bytes are here.
+    /// Also returns a partition that was handed over, as long as its bytes are here.
     fn row(&self, index: u32) -> Option<&Partition> {
         let guest = self.moves.as_ref().and_then(|moves| moves.guests.get(&index));
         guest.or_else(|| self.partitions.get(self.stripe.row(index)?))
@@ -144,7 +145,7 @@ impl TopicRows {
     }
 }
 
-// ------------------------------------------------------------------------------------- questions
+// ------------------------------------------------------------------------------------- queries
 
 impl Rows {
     fn leaving(&self, partition: PartitionId) -> Option<Leaving> {
@@ -154,17 +155,17 @@ impl Rows {
         self.topics.get(&partition.topic)?.leaving(partition.index)
     }
 
-    /// Whether the partition is served here, but takes no appends.
+    /// Whether the partition is served here, but refuses appends.
     pub fn is_frozen(&self, partition: PartitionId) -> bool {
         self.leaving(partition).is_some_and(|leaving| leaving.phase == Phase::Frozen)
     }
 
-    /// The shard that the partition was handed over to from here.
+    /// The shard to which the partition was handed over from here.
     pub fn gone_to(&self, partition: PartitionId) -> Option<ShardId> {
         self.leaving(partition).filter(|leaving| leaving.phase.is_gone()).map(|it| it.to)
     }
 
-    /// What is added to the term for leader epochs of this partition.
+    /// Added to the term for leader epochs of this partition.
     pub fn epoch_base(&self, partition: PartitionId) -> i32 {
         if self.moving.is_empty() {
             return 0;
@@ -174,25 +175,25 @@ impl Rows {
         arrived.map_or(0, |arrived| arrived.epoch_base)
     }
 
-    /// What came so far of a partition that is to be here.
+    /// Import of a partition that is moving here.
     pub fn import(&self, partition: PartitionId) -> Option<Import> {
         let moves = self.topics.get(&partition.topic)?.moves.as_ref()?;
         moves.imports.get(&partition.index).copied()
     }
 
-    /// A partition that is served here, or that was handed over and has its bytes here still.
+    /// A partition that is served here, or was handed over and still has its bytes here.
     pub fn known(&self, partition: PartitionId) -> Option<&Partition> {
         let topic = self.topics.get(&partition.topic)?;
         let is_away = topic.leaving(partition.index).is_some_and(|it| it.phase == Phase::Away);
         if is_away { None } else { topic.row(partition.index) }
     }
 
-    /// The same, as it travels.
+    /// The same in the form that is sent to the destination.
     pub fn moved_row(&self, partition: PartitionId) -> Option<MovedRow> {
         self.known(partition).map(MovedRow::of)
     }
 
-    /// Partitions that leave this shard or did, with their moves, by topic and number.
+    /// Partitions that are leaving or left this shard, with their moves, by topic and number.
     pub fn all_leaving(&self) -> impl Iterator<Item = (PartitionId, Leaving)> {
         self.moving_topics().flat_map(|(topic, moves)| {
             let of = move |(&index, &leaving): (&u32, &Leaving)| {
@@ -202,7 +203,7 @@ impl Rows {
         })
     }
 
-    /// Partitions that come to this shard and are not here, by topic and number.
+    /// Partitions being imported into this shard, by topic and number.
     pub fn all_imports(&self) -> impl Iterator<Item = (PartitionId, Import)> {
         self.moving_topics().flat_map(|(topic, moves)| {
             let of = move |(&index, &import): (&u32, &Import)| {
@@ -212,13 +213,13 @@ impl Rows {
         })
     }
 
-    /// Topics of which any partition ever moved to here, or from here.
+    /// Topics of which any partition moved to or from this shard.
     pub fn moving_topics(&self) -> impl Iterator<Item = (&TopicRows, &TopicMoves)> {
         let topics = self.moving.iter().filter_map(|id| self.topics.get(id));
         topics.filter_map(|topic| Some((&**topic, topic.moves.as_deref()?)))
     }
 
-    /// The topic has something of moves, or nothing any more.
+    /// Updates whether the topic has state of moves.
     pub(crate) fn note_moving(&mut self, topic: TopicId) {
         match self.topics.get(&topic).is_some_and(|topic| topic.moves.is_some()) {
             true => self.moving.insert(topic),
@@ -256,7 +257,7 @@ impl Rows {
         outcome
     }
 
-    /// Whether a move of this number may begin, or end before anything came of it.
+    /// Whether a move with this id may begin, or be cancelled before it began.
     fn may_leave(&self, partition: PartitionId, id: u64) -> Result<Option<Leaving>, Refusal> {
         let out_of_turn = Err(Refusal::MoveOutOfTurn { partition });
         let topic = self.topic(partition.topic);
@@ -264,7 +265,7 @@ impl Rows {
             return Err(Refusal::UnknownPartition { partition });
         };
         let arrived = topic.moves().and_then(|moves| moves.arrived.get(&partition.index));
-        // One that came by a later move was here before by an earlier one.
+        // A partition that arrived by a later move belonged to an earlier stay.
         if arrived.is_some_and(|arrived| arrived.id >= id) {
             return out_of_turn;
         }
@@ -303,7 +304,7 @@ impl Rows {
         Ok(Outcome::Done)
     }
 
-    /// Forgets a move that stands so; done twice it changes nothing.
+    /// Removes the state of a departure unless it was handed over; repeating it changes nothing.
     fn unless_gone(
         &mut self,
         partition: PartitionId,
@@ -364,7 +365,7 @@ impl Rows {
         Ok(Outcome::Done)
     }
 
-    /// Takes over what a partition has from one offset to another, if that is what comes next.
+    /// Imports a partition's range of offsets, if it is the next one.
     pub(crate) fn import_part(
         &mut self,
         partition: PartitionId,
@@ -377,7 +378,8 @@ impl Rows {
         let leaves = self.leaving(partition).is_some_and(|leaving| leaving.phase != Phase::Away);
         let is_here = leaves || self.partition(partition).is_some();
         let known = self.import(partition);
-        // The bytes of a former attempt go before those of this one come: in an entry it is the other way round.
+        // The bytes of an earlier attempt are dropped before new ones arrive: one entry would do it
+        // in reverse order.
         let others = known.is_some_and(|it| it.id > id || (it.id < id && !appends.is_empty()));
         if is_here || others || to < from || to > i64::MAX as u64 {
             applied.appends.extend(appends.iter().map(|_| AppendOutcome::UnitRefused));
@@ -416,7 +418,7 @@ impl Rows {
 
     fn set_import(&mut self, partition: PartitionId, import: Option<Import>) {
         if !self.topics.contains_key(&partition.topic) {
-            // The shard has no other partition of it: the catalog says the rest.
+            // The shard has no other partition of it: the catalog supplies the rest.
             self.insert_topic(partition.topic, Stripe::NONE, Vec::new().into(), false);
         }
         let Some(topic) = self.topics.get_mut(&partition.topic) else { return };
@@ -442,7 +444,7 @@ impl Rows {
             return Ok(Outcome::Activated { epoch_base });
         }
         let mut row = Partition::from(stored.clone());
-        // Of this journal nothing was compacted yet.
+        // Nothing in this journal has been compacted yet.
         row.forget_compaction();
         let known = self.import(partition).filter(|known| known.id == id);
         let Some(import) = known.filter(|known| known.next == row.next_offset()) else {
@@ -484,7 +486,7 @@ impl Rows {
         Ok(Outcome::Done)
     }
 
-    /// A topic that has nothing of moves any more, and maybe nothing at all.
+    /// Removes the state of moves from a topic that has none left, and then perhaps the topic.
     fn forget_if_empty(&mut self, partition: PartitionId) {
         let Some(topic) = self.topics.get(&partition.topic) else { return };
         if topic.moves.as_ref().is_none_or(|moves| !moves.is_empty()) {

@@ -1,8 +1,7 @@
-//! All groups that have committed offsets: bounded together, and found by topic.
+//! All groups with committed offsets: bounded together, and indexed by topic.
 //!
-//! Any client may commit under any name, so names and offsets are what a client could fill a node
-//! with. They are weighed, and what would be too much is refused; offsets that are there may always
-//! be committed anew.
+//! Any client may commit under any name, so names and offsets could fill a node. They are weighed,
+//! and commits beyond the limit are refused; existing offsets may always be committed again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -15,15 +14,15 @@ use super::group::{CommittedOffset, Group};
 use crate::command::CommitOffset;
 use crate::outcome::Refusal;
 
-/// What a group weighs besides its name, and an offset besides its metadata: its rows in the maps.
+/// Weight of a group besides its name, and of an offset besides its metadata: its rows in the maps.
 const GROUP_BYTES: u64 = 160;
 const OFFSET_BYTES: u64 = 96;
 
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct OffsetGroups {
     pub(crate) groups: SharedMap<Arc<str>, Arc<Group>>,
-    /// The groups that have offsets in a topic, so that a topic that is deleted leaves none behind
-    /// and costs a look at no other group.
+    /// Groups with offsets in a topic, so that deleting a topic removes all its offsets without
+    /// scanning other groups.
     by_topic: BTreeMap<TopicId, BTreeSet<Arc<str>>>,
     bytes: u64,
 }
@@ -100,7 +99,7 @@ impl OffsetGroups {
         Ok(())
     }
 
-    /// Adds a group as it was stored.
+    /// Adds a stored group.
     pub(crate) fn insert(&mut self, name: &str, offsets: SharedMap<PartitionId, CommittedOffset>) {
         let name: Arc<str> = Arc::from(name);
         let group = Group { offsets };
@@ -135,7 +134,7 @@ impl OffsetGroups {
         }
     }
 
-    /// Takes offsets out of a group. Without offsets it is none.
+    /// Removes offsets from a group. A group without offsets is removed.
     fn change<T>(&mut self, name: &str, change: impl FnOnce(&mut Group) -> T) -> Option<T> {
         let (name, group) = self.groups.get_key_value(name)?;
         let name = Arc::clone(name);
@@ -175,7 +174,7 @@ mod tests {
         }
     }
 
-    /// What `bytes` and `by_topic` must be, from the groups alone.
+    /// Recomputes `bytes` and `by_topic` from the groups alone.
     fn is_consistent(groups: &OffsetGroups) -> bool {
         let mut again = OffsetGroups::default();
         for (name, group) in groups.iter() {
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_more_than_may_be_is_refused_and_those_that_are_there_go_on() {
+    fn group_beyond_the_limit_is_refused_and_existing_groups_still_commit() {
         let metadata = "x".repeat(base::limits::OFFSET_METADATA_BYTES_MAX);
         let mut groups = OffsetGroups::default();
         let mut number = 0;
@@ -216,7 +215,7 @@ mod tests {
         };
         assert!(matches!(refusal, Refusal::TooManyOffsets { groups, .. } if groups == number));
         assert!(groups.bytes <= OFFSET_GROUPS_BYTES_MAX && is_consistent(&groups));
-        // What is there may be committed anew, as long as it does not grow.
+        // Existing offsets may be committed again, as long as they do not grow.
         assert_eq!(groups.commit("group 0", &commit(1, 0, &metadata), 1), Ok(()));
         assert_eq!(groups.commit("group 0", &commit(1, 0, ""), 1), Ok(()));
         assert!(groups.remove("group 1"));

@@ -1,6 +1,6 @@
-//! A partition: a row of its topic. Idle, it is three words; what only a written one needs is
-//! apart, so that a million of them cost what they use; and shared with the images that are taken of the
-//! state, so that the neighbours of a partition that changes need not be copied whole.
+//! A partition: a row of its topic. An idle one takes three words. The state of written partitions
+//! is separate, so that a million partitions cost only their use. It is shared with the images
+//! taken of the state, so that a change does not copy a partition's neighbours.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::entry::Append;
 use crate::outcome::AppendOutcome;
 use crate::snapshot::stored::{ActiveV1, PartitionV1};
 
-/// Where the batches of one leader epoch begin.
+/// Start of the batches of one leader epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaderEpoch {
     pub epoch: i32,
@@ -26,17 +26,17 @@ pub struct Partition {
     active: Option<Arc<Active>>,
 }
 
-// An idle partition must stay under 100 bytes with all that other crates keep of it.
+// An idle partition must stay under 100 bytes, including its state in other crates.
 const _: () = assert!(size_of::<Partition>() <= 48);
 
-/// What a partition has once something was written to it.
+/// State of a partition that was written to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Active {
     /// Ascending in both fields.
     epochs: Vec<LeaderEpoch>,
-    /// Ascending by producer id. A sorted vector, not a map: most partitions have one producer,
-    /// ids are handed out in order so that a new one goes to the end, and it encodes alike on
-    /// every replica.
+    /// Ascending by producer id. A sorted vector, not a map: most partitions have one producer, ids
+    /// are assigned in order so that a new one goes to the end, and its encoding is equal on every
+    /// replica.
     producers: Vec<(i64, ProducerState)>,
     compacted_to: Offset,
     last_append_ms: i64,
@@ -56,17 +56,17 @@ impl Active {
 }
 
 impl Partition {
-    /// One that nothing was ever written to.
+    /// A partition that was never written to.
     pub(crate) const fn unused() -> Self {
         Self { log_start: 0, next_offset: 0, active: None }
     }
 
-    /// The first offset that is still there.
+    /// The first existing offset.
     pub fn log_start(&self) -> Offset {
         self.log_start
     }
 
-    /// The offset that the next record gets. All below is committed: it is the high watermark too.
+    /// The offset of the next record. All below is committed: it is the high watermark too.
     pub fn next_offset(&self) -> Offset {
         self.next_offset
     }
@@ -76,22 +76,22 @@ impl Partition {
         self.active.as_ref().map_or(0, |active| active.compacted_to)
     }
 
-    /// When a batch was last taken; `None` if never.
+    /// Time of the last accepted batch; `None` if none.
     pub fn last_append_ms(&self) -> Option<i64> {
         self.active.as_ref().map(|active| active.last_append_ms).filter(|&at| at >= 0)
     }
 
-    /// The largest timestamp of any record ever taken; -1 if none.
+    /// The largest timestamp of any record ever accepted; -1 if none.
     pub fn max_timestamp(&self) -> i64 {
         self.active.as_ref().map_or(-1, |active| active.max_timestamp)
     }
 
-    /// The leader epochs of what is still there, oldest first.
+    /// Leader epochs of the existing records, oldest first.
     pub fn epochs(&self) -> &[LeaderEpoch] {
         self.active.as_ref().map_or(&[], |active| &active.epochs)
     }
 
-    /// Where `epoch` ends, as OffsetForLeaderEpoch asks: the largest epoch not above it that wrote
+    /// End of `epoch`, as for OffsetForLeaderEpoch: the largest epoch not above it that wrote
     /// anything, and the offset after its last record. `None` if `epoch` is above all that wrote;
     /// the current leader's own epoch, which may not have written yet, ends at `next_offset`.
     pub fn epoch_end(&self, epoch: i32) -> Option<(i32, Offset)> {
@@ -105,7 +105,7 @@ impl Partition {
         }
     }
 
-    /// The epoch of the last batch; `None` if none is known.
+    /// The epoch of the last batch; `None` if unknown.
     pub fn last_epoch(&self) -> Option<i32> {
         self.epochs().last().map(|last| last.epoch)
     }
@@ -121,9 +121,9 @@ impl Partition {
         self.active.as_ref().map_or(&[], |active| &active.producers)
     }
 
-    /// Whether a batch would be taken at `end`, where those before it in its unit end; `Err` has the
-    /// outcome that it would get otherwise.
-    pub(crate) fn judge(
+    /// Validates a batch at `end`, where earlier batches of its unit end; `Err` has the outcome
+    /// that it would get otherwise.
+    pub(crate) fn validate(
         &self,
         append: &Append,
         leader_epoch: Option<i32>,
@@ -137,9 +137,9 @@ impl Partition {
         if let Ok(SequenceVerdict::Duplicate { base_offset }) = verdict {
             return Err(AppendOutcome::Duplicate { base_offset });
         }
-        // Before the producer's refusal: a batch whose predecessor was not taken is out of place
-        // first, which its client may retry, and out of sequence only because of that. One that was
-        // sequenced by the leader of another term is out of place wherever it is.
+        // Before the producer's check: a batch after a refused one is out of place first, which its
+        // client may retry, and out of sequence only as a consequence. A batch that the leader of
+        // another term sequenced is out of place at any offset.
         let in_place = append.base_offset == end
             && leader_epoch.is_none_or(|epoch| epoch == append.leader_epoch);
         if !in_place || append.span == 0 || append.end() > i64::MAX as u64 {
@@ -148,15 +148,15 @@ impl Partition {
         verdict.map(|_| ()).map_err(AppendOutcome::Producer)
     }
 
-    /// Takes a batch, or says why not. Constant time, and nothing is allocated once the partition
-    /// knows the batch's leader epoch and producer.
+    /// Accepts a batch, or returns why not. Constant time, and without allocation once the
+    /// partition knows the batch's leader epoch and producer.
     pub(crate) fn append(
         &mut self,
         append: &Append,
         leader_epoch: Option<i32>,
         now_ms: i64,
     ) -> AppendOutcome {
-        if let Err(refused) = self.judge(append, leader_epoch, self.next_offset) {
+        if let Err(refused) = self.validate(append, leader_epoch, self.next_offset) {
             return refused;
         }
         self.next_offset = append.end();
@@ -184,7 +184,8 @@ impl Partition {
         true
     }
 
-    /// The next record gets this offset, which is not before the end; an empty partition is so from there on.
+    /// Sets the offset of the next record, which is not before the end; an empty partition stays
+    /// empty.
     pub(super) fn skip_to(&mut self, offset: Offset) {
         debug_assert!(offset >= self.next_offset, "the caller only goes on");
         let is_empty = self.log_start == self.next_offset;
@@ -194,7 +195,7 @@ impl Partition {
         }
     }
 
-    /// Notes that everything below `offset` was compacted; never goes back.
+    /// Records that everything below `offset` was compacted; never goes back.
     pub(crate) fn note_compacted(&mut self, offset: Offset) {
         let offset = offset.min(self.next_offset);
         if let Some(active) = &mut self.active {
@@ -203,7 +204,7 @@ impl Partition {
         }
     }
 
-    /// What was compacted elsewhere is to be looked at anew here.
+    /// Resets the compaction mark: data compacted elsewhere is compacted again here.
     pub(super) fn forget_compaction(&mut self) {
         if let Some(active) = &mut self.active {
             Arc::make_mut(active).compacted_to = 0;
@@ -215,7 +216,7 @@ impl Partition {
         self.producers().iter().any(|(_, producer)| producer.last_ms() < before_ms)
     }
 
-    /// Forgets producers whose last batch was applied before `before_ms`; how many those were.
+    /// Removes producers whose last batch was applied before `before_ms`; returns their number.
     pub(crate) fn expire_producers(&mut self, before_ms: i64) -> u64 {
         let Some(active) = &mut self.active else { return 0 };
         let active = Arc::make_mut(active);
@@ -228,7 +229,7 @@ impl Partition {
         expired as u64
     }
 
-    /// Whether a partition that was read from a snapshot can be one that `append` made.
+    /// Whether a partition of a snapshot could be the result of `append`.
     pub(crate) fn is_sound(&self) -> bool {
         let bounds = self.log_start <= self.next_offset && self.next_offset <= i64::MAX as u64;
         let active = self.active.as_ref().is_none_or(|active| {
@@ -263,7 +264,7 @@ impl From<PartitionV1> for Partition {
                 active.epochs.into_iter().map(|(epoch, start)| LeaderEpoch { epoch, start });
             let producers = active.producers.into_iter();
             Arc::new(Active {
-                // Exactly as long as they are: a decoder's growth left over is not kept.
+                // Exact capacity: the decoder's growth is not kept.
                 epochs: epochs.collect::<Box<[_]>>().into_vec(),
                 producers: producers
                     .map(|(id, state)| (id, ProducerState::from(state)))
@@ -283,7 +284,7 @@ impl Active {
         if epoch < 0 || self.epochs.last().is_some_and(|last| last.epoch >= epoch) {
             return;
         }
-        // An epoch all of whose records were deleted says nothing any more.
+        // An epoch without remaining records is dropped.
         self.epochs.pop_if(|last| last.start == start);
         if self.epochs.is_empty() {
             self.epochs.reserve_exact(1);
@@ -291,7 +292,7 @@ impl Active {
         self.epochs.push(LeaderEpoch { epoch, start });
     }
 
-    /// Keeps the epoch that `offset` lies in, as beginning there.
+    /// Keeps the epoch that contains `offset`, starting there.
     fn forget_epochs_below(&mut self, offset: Offset) {
         let above = self.epochs.partition_point(|known| known.start <= offset);
         if above > 0 {
@@ -315,8 +316,8 @@ impl Active {
         self.producers.insert(at, (id, ProducerState::started(batch, base_offset, now_ms)));
     }
 
-    /// Makes room when too many producers are known: the quarter that was silent longest goes. To
-    /// forget one is to take its next batch whatever its sequence, as after its expiry.
+    /// Makes room when there are too many producers: removes the quarter that was idle longest. The
+    /// next batch of a removed producer is accepted with any sequence, as after its expiry.
     fn forget_oldest_producers(&mut self) {
         let mut ages: Vec<(i64, i64)> =
             self.producers.iter().map(|(id, producer)| (producer.last_ms(), *id)).collect();
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_not_at_the_end_has_no_place() {
+    fn batch_not_at_the_end_is_not_sequenced() {
         let mut partition = two_epochs();
         let expected = AppendOutcome::NotSequenced { expected: 30 };
         assert_eq!(partition.append(&append(29, 1, 5), None, 1), expected);
@@ -389,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_producers_push_out_those_that_were_silent_longest() {
+    fn producers_idle_longest_are_removed_beyond_the_limit() {
         let mut partition = Partition::default();
         let mut write = |producer_id: i64, now_ms: i64, sequence: i32| {
             let mut batch = append(partition.next_offset(), 1, 1);
@@ -401,7 +402,7 @@ mod tests {
         for id in 0..limit {
             write(id, id, 0);
         }
-        // The first one speaks again, so that it is not among the oldest.
+        // The first one writes again, so that it is not among the oldest.
         write(0, limit, 1);
         write(limit, limit + 1, 0);
         assert!(partition.producers().len() <= PRODUCERS_PER_PARTITION_MAX);

@@ -1,8 +1,8 @@
-//! Producer ids and sequences: how a retried batch is told from a new one.
+//! Producer ids and sequences: distinguish a retried batch from a new one.
 //!
-//! The rules are those of Kafka 4's `ProducerStateManager` and `ProducerAppendInfo`, to the letter:
-//! clients depend on which answer they get. They stand here once; the leader asks them before it
-//! proposes a batch and every replica asks them again when it applies it.
+//! The rules are exactly those of Kafka 4's `ProducerStateManager` and `ProducerAppendInfo`:
+//! clients depend on the error codes. The leader checks them before it proposes a batch, and every
+//! replica checks them again when it applies it.
 
 use base::Offset;
 use base::limits::PRODUCER_BATCHES_REMEMBERED;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::snapshot::stored::{PRODUCER_BATCHES_V1, ProducerV1};
 
-/// What a batch says of its place in its producer's stream. Sequences are 31 bits and wrap to 0.
+/// Position of a batch in its producer's stream. Sequences are 31 bits and wrap to 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BatchSequence {
     pub epoch: i16,
@@ -19,7 +19,7 @@ pub struct BatchSequence {
 }
 
 impl BatchSequence {
-    /// `span` is how many offsets the batch covers (its last offset delta plus one).
+    /// `span` is the number of offsets that the batch covers (its last offset delta plus one).
     pub fn new(epoch: i16, base_sequence: i32, span: u32) -> Self {
         let last = i64::from(base_sequence) + i64::from(span) - 1;
         Self { epoch, first: base_sequence, last: (last & i64::from(i32::MAX)) as i32 }
@@ -29,7 +29,7 @@ impl BatchSequence {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SequenceVerdict {
     New,
-    /// One of the last batches again: answer the offset that it has.
+    /// A repetition of one of the last batches: respond with its offset.
     Duplicate {
         base_offset: Offset,
     },
@@ -37,7 +37,8 @@ pub enum SequenceVerdict {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum SequenceRefusal {
-    /// Kafka: `OUT_OF_ORDER_SEQUENCE_NUMBER`. A duplicate older than what is remembered is this too.
+    /// Kafka: `OUT_OF_ORDER_SEQUENCE_NUMBER`. Also covers duplicates older than the remembered
+    /// ones.
     #[error("sequence {got} is out of order: {expected} comes next")]
     OutOfOrder { expected: i32, got: i32 },
     /// Kafka: `INVALID_PRODUCER_EPOCH`.
@@ -52,7 +53,7 @@ struct RememberedBatch {
     base_offset: Offset,
 }
 
-/// What a partition remembers of one producer id: its epoch and its last batches.
+/// State of one producer id in a partition: its epoch and its last batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProducerState {
     last_ms: i64,
@@ -62,7 +63,7 @@ pub struct ProducerState {
     batches: [RememberedBatch; PRODUCER_BATCHES_REMEMBERED],
 }
 
-// To remember more takes a new version of the snapshot.
+// Remembering more requires a new version of the snapshot.
 const _: () = assert!(PRODUCER_BATCHES_REMEMBERED == PRODUCER_BATCHES_V1);
 
 impl ProducerState {
@@ -78,9 +79,9 @@ impl ProducerState {
         state
     }
 
-    /// The rule for a producer that the partition does not know, or no longer: any sequence is
-    /// taken, since what came before may have been deleted (KIP-360). Only a batch without a
-    /// proper sequence or epoch is refused.
+    /// The rule for a producer unknown to the partition: any sequence is accepted, since earlier
+    /// batches may have been deleted (KIP-360). Only a batch without a valid sequence or epoch is
+    /// refused.
     pub fn check_unknown(batch: BatchSequence) -> Result<SequenceVerdict, SequenceRefusal> {
         if batch.epoch < 0 {
             Err(SequenceRefusal::Fenced { current: 0, got: batch.epoch })
@@ -91,12 +92,12 @@ impl ProducerState {
         }
     }
 
-    /// Says what `batch` is to this producer; changes nothing.
+    /// Classifies `batch` for this producer; changes nothing.
     pub fn check(&self, batch: BatchSequence) -> Result<SequenceVerdict, SequenceRefusal> {
         if batch.epoch < self.epoch {
             return Err(SequenceRefusal::Fenced { current: self.epoch, got: batch.epoch });
         }
-        // A new epoch starts the count again; batches of the old one are no duplicates of its.
+        // A new epoch restarts the sequence; batches of the old one are not duplicates.
         let expected = if batch.epoch > self.epoch { 0 } else { self.next_sequence() };
         if batch.epoch == self.epoch
             && let Some(same) = self
@@ -113,7 +114,7 @@ impl ProducerState {
         }
     }
 
-    /// Takes in a batch that [`ProducerState::check`] found to be new.
+    /// Records a batch that [`ProducerState::check`] found to be new.
     pub fn record(&mut self, batch: BatchSequence, base_offset: Offset, now_ms: i64) {
         if batch.epoch != self.epoch {
             self.epoch = batch.epoch;
@@ -133,17 +134,17 @@ impl ProducerState {
         self.epoch
     }
 
-    /// When its last batch was applied.
+    /// Time at which its last batch was applied.
     pub fn last_ms(&self) -> i64 {
         self.last_ms
     }
 
-    /// Of its newest batch (Kafka: `lastSequence` of DescribeProducers).
+    /// Last sequence of its newest batch (Kafka: `lastSequence` of DescribeProducers).
     pub fn last_sequence(&self) -> i32 {
         self.remembered_batches().last().map_or(-1, |batch| batch.last)
     }
 
-    /// What its next batch in the same epoch must start with.
+    /// First sequence of its next batch in the same epoch.
     pub fn next_sequence(&self) -> i32 {
         self.last_sequence().checked_add(1).unwrap_or(0)
     }
@@ -158,7 +159,7 @@ impl ProducerState {
         ProducerV1 { last_ms, epoch, remembered, batches }
     }
 
-    /// Whether a state that was read from a snapshot can be one that `record` made.
+    /// Whether a state of a snapshot could be the result of `record`.
     pub(crate) fn is_sound(&self, next_offset: Offset) -> bool {
         let remembered = usize::from(self.remembered);
         self.epoch >= 0
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_producer_that_is_not_known_may_start_anywhere() {
+    fn unknown_producer_may_start_at_any_sequence() {
         assert_eq!(ProducerState::check_unknown(batch(3, 0, 1)), Ok(New));
         assert_eq!(ProducerState::check_unknown(batch(0, 17, 1)), Ok(New));
         let refused = ProducerState::check_unknown(batch(0, -1, 1));
@@ -209,14 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn the_next_sequence_is_taken_and_a_gap_is_not() {
+    fn next_sequence_is_accepted_and_a_gap_is_refused() {
         let state = after(1);
         assert_eq!(state.check(batch(0, 10, 5)), Ok(New));
         assert_eq!(state.check(batch(0, 11, 5)), Err(OutOfOrder { expected: 10, got: 11 }));
     }
 
     #[test]
-    fn the_last_five_batches_are_known_again_and_the_sixth_is_out_of_order() {
+    fn last_five_batches_are_duplicates_and_the_sixth_is_out_of_order() {
         let state = after(6);
         for n in 1..6 {
             let base_offset = 100 + n as u64 * 10;

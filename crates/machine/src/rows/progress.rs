@@ -1,10 +1,10 @@
-//! How far a lease group has come in one partition: a floor, below which everything is settled,
-//! and ranges of exceptions above it.
+//! Progress of a lease group in one partition: a floor, below which everything is settled, and
+//! ranges of exceptions above it.
 //!
-//! The decision that shapes it: what is kept follows what is out of order, not what is stored. A
-//! group that settles in order has a floor and nothing else, whatever waits above; a record that
-//! was settled early is a range, which its neighbours join; what was delivered and came back is a
-//! count. Nothing is ever left out to save room.
+//! The size follows the records out of order, not the stored ones. A group that settles in order
+//! has only a floor, however many records wait above it. A record settled early is a range, which
+//! merges with its neighbours. A record delivered and released has an attempt count. Nothing is
+//! ever omitted to save room.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::snapshot::stored::{ExceptionsV2, ProgressV2};
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     floor: Offset,
-    /// Shared with the images that were taken since it changed.
+    /// Shared with the images taken since its last change.
     above: Option<Arc<Exceptions>>,
 }
 
 // Every partition of every lease group has one.
 const _: () = assert!(size_of::<Progress>() <= 16);
 
-/// All of it is at or above the floor, and a box with nothing in it is none.
+/// All exceptions are at or above the floor; an empty box is replaced by `None`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Exceptions {
     /// Not touching the floor: the record at it is not settled.
     settled: OffsetRanges,
-    /// Records that are not settled and were delivered, and how often; never 0.
+    /// Unsettled records that were delivered, with their attempts; never 0.
     attempts: SharedMap<Offset, u16>,
 }
 
@@ -44,7 +44,7 @@ impl Progress {
         Self { floor, above: None }
     }
 
-    /// Everything below is settled; the record at the floor is not, or is not there yet.
+    /// Everything below is settled; the record at the floor is unsettled, or does not exist yet.
     pub fn floor(&self) -> Offset {
         self.floor
     }
@@ -60,13 +60,13 @@ impl Progress {
         self.above.as_ref().map_or_else(OffsetRanges::new, |above| above.settled.clone())
     }
 
-    /// Records that are not settled and were delivered, and how often, in order.
+    /// Unsettled records that were delivered, with their attempts, in order.
     pub fn attempts(&self) -> impl Iterator<Item = (Offset, u16)> + '_ {
         let above = self.above.iter();
         above.flat_map(|above| above.attempts.iter().map(|(&offset, &count)| (offset, count)))
     }
 
-    /// How often this record was delivered; 0 once it is settled.
+    /// Number of deliveries of this record; 0 once it is settled.
     pub fn attempts_of(&self, offset: Offset) -> u16 {
         let above = self.above.as_ref();
         above.and_then(|above| above.attempts.get(&offset)).copied().unwrap_or(0)
@@ -76,7 +76,7 @@ impl Progress {
         self.settled_around(offset).is_some()
     }
 
-    /// The longest settled range that `offset` lies in, as begin and end.
+    /// The longest settled range that contains `offset`, as begin and end.
     pub fn settled_around(&self, offset: Offset) -> Option<(Offset, Offset)> {
         if offset < self.floor {
             return Some((0, self.floor));
@@ -92,12 +92,13 @@ impl Progress {
         self.above.as_ref()?.settled.next_begin(offset)
     }
 
-    /// How many ranges and attempts it remembers. Counts them.
+    /// Number of ranges and attempts. Counts them.
     pub fn exceptions(&self) -> usize {
         self.above.as_ref().map_or(0, |above| above.settled.len() + above.attempts.len())
     }
 
-    /// Settles `from..to`; whether anything of it was not. Costs a search, and what it joins.
+    /// Settles `from..to`; returns whether any of it was unsettled. Costs a search, and the merged
+    /// ranges.
     pub(crate) fn settle(&mut self, from: Offset, to: Offset) -> bool {
         if to <= self.floor || from >= to {
             return false;
@@ -116,7 +117,7 @@ impl Progress {
         true
     }
 
-    /// Notes how often a record was delivered; one that is settled is passed over.
+    /// Sets the number of deliveries of a record; a settled one is skipped.
     pub(crate) fn note_attempts(&mut self, offset: Offset, count: u16) {
         if self.is_settled(offset) {
             return;
@@ -129,7 +130,7 @@ impl Progress {
         }
     }
 
-    /// Settles everything below `floor`; whether anything changed.
+    /// Settles everything below `floor`; returns whether anything changed.
     pub(crate) fn raise_floor(&mut self, floor: Offset) -> bool {
         if floor <= self.floor {
             return false;
@@ -161,8 +162,8 @@ impl Progress {
         }
     }
 
-    /// Whether one that was read from a snapshot can be one that the methods above made, in a
-    /// partition of `start..end`.
+    /// Whether progress of a snapshot could be the result of the methods above, in a partition of
+    /// `start..end`.
     pub(crate) fn is_sound(&self, start: Offset, end: Offset) -> bool {
         let floor = (start..=end).contains(&self.floor);
         let above = self.above.as_ref().is_none_or(|above| {

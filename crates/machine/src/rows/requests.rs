@@ -1,9 +1,11 @@
-//! Requests of other nodes: how far this shard has come with those of each node, and where it put what they brought last.
+//! Requests of other nodes: this shard's position in each node's numbering, and the offsets of
+//! their latest rows.
 //!
-//! A node that brings appends to the shard's leader numbers their rows (of each batch, one for each of its partitions),
-//! and has one request under way at a time. Where its answer is lost the node sends it again, as it was, to whoever
-//! leads by then. What of it was taken is answered as it would have been; what was not, though another row was, is not
-//! taken any more. A request of which nothing was taken is as one that never came.
+//! A node that brings appends to the shard's leader numbers their rows (of each batch, one for each
+//! of its partitions), and has one request in flight at a time. If the reply is lost, the node
+//! sends the same request again to the current leader. Rows that were accepted get the same reply
+//! as before. Rows that were refused, while another row of the request was accepted, stay refused.
+//! A request without accepted rows leaves no trace.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,46 +13,46 @@ use std::sync::Arc;
 use base::Offset;
 use base::limits::{NUMBERED_NODES_MAX, NUMBERED_ROWS_KEPT};
 
-/// The first of some rows that a node brings, as the node counts them.
+/// Node, incarnation and number of the first of several rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Numbered {
     pub node: u32,
-    /// Of the node's run: it counts from 0 in each. No two are alike.
+    /// The node's incarnation: it counts from 0 in each. No two are equal.
     pub incarnation: u64,
     pub number: u64,
 }
 
-/// Of all nodes that ever brought something.
+/// Progress of all nodes that ever brought rows.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Requests {
     pub(crate) nodes: BTreeMap<u32, Arc<Brought>>,
 }
 
-/// What one run of a node brought.
+/// Rows brought by one incarnation of a node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Brought {
     pub(crate) incarnation: u64,
-    /// The number after the last row that was taken.
+    /// The number after the last accepted row.
     pub(crate) next: u64,
-    /// Of the last [`NUMBERED_ROWS_KEPT`] numbers those that were taken, ascending.
+    /// Accepted rows among the last [`NUMBERED_ROWS_KEPT`] numbers, ascending.
     pub(crate) taken: VecDeque<Run>,
-    /// The shard's time when the last row came.
+    /// The shard's time at the last row.
     pub(crate) at_ms: i64,
 }
 
-/// Rows with successive numbers that lie at equal distances.
+/// Rows with consecutive numbers at equal distances.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
     pub(crate) number: u64,
     pub(crate) rows: u32,
-    /// Where the first row is.
+    /// Offset of the first row.
     pub(crate) base_offset: Offset,
-    /// How many offsets each of them takes.
+    /// Number of offsets of each row.
     pub(crate) span: u32,
 }
 
 impl Numbered {
-    /// The row so many behind it.
+    /// The row this many behind it.
     pub fn plus(self, rows: usize) -> Self {
         Self { number: self.number.saturating_add(rows as u64), ..self }
     }
@@ -61,17 +63,17 @@ impl Requests {
         self.nodes.is_empty()
     }
 
-    /// What a run of a node has brought; `None`: nothing.
+    /// Rows brought by this incarnation of a node; `None` if there are none.
     pub fn brought(&self, from: Numbered) -> Option<&Brought> {
         self.nodes.get(&from.node).map(Arc::as_ref).filter(|it| it.incarnation == from.incarnation)
     }
 
-    /// Whether the row comes behind all that was taken of the run.
+    /// Whether the row follows all accepted rows of the incarnation.
     pub(crate) fn is_next(&self, from: Numbered) -> bool {
         self.brought(from).is_none_or(|brought| brought.next <= from.number)
     }
 
-    /// Notes rows from a number on that is next: where each begins and how many offsets it takes, if it was taken.
+    /// Records the next rows, each with its offset and span if it was accepted.
     pub(crate) fn note(
         &mut self,
         from: Numbered,
@@ -100,12 +102,12 @@ impl Requests {
 }
 
 impl Brought {
-    /// The number after the last row that was taken.
+    /// The number after the last accepted row.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Where a row begins; `None`: it was not taken, or it is not known any more.
+    /// Offset of a row; `None` if it was not accepted, or is no longer remembered.
     pub fn offset_of(&self, number: u64) -> Option<Offset> {
         let after = self.taken.partition_point(|run| run.number <= number);
         let run = self.taken.get(after.checked_sub(1)?)?;
@@ -113,7 +115,7 @@ impl Brought {
         (at < u64::from(run.rows)).then(|| run.base_offset + at * u64::from(run.span))
     }
 
-    /// Whether the row is recent enough for it to be known whether it was taken.
+    /// Whether the row is recent enough for `offset_of` to be conclusive.
     pub fn knows(&self, number: u64) -> bool {
         number >= self.next.saturating_sub(NUMBERED_ROWS_KEPT)
     }
@@ -135,7 +137,7 @@ impl Brought {
         }
     }
 
-    /// Whether what was read from a snapshot can be what a run brought.
+    /// Whether the state of a snapshot is valid.
     pub(crate) fn is_sound(&self) -> bool {
         let ascend = self.taken.iter().zip(self.taken.iter().skip(1));
         let runs = self.taken.iter().all(Run::is_sound);
@@ -151,7 +153,7 @@ impl Run {
         self.number.saturating_add(u64::from(self.rows))
     }
 
-    /// The offset after its last row; `None`: there is none so high.
+    /// The offset after its last row; `None` if it overflows.
     fn end_offset(&self) -> Option<Offset> {
         self.base_offset.checked_add(u64::from(self.rows) * u64::from(self.span))
     }
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_found_where_they_were_put_and_refused_ones_are_not() {
+    fn accepted_rows_are_found_at_their_offsets_and_refused_ones_are_not() {
         let mut requests = Requests::default();
         let first = from(2, 77, 0);
         assert!(requests.is_next(first) && requests.brought(first).is_none());
@@ -194,14 +196,14 @@ mod tests {
         let expected = [Some(5), Some(6), None, Some(7), Some(40), Some(43), None];
         assert_eq!(found, expected);
         assert_eq!(requests.nodes[&2].taken.len(), 3, "successive rows are one run");
-        // It was refused before it was in the log, so its number is passed over.
+        // It was refused before it reached the log, so its number is skipped.
         requests.note(first.plus(8), [Some((8, 1))].into_iter(), 9);
         assert_eq!(offsets(&requests, first.plus(6), 3), [None, None, Some(8)]);
         assert!(requests.nodes[&2].is_sound());
     }
 
     #[test]
-    fn another_run_of_the_node_counts_anew_and_other_nodes_count_for_themselves() {
+    fn each_node_and_each_incarnation_is_numbered_separately() {
         let mut requests = Requests::default();
         requests.note(from(2, 77, 0), [Some((5, 1))].into_iter(), 9);
         requests.note(from(3, 77, 0), [Some((6, 1))].into_iter(), 9);
@@ -213,10 +215,10 @@ mod tests {
     }
 
     #[test]
-    fn only_so_much_is_kept() {
+    fn remembered_rows_are_bounded() {
         let mut requests = Requests::default();
         let many = NUMBERED_ROWS_KEPT as usize * 3;
-        // None of them goes on with the one before.
+        // None of them continues the previous one.
         let rows = (0..many as u64).map(|at| Some((at * 10, 1)));
         requests.note(from(2, 77, 0), rows, 9);
         let brought = &requests.nodes[&2];
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_apart() {
+    fn invalid_state_is_not_sound() {
         let run = |number, rows, span| Run { number, rows, base_offset: 0, span };
         let brought = |taken: &[Run]| Brought {
             incarnation: 1,

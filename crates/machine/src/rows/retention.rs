@@ -1,5 +1,6 @@
-//! Deleting records: on command ([`Rows::advance_start`]), and with `retention.settled` those that every
-//! lease group of the topic has settled, from the start on (`trimmed`) and in between (`punched`).
+//! Deletes records: on command ([`Rows::advance_start`]), and with `retention.settled` those that
+//! every lease group of the topic has settled, from the start on (`trimmed`) and in between
+//! (`punched`).
 
 use base::{Offset, PartitionId, TopicId};
 
@@ -9,7 +10,7 @@ use super::topic::TopicRows;
 use crate::outcome::{Applied, Refusal};
 
 impl Rows {
-    /// Answers the start that holds now. A start that is passed already is no error, as in Kafka.
+    /// Returns the current start. A start below it is no error, as in Kafka.
     pub(crate) fn advance_start(
         &mut self,
         id: PartitionId,
@@ -28,7 +29,7 @@ impl Rows {
         Ok(self.partition_mut(id)?.log_start())
     }
 
-    /// Raises the floors of a partition's lease groups to its start, which moved.
+    /// Raises the floors of a partition's lease groups to its moved start.
     fn raise_floors(&mut self, partition: PartitionId, start: Offset, applied: &mut Applied) {
         let Some(topic) = self.topics.get(&partition.topic) else { return };
         let Some(row) = topic.stripe.row(partition.index) else { return };
@@ -43,7 +44,7 @@ impl Rows {
                 joined |= progress.floor() > start;
             }
         }
-        // A floor that met a settled range may have taken the lowest one further.
+        // A raised floor that merged with a settled range may raise the lowest floor further.
         if joined && self.deletes_settled(partition.topic) {
             self.delete_settled(partition, &[], applied);
         }
@@ -53,7 +54,7 @@ impl Rows {
         self.topic(topic).is_some_and(|topic| topic.deletes_settled)
     }
 
-    /// Deletes what all groups of a topic have settled, wherever it is, if that is its policy.
+    /// Deletes everything that all groups of a topic have settled, if that is its policy.
     pub(crate) fn delete_settled_of_topic(&mut self, topic: TopicId, applied: &mut Applied) {
         let Some(found) = self.topic(topic).filter(|found| found.deletes_settled) else { return };
         for partition in found.partition_ids().collect::<Vec<_>>() {
@@ -61,8 +62,8 @@ impl Rows {
         }
     }
 
-    /// Deletes what all groups of a topic have settled: below the lowest floor, and in what
-    /// touches `ranges`.
+    /// Deletes records that all groups of a topic have settled: below the lowest floor, and in
+    /// ranges that touch `ranges`.
     pub(super) fn delete_settled(
         &mut self,
         id: PartitionId,
@@ -80,7 +81,7 @@ impl Rows {
             while offset < to {
                 match self.settled_by_all(id, offset) {
                     Ok((begin, end)) => {
-                        // Neighbours that were settled one by one are one range.
+                        // Neighbours settled one by one are one range.
                         if applied.punched.last() != Some(&(id, begin, end)) {
                             applied.punched.push((id, begin, end));
                         }
@@ -94,7 +95,7 @@ impl Rows {
     }
 
     /// The longest range around `offset` that every group of a topic has settled; or else the next
-    /// offset at which that may be so.
+    /// offset at which there may be one.
     fn settled_by_all(
         &self,
         id: PartitionId,
@@ -110,7 +111,7 @@ impl Rows {
         Ok((from, to))
     }
 
-    /// Of each lease group of the topic.
+    /// Progress of each lease group of the topic.
     fn progress_of(&self, id: PartitionId) -> impl Iterator<Item = &Progress> {
         let topic = self.topic(id.topic);
         let row = topic.and_then(|topic| topic.stripe.row(id.index));

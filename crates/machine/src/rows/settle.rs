@@ -10,7 +10,7 @@ use crate::command::GroupSettle;
 use crate::outcome::{Applied, Refusal};
 
 impl Rows {
-    /// All of the starts, or none.
+    /// Applies all of the starts, or none.
     pub(crate) fn seek_lease_group(
         &mut self,
         group: LeaseGroupId,

@@ -1,4 +1,4 @@
-//! A topic as a shard has it: the rows of those of its partitions that the shard owns.
+//! A topic in a shard: the rows of the partitions that the shard owns.
 
 use base::{LeaseGroupId, Offset, PartitionId, SharedRows, Stripe, TopicId};
 
@@ -13,11 +13,11 @@ pub struct TopicRows {
     pub(super) id: TopicId,
     pub(super) stripe: Stripe,
     pub(super) partitions: SharedRows<Partition>,
-    /// Of its lease groups, in ascending order.
+    /// Ids of its lease groups, in ascending order.
     pub(super) groups: GroupIds,
-    /// What every lease group has settled is deleted (`retention.settled`).
+    /// Records settled by every lease group are deleted (`retention.settled`).
     pub(super) deletes_settled: bool,
-    /// Of partitions that came, or go; nothing where none ever did.
+    /// State of moving partitions; `None` if none ever moved.
     pub(super) moves: Option<Arc<TopicMoves>>,
 }
 
@@ -30,7 +30,7 @@ impl TopicRows {
         self.stripe
     }
 
-    /// Whether what every lease group has settled is deleted.
+    /// Whether records settled by every lease group are deleted.
     pub fn deletes_settled(&self) -> bool {
         self.deletes_settled
     }
@@ -47,7 +47,7 @@ impl TopicRows {
         self.partitions.get(self.stripe.row(index)?)
     }
 
-    /// Those that are served in this shard: of its stripe, ascending, and then those that came from elsewhere.
+    /// Partitions served in this shard: those of its stripe, ascending, and then those moved here.
     pub fn partitions(&self) -> impl Iterator<Item = (PartitionId, &Partition)> {
         let moves = self.moves.as_deref();
         let guests = moves.into_iter().flat_map(|moves| moves.guests.iter());
@@ -56,7 +56,7 @@ impl TopicRows {
         self.stripe_rows().chain(guests).filter(move |(id, _)| is_here(id))
     }
 
-    /// Those of its stripe, ascending, one for each row; also such as were handed over.
+    /// Partitions of its stripe, ascending, one for each row; also those that were handed over.
     pub(crate) fn stripe_rows(&self) -> impl Iterator<Item = (PartitionId, &Partition)> {
         let (topic, stripe) = (self.id, self.stripe);
         let id = move |row| PartitionId::new(topic, stripe.partition(row));
@@ -68,33 +68,33 @@ impl TopicRows {
         self.partitions().map(|(id, _)| id)
     }
 
-    /// How many partitions of the topic this shard serves.
+    /// Number of the topic's partitions that this shard serves.
     pub fn partition_count(&self) -> usize {
         if self.moves.is_none() { self.partitions.len() } else { self.partitions().count() }
     }
 
-    /// How many partitions of the topic are in this shard by its stripe.
+    /// Number of the topic's partitions in the shard's stripe.
     pub fn row_count(&self) -> usize {
         self.partitions.len()
     }
 
-    /// How many rows take no memory of their own, since `other` has them too.
+    /// Number of rows whose memory is shared with `other`.
     pub fn rows_shared_with(&self, other: &Self) -> usize {
         self.partitions.rows_shared_with(&other.partitions)
     }
 
-    /// The place after its last partition in this shard.
+    /// Place after its last partition in this shard.
     pub(super) fn partitions_end(&self) -> u32 {
         let end = self.row_count().checked_sub(1).map_or(0, |last| self.stripe.partition(last) + 1);
         end.max(self.moves.as_ref().map_or(0, |moves| moves.end()))
     }
 
-    /// Of its lease groups, in ascending order.
+    /// Ids of its lease groups, in ascending order.
     pub fn groups(&self) -> &[LeaseGroupId] {
         self.groups.as_slice()
     }
 
-    /// How many records are between the starts and the ends of its partitions here.
+    /// Number of records between the starts and the ends of its partitions here.
     pub fn stored(&self) -> Offset {
         self.partitions().map(|(_, row)| row.next_offset() - row.log_start()).sum()
     }

@@ -69,7 +69,7 @@ impl CatalogImage {
         }
     }
 
-    /// The oldest that has room for all of it.
+    /// The oldest version that can represent all of it.
     pub(super) fn version(&self) -> u16 {
         if self.moves > 0 { MOVES_SINCE } else { APART_SINCE }
     }
@@ -260,9 +260,9 @@ impl From<ChangedV4> for Changed {
     }
 }
 
-// ------------------------------------------------------------------------ what whole states have too
+// ------------------------------------------------------------------------ shared with whole states
 
-/// What every version says of a topic.
+/// Fields of a topic common to all versions.
 pub(super) struct TopicHead<'a> {
     pub(super) id: u32,
     pub(super) uuid: uuid::Uuid,
@@ -271,7 +271,7 @@ pub(super) struct TopicHead<'a> {
     pub(super) overrides: Cow<'a, Overrides>,
 }
 
-/// What every version says of a lease group.
+/// Fields of a lease group common to all versions.
 pub(super) struct GroupHead<'a> {
     pub(super) id: u32,
     pub(super) topic: u32,
@@ -317,7 +317,7 @@ pub(super) fn restore_head(
     Ok(())
 }
 
-/// Answers whether the topic deletes what is settled.
+/// Returns whether the topic deletes settled records.
 pub(super) fn restore_topic(
     catalog: &mut Catalog,
     head: TopicHead<'_>,

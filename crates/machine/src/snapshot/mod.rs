@@ -1,12 +1,12 @@
-//! The state as bytes. A snapshot is read back from a disk or from a peer, so nothing in it is
-//! believed: checksum first, then every field is bounded by the bytes that are there, then the
-//! whole must be consistent. The persisted form has its own types: the state's may change freely.
+//! The state as bytes. A snapshot comes from a disk or a peer, so nothing in it is trusted: first
+//! the checksum is verified, then every field is bounded by the available bytes, then the whole
+//! must be consistent. The persisted form has its own types: the state's may change freely.
 //!
 //! ```text
 //! magic "PRMS" | version u16 | level u16 | CRC32C of the body u32   (little-endian)
-//! level: the cluster's when it was written; 0: the first. Another one is covered by the checksum, in front of the body
-//! body, in postcard's encoding: versions 1 to 3 as `whole` has it,
-//!       versions 4 to 9: RoleV4, then as `catalog` or `rows` has it
+//! level: the cluster's when it was written; 0: the first. Any other is prefixed to the body for the checksum
+//! body, in postcard's encoding: versions 1 to 3 as in `whole`,
+//!       versions 4 to 9: RoleV4, then as in `catalog` or `rows`
 //! ```
 
 use base::checksum::{crc32c, crc32c_append};
@@ -31,25 +31,25 @@ pub(crate) mod stored;
 mod whole;
 
 const MAGIC: [u8; 4] = *b"PRMS";
-/// The first version that is of a catalog or of rows.
+/// The first version of a separate catalog or separate rows.
 const APART_SINCE: u16 = 4;
-/// The first version with channels. Rows that have none are written as before, so that a node with one shard
-/// goes on to write what an older version reads.
+/// The first version with channels. Rows without channels are written in the previous version, so
+/// that a node with one shard keeps writing a format that older programs read.
 const CHANNELS_SINCE: u16 = 5;
-/// The first version with the members of groups, and as well written only where there are some.
+/// The first version with the members of groups; likewise written only if there are some.
 const MEMBERSHIPS_SINCE: u16 = 6;
-/// The first version with moves of partitions, and as well written only where there were some.
+/// The first version with moves of partitions; likewise written only if there were some.
 const MOVES_SINCE: u16 = 7;
-/// The first version with what other nodes have brought, and as well written only where there is some.
+/// The first version with rows brought by other nodes; likewise written only if there are some.
 const BROUGHT_SINCE: u16 = 8;
-/// The first version with ids of records. It is written only where ids were stored, which needs
+/// The first version with ids of records. It is written only if ids were stored, which requires
 /// [`Level::RECORD_IDS`].
 const RECORD_IDS_SINCE: u16 = 9;
 const _: () = assert!(RECORD_IDS_SINCE as u32 == Format::MachineSnapshot.newest(Levels::OURS.max));
 const HEADER_BYTES: usize = 12;
 
-/// A state as it was, for another thread to encode. It shares everything with the state that it was
-/// taken of; what of that the state changes afterwards is kept here as it was.
+/// A state at one moment, for another thread to encode. It shares everything with the captured
+/// state, and keeps the old content of later changes.
 #[derive(Clone, Debug)]
 pub struct Image(Kind);
 
@@ -61,12 +61,13 @@ enum Kind {
 }
 
 impl Image {
-    /// The whole state, written at the first level. Two states with the same history have the same bytes.
+    /// The whole state, written at the first level. Two states with the same history have equal
+    /// bytes.
     pub fn encode(&self) -> Vec<u8> {
         self.encode_at(Level::FIRST)
     }
 
-    /// The whole state, as the cluster's level permits it to be written.
+    /// The whole state, in the format of the cluster's level.
     pub fn encode_at(&self, level: Level) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(4096);
         bytes.extend_from_slice(&MAGIC);
@@ -91,8 +92,8 @@ impl Image {
 }
 
 impl State {
-    /// The state as it stands. Costs a look at each chunk of the outermost maps, some microseconds
-    /// for each thousand topics; the first change of a chunk afterwards copies that chunk.
+    /// Captures the current state. Visits each chunk of the outermost maps, some microseconds for
+    /// each thousand topics; the first later change of a chunk copies that chunk.
     pub fn capture(&self) -> Image {
         Image(match self.role {
             Role::Whole => Kind::Whole(WholeImage::of(self)),
@@ -106,12 +107,12 @@ impl State {
         self.capture().encode()
     }
 
-    /// A state of any level that this source knows: see [`Self::decode_within`].
+    /// Decodes a state of any level supported by this version: see [`Self::decode_within`].
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         Self::decode_within(Levels::OURS, bytes)
     }
 
-    /// A state that was written at one of these levels.
+    /// Decodes a state written at one of these levels.
     pub fn decode_within(can: Levels, bytes: &[u8]) -> Result<Self, DecodeError> {
         let (version, mut body) = open(can, bytes)?;
         let state = match version {
@@ -128,7 +129,7 @@ impl State {
     }
 }
 
-/// Version and body, once the header is right.
+/// Validates the header. Returns version and body.
 fn open(can: Levels, bytes: &[u8]) -> Result<(u16, &[u8]), DecodeError> {
     let Some((header, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         return Err(if bytes.is_empty() { DecodeError::Empty } else { DecodeError::NotASnapshot });
@@ -172,7 +173,7 @@ fn take<T: DeserializeOwned>(body: &mut &[u8], what: &'static str) -> Result<T, 
     Ok(value)
 }
 
-/// For `count` things that take a byte at least, never more than the bytes that are there.
+/// Capacity for `count` items of at least one byte, bounded by the available bytes.
 fn with_room_for<T>(count: u64, body: &[u8]) -> Vec<T> {
     Vec::with_capacity(count.min(body.len() as u64) as usize)
 }

@@ -13,7 +13,7 @@ use crate::ids::KnownId;
 use crate::rows::Rows;
 use crate::rows::record_ids::{RecordIds, TopicIdsImage};
 
-/// The ids as they were. Their memory is shared with the state.
+/// Captured ids. Their memory is shared with the state.
 #[derive(Clone, Debug)]
 pub(super) struct RecordIdsImage {
     pub(super) topics: Vec<(TopicId, TopicIdsImage)>,

@@ -1,4 +1,4 @@
-//! What other nodes have brought (version 8).
+//! Rows brought by other nodes (version 8).
 //!
 //! ```text
 //! nodes x BroughtV8 by number

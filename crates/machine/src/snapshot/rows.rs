@@ -1,15 +1,16 @@
-//! The rows of a shard (version 4, with channels version 5, with members of groups version 6, with partitions that
-//! moved version 7, with what other nodes brought version 8, with ids of records version 9).
+//! The rows of a shard (version 4; with channels version 5; with members of groups version 6; with
+//! moved partitions version 7; with rows brought by other nodes version 8; with ids of records
+//! version 9).
 //!
 //! ```text
 //! RowsV4, topics x (TopicRowsV4, its PartitionV1s) by id,
 //! groups x (GroupV1, its CommittedOffsetV1s) by name,
 //! lease groups x (GroupRowsV4, its ProgressV2s) by id, TimeV3,
 //! in version 6 MembershipsV6, its MembershipV6s by name,
-//! in version 5, and in version 6 where that says so, as `channels` has it
-//! in version 7 in place of both: PartsV7, members and channels as above where it says so, then as `moves` has it
-//! in version 8 PartsV8 in its place, and behind all else as `requests` has it
-//! in version 9 PartsV9 in its place, and behind all else as `record_ids` has it
+//! in version 5, and in version 6 if flagged there, the format of `channels`
+//! in version 7 in place of both: PartsV7, members and channels as above if flagged, then the format of `moves`
+//! in version 8 PartsV8 in its place, and at the end the format of `requests`
+//! in version 9 PartsV9 in its place, and at the end the format of `record_ids`
 //! ```
 
 use std::sync::Arc;
@@ -68,7 +69,7 @@ impl RowsImage {
         }
     }
 
-    /// How many topics have some.
+    /// Number of topics with moves.
     fn moves(&self) -> u64 {
         self.topics.values().filter(|topic| topic.moves().is_some()).count() as u64
     }
@@ -77,7 +78,7 @@ impl RowsImage {
         !self.channels.are_unused()
     }
 
-    /// The oldest that has room for all of it.
+    /// The oldest version that can represent all of it.
     pub(super) fn version(&self) -> u16 {
         match (self.memberships.is_empty(), self.has_channels()) {
             _ if !self.record_ids.is_unused => RECORD_IDS_SINCE,
@@ -258,7 +259,7 @@ fn put_memberships(mut bytes: Vec<u8>, memberships: &Memberships, channels: bool
     bytes
 }
 
-/// With whether channels come behind them.
+/// Also returns whether channels follow.
 fn take_memberships(body: &mut &[u8]) -> Result<(Memberships, bool), DecodeError> {
     let MembershipsV6 { groups, channels } = take(body, "members of groups")?;
     if groups == 0 {
@@ -269,7 +270,7 @@ fn take_memberships(body: &mut &[u8]) -> Result<(Memberships, bool), DecodeError
         let MembershipV6 { group, members } = take(body, "members of a group")?;
         let is_new = !memberships.by_group.contains_key(&*group);
         memberships.keep(&group, &members);
-        // What would not have been kept was not stored.
+        // Invalid members would not have been stored.
         if !is_new || !memberships::is_sound(&group, &members) {
             return Err(inconsistent("members of group", group));
         }
@@ -277,7 +278,7 @@ fn take_memberships(body: &mut &[u8]) -> Result<(Memberships, bool), DecodeError
     Ok((memberships, channels))
 }
 
-// ------------------------------------------------------------------------ what whole states have too
+// ------------------------------------------------------------------------ shared with whole states
 
 pub(super) fn put_partitions(mut bytes: Vec<u8>, topic: &TopicRows) -> Vec<u8> {
     for (_, partition) in topic.stripe_rows() {
@@ -312,7 +313,7 @@ pub(super) fn take_progress(count: u64, body: &mut &[u8]) -> Result<Vec<Progress
     Ok(progress)
 }
 
-/// Whether it is progress in each of the topic's partitions.
+/// Whether it is valid progress in each of the topic's partitions.
 pub(super) fn is_sound(rows: &Rows, topic: TopicId, progress: &[Progress]) -> bool {
     rows.topic(topic).is_some_and(|topic| {
         progress.len() == topic.row_count()
@@ -334,7 +335,7 @@ pub(super) fn put_groups(mut bytes: Vec<u8>, groups: &SharedMap<Arc<str>, Arc<Gr
     bytes
 }
 
-/// `exists` says whether there can be an offset of a partition.
+/// `exists` returns whether there can be an offset of a partition.
 pub(super) fn take_group(
     rows: &mut Rows,
     body: &mut &[u8],

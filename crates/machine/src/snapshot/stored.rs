@@ -1,6 +1,6 @@
-//! The persisted form of what a snapshot holds. These types ARE the format (in postcard's encoding,
-//! field by field): they never change. What a later version adds gets types of its own, and the
-//! state's types change as they like.
+//! The persisted form of a snapshot. These types ARE the format (in postcard's encoding, field by
+//! field): they never change. Additions of a later version get types of their own, and the state's
+//! types may change freely.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub(super) struct CatalogV1<'a> {
     pub(super) groups: u64,
 }
 
-/// Followed by as many [`PartitionV1`] as it says.
+/// Followed by the given number of [`PartitionV1`].
 #[derive(Serialize, Deserialize)]
 pub(super) struct TopicV1<'a> {
     pub(super) id: u32,
@@ -45,7 +45,7 @@ pub(crate) struct PartitionV1 {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct ActiveV1 {
-    /// Leader epochs, and where each begins.
+    /// Leader epochs with their starts.
     pub(crate) epochs: Vec<(i32, u64)>,
     pub(crate) producers: Vec<(i64, ProducerV1)>,
     pub(crate) compacted_to: u64,
@@ -53,7 +53,7 @@ pub(crate) struct ActiveV1 {
     pub(crate) max_timestamp: i64,
 }
 
-/// How many batches of a producer the format has room for.
+/// Number of batches of a producer in the format.
 pub(crate) const PRODUCER_BATCHES_V1: usize = 5;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ pub(crate) struct ProducerV1 {
     pub(crate) batches: [(i32, i32, u64); PRODUCER_BATCHES_V1],
 }
 
-/// Followed by as many [`CommittedOffsetV1`] as it says, ascending by topic and partition.
+/// Followed by the given number of [`CommittedOffsetV1`], ascending by topic and partition.
 #[derive(Serialize, Deserialize)]
 pub(super) struct GroupV1<'a> {
     pub(super) name: Cow<'a, str>,
@@ -91,7 +91,7 @@ pub(super) struct DeliveryV2 {
     pub(super) documents: u64,
 }
 
-/// Followed by as many [`ProgressV2`] as it says, then by [`LeaseGroupEndV2`].
+/// Followed by the given number of [`ProgressV2`], then by [`LeaseGroupEndV2`].
 #[derive(Serialize, Deserialize)]
 pub(super) struct LeaseGroupV2<'a> {
     pub(super) id: u32,
@@ -128,7 +128,7 @@ pub(super) struct DocumentV2<'a> {
     pub(super) body: Cow<'a, [u8]>,
 }
 
-/// What version 3 added, at the end.
+/// The addition of version 3, at the end.
 #[derive(Serialize, Deserialize)]
 pub(super) struct TimeV3 {
     /// The time of the log, ms since the epoch.
@@ -146,7 +146,7 @@ pub(super) struct CatalogV4<'a> {
     pub(super) next_topic: u32,
     pub(super) next_producer_id: i64,
     pub(super) shards: u32,
-    /// Over how many of them groups are spread.
+    /// Number of shards over which groups are spread.
     pub(super) slot_shards: u32,
     pub(super) node_config: Cow<'a, Values>,
     pub(super) group_configs: BTreeMap<Cow<'a, str>, Cow<'a, Values>>,
@@ -155,9 +155,9 @@ pub(super) struct CatalogV4<'a> {
     pub(super) lease_groups: u64,
     pub(super) documents_version: u64,
     pub(super) documents: u64,
-    /// Of the last change.
+    /// Version of the last change.
     pub(super) version: u64,
-    /// Up to which removals are forgotten.
+    /// Version up to which removals were dropped.
     pub(super) forgotten: u64,
     pub(super) changes: u64,
 }
@@ -171,7 +171,8 @@ pub(super) struct TopicV4<'a> {
     pub(super) created_ms: i64,
     pub(super) overrides: Cow<'a, Values>,
     pub(super) partitions: u32,
-    /// The shard of partition 0, counted from the first with rows, and how many shards it goes round.
+    /// The shard of partition 0, counted from the first with rows, and the number of shards of the
+    /// round-robin.
     pub(super) start: u32,
     pub(super) shards: u32,
 }
@@ -203,14 +204,14 @@ pub(super) enum ChangedV4 {
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct RowsV4 {
-    /// The catalog's version that is taken over.
+    /// The adopted version of the catalog.
     pub(super) adopted: u64,
     pub(super) topics: u64,
     pub(super) groups: u64,
     pub(super) lease_groups: u64,
 }
 
-/// Followed by as many [`PartitionV1`] as it says.
+/// Followed by the given number of [`PartitionV1`].
 #[derive(Serialize, Deserialize)]
 pub(super) struct TopicRowsV4 {
     pub(super) id: u32,
@@ -227,15 +228,15 @@ pub(super) struct GroupRowsV4 {
     pub(super) topic: u32,
 }
 
-/// What version 5 added, at the end: what is sent to other shards, and what was taken from them.
-/// Followed by as many [`OutboxV5`] and [`ExpectedV5`] as it says, by shard.
+/// The addition of version 5, at the end: messages to and from other shards. Followed by the given
+/// numbers of [`OutboxV5`] and [`ExpectedV5`], by shard.
 #[derive(Serialize, Deserialize)]
 pub(super) struct ChannelsV5 {
     pub(super) outboxes: u64,
     pub(super) sources: u64,
 }
 
-/// Followed by a [`PartitionV1`] and as many [`MessageV5`] as it says, by number.
+/// Followed by a [`PartitionV1`] and the given number of [`MessageV5`].
 #[derive(Serialize, Deserialize)]
 pub(super) struct OutboxV5 {
     pub(super) to: u32,
@@ -261,11 +262,12 @@ pub(super) struct ExpectedV5 {
     pub(super) number: u64,
 }
 
-/// What version 6 added, before the channels: followed by as many [`MembershipV6`] as it says, by name.
+/// The addition of version 6, before the channels: followed by the given number of
+/// [`MembershipV6`], by name.
 #[derive(Serialize, Deserialize)]
 pub(super) struct MembershipsV6 {
     pub(super) groups: u64,
-    /// Whether channels come behind them.
+    /// Whether channels follow.
     pub(super) channels: bool,
 }
 
@@ -275,7 +277,8 @@ pub(super) struct MembershipV6<'a> {
     pub(super) members: Cow<'a, [u8]>,
 }
 
-/// What version 7 added in a catalog, at the end: moves of partitions. Followed by as many [`TopicMovesV7`] as it says.
+/// The addition of version 7 in a catalog, at the end: moves of partitions. Followed by the given
+/// number of [`TopicMovesV7`].
 #[derive(Serialize, Deserialize)]
 pub(super) struct CatalogMovesV7 {
     pub(super) version: u64,
@@ -285,28 +288,29 @@ pub(super) struct CatalogMovesV7 {
 #[derive(Serialize, Deserialize)]
 pub(super) struct TopicMovesV7 {
     pub(super) topic: u32,
-    /// Partitions that moved: shard and epoch base.
+    /// Moved partitions: shard and epoch base.
     pub(super) placed: Vec<(u32, u32, i32)>,
-    /// Partitions that move: to which shard, the move's number, whether it is cancelled.
+    /// Moving partitions: target shard, id of the move, whether it is cancelled.
     pub(super) moving: Vec<(u32, u32, u64, bool)>,
 }
 
-/// What version 7 added in rows, before members of groups and channels: each only if it says so.
+/// The addition of version 7 in rows, before members of groups and channels, which are present if
+/// flagged.
 #[derive(Serialize, Deserialize)]
 pub(super) struct PartsV7 {
     pub(super) members: bool,
     pub(super) channels: bool,
-    /// Topics with moves, followed by a [`RowsMovesV7`] of each, at the end.
+    /// Number of topics with moves; a [`RowsMovesV7`] of each follows at the end.
     pub(super) topics: u64,
 }
 
-/// What version 8 has in its place.
+/// Replaces it in version 8.
 #[derive(Serialize, Deserialize)]
 pub(super) struct PartsV8 {
     pub(super) members: bool,
     pub(super) channels: bool,
     pub(super) topics: u64,
-    /// Those that brought something, a [`BroughtV8`] of each behind all else.
+    /// Number of nodes that brought rows; a [`BroughtV8`] of each follows at the very end.
     pub(super) nodes: u64,
 }
 
@@ -317,15 +321,16 @@ pub(super) struct PartsV9 {
     pub(super) channels: bool,
     pub(super) topics: u64,
     pub(super) nodes: u64,
-    /// Topics with ids of records: a [`TopicIdsV9`] of each with its ids, behind all else.
+    /// Number of topics with ids of records; a [`TopicIdsV9`] of each follows with its ids, at the
+    /// very end.
     pub(super) with_ids: u64,
     /// No id within a window is missing.
     pub(super) ids_complete: bool,
-    /// Ids that a limit displaced.
+    /// Number of ids that a limit displaced.
     pub(super) ids_forgotten_early: u64,
 }
 
-/// Followed by as many [`IdV9`] as it says, in the order of arrival.
+/// Followed by the given number of [`IdV9`], in the order of arrival.
 #[derive(Serialize, Deserialize)]
 pub(super) struct TopicIdsV9 {
     pub(super) topic: u32,
@@ -342,14 +347,14 @@ pub(super) struct IdV9 {
     pub(super) offset: u64,
 }
 
-/// What a run of a node brought.
+/// Rows brought by one incarnation of a node.
 #[derive(Serialize, Deserialize)]
 pub(super) struct BroughtV8 {
     pub(super) node: u32,
     pub(super) incarnation: u64,
     pub(super) next: u64,
     pub(super) at_ms: i64,
-    /// Number, rows, offset of the first one, offsets of each.
+    /// Number, rows, offset of the first row, offsets of each.
     pub(super) taken: Vec<(u64, u32, u64, u32)>,
 }
 
@@ -357,10 +362,10 @@ pub(super) struct BroughtV8 {
 pub(super) struct RowsMovesV7 {
     pub(super) topic: u32,
     pub(super) guests: Vec<(u32, PartitionV1)>,
-    /// The move's number, epoch base.
+    /// Id of the move, epoch base.
     pub(super) arrived: Vec<(u32, u64, i32)>,
-    /// The move's number, first and next offset.
+    /// Id of the move, first and next offset.
     pub(super) imports: Vec<(u32, u64, u64, u64)>,
-    /// The move's number, to which shard, and its phase: 0 frozen, 1 cancelled, 2 handed over, 3 away.
+    /// Id of the move, target shard, and its phase: 0 frozen, 1 cancelled, 2 handed over, 3 away.
     pub(super) leaving: Vec<(u32, u64, u32, u8)>,
 }

@@ -1,4 +1,4 @@
-//! Catalog and rows of one log (versions 1 to 3): what a node wrote before its shards were apart.
+//! Catalog and rows of one log (versions 1 to 3), as written before shards were separate.
 //!
 //! ```text
 //! body: CatalogV1, topics x (TopicV1, its PartitionV1s) by id,
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Version 3 is written. Version 2, which ends with the documents, and version 1, which ends with
-//! the groups, are still read.
+//! the groups, can still be read.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -177,7 +177,7 @@ pub(super) fn decode(version: u16, body: &mut &[u8]) -> Result<State, DecodeErro
     Ok(state)
 }
 
-/// The latest time that anything in it bears, for snapshots that do not say the log's.
+/// The latest time in the state, for snapshots without the log's time.
 fn latest_ms(state: &State) -> i64 {
     let topics = state.catalog.topics().map(|topic| topic.created_ms);
     let partitions = state.rows.topics().flat_map(TopicRows::partitions);

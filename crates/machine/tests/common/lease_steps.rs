@@ -107,7 +107,7 @@ fn command() -> impl Strategy<Value = Command> {
     ]
 }
 
-/// Each of its vectors is an entry.
+/// Each vector is an entry.
 pub(crate) fn history() -> impl Strategy<Value = Vec<Vec<Step>>> {
     let step = prop_oneof![
         1 => (partition(), 1..8_u32)

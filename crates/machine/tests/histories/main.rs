@@ -1,9 +1,9 @@
-//! Random histories, beside a plain model that keeps everything it ever saw.
+//! Random histories, compared with a plain model that keeps everything.
 //!
-//! * every append and every position is what the model says: offsets are dense, a start never goes
-//!   back, sequences follow Kafka's rules
-//! * whoever replays a history, whole or from a snapshot taken anywhere in it, has the same state,
-//!   byte for byte, and gives the same answers
+//! * every append and every position agrees with the model: offsets are dense, a start never goes
+//! back, sequences follow Kafka's rules
+//! * replaying a history, whole or from a snapshot taken anywhere in it, gives the same state,
+//! byte for byte, and the same outcomes
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use model::Model;
 use steps::{Step, history};
 
-/// An entry as the log has it.
+/// An entry of the log.
 struct Logged {
     head: bytes::Bytes,
     appends: Vec<Append>,
@@ -35,7 +35,7 @@ fn replay(state: &mut State, log: &[Logged]) {
     }
 }
 
-/// Applies the steps, an entry for each group of them, to a state and to the model beside it.
+/// Applies the steps, an entry for each group of them, to a state and to the model.
 fn run(groups: &[Vec<Step>]) -> (State, Vec<Logged>) {
     let (mut state, mut model, mut log) = (State::new(), Model::default(), Vec::new());
     let mut now_ms = 1_000;
@@ -102,7 +102,7 @@ proptest! {
         let mut restored = State::new();
         replay(&mut restored, before);
         let snapshot = restored.encode();
-        // What is captured stays as it was, whatever the state goes through.
+        // A capture stays unchanged while the state changes.
         let image = restored.capture();
         replay(&mut restored, after);
         prop_assert_eq!(&restored.encode(), &bytes);

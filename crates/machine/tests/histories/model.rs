@@ -1,4 +1,4 @@
-//! The plain model: it keeps everything that it ever saw, and tells every answer from that.
+//! The plain model: it keeps everything, and derives every outcome from that.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(crate) struct ModelPartition {
     pub(crate) end: Offset,
     compacted_to: Offset,
     epochs: Vec<(i32, Offset)>,
-    /// Every batch that was ever taken from a producer that is not forgotten.
+    /// Every accepted batch of a producer that has not expired.
     producers: BTreeMap<i64, Vec<Batch>>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Model {
 }
 
 impl ModelPartition {
-    /// Kafka's rules, told from the whole history.
+    /// Kafka's rules, derived from the whole history.
     fn sequence(&self, append: &Append) -> Result<Option<Offset>, SequenceRefusal> {
         let (epoch, got) = (append.producer_epoch, append.base_sequence);
         let Some(batches) = self.producers.get(&append.producer_id) else { return Ok(None) };
@@ -86,7 +86,7 @@ impl ModelPartition {
         AppendOutcome::Taken { base_offset: append.base_offset }
     }
 
-    /// Where an epoch ends is where the first later one begins, however much was deleted.
+    /// An epoch ends at the start of the next later one, even if records were deleted.
     fn epoch_end(&self, epoch: i32) -> Option<Offset> {
         match self.epochs.iter().find(|(known, _)| *known > epoch) {
             Some((_, start)) => Some((*start).max(self.start)),
@@ -96,7 +96,7 @@ impl ModelPartition {
     }
 }
 
-/// Counted one by one, as a client does.
+/// Counted one by one, as in a client.
 fn last_sequence(first: i32, span: u32) -> i32 {
     let mut last = first;
     for _ in 1..span {
@@ -106,7 +106,7 @@ fn last_sequence(first: i32, span: u32) -> i32 {
 }
 
 impl Model {
-    /// The append that a step means, given all that happened before it.
+    /// The append of a step, given all that happened before it.
     pub(crate) fn resolve(&self, step: &Step) -> Option<Append> {
         let Step::Append { partition, gap, span, leader_epoch, producer } = step else {
             return None;
@@ -150,7 +150,7 @@ impl Model {
         }
     }
 
-    /// Follows a command by its outcome: whether it may succeed is what the other tests look at.
+    /// Follows a command by its outcome: other tests check whether it may succeed.
     pub(crate) fn command(
         &mut self,
         command: &Command,

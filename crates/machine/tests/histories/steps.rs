@@ -1,4 +1,4 @@
-//! What a random history consists of, and how one is drawn.
+//! Steps of a random history, and their generators.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use uuid::Uuid;
 const TOPICS: u32 = 4;
 const PARTITIONS: u32 = 3;
 
-/// What a random history consists of. Numbers are small, so that they meet each other.
+/// A step of a random history. Numbers are small, so that they collide.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Append {
@@ -22,7 +22,7 @@ pub(crate) enum Step {
         producer: Option<Producer>,
     },
     Command(Command),
-    /// Deletes all that the partition has.
+    /// Deletes all records of the partition.
     DeleteRecords(PartitionId),
     Wait {
         ms: i64,
@@ -39,9 +39,9 @@ pub(crate) struct Producer {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Sequence {
-    /// The one that the model expects, and so on from wherever the producer is.
+    /// The sequence that the model expects next for this producer.
     Next,
-    /// That many of the producer's batches back.
+    /// A repetition of the batch this many back.
     Again(usize),
     Zero,
     Any(i32),
@@ -53,7 +53,7 @@ fn partition() -> impl Strategy<Value = PartitionId> {
     (0..TOPICS, 0..PARTITIONS).prop_map(|(topic, index)| PartitionId::new(TopicId(topic), index))
 }
 
-/// Mostly the same one, so that it sees long histories.
+/// Mostly the same one, so that it gets long histories.
 fn written_partition() -> impl Strategy<Value = PartitionId> {
     prop_oneof![2 => Just(PartitionId::new(TopicId(0), 0)), 1 => partition()]
 }
@@ -168,7 +168,7 @@ pub(crate) fn history() -> impl Strategy<Value = Vec<Vec<Step>>> {
         1 => written_partition().prop_map(Step::DeleteRecords),
         1 => (0..50_i64).prop_map(|ms| Step::Wait { ms }),
     ];
-    // Something to write to, so that a history is not mostly refusals.
+    // A topic to write to, so that a history is not mostly refusals.
     let first = NewTopic {
         name: "first".to_owned(),
         uuid: Uuid::from_u128(1),

@@ -1,5 +1,4 @@
-//! Bytes that nobody of ours wrote: an error, never a panic, and never more memory than the bytes
-//! can account for.
+//! Forged bytes: an error, never a panic, and never more memory than the bytes can account for.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +17,7 @@ use states::{commands, state, states};
 
 const HEADER_BYTES: usize = 12;
 
-/// Makes the checksum right again, so that what is behind it is looked at.
+/// Recomputes the checksum, so that the content behind it is decoded.
 fn seal(mut snapshot: Vec<u8>) -> Vec<u8> {
     if snapshot.len() >= HEADER_BYTES {
         let checksum = crc32c(&snapshot[HEADER_BYTES..]);
@@ -27,7 +26,7 @@ fn seal(mut snapshot: Vec<u8>) -> Vec<u8> {
     snapshot
 }
 
-/// What can be decoded must be a state that works.
+/// Every decoded state must work.
 fn exercise(state: &mut State) {
     let partition = PartitionId::new(TopicId(0), 0);
     let appends: Vec<_> = (0..3)
@@ -49,7 +48,7 @@ fn exercise(state: &mut State) {
 }
 
 #[test]
-fn every_changed_bit_and_every_cut_of_a_snapshot_is_noticed() {
+fn any_changed_bit_or_cut_of_a_snapshot_is_detected() {
     states().iter().for_each(every_change_is_noticed);
 }
 
@@ -86,7 +85,7 @@ fn another_version_is_refused_by_its_number() {
     assert_eq!(State::decode(b"not a snapshot").unwrap_err(), DecodeError::NotASnapshot);
 }
 
-/// As it was written before there were lease groups: it ended with the offset groups.
+/// The format before lease groups: it ended with the offset groups.
 #[test]
 fn a_snapshot_of_version_1_is_still_read() {
     let mut state = State::new();
@@ -96,7 +95,7 @@ fn a_snapshot_of_version_1_is_still_read() {
         &mut Applied::new(),
     );
     let mut old = state.encode();
-    // No lease group was ever made, no document changed, and none of either are there; and the time.
+    // There never were lease groups or documents; the last byte is the time.
     assert_eq!(old.split_off(old.len() - 5), [0, 0, 0, 0, 10]);
     old[4] = 1;
     let mut restored = State::decode(&seal(old)).unwrap();
@@ -105,7 +104,7 @@ fn a_snapshot_of_version_1_is_still_read() {
     exercise(&mut restored);
 }
 
-/// [`state`] as the program wrote it that knew no time of the log.
+/// [`state`] as written by the version without the time of the log.
 const VERSION_2: &str = "\
          50524d5302000000854d6e65010201106c6f672e726574656e74696f6e2e6d73023737010167011b636f6e7375\
          6d65722e73657373696f6e2e74696d656f75742e6d730237370101000000000000000000000000000000000303\
@@ -124,7 +123,7 @@ fn a_snapshot_of_version_2_is_still_read() {
     exercise(&mut restored);
 }
 
-/// Where nothing crossed shards the form of before is written, which an older program reads.
+/// Without messages between shards the older format is written, which an older program reads.
 #[test]
 fn only_rows_with_channels_or_members_are_of_a_later_version() {
     assert_eq!(states().map(|state| state.encode()[4]), [3, 4, 4, 5, 6, 6, 8]);
@@ -150,7 +149,7 @@ fn counts_that_the_bytes_cannot_hold_are_refused_at_once() {
 }
 
 #[test]
-fn heads_come_back_as_they_were() {
+fn heads_are_decoded_unchanged() {
     for (now_ms, commands) in [(0, vec![]), (i64::MIN, commands()), (i64::MAX, commands())] {
         let units =
             [Unit { first_append: 2, appends: 3, commands: 1, origin: None, brought: None }];
@@ -165,7 +164,7 @@ fn heads_come_back_as_they_were() {
     }
 }
 
-/// The ordinals of commands are in logs that exist: this is what they were.
+/// Existing logs contain the ordinals of commands: they must not change.
 #[test]
 fn the_persisted_form_of_commands_does_not_change() {
     assert_eq!(encode_head(3, &[], &[]), [2, 6, 0, 0].as_slice());
@@ -270,7 +269,7 @@ fn the_persisted_form_of_commands_does_not_change() {
         let head = encode_head(3, std::slice::from_ref(&command), &[]);
         assert_eq!(&head[..4], [2, 6, 0, 1]);
         assert_eq!(&head[4..], bytes, "{command:?}");
-        // Before there were units.
+        // The format before units.
         let version_1 = decode_head(&[&[1, 6, 1], bytes].concat()).expect("it is still read");
         assert_eq!((version_1.now_ms, version_1.commands), (3, vec![command]));
     }
@@ -290,7 +289,7 @@ proptest! {
         }
     }
 
-    /// Changed bytes behind a right checksum: refused, or a state that is sound.
+    /// Changed bytes behind a right checksum: refused, or a valid state.
     #[test]
     fn a_forged_snapshot_is_refused_or_sound(
         state in prop::sample::select(states().to_vec()),

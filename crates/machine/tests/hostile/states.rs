@@ -1,4 +1,4 @@
-//! States and commands with something of everything.
+//! States and commands that cover everything.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use machine::{
 };
 use uuid::Uuid;
 
-/// A state with something of everything.
+/// Commands that create some of everything.
 pub(super) fn commands() -> Vec<Command> {
     let values = |name: &str| BTreeMap::from([(name.to_owned(), "77".to_owned())]);
     let topic = TopicId(0);
@@ -102,7 +102,7 @@ pub(super) fn state() -> State {
             base_sequence: n as i32 / 2,
         })
         .collect();
-    // The last is for a shard with rows alone.
+    // The last is only for a shard with rows.
     let all = commands();
     let rest = &all[1..all.len() - 1];
     state.apply(
@@ -114,7 +114,7 @@ pub(super) fn state() -> State {
     state
 }
 
-/// Rows of a shard that sent something to another one and took something from it.
+/// Rows of a shard that sent messages to another one and accepted some from it.
 fn with_channels(mut rows: State) -> State {
     let to = ShardId(2);
     let append = |partition: PartitionId, base_offset| Append {
@@ -170,7 +170,7 @@ fn with_members(mut rows: State) -> State {
 /// A state of each role, one with channels, one with members of groups, and one with both.
 pub(super) fn states() -> [State; 7] {
     let (mut catalog, rows) = state().split();
-    // One that is gone is remembered, too.
+    // A deleted topic is remembered, too.
     let entry = Entry { now_ms: 7, appends: &[], commands: &commands(), ..Entry::default() };
     catalog.apply(&entry, &mut Applied::new());
     let channels = with_channels(rows.clone());
@@ -179,7 +179,7 @@ pub(super) fn states() -> [State; 7] {
     [state(), catalog, rows, channels, members, all, brought]
 }
 
-/// With rows that two nodes brought, one of which was refused.
+/// With rows brought by two nodes, one of which was refused.
 fn with_brought(mut rows: State) -> State {
     let unit = |first_append, node| Unit {
         first_append,

@@ -1,4 +1,4 @@
-//! Whatever a shard's leader ever meant to do arrives at some time, once or twice, in any order.
+//! Every intended step of a shard's leader arrives eventually, once or twice, in any order.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ impl Random {
     }
 }
 
-/// Something that is on its way to a log.
+/// A step in flight to a log.
 #[derive(Clone)]
 enum Late {
     Catalog(Command),
@@ -45,7 +45,8 @@ impl World {
         Self { random, catalog, shards, late: Vec::new(), appended: 0, last_epoch: 0, moved: 0 }
     }
 
-    /// What a shard's leader would do next, by the states as they are now: it may be done much later.
+    /// Records a next step of a shard's leader, given the current states: it may be executed much
+    /// later.
     fn intend(&mut self, at: usize) {
         let rows = &self.shards[at].state.rows;
         let catalog = &self.catalog.state.catalog;
@@ -137,7 +138,7 @@ impl World {
                 self.moved += u64::from(matches!(outcome, Ok(Outcome::Activated { .. })));
             }
             Late::Import { to, id, from, upto, source } => {
-                // A sequencer asks the catalog first.
+                // A sequencer queries the catalog first.
                 let topic = self.catalog.state.catalog.topic(P.topic).expect("it stays");
                 if topic.moving.get(&0).is_some_and(|moving| moving.id == id) {
                     let _ = self.shards[to].import(id, from, upto, &source);
@@ -207,7 +208,7 @@ impl World {
 }
 
 #[test]
-fn whatever_comes_when_a_partition_is_whole_and_in_one_place() {
+fn partition_is_complete_and_in_one_shard_in_any_order_of_steps() {
     let (mut moved, mut shards) = (0, BTreeSet::new());
     for seed in 1..=60 {
         let mut world = World::new(seed);

@@ -1,5 +1,5 @@
-//! Partitions that move from shard to shard: each step twice, late and out of order, and that nothing of a partition
-//! is lost or in two places, whatever comes when.
+//! Moves of partitions between shards: each step repeated, late and out of order. Nothing of a
+//! partition is lost or in two places in any order of events.
 
 mod any_order;
 
@@ -16,7 +16,7 @@ use uuid::Uuid;
 const SHARDS: u32 = 3;
 const P: PartitionId = PartitionId::new(TopicId(0), 0);
 
-/// A shard with the bytes that its journal would have: one for each offset.
+/// A shard with the bytes of its journal: one for each offset.
 #[derive(Clone)]
 struct Shard {
     state: State,
@@ -79,7 +79,7 @@ impl Shard {
         self.entry(&[(batch(base_offset, leader_epoch), value)], &[], false).appends[0]
     }
 
-    /// What is here from an offset on.
+    /// Imports a range of offsets from another shard.
     fn import(&mut self, id: u64, from: u64, to: u64, of: &Shard) -> Result<Outcome, Refusal> {
         let appends: Vec<_> =
             of.stored.range(from..to).map(|(at, it)| (batch(*at, 7), *it)).collect();
@@ -138,7 +138,7 @@ fn moving() -> (Shard, Shard, Shard) {
 const FREEZE: Step = Step::Freeze { to: ShardId(2) };
 
 #[test]
-fn a_partition_moves_by_its_steps_and_each_may_come_twice() {
+fn partition_moves_by_steps_that_may_be_repeated() {
     let (mut catalog, mut one, mut two) = moving();
     let out_of_turn = Err(Refusal::MoveOutOfTurn { partition: P });
     for _ in 0..2 {
@@ -202,7 +202,7 @@ fn a_producers_sequence_moves_along() {
 }
 
 #[test]
-fn a_move_is_given_up_until_it_was_handed_over() {
+fn move_can_be_cancelled_until_it_is_handed_over() {
     let (mut catalog, mut one, mut two) = moving();
     two.import(1, 0, 2, &one).expect("it comes");
     one.step(1, FREEZE).expect("it is here");
@@ -225,7 +225,7 @@ fn a_move_is_given_up_until_it_was_handed_over() {
 }
 
 #[test]
-fn what_cannot_move_is_refused() {
+fn invalid_moves_are_refused() {
     let mut catalog = catalog_with_topic(2);
     let topic = TopicId(0);
     let shard = ShardId(4);
@@ -265,7 +265,7 @@ fn what_cannot_move_is_refused() {
 }
 
 #[test]
-fn a_topic_goes_with_what_came_of_it() {
+fn deleted_topic_removes_its_imported_partitions() {
     let (mut catalog, one, mut two) = moving();
     two.import(1, 0, 2, &one).expect("it comes");
     catalog.run(Command::DeleteTopic { topic: TopicId(0) }).expect("it is there");
@@ -277,7 +277,7 @@ fn a_topic_goes_with_what_came_of_it() {
 }
 
 #[test]
-fn a_row_that_travels_is_looked_at() {
+fn invalid_moved_row_is_refused() {
     let (_, one, mut two) = moving();
     two.import(1, 0, 3, &one).expect("it comes");
     let row = |bytes: &[u8]| postcard::from_bytes::<MovedRow>(bytes).expect("a row");
@@ -286,9 +286,9 @@ fn a_row_that_travels_is_looked_at() {
     assert_eq!(two.step(1, step), Err(Refusal::MoveOutOfTurn { partition: P }));
 }
 
-/// What logs have of moves never changes.
+/// The persisted form of moves never changes.
 #[test]
-fn the_bytes_of_commands_are_these() {
+fn commands_have_golden_bytes() {
     let partition = PartitionId::new(TopicId(5), 3);
     let step = |what| Command::Move(MoveStep { partition, id: 7, what });
     let row = postcard::from_bytes(&[1, 2, 0]).expect("a row");

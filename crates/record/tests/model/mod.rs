@@ -31,7 +31,7 @@ impl From<&RecordView<'_>> for Record {
 
 pub fn record() -> impl Strategy<Value = Record> {
     let bytes = || vec(any::<u8>(), 0..40);
-    // Text repeats, so that codecs find something to do.
+    // Text repeats, so that codecs can compress it.
     let value = prop_oneof![bytes(), "[ab]{0,300}".prop_map(String::into_bytes)];
     let timestamp = prop_oneof![1_700_000_000_000..1_700_000_100_000_i64, any::<i64>(), Just(-1)];
     let headers = vec((bytes(), option::of(bytes())), 0..4);
@@ -91,7 +91,7 @@ pub fn golden_records(count: i64) -> Vec<Record> {
         .collect()
 }
 
-/// What the golden batches have besides their records.
+/// Fields of the golden batches besides their records.
 pub fn golden_options(compression: Compression) -> BatchOptions {
     BatchOptions {
         compression,
@@ -103,7 +103,7 @@ pub fn golden_options(compression: Compression) -> BatchOptions {
     }
 }
 
-/// Makes the checksum right again after a change.
+/// Recomputes the checksum after a change.
 pub fn reseal(batch: &mut [u8]) {
     let crc = base::checksum::crc32c(&batch[21..]);
     batch[17..21].copy_from_slice(&crc.to_be_bytes());

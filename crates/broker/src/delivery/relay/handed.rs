@@ -115,7 +115,7 @@ impl Run {
         }
         let header = BatchHeader::parse(&header).map_err(|_| Malformed::Records)?;
         let records = body.split_to(bytes as usize);
-        let batch = SharedBatch::of_records(header, records, leases.len());
+        let batch = SharedBatch::from_records(header, records, leases.len());
         let batch = Arc::new(batch.map_err(|_| Malformed::Records)?);
         for Lease { consumer, token, offset, attempt, terms } in leases {
             let record = batch.record(offset).ok_or(Malformed::Records)?;

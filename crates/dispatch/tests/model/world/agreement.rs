@@ -1,4 +1,4 @@
-//! The engine and the model say the same of every record.
+//! Compares engine and model for every record.
 
 use super::*;
 
@@ -53,7 +53,7 @@ impl World {
         assert_eq!(counters.leased, leased.len() as u64);
         assert_eq!(counters.leased_bytes, self.held(|_, _, _| true).1);
         assert_eq!(counters.consumers as usize, self.consumers.len());
-        // What it may know is bounded.
+        // The engine's state is bounded.
         let bounds = self.bounds;
         let partitions = self.logs.len();
         assert!(leased.len() <= bounds.leased);
@@ -64,8 +64,8 @@ impl World {
         assert!(counters.delayed <= bounds.delayed + overshoot as u64);
     }
 
-    /// Consumers that work, time that passes: everything must come to its end.
-    pub(crate) fn let_all_end(&mut self) {
+    /// Consumers settle and time passes until every record has ended.
+    pub(crate) fn run_to_completion(&mut self) {
         self.set_paused(false);
         for session in 0..3 {
             self.end_session(session);

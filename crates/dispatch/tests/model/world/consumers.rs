@@ -1,4 +1,4 @@
-//! Consumers come, go, and get credit.
+//! Consumers join, leave, and get credit.
 
 use super::*;
 
@@ -41,7 +41,7 @@ impl World {
         }
     }
 
-    /// Whether the active consumer waits for what the one before it holds.
+    /// Whether the active consumer waits for the former one's records.
     pub(super) fn active_waits(&self) -> bool {
         let holds = |id| self.held(|_, consumer, pushed| consumer == id && pushed).0 > 0;
         self.leaving.is_some_and(|(id, until_ms)| self.now_ms < until_ms && holds(id))
@@ -109,13 +109,13 @@ impl World {
         }
     }
 
-    /// A pool is set while nothing of its session is under way, so that both count the same.
+    /// A pool is set while its session holds nothing, so that engine and model count the same.
     pub(super) fn limit(&mut self, a: u16, b: u16) {
         let session = u64::from(a % 3);
         if self.held(|of, _, pushed| of == session && pushed).0 > 0 {
             return;
         }
-        // What ended since is still to be given back.
+        // Ended leases still have to return their credit.
         self.engine.return_to(&mut self.pools);
         let records = (!b.is_multiple_of(3)).then_some(u32::from(b % 6));
         self.pools.set_limit(session, records);

@@ -1,9 +1,9 @@
-//! What must become durable, and what a crash leaves of the rest.
+//! Durable changes, and the state after a crash.
 
 use super::*;
 
 impl World {
-    /// Makes durable what came of it, as the machine would.
+    /// Makes the changes durable, as the machine would.
     pub(super) fn drain(&mut self) {
         let mut changes = Changes::default();
         self.engine.drain(&mut changes);
@@ -46,7 +46,7 @@ impl World {
             before = Some(first + u64::from(length));
             for record in &mut log[first as usize..first as usize + length as usize] {
                 if record.state != State::Settled {
-                    // A hole, or one that ended on its own.
+                    // A hole, or a record that died without a dead letter.
                     let may = self.rules.may_die(record, None, now_ms);
                     let hole = !record.is_stored() && record.state == State::Idle;
                     assert!(hole || may && !self.policy.dead_letters, "{record:?}");
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// The entry that settles the record with other things is in the log.
+    /// The entry that settles the record with other changes is in the log.
     fn is_in_the_log(&mut self, partition: u32, offset: u64) {
         let record = &mut self.logs[partition as usize][offset as usize];
         record.settle();
@@ -82,7 +82,7 @@ impl World {
         self.engine.ended(partition, offset);
     }
 
-    /// A lease is taken off for an entry that settles its record with other things.
+    /// Withholds a record for an entry that settles it with other changes.
     pub(super) fn hold(&mut self, a: u16) {
         let leased = self.leased();
         let Some(&(partition, offset, token, session)) =
@@ -97,7 +97,7 @@ impl World {
         self.held.extend(held);
     }
 
-    /// Entries come to their end: they took effect, or none.
+    /// Entries complete, with or without effect.
     pub(super) fn conclude(&mut self, a: u16) {
         self.drain();
         let count = usize::from(a / 2 % 3).min(self.held.len());
@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// A new engine out of what is durable. What was not drained is lost.
+    /// A new engine from the durable state. Changes that were not drained are lost.
     pub(super) fn crash(&mut self, drained: bool) {
         if drained {
             self.drain();
@@ -121,15 +121,15 @@ impl World {
         for record in self.logs.iter_mut().flatten() {
             record.crash();
         }
-        self.make_anew();
+        self.rebuild_engine();
         self.pools = Pools::new();
         self.limits.clear();
         self.consumers.clear();
         (self.active, self.leaving) = (None, None);
     }
 
-    /// The engine of the next term: what is durable, and the consumers with what they lease. Some of the dead
-    /// letters are in the log by then, and the others go on.
+    /// The engine of the next term: the durable state, and the consumers with their leases. Some of
+    /// the dead letters are in the log by then, and the others continue.
     pub(super) fn hand_over(&mut self, a: u16) {
         self.leaving = None;
         self.drain();
@@ -145,7 +145,7 @@ impl World {
             if !matches!(record.state, State::Leased { .. } | State::Dead) {
                 record.crash();
             }
-            // How long it waits goes over.
+            // Its back-off is transferred.
             if let Some(not_before_ms) = waits {
                 (record.not_before_ms, record.holds) = (not_before_ms, true);
                 waiting += usize::from(record.is_stored());
@@ -157,7 +157,7 @@ impl World {
         let (dead_letters, letters) =
             (self.engine.dead_letter_claims(), std::mem::take(&mut self.letters));
         let in_order = self.check_order;
-        self.make_anew();
+        self.rebuild_engine();
         self.letters = letters;
         self.check_order = in_order;
         let mut records = self.logs.iter().flatten();
@@ -185,8 +185,8 @@ impl World {
         }
     }
 
-    /// A new engine out of what is durable.
-    fn make_anew(&mut self) {
+    /// A new engine from the durable state.
+    fn rebuild_engine(&mut self) {
         let mut starts = Vec::new();
         for (log, &log_start) in self.logs.iter().zip(&self.log_starts) {
             let mut start =
@@ -210,7 +210,7 @@ impl World {
         self.reads.clear();
         self.letters.clear();
         self.held.clear();
-        // All that was under way is not: order may be looked at again.
+        // Nothing is in flight any more: order can be checked again.
         self.check_order = true;
         self.compacted = false;
     }

@@ -1,4 +1,4 @@
-//! How leases end.
+//! Ends of leases.
 
 use super::*;
 
@@ -28,9 +28,9 @@ impl World {
         let Some(&(partition, offset, token, holder)) =
             leased.get(usize::from(a) % leased.len().max(1))
         else {
-            return self.settle_nothing(a, settlement);
+            return self.settle_stale_token(a, settlement);
         };
-        // Now and then another session tries.
+        // Occasionally another session tries.
         let session = if c.is_multiple_of(9) { 99 } else { holder };
         let (last, width) = (offset as u64, u64::from(c % 4));
         let first = last.saturating_sub(width);
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    pub(super) fn settle_nothing(&mut self, a: u16, settlement: Settlement) {
+    pub(super) fn settle_stale_token(&mut self, a: u16, settlement: Settlement) {
         if let Some(&token) = self.tokens.get(usize::from(a) % self.tokens.len().max(1)) {
             let stale = Err(SettleRefused::Stale { token });
             let by_token = Selection::Lease { partition: 0, token };
@@ -171,7 +171,7 @@ impl World {
     pub(super) fn tick(&mut self) {
         let mut ticks = 0;
         while self.engine.next_deadline().is_some_and(|due| due <= self.now_ms) {
-            // While no more may die an expired head asks again, a second later.
+            // Without room for more dead letters, an expired head is checked again a second later.
             self.engine.tick(self.now_ms);
             ticks += 1;
             assert!(ticks < 10_000, "the engine ticks without end");

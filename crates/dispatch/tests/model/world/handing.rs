@@ -1,4 +1,4 @@
-//! Handing out: what the engine gives away must be what may go.
+//! Delivery: the engine may deliver only eligible records.
 
 use super::*;
 
@@ -8,7 +8,7 @@ impl World {
         if exact {
             self.tick();
             self.read_all();
-            // So that we know who died as it was read.
+            // So that records that died while they were read are known.
             self.drain();
         }
         let mut out = Vec::new();
@@ -16,18 +16,18 @@ impl World {
         assert!(!self.paused || out.is_empty());
         for assignment in out {
             if exact {
-                // That it may go is seen to below.
+                // Eligibility is checked below.
                 let place = Some((assignment.partition, assignment.offset));
                 assert_eq!(self.rules.next(&self.logs, self.now_ms, place), place);
             }
             self.pushed(assignment);
         }
-        if exact && !self.paused && self.someone_could_take() {
+        if exact && !self.paused && self.any_consumer_could_take() {
             assert_eq!(self.rules.next(&self.logs, self.now_ms, None), None, "left lying");
         }
     }
 
-    /// Whether the next record can be told by looking at all of them.
+    /// Whether the model can determine the next record by inspecting all of them.
     pub(super) fn is_exact(&self) -> bool {
         self.rules.ordering == 0
             && self.bounds == Bounds::default()
@@ -94,7 +94,7 @@ impl World {
         own && limit.is_none_or(|limit| pooled.0 < u64::from(*limit))
     }
 
-    pub(super) fn someone_could_take(&self) -> bool {
+    pub(super) fn any_consumer_could_take(&self) -> bool {
         let leased = self.held(|_, _, _| true).0;
         leased < self.bounds.leased as u64
             && !(self.policy.single_active && self.active_waits())

@@ -1,4 +1,4 @@
-//! The log, and who reads it for the engine.
+//! The log, and its reader for the engine.
 
 use super::*;
 
@@ -31,7 +31,7 @@ impl World {
         self.engine.extended(partition as u32, self.logs[partition].len() as u64);
     }
 
-    /// Asks for reads; answers those that are under way but for the last few.
+    /// Requests reads; completes those in flight except the last few.
     pub(super) fn read(&mut self, leave: usize, b: u16) {
         while let Some(want) = self.engine.wants() {
             let end = self.logs[want.partition as usize].len() as u64;
@@ -49,7 +49,7 @@ impl World {
 
     pub(super) fn answer(&mut self, want: Want, b: u16) {
         let log = &self.logs[want.partition as usize];
-        // A reader stops where it likes, and may go beyond.
+        // A reader may stop early, and may read beyond.
         let up_to = match b % 3 {
             0 => want.up_to,
             1 => (want.from + 1 + u64::from(b / 3 % 9)).min(log.len() as u64),

@@ -1,4 +1,4 @@
-//! What operators do.
+//! Operations of operators.
 
 use super::*;
 
@@ -9,7 +9,7 @@ impl World {
     }
 
     pub(super) fn change_policy(&mut self, a: u16, b: u16) {
-        // So that we know who died by the old one.
+        // So that records that died by the old policy are known.
         self.drain();
         match a % 6 {
             0 => {
@@ -105,7 +105,7 @@ impl World {
                 record.settle();
             }
             (State::Idle, Err(RemoveRefused::NotDelayed { .. })) => {}
-            // One that died on its own, of which we were not told yet.
+            // A record that died on its own and was not drained yet.
             (State::Idle, Err(RemoveRefused::Busy { .. })) => {}
             (State::Leased { .. } | State::Dead | State::Ending, Err(_)) => {}
             (state, removed) => panic!("{removed:?} of a record that is {state:?}"),
@@ -113,7 +113,7 @@ impl World {
     }
 
     pub(super) fn purge(&mut self) {
-        // So that we know who died.
+        // So that dead records are known.
         self.drain();
         self.engine.purge();
         for record in self.logs.iter_mut().flatten() {

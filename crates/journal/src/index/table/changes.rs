@@ -1,4 +1,4 @@
-//! What apply and the log's thread do to the run table, in log order.
+//! Changes of the run table by apply and by the log's thread, in log order.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -47,7 +47,7 @@ impl RunTable {
         self.decided(log_index)
     }
 
-    /// The machine did not take the body at `address`. `true` when a sidecar became due.
+    /// The machine refused the body at `address`. `true` when a sidecar became due.
     pub(crate) fn refuse(&mut self, log_index: u64, stream: u64, address: Address) -> bool {
         let segment = self.segments.entry(address.segment).or_insert_with(Segment::new);
         let refused = (address.position, address.shared.then_some(stream));
@@ -65,8 +65,8 @@ impl RunTable {
         self.seal_after.is_some_and(|last_index| last_index < self.undecided)
     }
 
-    /// The log writes no more to `segment`, whose last entry is `last_index`. Telling it again, or
-    /// of a sealed segment, as recovery does, changes nothing. `true` when a sidecar became due.
+    /// The log no longer writes to `segment`, whose last entry is `last_index`. Repeating it, also
+    /// for a sealed segment as in recovery, changes nothing. `true` when a sidecar became due.
     pub(crate) fn full(&mut self, segment: u32, last_index: u64, file_bytes: u64) -> bool {
         let found = self.segments.entry(segment).or_insert_with(Segment::new);
         match &mut found.content {
@@ -127,8 +127,8 @@ impl RunTable {
         self.forget_holes_below(stream);
     }
 
-    /// The offsets `from..to` of `stream` are dead, and so is each batch without another live offset.
-    /// Punching the same again only costs the search.
+    /// The offsets `from..to` of `stream` are dead, and so is each batch without another live
+    /// offset. A repeated punch only costs the search.
     pub(crate) fn punch(&mut self, stream: u64, from: u64, to: u64) {
         let Some(runs) = self.runs_of(stream) else { return };
         let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return };
@@ -159,7 +159,7 @@ impl RunTable {
             self.ragged.insert((segment, stream), ());
             return;
         };
-        // Each batch that has a part in a new hole was live until now.
+        // A batch that overlaps a new hole was live until now.
         let before = batches.clone().live(run, None);
         let mut bytes = 0;
         let mut counted = run.first_offset;
@@ -176,7 +176,7 @@ impl RunTable {
         self.drop_if_dead(stream, segment);
     }
 
-    /// Drops a run if all of it lies in one hole or nothing of it is left; `true` if it is gone.
+    /// Drops a run if one hole covers it or no offset is left; `true` if it is gone.
     pub(super) fn drop_if_dead(&mut self, stream: u64, segment: u32) -> bool {
         let Some(run) = self.run(stream, segment).copied() else { return true };
         let holes = self.holes.get(&stream).map(Arc::as_ref);
@@ -194,7 +194,7 @@ impl RunTable {
         true
     }
 
-    /// Drops holes before the first run: the run's first offset says the same.
+    /// Drops holes before the first run: its first offset already covers them.
     pub(super) fn forget_holes_below(&mut self, stream: u64) {
         let first = self.runs_of(stream).and_then(Runs::first).map(|run| run.first_offset);
         let begins = self.holes(stream).and_then(OffsetRanges::first).map(|(begin, _)| begin);
@@ -211,7 +211,7 @@ impl RunTable {
         }
     }
 
-    /// All of these streams is dead.
+    /// Everything in these streams is dead.
     pub(crate) fn remove(&mut self, streams: Range<u64>) {
         let present: Vec<u64> = self.streams.range(streams).map(|(&stream, _)| stream).collect();
         for stream in present {
@@ -235,8 +235,8 @@ impl RunTable {
 
 fn append(runs: &mut Runs, stream: u64, run: Run) {
     let last = runs.last_mut().expect("a stream without runs is not in the table");
-    // The machine gives offsets in log order. Overlapping batches would be two different records at
-    // one offset.
+    // The machine assigns offsets in log order. Overlapping batches would be two different records
+    // at one offset.
     assert!(
         run.first_offset >= last.next_offset,
         "stream {stream}: batch at {} accepted after the end {}",

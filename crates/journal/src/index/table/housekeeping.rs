@@ -1,4 +1,4 @@
-//! What housekeeping does to the run table: sealing, counting, rewriting, deleting.
+//! Changes of the run table by housekeeping: sealing, counting, rewriting, deleting.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl RunTable {
         self.note_seal_after();
     }
 
-    /// Counts a stream's live bytes in a sealed segment again, from its sidecar.
+    /// Recounts a stream's live bytes in a sealed segment from its sidecar.
     pub(crate) fn recount(&mut self, segment: u32, stream: u64, sidecar: &Sidecar) {
         self.ragged.remove(&(segment, stream));
         let Some(runs) = self.streams.get_mut(&stream) else { return };
@@ -45,8 +45,8 @@ impl RunTable {
         self.forget_holes_below(stream);
     }
 
-    /// `segment` now is the file of `generation`, `sidecar` says what is in it. `streams` are those
-    /// that the former generation held.
+    /// The file of `segment` is now the one of `generation` with the content of `sidecar`.
+    /// `streams` are those of the former generation.
     pub(crate) fn rewritten(
         &mut self,
         segment: u32,
@@ -69,22 +69,22 @@ impl RunTable {
         }
     }
 
-    /// Segments of which the shared bodies are to be counted again, with their generations.
+    /// Segments whose shared bodies must be recounted, with their generations.
     pub(crate) fn counts_due(&self) -> Vec<(u32, u32)> {
         let due = self.segments.iter().filter(|(_, found)| found.count_is_due());
         due.map(|(&id, found)| (id, found.generation)).collect()
     }
 
-    /// The live bytes of `segment`, each body once, were `once`, counted when its runs had `counted_at`
-    /// bytes or a little later.
+    /// Records the live bytes of `segment`, each body once, as counted when its runs had
+    /// `counted_at` bytes or a little later.
     pub(crate) fn counted(&mut self, segment: u32, once: u64, counted_at: u64) {
         if let Some(found) = self.segments.get_mut(&segment) {
             found.shared = found.shared.map(|_| SharedBytes { once, counted_at });
         }
     }
 
-    /// The segment is on disk in a later generation than in this table, which is an older snapshot's:
-    /// it was rewritten since. So all its entries were decided, and its bytes must be counted again.
+    /// The segment on disk has a later generation than in this table of an older snapshot: it was
+    /// rewritten since. So all its entries were decided, and its bytes must be recounted.
     pub(crate) fn adopt_generation(&mut self, segment: u32, generation: u32, file_bytes: u64) {
         let Some(found) = self.segments.get_mut(&segment) else { return };
         found.generation = generation;
@@ -105,7 +105,7 @@ impl RunTable {
         self.note_seal_after();
     }
 
-    /// A durable snapshot's table has these as dead.
+    /// These segments are dead in a durable snapshot's table.
     pub(crate) fn dead_in_snapshot(&mut self, segments: &[u32]) {
         for segment in segments {
             if let Some(found) = self.segments.get_mut(segment) {
@@ -123,7 +123,7 @@ impl RunTable {
         self.segments.iter().filter(|(_, found)| found.droppable()).map(|(&id, _)| id)
     }
 
-    /// Segments that rewriting makes at most half as large.
+    /// Segments that a rewrite at least halves.
     pub(crate) fn mostly_dead(&self) -> impl Iterator<Item = u32> {
         let mostly_dead = |(_, found): &(&u32, &Segment)| {
             let live_bytes = found.live_bytes_once();

@@ -1,21 +1,22 @@
-//! The run table: which batches of which stream are live, and how much of each segment that is.
+//! The run table: the live batches of each stream, and the live bytes of each segment.
 //!
-//! Pure state and its transitions; locks, files and threads are the index's. Addresses of single
-//! batches are here only until their segment is sealed, then the sidecar has them and a run per
-//! stream and segment remains.
+//! Pure state and its transitions; locks, files and threads belong to the index. Addresses of
+//! single batches are here until their segment is sealed. Then the sidecar has them, and one run
+//! per stream and segment remains.
 //!
-//! **Holes** are what is dead between live batches: records that were settled out of their order,
-//! and are kept no longer. They are offsets, not batches, so that a batch which dies piece by piece
-//! needs no count of its own: it is dead once a hole has all of it that is not trimmed. They are the
-//! stream's and not a segment's, so that neither sealing nor rewriting changes them.
+//! **Holes** are dead offsets between live batches: records that were settled out of order and are
+//! no longer kept. They are ranges of offsets, not batches, so that a batch which dies piece by
+//! piece needs no count of its own: it is dead once one hole covers all of it that is not trimmed.
+//! They belong to the stream and not to a segment, so that neither sealing nor rewriting changes
+//! them.
 //!
-//! **Live bytes** are by row: a body that several streams share counts for each of them. That is what
-//! a stream's retention asks; for its file a segment that has such bodies keeps a bound of what is
-//! live in it, each body once, which housekeeping counts again when much of its rows died.
-//! Otherwise they are exact, with one exception: trimming or punching *inside* a run of a sealed
-//! segment would have to read the sidecar, and both come from apply, which must not wait for a disk.
-//! Such a run is *ragged*: it counts in full until housekeeping recounts it ([`RunTable::recount`]). So
-//! a segment never counts fewer live bytes than it has.
+//! **Live bytes** are counted by row: a shared body counts for each of its streams, as a stream's
+//! retention requires. A segment with shared bodies also keeps an upper bound of its live bytes
+//! with each body once; housekeeping recounts it when many of its rows died. Counts are exact, with
+//! one exception: trimming or punching *inside* a run of a sealed segment would have to read the
+//! sidecar, and both come from apply, which must not wait for a disk. Such a run is *ragged*: it
+//! counts in full until housekeeping recounts it ([`RunTable::recount`]). A segment therefore never
+//! counts fewer live bytes than it has.
 
 mod changes;
 mod housekeeping;
@@ -32,19 +33,19 @@ use super::runs::{Run, Runs};
 pub(crate) use segment::{Content, Refused, Segment, SharedBytes};
 pub(crate) use shipped::{SHIPPED_GENERATION, Shipped};
 
-/// A copy shares all chunks of streams, so that capturing it for a snapshot takes little time.
+/// Clones share all chunks of streams, so that a capture for a snapshot takes little time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunTable {
     pub(super) streams: SharedMap<u64, Runs>,
     pub(crate) segments: BTreeMap<u32, Segment>,
-    /// What is dead of a stream between live batches. Only of streams that have runs.
+    /// Dead offsets between live batches of a stream. Only for streams with runs.
     pub(super) holes: SharedMap<u64, Arc<OffsetRanges>>,
     /// (segment, stream) of runs that were trimmed or punched inside a sealed segment and count in
     /// full.
     pub(super) ragged: SharedMap<(u32, u64), ()>,
     /// Bodies of entries below this index are all accepted or refused.
     pub(super) undecided: u64,
-    /// Lowest `last_index` of a full segment: the cheap test whether a sidecar is due.
+    /// Lowest `last_index` of a full segment: a cheap test whether a sidecar is due.
     pub(super) seal_after: Option<u64>,
 }
 
@@ -62,7 +63,7 @@ impl RunTable {
         self.holes.get(&stream).map(Arc::as_ref)
     }
 
-    /// Bytes of memory that streams and their runs take.
+    /// Bytes of memory of streams and their runs.
     #[cfg(test)]
     pub(super) fn streams_bytes(&self) -> usize {
         let beside = |runs: &Runs| match runs {

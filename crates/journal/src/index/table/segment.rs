@@ -1,4 +1,4 @@
-//! What the run table knows of a segment.
+//! A segment's entry in the run table.
 
 use std::sync::Arc;
 
@@ -13,45 +13,46 @@ pub(crate) struct Segment {
     pub(crate) live_bytes: u64,
     /// Size of the file; 0 while the log still writes to it.
     pub(crate) file_bytes: u64,
-    /// Rewriting pays once half of these bytes are dead: those of the file or, once rewritten, of the
-    /// batches then in it (so that a segment of tiny batches is not rewritten for its own overhead).
+    /// A rewrite pays off once half of these bytes are dead. They are those of the file or, once
+    /// rewritten, of the batches then in it, so that a segment of tiny batches is not rewritten for
+    /// its own overhead.
     pub(crate) payload_bytes: u64,
-    /// Bodies that the machine did not take, ascending. They look like the others in the log:
-    /// without this list a lost sidecar could not be rebuilt.
+    /// Bodies that the machine refused, ascending. The log does not distinguish them: without this
+    /// list a lost sidecar could not be rebuilt.
     pub(crate) refused: Arc<Vec<Refused>>,
-    /// Log indexes of the first and the last entry of which a batch was taken here, rewritten or
-    /// not. Not known of segments from before this was kept.
+    /// Log indexes of the first and last entry with an accepted batch here, rewritten or not.
+    /// `None` for segments of versions that did not record them.
     pub(crate) indexes: Option<(u64, u64)>,
-    /// There are, or were, bodies that several streams share.
+    /// Set once the segment has had shared bodies.
     pub(crate) shared: Option<SharedBytes>,
-    /// The newest durable snapshot knows that nothing in it is live, so that a restart does not
-    /// look for it.
+    /// The newest durable snapshot lists the segment as dead, so that a restart does not expect its
+    /// file.
     pub(crate) dead_in_snapshot: bool,
 }
 
-/// A body that the machine did not take: its position, and the stream that did not take it where
-/// several share it; `None` stands for all.
+/// A refused body: its position and, if it is shared, the refusing stream; `None` stands for all
+/// streams.
 pub(crate) type Refused = (u32, Option<u64>);
 
-/// How much of a segment is really live where its runs count a body once for each stream that has it.
+/// Live bytes of a segment with shared bodies, whose runs count a body once for each stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SharedBytes {
-    /// Live bytes, each body once, when they were counted last: never fewer than there are now.
+    /// Live bytes, each body once, at the last count: an upper bound of the current ones.
     pub(crate) once: u64,
-    /// The sum of the runs then. Before the first count the sum of all that was taken.
+    /// The sum of the runs at that time. Before the first count the sum of all accepted bodies.
     pub(crate) counted_at: u64,
 }
 
 impl SharedBytes {
-    /// Not counted yet: to be counted by the next pass of reclaim.
+    /// Not counted yet: the next pass of reclaim counts it.
     pub(super) const UNKNOWN: Self = Self { once: u64::MAX, counted_at: u64::MAX };
 }
 
 /// Where a segment's addresses are.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
-    /// In memory. Once the log writes no more to the segment its last entry is known; when that
-    /// one is decided the addresses are complete and the sidecar is due.
+    /// In memory. `last_index` is known once the log no longer writes to the segment; when that
+    /// entry is decided, the addresses are complete and the sidecar is due.
     Memory { addresses: Addresses, last_index: Option<u64> },
     /// In the sidecar.
     Sealed,
@@ -72,19 +73,19 @@ impl Segment {
         }
     }
 
-    /// Live bytes in its file, where a shared body counts once. Exact if no body is shared and no run
+    /// Live bytes in the file, each shared body once. Exact if no body is shared and no run is
     /// ragged, else an upper bound.
     pub(crate) fn live_bytes_once(&self) -> u64 {
         self.shared.map_or(self.live_bytes, |shared| shared.once.min(self.live_bytes))
     }
 
-    /// Whether enough rows died since the shared bodies were counted to count again. So less than a
-    /// quarter of the file is dead and still counted as live.
+    /// Whether enough rows died since the last count to recount the shared bodies. This bounds dead
+    /// bytes that are still counted as live to a quarter of the file.
     pub(super) fn count_is_due(&self) -> bool {
         let Some(SharedBytes { once, counted_at }) = self.shared else { return false };
         let died = counted_at.saturating_sub(self.live_bytes);
         let enough = (counted_at / 8).min(self.payload_bytes / 4);
-        // A row that died frees at most its body.
+        // A dead row frees at most its body.
         let perhaps_live = once.min(self.payload_bytes).saturating_sub(died);
         let may_matter = self.live_bytes > 0 && perhaps_live * 2 < self.payload_bytes;
         self.sealed() && may_matter && died > enough
@@ -99,7 +100,7 @@ impl Segment {
         matches!(self.content, Content::Sealed)
     }
 
-    /// Its addresses, until they are in the sidecar.
+    /// Addresses in memory, until they are in the sidecar.
     pub(super) fn addresses(&mut self) -> Option<&mut Addresses> {
         match &mut self.content {
             Content::Memory { addresses, .. } => Some(addresses),
@@ -107,7 +108,7 @@ impl Segment {
         }
     }
 
-    /// All of them, until they are in the sidecar.
+    /// All addresses in memory, until they are in the sidecar.
     pub(crate) fn addresses_in_memory(&self) -> Option<&Addresses> {
         match &self.content {
             Content::Memory { addresses, .. } => Some(addresses),
@@ -115,7 +116,7 @@ impl Segment {
         }
     }
 
-    /// Nothing in it is live, also after a restart.
+    /// Nothing in it is live, not even after a restart.
     pub(crate) fn droppable(&self) -> bool {
         self.sealed() && self.live_bytes == 0 && self.dead_in_snapshot
     }
@@ -123,6 +124,6 @@ impl Segment {
     /// A stream's batches while they are in memory; `None` once they are in the sidecar.
     pub(crate) fn in_memory(&self, stream: u64) -> Option<Batches<'_>> {
         let Content::Memory { addresses, .. } = &self.content else { return None };
-        Some(Batches::of_list(addresses.of(stream)))
+        Some(Batches::from_list(addresses.of(stream)))
     }
 }

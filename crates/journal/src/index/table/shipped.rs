@@ -1,8 +1,8 @@
-//! The table of a replica that another one's batches bring to a later log index.
+//! The table of a replica after batches of another replica bring it to a later log index.
 //!
-//! What is live of its own stays where it lies; the batches that came from the other replica lie in segments
-//! behind it, as rewritten ones; and what the other replica knows to be dead is dead here too. A batch that is
-//! here already is passed over by its offset: entries, and so batches, are the same on every replica.
+//! Live batches of this replica stay in place. Those of the other replica are in later segments, as
+//! rewritten ones. Offsets that are dead on the other replica are dead here too. A batch that
+//! exists here is skipped by its offset: entries, and so batches, are the same on every replica.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -15,27 +15,28 @@ use crate::index::live_offsets::LiveOffsets;
 use crate::index::runs::{Run, Runs};
 use crate::index::sidecar::{Sidecar, SidecarBytes};
 
-/// What comes from another node is written once: it has the generation of a segment that was rewritten once.
+/// Imported segments have the generation of a segment that was rewritten once.
 pub(crate) const SHIPPED_GENERATION: u32 = 2;
 
 /// A segment with batches of another replica. Its file and its sidecar are durable.
 #[derive(Clone, Debug)]
 pub(crate) struct Shipped {
     pub(crate) segment: u32,
-    /// All entries of which it has a batch are among these.
+    /// Range of log indexes that covers all entries with a batch in it.
     pub(crate) indexes: (u64, u64),
     pub(crate) file_bytes: u64,
     pub(crate) sidecar: Arc<Sidecar>,
 }
 
 impl RunTable {
-    /// The table as of `up_to`, where `live` says what is live. `shipped` ascend, and lie behind all segments
-    /// of this table.
+    /// The table as of `up_to`, with the live offsets of `live`. `shipped` ascend, and follow all
+    /// segments of this table.
     ///
-    /// `renewed` streams were removed and have begun anew since: what is here is of the ones before, and all of the others
-    /// is shipped. What any other stream has here was applied by the other replica as well, before `up_to`: if it is longer
+    /// `renewed` streams were removed and created again since: their batches here belong to the
+    /// removed streams, and all batches of the new ones are shipped. The other replica also
+    /// applied, before `up_to`, the batches that any other stream has here. If a stream is longer
     /// here, the rest is dead there.
-    pub(crate) fn brought_to(
+    pub(crate) fn advanced_to(
         &self,
         up_to: u64,
         live: &LiveOffsets,
@@ -61,7 +62,7 @@ impl RunTable {
                 table.punch(known.stream, from, to);
             }
         }
-        // Entries that are not in the log any more are not waited for.
+        // Entries that left the log are not awaited.
         for segment in table.segments.values_mut() {
             if let Content::Memory { last_index: Some(last_index), .. } = &mut segment.content {
                 *last_index = up_to.min(*last_index);

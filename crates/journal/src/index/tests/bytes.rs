@@ -1,5 +1,5 @@
-//! What the index writes, byte by byte, so that no format changes by accident (ADR 0004), and what
-//! it makes of a rewritten segment that says nonsense under right checksums.
+//! Golden bytes of the index's formats, so that no format changes by accident (ADR 0004), and
+//! inconsistent rewritten segments with right checksums.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -25,14 +25,14 @@ fn address(position: u32, base_offset: u64, shared: bool) -> Address {
     Address { segment: SEGMENT, position, len, span, base_offset, max_timestamp, shared }
 }
 
-/// Hexadecimal digits, two a byte, in groups as the format's fields are.
+/// Decodes hexadecimal digits, grouped by the fields of the format.
 fn hex(digits: &str) -> Vec<u8> {
     let digits: Vec<u8> = digits.bytes().filter(u8::is_ascii_hexdigit).collect();
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
     digits.chunks(2).map(byte).collect()
 }
 
-/// Appends the checksum of all from `from` on.
+/// Appends the checksum of all bytes from `from` on.
 fn seal(bytes: &mut Vec<u8>, from: usize) {
     let crc = crc32c(&bytes[from..]);
     bytes.extend_from_slice(&crc.to_le_bytes());
@@ -72,7 +72,7 @@ impl Folder {
     }
 }
 
-/// A batch of stream 5, one that streams 5 and 6 share.
+/// A rewritten segment with a batch of stream 5 and one shared by streams 5 and 6.
 fn rewritten() -> Folder {
     let folder = Folder::new();
     let draft = folder.files.begin(FileKind::Segment, SEGMENT, GENERATION).unwrap();
@@ -87,12 +87,12 @@ fn rewritten() -> Folder {
     folder
 }
 
-/// Where the second block of [`rewritten`] begins, and its descriptor.
+/// Position of the second block of [`rewritten`], and of its descriptor.
 const SECOND_BLOCK: usize = 48 + 32 + 2 * 32 + 6;
 const SECOND_DESCRIPTOR: usize = SECOND_BLOCK + 32;
 
 #[test]
-fn the_bytes_of_a_rewritten_segment_are_these() {
+fn rewritten_segment_has_golden_bytes() {
     let mut wanted = hex("50525257 02000000 07000000 02000000 1000000000000000 1100000000000000 \
          000000000000000000000000");
     seal(&mut wanted, 0);
@@ -123,13 +123,13 @@ fn the_bytes_of_a_rewritten_segment_are_these() {
 }
 
 #[test]
-fn a_rewritten_segment_is_found_to_hold_what_was_written() {
+fn scan_of_a_rewritten_segment_finds_the_written_batches() {
     let expected =
         [(5, address(144, 10, false)), (5, address(147, 12, true)), (6, address(147, 90, true))];
     assert_eq!(rewritten().scan().unwrap(), expected);
 }
 
-/// [`rewritten`] with its last descriptor changed, and every checksum made right again.
+/// [`rewritten`] with its last descriptor changed and every checksum recomputed.
 fn with_last_descriptor(change: impl FnOnce(&mut [u8])) -> Folder {
     let folder = rewritten();
     let mut bytes = folder.read();
@@ -145,7 +145,7 @@ fn with_last_descriptor(change: impl FnOnce(&mut [u8])) -> Folder {
 }
 
 #[test]
-fn a_place_outside_of_the_blocks_before_is_refused_though_the_checksums_are_right() {
+fn place_outside_of_earlier_blocks_is_refused_despite_valid_checksums() {
     let place = |place: u32| {
         with_last_descriptor(|descriptor| {
             descriptor[28..].copy_from_slice(&place.to_le_bytes());
@@ -162,13 +162,13 @@ fn a_place_outside_of_the_blocks_before_is_refused_though_the_checksums_are_righ
 }
 
 #[test]
-fn only_a_shared_batch_may_lie_elsewhere() {
+fn only_a_shared_batch_may_refer_to_an_earlier_block() {
     let unshared = with_last_descriptor(|descriptor| descriptor[23] &= 0x7f).scan();
     assert_eq!(unshared.unwrap_err().kind(), io::ErrorKind::InvalidData);
 }
 
 #[test]
-fn offsets_and_lengths_that_overflow_are_refused_though_the_checksums_are_right() {
+fn overflowing_offsets_and_lengths_are_refused_despite_valid_checksums() {
     let offset = with_last_descriptor(|descriptor| descriptor[..8].fill(0xff)).scan();
     assert_eq!(offset.unwrap_err().kind(), io::ErrorKind::InvalidData);
     let len = with_last_descriptor(|descriptor| descriptor[20..24].fill(0xff)).scan();
@@ -178,7 +178,7 @@ fn offsets_and_lengths_that_overflow_are_refused_though_the_checksums_are_right(
 }
 
 #[test]
-fn the_bytes_of_a_sidecar_are_these() {
+fn sidecar_has_golden_bytes() {
     let one: AddressList = [address(600, 10, false), address(700, 12, true)].into_iter().collect();
     let two: AddressList = [address(700, 90, true)].into_iter().collect();
     let streams = [(5, &one), (6, &two)];
@@ -196,7 +196,7 @@ fn the_bytes_of_a_sidecar_are_these() {
 }
 
 #[test]
-fn the_bytes_of_a_run_table_are_these() {
+fn run_table_has_golden_bytes() {
     let mut table = RunTable::default();
     table.accept(16, 5, address(600, 10, false));
     table.accept(17, 5, address(700, 12, true));

@@ -1,4 +1,4 @@
-//! Readers, a writer, the sealer and reclaim at once: every read is whole batches in order.
+//! Concurrent readers, writer, sealer and reclaim: every read returns whole batches in order.
 
 use std::io::IoSlice;
 use std::path::Path;
@@ -19,7 +19,7 @@ const STREAMS: u64 = 3;
 const SEGMENTS: u32 = 60;
 const BATCHES_PER_SEGMENT: u64 = 60;
 
-/// A batch that says what it is: 16 bytes, then a filling whose length follows from its offset.
+/// A batch that identifies itself: 16 bytes, then padding whose length follows from its offset.
 fn batch(stream: u64, offset: u64) -> Vec<u8> {
     let mut bytes = [stream.to_le_bytes(), offset.to_le_bytes()].concat();
     bytes.resize(16 + (offset * 7 % 50) as usize, 0xab);
@@ -57,8 +57,8 @@ fn write(disk: &SimulatedDisk, index: &Index, ends: &[AtomicU64], starts: &[Atom
             log_index += 1;
         }
         index.full(segment, log_index - 1, position.into());
-        // Keep the last part of each stream, another part of each, so that some segments die and
-        // others are rewritten.
+        // Keep a different length of each stream's end, so that some segments die and others are
+        // rewritten.
         for (stream, start) in starts.iter().enumerate() {
             let end = ends[stream].load(Ordering::Acquire);
             let keep = [100, 250, 700][stream];
@@ -81,7 +81,7 @@ fn read_and_check(index: &Index, stream: u64, end: &AtomicU64, start: &AtomicU64
         let mut number = [0; 8];
         number.copy_from_slice(&rest[8..16]);
         let found = u64::from_le_bytes(number);
-        // It was trimmed further while we read, perhaps; then the first is a later one.
+        // A concurrent trim may make a later batch the first.
         assert!(found >= offset && expected.is_none_or(|next| next == found));
         rest = rest.strip_prefix(&batch(stream, found)[..]).expect("whole batches");
         expected = Some(found + 1);

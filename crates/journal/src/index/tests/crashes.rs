@@ -1,4 +1,4 @@
-//! Crashes and damage at every place.
+//! Crashes and damage at every position.
 
 use super::world::World;
 use crate::index::RunTable;
@@ -18,7 +18,7 @@ fn mostly_dead() -> World {
             }
         }
         world.append_refused(1, 2, 50);
-        // What several have, one of them refuses, and most lose soon.
+        // Shared bodies: one stream refuses them, and most streams lose them soon.
         let kept = if segment == 0 { (8, true) } else { (9, false) };
         world.fan_out(&[(1, true), (2, true), (3, false), kept], 1, 90, 6, false);
         world.fan_out(&[(1, true), (2, false), (3, true)], 1, 700, 6, false);
@@ -27,7 +27,7 @@ fn mostly_dead() -> World {
     world.seal().unwrap();
     world.trim(1, world.end(1) / 2 + 1);
     world.trim(2, world.end(2) / 2 + 3);
-    // Dead in between, some of it whole batches only together with another call.
+    // Holes between live batches; some batches die only by two calls together.
     world.punch(1, world.end(1) - 9, world.end(1) - 6);
     world.punch(1, world.end(1) - 6, world.end(1) - 3);
     world.punch(7, 3, 7);
@@ -54,7 +54,7 @@ fn a_crash_at_any_step_of_reclaim_loses_no_live_batch() {
             let disk = if seed == 0 { world.disk.killed() } else { world.disk.power_loss(seed) };
             world.reopen(disk);
             world.check();
-            // What the crash left is finished, and nothing of it stays.
+            // The leftovers of the crash are completed and removed.
             world.index.reclaim().unwrap();
             world.check();
             world.check_exact_bytes();
@@ -98,7 +98,7 @@ fn a_crash_at_any_step_of_sealing_loses_nothing() {
 }
 
 #[test]
-fn a_damaged_sidecar_is_rebuilt_wherever_it_is_damaged() {
+fn sidecar_with_any_damaged_byte_is_rebuilt() {
     for generation in [1, 2] {
         let make = || {
             let mut world = mostly_dead();
@@ -119,7 +119,7 @@ fn a_damaged_sidecar_is_rebuilt_wherever_it_is_damaged() {
             world.check();
             let now = world.disk.content(&path).unwrap();
             assert_ne!(now.len(), 0);
-            // What is wholly dead need not come back.
+            // Batches that are dead as a whole may be missing.
             assert!(now == good || now.len() < good.len(), "byte {position}");
         }
     }
@@ -130,7 +130,7 @@ fn a_missing_segment_is_reported_and_a_deleted_one_is_not() {
     let mut world = mostly_dead();
     let table = RunTable::decode(&world.index.capture().table.encode()).unwrap();
     assert!(!table.dead().is_empty());
-    // Deleted, then the crash: the snapshot still lists it, as dead.
+    // Deleted before the crash: the snapshot still lists it, as dead.
     world.index.reclaim().unwrap();
     let disk = world.disk.killed();
     world.reopen(disk);
@@ -168,7 +168,7 @@ fn a_full_disk_leaves_addresses_in_memory_and_segments_as_they_are() {
 }
 
 #[test]
-fn a_shared_body_goes_with_its_last_row_and_is_kept_once_until_then() {
+fn shared_body_is_stored_once_until_its_last_row_dies() {
     let mut world = World::new();
     let streams = [(1, true), (2, true), (3, true), (4, true), (5, true)];
     for _ in 0..10 {
@@ -186,12 +186,12 @@ fn a_shared_body_goes_with_its_last_row_and_is_kept_once_until_then() {
         world.check_exact_bytes();
         (reclaimed.removed, reclaimed.rewritten)
     };
-    // Four of five rows are dead, and not one byte can come back.
+    // Four of five rows are dead, and not one byte can be freed.
     for stream in 1..5 {
         world.trim(stream, 10);
         assert_eq!(rewrite(&mut world), (0, 0), "stream {stream}");
     }
-    // Of the last row's bodies half die, one by one.
+    // Half of the last row's bodies die, one by one.
     for offset in 0..5 {
         assert_eq!(rewrite(&mut world), (0, 0), "offset {offset}");
         world.punch(5, offset, offset + 1);
@@ -215,7 +215,7 @@ fn rewriting_keeps_one_copy_and_gives_the_last_row_its_own() {
     }
     world.roll();
     world.seal().unwrap();
-    // The first five are left to stream 3 alone.
+    // Only stream 3 keeps the first five.
     world.trim(1, 5);
     world.trim(2, 5);
     for generation in 2..5 {
@@ -233,7 +233,7 @@ fn rewriting_keeps_one_copy_and_gives_the_last_row_its_own() {
         world.reopen(disk);
         world.check();
     }
-    // Three streams keep a batch of their own each from what they had in common.
+    // Three streams keep a batch of their own each of their shared ones.
     world.compact(1, 2);
     world.check();
     let disk = world.disk.killed();
@@ -242,7 +242,7 @@ fn rewriting_keeps_one_copy_and_gives_the_last_row_its_own() {
 }
 
 #[test]
-fn a_segment_keeps_the_log_indexes_of_what_it_holds() {
+fn segment_keeps_the_log_indexes_of_its_batches() {
     let mut world = World::new();
     world.append_refused(1, 1, 50);
     world.append(1, 1, 50, 0, false);
@@ -270,7 +270,7 @@ fn a_segment_keeps_the_log_indexes_of_what_it_holds() {
 
 #[test]
 fn punched_offsets_stay_dead_after_any_crash() {
-    // Snapshot, punch, rewrite by the punch, crash: the table knows neither, the file does.
+    // Snapshot, punch, rewrite by the punch, crash: the table has neither, the file has both.
     let mut world = mostly_dead();
     world.punch(7, 0, 3);
     world.index.reclaim().unwrap();
@@ -280,14 +280,14 @@ fn punched_offsets_stay_dead_after_any_crash() {
     world.index.reclaim().unwrap();
     world.check_exact_bytes();
 
-    // Snapshot after the punch and before the rewrite: the holes come from it, not from a replay.
+    // Snapshot between punch and rewrite: the holes come from it, not from a replay.
     let mut world = mostly_dead();
     world.punch(7, 0, 3);
     world.take_snapshot();
     let disk = world.disk.killed();
     world.reopen(disk);
     world.check();
-    // Its sidecar is lost: the rebuilt one has the dead batches too, and they are still not served.
+    // Lose its sidecar: the rebuilt one has the dead batches too, and they are still not served.
     let disk = world.disk.killed();
     disk.lose_file(&world.path(FileKind::Sidecar, 1, 1));
     world.reopen(disk);
@@ -342,7 +342,7 @@ fn run_tables_of_former_versions_are_still_read() {
         }
         let table = RunTable::decode(&world.index.capture().table.encode()).unwrap();
         let old = RunTable::decode(&table.encode_version(version)).unwrap();
-        // They know all but the log indexes.
+        // Former versions encode everything but the log indexes.
         assert_eq!(old.encode_version(version), table.encode_version(version));
         assert_ne!(old.encode(), table.encode());
         let newer = [&table.encode()[..4], &[9], &table.encode()[5..]].concat();
@@ -351,7 +351,7 @@ fn run_tables_of_former_versions_are_still_read() {
 }
 
 #[test]
-fn a_reader_keeps_the_file_that_it_began_with() {
+fn reader_keeps_its_file_while_the_segment_is_rewritten() {
     use crate::index::{Part, Plan};
     use crate::read::read_part;
 
@@ -366,13 +366,13 @@ fn a_reader_keeps_the_file_that_it_began_with() {
     let mut first = vec![0; all[0].len as usize];
     handle.read_at(&mut first, u64::from(all[0].position)).unwrap();
     assert_eq!(first, world.model[&7][&0].bytes);
-    // A plan from before the rewrite that has no handle yet has to be made again.
+    // A plan from before the rewrite without a handle must be repeated.
     assert!(read_part(&world.index, &parts[0], &mut Vec::new()).is_err());
     world.check();
 }
 
 #[test]
-fn a_reader_that_comes_as_a_dead_segment_goes_is_told_to_look_again() {
+fn reader_of_a_just_deleted_segment_has_to_plan_again() {
     use crate::index::{LoadError, Plan};
     use crate::read::read_part;
 
@@ -384,14 +384,14 @@ fn a_reader_that_comes_as_a_dead_segment_goes_is_told_to_look_again() {
         world.trim(stream, world.end(stream));
     }
     world.take_snapshot();
-    // The middle of a deletion: the file is gone and the table does not know it yet.
+    // In the middle of a deletion the file is gone but still in the table.
     world.index.files().remove_segment(part.segment, part.generation).unwrap();
     let read = read_part(&world.index, part, &mut Vec::new());
     assert!(matches!(read, Err(LoadError::Gone)), "{read:?}");
 }
 
 #[test]
-fn garbage_is_never_taken_for_a_run_table() {
+fn garbage_is_never_decoded_as_a_run_table() {
     let good = mostly_dead().index.capture().table.encode();
     assert!(RunTable::decode(&good).is_ok());
     for position in 0..good.len() {
@@ -399,7 +399,7 @@ fn garbage_is_never_taken_for_a_run_table() {
         bad[position] ^= 1 << (position % 8);
         assert!(RunTable::decode(&bad).is_err(), "byte {position}");
         assert!(RunTable::decode(&good[..position]).is_err(), "cut at {position}");
-        // Even with a checksum that fits, nothing panics or asks for much memory.
+        // Even with a right checksum nothing panics or allocates much memory.
         let content = bad.len() - 4;
         let crc = base::checksum::crc32c(&bad[..content]).to_le_bytes();
         bad[content..].copy_from_slice(&crc);
@@ -408,7 +408,7 @@ fn garbage_is_never_taken_for_a_run_table() {
 }
 
 #[test]
-fn a_body_in_the_tail_cache_is_not_served_for_a_place_in_a_rewritten_segment() {
+fn tail_cache_serves_no_position_of_a_rewritten_segment() {
     let mut world = World::new();
     for _ in 0..3 {
         world.append(1, 1, 72, 0, false);
@@ -418,7 +418,7 @@ fn a_body_in_the_tail_cache_is_not_served_for_a_place_in_a_rewritten_segment() {
     world.take_snapshot();
     let before = world.index.batches(1, 0).unwrap();
     world.index.rewrite(1, &mut |_, _, _| Keep::Same).unwrap();
-    // The first batch now lies where the log wrote the second, and still has that in memory.
+    // The first batch is now where the log wrote the second, which is still in the tail cache.
     assert_eq!(world.index.batches(1, 0).unwrap()[0].position, before[1].position);
     world.check();
 }

@@ -1,5 +1,5 @@
 //! Figures, not checks: `cargo test --release -p journal measure -- --ignored --nocapture
-//! --test-threads 1`. What they were is in `docs/internals/index.md`.
+//! --test-threads 1`. `docs/internals/index.md` has the results.
 
 use std::fs::File;
 use std::io::Write;
@@ -100,7 +100,7 @@ fn measure_reading_a_backlog() {
             let mut file = std::io::BufWriter::with_capacity(1 << 20, File::create(path).unwrap());
             let mut position = 0;
             while position + u64::from(len) <= 128 << 20 {
-                // As a producer's request lies in the log: some batches of a stream together.
+                // Batches of a stream in groups, as a producer's requests write them to the log.
                 let stream = log_index / 4 % STREAMS;
                 file.write_all(&body).unwrap();
                 let end = &mut ends[stream as usize];

@@ -1,4 +1,4 @@
-//! The index beside a model: every batch in a map, nothing else.
+//! The index compared with a model: a map of every batch.
 
 mod bytes;
 mod concurrent;

@@ -1,4 +1,4 @@
-//! Whatever is done to the index, it answers as the model does.
+//! Random operations: the index returns the same as the model.
 
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ enum Step {
         span: u32,
         len: u32,
     },
-    /// One body for several slots, of which some do not take it.
+    /// One body for several slots, some of which refuse it.
     FanOut {
         slots: [Option<bool>; SLOTS],
         span: u32,
@@ -100,7 +100,7 @@ fn run(world: &mut World, streams: &mut Streams, step: &Step) {
         }
         Step::Trim { slot, percent } => {
             let stream = streams.0[slot];
-            // Never beyond the end: the machine sees to that.
+            // Never beyond the end: the machine ensures that.
             let start = (world.end(stream) * percent / 100).min(world.end(stream));
             world.trim(stream, start);
         }
@@ -141,7 +141,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_index_answers_as_a_map_would(steps in steps()) {
+    fn index_agrees_with_a_map(steps in steps()) {
         let mut world = World::new();
         let mut streams = Streams(std::array::from_fn(|slot| slot as u64));
         for step in &steps {
@@ -154,7 +154,7 @@ proptest! {
     }
 
     #[test]
-    fn space_comes_back(steps in steps()) {
+    fn space_of_dead_batches_is_reclaimed(steps in steps()) {
         let mut world = World::new();
         let mut streams = Streams(std::array::from_fn(|slot| slot as u64));
         for step in &steps {
@@ -175,7 +175,7 @@ proptest! {
         }
         world.check();
         world.check_exact_bytes();
-        // Batches here are smaller than a batch can be: what describes them is counted apart.
+        // Batches here are smaller than real ones: their descriptors are counted separately.
         let batches: usize = world.model.values().map(|batches| batches.len()).sum();
         let describing = batches as u64 * 100 + u64::from(world.active()) * 128;
         let (files, live) = (world.full_bytes(), world.live_bytes());

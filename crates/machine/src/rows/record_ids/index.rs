@@ -1,8 +1,9 @@
-//! From an id's hash to its place in the ring: an extendible hash table. A full segment is split alone, so no insertion
-//! rebuilds the whole table; the directory doubles by copying four bytes a segment.
+//! Maps an id's hash to its place in the ring: an extendible hash table. A full segment is split
+//! alone, so no insertion rebuilds the whole table; doubling the directory copies four bytes a
+//! segment.
 //!
-//! A slot has the low bits of a place and some bits of the hash. Nothing is removed: a slot whose place left the ring
-//! is free.
+//! A slot has the low bits of a place and some bits of the hash. Nothing is removed: a slot whose
+//! place left the ring is free.
 
 use super::ring::Ring;
 use crate::ids::IdHash;
@@ -28,7 +29,7 @@ pub(super) struct Index {
 
 #[derive(Clone, Debug)]
 struct Segment {
-    /// Ids whose hashes agree in so many first bits are in this segment.
+    /// All ids in this segment agree in this many leading bits of their hashes.
     depth: u32,
     /// Slots that are not empty.
     used: usize,
@@ -47,7 +48,7 @@ fn slot_of(hash: IdHash, place: u64) -> u32 {
     tag(hash) << PLACE_BITS | (place & PLACE_MASK) as u32
 }
 
-/// The place that a slot means, if that is in the ring.
+/// The place of a slot, if it is in the ring.
 fn place_of(slot: u32, ring: &Ring) -> Option<u64> {
     let last = ring.end().checked_sub(1)?;
     let back = last.wrapping_sub(u64::from(slot) & PLACE_MASK) & PLACE_MASK;
@@ -115,7 +116,7 @@ impl Index {
         self.slot(hash, ring).map(|(_, _, place)| place)
     }
 
-    /// Of a hash that is not there; the ring has the place already.
+    /// Inserts a hash that is absent; its place is already in the ring.
     pub(super) fn insert(&mut self, hash: IdHash, place: u64, ring: &Ring) {
         if self.segments.is_empty() {
             self.segments.push(Segment::new(0, SLOTS_MIN));
@@ -129,7 +130,7 @@ impl Index {
         }
     }
 
-    /// The id is at another place from now on.
+    /// Changes the place of an id.
     pub(super) fn replace(&mut self, hash: IdHash, former: u64, place: u64, ring: &Ring) {
         match self.slot(hash, ring).filter(|(_, _, found)| *found == former) {
             Some((number, at, _)) => self.segments[number].slots[at] = slot_of(hash, place),
@@ -137,7 +138,7 @@ impl Index {
         }
     }
 
-    /// Drops slots whose places left the ring; where few did, grows the segment or splits it.
+    /// Drops slots whose places left the ring. If only few did, grows the segment or splits it.
     fn make_room(&mut self, number: usize, ring: &Ring) {
         let segment = &self.segments[number];
         let live: Vec<(IdHash, u64)> = segment
@@ -147,7 +148,7 @@ impl Index {
             .filter_map(|slot| {
                 let place = place_of(*slot, ring)?;
                 let hash = ring.hash(place)?;
-                // The place of one that is gone may look like a later one's.
+                // The place of an expired id may alias a later one.
                 let is_own =
                     *slot >> PLACE_BITS == tag(hash) && self.segment_of(hash) == Some(number);
                 is_own.then_some((hash, place))
@@ -174,7 +175,7 @@ impl Index {
         let other = self.segments.len();
         self.segments[number] = Segment::new(depth + 1, SLOTS_MAX);
         self.segments.push(Segment::new(depth + 1, SLOTS_MAX));
-        // Its part of the directory is one run, and the second half of that is the other's.
+        // Its part of the directory is one run, whose second half goes to the other.
         let run = 1_usize << (self.depth - depth);
         let prefix = high(hash).checked_shr(u64::BITS - depth).unwrap_or(0) as usize;
         let first = prefix * run;

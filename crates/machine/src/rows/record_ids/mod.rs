@@ -1,11 +1,13 @@
-//! Ids of records in topics with `dedup.window.ms`: which ids arrived in this shard, when, and where their records are.
+//! Ids of records in topics with `dedup.window.ms`: arrived ids with their arrival times and
+//! records in this shard.
 //!
-//! The leader puts the ids of appended records into the entry that appends them ([`crate::ids`]). The arrival time is
-//! the entry's time. An id is unique within its topic, over all partitions that the shard has of it.
+//! The leader puts the ids of appended records into the entry that appends them ([`crate::ids`]).
+//! The arrival time is the entry's time. An id is unique within its topic, over all partitions of
+//! the topic in the shard.
 //!
-//! Every replica builds the look-up structure while it applies entries, so a new leader reads nothing. An id takes
-//! about 38 bytes: 32 in [`ring`] and 4.6 to 9.2 in [`index`]. The work of one change is bounded, also where a window
-//! or a limit was lowered.
+//! Every replica builds the lookup structure while it applies entries, so a new leader reads
+//! nothing. An id takes about 38 bytes: 32 in [`ring`] and 4.6 to 9.2 in [`index`]. The work of one
+//! change is bounded, even after a window or a limit was lowered.
 
 mod index;
 mod ring;
@@ -50,7 +52,7 @@ impl PartialEq for TopicIds {
     }
 }
 
-/// A topic's ids as a snapshot stores them. Shares its memory with the state.
+/// A topic's ids for a snapshot. Shares its memory with the state.
 #[derive(Clone, Debug)]
 pub(crate) struct TopicIdsImage {
     ring: Ring,
@@ -69,13 +71,13 @@ impl TopicIdsImage {
 }
 
 impl RecordIds {
-    /// True where nothing was ever stored: snapshots then have the format of earlier levels.
+    /// True if nothing was ever stored: snapshots then have the format of earlier levels.
     pub(crate) fn is_unused(&self) -> bool {
         self.topics.is_empty() && !self.complete
     }
 
-    /// Whether all ids within the windows are here. Until the first leader at [`base::Level::RECORD_IDS`] has stored what it
-    /// learned from the log, some are not.
+    /// Whether all ids within the windows are here. Some are missing until the first leader at
+    /// [`base::Level::RECORD_IDS`] has stored those recovered from the log.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
@@ -119,8 +121,8 @@ impl RecordIds {
         with_time.min_by_key(|(at_ms, (id, _))| (*at_ms, *id)).map(|(_, it)| it)
     }
 
-    /// Stores the ids of the appends that were taken, and forgets old ones. Topics that the shard does not have are
-    /// passed over.
+    /// Stores the ids of the accepted appends, and expires old ones. Topics unknown to the shard
+    /// are skipped.
     pub(crate) fn change(
         &mut self,
         change: &RecordIdsChange,
@@ -154,7 +156,7 @@ impl RecordIds {
         let mut room = topic.expire(*expire_before_ms);
         let mut early = 0;
         for known in inherited {
-            // Of a full topic the oldest ids are forgotten first: this is one of them.
+            // A full topic drops its oldest ids first: this would be one of them.
             let is_oldest = topic.oldest_ms().is_some_and(|oldest| known.at_ms < oldest);
             if topic.ring.len() >= at_most && is_oldest && known.at_ms >= *expire_before_ms {
                 topic.note_early(known.at_ms);
@@ -216,7 +218,7 @@ impl RecordIds {
         self.topics.iter().map(|(id, topic)| (*id, of(topic))).collect()
     }
 
-    /// Adds a topic of a snapshot. `None`: it is there, or an id cannot be one that was stored.
+    /// Adds a topic of a snapshot. `None` if it exists already, or an id is invalid.
     pub(crate) fn restore_topic(
         &mut self,
         topic: TopicId,
@@ -231,7 +233,7 @@ impl RecordIds {
             if restored.ring.len() >= DEDUP_IDS_PER_TOPIC_MAX {
                 return None;
             }
-            // The later one of two with the same hash is the one that is found.
+            // The later one of two ids with the same hash is found.
             restored.insert(known.checked()?, i64::MAX);
         }
         self.held += restored.ring.len();
@@ -255,12 +257,13 @@ impl TopicIds {
         self.ring.bytes() + self.index.bytes()
     }
 
-    /// Arrival time of the id that is forgotten next.
+    /// Arrival time of the id that expires next.
     pub fn oldest_ms(&self) -> Option<i64> {
         self.ring.get(self.ring.first()).map(|known| known.at_ms)
     }
 
-    /// Latest arrival time of an id that a limit displaced within its window. The topic knows again only what arrived later.
+    /// Latest arrival time of an id that a limit displaced within its window. Only later arrivals
+    /// are still detected.
     pub fn forgotten_to_ms(&self) -> Option<i64> {
         self.forgotten_to_ms
     }
@@ -271,8 +274,9 @@ impl TopicIds {
         self.ring.get(place).filter(|known| known.at_ms >= from_ms)
     }
 
-    /// Ids of one partition from a place in the order of arrival on, out of at most `look_at` ids of the topic; and the place
-    /// behind those. Places are of this replica, and hold until it is restarted.
+    /// Ids of one partition in the order of arrival, from a place on, among at most `look_at` ids
+    /// of the topic; and the place after those. Places are specific to this replica, and valid
+    /// until it restarts.
     pub fn partition_ids(
         &self,
         partition: PartitionId,
@@ -285,7 +289,7 @@ impl TopicIds {
         (known.filter(|known| known.partition == partition.index).collect(), to)
     }
 
-    /// The place behind the last id.
+    /// Place after the last id.
     pub fn end(&self) -> u64 {
         self.ring.end()
     }
@@ -310,7 +314,7 @@ impl TopicIds {
         }
     }
 
-    /// Forgets ids that arrived before. How many more may be forgotten by the same change.
+    /// Removes ids that arrived before. Returns how many more the same change may remove.
     fn expire(&mut self, before_ms: i64) -> usize {
         let mut room = DEDUP_IDS_FORGOTTEN_PER_CHANGE;
         while room > 0 && self.oldest_ms().is_some_and(|at_ms| at_ms < before_ms) {
@@ -355,7 +359,7 @@ impl Rows {
 }
 
 impl KnownId {
-    /// `None`: no record can have this time or place.
+    /// `None` if no record can have this time or place.
     fn checked(self) -> Option<Self> {
         let fits = (0..ring::TIME_END).contains(&self.at_ms)
             && u64::from(self.partition) < ring::PARTITION_END

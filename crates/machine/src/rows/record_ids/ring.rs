@@ -1,5 +1,5 @@
-//! Ids in the order of arrival, 32 bytes each. Chunks are shared with the images that snapshots are encoded from: a
-//! change after a capture copies one chunk at most.
+//! Ids in the order of arrival, 32 bytes each. Snapshot images share the chunks: a change after a
+//! capture copies at most one chunk.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::ids::{IdHash, KnownId};
 
 const CHUNK: u64 = 1024;
 const TIME_BITS: u32 = 44;
-/// Times below it can be stored: more than 500 years since the epoch.
+/// Exclusive bound of times: more than 500 years since the epoch.
 pub(super) const TIME_END: i64 = 1 << TIME_BITS;
-/// Numbers of partitions below it can be stored.
+/// Exclusive bound of partition numbers.
 pub(super) const PARTITION_END: u64 = 1 << (u64::BITS - TIME_BITS);
 const _: () = assert!(PARTITIONS_PER_TOPIC_MAX as u64 <= PARTITION_END);
 
@@ -27,10 +27,11 @@ struct Stored {
 
 const _: () = assert!(size_of::<Stored>() == 32);
 
-/// Places count from the first id that was ever pushed. They are of this replica: a snapshot does not have them.
+/// Places count from the first id ever pushed. They are specific to this replica: a snapshot does
+/// not have them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ring {
-    /// All but the last are full. The first one has the place `first - first % CHUNK`.
+    /// All but the last are full. The first chunk starts at place `first - first % CHUNK`.
     chunks: VecDeque<Arc<Vec<Stored>>>,
     first: u64,
     end: u64,
@@ -50,7 +51,7 @@ impl Ring {
         self.first
     }
 
-    /// Place behind the last id.
+    /// Place after the last id.
     pub(super) fn end(&self) -> u64 {
         self.end
     }

@@ -21,7 +21,7 @@ fn apply(ids: &mut RecordIds, change: &RecordIdsChange) {
     ids.change(change, &[], &[], 0, |_| true);
 }
 
-/// A hash as SHA-256 would give one: all of its bits differ.
+/// A hash like SHA-256's: all of its bits differ.
 fn spread(number: u64) -> IdHash {
     let half = |number: u64| {
         let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -69,12 +69,12 @@ fn full_topic_forgets_the_oldest_arrivals_first() {
         (1..=9).filter(|hash| ids.find(TOPIC, *hash, 0).is_some()).collect()
     };
     assert_eq!((kept(&ids), ids.forgotten_early()), (vec![3, 4, 5], 2));
-    // An older arrival that comes later, such as of a partition that moves, displaces none of them.
+    // A later change with an older arrival, such as of a moving partition, displaces none of them.
     apply(&mut ids, &change(0, 3, vec![id(9, 1)]));
     assert_eq!((kept(&ids), ids.forgotten_early()), (vec![3, 4, 5], 3));
     let topic = ids.topic(TOPIC).expect("it has ids");
     assert_eq!((topic.forgotten_to_ms(), topic.oldest_ms()), (Some(2), Some(3)));
-    // Ids that leave the window are not forgotten early.
+    // Ids that leave the window do not count as displaced.
     apply(&mut ids, &change(5, 3, Vec::new()));
     assert_eq!((kept(&ids), ids.forgotten_early()), (vec![5], 3));
 }
@@ -161,7 +161,8 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Times only rise but for some, as of partitions that move. Hashes with few bits meet in one segment.
+    /// Times mostly ascend, with exceptions as for moving partitions. Hashes of few bits share one
+    /// segment.
     #[test]
     fn ids_agree_with_a_model(
         changes in proptest::collection::vec(

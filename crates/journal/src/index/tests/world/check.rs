@@ -1,4 +1,4 @@
-//! What is asked of the index must be what the model says.
+//! Compares queries of the index with the model.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ impl World {
         }
     }
 
-    /// Exact once ragged runs were counted.
+    /// Byte counts are exact once ragged runs were recounted.
     pub(in crate::index::tests) fn check_exact_bytes(&self) {
         for &stream in self.ends.keys() {
             let batches = self.model.get(&stream).into_iter().flat_map(BTreeMap::values);
@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    /// A consumer that goes on where the last read ended gets everything.
+    /// A consumer that continues at the end of the last read gets every batch.
     fn check_read_through(&self, stream: u64, offset: u64, batches: &BTreeMap<u64, ModelBatch>) {
         let mut rest = after(batches, offset).peekable();
         let mut offset = offset;
@@ -99,7 +99,8 @@ impl World {
         assert_eq!(found, latest.map(|(base, _)| *base), "latest of stream {stream}");
     }
 
-    /// Retention is compared by what it leaves, where a start lies in a gap is its own choice.
+    /// Retention is compared by the batches it leaves: a start inside a gap may be any offset of
+    /// it.
     fn check_retention(&self, stream: u64, batches: &BTreeMap<u64, ModelBatch>) {
         let left = |start: Option<u64>| after(batches, start.unwrap_or(0)).count();
         let total: u64 = batches.values().map(|batch| batch.bytes.len() as u64).sum();
@@ -112,7 +113,7 @@ impl World {
             });
             let expected = needed.count();
             let start = self.index.retention_by_bytes(stream, keep).unwrap();
-            // A ragged run counts in full, so that a little more may be... kept never is less.
+            // A ragged run counts in full, so that more may be kept, never less.
             assert!(left(start) >= expected, "stream {stream} keeps {keep} bytes");
             assert_eq!(left(start), expected, "stream {stream} keeps {keep} bytes, no more");
         }
@@ -124,7 +125,7 @@ impl World {
     }
 }
 
-/// What a consumer gets.
+/// The bytes that a consumer receives.
 pub(in crate::index::tests) fn joined(read: &[Stored]) -> Vec<u8> {
     let mut pieces = Vec::new();
     read.iter().for_each(|stored| stored.clone().put_pieces(&mut pieces));

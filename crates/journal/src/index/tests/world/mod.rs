@@ -1,5 +1,5 @@
-//! A log to index: segments on a simulated disk, entries that are replayed after a crash, and the
-//! map that says what must be readable.
+//! A simulated log: segments on a simulated disk, entries that are replayed after a crash, and the
+//! map of the batches that must be readable.
 
 mod check;
 
@@ -20,10 +20,10 @@ use world::{Disk, DiskFile, SimulatedDisk};
 pub(super) use check::joined;
 
 const DIR: &str = "/journal";
-/// Where the first body of a segment lies.
+/// Position of the first body of a segment.
 const FIRST_BODY: u32 = 64;
 
-/// What the frames of the log say, and the last few bodies as its tail cache.
+/// Bodies in the frames of the log, and the last few as its tail cache.
 #[derive(Debug, Default)]
 pub(super) struct FakeLog {
     bodies: Mutex<BTreeMap<u32, Vec<(u64, Address)>>>,
@@ -64,7 +64,7 @@ pub(super) struct ModelBatch {
     pub(super) span: u32,
     pub(super) max_timestamp: i64,
     pub(super) bytes: Bytes,
-    /// The body that it is, or that it shares with others: a number of its own.
+    /// Identity of the body, which it may share with others.
     body: u64,
 }
 
@@ -80,12 +80,12 @@ pub(super) struct World {
     pub(super) disk: SimulatedDisk,
     log: Arc<FakeLog>,
     pub(super) index: Arc<Index>,
-    /// The log: an entry's index is its place.
+    /// The log: an entry's position is its index.
     entries: Vec<Logged>,
-    /// Last index and size of the segments that the log is through with.
+    /// Last index and size of the segments that the log no longer writes to.
     full: BTreeMap<u32, (u64, u64)>,
     snapshot: Option<Snapshot>,
-    /// Captures that are still held, and their bytes when they were taken.
+    /// Retained captures, and their bytes when they were taken.
     captures: Vec<(RunTable, Vec<u8>)>,
     active: u32,
     position: u32,
@@ -134,12 +134,12 @@ impl World {
         Path::new(DIR).join(file_name(kind, segment, generation))
     }
 
-    /// Writes a batch; rolls between writing and applying it when told to.
+    /// Writes a batch; `roll` rolls between writing and applying it.
     pub(super) fn append(&mut self, stream: u64, span: u32, len: u32, time: i64, roll: bool) {
         self.fan_out(&[(stream, true)], span, len, time, roll);
     }
 
-    /// Writes a batch once for several streams. Some of them do not take it.
+    /// Writes a batch once for several streams, some of which refuse it.
     pub(super) fn fan_out(
         &mut self,
         streams: &[(u64, bool)],
@@ -172,7 +172,7 @@ impl World {
         rows.into_iter().for_each(|row| self.apply(row));
     }
 
-    /// Writes a batch that the machine then refuses.
+    /// Writes a batch that the machine refuses.
     pub(super) fn append_refused(&mut self, stream: u64, span: u32, len: u32) {
         self.fan_out(&[(stream, false)], span, len, 0, false);
     }
@@ -192,7 +192,7 @@ impl World {
         let file = self.disk.open(&self.path(FileKind::Segment, self.active, 1), false).unwrap();
         file.write_at(&mut [IoSlice::new(&bytes)], u64::from(self.position)).unwrap();
         file.sync().unwrap();
-        // Every third batch has something between itself and the next, as an entry's head is.
+        // Every third batch is followed by a gap, as an entry's head is.
         self.position += len + if self.entries.len().is_multiple_of(3) { 40 } else { 0 };
         let mut tail = self.log.tail.lock();
         tail.push_back((address.segment, address.position, bytes.clone()));
@@ -232,7 +232,7 @@ impl World {
     }
 
     pub(super) fn punch(&mut self, stream: u64, from: u64, to: u64) {
-        // What is not there yet is not dead when it comes.
+        // A punch does not affect later batches.
         self.kill(stream, from, to.min(self.end(stream)));
         self.apply(Logged::Punch(stream, from, to));
     }
@@ -264,7 +264,7 @@ impl World {
         self.active
     }
 
-    /// All that the log has is applied: what is full may be sealed.
+    /// Applies the whole log: full segments may be sealed.
     pub(super) fn seal(&self) -> io::Result<()> {
         if let Some(last) = self.entries.len().checked_sub(1) {
             self.index.applied(last as u64);
@@ -287,11 +287,11 @@ impl World {
     /// Compaction as a broker does it: drops or halves some batches.
     pub(super) fn compact(&mut self, segment: u32, every: u64) {
         let mut seen = 0;
-        // Numbers that no log index is.
+        // Numbers that are not log indexes.
         let mut fresh = u64::MAX - self.rewrites * 10_000;
         self.rewrites += 1;
         let model = &mut self.model;
-        // Refused when it is not sealed or not covered by a snapshot: nothing happens then.
+        // Refused without effect if the segment is not sealed or not covered by a snapshot.
         let _ = self.index.rewrite(segment, &mut |stream, address, bytes| {
             seen += 1;
             let batches = model.get_mut(&stream).expect("asked about a live stream");
@@ -317,7 +317,7 @@ impl World {
         });
     }
 
-    /// The process died; its disk is `disk` now.
+    /// Restarts the process with `disk`.
     pub(super) fn reopen(&mut self, disk: SimulatedDisk) {
         self.log.tail.lock().clear();
         self.index = open(&disk, &self.log, self.snapshot.as_ref()).unwrap();
@@ -332,7 +332,7 @@ impl World {
         }
     }
 
-    /// Bytes of segment files that the log is through with.
+    /// Bytes of segment files that the log no longer writes to.
     pub(super) fn full_bytes(&self) -> u64 {
         let active = file_name(FileKind::Segment, self.active, 1);
         let names = self.disk.list(Path::new(DIR)).unwrap();
