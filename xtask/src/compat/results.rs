@@ -1,4 +1,4 @@
-//! What came of a family's scenarios, and which of them may fail.
+//! Results of a family's scenarios, and the list of scenarios that may fail.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,12 +6,12 @@ use std::path::Path;
 
 use crate::failure::{Context, Failure, Outcome};
 
-/// What came of one family.
+/// Results of one family.
 #[derive(Debug, Default)]
 pub(super) struct Results {
     family: String,
     pub(super) passed: BTreeSet<String>,
-    /// Those that passed when they were run once more.
+    /// Scenarios that passed only on the second run.
     pub(super) second: BTreeSet<String>,
     pub(super) failed: BTreeSet<String>,
 }
@@ -21,8 +21,8 @@ impl Results {
         Results { family: family.to_owned(), ..Results::default() }
     }
 
-    /// Takes one line of a suite and shows it, but for the suite's own closing line: the chore has
-    /// one closing line for all.
+    /// Parses and prints one line of a suite, except the suite's own closing line: the chore prints one for all
+    /// families.
     pub(super) fn take(&mut self, line: &str) {
         let mut words = line.split_whitespace();
         match (words.next(), words.next()) {
@@ -35,8 +35,7 @@ impl Results {
     }
 }
 
-/// `tests/compat/allow.list`: scenarios that may fail, `FAMILY/NAME # why` a line. Every other one
-/// must pass.
+/// `tests/compat/allow.list`: scenarios that may fail, `FAMILY/NAME # why` a line. All others must pass.
 #[derive(Debug, Default)]
 pub(super) struct AllowList {
     scenarios: BTreeSet<String>,
@@ -67,7 +66,7 @@ impl AllowList {
         Ok(AllowList { scenarios })
     }
 
-    /// What is wrong with these results.
+    /// Failures of these results that the list does not allow.
     pub(super) fn judge(&self, results: &Results) -> Vec<String> {
         let family = &results.family;
         let allowed = |name: &str| self.scenarios.contains(&format!("{family}/{name}"));

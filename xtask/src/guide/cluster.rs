@@ -114,7 +114,7 @@ fn typed(section: &Section, by_hand: &Section, shell: &mut Shell) -> Outcome {
             }
             shell.wait("five nodes have the shards", SETTLES_WITHIN, |status| {
                 let nodes = status["nodes"].as_array().map_or(0, Vec::len);
-                // Files of what was given up stay until the next start.
+                // Files of removed replicas stay until the next start.
                 let is_left =
                     |it: &Value| it.as_str().is_some_and(|it| it.contains(" given shard"));
                 let under_way = status["under_way"].as_array();
@@ -154,7 +154,7 @@ fn whole(shell: &mut Shell) -> Outcome {
     })
 }
 
-/// Starts the demonstration, and types what it says.
+/// Starts the demonstration, and types the commands that it prints.
 fn demonstration(section: &Section, shell: &mut Shell) -> Outcome {
     let [command] = section.commands()[..] else {
         return Err(Failure::new("it has one command, which says the others"));

@@ -1,4 +1,4 @@
-//! Filling a topic as fast as it goes: requests with a batch for each partition, several under way.
+//! Fills a topic at full speed: requests with a batch for each partition, several in flight.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -36,8 +36,8 @@ impl Load {
         })
     }
 
-    /// Sends so many records in batches of this size, one after the other to each partition, and
-    /// returns when all are confirmed.
+    /// Sends this number of records in batches of this size, to each partition in turn. Returns when all are
+    /// confirmed.
     pub(crate) fn fill(
         &mut self,
         records: u64,
@@ -69,7 +69,7 @@ impl Load {
         self.answered(0)
     }
 
-    /// Takes answers until so many requests are under way at most.
+    /// Receives replies until at most `under_way` requests are in flight.
     fn answered(&mut self, under_way: usize) -> Outcome {
         while self.in_flight.len() > under_way {
             let Some(sent) = self.in_flight.pop_front() else { break };

@@ -1,4 +1,4 @@
-//! When which record is due, and storing them.
+//! Due times of the records, and storing them.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::server::Server;
 
 const DELIVER_AT: &str = "postroad.deliver-at";
 
-/// When which record is due: a function of its number, so that nothing needs to be remembered.
+/// Due times as a function of the record's number, so that none has to be stored.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schedule {
     pub(super) seed: u64,
@@ -41,7 +41,7 @@ fn value(number: u64) -> Bytes {
     value.freeze()
 }
 
-/// Stores all of them; how many a second.
+/// Stores all records. Returns the number per second.
 pub(super) fn load(options: &DelaysOptions, server: &Server, schedule: &Schedule) -> Outcome<f64> {
     let mut load = Load::new(server.address, QUEUE, options.partitions)?;
     let begun = Instant::now();

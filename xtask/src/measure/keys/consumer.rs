@@ -1,4 +1,4 @@
-//! Takes and settles records, and looks at what came.
+//! Leases, checks and settles records.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn consume_until_stopped(stage: &Stage) -> Result<(), String> {
             let settlement = look_at(stage, &mut seen, record, now)?;
             settles.push(record.settle(settlement));
         }
-        // All of a fetch are held until all have been looked at.
+        // All records of a fetch count as held until all have been checked.
         for (record, settle) in leased.iter().zip(&settles) {
             let Some((place, _)) = parse(&record.value) else { continue };
             match settle.settlement {

@@ -1,4 +1,4 @@
-//! What a record says of itself: its key, its place among those of the key, and when it was sent.
+//! Value of a record: its key, its place among the key's records, and its send time.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) fn value(place: Place, sent_ns: u64) -> Bytes {
     value.freeze()
 }
 
-/// The place, and when it was sent; never for what is not timed.
+/// Place and send time of a record; no time if its latency is not measured.
 pub(super) fn parse(value: &[u8]) -> Option<(Place, Option<Duration>)> {
     let (key, rest) = value.split_first_chunk()?;
     let (sequence, rest) = rest.split_first_chunk()?;
