@@ -1,12 +1,11 @@
-//! Where two transcripts differ, and which differences are known: `differences.list` has each of
-//! them word for word, with its reason. A difference that is not listed fails, and so does one that
-//! is listed and not there any more.
+//! Differences between two transcripts. `differences.list` has each known one word for word, with its reason. An
+//! unlisted difference is a failure, and so is a listed one that no longer occurs.
 
 use std::fmt;
 
 use crate::failure::{Failure, Outcome};
 
-/// Lines in one place of which one broker has some and the other has others.
+/// Lines that differ at one place of the transcripts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
     /// `- ` and RabbitMQ's line, or `+ ` and Postroad's.
@@ -19,9 +18,9 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What two transcripts of the same scenario do not have in common, in order.
+/// Differences between two transcripts of the same scenario, in order.
 pub(super) fn between(rabbitmq: &[String], postroad: &[String]) -> Vec<Difference> {
-    // The longest lines in common from each pair of places on.
+    // Length of the longest common subsequence from each pair of places on.
     let mut common = vec![vec![0_u32; postroad.len() + 1]; rabbitmq.len() + 1];
     for a in (0..rabbitmq.len()).rev() {
         for b in (0..postroad.len()).rev() {
@@ -72,7 +71,7 @@ impl Known {
     /// `# REASON` lines, `== SCENARIO`, and the lines of the difference; a blank line ends an entry.
     pub(super) fn parse(text: &str) -> Outcome<Known> {
         let mut known = Known::default();
-        // Blocks apart by blank lines.
+        // Blocks are separated by blank lines.
         for block in text.split("\n\n") {
             let lines: Vec<&str> = block.lines().filter(|line| !line.is_empty()).collect();
             let Some(name) = lines.iter().find_map(|line| line.strip_prefix("== ")) else {
@@ -107,13 +106,13 @@ impl Known {
         entry.map(|entry| entry.found = true).is_some()
     }
 
-    /// Entries of a scenario that were not found in it.
+    /// Entries of a scenario whose difference did not occur.
     pub(super) fn gone(&self, scenario: &str) -> impl Iterator<Item = &Difference> {
         let of = self.entries.iter().filter(move |entry| entry.scenario == scenario);
         of.filter(|entry| !entry.found).map(|entry| &entry.difference)
     }
 
-    /// Scenarios that are named and are none of these.
+    /// Names of scenarios in the list that do not exist.
     pub(super) fn strangers<'a>(&'a self, all: &[String]) -> Vec<&'a str> {
         let names = self.entries.iter().map(|entry| &entry.scenario[..]);
         names.filter(|name| !all.iter().any(|known| known == name)).collect()

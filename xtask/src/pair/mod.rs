@@ -1,6 +1,6 @@
-//! `cargo xtask compat amqp-pair`: one script of methods on RabbitMQ and on Postroad, every answer
-//! compared. What RabbitMQ answered is kept beside the scripts, so that a comparison needs none;
-//! `--rabbitmq live` asks a real one instead, and `--rabbitmq record` writes its answers down.
+//! `cargo xtask compat amqp-pair`: plays one script of methods on RabbitMQ and on Postroad, and compares every
+//! reply. RabbitMQ's replies are recorded beside the scripts, so that a comparison needs no RabbitMQ. `--rabbitmq
+//! live` plays on a real one instead, and `--rabbitmq record` updates the recording.
 
 mod differences;
 mod methods;
@@ -41,7 +41,7 @@ pub(crate) enum Answers {
     Record,
 }
 
-/// A script with the scenarios that are to be played.
+/// A script with its selected scenarios.
 #[derive(Debug)]
 struct Script {
     path: PathBuf,
@@ -50,11 +50,11 @@ struct Script {
 
 type Transcripts = BTreeMap<String, Vec<String>>;
 
-/// What came of the scenarios, by name; a failure is printed.
+/// Success of each scenario, by name; failures are printed.
 pub(crate) type Results = Vec<(String, bool)>;
 
-/// Plays all scenarios whose name contains `part` on the broker at `address` and on RabbitMQ, and
-/// compares what both say.
+/// Plays all scenarios whose name contains `part` on the broker at `address` and on RabbitMQ, and compares the
+/// transcripts.
 pub(crate) fn run(
     folder: &Path,
     answers: Answers,
@@ -146,7 +146,7 @@ fn scripts(folder: &Path) -> Outcome<Vec<Script>> {
 
 // -------------------------------------------------------------------------------- RabbitMQ's
 
-/// Plays the scenarios on a RabbitMQ that is started for it.
+/// Plays the scenarios on a RabbitMQ that is started for this.
 fn of_rabbitmq(scripts: &[Script], part: &str) -> Outcome<Transcripts> {
     let rabbitmq = RabbitMq::start(&paths::target().join("peers"))?;
     println!("{FAMILY}: playing on RabbitMQ {}", rabbitmq.version);
@@ -193,7 +193,7 @@ fn read_recording(text: &str, transcripts: &mut Transcripts) {
     }
 }
 
-/// Writes down what was said; scenarios that were not played keep what is there.
+/// Writes the recordings; scenarios that were not played keep their old ones.
 fn record(scripts: &[Script], said: &Transcripts) -> Outcome {
     let before = recorded(scripts)?;
     for script in scripts {

@@ -1,7 +1,6 @@
-//! Well-behaved clients: a Kafka producer and a consumer of what it writes, and an AMQP publisher with
-//! confirms. A record is sent at its time whether the one before was answered or not, as
-//! applications do, and its latency counts from then: a server that stands still for a second shows
-//! in all the records of that second.
+//! Well-behaved clients: a Kafka producer, a consumer of its records, and an AMQP publisher with confirms. A record
+//! is sent at its due time whether the previous one was acknowledged or not, as applications do. Its latency counts
+//! from then: if the server stalls for a second, all records of that second are slow.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -29,7 +28,7 @@ const TOPIC: &str = "bystanders";
 const QUEUE: &str = "bystanders-queue";
 const RECORD_BYTES: usize = 1024;
 const EVERY: Duration = Duration::from_millis(5);
-/// Without an answer for so long a client counts as stopped.
+/// Time without a reply after which a client counts as stopped.
 const STOPPED_AFTER: Duration = Duration::from_secs(15);
 
 pub(super) struct Bystanders {
@@ -41,7 +40,7 @@ struct Shared {
     begun: Instant,
     stop: AtomicBool,
     abused: AtomicBool,
-    /// Of each client, in the order of [`WHO`].
+    /// Measurements of each client, in the order of [`WHO`].
     seen: [Mutex<Seen>; 3],
 }
 
@@ -72,8 +71,8 @@ pub(super) struct Figures {
 }
 
 impl Latency {
-    /// What to say if its p99 during the abuse was above so much. Records that were never answered
-    /// are none of its records: who hears nothing is told of as stopped.
+    /// The finding if its p99 during the abuse was above the limit. Unacknowledged records are not counted: a
+    /// client without replies is reported as stopped.
     pub(super) fn above(&self, p99_ms_max: f64) -> Option<String> {
         let p99_ms = self.during.p99_ms;
         let who = self.who;
@@ -132,7 +131,7 @@ impl Bystanders {
         let consumer = open(kafka).context(|| "a well-behaved consumer cannot connect")?;
         let mut publisher = amqp::Connection::open(amqp, PATIENCE, Mode::Confirms)
             .context(|| "a well-behaved publisher cannot connect")?;
-        // Beyond so many the oldest messages are dropped, so that the queue does not grow.
+        // Above this length the oldest messages are dropped, so that the queue does not grow.
         let length = [("x-max-length", Argument::Number(1000))];
         publisher
             .declare_with(&[QUEUE.to_owned()], &length)
@@ -157,12 +156,12 @@ impl Bystanders {
         Ok(Bystanders { shared, threads })
     }
 
-    /// What comes from now on counts as during the abuse.
+    /// Counts all later records as during the abuse.
     pub(super) fn mark_abuse(&self) {
         self.shared.abused.store(true, Ordering::Relaxed);
     }
 
-    /// Their latencies, and who of them stopped.
+    /// Latencies of the clients, and reports of those that stopped.
     pub(super) fn end(self) -> (Vec<Latency>, Vec<String>) {
         let mut stopped = Vec::new();
         let mut latencies = Vec::new();
@@ -183,7 +182,7 @@ impl Bystanders {
         }
         self.shared.stop.store(true, Ordering::Relaxed);
         for (who, thread) in self.threads {
-            // One that waits for an answer ends with its server, which is killed after this.
+            // A client that waits for a reply ends with its server, which is killed after this.
             if thread.is_finished()
                 && let Err(error) = thread.join().expect("a bystander does not panic")
             {
@@ -198,13 +197,13 @@ fn open(address: SocketAddr) -> io::Result<Connection> {
     Ok(Connection::open(address, PATIENCE)?)
 }
 
-/// Who sends records, each at its time.
+/// A client that sends records at their due times.
 trait Sender {
     fn send(&mut self, due: Instant, value: Bytes) -> io::Result<()>;
 
     fn unanswered(&self) -> usize;
 
-    /// Waits for an answer, so long at most. When those were due that it answers.
+    /// Waits for a reply up to this time. Returns the due times of the acknowledged records.
     fn answered(&mut self, wait: Duration) -> io::Result<Vec<Instant>>;
 }
 
@@ -213,7 +212,7 @@ fn send_each(shared: &Shared, who: usize, sender: &mut impl Sender) -> io::Resul
     while !shared.stops() {
         let left = due.saturating_duration_since(Instant::now());
         if !left.is_zero() {
-            // A socket's timeout is some milliseconds late, a sleep is not.
+            // A socket's timeout is some milliseconds late; a sleep is not.
             match sender.unanswered() {
                 0 => std::thread::sleep(left),
                 _ => sender.answered(left)?.into_iter().for_each(|due| shared.saw(who, due)),
@@ -231,7 +230,7 @@ fn send_each(shared: &Shared, who: usize, sender: &mut impl Sender) -> io::Resul
 
 struct Producer {
     connection: Connection,
-    /// Not yet answered, and when each was due.
+    /// Unacknowledged batches, with the due time of each.
     sent: VecDeque<(SentBatches, Instant)>,
 }
 
@@ -286,7 +285,7 @@ fn consume(shared: &Shared, mut connection: Connection) -> io::Result<()> {
 
 struct Publisher {
     connection: amqp::Connection,
-    /// Not yet confirmed, by their tags: when each was due.
+    /// Due times of unconfirmed messages, by delivery tag.
     sent: HashMap<u64, Instant>,
 }
 
@@ -310,7 +309,7 @@ impl Sender for Publisher {
     }
 }
 
-/// A failure of an abuse that is none: what was sent is meant to be refused.
+/// Whether the server has closed the connection, which is an expected rejection of an abuse.
 pub(super) fn cut_off(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)

@@ -1,5 +1,5 @@
-//! `cargo xtask soak failover`: three nodes under load, of which the leader of a partition goes again and again.
-//! Nothing that was acknowledged may be lost, and writes must soon go on.
+//! `cargo xtask soak failover`: three nodes under load, in which the leader of a partition fails again and again.
+//! No acknowledged record may be lost, and writes must resume soon.
 
 mod idle;
 mod ids;
@@ -108,10 +108,10 @@ pub(super) fn run(options: &FailoverOptions) -> Outcome {
     paths::fresh("soak-failover").map(drop)
 }
 
-/// Shards go back to the nodes that led them before.
+/// Time until shards have moved back to the nodes that led them before.
 const EVEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// The load goes on for so long at least after a node went: writes must have gone on by then.
+/// Minimum load after a failure; writes must have resumed within it.
 fn goes_on_for(how: Going) -> Duration {
     match how {
         Going::Kill | Going::Term => Duration::from_millis(1_500),
@@ -126,18 +126,18 @@ struct Run<'a> {
     random: Random,
     producers: Vec<Producer>,
     ledger: Ledger,
-    /// Messages that consumers had when a leader went, of all rounds.
+    /// Messages that consumers held when a leader failed, summed over all rounds.
     in_flight: usize,
     readers: Vec<Reader>,
     jobs: Option<Jobs>,
     idle: Option<Idle>,
     ids: Option<Ids>,
     dead_letters: usize,
-    /// Until a write was acknowledged again: of partitions whose leader went, and of the others.
+    /// Times until the next acknowledged write: of partitions whose leader failed, and of the others.
     pauses: Vec<Duration>,
     others: Vec<Duration>,
     restarts: Vec<Duration>,
-    /// When the last node came back, and how long after that leaders were even again.
+    /// Time of the last node's return, and time from then until leaders were even again.
     returned: Instant,
     even: Duration,
     refused: u64,
@@ -152,7 +152,8 @@ impl Run<'_> {
             topic: "soak".to_owned(),
             partitions: options.partitions,
             record_bytes: options.record_bytes,
-            // Who is cut off or stands still answers nothing and closes nothing: a client has to give it up.
+            // A node that is cut off or paused neither replies nor closes connections, so the client needs a short
+            // timeout.
             answered_within: match options.how {
                 Going::Kill | Going::Term => Duration::from_secs(15),
                 Going::Cut | Going::Stop => Duration::from_millis(500),
@@ -230,7 +231,7 @@ impl Run<'_> {
         self.cluster.whole(&self.target.topic, self.target.partitions, within)
     }
 
-    /// Load, and under it a leader goes and returns; then all is verified.
+    /// One round: under load a leader fails and returns; then everything is verified.
     fn cycle(&mut self) -> Outcome {
         let alive = Duration::from_millis(self.options.alive_ms_max);
         let alive = self.random.duration(Duration::from_millis(100).min(alive), alive);
@@ -291,7 +292,7 @@ impl Run<'_> {
         self.jobs.iter().try_for_each(|jobs| jobs.empty(self.cluster.node(0), seed))
     }
 
-    /// What producers were told goes into the ledger, and how long they waited.
+    /// Adds acknowledgements to the ledger, and the pauses to the figures.
     fn take_in(&mut self, gone_at: Instant, victim: usize, leaders: &[Option<usize>]) -> Outcome {
         for (producer, leader) in self.producers.iter_mut().zip(leaders) {
             self.refused += std::mem::take(&mut producer.refused);
@@ -312,7 +313,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits until no node leads two shards more than another one.
+    /// Waits until the numbers of shards that nodes lead differ by at most one.
     fn even(&mut self) -> Outcome {
         loop {
             let status = self.cluster.node(0).ask_json(&["cluster", "status"])?;
@@ -332,7 +333,7 @@ impl Run<'_> {
         }
     }
 
-    /// All nodes are stopped and started again, and the whole log is read from the beginning.
+    /// Restarts all nodes, and reads the whole log from the beginning.
     fn end(&mut self) -> Outcome {
         self.even()?;
         let within = Duration::from_secs(30);
@@ -378,7 +379,7 @@ impl Run<'_> {
                 Going::Kill | Going::Term => {
                     figures.judge(what, share, "%", "at most 1 %", share <= 1.0);
                 }
-                // Those of the node that is cut off, or stands still, are lost to it.
+                // A node that is cut off or paused loses the messages of its consumers.
                 Going::Cut | Going::Stop => figures.add(what, share, "%"),
             }
             if self.options.how == Going::Stop {
