@@ -49,7 +49,7 @@ pub(crate) struct Cluster {
     wires: Option<Wires>,
 }
 
-/// Leader of each partition, by place; `None` without a leader.
+/// Place of each partition's leader; `None` without a leader.
 pub(crate) type Leaders = Vec<Option<usize>>;
 
 impl Cluster {

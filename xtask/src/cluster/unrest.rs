@@ -9,7 +9,7 @@ use crate::failure::{Failure, Outcome};
 
 /// Interval between two faults.
 const STEPS_EVERY: Duration = Duration::from_secs(5);
-/// Every third fault kills a node; the others move leaders.
+/// One fault in this number kills a node; the others move leaders.
 const KILLS_EVERY: u32 = 3;
 /// Time from a kill to the restart.
 const AWAY: Duration = Duration::from_secs(2);

@@ -31,7 +31,7 @@ use crate::random::Random;
 use crate::{paths, server};
 
 const WHOLE_WITHIN: Duration = Duration::from_secs(60);
-/// Clients have answers that were in flight within this.
+/// Time for replies that are in flight.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug, Args)]
@@ -78,7 +78,7 @@ struct Report {
     runs: Vec<Run>,
 }
 
-/// Values of an option that names some, or all of them. `None`: they are to be listed.
+/// Parses an option that names some values, or all of them. `None`: the values are to be listed.
 fn chosen<V: ValueEnum>(names: &[String], kind: &str) -> Outcome<Option<Vec<V>>> {
     let mut chosen = Vec::new();
     for name in names {
@@ -173,7 +173,7 @@ fn publish(options: &FaultsOptions, seed: u64, runs: Vec<Run>) -> Outcome {
     }
 }
 
-/// One run on a cluster of its own. A failure is part of the verdict.
+/// One run on a cluster of its own. A failure becomes part of the verdict.
 fn one(
     options: &FaultsOptions,
     workloads: &[Workload],
@@ -234,7 +234,7 @@ fn under_load(
 
     let deadline = Instant::now() + Duration::from_secs(options.seconds);
     let faults = nemesis::run(nemesis, site, &target, &mut Random::new(seed), deadline);
-    // Clients end in any case, and the histories are checked beside a fault that went wrong.
+    // Clients end in any case, and the histories are checked even after a failed fault.
     let healed = site.heal().and_then(|()| site.start_all(&[0, 1, 2]));
     let whole = healed.and_then(|()| site.is_whole(WHOLE_WITHIN));
     std::thread::sleep(SETTLED_AFTER);

@@ -1,7 +1,7 @@
 //! Network between the nodes: a proxy in front of each node's peer port, with a state for each direction of each pair.
 //!
-//! A cut holds the bytes back and closes nothing, as a network that drops packets does: TCP delivers them at the heal. The
-//! node that connects is known by the process that has the other end of the socket.
+//! A cut holds the bytes back and closes nothing, as a network that drops packets does: TCP delivers them at the
+//! heal. The connecting node is identified by the process that has the other end of the socket.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ use crate::random::Random;
 pub(super) const PLACES: usize = 5;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 const BUFFER_BYTES: usize = 16 << 10;
-/// Retransmission timeout of TCP on a fast network: what a lost packet costs.
+/// Cost of a lost packet: the retransmission timeout of TCP on a fast network.
 const RETRANSMITTED_AFTER: Duration = Duration::from_millis(200);
 
 /// One direction between two nodes.
@@ -149,7 +149,7 @@ fn connect(incoming: TcpStream, to: usize, node: u16, state: Arc<State>) -> std:
     Ok(())
 }
 
-/// Until either side ends. The end is passed on like bytes.
+/// Copies bytes until either side ends, then closes both.
 fn pass(
     mut from: TcpStream,
     mut to: TcpStream,
