@@ -29,7 +29,7 @@ impl Ahead {
         let builds = Arc::new(Mutex::new(Builds { left, running: None }));
         let of_thread = Arc::clone(&builds);
         thread::spawn(move || {
-            while lock(&of_thread).go_on() {
+            while lock(&of_thread).advance() {
                 thread::sleep(LOOKS_EVERY);
             }
         });
@@ -51,7 +51,7 @@ impl Drop for Ahead {
 
 impl Builds {
     /// Starts the next build if none runs. Returns `false` once all have ended.
-    fn go_on(&mut self) -> bool {
+    fn advance(&mut self) -> bool {
         let runs = |child: &mut Child| child.try_wait().is_ok_and(|ended| ended.is_none());
         if self.running.as_mut().is_some_and(runs) {
             return true;
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn builds_follow_one_another_though_one_fails_and_none_begins_after_the_end() {
+    fn failed_build_does_not_stop_the_next_and_none_starts_after_drop() {
         let folder = paths::fresh("test-ahead").expect("a folder");
         let begun = Instant::now();
         let ahead = Ahead::begin(vec![

@@ -131,7 +131,7 @@ const STEPS: [Step; 13] = [
         meanwhile: || {
             fuzz::build_all().into_iter().chain([test_binaries::build_only(&SUITE_TESTS)]).collect()
         },
-        run: || compat::run(&compat::Options::of_ci()),
+        run: || compat::run(&compat::Options::for_ci()),
     },
     Step {
         title: "fuzz targets",

@@ -116,7 +116,7 @@ impl Cluster {
         let starting: Vec<Starting> = nodes.iter().map(Postroad::spawn).collect::<Outcome<_>>()?;
         if let Some(wires) = &wires {
             for (place, starting) in starting.iter().enumerate() {
-                wires.is_run_by(place, starting.server.pid());
+                wires.set_pid(place, starting.server.pid());
             }
         }
         let mut running = Vec::new();
@@ -215,7 +215,12 @@ impl Cluster {
     }
 
     /// Waits until every node reports a leader and a full ISR for every partition.
-    pub(crate) fn whole(&self, topic: &str, partitions: usize, within: Duration) -> Outcome {
+    pub(crate) fn wait_until_whole(
+        &self,
+        topic: &str,
+        partitions: usize,
+        within: Duration,
+    ) -> Outcome {
         let deadline = std::time::Instant::now() + within;
         loop {
             let mut whole = true;

@@ -50,8 +50,8 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let name = format!("postroad-{VERSION}-linux-{}", architecture.rust);
     let binary = folder.join("postroad");
     let symbols = folder.join(format!("{name}.debug"));
-    take_apart(&built, &binary, &symbols)?;
-    runs_anywhere(&binary)?;
+    split_symbols(&built, &binary, &symbols)?;
+    check_static(&binary)?;
 
     let mut made = vec![binary.clone(), symbols];
     made.push(archive(&folder, &name, &binary)?);
@@ -96,7 +96,7 @@ fn build(target: &str) -> Outcome<PathBuf> {
 }
 
 /// Strips the binary. The symbols are in a file beside it, which the binary names.
-fn take_apart(built: &Path, binary: &Path, symbols: &Path) -> Outcome {
+fn split_symbols(built: &Path, binary: &Path, symbols: &Path) -> Outcome {
     let [from, to, debug] = [built, binary, symbols].map(|path| path.display().to_string());
     run_step("objcopy", &["--only-keep-debug", &from, &debug])?;
     let link = format!("--add-gnu-debuglink={debug}");
@@ -104,7 +104,7 @@ fn take_apart(built: &Path, binary: &Path, symbols: &Path) -> Outcome {
 }
 
 /// Fails if the binary needs an interpreter or a library, since it is not static then.
-fn runs_anywhere(binary: &Path) -> Outcome {
+fn check_static(binary: &Path) -> Outcome {
     let mut readelf = Command::new("readelf");
     readelf.args(["--program-headers", "--dynamic", "--wide"]).arg(binary);
     let told = output_of(readelf, "readelf")?;
@@ -203,18 +203,18 @@ fn read(path: &Path) -> Outcome<String> {
 }
 
 fn write(path: &Path, text: &str, mode: u32) -> Outcome {
-    make_room(path)?;
+    create_parent(path)?;
     fs::write(path, text).context(|| format!("cannot write {}", path.display()))?;
     set_mode(path, mode)
 }
 
 fn put(from: &Path, to: &Path, mode: u32) -> Outcome {
-    make_room(to)?;
+    create_parent(to)?;
     fs::copy(from, to).context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
     set_mode(to, mode)
 }
 
-fn make_room(path: &Path) -> Outcome {
+fn create_parent(path: &Path) -> Outcome {
     let folder = path.parent().expect("it is in a folder");
     fs::create_dir_all(folder).context(|| format!("cannot make {}", folder.display()))
 }

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_has_a_line_for_each_figure_and_its_verdict() {
+    fn table_has_a_line_for_each_figure_with_its_verdict() {
         let mut figures = Figures::new("measure something");
         figures.add("records", 1_000.0, "");
         figures.judge("p99", 12.34, "ms", "< 10 ms", false);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_the_one_in_the_middle() {
+    fn median_is_the_middle_value() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
     }
 }

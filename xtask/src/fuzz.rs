@@ -92,7 +92,8 @@ fn all(options: &Options) -> Outcome<u64> {
     match failed.first() {
         None => Ok(ran.len() as u64),
         Some(first) => {
-            let what = failed.iter().map(|ran| ran.told()).collect::<Vec<_>>().join("\n");
+            let what =
+                failed.iter().map(|ran| ran.describe_failure()).collect::<Vec<_>>().join("\n");
             Err(Failure::new(what).remedy(first.remedy()))
         }
     }
@@ -214,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_fuzzer_tells_is_read() {
+    fn progress_and_statistics_of_the_fuzzer_are_parsed() {
         let line = "#1048576\tREDUCE cov: 512 ft: 1024 corp: 77/9Kb lim: 4096 exec/s: 524288";
         assert_eq!(progress(line, "ft"), Some(1024));
         assert_eq!(progress(line, "corp"), Some(77));

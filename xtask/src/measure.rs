@@ -222,7 +222,7 @@ fn fill(address: SocketAddr, partitions: i32, bytes: u64) -> Outcome<Vec<i64>> {
     let mut told = Instant::now();
     for number in 0..batches {
         if in_flight.len() == IN_FLIGHT {
-            answered(&mut connection, &mut in_flight, &mut stored, BATCH_RECORDS)?;
+            await_replies(&mut connection, &mut in_flight, &mut stored, BATCH_RECORDS)?;
         }
         let partition = (number % partitions as u64) as i32;
         let sent = connection
@@ -235,12 +235,12 @@ fn fill(address: SocketAddr, partitions: i32, bytes: u64) -> Outcome<Vec<i64>> {
         }
     }
     while !in_flight.is_empty() {
-        answered(&mut connection, &mut in_flight, &mut stored, BATCH_RECORDS)?;
+        await_replies(&mut connection, &mut in_flight, &mut stored, BATCH_RECORDS)?;
     }
     Ok(stored)
 }
 
-fn answered(
+fn await_replies(
     connection: &mut Connection,
     in_flight: &mut VecDeque<(SentBatches, usize)>,
     stored: &mut [i64],

@@ -18,7 +18,7 @@ pub(crate) struct RabbitMq {
     pub(crate) address: SocketAddr,
 }
 
-fn say(peer: &str, what: &str) {
+fn report(peer: &str, what: &str) {
     eprintln!("  {peer}: {what}");
 }
 
@@ -26,10 +26,10 @@ impl RabbitMq {
     /// Starts RabbitMQ, and installs it below `folder` first if it is missing.
     pub(crate) fn start(folder: &Path) -> Outcome<RabbitMq> {
         let peers = Peers::open(folder).map_err(|failure| Failure::new(failure.to_string()))?;
-        peers.install(NAME, &say)?;
+        peers.install(NAME, &report)?;
         // Removes the server that a killed run left behind.
         peers.clear(NAME)?;
-        let running = peers.start(NAME, Tier::T3, 1, &say)?;
+        let running = peers.start(NAME, Tier::T3, 1, &report)?;
         let address = running.addresses("amqp").first().and_then(|address| address.parse().ok());
         let Some(address) = address else {
             peers.clear(NAME)?;

@@ -66,7 +66,7 @@ impl Postroad {
     }
 
     /// Runs a command of the command line against the server, and returns its output.
-    pub(crate) fn ask(&self, words: &[&str]) -> Outcome<String> {
+    pub(crate) fn run_command(&self, words: &[&str]) -> Outcome<String> {
         let mut command = Command::new(&self.binary);
         let address = format!("127.0.0.1:{}", self.port);
         command.args(words).args(["--bootstrap", &address]).stdin(Stdio::null());
@@ -80,8 +80,8 @@ impl Postroad {
     }
 
     /// Runs a command with `--output json`, and returns the parsed output.
-    pub(crate) fn ask_json(&self, words: &[&str]) -> Outcome<serde_json::Value> {
-        let answer = self.ask(&[words, &["--output", "json"]].concat())?;
+    pub(crate) fn run_json_command(&self, words: &[&str]) -> Outcome<serde_json::Value> {
+        let answer = self.run_command(&[words, &["--output", "json"]].concat())?;
         serde_json::from_str(&answer)
             .context(|| format!("postroad {} printed no JSON", words.join(" ")))
     }

@@ -53,7 +53,7 @@ mod tests {
     use crate::failure::Failure;
 
     #[test]
-    fn so_many_run_at_once_and_each_is_told() {
+    fn pieces_run_concurrently_and_each_result_is_reported() {
         // Each piece waits for another one, so that one at a time would hang.
         let pair = Barrier::new(2);
         let mut told = Vec::new();
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_begun_after_a_failure() {
+    fn no_piece_starts_after_a_failure() {
         let begun = AtomicUsize::new(0);
         let work = |_| begun.fetch_add(1, Ordering::Relaxed);
         let told = side_by_side((0..1_000_000).collect::<Vec<u32>>(), 1, work, |_| {

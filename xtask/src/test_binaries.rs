@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_result_lines_of_a_test_binary_are_counted() {
+    fn result_lines_of_a_test_binary_are_counted() {
         let line =
             "test result: FAILED. 14 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out";
         assert_eq!(test_result(line), Some((14, 2)));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn test_binaries_are_told_from_what_else_cargo_builds() {
+    fn only_test_binaries_are_taken_from_messages_of_cargo() {
         let message = |test: bool, executable: &str| {
             let manifest = "/w/crates/journal/Cargo.toml";
             format!(
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_binary_prints_is_kept_and_one_that_is_left_behind_is_told() {
+    fn output_is_kept_and_a_process_left_behind_is_reported() {
         let shell = |script: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);

@@ -50,7 +50,7 @@ impl Unrest {
     pub(crate) fn begin(mut cluster: Cluster) -> Unrest {
         let (end, ended) = mpsc::channel();
         let thread = std::thread::spawn(move || {
-            let done = go_on(&mut cluster, &ended);
+            let done = inject_faults(&mut cluster, &ended);
             (cluster, done)
         });
         Unrest { end, thread }
@@ -65,7 +65,7 @@ impl Unrest {
     }
 }
 
-fn go_on(cluster: &mut Cluster, ended: &mpsc::Receiver<()>) -> Outcome<Done> {
+fn inject_faults(cluster: &mut Cluster, ended: &mpsc::Receiver<()>) -> Outcome<Done> {
     let mut done = Done::default();
     let mut drained = None;
     for number in 0.. {
@@ -77,9 +77,9 @@ fn go_on(cluster: &mut Cluster, ended: &mpsc::Receiver<()>) -> Outcome<Done> {
         match step(number) {
             Step::Move(place) => {
                 if let Some(former) = drained.replace(place) {
-                    decide(cluster, "resume", former)?;
+                    run_node_command(cluster, "resume", former)?;
                 }
-                decide(cluster, "drain", place)?;
+                run_node_command(cluster, "drain", place)?;
                 done.moves += 1;
             }
             Step::Kill(place) => {
@@ -91,13 +91,13 @@ fn go_on(cluster: &mut Cluster, ended: &mpsc::Receiver<()>) -> Outcome<Done> {
         }
     }
     if let Some(drained) = drained {
-        decide(cluster, "resume", drained)?;
+        run_node_command(cluster, "resume", drained)?;
     }
     Ok(done)
 }
 
-fn decide(cluster: &Cluster, what: &str, place: usize) -> Outcome {
-    cluster.node(0).ask(&["node", what, &(place + 1).to_string()]).map(drop)
+fn run_node_command(cluster: &Cluster, what: &str, place: usize) -> Outcome {
+    cluster.node(0).run_command(&["node", what, &(place + 1).to_string()]).map(drop)
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ impl Wires {
         Ok(Wires { state, ports })
     }
 
-    pub(crate) fn is_run_by(&self, node: usize, pid: u32) {
+    pub(crate) fn set_pid(&self, node: usize, pid: u32) {
         self.state.pids[node].store(pid, Ordering::SeqCst);
     }
 
@@ -75,7 +75,7 @@ impl State {
     }
 
     /// The node whose process has a connection from the first port to the second.
-    fn who_has(&self, from: u16, to: u16) -> Option<usize> {
+    fn owner(&self, from: u16, to: u16) -> Option<usize> {
         let table = fs::read_to_string("/proc/net/tcp").ok()?;
         let inode = table.lines().find_map(|line| inode_of(line, from, to))?;
         let socket = format!("socket:[{inode}]");
@@ -112,7 +112,7 @@ fn accept(listener: &TcpListener, to: usize, node: u16, state: &Arc<State>) {
 
 fn connect(incoming: TcpStream, to: usize, node: u16, state: Arc<State>) -> std::io::Result<()> {
     let (theirs, ours) = (incoming.peer_addr()?.port(), incoming.local_addr()?.port());
-    let ends = Ends { from: state.who_has(theirs, ours), to };
+    let ends = Ends { from: state.owner(theirs, ours), to };
     state.wait_while_cut(ends);
     let outgoing = TcpStream::connect(("127.0.0.1", node))?;
     incoming.set_nodelay(true)?;
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_inode_of_a_connection_is_in_the_line_with_its_ports() {
+    fn inode_is_parsed_from_the_line_with_the_ports_of_the_connection() {
         let line = "   1: 0100007F:A1B2 0100007F:1E14 01 00000000:00000000 00:00000000 00000000     \
                     0        0 48613 1 0000000000000000 20 4 30 10 -1";
         assert_eq!(inode_of(line, 0xA1B2, 0x1E14), Some("48613"));
@@ -152,10 +152,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_passes_while_a_node_is_cut_off_and_all_of_it_later() {
+    fn cut_node_receives_nothing_until_mended_and_then_all_bytes() {
         let node = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let wires = Wires::new(&[node.local_addr().unwrap().port()]).unwrap();
-        wires.is_run_by(1, std::process::id());
+        wires.set_pid(1, std::process::id());
         let mut peer = TcpStream::connect(("127.0.0.1", wires.ports[0])).unwrap();
         let (mut there, _) = node.accept().unwrap();
         peer.write_all(b"before").unwrap();

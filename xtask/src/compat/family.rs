@@ -49,7 +49,7 @@ pub(super) fn on_fresh_servers(
         Servers::Three(cluster) if options.unrest => {
             let unrest = Unrest::begin(cluster);
             let results = scenarios(folder, family, &told, options)
-                .and_then(|results| again(folder, family, &told, options, results));
+                .and_then(|results| retry_failed(folder, family, &told, options, results));
             let (cluster, done) = unrest.end()?;
             println!("{family}: leaders moved {} times, {} kills", done.moves, done.kills);
             (Servers::Three(cluster), results?)
@@ -69,7 +69,7 @@ pub(super) fn on_fresh_servers(
 /// Runs each failed scenario once more, still with faults. A scenario that counts deliveries, or makes requests
 /// that its client does not retry, can fail because a node was killed in its middle. Such a scenario passes the
 /// second time, and a broken one fails again. The output lists them.
-fn again(
+fn retry_failed(
     folder: &Path,
     family: &str,
     told: &[(&'static str, String)],

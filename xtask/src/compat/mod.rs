@@ -57,7 +57,7 @@ pub(crate) struct Options {
 
 impl Options {
     /// All families, as many at once as this machine can run.
-    pub(crate) fn of_ci() -> Options {
+    pub(crate) fn for_ci() -> Options {
         Options { at_once: NonZero::new(at_once()), ..Options::default() }
     }
 }
@@ -79,14 +79,14 @@ pub(crate) fn run(options: &Options) -> Outcome<Counts> {
     let folder = paths::root().join("tests/compat");
     let mut families = families(&folder, &options.families)?;
     let allowed = AllowList::read(&folder.join("allow.list"))?;
-    let other = other_brand(options);
+    let other = running_brokers(options);
     let binary = match &other {
         Some(_) => None,
         None => Some(server::binary(options.bin.as_deref())?),
     };
     if let (Some(other), true) = (&other, options.families.is_empty()) {
         // Only families that speak the other server's protocol.
-        families.retain(|family| other.iter().any(|(name, _)| *name == speaks(family)));
+        families.retain(|family| other.iter().any(|(name, _)| *name == address_variable(family)));
     }
     families.sort_by_key(|family| !LONGEST.contains(&&family[..]));
     let run_family = |family: String| {
@@ -156,12 +156,12 @@ fn families(folder: &Path, asked: &[String]) -> Outcome<Vec<String>> {
 }
 
 /// The variable that holds the address of a family's server.
-fn speaks(family: &str) -> &'static str {
+fn address_variable(family: &str) -> &'static str {
     if AMQP_FAMILIES.contains(&family) { "AMQP" } else { "BOOTSTRAP" }
 }
 
 /// Addresses of running brokers that the options name.
-fn other_brand(options: &Options) -> Option<Environment> {
+fn running_brokers(options: &Options) -> Option<Environment> {
     let said = [("BOOTSTRAP", &options.bootstrap), ("AMQP", &options.endpoint)];
     let address = |(name, address): (_, &Option<String>)| Some((name, address.clone()?));
     let told: Environment = said.into_iter().filter_map(address).collect();
@@ -173,11 +173,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_broker_that_runs_already_is_told_to_those_who_speak_its_protocol() {
-        assert_eq!(other_brand(&Options::default()), None);
+    fn address_of_a_running_broker_is_passed_to_families_of_its_protocol() {
+        assert_eq!(running_brokers(&Options::default()), None);
         let endpoint = Some("127.0.0.1:5672".to_owned());
-        let told = other_brand(&Options { endpoint, ..Options::default() });
+        let told = running_brokers(&Options { endpoint, ..Options::default() });
         assert_eq!(told, Some(vec![("AMQP", "127.0.0.1:5672".to_owned())]));
-        assert_eq!([speaks("pika"), speaks("librdkafka")], ["AMQP", "BOOTSTRAP"]);
+        assert_eq!(
+            [address_variable("pika"), address_variable("librdkafka")],
+            ["AMQP", "BOOTSTRAP"]
+        );
     }
 }

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_of_a_suite_are_counted_and_its_closing_line_is_not_a_scenario() {
+    fn result_lines_are_counted_and_the_closing_line_is_no_scenario() {
         let results =
             results("go", &["ok create 0.2s", "FAIL seek wanted 3, got 4", "1 passed, 1 failed"]);
         assert_eq!(results.passed, BTreeSet::from(["create".to_owned()]));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_the_list_may_fail_and_nothing_else() {
+    fn only_listed_scenarios_may_fail() {
         let list = "# gaps\n\ngo/a # slow\ngo/b # not built\n";
         let list = AllowList::parse(list).expect("reasons");
         let lines = ["ok a", "FAIL b", "FAIL new"];
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_allowed_for_a_reason() {
+    fn allowed_failure_needs_a_reason() {
         assert!(AllowList::parse("go/a\n").is_err());
         assert!(AllowList::parse("go/a #\n").is_err());
     }

@@ -71,7 +71,7 @@ impl Ended {
 }
 
 impl Ran {
-    pub(super) fn told(&self) -> String {
+    pub(super) fn describe_failure(&self) -> String {
         match &self.crash {
             Some(crash) => format!("{} fails with {}", self.target, crash.display()),
             None => format!("{} ended without a word: {}", self.target, self.log.display()),

@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_without_a_plan_is_refused() {
+    fn page_without_a_plan_is_rejected() {
         assert!(of("queues").is_ok());
         assert!(of("new-page").is_err());
     }

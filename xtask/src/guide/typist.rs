@@ -154,7 +154,7 @@ impl Typist<'_> {
     }
 
     fn enters(&mut self, step: &Step, command: &str) -> Outcome<String> {
-        let input = if step.asks_for_a_password() { PASSWORD } else { "" };
+        let input = if step.shows_a_password_prompt() { PASSWORD } else { "" };
         let entered = self.shell.enters(command, input)?;
         let is_timed = command.contains("--max-time");
         if step.shows_an_error() {

@@ -73,10 +73,10 @@ pub(super) fn run(options: &CatchUpOptions) -> Outcome {
     Connection::open(cluster.address(0), PATIENCE)
         .and_then(|mut it| it.create_topic(TOPIC, options.partitions as i32, &[]))
         .context(|| "cannot create the topic")?;
-    cluster.whole(TOPIC, options.partitions, PATIENCE)?;
+    cluster.wait_until_whole(TOPIC, options.partitions, PATIENCE)?;
 
     eprintln!("{} records a second for {CALM:?}", options.rate);
-    let mut calm = steadily(options, &cluster, || {
+    let mut calm = write_steadily(options, &cluster, || {
         std::thread::sleep(CALM);
         Ok(())
     })?;
@@ -88,10 +88,10 @@ pub(super) fn run(options: &CatchUpOptions) -> Outcome {
 
     let addresses = survivors(&cluster);
     let (mut kills, mut took) = (0, Duration::ZERO);
-    let mut during = steadily_at(options, &addresses, || {
+    let mut during = write_steadily_at(options, &addresses, || {
         let begun = Instant::now();
         cluster.bring_back(AWAY, Going::Kill, PATIENCE)?;
-        while let Some(lacks) = lacks(&cluster)? {
+        while let Some(lacks) = missing_entries(&cluster)? {
             let share = f64::from(kills + 1) / f64::from(options.kills + 1);
             let has = stored(&data).saturating_sub(had);
             if kills < options.kills && has as f64 >= share * bytes as f64 {
@@ -164,8 +164,8 @@ fn survivors(cluster: &Cluster) -> Vec<SocketAddr> {
 }
 
 /// Largest lag of the node in any shard, in entries; `None` once it has caught up in every shard.
-fn lacks(cluster: &Cluster) -> Outcome<Option<u64>> {
-    let status = cluster.node(0).ask_json(&["cluster", "status"])?;
+fn missing_entries(cluster: &Cluster) -> Outcome<Option<u64>> {
+    let status = cluster.node(0).run_json_command(&["cluster", "status"])?;
     let node = AWAY as u64 + 1;
     let live = status["nodes"].as_array().into_iter().flatten();
     let is_live = live.clone().any(|it| it["node"] == node && it["live"] == true);
@@ -259,17 +259,17 @@ fn all_led(addresses: &[SocketAddr], partitions: usize) -> Outcome<Vec<usize>> {
     }
 }
 
-fn steadily(
+fn write_steadily(
     options: &CatchUpOptions,
     cluster: &Cluster,
     what: impl FnOnce() -> Outcome,
 ) -> Outcome<Vec<Duration>> {
-    steadily_at(options, &cluster.addresses(), what)
+    write_steadily_at(options, &cluster.addresses(), what)
 }
 
 /// Writes a record at a time at a fixed rate while `what` runs. Returns the latency of each record, counted from
 /// the time at which it was due, so that a record delayed by an earlier one counts as late.
-fn steadily_at(
+fn write_steadily_at(
     options: &CatchUpOptions,
     addresses: &[SocketAddr],
     what: impl FnOnce() -> Outcome,

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_read_out_of_a_line_of_the_log() {
+    fn field_is_parsed_from_a_log_line() {
         let line = "DEBUG snapshot taken index=7 bytes=12 fixed_ms=34 written_ms=56";
         assert_eq!(field(line, "fixed_ms"), Some(34.0));
         assert_eq!(field(line, "written_ms"), Some(56.0));

@@ -59,7 +59,7 @@ pub(super) fn run(options: &LatencyOptions) -> Outcome {
     create(server.address)?;
     let one = time(server.address, options.records)?;
     server.stop(PATIENCE)?;
-    one.tell("");
+    one.print("");
     let bound = 2.0 * hop + sync;
     println!("  two loopback hops of {hop:.0} us and one 4 KB sync of {sync:.0} us: {bound:.0} us");
 
@@ -70,12 +70,12 @@ pub(super) fn run(options: &LatencyOptions) -> Outcome {
         let serve = &options.serve;
         let mut cluster = Cluster::found(&binary, &cluster, serve, Going::Kill, false, PATIENCE)?;
         create(cluster.address(0))?;
-        cluster.whole(TOPIC, 1, PATIENCE)?;
+        cluster.wait_until_whole(TOPIC, 1, PATIENCE)?;
         let leaders = leaders_by_any(&cluster.addresses(), TOPIC, 1)?;
         let leader = leaders[0].ok_or_else(|| Failure::new("the partition has no leader"))?;
         let three = time(cluster.address(leader), options.records)?;
         cluster.stop(PATIENCE)?;
-        three.tell(", of three nodes");
+        three.print(", of three nodes");
         let (more, most) = (three.p50() - one.p50(), hop + BESIDE_THE_HOP_US);
         println!(
             "  {more:.0} us more than one node; a hop and {BESIDE_THE_HOP_US:.0} us: {most:.0} us"
@@ -110,7 +110,7 @@ struct Times {
 }
 
 impl Times {
-    fn tell(&self, of: &str) {
+    fn print(&self, of: &str) {
         for (what, times) in [("acknowledged", &self.acknowledged), ("consumed", &self.consumed)] {
             let (p50, p99) = (probe::quantile_us(times, 0.5), probe::quantile_us(times, 0.99));
             println!("  {what:<12} p50 {p50:.0} us, p99 {p99:.0} us{of}");

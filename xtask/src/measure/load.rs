@@ -60,17 +60,17 @@ impl Load {
             }
             let sent_batches = self.connection.produce_each(&self.topic, batches);
             self.in_flight.push_back(sent_batches.context(|| "postroad does not take the load")?);
-            self.answered(IN_FLIGHT)?;
+            self.await_replies(IN_FLIGHT)?;
             if told.elapsed() > Duration::from_secs(10) {
                 told = Instant::now();
                 eprintln!("  {sent} of {records} records sent");
             }
         }
-        self.answered(0)
+        self.await_replies(0)
     }
 
     /// Receives replies until at most `under_way` requests are in flight.
-    fn answered(&mut self, under_way: usize) -> Outcome {
+    fn await_replies(&mut self, under_way: usize) -> Outcome {
         while self.in_flight.len() > under_way {
             let Some(sent) = self.in_flight.pop_front() else { break };
             let answers = self.connection.answers(sent);

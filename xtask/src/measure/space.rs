@@ -90,10 +90,16 @@ fn measure(options: &SpaceOptions, postroad: &Postroad, amqp: SocketAddr) -> Out
 
     let half = settle_every_other(postroad, amqp, options.records)?;
     let live = sent.queue * half / options.records + sent.idle;
-    come_down(options, postroad, "every other settled, rest requeued", live, &mut figures)?;
+    wait_for_disk_usage(
+        options,
+        postroad,
+        "every other settled, rest requeued",
+        live,
+        &mut figures,
+    )?;
 
     settle_at_random(postroad, amqp, half)?;
-    come_down(options, postroad, "rest settled at random", sent.idle, &mut figures)?;
+    wait_for_disk_usage(options, postroad, "rest settled at random", sent.idle, &mut figures)?;
 
     server.kill()?;
     let (server, ready) = postroad.start(PATIENCE)?;
@@ -118,7 +124,7 @@ fn fill(
     kafka: SocketAddr,
     amqp: SocketAddr,
 ) -> Outcome<Sent> {
-    postroad.ask(&["queue", "declare", QUEUE, "--partitions", "1"])?;
+    postroad.run_command(&["queue", "declare", QUEUE, "--partitions", "1"])?;
     let connection = Connection::open(amqp, PATIENCE, Mode::Confirms);
     let mut connection = connection.context(|| "cannot connect by AMQP")?;
     let names: Vec<String> =
@@ -206,7 +212,7 @@ fn wait_for_depth(postroad: &Postroad, wanted: u64) -> Outcome {
 }
 
 fn depths(postroad: &Postroad) -> Outcome<Vec<(String, u64)>> {
-    let list = postroad.ask_json(&["queue", "list"])?;
+    let list = postroad.run_json_command(&["queue", "list"])?;
     let queues = list.as_array().ok_or_else(|| Failure::new("queue list is no list"))?;
     let depth = |queue: &serde_json::Value| {
         Some((queue.get("topic")?.as_str()?.to_owned(), queue.get("depth")?.as_u64()?))
@@ -215,7 +221,7 @@ fn depths(postroad: &Postroad) -> Outcome<Vec<(String, u64)>> {
 }
 
 /// Waits until disk usage is within its limit, and adds the figures.
-fn come_down(
+fn wait_for_disk_usage(
     options: &SpaceOptions,
     postroad: &Postroad,
     what: &str,

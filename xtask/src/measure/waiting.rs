@@ -63,7 +63,7 @@ pub(super) fn run(options: &WaitingOptions) -> Outcome {
 fn measure(options: &WaitingOptions, postroad: &Postroad) -> Outcome<Figures> {
     let (server, _) = postroad.start(PATIENCE)?;
     let partitions = options.partitions.to_string();
-    postroad.ask(&["queue", "declare", QUEUE, "--partitions", &partitions])?;
+    postroad.run_command(&["queue", "declare", QUEUE, "--partitions", &partitions])?;
     let idle = resident(&server)?;
     let mut load = Load::new(server.address, QUEUE, options.partitions)?;
     let value = Bytes::from(vec![b'x'; options.record_bytes]);
@@ -130,7 +130,7 @@ fn resident(server: &Server) -> Outcome<u64> {
 }
 
 fn depth(postroad: &Postroad) -> Outcome<u64> {
-    let list = postroad.ask_json(&["queue", "list", QUEUE])?;
+    let list = postroad.run_json_command(&["queue", "list", QUEUE])?;
     let depth = list.get(0).and_then(|queue| queue.get("depth")?.as_u64());
     depth.ok_or_else(|| Failure::new(format!("queue list has no depth: {list}")))
 }
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn growth_is_that_of_the_second_half() {
+    fn growth_is_measured_over_the_second_half() {
         let course = [(0, 10), (50, 1_000), (100, 1_200), (150, 1_300), (200, 1_400)];
         assert_eq!(growth(&course), 2.0);
     }

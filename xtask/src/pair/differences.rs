@@ -113,7 +113,7 @@ impl Known {
     }
 
     /// Names of scenarios in the list that do not exist.
-    pub(super) fn strangers<'a>(&'a self, all: &[String]) -> Vec<&'a str> {
+    pub(super) fn unknown_scenarios<'a>(&'a self, all: &[String]) -> Vec<&'a str> {
         let names = self.entries.iter().map(|entry| &entry.scenario[..]);
         names.filter(|name| !all.iter().any(|known| known == name)).collect()
     }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_that_differs_is_one_difference() {
+    fn each_differing_place_is_one_difference() {
         let found = between(&lines("a b c d e"), &lines("a x c e f"));
         let shown: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["- b\n+ x", "- d", "+ f"]);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_is_found_once_and_what_is_not_found_is_told() {
+    fn listed_difference_is_found_once_and_missing_ones_are_reported() {
         let list = "# a title\n\n# why\n== s\n- b\n+ x\n\n# why\n== s\n+ gone\n";
         let mut known = Known::parse(list).expect("has reasons");
         let difference = between(&lines("b"), &lines("x")).remove(0);
@@ -144,7 +144,7 @@ mod tests {
         assert!(known.find("s", &difference));
         assert!(!known.find("s", &difference));
         assert_eq!(known.gone("s").map(ToString::to_string).collect::<Vec<_>>(), ["+ gone"]);
-        assert_eq!(known.strangers(&["t".to_owned()]), ["s", "s"]);
+        assert_eq!(known.unknown_scenarios(&["t".to_owned()]), ["s", "s"]);
         assert!(Known::parse("== s\n- b\n").is_err());
         assert!(Known::parse("# why\n- b\n").is_err());
     }

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_of_the_table_is_a_method_and_every_answer_is_one_too() {
+    fn every_table_line_and_every_reply_names_a_method() {
         assert_eq!(all().len(), TABLE.lines().filter(|line| !line.is_empty()).count());
         let answers = all().iter().flat_map(|method| &method.answers);
         assert!(answers.clone().count() > 25);

@@ -75,13 +75,13 @@ pub(crate) fn run(
     let list = folder.join("differences.list");
     let text = fs::read_to_string(&list).context(|| format!("cannot read {}", list.display()))?;
     let mut known = Known::parse(&text)?;
-    if let Some(stranger) = known.strangers(&all).first() {
+    if let Some(stranger) = known.unknown_scenarios(&all).first() {
         return Err(Failure::new(format!("differences.list: there is no scenario {stranger}")));
     }
     let expected = match answers {
         Answers::Recorded => recorded(&scripts)?,
         Answers::Live | Answers::Record => {
-            let expected = of_rabbitmq(&scripts, part)?;
+            let expected = play_on_rabbitmq(&scripts, part)?;
             if answers == Answers::Record {
                 record(&scripts, &expected)?;
             }
@@ -147,7 +147,7 @@ fn scripts(folder: &Path) -> Outcome<Vec<Script>> {
 // -------------------------------------------------------------------------------- RabbitMQ's
 
 /// Plays the scenarios on a RabbitMQ that is started for this.
-fn of_rabbitmq(scripts: &[Script], part: &str) -> Outcome<Transcripts> {
+fn play_on_rabbitmq(scripts: &[Script], part: &str) -> Outcome<Transcripts> {
     let rabbitmq = RabbitMq::start(&paths::target().join("peers"))?;
     println!("{FAMILY}: playing on RabbitMQ {}", rabbitmq.version);
     let admin = |words: &[String]| rabbitmq.administer(words);
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recording_is_read_as_it_was_written() {
+    fn recording_is_parsed_as_it_was_written() {
         let mut transcripts = Transcripts::new();
         read_recording("# title\n\n== a\n> x\n< y\n\n== b\n", &mut transcripts);
         assert_eq!(transcripts["a"], ["> x", "< y"]);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn every_script_of_the_repository_can_be_read_and_is_recorded() {
+    fn every_script_parses_and_has_a_recording() {
         let scripts = scripts(&paths::root().join("tests/compat").join(FAMILY)).expect("reads");
         let recorded = recorded(&scripts).expect("reads");
         assert!(!scripts.is_empty());

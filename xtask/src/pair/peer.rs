@@ -449,7 +449,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_method_is_read_as_it_was_written() {
+    fn decoded_method_equals_the_encoded_one() {
         let declare = methods::named("queue.declare").expect("is one");
         let arguments = [
             ("queue".to_owned(), Argument::Text(b"q".to_vec())),
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn properties_are_read_as_they_were_written() {
+    fn decoded_properties_equal_the_encoded_ones() {
         let table = vec![
             ("headers".to_owned(), Value::Table(vec![("a".to_owned(), Value::Void)])),
             ("priority".to_owned(), Value::I32(5)),

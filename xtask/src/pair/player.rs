@@ -58,7 +58,7 @@ pub(super) fn play(scenario: &Scenario, stage: &Stage<'_>) -> Outcome<Vec<String
     for (number, line) in &scenario.steps {
         let step = player.transcript.with_names(line);
         let outcome = Step::parse(&step).and_then(|step| {
-            player.transcript.say(line);
+            player.transcript.send(line);
             player.step(step)
         });
         outcome.map_err(|wrong| {
@@ -171,7 +171,7 @@ impl Player<'_> {
             ("response", text(b"\0guest\0guest")),
             ("locale", text(b"en_US")),
         ];
-        self.say(place, "connection.start_ok", start_ok)?;
+        self.send_method(place, "connection.start_ok", start_ok)?;
         let tune = self.receive(place, &["connection.tune"])?.ok_or("no connection.tune came")?;
         let offered = |name| tune.number(name).unwrap_or_default();
         let channel_max = options.channel_max.map_or(offered("channel_max"), u64::from);
@@ -182,13 +182,13 @@ impl Player<'_> {
             ("frame_max", Argument::Number(frame_max)),
             ("heartbeat", Argument::Number(options.heartbeat.into())),
         ];
-        self.say(place, "connection.tune_ok", tune_ok)?;
-        self.say(place, "connection.open", [("virtual_host", text(b"/"))])?;
+        self.send_method(place, "connection.tune_ok", tune_ok)?;
+        self.send_method(place, "connection.open", [("virtual_host", text(b"/"))])?;
         let opened = self.receive(place, &["connection.open_ok"])?;
         opened.map(drop).ok_or_else(|| "no connection.open_ok came".to_owned())
     }
 
-    fn say<const N: usize>(
+    fn send_method<const N: usize>(
         &mut self,
         place: Place,
         method: &str,
@@ -209,7 +209,7 @@ impl Player<'_> {
             return Ok(());
         }
         let silent = std::mem::replace(&mut self.silent, true);
-        self.say(place, "channel.open", [])?;
+        self.send_method(place, "channel.open", [])?;
         let opened = self.receive(place, &["channel.open_ok"])?;
         self.silent = silent;
         opened.map(drop).ok_or_else(|| format!("channel {} was not opened", place.channel))
@@ -295,7 +295,7 @@ impl Player<'_> {
                     self.answer(name, &received)?;
                     let from = format!("{name}.{}", received.channel);
                     if !self.silent || received.method.name.ends_with(".close") {
-                        self.transcript.hear(&from, &received.show());
+                        self.transcript.receive(&from, &received.show());
                     }
                     return Ok(Some(received));
                 }
@@ -308,7 +308,7 @@ impl Player<'_> {
                     "(end)".to_owned()
                 }
             };
-            self.transcript.hear(&name.to_string(), &said);
+            self.transcript.receive(&name.to_string(), &said);
             return Ok(None);
         }
     }
@@ -323,11 +323,11 @@ impl Player<'_> {
             "connection.close_ok" => connection.is_over = true,
             "channel.close" if !connection.manual => {
                 connection.channels.remove(&received.channel);
-                self.say(place, "channel.close_ok", [])?;
+                self.send_method(place, "channel.close_ok", [])?;
             }
             "connection.close" if !connection.manual => {
                 connection.is_over = true;
-                self.say(place, "connection.close_ok", [])?;
+                self.send_method(place, "connection.close_ok", [])?;
             }
             "queue.declare_ok" => self.queues.extend(received.text("queue")),
             _ => {}
@@ -366,7 +366,7 @@ impl Player<'_> {
             if channels.is_empty() {
                 continue;
             }
-            self.say(place, "connection.close", [("reply_code", Argument::Number(200))])?;
+            self.send_method(place, "connection.close", [("reply_code", Argument::Number(200))])?;
             self.receive(place, &["connection.close_ok"])?;
         }
         self.connections.clear();
@@ -378,7 +378,11 @@ impl Player<'_> {
         ] {
             for name in names.iter().filter(|name| !name.is_empty()) {
                 self.prepare(place, true)?;
-                self.say(place, method, [(argument, Argument::Text(name.clone().into_bytes()))])?;
+                self.send_method(
+                    place,
+                    method,
+                    [(argument, Argument::Text(name.clone().into_bytes()))],
+                )?;
                 let answers = methods::named(method).expect("a method").answers.clone();
                 self.receive(place, &answers)?;
             }

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_is_scenarios_of_steps() {
+    fn script_is_split_into_scenarios_and_steps() {
         let text = "# what\n== one\nA.1 basic.get queue=\"q\"\n\n== two\nsleep 5\n";
         let scenarios = scenarios(text).expect("is one");
         assert_eq!(scenarios.len(), 2);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_understood_or_refused() {
+    fn step_is_parsed_or_rejected() {
         for right in [
             "A.1 queue.declare queue=\"q\" durable arguments={x-max-length: 5}",
             "B.2 basic.publish routing_key=\"q\" mandatory properties={priority: 5} body=\"x\"",

@@ -14,11 +14,11 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
-    pub(super) fn say(&mut self, line: &str) {
+    pub(super) fn send(&mut self, line: &str) {
         self.lines.push(format!("> {line}"));
     }
 
-    pub(super) fn hear(&mut self, from: &str, what: &str) {
+    pub(super) fn receive(&mut self, from: &str, what: &str) {
         let what = self.without_names(&without_values(what));
         self.lines.push(format!("< {from} {what}"));
     }
@@ -84,12 +84,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_made_up_is_replaced_and_can_be_said_again() {
+    fn generated_names_are_replaced_and_can_be_put_back() {
         let mut transcript = Transcript::default();
-        transcript.hear("A.1", "queue.declare_ok queue=\"amq.gen-Xy_1\" message_count=0");
-        transcript.hear("A.1", "basic.consume_ok consumer_tag=\"amq.ctag-ab==\"");
-        transcript.hear("A.1", "no queue 'amq.gen-Xy_1' {time: time(17), x: 1}");
-        transcript.hear("A.0", "connection.start {cluster_name: \"rabbit@a\", x: 1}");
+        transcript.receive("A.1", "queue.declare_ok queue=\"amq.gen-Xy_1\" message_count=0");
+        transcript.receive("A.1", "basic.consume_ok consumer_tag=\"amq.ctag-ab==\"");
+        transcript.receive("A.1", "no queue 'amq.gen-Xy_1' {time: time(17), x: 1}");
+        transcript.receive("A.0", "connection.start {cluster_name: \"rabbit@a\", x: 1}");
         assert_eq!(
             transcript.lines,
             [

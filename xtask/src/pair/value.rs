@@ -459,7 +459,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_read_as_it_was_written_as_text_and_as_bytes() {
+    fn value_survives_encoding_as_text_and_as_bytes() {
         let text = r#"{a: "x\"y\xff", b: [1, -2i8, 3u8, -4i16, 5u16, 6u32, -7i64], c: true, d: void, e: 1.5f32, f: 2.5f64, g: decimal(2,150), h: time(9), i: bytes"00ff", j: {k: 1}}"#;
         let table = Cursor(text).table().expect("is one");
         let mut shown = String::new();
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value_is_refused() {
+    fn malformed_value_is_rejected() {
         for wrong in ["{a: }", "{a 1}", "{a: \"x}", "{a: 1x}", "{a: \"\\q\"}", "{a: 1 b: 2}"] {
             assert!(Cursor(wrong).table().is_err(), "{wrong}");
         }

@@ -111,10 +111,18 @@ impl Run {
         let partitions = PARTITIONS.to_string();
         let node = self.cluster.node(0);
         for topic in [JOBS, LOG] {
-            node.ask(&["topic", "create", topic, "--partitions", &partitions, "-c", WINDOW])?;
-            self.cluster.whole(topic, PARTITIONS, PATIENCE)?;
+            node.run_command(&[
+                "topic",
+                "create",
+                topic,
+                "--partitions",
+                &partitions,
+                "-c",
+                WINDOW,
+            ])?;
+            self.cluster.wait_until_whole(topic, PARTITIONS, PATIENCE)?;
         }
-        node.ask(&["queue", "declare", JOBS])?;
+        node.run_command(&["queue", "declare", JOBS])?;
         let (stop, settled) = (AtomicBool::new(false), Mutex::new(Settled::default()));
         let addresses = self.cluster.amqp.clone();
         std::thread::scope(|scope| {
@@ -216,14 +224,14 @@ impl Run {
         self.cluster.bring_back(victim, how, PATIENCE)?;
         [JOBS, LOG]
             .into_iter()
-            .try_for_each(|topic| self.cluster.whole(topic, PARTITIONS, PATIENCE))
+            .try_for_each(|topic| self.cluster.wait_until_whole(topic, PARTITIONS, PATIENCE))
     }
 
     fn move_partition(&mut self) -> Outcome {
         let partition = self.random.between(0, PARTITIONS as u64 - 1).to_string();
         let shard = self.random.between(1, 3).to_string();
         let words = ["topic", "move", LOG, "--partitions", &partition, "--to-shard", &shard];
-        match self.cluster.node(0).ask(&words) {
+        match self.cluster.node(0).run_command(&words) {
             Ok(_) => self.moves += 1,
             Err(failure) if failure.to_string().contains("already") => {}
             Err(failure) => return Err(failure),
@@ -256,7 +264,7 @@ impl Run {
     }
 
     fn log_has_each_once(&self) -> Outcome<usize> {
-        let log = self.cluster.node(0).ask(&["consume", LOG, "--from", "earliest"])?;
+        let log = self.cluster.node(0).run_command(&["consume", LOG, "--from", "earliest"])?;
         let mut stored: BTreeMap<&str, u32> = BTreeMap::new();
         log.lines().for_each(|id| *stored.entry(id).or_default() += 1);
         let sent = self.sent.iter().flatten().filter(|it| it.topic == LOG).flat_map(|it| &it.ids);

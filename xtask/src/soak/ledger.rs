@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_recognised_and_a_changed_one_is_not() {
+    fn mark_is_read_from_an_intact_value_only() {
         let mark = Mark { producer: 3, sequence: 1 << 40 };
         for bytes in [0, 12, 13, 100, 1024] {
             let value = mark.to_value(bytes);
@@ -275,14 +275,14 @@ mod tests {
     }
 
     #[test]
-    fn a_log_may_hold_what_was_never_acknowledged_and_may_lack_it() {
+    fn unacknowledged_record_may_be_in_the_log_or_not() {
         let mut ledger = Ledger::new(1);
         ledger.acknowledge(acknowledged(1, 7, 2)).unwrap();
         assert_eq!(read(&mut ledger, &[3, 7, 8, 20]), Ok(()));
     }
 
     #[test]
-    fn an_acknowledged_record_beyond_the_end_is_lost() {
+    fn acknowledged_record_beyond_the_end_is_lost() {
         let mut ledger = Ledger::new(1);
         ledger.acknowledge(acknowledged(0, 0, 3)).unwrap();
         let lost = Violation::AcknowledgedLost { partition: 0, offset: 2, lost: mark(2), end: 2 };
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn another_record_where_one_was_acknowledged_is_found() {
+    fn wrong_record_at_an_acknowledged_offset_is_found() {
         let mut ledger = Ledger::new(1);
         ledger.acknowledge(acknowledged(0, 0, 2)).unwrap();
         let violation = read(&mut ledger, &[0, 5]);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_consumer_was_shown_must_stay() {
+    fn record_that_a_consumer_was_shown_must_stay() {
         let mut ledger = Ledger::new(1);
         ledger.show(0, 1, mark(1));
         assert!(matches!(read(&mut ledger, &[0, 2]), Err(Violation::ShownReplaced { .. })));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_of_offsets_is_found() {
+    fn gap_between_offsets_is_found() {
         let mut reader = Reader::new(0, 1);
         reader.read(0, &mark(0).to_value(12)).unwrap();
         let gap = Violation::NotDense { partition: 0, expected: 1, found: 2 };

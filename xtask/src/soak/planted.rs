@@ -81,7 +81,7 @@ pub(crate) fn run(options: &PlantedOptions) -> Outcome {
     for (index, fault) in faults.iter().enumerate() {
         println!("{}/{} {}", index + 1, faults.len(), fault.name());
         let row = planter.plant(fault)?;
-        println!("  {}", told(&row));
+        println!("  {}", describe(&row));
         rows.push(row);
     }
     println!("\n| fault | seed | checker | what it saw |\n|---|---|---|---|");
@@ -101,7 +101,7 @@ pub(crate) fn run(options: &PlantedOptions) -> Outcome {
     }
 }
 
-fn told(row: &Row) -> String {
+fn describe(row: &Row) -> String {
     let took = row.took.as_secs();
     match &row.found {
         Some(Found { seed, invariant, what }) => {
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_seed_found_is_read_from_its_last_lines() {
+    fn finding_of_a_seed_is_parsed_from_its_output() {
         let line = "seed 12: Durable does not hold: a record | is gone";
         let found = found_in(line).expect("a violation");
         assert_eq!(
@@ -250,7 +250,7 @@ mod tests {
 
     /// A patch that no longer applies would only be noticed by the next long run.
     #[test]
-    fn every_patch_fits_the_code() {
+    fn every_patch_applies_to_the_code() {
         for fault in faults().expect("there are patches") {
             let mut git = Command::new("git");
             git.current_dir(paths::root()).args(["apply", "--check", "--recount"]);

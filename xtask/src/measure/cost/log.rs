@@ -73,15 +73,15 @@ impl Producer {
                 self.under_way.push_back(sent.context(|| "postroad does not take the load")?);
                 self.requests += 1;
             }
-            self.answered()?;
+            self.await_replies()?;
         }
         while !self.under_way.is_empty() {
-            self.answered()?;
+            self.await_replies()?;
         }
         Ok(())
     }
 
-    fn answered(&mut self) -> Outcome {
+    fn await_replies(&mut self) -> Outcome {
         let Some(sent) = self.under_way.pop_front() else { return Ok(()) };
         match self.connection.answer(sent).context(|| "postroad does not answer the load")? {
             Answer::Acknowledged { .. } => {

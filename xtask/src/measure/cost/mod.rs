@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_compared_with_the_first_of_its_load_in_the_same_round() {
+    fn variant_is_compared_with_the_plain_server_of_its_load_and_round() {
         let round = |factor: f64| {
             let cost = |place: usize| Cost { rate: factor * (place + 1) as f64, processor: factor };
             (0..VARIANTS.len()).map(cost).collect::<Vec<Cost>>()

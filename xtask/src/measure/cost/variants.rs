@@ -119,8 +119,9 @@ impl Running {
         }
         let (server, _) = postroad.start(PATIENCE)?;
         let token = postroad.data.join("operator.token").display().to_string();
-        let ask =
-            |words: &[&str]| postroad.ask(&[words, &["--token-file", &token]].concat()).map(drop);
+        let ask = |words: &[&str]| {
+            postroad.run_command(&[words, &["--token-file", &token]].concat()).map(drop)
+        };
         let partitions = PARTITIONS.to_string();
         let declare = ["queue", "declare", TOPIC, "--group", GROUP, "--partitions", &partitions];
         match variant.load {

@@ -101,7 +101,7 @@ fn consume_until_killed(stage: &Stage) -> Result<(), ConsumeError> {
             numbers.push(number);
             settles.push(record.settle(Settlement::Accept));
         }
-        took_in(stage, &lateness);
+        record_lateness(stage, &lateness);
         // These settles are sent with the next request.
         for &number in &numbers {
             stage.records[number as usize].store(ASKED, Ordering::Relaxed);
@@ -109,7 +109,7 @@ fn consume_until_killed(stage: &Stage) -> Result<(), ConsumeError> {
     }
 }
 
-fn took_in(stage: &Stage, lateness: &[(i64, i64)]) {
+fn record_lateness(stage: &Stage, lateness: &[(i64, i64)]) {
     let ready_ms = stage.ready_ms.load(Ordering::Relaxed);
     let mut seen = stage.seen();
     for &(due_ms, now_ms) in lateness {

@@ -90,7 +90,7 @@ fn measure(options: &DelaysOptions, postroad: &Postroad, seed: u64) -> Outcome<F
     let (server, _) = postroad.start(PATIENCE)?;
     let partitions = options.partitions.to_string();
     let declare = ["queue", "declare", QUEUE, "--group", GROUP, "--lease", "1m"];
-    postroad.ask(&[&declare[..], &["--partitions", &partitions]].concat())?;
+    postroad.run_command(&[&declare[..], &["--partitions", &partitions]].concat())?;
     let lead = options.lead.unwrap_or(10 + options.records / 50_000);
     let spread = options.spread.unwrap_or((options.records / 10_000).max(30));
     let first_ms = now_ms() + lead as i64 * 1000;
@@ -206,7 +206,8 @@ fn missing(stage: &Stage, postroad: &Postroad) -> Failure {
         stage.records.iter().enumerate().filter(waits).map(|(number, _)| number).collect();
     let first = missing.first().copied().unwrap_or_default() as u64;
     let due_ms = stage.schedule.due_ms(first);
-    let queue = postroad.ask(&["queue", "list"]).unwrap_or_else(|failure| failure.to_string());
+    let queue =
+        postroad.run_command(&["queue", "list"]).unwrap_or_else(|failure| failure.to_string());
     Failure::new(format!(
         "VIOLATION: {} records have not come, or not again; all are due, and for {GRACE:?} none \
          came; the first is record {first}, due at {due_ms} (ms since 1970)\n{queue}",
@@ -241,7 +242,7 @@ fn wait_until_read(
     let begun = Instant::now();
     loop {
         stage.failed()?;
-        let list = postroad.ask_json(&["queue", "list", QUEUE])?;
+        let list = postroad.run_json_command(&["queue", "list", QUEUE])?;
         let count = |name: &str| list.get(0).and_then(|queue| queue.get(name)?.as_u64());
         let (Some(delayed), Some(ready)) = (count("delayed"), count("ready")) else {
             return Err(Failure::new(format!("queue list has no counts: {list}")));

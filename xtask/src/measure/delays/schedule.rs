@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn due_times_lie_within_the_spread_and_are_the_same_each_time() {
+    fn due_times_are_within_the_spread_and_repeatable() {
         let schedule = Schedule { seed: 3, first_ms: 1_000, spread_ms: 50 };
         let dues: Vec<i64> = (0..1_000).map(|number| schedule.due_ms(number)).collect();
         assert!(dues.iter().all(|due| (1_000..=schedule.last_ms()).contains(due)));

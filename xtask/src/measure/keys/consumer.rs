@@ -35,7 +35,7 @@ fn consume_until_stopped(stage: &Stage) -> Result<(), String> {
         let now = stage.origin.elapsed();
         let mut seen = stage.seen();
         for record in &leased {
-            let settlement = look_at(stage, &mut seen, record, now)?;
+            let settlement = check_record(stage, &mut seen, record, now)?;
             settles.push(record.settle(settlement));
         }
         // All records of a fetch count as held until all have been checked.
@@ -53,7 +53,7 @@ fn consume_until_stopped(stage: &Stage) -> Result<(), String> {
     Ok(())
 }
 
-fn look_at(
+fn check_record(
     stage: &Stage,
     seen: &mut Seen,
     record: &Leased,

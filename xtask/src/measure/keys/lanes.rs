@@ -106,7 +106,7 @@ mod tests {
     const SECOND: Place = Place { key: 1, sequence: 1 };
 
     #[test]
-    fn the_next_record_of_a_key_comes_when_the_one_before_has_ended() {
+    fn next_record_of_a_key_may_come_once_the_previous_one_has_ended() {
         let mut lanes = Lanes::new(2, 2);
         assert_eq!(lanes.deliver(SECOND), Err(Violation::OutOfOrder { came: SECOND, due: 0 }));
         lanes.deliver(FIRST).unwrap();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn after_its_last_attempt_a_record_makes_way() {
+    fn record_frees_its_key_after_the_last_attempt() {
         let mut lanes = Lanes::new(2, 2);
         for _ in 0..2 {
             lanes.deliver(FIRST).unwrap();

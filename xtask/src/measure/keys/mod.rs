@@ -171,7 +171,7 @@ fn turn(options: &KeysOptions, poisoned: bool) -> Outcome<Turn> {
         }),
     };
     let mut producer = Producer::new(&stage, options)?;
-    producer.backlog()?;
+    producer.send_backlog()?;
     let turn = thread::scope(|scope| {
         for _ in 0..options.consumers {
             let consumer = thread::Builder::new().stack_size(STACK_BYTES);
@@ -191,7 +191,7 @@ fn declare(options: &KeysOptions, postroad: &Postroad) -> Outcome {
     let declare = ["queue", "declare", QUEUE, "--group", GROUP, "--ordering", "key"];
     let values = ["--partitions", &partitions, "--attempts", &attempts, "--backoff", BACKOFF];
     let others = ["--dead-letter", DEAD_LETTERS, "--lease", "1m"];
-    postroad.ask(&[&declare[..], &values, &others].concat()).map(drop)
+    postroad.run_command(&[&declare[..], &values, &others].concat()).map(drop)
 }
 
 fn work(
@@ -203,7 +203,7 @@ fn work(
     let begun = Instant::now();
     stage.wait(u64::from(options.keys), "the backlog")?;
     let drained_per_second = f64::from(options.keys) / begun.elapsed().as_secs_f64();
-    producer.paced()?;
+    producer.send_paced()?;
     stage.wait(producer.sent, "the records that are timed")?;
     let mut latencies = std::mem::take(&mut stage.seen().latencies);
     latencies.sort_unstable();
@@ -213,7 +213,7 @@ fn work(
     let ms = |quantile| quantile_us(&latencies, quantile) / 1e3;
     let (p50_ms, p99_ms) = (ms(0.5), ms(0.99));
     let dead = match stage.poison {
-        Some(key) => redriven(options, postroad, stage, key)?,
+        Some(key) => check_redrive(options, postroad, stage, key)?,
         None => 0,
     };
     let poisoned = stage.poison.is_some();
@@ -222,9 +222,14 @@ fn work(
 
 /// Checks that the failed key's records are dead letters, in order and with the right reason, and that they are
 /// delivered in order after a redrive. Returns their number.
-fn redriven(options: &KeysOptions, postroad: &Postroad, stage: &Stage, key: u32) -> Outcome<usize> {
+fn check_redrive(
+    options: &KeysOptions,
+    postroad: &Postroad,
+    stage: &Stage,
+    key: u32,
+) -> Outcome<usize> {
     let max = (options.poison * 2).max(10).to_string();
-    let shown = postroad.ask_json(&["dead-letter", "show", DEAD_LETTERS, "-n", &max])?;
+    let shown = postroad.run_json_command(&["dead-letter", "show", DEAD_LETTERS, "-n", &max])?;
     let letters = shown.as_array().ok_or_else(|| Failure::new("dead letters are no list"))?;
     for (sequence, letter) in letters.iter().enumerate() {
         let death = letter.get("death").unwrap_or(&Value::Null);
@@ -254,7 +259,7 @@ fn redriven(options: &KeysOptions, postroad: &Postroad, stage: &Stage, key: u32)
         seen.lanes.redrive(key);
         seen.lanes.ended()
     };
-    postroad.ask(&["dead-letter", "redrive", DEAD_LETTERS])?;
+    postroad.run_command(&["dead-letter", "redrive", DEAD_LETTERS])?;
     stage.wait(ended + letters.len() as u64, "the records that were sent back")?;
     Ok(letters.len())
 }

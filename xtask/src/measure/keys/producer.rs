@@ -48,18 +48,18 @@ impl<'a> Producer<'a> {
     }
 
     /// Sends one record of each key, before consumers start.
-    pub(super) fn backlog(&mut self) -> Outcome {
+    pub(super) fn send_backlog(&mut self) -> Outcome {
         const STEP_KEYS: usize = 1_000;
         let keys: Vec<u32> = (0..self.options.keys).collect();
         for keys in keys.chunks(STEP_KEYS) {
             self.send(keys, None)?;
         }
-        self.answered(0)
+        self.await_replies(0)
     }
 
     /// Sends records of random keys at the wanted rate, two of a key at a time so that the second waits for the
     /// first. Records of the failing key are spread among them.
-    pub(super) fn paced(&mut self) -> Outcome {
+    pub(super) fn send_paced(&mut self) -> Outcome {
         let time = Duration::from_secs(u64::from(self.options.seconds));
         let steps = (time.as_micros() / STEP.as_micros()) as u32;
         let begun = Instant::now();
@@ -84,7 +84,7 @@ impl<'a> Producer<'a> {
             let sent = timed.then(|| self.stage.origin.elapsed());
             self.send(&keys, sent)?;
         }
-        self.answered(0)
+        self.await_replies(0)
     }
 
     fn send(&mut self, keys: &[u32], sent: Option<Duration>) -> Outcome {
@@ -108,11 +108,11 @@ impl<'a> Producer<'a> {
             .collect();
         let sent = self.connection.produce_each(QUEUE, batches);
         self.in_flight.push_back(sent.context(|| "postroad does not take the load")?);
-        self.answered(16)
+        self.await_replies(16)
     }
 
     /// Receives replies until at most `under_way` requests are in flight.
-    fn answered(&mut self, under_way: usize) -> Outcome {
+    fn await_replies(&mut self, under_way: usize) -> Outcome {
         while self.in_flight.len() > under_way {
             let Some(sent) = self.in_flight.pop_front() else { break };
             let answers = self.connection.answers(sent).context(|| "no answer came")?;

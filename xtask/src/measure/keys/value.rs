@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_says_its_place_and_when_it_was_sent() {
+    fn value_carries_its_place_and_send_time() {
         let place = Place { key: 7, sequence: 3 };
         let sent = Duration::from_millis(5);
         assert_eq!(parse(&value(place, sent.as_nanos() as u64)), Some((place, Some(sent))));

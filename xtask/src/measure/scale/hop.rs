@@ -37,7 +37,7 @@ pub(super) fn measure(nodes: &Nodes, queue: &str, place: usize, time: Duration) 
     for _ in 0..ONE_BY_ONE {
         let begun = Instant::now();
         connection.publish(queue, &BODY);
-        confirmed(&mut connection, 0)?;
+        await_confirms(&mut connection, 0)?;
         times.push(begun.elapsed());
     }
     times.sort_unstable();
@@ -61,14 +61,14 @@ fn publish(connection: &mut Connection, queue: &str, time: Duration) -> Outcome<
     while begun.elapsed() < time {
         connection.publish(queue, &BODY);
         messages += 1;
-        confirmed(connection, UNCONFIRMED_MAX)?;
+        await_confirms(connection, UNCONFIRMED_MAX)?;
     }
-    confirmed(connection, 0)?;
+    await_confirms(connection, 0)?;
     Ok(messages)
 }
 
 /// Waits until at most `unconfirmed_max` messages are unconfirmed.
-fn confirmed(connection: &mut Connection, unconfirmed_max: usize) -> Outcome {
+fn await_confirms(connection: &mut Connection, unconfirmed_max: usize) -> Outcome {
     while connection.unconfirmed() > unconfirmed_max {
         let confirms = connection.confirms().context(|| "no confirm came")?;
         if confirms.iter().any(|confirm| !confirm.taken) {

@@ -146,9 +146,9 @@ fn measure(
             there.push(hop::measure(&nodes, &queue, (leader + 1) % count, time)?);
         }
     }
-    tell_hop(figures, size, "at the leader", &here);
+    add_hop_figures(figures, size, "at the leader", &here);
     if count > 1 {
-        tell_hop(figures, size, "at another node", &there);
+        add_hop_figures(figures, size, "at another node", &there);
         let more = median_more(&here, &there, |hop| hop.processor);
         figures.judge(
             format!("{size}: queue, another node, processor more"),
@@ -169,7 +169,7 @@ fn median_more(here: &[Hop], there: &[Hop], of: impl Fn(&Hop) -> f64) -> f64 {
     median(&more)
 }
 
-fn tell_hop(figures: &mut Figures, size: &str, place: &str, hops: &[Hop]) {
+fn add_hop_figures(figures: &mut Figures, size: &str, place: &str, hops: &[Hop]) {
     let p50_us: Vec<f64> = hops.iter().map(|hop| hop.p50_us).collect();
     figures.add(format!("{size}: queue, {place}, confirmed p50"), median(&p50_us), "us");
     let processor: Vec<f64> = hops.iter().map(|hop| hop.processor).collect();

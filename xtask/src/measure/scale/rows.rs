@@ -104,7 +104,7 @@ fn measure(
     let Nodes::Several(mut cluster) = nodes else { return Err(Failure::new("it is a cluster")) };
     let mut waits = Vec::new();
     for kill in 0..options.kills {
-        cluster.whole(PROBE, options.shards, PATIENCE)?;
+        cluster.wait_until_whole(PROBE, options.shards, PATIENCE)?;
         thread::sleep(RESTS);
         let waited = fail_over(&mut cluster, kill % NODES, options.shards)?;
         waits.push(waited.as_secs_f64() * 1e3);
@@ -152,14 +152,14 @@ fn fail_over(cluster: &mut Cluster, place: usize, shards: usize) -> Outcome<Dura
         thread::sleep(PAUSE);
         let now = leaders_by_any(&others, PROBE, shards)?;
         waiting.retain(|&partition| match now[partition].filter(|&leader| leader != place) {
-            Some(leader) => !takes(cluster.address(leader), partition),
+            Some(leader) => !accepts_record(cluster.address(leader), partition),
             None => true,
         });
     }
     Ok(begun.elapsed())
 }
 
-fn takes(leader: SocketAddr, partition: usize) -> bool {
+fn accepts_record(leader: SocketAddr, partition: usize) -> bool {
     let taken = || {
         let mut connection = Connection::open(leader, PATIENCE).ok()?;
         let one = batch(iter::once(Bytes::from_static(b"x")));

@@ -73,7 +73,7 @@ fn full_queue(abuse: &Abuse, overflow: &str) -> Outcome {
     let body = vec![b'x'; 1024];
     abuse.in_threads(4, |_| {
         let mut connection = connect(abuse, Mode::Confirms)?;
-        while abuse.goes_on() {
+        while abuse.continues() {
             while connection.unconfirmed() < UNCONFIRMED_MAX {
                 connection.publish("full", &body);
             }
@@ -96,7 +96,7 @@ fn refused(abuse: &Abuse) -> Outcome {
     connection.publish_to_each(&work, b"work")?;
     drop(connection);
     abuse.in_threads(4, |_| {
-        while abuse.goes_on() {
+        while abuse.continues() {
             let mut connection = connect(abuse, Mode::Transactions)?;
             connection.consume("work", 10).map_err(failed("cannot consume"))?;
             loop {
@@ -116,7 +116,7 @@ fn refused(abuse: &Abuse) -> Outcome {
                     }
                     Err(error) => return Err(error.into()),
                 }
-                if !abuse.goes_on() {
+                if !abuse.continues() {
                     break;
                 }
             }
@@ -265,7 +265,7 @@ fn idle(abuse: &Abuse) -> Outcome {
     let mut idle = Vec::new();
     for _ in 0..5_000 {
         // Each log-in takes a core for a while, so not all fit into the time.
-        if !abuse.goes_on() {
+        if !abuse.continues() {
             break;
         }
         idle.push(connect(abuse, Mode::Confirms)?);

@@ -112,7 +112,7 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn saw(&self, who: usize, due: Instant) {
+    fn record_latency(&self, who: usize, due: Instant) {
         let now = Instant::now();
         let mut seen = self.seen[who].lock().expect("nobody panics with it");
         seen.last = Some(now);
@@ -204,7 +204,7 @@ trait Sender {
     fn unanswered(&self) -> usize;
 
     /// Waits for a reply up to this time. Returns the due times of the acknowledged records.
-    fn answered(&mut self, wait: Duration) -> io::Result<Vec<Instant>>;
+    fn await_replies(&mut self, wait: Duration) -> io::Result<Vec<Instant>>;
 }
 
 fn send_each(shared: &Shared, who: usize, sender: &mut impl Sender) -> io::Result<()> {
@@ -215,7 +215,10 @@ fn send_each(shared: &Shared, who: usize, sender: &mut impl Sender) -> io::Resul
             // A socket's timeout is some milliseconds late; a sleep is not.
             match sender.unanswered() {
                 0 => std::thread::sleep(left),
-                _ => sender.answered(left)?.into_iter().for_each(|due| shared.saw(who, due)),
+                _ => sender
+                    .await_replies(left)?
+                    .into_iter()
+                    .for_each(|due| shared.record_latency(who, due)),
             }
             continue;
         }
@@ -245,7 +248,7 @@ impl Sender for Producer {
         self.sent.len()
     }
 
-    fn answered(&mut self, wait: Duration) -> io::Result<Vec<Instant>> {
+    fn await_replies(&mut self, wait: Duration) -> io::Result<Vec<Instant>> {
         let Some(&(sent, due)) = self.sent.front() else { return Ok(Vec::new()) };
         match self.connection.answer_within(sent, wait)? {
             None => Ok(Vec::new()),
@@ -276,7 +279,7 @@ fn consume(shared: &Shared, mut connection: Connection) -> io::Result<()> {
                 offset = record.offset + 1;
                 let value = record.value.unwrap_or_default();
                 let nanos = value.first_chunk().map_or(0, |nanos| u64::from_be_bytes(*nanos));
-                shared.saw(1, shared.begun + Duration::from_nanos(nanos));
+                shared.record_latency(1, shared.begun + Duration::from_nanos(nanos));
             }
         }
     }
@@ -300,7 +303,7 @@ impl Sender for Publisher {
         self.sent.len()
     }
 
-    fn answered(&mut self, wait: Duration) -> io::Result<Vec<Instant>> {
+    fn await_replies(&mut self, wait: Duration) -> io::Result<Vec<Instant>> {
         let confirms = self.connection.confirms_within(wait)?.unwrap_or_default();
         if confirms.iter().any(|confirm| !confirm.taken) {
             return Err(io::Error::other("a message was refused"));
@@ -329,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_p99_during_an_abuse_is_held_against_the_limit() {
+    fn only_the_p99_during_an_abuse_counts_against_the_limit() {
         assert_eq!(latency(900, 250).above(250.0), None);
         let failure = latency(1, 251).above(250.0).expect("it is above");
         assert_eq!(failure, "the producer's p99 was 251.0 ms, and 250 ms is the limit");

@@ -44,7 +44,7 @@ fn wide_document(abuse: &Abuse) -> Outcome {
     let body = [r#"{"records":[{}"#, &",{}".repeat(DOCUMENT_RECORDS - 1), "]}"].concat();
     let longest = std::thread::scope(|scope| {
         let probe = scope.spawn(|| probe(abuse));
-        while abuse.goes_on() {
+        while abuse.continues() {
             let status = post(abuse.http, &format!("/v1/topics/{TOPIC}/records"), &body)?;
             abuse.count((200..300).contains(&status));
             std::thread::sleep(POST_EVERY);
@@ -68,7 +68,7 @@ fn wide_document(abuse: &Abuse) -> Outcome {
 /// Longest reply time of the liveness probe.
 fn probe(abuse: &Abuse) -> Outcome<Duration> {
     let mut longest = Duration::ZERO;
-    while abuse.goes_on() {
+    while abuse.continues() {
         let begun = Instant::now();
         let request = format!("GET /health/live HTTP/1.1\r\n{}\r\n", headers(abuse.http));
         let status = exchange(abuse.http, &[request.as_bytes()])?;

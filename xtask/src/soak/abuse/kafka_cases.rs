@@ -84,7 +84,7 @@ fn bombs(abuse: &Abuse, compression: Compression, megabytes: usize) -> Outcome {
     connect(abuse)?.create_topic("bombs", 4, &[limit]).context(|| "cannot create the topic")?;
     abuse.in_threads(16, |number| {
         let mut connection = connect(abuse)?;
-        while abuse.goes_on() {
+        while abuse.continues() {
             let sent = connection.produce("bombs", (number % 4) as i32, bomb.clone())?;
             match connection.answer(sent).map_err(failed("a bomb was not answered"))? {
                 Answer::Acknowledged { .. } => abuse.count(true),
@@ -107,7 +107,7 @@ fn group_names(abuse: &Abuse) -> Outcome {
     abuse.in_threads(THREADS as usize, |thread| {
         let mut connection = connect(abuse)?;
         let mut number = 0;
-        while abuse.goes_on() {
+        while abuse.continues() {
             let due = number * 1_000_000 * THREADS / A_SECOND;
             std::thread::sleep(Duration::from_micros(due).saturating_sub(abuse.begun.elapsed()));
             let mut sent = Vec::new();
@@ -188,7 +188,7 @@ fn metadata(abuse: &Abuse) -> Outcome {
         let mut connection = connect(abuse)?;
         let request = MetadataRequest::default().with_topics(None);
         let mut sink = vec![0; 1 << 20];
-        while abuse.goes_on() {
+        while abuse.continues() {
             connection.send(VERSION, &request)?;
             // Read without decoding, whose cost is not the server's.
             let socket = connection.stream();
@@ -269,7 +269,7 @@ pub(super) fn keep_half_open(
 ) -> Outcome {
     let mut open: Vec<TcpStream> = Vec::with_capacity(count);
     loop {
-        while open.len() < count && abuse.goes_on() {
+        while open.len() < count && abuse.continues() {
             let mut socket = TcpStream::connect_timeout(&address, PATIENCE)?;
             match socket.write_all(begun) {
                 Ok(()) => abuse.count(true),
@@ -279,7 +279,7 @@ pub(super) fn keep_half_open(
             socket.set_nonblocking(true)?;
             open.push(socket);
         }
-        if !abuse.goes_on() {
+        if !abuse.continues() {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(200));

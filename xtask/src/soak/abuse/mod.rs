@@ -108,7 +108,7 @@ struct Abuse {
 }
 
 impl Abuse {
-    fn goes_on(&self) -> bool {
+    fn continues(&self) -> bool {
         self.begun.elapsed() < Duration::from_secs(self.seconds)
     }
 

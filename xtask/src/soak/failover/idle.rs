@@ -47,7 +47,7 @@ impl Idle {
         let mut connection =
             Connection::open(cluster.address(0), PATIENCE).context(|| "cannot connect")?;
         let mut left = partitions;
-        let partitions = measured(cluster, partitions, || {
+        let partitions = measure_creation(cluster, partitions, || {
             for number in 0..topics {
                 let some = left.min(PARTITIONS_EACH);
                 left -= some;
@@ -56,7 +56,7 @@ impl Idle {
             }
             Ok(())
         })?;
-        let queues = measured(cluster, queues, || declare(&cluster.amqp, queues))?;
+        let queues = measure_creation(cluster, queues, || declare(&cluster.amqp, queues))?;
         Ok(Idle { partitions, queues })
     }
 
@@ -79,7 +79,7 @@ impl Idle {
 }
 
 /// Creates this number of objects, and measures time and memory.
-pub(super) fn measured(
+pub(super) fn measure_creation(
     cluster: &Cluster,
     count: usize,
     make: impl FnOnce() -> Outcome,

@@ -10,7 +10,7 @@ use client::blocking::Connection;
 use client::records::NewRecord;
 use client::requests::{self, ALTER_CONFIGS, Answer, ConfigChange, ConfigResource};
 
-use super::idle::{Made, measured};
+use super::idle::{Made, measure_creation};
 use crate::cluster::{Cluster, leaders_by_any};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::Figures;
@@ -31,7 +31,7 @@ pub(super) struct Ids(Made);
 impl Ids {
     /// Stores this number of records with ids, which nodes and shards then remember.
     pub(super) fn store(cluster: &Cluster, count: usize) -> Outcome<Ids> {
-        measured(cluster, count, || store(cluster, count)).map(Ids)
+        measure_creation(cluster, count, || store(cluster, count)).map(Ids)
     }
 
     pub(super) fn report(&self, figures: &mut Figures) {

@@ -38,7 +38,7 @@ impl Jobs {
     ) -> Jobs {
         let queues = (0..queues).map(|number| format!("jobs-{number}")).collect();
         let stage = Stage::new(kafka, amqp, queues, PARTITIONS, bytes, PRODUCERS);
-        *stage.ledger() = Ledger::of_cluster(PRODUCERS);
+        *stage.ledger() = Ledger::for_cluster(PRODUCERS);
         Jobs { stage, findings: Mutex::default(), broken: AtomicU64::new(0) }
     }
 
@@ -50,7 +50,9 @@ impl Jobs {
     pub(super) fn work<'s, 'e>(&'e self, scope: &'s Scope<'s, 'e>, seed: u64, produces: bool) {
         self.stage.begin(produces);
         let worker = move |number: u32, work: fn(&Stage, u32, Random) -> Result<(), Ended>| {
-            scope.spawn(move || self.go_on(number, Random::new(seed + u64::from(number)), work));
+            scope.spawn(move || {
+                self.run_worker(number, Random::new(seed + u64::from(number)), work)
+            });
         };
         for number in 0..if produces { PRODUCERS as u32 } else { 0 } {
             worker(number, workers::publish_messages);
@@ -70,7 +72,7 @@ impl Jobs {
     }
 
     /// Runs a worker, at another node whenever the connection ends.
-    fn go_on(
+    fn run_worker(
         &self,
         number: u32,
         mut random: Random,
@@ -93,14 +95,14 @@ impl Jobs {
 
     /// Call before the node at this place fails. Returns the number of messages that consumers of the other nodes
     /// hold.
-    pub(super) fn goes(&self, place: usize) -> usize {
-        self.stage.goes(place);
+    pub(super) fn node_fails(&self, place: usize) -> usize {
+        self.stage.node_fails(place);
         self.stage.ledger().in_flight()
     }
 
     /// Call before a paused node continues.
-    pub(super) fn goes_on(&self, place: usize) {
-        self.stage.goes_on(place);
+    pub(super) fn node_resumes(&self, place: usize) {
+        self.stage.node_resumes(place);
     }
 
     pub(super) fn check(&self) -> Outcome {

@@ -112,7 +112,7 @@ pub(super) fn run(options: &FailoverOptions) -> Outcome {
 const EVEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// Minimum load after a failure; writes must have resumed within it.
-fn goes_on_for(how: Going) -> Duration {
+fn load_after_failure(how: Going) -> Duration {
     match how {
         Going::Kill | Going::Term => Duration::from_millis(1_500),
         Going::Cut | Going::Stop => Duration::from_millis(4_000),
@@ -201,7 +201,7 @@ impl Run<'_> {
         if idle != (0, 0) {
             self.idle = Some(Idle::make(&self.cluster, idle.0, idle.1)?);
         }
-        self.whole()?;
+        self.wait_until_whole()?;
         if self.options.idle_ids > 0 {
             self.ids = Some(Ids::store(&self.cluster, self.options.idle_ids)?);
         }
@@ -226,9 +226,9 @@ impl Run<'_> {
         self.end()
     }
 
-    fn whole(&self) -> Outcome {
+    fn wait_until_whole(&self) -> Outcome {
         let within = Duration::from_millis(self.options.ready_ms_max);
-        self.cluster.whole(&self.target.topic, self.target.partitions, within)
+        self.cluster.wait_until_whole(&self.target.topic, self.target.partitions, within)
     }
 
     /// One round: under load a leader fails and returns; then everything is verified.
@@ -257,15 +257,15 @@ impl Run<'_> {
             }
             std::thread::sleep(alive);
             let mut going = |cluster: &mut Cluster| -> Outcome<(Instant, Duration)> {
-                *in_flight += jobs.as_ref().map_or(0, |jobs| jobs.goes(victim));
+                *in_flight += jobs.as_ref().map_or(0, |jobs| jobs.node_fails(victim));
                 let at = Instant::now();
                 let leaving = cluster.take_away(victim, how)?;
-                std::thread::sleep(away + goes_on_for(how));
+                std::thread::sleep(away + load_after_failure(how));
                 if let Some(leaving) = leaving {
                     leaving.ended(ready)?;
                 }
                 if let (Going::Stop, Some(jobs)) = (how, jobs) {
-                    jobs.goes_on(victim);
+                    jobs.node_resumes(victim);
                 }
                 Ok((at, cluster.bring_back(victim, how, ready)?))
             };
@@ -280,9 +280,9 @@ impl Run<'_> {
             self.restarts.push(restart);
         }
         self.cluster.still_runs()?;
-        self.take_in(gone_at, victim, &leaders)?;
+        self.record_producers(gone_at, victim, &leaders)?;
         self.jobs.iter().try_for_each(Jobs::check)?;
-        self.whole()?;
+        self.wait_until_whole()?;
         self.read += verify(&self.target, &mut self.ledger, &mut self.readers)?;
         Ok(())
     }
@@ -293,7 +293,12 @@ impl Run<'_> {
     }
 
     /// Adds acknowledgements to the ledger, and the pauses to the figures.
-    fn take_in(&mut self, gone_at: Instant, victim: usize, leaders: &[Option<usize>]) -> Outcome {
+    fn record_producers(
+        &mut self,
+        gone_at: Instant,
+        victim: usize,
+        leaders: &[Option<usize>],
+    ) -> Outcome {
         for (producer, leader) in self.producers.iter_mut().zip(leaders) {
             self.refused += std::mem::take(&mut producer.refused);
             self.unanswered += std::mem::take(&mut producer.unanswered);
@@ -314,9 +319,9 @@ impl Run<'_> {
     }
 
     /// Waits until the numbers of shards that nodes lead differ by at most one.
-    fn even(&mut self) -> Outcome {
+    fn wait_until_even(&mut self) -> Outcome {
         loop {
-            let status = self.cluster.node(0).ask_json(&["cluster", "status"])?;
+            let status = self.cluster.node(0).run_json_command(&["cluster", "status"])?;
             let shards = status["shards"].as_array().map_or(&[][..], Vec::as_slice);
             let led = |node: usize| shards.iter().filter(|it| it["leader"] == node + 1).count();
             let led: Vec<usize> = (0..NODES).map(led).collect();
@@ -335,11 +340,11 @@ impl Run<'_> {
 
     /// Restarts all nodes, and reads the whole log from the beginning.
     fn end(&mut self) -> Outcome {
-        self.even()?;
+        self.wait_until_even()?;
         let within = Duration::from_secs(30);
         self.cluster.stop(within)?;
         self.cluster.start_all(Duration::from_millis(self.options.ready_ms_max))?;
-        self.whole()?;
+        self.wait_until_whole()?;
         self.empty()?;
         if let Some(jobs) = &self.jobs {
             self.dead_letters = jobs.check_dead(&self.target.nodes)?;

@@ -120,7 +120,7 @@ pub(super) fn run(options: &FaultsOptions) -> Outcome {
             let seed = first.wrapping_add(turn);
             let at = folder.join(format!("{}-{seed}", report::name(*nemesis)));
             let run = one(options, &workloads, *nemesis, seed, &binary, &at);
-            eprintln!("{}", in_words(&run));
+            eprintln!("{}", describe_run(&run));
             if run.failure.is_none() && run.violations.is_empty() {
                 // Data of a run without findings is of no use.
                 let _ = std::fs::remove_dir_all(&at);
@@ -131,7 +131,7 @@ pub(super) fn run(options: &FaultsOptions) -> Outcome {
     publish(options, first, runs)
 }
 
-fn in_words(run: &Run) -> String {
+fn describe_run(run: &Run) -> String {
     let verdict = match (&run.failure, run.violations.len()) {
         (Some(failure), _) => format!("FAILED: {failure}"),
         (None, 0) => "no violation".to_owned(),
@@ -160,7 +160,7 @@ fn publish(options: &FaultsOptions, seed: u64, runs: Vec<Run>) -> Outcome {
     let bad = report.runs.iter().find(|run| run.failure.is_some() || !run.violations.is_empty());
     if let Some(run) = bad {
         let (nemesis, seed) = (&run.nemesis, run.seed);
-        return Err(Failure::new(format!("{nemesis}, seed {seed}: {}", in_words(run))).remedy(
+        return Err(Failure::new(format!("{nemesis}, seed {seed}: {}", describe_run(run))).remedy(
             format!("its data and logs are kept; again: cargo xtask soak faults --nemesis {nemesis} --seed {seed}"),
         ));
     }
@@ -223,7 +223,7 @@ fn under_load(
     site: &mut Site,
     run: &mut Run,
 ) -> Outcome {
-    site.is_whole(WHOLE_WITHIN)?;
+    site.wait_until_whole(WHOLE_WITHIN)?;
     let target = Target::new(site.addresses.clone());
     workloads::prepare(&target, workloads)?;
     let progress = Arc::<Progress>::default();
@@ -236,7 +236,7 @@ fn under_load(
     let faults = nemesis::run(nemesis, site, &target, &mut Random::new(seed), deadline);
     // Clients end in any case, and the histories are checked even after a failed fault.
     let healed = site.heal().and_then(|()| site.start_all(&[0, 1, 2]));
-    let whole = healed.and_then(|()| site.is_whole(WHOLE_WITHIN));
+    let whole = healed.and_then(|()| site.wait_until_whole(WHOLE_WITHIN));
     std::thread::sleep(SETTLED_AFTER);
     target.stop();
     let ended = target.now();

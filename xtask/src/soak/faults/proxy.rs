@@ -54,7 +54,7 @@ impl Mesh {
         Ok(Mesh(state))
     }
 
-    pub(super) fn is_run_by(&self, place: usize, pid: u32) {
+    pub(super) fn set_pid(&self, place: usize, pid: u32) {
         self.0.pids[place].store(pid, Ordering::SeqCst);
     }
 
@@ -185,7 +185,7 @@ mod tests {
         let proxy = free_port();
         let mesh = Mesh::new(&[(proxy, node.local_addr().unwrap().port())]).unwrap();
         // This process is node 2, which connects to node 1.
-        mesh.is_run_by(1, std::process::id());
+        mesh.set_pid(1, std::process::id());
         let mut there = TcpStream::connect(("127.0.0.1", proxy)).unwrap();
         let (mut here, _) = node.accept().unwrap();
         there.write_all(b"before").unwrap();

@@ -139,12 +139,12 @@ impl Site {
     fn spawn(&self, place: usize) -> Outcome<server::Starting> {
         let node = &self.nodes[place];
         let started = node.postroad.spawn_with(&[(FAULTS_VARIABLE, &node.faults)])?;
-        self.mesh.is_run_by(place, started.server.pid());
+        self.mesh.set_pid(place, started.server.pid());
         Ok(started)
     }
 
     /// Starts a node that may fail to become ready.
-    pub(super) fn start_anyhow(&mut self, place: usize) -> Outcome {
+    pub(super) fn start_without_waiting(&mut self, place: usize) -> Outcome {
         let server = self.spawn(place)?.server;
         self.nodes[place].running = Some(server);
         Ok(())
@@ -235,11 +235,11 @@ impl Site {
     }
 
     pub(super) fn status(&self, place: usize) -> Outcome<Value> {
-        self.postroad(place).ask_json(&["cluster", "status"])
+        self.postroad(place).run_json_command(&["cluster", "status"])
     }
 
     /// Waits until a running node reports a leader of each shard.
-    pub(super) fn is_whole(&self, within: Duration) -> Outcome {
+    pub(super) fn wait_until_whole(&self, within: Duration) -> Outcome {
         let deadline = Instant::now() + within;
         loop {
             let place = (0..PLACES).find(|place| self.runs(*place)).unwrap_or_default();

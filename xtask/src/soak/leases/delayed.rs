@@ -37,7 +37,7 @@ pub(super) fn store(
     random: &mut Random,
 ) -> Outcome {
     let partitions = PARTITIONS.to_string();
-    postroad.ask(&[
+    postroad.run_command(&[
         "queue",
         "declare",
         QUEUE,
@@ -98,7 +98,7 @@ pub(super) fn wait_until_read(postroad: &Postroad, records: u64) -> Outcome {
 
 /// The server's count of delayed records.
 fn count(postroad: &Postroad) -> Outcome<u64> {
-    let list = postroad.ask_json(&["queue", "list", QUEUE])?;
+    let list = postroad.run_json_command(&["queue", "list", QUEUE])?;
     let delayed = list.get(0).and_then(|queue| queue.get("delayed")?.as_u64());
     delayed.ok_or_else(|| Failure::new(format!("queue list has no count: {list}")))
 }

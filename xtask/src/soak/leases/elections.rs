@@ -174,7 +174,7 @@ impl Run<'_> {
     /// Triggers elections until the time is over or a worker has a finding.
     fn elect(
         &self,
-        goes_on: &mut dyn FnMut() -> Outcome<bool>,
+        continues: &mut dyn FnMut() -> Outcome<bool>,
     ) -> Outcome<Vec<(Instant, Duration)>> {
         let time = Duration::from_secs(self.options.seconds);
         let (begun, mut told) = (Instant::now(), Instant::now());
@@ -183,7 +183,7 @@ impl Run<'_> {
         let operator = Connection::open(self.load.stage.kafka, PATIENCE);
         let mut operator = operator.context(|| "cannot connect as an operator")?;
         let mut elections = Vec::new();
-        while begun.elapsed() < time && goes_on()? {
+        while begun.elapsed() < time && continues()? {
             let at = Instant::now();
             operator.operate(ELECT).context(|| "no leader was elected")?;
             elections.push((at, at.elapsed()));

@@ -142,7 +142,7 @@ impl Ledger {
     }
 
     /// A ledger for several nodes: leases end with their leader, and only the reply to a settle is certain.
-    pub(in crate::soak) fn of_cluster(producers: usize) -> Ledger {
+    pub(in crate::soak) fn for_cluster(producers: usize) -> Ledger {
         Ledger { leases_may_end: true, ..Ledger::new(producers) }
     }
 
@@ -203,12 +203,12 @@ impl Ledger {
         Ok(mark)
     }
 
-    pub(super) fn works_at(&mut self, worker: Worker, node: SocketAddr) {
+    pub(super) fn set_node(&mut self, worker: Worker, node: SocketAddr) {
         self.nodes.insert(worker, node);
     }
 
     /// Call before a node fails: other consumers may get the records of its consumers.
-    pub(super) fn goes(&mut self, node: SocketAddr) {
+    pub(super) fn node_fails(&mut self, node: SocketAddr) {
         let Ledger { held, nodes, .. } = self;
         held.retain(|_, worker| nodes.get(worker) != Some(&node));
     }
@@ -228,7 +228,7 @@ impl Ledger {
     }
 
     /// Call before a settle.
-    pub(super) fn ask(&mut self, mark: Mark, end: End) {
+    pub(super) fn request_settle(&mut self, mark: Mark, end: End) {
         let may_be_settled = self.leases_may_end;
         if let Some(known) = self.known(mark) {
             // Another consumer has settled the record; this lease has ended, and its consumer does not know yet.
@@ -243,7 +243,7 @@ impl Ledger {
 
     /// Call before an acknowledgement, which has no reply.
     pub(super) fn acknowledge(&mut self, mark: Mark) {
-        self.ask(mark, End::Accepted);
+        self.request_settle(mark, End::Accepted);
         self.held.remove(&(mark.producer, mark.sequence));
         if let Some(known) = self.known(mark) {
             known.past.acknowledged = known.past.acknowledged.saturating_add(1);
@@ -363,35 +363,35 @@ mod tests {
     }
 
     #[test]
-    fn a_record_may_come_again_until_its_settle_is_confirmed() {
+    fn record_may_be_redelivered_until_its_settle_is_confirmed() {
         let mut ledger = Ledger::new(1);
         let (mark, value) = sent(&mut ledger);
         deliver(&mut ledger, 1, &value).unwrap();
         ledger.give_back(mark);
         deliver(&mut ledger, 2, &value).unwrap();
-        ledger.ask(mark, End::Accepted);
+        ledger.request_settle(mark, End::Accepted);
         ledger.crash();
         deliver(&mut ledger, 3, &value).unwrap();
         assert_eq!(ledger.tally.unanswered_came_again, 1);
-        ledger.ask(mark, End::Accepted);
+        ledger.request_settle(mark, End::Accepted);
         ledger.settle(mark, End::Accepted);
         let again = deliver(&mut ledger, 4, &value);
         assert!(matches!(again, Err(Violation::SettledCameAgain { .. })));
     }
 
     #[test]
-    fn a_record_has_one_consumer_at_a_time() {
+    fn second_consumer_of_a_held_record_is_found() {
         let mut ledger = Ledger::new(1);
         let (mark, value) = sent(&mut ledger);
         deliver(&mut ledger, 1, &value).unwrap();
-        ledger.ask(mark, End::Accepted);
+        ledger.request_settle(mark, End::Accepted);
         assert!(matches!(deliver(&mut ledger, 2, &value), Err(Violation::HeldByTwo { .. })));
         ledger.leave(2);
         deliver(&mut ledger, 3, &value).unwrap();
     }
 
     #[test]
-    fn what_was_confirmed_and_neither_settled_nor_asked_to_be_is_lost_of_an_empty_queue() {
+    fn confirmed_record_without_a_settle_is_lost_if_the_queue_is_empty() {
         let mut ledger = Ledger::new(1);
         ledger.send(0, 0);
         assert_eq!(ledger.check_empty(), Ok(()));
@@ -399,7 +399,7 @@ mod tests {
         let lost = Violation::Lost { mark, queue: 3, records: 1, past: Past::default() };
         assert_eq!(ledger.check_empty(), Err(lost));
         deliver(&mut ledger, 1, &value).unwrap();
-        ledger.ask(mark, End::Accepted);
+        ledger.request_settle(mark, End::Accepted);
         ledger.crash();
         assert_eq!(ledger.check_empty(), Ok(()));
         // The queue was empty, so the settle was applied.
@@ -408,15 +408,15 @@ mod tests {
 
     /// A client may read the delivery of a failed leader after the next leader's delivery was settled.
     #[test]
-    fn of_a_cluster_a_confirmed_settle_counts_though_an_old_delivery_is_read_late() {
-        let mut ledger = Ledger::of_cluster(1);
+    fn late_delivery_of_an_old_leader_does_not_undo_a_confirmed_settle() {
+        let mut ledger = Ledger::for_cluster(1);
         let (mark, value) = sent(&mut ledger);
         deliver(&mut ledger, 1, &value).unwrap();
-        ledger.ask(mark, End::Accepted);
+        ledger.request_settle(mark, End::Accepted);
         deliver(&mut ledger, 2, &value).unwrap();
         ledger.settle(mark, End::Accepted);
         // Operations of the consumer with the late delivery have no effect.
-        ledger.ask(mark, End::Rejected);
+        ledger.request_settle(mark, End::Rejected);
         ledger.give_back(mark);
         assert_eq!(ledger.check_empty(), Ok(()));
         assert!(deliver(&mut ledger, 3, &value).is_err());
@@ -424,13 +424,13 @@ mod tests {
     }
 
     #[test]
-    fn dead_letters_are_what_was_rejected_each_once() {
+    fn dead_letters_are_the_rejected_records_each_once() {
         let mut ledger = Ledger::new(1);
         let (mark, value) = sent(&mut ledger);
         deliver(&mut ledger, 1, &value).unwrap();
         let dead = [value.clone()];
         assert!(matches!(ledger.check_dead(&dead), Err(Violation::DeadUnasked { .. })));
-        ledger.ask(mark, End::Rejected);
+        ledger.request_settle(mark, End::Rejected);
         ledger.settle(mark, End::Rejected);
         assert!(matches!(ledger.check_dead(&[]), Err(Violation::NotDead { records: 1, .. })));
         assert_eq!(ledger.check_dead(&dead), Ok(()));
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_comes_out_of_the_queue_that_it_was_sent_to() {
+    fn delivery_from_another_queue_or_of_a_foreign_record_is_found() {
         let mut ledger = Ledger::new(1);
         let (_, value) = sent(&mut ledger);
         let wrong = ledger.deliver(1, 2, &value, String::new);

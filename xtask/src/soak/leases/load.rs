@@ -228,7 +228,7 @@ pub(in crate::soak) fn declare(
     let partitions = partitions.to_string();
     for (number, queue) in queues.iter().enumerate() {
         let ordering = if number + 1 == queues.len() { "key" } else { "free" };
-        postroad.ask(&[
+        postroad.run_command(&[
             "queue",
             "declare",
             queue,
@@ -252,7 +252,7 @@ pub(in crate::soak) fn depths(
     postroad: &Postroad,
     queues: &[String],
 ) -> Outcome<BTreeMap<String, u64>> {
-    let list = postroad.ask_json(&["queue", "list"])?;
+    let list = postroad.run_json_command(&["queue", "list"])?;
     let listed = list.as_array().ok_or_else(|| Failure::new("queue list is no list"))?;
     let depth = |queue: &serde_json::Value| {
         let topic = queue.get("topic")?.as_str()?;

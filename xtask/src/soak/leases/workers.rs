@@ -137,12 +137,12 @@ impl Stage {
     }
 
     /// Call before the node at a place fails.
-    pub(in crate::soak) fn goes(&self, place: usize) {
-        self.ledger().goes(self.amqp[place % self.amqp.len()]);
+    pub(in crate::soak) fn node_fails(&self, place: usize) {
+        self.ledger().node_fails(self.amqp[place % self.amqp.len()]);
     }
 
     /// Call before a paused node continues.
-    pub(in crate::soak) fn goes_on(&self, place: usize) {
+    pub(in crate::soak) fn node_resumes(&self, place: usize) {
         let node = self.amqp[place % self.amqp.len()];
         *self.stood_still.lock().expect("no worker panics") = Some((node, Instant::now()));
     }
@@ -272,7 +272,7 @@ fn choose(random: &mut Random) -> Choice {
 
 fn announce(ledger: &mut Ledger, mark: Mark, choice: Choice) {
     match choice {
-        Choice::End(end) => ledger.ask(mark, end),
+        Choice::End(end) => ledger.request_settle(mark, end),
         Choice::GiveBack => ledger.give_back(mark),
     }
 }
@@ -356,7 +356,7 @@ pub(in crate::soak) fn consume_acknowledging(stage: &Stage, random: Random) -> W
 fn consume(stage: &Stage, mode: Mode, mut random: Random) -> Worked {
     while stage.consumes() {
         let worker = stage.worker();
-        let worked = consume_until_it_leaves(stage, mode, worker, &mut random);
+        let worked = consume_until_close(stage, mode, worker, &mut random);
         // A broken connection releases its records, too.
         stage.ledger().leave(worker);
         worked?;
@@ -364,17 +364,12 @@ fn consume(stage: &Stage, mode: Mode, mut random: Random) -> Worked {
     Ok(())
 }
 
-fn consume_until_it_leaves(
-    stage: &Stage,
-    mode: Mode,
-    worker: Worker,
-    random: &mut Random,
-) -> Worked {
+fn consume_until_close(stage: &Stage, mode: Mode, worker: Worker, random: &mut Random) -> Worked {
     let queue = random.between(0, stage.queues.len() as u64 - 1) as usize;
     let node = stage.amqp(random);
     let mut connection = amqp::Connection::open(node, PATIENCE, mode)?;
     let connected = Instant::now();
-    stage.ledger().works_at(worker, node);
+    stage.ledger().set_node(worker, node);
     connection.consume(&stage.queues[queue], PREFETCH)?;
     while stage.consumes() {
         let mut pending = Vec::new();

@@ -109,7 +109,7 @@ pub(super) fn act(nemesis: Nemesis, site: &mut Site, random: &mut Random) -> Out
             let to = site.folder().join(format!("backup-{}", random.next()));
             let (asked, killed) = (site.postroad(others[0]).clone(), others[1]);
             let backup = to.display().to_string();
-            let taking = std::thread::spawn(move || asked.ask(&["backup", &backup]));
+            let taking = std::thread::spawn(move || asked.run_command(&["backup", &backup]));
             sleep(random.duration(Duration::ZERO, Duration::from_millis(500)));
             site.kill(killed)?;
             sleep(Duration::from_secs(1));
@@ -169,7 +169,7 @@ fn replace(site: &mut Site, victim: usize) -> Outcome {
     site.kill(victim)?;
     site.wipe(victim)?;
     site.joins(victim);
-    site.start_anyhow(victim)?;
+    site.start_without_waiting(victim)?;
     wait_for(site, asked, "a new node", |status| {
         numbers(status).iter().any(|number| !before.contains(number))
     })?;
@@ -177,7 +177,7 @@ fn replace(site: &mut Site, victim: usize) -> Outcome {
     let new = numbers(&status).into_iter().find(|number| !before.contains(number));
     let new = new.ok_or_else(|| Failure::new("no new node"))?.to_string();
     let old = (victim + 1).to_string();
-    site.postroad(asked).ask(&["node", "replace", &old, "--with", &new])?;
+    site.postroad(asked).run_command(&["node", "replace", &old, "--with", &new])?;
     wait_for(site, asked, "the replacement", |status| node_of(status, victim + 1).is_none())
 }
 
@@ -192,7 +192,7 @@ fn copied(site: &mut Site, victim: usize) -> Outcome {
     let image = site.image(victim, "copy")?;
     site.resume(victim)?;
     site.restore(FOURTH, &image)?;
-    site.start_anyhow(FOURTH)?;
+    site.start_without_waiting(FOURTH)?;
     sleep(EPOCH_MOVED);
     // The rejected copy has ended or waits; the original node must still run.
     site.kill(FOURTH)?;
@@ -223,7 +223,7 @@ fn roll_back(site: &mut Site, random: &mut Random, quiet: bool) -> Outcome {
         site.mesh.heal();
     }
     site.restore(rolled, &image)?;
-    site.start_anyhow(rolled)?;
+    site.start_without_waiting(rolled)?;
     let deadline = Instant::now() + Duration::from_secs(20);
     while !site.has_ended(rolled) {
         if Instant::now() > deadline {
@@ -267,7 +267,7 @@ fn flip(site: &mut Site, victim: usize, random: &mut Random) -> Outcome {
     if flipped == 0 {
         return Err(Failure::new("no segment has anything in it"));
     }
-    site.postroad(victim).ask(&["node", "scrub"])?;
+    site.postroad(victim).run_command(&["node", "scrub"])?;
     wait_for(site, victim, "a scrub and its repairs", |status| {
         let stored = status["stored"].as_array().map_or(&[][..], Vec::as_slice);
         let stored = stored.iter().find(|it| it["node"] == victim + 1);
@@ -305,9 +305,9 @@ fn members(site: &mut Site) -> Outcome {
     let new = new.ok_or_else(|| Failure::new("no new node"))?;
     let number = new.to_string();
     sleep(Duration::from_secs(2));
-    site.postroad(0).ask(&["node", "drain", &number])?;
+    site.postroad(0).run_command(&["node", "drain", &number])?;
     sleep(Duration::from_secs(2));
-    site.postroad(0).ask(&["node", "remove", &number])?;
+    site.postroad(0).run_command(&["node", "remove", &number])?;
     wait_for(site, 0, "the removal of the fourth node", |status| !numbers(status).contains(&new))?;
     // A removed node ends by itself; it may take a moment.
     site.kill(FOURTH)
@@ -323,7 +323,7 @@ fn moves(site: &Site, random: &mut Random) -> Outcome {
     let partition = random.between(0, 3).to_string();
     // A move to the current shard, or during another move, is rejected.
     let words = ["topic", "move", "append", "--partitions", &partition, "--to-shard", &to];
-    let _ = site.postroad(0).ask(&words);
+    let _ = site.postroad(0).run_command(&words);
     sleep(Duration::from_secs(2));
     Ok(())
 }
