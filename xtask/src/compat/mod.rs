@@ -1,6 +1,6 @@
 //! `cargo xtask compat`: stock clients against the real binary. A family of clients is a folder of `tests/compat`
-//! with a program `run`. It gets BOOTSTRAP or AMQP, and DEPS_DIR for the packages that it installs, and prints `ok
-//! NAME ...` or `FAIL NAME reason` for each scenario. The family `amqp-pair` is no client: this program plays its
+//! with a program `run`. It gets BOOTSTRAP or AMQP, and DEPS_DIR for the packages that it installs, and prints
+//! `ok NAME ...` or `FAIL NAME reason` for each scenario. The family `amqp-pair` is no client: this program plays its
 //! scripts ([`crate::pair`]).
 
 mod family;

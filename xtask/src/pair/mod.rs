@@ -1,6 +1,6 @@
 //! `cargo xtask compat amqp-pair`: plays one script of methods on RabbitMQ and on Postroad, and compares every
-//! reply. RabbitMQ's replies are recorded beside the scripts, so that a comparison needs no RabbitMQ. `--rabbitmq
-//! live` plays on a real one instead, and `--rabbitmq record` updates the recording.
+//! reply. RabbitMQ's replies are recorded beside the scripts, so that a comparison needs no RabbitMQ.
+//! `--rabbitmq live` plays on a real one instead, and `--rabbitmq record` updates the recording.
 
 mod differences;
 mod methods;
