@@ -1,4 +1,4 @@
-//! Builds what later steps need while a step waits for elections, leases and disks.
+//! Builds the targets of later steps while an earlier step waits for elections, leases and disks.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
 
-/// Builds in the background, which go on until they are done or this is dropped. The step that needs a failed build
-/// runs it again and reports the failure.
+/// Background builds. They run until they are done or this is dropped. The step that needs a failed build runs it
+/// again and reports the failure.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     builds: Arc<Mutex<Builds>>,
@@ -16,20 +16,20 @@ pub(crate) struct Ahead {
 
 #[derive(Debug)]
 struct Builds {
-    /// The next one last.
+    /// In reverse order: the next build is the last entry.
     left: Vec<Command>,
     running: Option<Child>,
 }
 
 impl Ahead {
-    /// Begins with the first of these; the next one follows when that has ended. They have the lowest priority, so that
-    /// what runs meanwhile is hardly slower.
+    /// Starts the first build; each next one starts when the previous one has ended. They run at the lowest
+    /// priority, so that the current step is hardly slower.
     pub(crate) fn begin(builds: Vec<Command>) -> Self {
         let left = builds.iter().rev().map(at_lowest_priority).collect();
         let builds = Arc::new(Mutex::new(Builds { left, running: None }));
         let of_thread = Arc::clone(&builds);
         thread::spawn(move || {
-            while lock(&of_thread).go_on() {
+            while lock(&of_thread).advance() {
                 thread::sleep(LOOKS_EVERY);
             }
         });
@@ -42,7 +42,7 @@ impl Drop for Ahead {
         let mut builds = lock(&self.builds);
         builds.left.clear();
         if let Some(mut running) = builds.running.take() {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = running.kill();
             let _ = running.wait();
         }
@@ -50,8 +50,8 @@ impl Drop for Ahead {
 }
 
 impl Builds {
-    /// Begins the next one where none runs; `false` once all have ended.
-    fn go_on(&mut self) -> bool {
+    /// Starts the next build if none runs. Returns `false` once all have ended.
+    fn advance(&mut self) -> bool {
         let runs = |child: &mut Child| child.try_wait().is_ok_and(|ended| ended.is_none());
         if self.running.as_mut().is_some_and(runs) {
             return true;
@@ -67,7 +67,7 @@ fn lock(builds: &Mutex<Builds>) -> MutexGuard<'_, Builds> {
     builds.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The same command, run by `nice`. It prints nothing.
+/// The same command under `nice`, with its output discarded.
 fn at_lowest_priority(command: &Command) -> Command {
     let mut nice = Command::new("nice");
     nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn builds_follow_one_another_though_one_fails_and_none_begins_after_the_end() {
+    fn failed_build_does_not_stop_the_next_and_none_starts_after_drop() {
         let folder = paths::fresh("test-ahead").expect("a folder");
         let begun = Instant::now();
         let ahead = Ahead::begin(vec![

@@ -1,5 +1,6 @@
-//! `cargo xtask api`: schemathesis sends what the API's own description permits, and what it does not, to the real binary.
-//! An answer that the description does not have, or that is none of its schemas, fails it.
+//! `cargo xtask api`: schemathesis sends requests that the API's own description permits, and some that it does
+//! not, to the real binary. A response that the description does not list, or that matches none of its schemas,
+//! fails the chore.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,14 +13,14 @@ use crate::failure::{Failure, Outcome};
 use crate::paths;
 use crate::server::{Postroad, binary, free_port};
 
-/// One version, so that a finding is a change of ours.
+/// Pinned, so that a new finding comes from a change of ours.
 const PACKAGE: &str = "schemathesis==4.32.5";
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// `positive_data_acceptance` is not among them: a request may have the right shape and name a setting that does not exist,
-/// or a time that cannot be read, which is documented as 400 and 422.
+/// `positive_data_acceptance` is left out: a request of the right shape may name a setting that does not exist, or
+/// hold an unreadable time. Both are documented as 400 and 422.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
                       response_headers_conformance,response_schema_conformance,unsupported_method";
-/// Streams of events do not end.
+/// Event streams do not end.
 const LEFT_OUT: &str = "/v1/topics/{topic}/stream";
 
 #[derive(Clone, Debug, Args)]
@@ -62,7 +63,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     paths::fresh("api").map(drop)
 }
 
-/// In ci: the release build that is there.
+/// CI uses the release build of an earlier step.
 pub(crate) fn in_ci() -> Outcome {
     let bin = Some(paths::target().join("release/postroad"));
     run(&Options { bin, examples: 20, seed: 1 })

@@ -1,6 +1,5 @@
-//! `cargo xtask ci`: everything that a change must pass, in about the order in which it fails cheapest.
-//! Tests run in the dev profile, with its assertions; real clients and the kill loop run against a
-//! release build, which is what users run.
+//! `cargo xtask ci`: all checks that a change must pass, the cheapest to fail first. Tests run in the dev profile,
+//! with its assertions. Real clients and the kill loop run against a release build, as users do.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,25 +13,25 @@ use crate::{api, console, fuzz, paths, soak, test_binaries};
 
 /// A kill loop short enough for every change; `soak kill` is the long one.
 const KILLS: u32 = 10;
-/// A handful of elections a second for so long.
+/// Length of the election loop, with a handful of elections a second.
 const ELECTION_SECONDS: u64 = 15;
 
-/// Of each fuzz target; who looks for something lets them run for hours.
+/// Length of each fuzz target's run. A real hunt takes hours.
 const FUZZ_SECONDS: u64 = 10;
 
-/// The benchmark suite is a workspace of its own. Here it is built without the clients of its
-/// rivals, which would take longer than all the rest.
+/// The benchmark suite is a workspace of its own. It is built here without the clients of its rivals, which would
+/// take longer than all other steps together.
 const SUITE: &str = "bench/Cargo.toml";
 
-/// Which tests of the benchmark suite: see [`SUITE`].
+/// Arguments that select the tests of the benchmark suite: see [`SUITE`].
 const SUITE_TESTS: [&str; 3] = ["--manifest-path", SUITE, "--no-default-features"];
 
 const RELEASE_BUILD: [&str; 5] = ["build", "--locked", "--release", "--package", "postroad"];
 
-/// What all steps together write, measured cold and rounded up.
+/// Disk space that all steps together take, measured cold and rounded up.
 const WRITTEN_GIGABYTES: f64 = 9.5;
 
-/// The same of `--full`.
+/// Lengths of the loops under `--full`.
 const FULL_KILLS: u32 = 200;
 const FULL_ELECTION_SECONDS: u64 = 600;
 const FULL_FUZZ_SECONDS: u64 = 600;
@@ -44,12 +43,12 @@ pub(crate) struct Options {
     full: bool,
 }
 
-/// Which steps are run.
+/// Selection of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Format, lints and licences too.
+    /// All steps, including format, lints and licences.
     Everything,
-    /// Only what runs the product.
+    /// Only the steps that run the product.
     Tests,
 }
 
@@ -57,9 +56,9 @@ struct Step {
     title: &'static str,
     lint: bool,
     remedy: &'static str,
-    /// What later steps build, made while this one waits.
+    /// Builds of later steps, made while this one waits.
     meanwhile: fn() -> Vec<Command>,
-    /// Returns what it ran.
+    /// Returns the number of tests that it ran.
     run: fn() -> Outcome<Counts>,
 }
 
@@ -92,7 +91,7 @@ const STEPS: [Step; 13] = [
         meanwhile: Vec::new,
         run: || {
             let workspace = ["clippy", "--locked", "--workspace", "--all-targets"];
-            // Its tests do without clients; that every driver still compiles shows here only.
+            // The suite's tests need no clients; only this step shows that every driver still compiles.
             let suite = ["--manifest-path", SUITE, "--all-features"];
             cargo(&[&workspace[..], &suite, &["--", "-D", "warnings"]].concat())
         },
@@ -132,7 +131,7 @@ const STEPS: [Step; 13] = [
         meanwhile: || {
             fuzz::build_all().into_iter().chain([test_binaries::build_only(&SUITE_TESTS)]).collect()
         },
-        run: || compat::run(&compat::Options::of_ci()),
+        run: || compat::run(&compat::Options::for_ci()),
     },
     Step {
         title: "fuzz targets",
@@ -171,7 +170,7 @@ const STEPS: [Step; 13] = [
     },
 ];
 
-/// A few hours of what every change passes for minutes, and what is too slow for every change.
+/// Hours of the checks that every change runs for minutes, and checks that are too slow for every change.
 const FULL: [Step; 5] = [
     Step {
         title: "the API by its own description",
@@ -235,7 +234,7 @@ pub(crate) fn run(scope: Scope, options: &Options) -> Outcome {
         ahead.push(Ahead::begin((step.meanwhile)()));
         let ran = (step.run)().map_err(|failure| {
             println!("{} passed, {} failed", counts.passed, counts.failed + 1);
-            // A full disk makes anything fail, in words that seldom say so.
+            // A full disk makes any step fail, with messages that seldom say so.
             let free = free_gigabytes().unwrap_or_default();
             println!("{free:.1} GB are free on this disk");
             let after = step_begun.elapsed();
@@ -260,19 +259,20 @@ fn minutes(time: Duration) -> String {
     format!("{}:{:02}", time.as_secs() / 60, time.as_secs() % 60)
 }
 
-/// The cargo that built this program, in the repository's root, with nothing to read. Each crate is
-/// compiled once here, so what an incremental build keeps for the next one would only fill the disk.
-/// Symbols for a debugger would fill more than half of it; a panic names its line without them.
+/// The cargo that built this program, in the repository's root, without standard input. Incremental data would only
+/// fill the disk, since each crate is compiled once. Debug symbols would fill more than half of it; a panic names
+/// its line without them.
 pub(crate) fn cargo_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command.args(arguments).current_dir(paths::root()).stdin(Stdio::null());
     command.env("CARGO_INCREMENTAL", "0");
-    // Not of the release build: steps that start a server would build it again, with them.
+    // Only for the dev profile: with debug symbols set for release, too, steps that start a server would build it
+    // again.
     command.env("CARGO_PROFILE_DEV_DEBUG", "false");
     command
 }
 
-/// What is free on the disk that is built on.
+/// Free space on the disk of the checkout.
 fn free_gigabytes() -> Outcome<f64> {
     let root = paths::root();
     let told = rustix::fs::statvfs(root).map_err(std::io::Error::from);
@@ -288,7 +288,7 @@ fn cargo(arguments: &[&str]) -> Outcome<Counts> {
     Ok(Counts::default())
 }
 
-/// cargo-deny takes minutes to build, so it is used where it is installed and never installed here.
+/// cargo-deny takes minutes to build, so it is used if it is installed and never installed here.
 fn deny() -> Outcome<Counts> {
     let mut command = cargo_command(&["deny", "--version"]);
     let there = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -296,6 +296,6 @@ fn deny() -> Outcome<Counts> {
         println!("skipped: cargo-deny is not installed (cargo install cargo-deny)");
         return Ok(Counts::default());
     }
-    // Not advisories: they need the advisory database, and a change must not fail for a day's news.
+    // Advisories are left out: they need the advisory database, and a change must not fail for a day's news.
     cargo(&["deny", "--offline", "check", "bans", "licenses", "sources"])
 }

@@ -1,4 +1,4 @@
-//! Nodes on this machine, three but where more are asked for, of which any may be stopped and started again.
+//! A cluster of nodes on this machine, three by default, whose nodes can be stopped and started again.
 
 pub(crate) mod unrest;
 mod wires;
@@ -15,7 +15,7 @@ use crate::server::{self, Postroad, Server, Starting};
 use wires::Wires;
 
 pub(crate) const NODES: usize = 3;
-/// How long a node is waited for that is asked something.
+/// Timeout of a request to a node.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How a node goes.
@@ -32,28 +32,28 @@ pub(crate) enum Going {
 }
 
 impl Going {
-    /// Whether the process goes, too.
+    /// Whether the node's process ends, too.
     pub(crate) fn ends_the_process(self) -> bool {
         matches!(self, Self::Kill | Self::Term)
     }
 }
 
-/// A cluster, and which of its nodes run. Node N of the cluster is at place N - 1.
+/// A cluster with its running nodes. Node N is at place N - 1.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     nodes: Vec<Postroad>,
-    /// Where AMQP's clients connect.
+    /// AMQP addresses, by place.
     pub(crate) amqp: Vec<SocketAddr>,
     running: Vec<Option<Server>>,
-    /// Where nodes are cut off.
+    /// Proxies that can cut nodes off.
     wires: Option<Wires>,
 }
 
-/// Who leads a partition, by place; `None` while nobody does.
+/// Place of each partition's leader; `None` without a leader.
 pub(crate) type Leaders = Vec<Option<usize>>;
 
 impl Cluster {
-    /// Founds a new one of three; all its nodes are ready on return.
+    /// Founds a cluster of three; all its nodes are ready on return.
     pub(crate) fn found(
         binary: &Path,
         folder: &Path,
@@ -65,7 +65,7 @@ impl Cluster {
         Self::found_of(NODES, binary, folder, serve, how, with_amqp, within)
     }
 
-    /// The same of so many nodes.
+    /// Founds a cluster of `count` nodes.
     pub(crate) fn found_of(
         count: usize,
         binary: &Path,
@@ -112,11 +112,11 @@ impl Cluster {
             }
         };
         let nodes: Vec<Postroad> = kafka.iter().zip(&peers).enumerate().map(node).collect();
-        // None is ready before all are there.
+        // A node becomes ready only once all nodes run.
         let starting: Vec<Starting> = nodes.iter().map(Postroad::spawn).collect::<Outcome<_>>()?;
         if let Some(wires) = &wires {
             for (place, starting) in starting.iter().enumerate() {
-                wires.is_run_by(place, starting.server.pid());
+                wires.set_pid(place, starting.server.pid());
             }
         }
         let mut running = Vec::new();
@@ -127,8 +127,8 @@ impl Cluster {
         Ok(Cluster { nodes, amqp, running, wires })
     }
 
-    /// Takes a node from the others, and returns as soon as the signal is sent: `kill -9` has done its work then,
-    /// a node that is told to stop has not.
+    /// Stops, pauses or cuts off a node, and returns as soon as the signal is sent. After `kill -9` the process is
+    /// gone; after SIGTERM it may still run.
     pub(crate) fn take_away(&mut self, place: usize, going: Going) -> Outcome<Option<Server>> {
         let Some(mut server) = self.running[place].take() else {
             return Err(Failure::new(format!("node {} does not run", place + 1)));
@@ -147,7 +147,7 @@ impl Cluster {
         Ok(None)
     }
 
-    /// Brings a node back; ready on return. How long that took.
+    /// Restarts, continues or reconnects a node, which is ready on return. Returns the time that this took.
     pub(crate) fn bring_back(
         &mut self,
         place: usize,
@@ -166,7 +166,7 @@ impl Cluster {
         Ok(Duration::ZERO)
     }
 
-    /// Starts all nodes that do not run; ready on return.
+    /// Starts all stopped nodes; they are ready on return.
     pub(crate) fn start_all(&mut self, within: Duration) -> Outcome {
         let mut starting = Vec::new();
         for (place, node) in self.nodes.iter().enumerate() {
@@ -185,7 +185,7 @@ impl Cluster {
         self.running.iter_mut().flatten().try_for_each(Server::still_runs)
     }
 
-    /// By which a node is asked.
+    /// The node's command line.
     pub(crate) fn node(&self, place: usize) -> &Postroad {
         &self.nodes[place]
     }
@@ -198,12 +198,12 @@ impl Cluster {
         (0..self.nodes.len()).map(|place| self.address(place)).collect()
     }
 
-    /// The processes of those that run.
+    /// Process ids of the running nodes.
     pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
         self.running.iter().flatten().map(Server::pid)
     }
 
-    /// Stops all nodes politely.
+    /// Stops all nodes by SIGTERM.
     pub(crate) fn stop(&mut self, within: Duration) -> Outcome {
         for server in self.running.iter_mut().filter_map(Option::take) {
             let status = server.stop(within)?;
@@ -214,8 +214,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until every node says of every partition who leads it and that all replicas are there.
-    pub(crate) fn whole(&self, topic: &str, partitions: usize, within: Duration) -> Outcome {
+    /// Waits until every node reports a leader and a full ISR for every partition.
+    pub(crate) fn wait_until_whole(
+        &self,
+        topic: &str,
+        partitions: usize,
+        within: Duration,
+    ) -> Outcome {
         let deadline = std::time::Instant::now() + within;
         loop {
             let mut whole = true;
@@ -242,7 +247,7 @@ fn is_whole(address: SocketAddr, topic: &str, partitions: usize) -> std::io::Res
     Ok(whole == partitions)
 }
 
-/// Who leads the partitions of a topic, as a node knows it.
+/// Leaders of a topic's partitions in one node's metadata.
 pub(crate) fn leaders(
     connection: &mut Connection,
     topic: &str,
@@ -259,7 +264,7 @@ pub(crate) fn leaders(
     Ok(leaders)
 }
 
-/// The same of the first of these nodes that answers.
+/// Leaders of a topic's partitions in the metadata of the first node that replies.
 pub(crate) fn leaders_by_any(
     addresses: &[SocketAddr],
     topic: &str,

@@ -1,13 +1,13 @@
-//! Programs that a chore runs to their end.
+//! Programs that a chore runs to completion.
 
 use std::process::{Command, Stdio};
 
 use crate::failure::{Context, Failure, Outcome};
 
-/// Lines of what a program said that are worth showing.
+/// Number of trailing output lines that an error shows.
 const LAST_LINES: usize = 15;
 
-/// Runs a program to its end; its output, or what it complained of.
+/// Runs a program to completion. Returns its output, or an error with the end of its messages.
 pub(crate) fn output_of(mut command: Command, name: &str) -> Outcome<String> {
     let output = command.stdin(Stdio::null()).output().context(|| format!("cannot run {name}"))?;
     let (out, err) =

@@ -1,5 +1,6 @@
-//! `cargo xtask console`: the console is made of its sources, compared with what is committed, and tried in a real browser
-//! against the real binary. What it needs is installed: packages by `npm ci`, and the distribution's Chromium.
+//! `cargo xtask console`: builds the console from its sources, compares it with the committed files, and tests it
+//! in a real browser against the real binary. Installs its dependencies: packages by `npm ci`, and the
+//! distribution's Chromium.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -54,7 +55,8 @@ pub(crate) fn run(options: &Options) -> Outcome {
     }
 }
 
-/// The same with the release build that is there, as a step of CI. Where a browser cannot be had, that is told.
+/// The step of CI: uses the release build of an earlier step, and reports that it is skipped if there is no
+/// browser.
 pub(crate) fn in_ci() -> Outcome {
     if let Err(failure) = browser() {
         println!("skipped: {failure}");
@@ -78,7 +80,7 @@ fn step(folder: &Path, program: &str, arguments: &[&str]) -> Outcome {
     told.map(drop).map_err(|failure| failure.remedy("Node.js 20 or newer and npm are needed"))
 }
 
-/// The one that is there; else the distribution's is installed.
+/// The installed browser; otherwise the distribution's, which is installed.
 pub(crate) fn browser() -> Outcome<PathBuf> {
     let found = || BROWSERS.iter().map(PathBuf::from).find(|path| path.exists());
     if let Some(found) = found() {

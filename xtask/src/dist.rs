@@ -1,5 +1,5 @@
-//! `cargo xtask dist`: what is handed out. A static binary that runs on any Linux, its symbols apart, an archive, a Debian
-//! package, and an image where a tool for containers is there.
+//! `cargo xtask dist`: release artifacts. A static binary that runs on any Linux, its symbols in a separate file,
+//! an archive, a Debian package, and an image if a container tool is installed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -23,10 +23,10 @@ pub(crate) struct Options {
 }
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Programs that make images of a Containerfile, in the order in which they are tried.
+/// Programs that build images from a Containerfile, in the order in which they are tried.
 const IMAGE_TOOLS: [&str; 3] = ["podman", "buildah", "docker"];
 
-/// How the machine's architecture is called.
+/// Names of the machine's architecture.
 struct Architecture {
     rust: &'static str,
     debian: &'static str,
@@ -50,8 +50,8 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let name = format!("postroad-{VERSION}-linux-{}", architecture.rust);
     let binary = folder.join("postroad");
     let symbols = folder.join(format!("{name}.debug"));
-    take_apart(&built, &binary, &symbols)?;
-    runs_anywhere(&binary)?;
+    split_symbols(&built, &binary, &symbols)?;
+    check_static(&binary)?;
 
     let mut made = vec![binary.clone(), symbols];
     made.push(archive(&folder, &name, &binary)?);
@@ -95,16 +95,16 @@ fn build(target: &str) -> Outcome<PathBuf> {
     Ok(paths::target().join(target).join("dist/postroad"))
 }
 
-/// The binary without symbols, which are beside it and which it names.
-fn take_apart(built: &Path, binary: &Path, symbols: &Path) -> Outcome {
+/// Strips the binary. The symbols are in a file beside it, which the binary names.
+fn split_symbols(built: &Path, binary: &Path, symbols: &Path) -> Outcome {
     let [from, to, debug] = [built, binary, symbols].map(|path| path.display().to_string());
     run_step("objcopy", &["--only-keep-debug", &from, &debug])?;
     let link = format!("--add-gnu-debuglink={debug}");
     run_step("objcopy", &["--strip-all", &link, &from, &to])
 }
 
-/// A binary that asks for an interpreter or a library is not static.
-fn runs_anywhere(binary: &Path) -> Outcome {
+/// Fails if the binary needs an interpreter or a library, since it is not static then.
+fn check_static(binary: &Path) -> Outcome {
     let mut readelf = Command::new("readelf");
     readelf.args(["--program-headers", "--dynamic", "--wide"]).arg(binary);
     let told = output_of(readelf, "readelf")?;
@@ -140,7 +140,7 @@ fn package(folder: &Path, architecture: &Architecture, binary: &Path) -> Outcome
     put(&deploy.join("systemd/postroad.env"), &root.join("etc/postroad/postroad.env"), 0o640)?;
     put(&paths::root().join("LICENSE"), &root.join("usr/share/doc/postroad/copyright"), 0o644)?;
     let unit = read(&deploy.join("systemd/postroad.service"))?;
-    // What is installed by hand is in /usr/local.
+    // A package installs into /usr; /usr/local is for manual installation.
     let unit = unit.replace("/usr/local/bin/postroad", "/usr/bin/postroad");
     write(&root.join("lib/systemd/system/postroad.service"), &unit, 0o644)?;
 
@@ -170,7 +170,7 @@ fn image(folder: &Path, binary: &Path) -> Outcome {
     let tag = format!("postroad:{VERSION}");
     let (file, context) =
         (context.join("Containerfile").display().to_string(), context.display().to_string());
-    // The client of docker is also where no engine runs.
+    // The docker client may be installed without an engine.
     let usable = |tool: &str| {
         let mut asked = Command::new(tool);
         asked.arg("info").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -203,18 +203,18 @@ fn read(path: &Path) -> Outcome<String> {
 }
 
 fn write(path: &Path, text: &str, mode: u32) -> Outcome {
-    make_room(path)?;
+    create_parent(path)?;
     fs::write(path, text).context(|| format!("cannot write {}", path.display()))?;
     set_mode(path, mode)
 }
 
 fn put(from: &Path, to: &Path, mode: u32) -> Outcome {
-    make_room(to)?;
+    create_parent(to)?;
     fs::copy(from, to).context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
     set_mode(to, mode)
 }
 
-fn make_room(path: &Path) -> Outcome {
+fn create_parent(path: &Path) -> Outcome {
     let folder = path.parent().expect("it is in a folder");
     fs::create_dir_all(folder).context(|| format!("cannot make {}", folder.display()))
 }

@@ -1,5 +1,5 @@
-//! The one error of the chores: what went wrong and what to do about it. Nobody matches on it; a
-//! person reads it, so it is text, and the second half is not optional in spirit.
+//! The one error type of the chores: the failure and its remedy. It is text for a person, which no code matches on;
+//! a failure should have a remedy.
 
 use std::fmt::Display;
 use std::io;
@@ -22,7 +22,7 @@ impl Failure {
         Failure { what: what.into(), remedy: None }
     }
 
-    /// Says what the reader can do.
+    /// Adds an instruction for the reader.
     pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Failure {
         self.remedy = Some(remedy.into());
         self

@@ -1,5 +1,5 @@
-//! What a chore found out: figures, some with a target, told as a table or as JSON. Progress goes
-//! to stderr meanwhile, so that `--output json` stays JSON.
+//! Results of a chore: figures, some with a target, printed as a table or as JSON. Progress goes to stderr, so that
+//! `--output json` stays JSON.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ struct Figure {
     met: Option<bool>,
 }
 
-/// In milliseconds; 0 of none. 1.0 is the longest.
+/// Percentile in milliseconds; 0 if there are no values. A `part` of 1.0 is the maximum.
 pub(crate) fn percentile(waits: &mut [Duration], part: f64) -> f64 {
     waits.sort_unstable();
     let last = waits.len().saturating_sub(1);
@@ -61,12 +61,12 @@ impl Figures {
         self.figures.push(Figure { what: what.into(), value, unit, target, met });
     }
 
-    /// Those of a part of the chore, behind what there is.
+    /// Appends the figures of a part of the chore.
     pub(crate) fn append(&mut self, part: Figures) {
         self.figures.extend(part.figures);
     }
 
-    /// Prints them; a missed target fails the chore, when all have been printed.
+    /// Prints the figures, and fails if one of them missed its target.
     pub(crate) fn publish(&self, output: Output) -> Outcome {
         match output {
             Output::Json => {
@@ -101,7 +101,7 @@ impl Figures {
     }
 }
 
-/// Three digits that matter, and whole numbers whole.
+/// Formats three significant digits, and whole numbers without a fraction.
 fn rounded(value: f64) -> String {
     match value.abs() {
         whole if whole >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),
@@ -110,7 +110,7 @@ fn rounded(value: f64) -> String {
     }
 }
 
-/// The one in the middle; of an even number the higher one of the two.
+/// The middle value; the higher one of the two middle values of an even number.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_has_a_line_for_each_figure_and_its_verdict() {
+    fn table_has_a_line_for_each_figure_with_its_verdict() {
         let mut figures = Figures::new("measure something");
         figures.add("records", 1_000.0, "");
         figures.judge("p99", 12.34, "ms", "< 10 ms", false);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_the_one_in_the_middle() {
+    fn median_is_the_middle_value() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
     }
 }

@@ -1,7 +1,8 @@
-//! `cargo xtask fuzz`: what reads bytes of strangers, tried with bytes that nobody would send.
+//! `cargo xtask fuzz`: feeds malformed bytes to the code that reads bytes of clients.
 //!
-//! The targets are in `fuzz/`, a workspace of its own that is built with LLVM's coverage in it. The compiler's flags are
-//! those of cargo-fuzz without a sanitizer, which are stable: our code has no `unsafe` for one to look at.
+//! The targets are in `fuzz/`, a workspace of its own that is built with LLVM's coverage instrumentation. The
+//! compiler flags are those of cargo-fuzz without a sanitizer, which are stable: our code has no `unsafe` that a
+//! sanitizer would check.
 
 mod run;
 
@@ -20,7 +21,7 @@ use run::{Ended, Ran, Run};
 
 const WORKSPACE: &str = "fuzz";
 pub(crate) const MANIFEST: &str = "fuzz/Cargo.toml";
-/// What the compiler adds to what it compiles: a counter for each edge, and the operands of comparisons.
+/// Instrumentation that the compiler adds: a counter for each edge, and the operands of comparisons.
 const FLAGS: [&str; 6] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -53,7 +54,7 @@ enum Output {
     Json,
 }
 
-/// So long that something is found, and short enough for every change.
+/// The step of CI: long enough for a finding, and short enough for every change.
 pub(crate) fn short(seconds: u64) -> Outcome<u64> {
     let (targets, jobs, input) = (Vec::new(), None, None);
     all(&Options { targets, seconds, jobs, input, output: Output::Table })
@@ -63,7 +64,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     all(options).map(drop)
 }
 
-/// Returns how many targets were run.
+/// Returns the number of targets that were run.
 fn all(options: &Options) -> Outcome<u64> {
     let known = known()?;
     let unknown = options.targets.iter().find(|name| !known.contains(name));
@@ -91,7 +92,8 @@ fn all(options: &Options) -> Outcome<u64> {
     match failed.first() {
         None => Ok(ran.len() as u64),
         Some(first) => {
-            let what = failed.iter().map(|ran| ran.told()).collect::<Vec<_>>().join("\n");
+            let what =
+                failed.iter().map(|ran| ran.describe_failure()).collect::<Vec<_>>().join("\n");
             Err(Failure::new(what).remedy(first.remedy()))
         }
     }
@@ -112,12 +114,12 @@ fn known() -> Outcome<Vec<String>> {
     Ok(names)
 }
 
-/// What builds all of them.
+/// The command that builds all targets.
 pub(crate) fn build_all() -> Outcome<Command> {
     Ok(building(&known()?, &machine()?))
 }
 
-/// Builds them at once; answers where they are.
+/// Builds targets in one cargo command, and returns the folder of their binaries.
 fn build(targets: &[String]) -> Outcome<PathBuf> {
     let machine = machine()?;
     let status = building(targets, &machine).status().context(|| "cannot run cargo")?;
@@ -135,7 +137,7 @@ fn built_in() -> PathBuf {
 fn building(targets: &[String], machine: &str) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command.current_dir(paths::root().join(WORKSPACE)).stdin(Stdio::null());
-    // With a target the flags do not count for build scripts and macros, which have no fuzzer to count for.
+    // With an explicit target the flags do not apply to build scripts and macros, which are not fuzzed.
     command.args(["build", "--locked", "--target", machine]).arg("--target-dir").arg(built_in());
     for target in targets {
         command.args(["--bin", target]);
@@ -148,7 +150,7 @@ fn building(targets: &[String], machine: &str) -> Command {
     command
 }
 
-/// This machine, as the compiler calls it.
+/// The compiler's name for this machine (the host triple).
 fn machine() -> Outcome<String> {
     let mut rustc = Command::new("rustc");
     rustc.arg("-vV").current_dir(paths::root());
@@ -157,7 +159,7 @@ fn machine() -> Outcome<String> {
     line.map(str::to_owned).ok_or_else(|| Failure::new("rustc -vV does not say the host"))
 }
 
-/// Tries a single input, with all that the target prints.
+/// Runs a target on one input, with its output shown.
 fn one(targets: &[String], built: &Path, input: &Path) -> Outcome {
     let [target] = targets else {
         return Err(Failure::new("--input is for one target").remedy("name it"));
@@ -190,14 +192,14 @@ fn table(ran: &[Ran]) -> String {
     lines.join("\n")
 }
 
-/// What a run says at its end, by name.
+/// The statistics that a run prints at its end, by name.
 fn statistics(log: &str) -> BTreeMap<&str, u64> {
     let lines = log.lines().filter_map(|line| line.strip_prefix("stat::"));
     let pairs = lines.filter_map(|line| line.split_once(':'));
     pairs.filter_map(|(name, value)| Some((name, value.trim().parse().ok()?))).collect()
 }
 
-/// The words behind a name in a line of progress: `#8 INITED cov: 5 ft: 6 corp: 2/9b`.
+/// The number behind a name in a progress line: `#8 INITED cov: 5 ft: 6 corp: 2/9b`.
 fn progress(line: &str, name: &str) -> Option<u64> {
     let (_, rest) = line.split_once(&format!(" {name}: "))?;
     let digits = rest.find(|it: char| !it.is_ascii_digit()).unwrap_or(rest.len());
@@ -213,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_fuzzer_tells_is_read() {
+    fn progress_and_statistics_of_the_fuzzer_are_parsed() {
         let line = "#1048576\tREDUCE cov: 512 ft: 1024 corp: 77/9Kb lim: 4096 exec/s: 524288";
         assert_eq!(progress(line, "ft"), Some(1024));
         assert_eq!(progress(line, "corp"), Some(77));

@@ -1,5 +1,5 @@
-//! Every chore of the repository, as `cargo xtask CHORE`. In Rust rather than in shell, so that a
-//! chore is typed, tested and the same on every machine; one chore, one file.
+//! Chores of the repository, as `cargo xtask CHORE`. They are written in Rust instead of shell, so that a chore is
+//! typed, tested and the same on every machine; one chore, one file.
 
 mod ahead;
 mod api;

@@ -1,4 +1,4 @@
-//! `cargo xtask measure`: single figures of the real binary, each with its target beside it.
+//! `cargo xtask measure`: single figures of the real binary, each with its target.
 
 mod catch_up;
 mod console;
@@ -206,7 +206,7 @@ fn restart(options: &RestartOptions) -> Outcome {
     verdict.end()
 }
 
-/// Fills the topic evenly; returns how many records each partition acknowledged.
+/// Fills the topic evenly. Returns the number of acknowledged records of each partition.
 fn fill(address: SocketAddr, partitions: i32, bytes: u64) -> Outcome<Vec<i64>> {
     const RECORD_BYTES: usize = 1024;
     const BATCH_RECORDS: usize = 512;
@@ -222,7 +222,7 @@ fn fill(address: SocketAddr, partitions: i32, bytes: u64) -> Outcome<Vec<i64>> {
     let mut told = Instant::now();
     for number in 0..batches {
         if in_flight.len() == IN_FLIGHT {
-            answered(&mut connection, &mut in_flight, &mut stored, BATCH_RECORDS)?;
+            await_replies(&mut connection, &mut in_flight, &mut stored, BATCH_RECORDS)?;
         }
         let partition = (number % partitions as u64) as i32;
         let sent = connection
@@ -235,12 +235,12 @@ fn fill(address: SocketAddr, partitions: i32, bytes: u64) -> Outcome<Vec<i64>> {
         }
     }
     while !in_flight.is_empty() {
-        answered(&mut connection, &mut in_flight, &mut stored, BATCH_RECORDS)?;
+        await_replies(&mut connection, &mut in_flight, &mut stored, BATCH_RECORDS)?;
     }
     Ok(stored)
 }
 
-fn answered(
+fn await_replies(
     connection: &mut Connection,
     in_flight: &mut VecDeque<(SentBatches, usize)>,
     stored: &mut [i64],
@@ -256,7 +256,7 @@ fn answered(
     Ok(())
 }
 
-/// After a restart every acknowledged record must be within the end offsets, and readable.
+/// Checks after a restart that every acknowledged record is within the end offsets, and readable.
 fn check_ends(address: SocketAddr, partitions: i32, stored: &[i64]) -> Outcome<i64> {
     let mut connection =
         Connection::open(address, PATIENCE).context(|| "cannot connect after the restart")?;
@@ -277,7 +277,7 @@ fn check_ends(address: SocketAddr, partitions: i32, stored: &[i64]) -> Outcome<i
     Ok(ends.iter().sum())
 }
 
-/// Makes the restart read from the disk; only root may, and elsewhere the restart is warm.
+/// Drops the page cache, so that the restart reads from the disk. This needs root; otherwise the restart is warm.
 fn drop_page_cache() -> bool {
     let file = File::options().write(true).open("/proc/sys/vm/drop_caches");
     file.and_then(|mut file| file.write_all(b"1")).is_ok()
@@ -309,7 +309,7 @@ fn partitions(options: &PartitionsOptions) -> Outcome {
     let postroad = postroad(options.bin.as_deref(), &folder, &options.serve)?;
     let (server, _) = postroad.start(PATIENCE)?;
     let count = options.count;
-    // A first topic pays for what the first use of anything allocates.
+    // A first topic pays for allocations of first use.
     let mut connection =
         Connection::open(server.address, PATIENCE).context(|| "cannot connect to postroad")?;
     connection.create_topic("first", 1, &[]).context(|| "cannot create a topic")?;
@@ -356,7 +356,7 @@ struct Footprint {
 }
 
 impl Footprint {
-    /// Of a server that was left alone for a moment: a fresh burst's buffers are not its idle size.
+    /// Footprint of an idle server: it sleeps first, since buffers of a recent burst are not part of the idle size.
     fn of(server: &Server) -> Outcome<Footprint> {
         std::thread::sleep(Duration::from_secs(2));
         Ok(Footprint {

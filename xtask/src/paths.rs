@@ -1,4 +1,4 @@
-//! Where things are: every chore works from the repository's root, wherever it was called.
+//! Paths of the repository; every chore works from its root, wherever it was called.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository")
 }
 
-/// Cargo's target folder, where chores keep what they make and what they download.
+/// Cargo's target folder, where chores keep created and downloaded files.
 pub(crate) fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(path) => root().join(path),
@@ -18,7 +18,7 @@ pub(crate) fn target() -> PathBuf {
     }
 }
 
-/// An empty folder under the target folder; what an earlier run left there is removed.
+/// Creates an empty folder below the target folder; the files of an earlier run are removed.
 pub(crate) fn fresh(name: &str) -> Outcome<PathBuf> {
     let path = target().join("xtask").join(name);
     if path.exists() {

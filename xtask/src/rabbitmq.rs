@@ -1,4 +1,4 @@
-//! RabbitMQ beside Postroad: installed, started and stopped by the benchmark suite's `peers`.
+//! A RabbitMQ server, installed, started and stopped by the benchmark suite's `peers`.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::failure::{Failure, Outcome};
 
 const NAME: &str = "rabbitmq";
 
-/// A RabbitMQ that runs, without data. It ends with this.
+/// A running RabbitMQ without data. It stops when this is dropped.
 #[derive(Debug)]
 pub(crate) struct RabbitMq {
     peers: Peers,
@@ -18,18 +18,18 @@ pub(crate) struct RabbitMq {
     pub(crate) address: SocketAddr,
 }
 
-fn say(peer: &str, what: &str) {
+fn report(peer: &str, what: &str) {
     eprintln!("  {peer}: {what}");
 }
 
 impl RabbitMq {
-    /// Installs it below `folder` unless it is there, and starts it.
+    /// Starts RabbitMQ, and installs it below `folder` first if it is missing.
     pub(crate) fn start(folder: &Path) -> Outcome<RabbitMq> {
         let peers = Peers::open(folder).map_err(|failure| Failure::new(failure.to_string()))?;
-        peers.install(NAME, &say)?;
-        // What an earlier run left, if it was killed.
+        peers.install(NAME, &report)?;
+        // Removes the server that a killed run left behind.
         peers.clear(NAME)?;
-        let running = peers.start(NAME, Tier::T3, 1, &say)?;
+        let running = peers.start(NAME, Tier::T3, 1, &report)?;
         let address = running.addresses("amqp").first().and_then(|address| address.parse().ok());
         let Some(address) = address else {
             peers.clear(NAME)?;
@@ -62,7 +62,7 @@ impl RabbitMq {
         output_of(console, "rabbitmqctl").map(drop)
     }
 
-    /// Ends it and removes its data.
+    /// Stops it and removes its data.
     pub(crate) fn stop(self) -> Outcome {
         Ok(self.peers.clear(NAME)?)
     }
@@ -70,7 +70,7 @@ impl RabbitMq {
 
 impl Drop for RabbitMq {
     fn drop(&mut self) {
-        // It has been stopped, or a scenario failed, which is told.
+        // It has been stopped already, or a scenario has failed and its error is reported.
         let _ = self.peers.stop(NAME);
     }
 }

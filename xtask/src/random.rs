@@ -1,4 +1,4 @@
-//! A seeded generator (SplitMix64), so that a failing run can be asked for again by its seed.
+//! A seeded generator (SplitMix64), so that a failing run can be repeated with its seed.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -23,7 +23,7 @@ impl Random {
         mix(self.state)
     }
 
-    /// Even over `low..=high`, but for a bias too small to matter here.
+    /// Uniform over `low..=high`, except for a bias too small to matter here.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low + 1)
     }

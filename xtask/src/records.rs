@@ -1,4 +1,4 @@
-//! Batches of now, for loads.
+//! Batches with current timestamps, for loads.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,8 +15,8 @@ pub(crate) fn batch(values: impl Iterator<Item = Bytes>) -> Bytes {
     batch_of(values.map(NewRecord::of))
 }
 
-/// An uncompressed batch of these records. Their timestamp is no constant: retention would delete
-/// records of years ago.
+/// An uncompressed batch of these records. The timestamp is the current time, since retention would delete old
+/// records.
 pub(crate) fn batch_of(records: impl Iterator<Item = NewRecord>) -> Bytes {
     records::batch_of(records, now_ms())
 }

@@ -1,5 +1,5 @@
-//! A server under test as a child process: started on loopback, waited for until it serves, and
-//! stopped politely or with `kill -9`. It dies with its owner, so that a failed chore leaves none.
+//! A server under test as a child process: started on loopback, ready when it serves, and stopped by SIGTERM or
+//! `kill -9`. It is killed when its owner is dropped, so that a failed chore leaves no server behind.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -19,7 +19,7 @@ use crate::random::Random;
 pub(crate) struct Server {
     name: &'static str,
     child: Child,
-    /// Where it is reached: the Kafka port of Postroad, unless who started it says otherwise.
+    /// Address for clients: Postroad's Kafka port, unless the caller has set another one.
     pub(crate) address: SocketAddr,
     log: PathBuf,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Server {
 const QUICK_CHORES: &str =
     "group.initial.rebalance.delay.ms=0 log.retention.check.interval.ms=1000";
 
-/// How `postroad serve` is started.
+/// Binary, paths and arguments of `postroad serve`.
 #[derive(Clone, Debug)]
 pub(crate) struct Postroad {
     pub(crate) binary: PathBuf,
@@ -39,19 +39,19 @@ pub(crate) struct Postroad {
 }
 
 impl Postroad {
-    /// Starts it and returns at once.
+    /// Starts the server and returns at once.
     pub(crate) fn spawn(&self) -> Outcome<Starting> {
         self.spawn_with(&[])
     }
 
-    /// The same, with these variables in its environment.
+    /// Starts the server with these environment variables, and returns at once.
     pub(crate) fn spawn_with(&self, environment: &[(&str, &Path)]) -> Outcome<Starting> {
         let address = SocketAddr::from(([127, 0, 0, 1], self.port));
         let mut command = Command::new(&self.binary);
         command.arg("serve").arg("--data").arg(&self.data).arg("--kafka").arg(address.to_string());
-        // Several may run at a time; a chore that needs AMQP asks for it.
+        // Several servers may run at a time, so AMQP and HTTP are off unless the arguments turn them on.
         command.env("POSTROAD_AMQP", "off").env("POSTROAD_HTTP", "off").args(&self.arguments);
-        // As the suites ask of Kafka: chores often enough to be watched, and no wait for members.
+        // As the suites configure Kafka: frequent background chores, and no wait for members.
         command.env("POSTROAD_KAFKA_CONFIG", QUICK_CHORES);
         command.envs(environment.iter().copied());
         let begun = Instant::now();
@@ -60,13 +60,13 @@ impl Postroad {
         Ok(Starting { ready: ready_line(stdout, self.log.clone()), server, begun })
     }
 
-    /// Starts it and waits for its `ready` line; says how long that took.
+    /// Starts the server and waits for its `ready` line. Returns the time that this took.
     pub(crate) fn start(&self, within: Duration) -> Outcome<(Server, Duration)> {
         self.spawn()?.ready(within)
     }
 
-    /// Runs a command of the command line against it; what that prints.
-    pub(crate) fn ask(&self, words: &[&str]) -> Outcome<String> {
+    /// Runs a command of the command line against the server, and returns its output.
+    pub(crate) fn run_command(&self, words: &[&str]) -> Outcome<String> {
         let mut command = Command::new(&self.binary);
         let address = format!("127.0.0.1:{}", self.port);
         command.args(words).args(["--bootstrap", &address]).stdin(Stdio::null());
@@ -79,15 +79,15 @@ impl Postroad {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// The same, with JSON for an answer.
-    pub(crate) fn ask_json(&self, words: &[&str]) -> Outcome<serde_json::Value> {
-        let answer = self.ask(&[words, &["--output", "json"]].concat())?;
+    /// Runs a command with `--output json`, and returns the parsed output.
+    pub(crate) fn run_json_command(&self, words: &[&str]) -> Outcome<serde_json::Value> {
+        let answer = self.run_command(&[words, &["--output", "json"]].concat())?;
         serde_json::from_str(&answer)
             .context(|| format!("postroad {} printed no JSON", words.join(" ")))
     }
 }
 
-/// A Postroad that was started and has not said `ready` yet.
+/// A started Postroad that has not yet printed `ready`.
 #[derive(Debug)]
 pub(crate) struct Starting {
     pub(crate) server: Server,
@@ -112,14 +112,14 @@ impl Starting {
     }
 }
 
-/// Copies the server's stdout to its log and reports the line `ready` when it comes.
+/// Copies the server's stdout to its log and reports the line `ready`.
 fn ready_line(stdout: std::process::ChildStdout, log: PathBuf) -> mpsc::Receiver<Instant> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let mut copy = File::options().append(true).open(&log).ok();
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
             if line.trim() == "ready" {
-                // The receiver may have given up; the log still wants the line.
+                // The receiver may be gone; the log still gets the line.
                 let _ = sender.send(Instant::now());
             }
             if let Some(copy) = &mut copy {
@@ -131,7 +131,7 @@ fn ready_line(stdout: std::process::ChildStdout, log: PathBuf) -> mpsc::Receiver
 }
 
 impl Server {
-    /// Starts any server; its output is appended to `log`.
+    /// Starts any server program; its output is appended to `log`.
     pub(crate) fn spawn(
         name: &'static str,
         mut command: Command,
@@ -155,7 +155,7 @@ impl Server {
         self.child.id()
     }
 
-    /// Fails if the server has ended, with the end of its log.
+    /// Fails with the end of the log if the server has ended.
     pub(crate) fn still_runs(&mut self) -> Outcome {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -172,7 +172,7 @@ impl Server {
         self.ended(within)
     }
 
-    /// SIGTERM, and no wait.
+    /// Sends SIGTERM without waiting for the end.
     pub(crate) fn terminate(&mut self) -> Outcome {
         self.signal(rustix::process::Signal::TERM)
     }
@@ -184,7 +184,7 @@ impl Server {
             .context(|| format!("cannot send {signal:?} to {}", self.name))
     }
 
-    /// Waits until a server that was told to stop has ended; one that does not in time is killed and reported.
+    /// Waits for the end of a stopping server; after the time limit it is killed and reported.
     pub(crate) fn ended(mut self, within: Duration) -> Outcome<ExitStatus> {
         let begun = Instant::now();
         while begun.elapsed() < within {
@@ -197,7 +197,7 @@ impl Server {
             .remedy(format!("read {}", self.log.display())))
     }
 
-    /// `kill -9`, and waits until it is gone.
+    /// `kill -9`, then waits for the end.
     pub(crate) fn kill(mut self) -> Outcome {
         self.child.kill().context(|| format!("cannot kill {}", self.name))?;
         self.child.wait()?;
@@ -215,14 +215,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail on a server that is gone already, which is what is wanted.
+        // Both fail if the server has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Below those that systems give to connections that ask for none (Linux: from 32768; IANA: from
-/// 49152): a server that dies, or takes long to start, finds its port as it left it.
+/// Below the ephemeral ports (Linux: from 32768; IANA: from 49152), so that no connection takes the port of a
+/// server that is down or starts slowly.
 const PORTS: RangeInclusive<u64> = 20_000..=31_999;
 
 /// A port that is free now on loopback.
@@ -240,7 +240,7 @@ pub(crate) fn free_port() -> Outcome<u16> {
     Err(Failure::new(format!("cannot bind a port of loopback{why}")))
 }
 
-/// The server's binary: the one that was named, or a release build of this checkout.
+/// The server's binary: the given one, or a release build of this checkout.
 pub(crate) fn binary(named: Option<&Path>) -> Outcome<PathBuf> {
     if let Some(path) = named {
         return path.canonicalize().context(|| format!("cannot find {}", path.display()));

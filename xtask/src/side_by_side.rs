@@ -1,23 +1,23 @@
-//! Several pieces of work at once, on machines of any size.
+//! Concurrent pieces of work, on machines of any size.
 
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
 use crate::failure::Outcome;
 
-/// So many run at once on a small machine. A large one runs one for every four cores: what is run here starts threads and
-/// servers of its own.
+/// Number of concurrent pieces on a small machine. A large one runs one for every four cores, since each piece
+/// starts threads and servers of its own.
 const AT_ONCE_MIN: usize = 2;
 const CORES_EACH: usize = 4;
 
-/// How many test binaries, or families of clients, this machine runs at once.
+/// Number of test binaries, or client families, that this machine runs at once.
 pub(crate) fn at_once() -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     AT_ONCE_MIN.max(cores / CORES_EACH)
 }
 
-/// Does each piece of work, `at_once` of them side by side, and tells `done` what came of it as soon as it ends. Once
-/// `done` fails nothing more is begun.
+/// Runs `work` on each piece, `at_once` of them concurrently, and passes each result to `done` as soon as it is
+/// there. After an error of `done` no more pieces are started.
 pub(crate) fn side_by_side<I: Send, T: Send>(
     pieces: Vec<I>,
     at_once: usize,
@@ -53,8 +53,8 @@ mod tests {
     use crate::failure::Failure;
 
     #[test]
-    fn so_many_run_at_once_and_each_is_told() {
-        // Each waits for another one: one at a time would hang.
+    fn pieces_run_concurrently_and_each_result_is_reported() {
+        // Each piece waits for another one, so that one at a time would hang.
         let pair = Barrier::new(2);
         let mut told = Vec::new();
         let work = |n: u32| {
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_begun_after_a_failure() {
+    fn no_piece_starts_after_a_failure() {
         let begun = AtomicUsize::new(0);
         let work = |_| begun.fetch_add(1, Ordering::Relaxed);
         let told = side_by_side((0..1_000_000).collect::<Vec<u32>>(), 1, work, |_| {

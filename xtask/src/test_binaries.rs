@@ -1,7 +1,7 @@
 //! Runs the tests of a workspace, several test binaries at once.
 //!
-//! `cargo test` runs one binary after the other. Many of ours wait for elections, leases and disks, and leave one of two
-//! cores idle.
+//! `cargo test` runs one binary after the other. Many of ours wait for elections, leases and disks, and would leave
+//! one of two cores idle.
 
 use std::io::{PipeReader, Read};
 use std::path::PathBuf;
@@ -17,15 +17,15 @@ use crate::compat::Counts;
 use crate::failure::{Context, Failure, Outcome};
 use crate::side_by_side::{at_once, side_by_side};
 
-/// For so long after a binary has ended its output may stay open: a process that it left behind holds it, and may never
-/// end.
+/// Time that a binary's output may stay open after its end: a process that it left behind keeps the output open,
+/// and may never end.
 const LEFT_OPEN_MAX: Duration = Duration::from_secs(10);
 
 struct Binary {
-    /// `PACKAGE TARGET`, as a person would look for it.
+    /// `PACKAGE TARGET`, as shown to people.
     name: String,
     path: PathBuf,
-    /// Of its package; cargo runs it there.
+    /// Directory of its package; cargo runs it there.
     directory: PathBuf,
 }
 
@@ -33,11 +33,11 @@ struct Ran {
     name: String,
     took: Duration,
     output: String,
-    /// As its process ended.
+    /// Whether its process succeeded.
     succeeded: bool,
 }
 
-/// Builds all tests of a workspace, runs and counts them. `of` are arguments of cargo that say which workspace.
+/// Builds, runs and counts all tests of a workspace. `of`: cargo arguments that select the workspace.
 pub(crate) fn run(of: &[&str]) -> Outcome<Counts> {
     let mut counts = Counts::default();
     let mut failed = Vec::new();
@@ -67,13 +67,13 @@ pub(crate) fn run(of: &[&str]) -> Outcome<Counts> {
     Ok(counts)
 }
 
-/// What builds all test binaries of a workspace.
+/// The command that builds all test binaries of a workspace.
 pub(crate) fn build_only(of: &[&str]) -> Command {
     let all = ["test", "--locked", "--workspace", "--no-run"];
     cargo_command(&[&all[..], of].concat())
 }
 
-/// Builds all test binaries, and tells which these are.
+/// Builds all test binaries, and returns them.
 fn build(of: &[&str]) -> Outcome<Vec<Binary>> {
     let built = build_only(of)
         .args(["--message-format", "json-render-diagnostics"])
@@ -91,7 +91,7 @@ fn build(of: &[&str]) -> Outcome<Vec<Binary>> {
     Ok(binaries)
 }
 
-/// What one of cargo's messages says of a test binary.
+/// The test binary that a message of cargo describes, if it does.
 fn binary(message: &str) -> Option<Binary> {
     let message: Value = serde_json::from_str(message).ok()?;
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
@@ -105,7 +105,7 @@ fn binary(message: &str) -> Option<Binary> {
     Some(Binary { name, path, directory })
 }
 
-/// Runs it in its package's folder, as cargo does.
+/// Runs a test binary in its package's folder, as cargo does.
 fn run_binary(binary: &Binary) -> Outcome<Ran> {
     let mut command = Command::new(&binary.path);
     command.current_dir(&binary.directory).env("CARGO_MANIFEST_DIR", &binary.directory);
@@ -127,12 +127,12 @@ fn run_command(name: &str, command: Command) -> Outcome<Ran> {
     Ok(Ran { name: name.to_owned(), took: begun.elapsed(), output, succeeded })
 }
 
-/// Starts it; all that it prints comes once its output is closed.
+/// Starts a command; its whole output is sent once the output is closed.
 fn start(mut command: Command) -> io::Result<(Child, Receiver<io::Result<Vec<u8>>>)> {
     let (reader, writer) = io::pipe()?;
     command.stdin(Stdio::null()).stderr(writer.try_clone()?).stdout(writer);
     let child = command.spawn()?;
-    // The command keeps its ends to write to, and the output would stay open.
+    // The command holds the writing ends, which would keep the output open.
     drop(command);
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || drop(sender.send(read_all(reader))));
@@ -145,7 +145,7 @@ fn read_all(mut reader: PipeReader) -> io::Result<Vec<u8>> {
     Ok(output)
 }
 
-/// The examples in the documentation, which are no binaries.
+/// Runs the doc tests, which are not binaries.
 fn examples(of: &[&str]) -> Outcome<Counts> {
     let all = ["test", "--locked", "--workspace", "--no-fail-fast", "--doc"];
     let ran = cargo_command(&[&all[..], of].concat())
@@ -163,7 +163,7 @@ fn examples(of: &[&str]) -> Outcome<Counts> {
     Ok(Counts { passed, failed: 0 })
 }
 
-/// `test result: ok. 14 passed; 0 failed; ...`
+/// Parses `test result: ok. 14 passed; 0 failed; ...`.
 fn test_result(line: &str) -> Option<(u64, u64)> {
     let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
     let mut parts = counts.split("; ");
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_result_lines_of_a_test_binary_are_counted() {
+    fn result_lines_of_a_test_binary_are_counted() {
         let line =
             "test result: FAILED. 14 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out";
         assert_eq!(test_result(line), Some((14, 2)));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn test_binaries_are_told_from_what_else_cargo_builds() {
+    fn only_test_binaries_are_taken_from_messages_of_cargo() {
         let message = |test: bool, executable: &str| {
             let manifest = "/w/crates/journal/Cargo.toml";
             format!(
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_binary_prints_is_kept_and_one_that_is_left_behind_is_told() {
+    fn output_is_kept_and_a_process_left_behind_is_reported() {
         let shell = |script: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);

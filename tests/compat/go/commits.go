@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Committed positions: by members and others, at once and in the background, and what a later member finds.
+// Committed offsets: by members and others, synchronous and asynchronous, and as the next member reads them.
 func registerCommits(s *suite) {
 	s.add("commit-and-resume", func(s *session) { commitAndResume(s) })
 	s.addSlow("consumer-protocol-commit-and-resume", func(s *session) {
@@ -28,7 +28,7 @@ func (s *session) inGroup(group, topic string, options ...kgo.Opt) *kgo.Client {
 	return s.client(append(base, options...)...)
 }
 
-// committed is the group's position in partition 0, or -1.
+// committed is the group's committed offset in partition 0, or -1.
 func (s *session) committed(group, topic string) int64 {
 	found, ok := must(s.admin.FetchOffsets(s.ctx, group)).Lookup(topic, 0)
 	if !ok {
@@ -59,7 +59,7 @@ func autoCommit(s *session) {
 	client := s.client(kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.AutoCommitInterval(200*time.Millisecond))
 	s.take(client, 10)
-	// A poll tells the client that the records before it are processed.
+	// A poll marks the records of the previous one as processed.
 	noneWithin(s, client, 500*time.Millisecond)
 	eventually(10*time.Second, "committed in the background", func() bool { return s.committed(group, topic) == 10 })
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Settings of topics and of the broker: described, altered, refused.
+// Settings of topics and of the broker: describe, alter, reject.
 func registerConfigs(s *suite) {
 	s.add("topic-config", topicConfig)
 	s.add("topic-config-legacy-alter", topicConfigLegacyAlter)

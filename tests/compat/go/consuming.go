@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Reading without a group: where a consumer starts, seeks, waits and resets.
+// Reading without a group: start, seek, wait and reset of a consumer.
 func registerConsuming(s *suite) {
 	s.add("seek-to-offsets", seekToOffsets)
 	s.add("seek-by-time", seekByTime)
@@ -81,7 +81,7 @@ func resetWhenOutOfRange(s *session) {
 	refused(strict.PollFetches(ctx).Err(), kerr.OffsetOutOfRange, "no reset")
 }
 
-// A fetch that found nothing answers as soon as a record comes, not when its wait is over.
+// An empty fetch returns as soon as a record arrives, not when its wait is over.
 func fetchWaitsForData(s *session) {
 	topic := s.topic(1)
 	client := s.reader(topic, 0, at(0), kgo.FetchMaxWait(10*time.Second))

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// flakyNetwork breaks every nth connection right after a produce request went out: the broker has the batch,
-// the client does not have the answer, and must send it again.
+// flakyNetwork breaks every nth connection right after a produce request: the broker has the batch, but the client
+// has no response and must retry.
 type flakyNetwork struct {
 	every   int64
 	sent    atomic.Int64

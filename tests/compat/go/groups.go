@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Groups and their offsets as an administrator sees them.
+// Administration of groups and their offsets.
 func registerGroups(s *suite) {
 	s.add("list-and-describe-groups", listAndDescribeGroups)
 	s.addSlow("consumer-protocol-describe", consumerProtocolDescribe)

@@ -1,4 +1,4 @@
-// The scenarios that franz-go, a Go client of its own making, must pass against any Kafka broker.
+// The scenarios that franz-go, an independent Go client, must pass against any Kafka broker.
 package main
 
 import "os"

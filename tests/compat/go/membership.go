@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Members of groups that join, leave and come back, by both protocols.
+// Members of groups that join, leave and rejoin, with both protocols.
 func registerMembership(s *suite) {
 	for name, balancer := range map[string]kgo.GroupBalancer{
 		"range": kgo.RangeBalancer(), "roundrobin": kgo.RoundRobinBalancer(),
@@ -36,7 +36,7 @@ type partition struct {
 	number int32
 }
 
-// member is one consumer in a goroutine of its own; it notes every record and commits before the next poll.
+// member is one consumer in a goroutine of its own; it records every message and commits before the next poll.
 type member struct {
 	client *kgo.Client
 	stop   context.CancelFunc
@@ -90,7 +90,7 @@ func (m *member) work(ctx context.Context) {
 		records := fetches.Records()
 		err := fetches.Err()
 		if len(records) > 0 {
-			// Not with ctx: what was polled before the stop is committed too.
+			// Not with ctx: records polled before the stop are committed, too.
 			err = m.client.CommitRecords(context.Background(), records...)
 		}
 		m.mutex.Lock()
@@ -211,7 +211,7 @@ func churn(s *session, options ...kgo.Opt) {
 	}
 }
 
-// feed produces until it is stopped, and then tells how many records.
+// feed produces until it is stopped, and then reports the number of records.
 func feed(ctx context.Context, s *session, topic string) <-chan int {
 	client := s.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	sent := make(chan int, 1)
@@ -221,14 +221,14 @@ func feed(ctx context.Context, s *session, topic string) <-chan int {
 			client.Produce(s.ctx, record(topic, int32(n%6), "", strconv.Itoa(n)), nil)
 			time.Sleep(10 * time.Millisecond)
 		}
-		// Records that could not be flushed are missed by the count of those processed.
+		// The number of processed records would miss unflushed ones.
 		_ = client.Flush(s.ctx)
 		sent <- n
 	}()
 	return sent
 }
 
-// A static member that comes back in time finds its partitions; one that does not loses them.
+// A static member that rejoins in time keeps its partitions; otherwise it loses them.
 func staticMembership(s *session) {
 	topic, group := s.topic(4), s.unique("g")
 	partitions := partitionsOf(topic, 4)
@@ -248,7 +248,7 @@ func staticMembership(s *session) {
 	two.leave()
 }
 
-// The client matches topic names, and finds a topic that comes later.
+// The client matches topic names, and finds a topic that is created later.
 func patternSubscription(s *session) {
 	first := s.topicWith("match-1", 1, nil)
 	s.topicWith("other", 1, nil)

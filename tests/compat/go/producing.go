@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// What is produced is read back exactly, at every level of acknowledgement and with every compression.
+// Produced records are read back exactly, at every level of acknowledgement and with every compression.
 func registerProducing(s *suite) {
 	for name, codec := range map[string]kgo.CompressionCodec{
 		"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(),
@@ -37,7 +37,7 @@ func registerProducing(s *suite) {
 	}
 }
 
-// transactionsAreRefused checks that a client hears at once that they are not supported.
+// transactionsAreRefused checks that transactions are rejected at once as unsupported.
 func transactionsAreRefused(s *session) {
 	client := s.client(kgo.TransactionalID(s.unique("id")))
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -171,7 +171,7 @@ func logAppendTime(s *session) {
 	holds(read.Timestamp.Sub(before).Abs() < 10*time.Second, "the broker's own time")
 }
 
-// Ten partitions, 20,000 records, one consumer of all.
+// Ten partitions, 20,000 records, one consumer of all partitions.
 func partitionsKeepOrder(s *session) {
 	topic := s.topic(10)
 	var records []*kgo.Record

@@ -14,10 +14,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// leadersMove is whether nodes are killed, and leaders move, meanwhile.
+// leadersMove is true if nodes are killed and leaders move during the run.
 var leadersMove = os.Getenv("LEADERS_MOVE") != ""
 
-// session is what one scenario works with: names of its own, and clients that are closed after it.
+// session has the resources of one scenario: unique names, and clients that are closed after it.
 type session struct {
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -52,7 +52,7 @@ func (s *session) close() {
 func (s *session) unique(suffix string) string { return s.prefix + suffix }
 
 func (s *session) client(options ...kgo.Opt) *kgo.Client {
-	// The client waits for topics that were just created as long as its metadata's least age, 5 s by default.
+	// The client waits for a new topic for the minimum age of its metadata, 5 s by default.
 	base := []kgo.Opt{kgo.SeedBrokers(s.bootstrap), kgo.MetadataMinAge(200 * time.Millisecond)}
 	client := must(kgo.NewClient(append(base, options...)...))
 	s.mutex.Lock()
@@ -100,8 +100,8 @@ func (s *session) latest(topic string) int64 {
 	return offset(must(s.admin.ListEndOffsets(s.ctx, topic)), topic)
 }
 
-// lag is how far a group is behind. The client looks for the coordinator once only (franz-go 1.22): it fails where the node was
-// killed meanwhile whose connection it takes for that.
+// lag is a group's total lag. The client looks up the coordinator only once (franz-go 1.22): it fails if that node was
+// killed meanwhile.
 func (s *session) lag(group string) kadm.DescribedGroupLag {
 	var lags kadm.DescribedGroupLags
 	eventually(20*time.Second, "the lag of "+group, func() bool {
@@ -173,7 +173,7 @@ func (s *session) reader(topic string, partition int32, at kgo.Offset, options .
 	return s.client(append([]kgo.Opt{kgo.ConsumePartitions(assigned)}, options...)...)
 }
 
-// take polls until at least count records are in.
+// take polls until it has at least count records.
 func (s *session) take(client *kgo.Client, count int) []*kgo.Record {
 	ctx, cancel := context.WithTimeout(s.ctx, 20*time.Second)
 	defer cancel()

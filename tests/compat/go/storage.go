@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// What the broker does to stored records on its own: compaction and retention.
+// Background work of the broker on stored records: compaction and retention.
 func registerStorage(s *suite) {
 	s.addSlow("compaction", compaction)
 	s.addSlow("compaction-removes-tombstones", compactionRemovesTombstones)
@@ -43,7 +43,7 @@ func contents(s *session, topic string) []*kgo.Record {
 	return found
 }
 
-// until feeds filler records, so that segments roll, until done holds of the contents.
+// until produces filler records, so that segments roll, until done holds for the contents.
 func until(s *session, topic string, limit time.Duration, what string, done func([]*kgo.Record) bool) {
 	eventually(limit, what, func() bool {
 		s.produceRecords([]*kgo.Record{record(topic, 0, "filler", "filler")})
@@ -70,7 +70,7 @@ func compaction(s *session) {
 		for _, r := range records {
 			last[string(r.Key)] = fmt.Sprintf("%s@%d", r.Value, r.Offset)
 		}
-		// At any moment, the last value of each key is there, at its offset.
+		// The last value of each key is always present, at its offset.
 		expect(last, wanted, "last values")
 		return len(records) == 10
 	})

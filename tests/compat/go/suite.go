@@ -123,7 +123,7 @@ func fail(format string, args ...any) {
 	panic(failure(fmt.Sprintf(format, args...) + place()))
 }
 
-// place tells the scenario's line that called the check.
+// place returns the scenario's line that called the check.
 func place() string {
 	for skip := 1; ; skip++ {
 		_, file, line, ok := runtime.Caller(skip)

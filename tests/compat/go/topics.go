@@ -13,7 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Topics as an administrator sees them: created, described, grown, trimmed, deleted.
+// Administration of topics: create, describe, add partitions, delete records, delete.
 func registerTopics(s *suite) {
 	s.add("describe-cluster", describeCluster)
 	s.add("api-versions", apiVersions)
@@ -33,7 +33,7 @@ func registerTopics(s *suite) {
 	s.add("auto-create-refuses-illegal-name", autoCreateRefusesIllegalName)
 }
 
-// How many brokers there are.
+// The number of brokers.
 func brokers() int {
 	if said := os.Getenv("BROKERS"); said != "" {
 		return must(strconv.Atoi(said))
@@ -41,7 +41,7 @@ func brokers() int {
 	return 1
 }
 
-// All brokers: one that is being started again is not among those that are told meanwhile.
+// Waits for all brokers, since a restarting one is missing from the metadata.
 func allBrokers(s *session) kadm.Metadata {
 	eventually(30*time.Second, "all brokers are told", func() bool {
 		metadata, err := s.admin.BrokerMetadata(s.ctx)
@@ -172,7 +172,7 @@ func listOffsets(s *session) {
 	}
 	expect(after(0), 0, "before all")
 	expect(after(101), 1, "first at or after")
-	// kadm answers the end offset where the broker says that there is none.
+	// kadm returns the end offset if the broker has no offset for the timestamp.
 	expect(after(301), 3, "after all")
 }
 
@@ -210,7 +210,7 @@ func describeLogDirs(s *session) {
 	s.produceRecords([]*kgo.Record{record(name, 0, "", strings.Repeat("x", 10_000))}, uncompressed)
 	set := kadm.TopicsSet{}
 	set.Add(name, 0)
-	// One that is being started again does not answer, and one that was has yet to catch up.
+	// A restarting node does not reply, and a restarted one has yet to catch up.
 	eventually(30*time.Second, "each broker has the partition with its size", func() bool {
 		told, err := s.admin.DescribeAllLogDirs(s.ctx, set)
 		found := 0

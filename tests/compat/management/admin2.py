@@ -1,5 +1,5 @@
-"""RabbitMQ's newer command line, rabbitmqadmin 2, which is made in Rust and reads answers strictly: a member that it needs
-and that is not there, or is of another type, fails the command."""
+"""RabbitMQ's newer command line, rabbitmqadmin 2, which is written in Rust and parses responses strictly: a missing
+member, or one of another type, fails the command."""
 
 import json
 import os
@@ -17,7 +17,7 @@ def scenario(function):
 
 
 def admin(server, *words, user="root", password="toor", vhost="/", fails=False, stdin=None):
-    """What it prints."""
+    """Runs rabbitmqadmin 2 and returns its output."""
     done = subprocess.run(
         [RABBITMQADMIN2, "--base-uri", f"http://{server.http}/api", "-u", user, "-p", password, "-V", vhost,
          "--non-interactive", *words],
@@ -58,7 +58,7 @@ def declares_publishes_and_gets(server):
 
     at("exchanges", "declare", "--name", "two.x", "--type", "topic")
     at("queues", "declare", "--name", "two.q", "--durable", "true", "--arguments", '{"x-max-length": 10}')
-    # Once more changes nothing, and something else is refused.
+    # Repeating it changes nothing, and different arguments are rejected.
     at("declare", "queue", "--name", "two.q", "--durable", "true", "--arguments", '{"x-max-length": 10}')
     at("declare", "queue", "--name", "two.q", "--durable", "true", "--arguments", '{"x-max-length": 11}', fails=True)
     bound = ["--source", "two.x", "--destination-type", "queue", "--destination", "two.q", "--routing-key", "a.#"]
@@ -122,7 +122,7 @@ def users_have_what_permissions_say_and_limits(server):
     assert "max-queues" in at("vhost_limits", "list", vhost="shop2")
     at("declare", "queue", "--name", "mine.more", fails=True, **mine)
     at("vhost_limits", "delete", "--name", "max-queues", vhost="shop2")
-    # A password that is hashed on this side.
+    # A password that the client hashes.
     hashed = at("passwords", "salt_and_hash", "secret", "--hashing-algorithm", "SHA256")
     value = max(hashed.replace("│", " ").replace("|", " ").split(), key=len)
     at("users", "declare", "--name", "app2", "--password-hash", value, "--tags", "management")
@@ -174,7 +174,7 @@ def definitions_go_out_and_in(server):
     for section in ["queues", "policies", "exchanges", "bindings", "vhosts", "users", "permissions"]:
         assert before[section] == after[section], section
     assert any(row["name"] == "kept2" for row in after["queues"]), after["queues"]
-    # One that has no users in it, and one of a virtual host, into another one.
+    # Imports definitions without users, and those of one virtual host into another.
     admin(server, "definitions", "export", "--stdout", "--transformations", "exclude_users,exclude_permissions")
     admin(server, "vhosts", "declare", "--name", "copy")
     of_vhost = f"{server.folder}/vhost2.json"

@@ -1,7 +1,7 @@
 """RabbitMQ's own command lines (rabbitmqadmin, the one in Python and the one in Rust), AMQPStorm's management client, and
 rabbit-hole, Terraform's client in Go, against a server.
 
-They read what they need of answers, so a scenario fails where a client would.
+They parse the members of responses that they need, so a scenario fails where a client would.
 """
 
 import json
@@ -33,7 +33,7 @@ def scenario(function):
 
 
 class Server:
-    """With an administrator `root`."""
+    """A server with an administrator `root`."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -51,7 +51,7 @@ class Server:
         self.api = ManagementApi(f"http://{self.http}", "root", "toor")
 
     def admin(self, *words, user="root", password="toor", check=True):
-        """What rabbitmqadmin prints."""
+        """Runs rabbitmqadmin and returns its output."""
         host, port = self.http.split(":")
         done = subprocess.run(
             [sys.executable, str(RABBITMQADMIN), "-H", host, "-P", port, "-u", user, "-p", password, *words],
@@ -263,7 +263,7 @@ def rabbitmqadmin2_sees_what_is_live_and_closes_it(server):
         assert "live2.tag" in admin2.admin(server, "list", "consumers")
         assert "live2" in admin2.admin(server, "list", "user_connections", "--username", "live2")
         if close is None:
-            # The one before may still be there for a moment.
+            # The previous connection may still be listed for a moment.
             rows = [row for row in server.api.connection.list() if row["user"] == "live2"]
             newest = max(rows, key=lambda row: row["connected_at"])
             close = ["close", "--name", newest["name"]]
@@ -274,7 +274,7 @@ def rabbitmqadmin2_sees_what_is_live_and_closes_it(server):
 
 
 def their_suites(parts):
-    """What the suites of clients' makers say, each in its own words."""
+    """Results of the clients' own suites, with their own messages."""
     with ThreadPoolExecutor(len(theirs.SUITES)) as workers:
         def follow(suite, process):
             lines = [line.rstrip() for line in process.stdout]
@@ -288,7 +288,7 @@ def their_suites(parts):
 def main():
     parts = sys.argv[1:]
     passed = failed = 0
-    # They run meanwhile.
+    # The suites run concurrently.
     others = ThreadPoolExecutor(1).submit(lambda: list(their_suites(parts)))
     with tempfile.TemporaryDirectory() as folder:
         server = Server(folder)

@@ -1,10 +1,9 @@
-"""The test suites that the makers of clients of RabbitMQ's management API have written for RabbitMQ, as their packages have
-them. Each runs against a server of its own, in a network namespace of its own: they want RabbitMQ's ports, and what they
-send goes nowhere else.
+"""Test suites of clients of RabbitMQ's management API, as published in their packages. Each runs against a server of
+its own, in a network namespace of its own: the suites need RabbitMQ's ports, and their traffic stays inside.
 
     theirs.py SUITE [NAME_PART...]
 
-Each of their tests is a scenario SUITE/NAME. What they leave out themselves is none.
+Each of their tests is a scenario SUITE/NAME. Tests that they skip themselves are not.
 """
 
 import fcntl
@@ -26,9 +25,9 @@ from pathlib import Path
 DEPS = Path(os.environ["DEPS"])
 POSTROAD = os.environ["POSTROAD"]
 API = "http://127.0.0.1:15672/api"
-# How long one of their tests may take, and a suite that is one program.
+# Time limits of one test, and of a suite that is one program.
 TEST_WITHIN, SUITE_WITHIN = 60, 240
-# What RabbitMQ's documentation of the suites sets up.
+# Setup according to RabbitMQ's documentation of the suites.
 VHOSTS = ["rabbit/hole", "rust/http/api/client", "rust/rabbitmqadmin"]
 USERS = {"guest": "administrator", "policymaker": "policymaker", "rust3": ""}
 
@@ -74,12 +73,12 @@ class Server:
 
 
 def told(text):
-    """What went wrong, on one line."""
+    """The error, on one line."""
     return " ".join(text.split())[:300]
 
 
 def rabbit_hole(wanted):
-    """One program, which writes a report."""
+    """rabbit-hole's suite: one program, which writes a report."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         done = subprocess.run(
@@ -109,13 +108,13 @@ def one_of_rust(program, name):
     return name, time.monotonic() - begun, reason
 
 
-# It deletes all virtual hosts but the default one.
+# This test deletes all virtual hosts except the default one.
 DELETE_EVERYTHING = "::test_vhosts_delete_multiple_protects_default_vhost"
 
 
 def of_rust(crate, wanted, together=lambda module: "all"):
-    """Each test is a process of its own, as with their runner. Those that get in each other's way come after each other, and
-    one that deletes what all others made comes last."""
+    """Each test is a process of its own, as with their runner. Conflicting tests run one after the other, and a test
+    that deletes the objects of all others runs last."""
     program = DEPS / "crates" / crate / "suite"
     listed = subprocess.run([program, "--list", "--format", "terse"], stdout=subprocess.PIPE, text=True, check=True)
     ignored = subprocess.run([program, "--list", "--format", "terse", "--ignored"], stdout=subprocess.PIPE, text=True)
@@ -137,13 +136,13 @@ def of_rust(crate, wanted, together=lambda module: "all"):
         yield one_of_rust(program, name)
 
 
-# What asks nothing of a server.
+# Tests without requests to a server.
 WITHOUT_SERVER = ("help_tests", "shell_completions_tests", "config_file_tests")
 
 
 def rabbitmqadmin(wanted):
     def together(module):
-        # These look at all users, virtual hosts or policies that there are.
+        # These tests read all users, virtual hosts or policies.
         for group in ["permissions", "users", "user_limits", "vhosts", "combined"]:
             if module.startswith(group):
                 return "access"
@@ -158,7 +157,7 @@ def http_client(kind):
 
 
 class Told(unittest.TestResult):
-    """Its tests, one by one."""
+    """Collects the results of a suite's tests."""
 
     def __init__(self):
         super().__init__()
@@ -198,7 +197,7 @@ def amqpstorm(wanted):
             yield name, time.monotonic() - begun, result.reason
 
 
-# With the users and the virtual hosts that each is written for.
+# Each with the users and virtual hosts that it expects.
 SUITES = {
     "rabbit-hole": (rabbit_hole, USERS, VHOSTS[:1]),
     "rabbitmqadmin": (rabbitmqadmin, {"guest": "administrator"}, VHOSTS[2:]),
@@ -209,7 +208,7 @@ SUITES = {
 
 
 def in_namespaces(parts):
-    """Each of those suites that may have what is asked for, as a process that prints its results."""
+    """Runs each suite that may contain the requested tests, as a process that prints its results."""
     for suite in SUITES:
         if parts and not any("/" in part and part.split("/")[0] in suite or part in suite for part in parts):
             continue

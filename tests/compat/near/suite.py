@@ -1,6 +1,6 @@
 """librdkafka with `client.rack` against three nodes of three racks (KIP-392).
 
-From which node records were read is told by the nodes: each counts the bytes that it has delivered.
+The node that records were read from is known by its counter of delivered bytes.
 """
 
 import os
@@ -52,7 +52,7 @@ def rack(node):
 
 
 class Cluster(ThreeNodes):
-    """Each node is in a rack of its own."""
+    """Three nodes, each in a rack of its own."""
 
     def arguments(self, node):
         return ["--rack", rack(node)]
@@ -80,13 +80,13 @@ class Cluster(ThreeNodes):
         return {index: it.leader for index, it in partitions.items()}
 
     def is_whole(self, topic):
-        """Every partition has a leader, and all replicas are there."""
+        """Whether every partition has a leader and a full ISR."""
         client = AdminClient({"bootstrap.servers": self.bootstrap(), "log_level": 0})
         partitions = client.list_topics(topic, timeout=SOON_S).topics[topic].partitions
         return all(it.leader > 0 and len(it.isrs) == len(NODES) for it in partitions.values())
 
     def consumer(self, node, **more):
-        """In the rack of a node; `None`: in none."""
+        """A consumer in the rack of a node; `None`: without a rack."""
         config = {
             "bootstrap.servers": self.bootstrap(),
             "group.id": f"near-{uuid.uuid4().hex[:8]}",
@@ -104,7 +104,7 @@ class Cluster(ThreeNodes):
 
 
 def read(consumer, count, seconds=SOON_S):
-    """So many messages."""
+    """Reads `count` messages."""
     found, deadline = [], time.monotonic() + seconds
     while len(found) < count:
         if time.monotonic() > deadline:
@@ -217,14 +217,14 @@ def nothing_is_lost_or_doubled_while_the_leader_and_then_the_near_node_are_kille
     reading = Reading(cluster, near, topic)
 
     def goes_on(what):
-        """What is written now is read."""
+        """Checks that newly written records are read."""
         mark = len(writing.acknowledged) + 200
         until(lambda: len(writing.acknowledged) > mark, f"{what}: more is acknowledged")
         wanted = str(writing.acknowledged[-1]).encode()
         until(lambda: any(value == wanted for _, value in reading.messages[-2000:]) or reading.failure, f"{what}: it is read")
 
     def reads_at(node, what):
-        """What is written now is read from that node."""
+        """Checks that newly written records are read from that node."""
         def is_so():
             before = cluster.delivered(node)
             goes_on(what)
@@ -274,7 +274,7 @@ def a_group_of_consumers_in_different_racks_reads_every_record(cluster):
                 values.append(int(message.value()))
     for member in members:
         member.close()
-    # A member that comes later takes partitions over of which nothing is committed yet.
+    # A member that joins later takes over partitions without a committed offset.
     expect(sorted(set(values)), list(range(count)), "what was read")
 
 

@@ -25,7 +25,7 @@ HAS_PROMETHEUS = bool(shutil.which("prometheus") and shutil.which("promtool"))
 
 
 def scenario(function):
-    """One that is run where Prometheus is there."""
+    """Registers a scenario that needs Prometheus."""
     if HAS_PROMETHEUS:
         SCENARIOS.append((function.__name__.replace("_", "-"), function))
     return function
@@ -66,7 +66,7 @@ def request(url, body=None, method=None):
 
 
 class Load:
-    """Records that come, are leased and settled, some of them given back, all the time."""
+    """A constant load: records are produced, leased and settled, and some of them released."""
 
     def __init__(self, cluster):
         self.cluster, self.going, self.trouble = cluster, True, None
@@ -87,7 +87,7 @@ class Load:
                 if settles:
                     request(f"{base}/groups/workers/settle", {"settles": settles})
             except Exception as error:
-                # A node that is killed takes what was asked of it along; a scenario looks at what came of it all.
+                # A killed node loses its pending requests; scenarios check the overall result only.
                 self.trouble = getattr(error, "read", lambda: str(error))()
                 time.sleep(0.2)
 
@@ -102,7 +102,7 @@ class Prometheus:
         self.url = f"http://127.0.0.1:{port}"
         targets = json.dumps([f"127.0.0.1:{cluster.http[node]}" for node in NODES])
         given = (DEPLOY / "prometheus/prometheus.yml").read_text()
-        # As it is given to users, with other addresses and less time between two looks.
+        # The file for users, with other addresses and a shorter scrape interval.
         config = re.sub(r"targets: \[.*\]", f"targets: {targets}", given).replace("15s", "1s")
         (folder / "prometheus.yml").write_text(config)
         shutil.copy(RULES, folder)
@@ -134,7 +134,7 @@ class Prometheus:
 
 
 class Watch:
-    """Everything that scenarios look at."""
+    """Prometheus and the nodes that scenarios check."""
 
     def __init__(self, folder):
         self.cluster = ThreeNodes(folder)
@@ -164,7 +164,7 @@ def each_metric_that_is_named_is_there(watch):
 
     files = [RULES, DEPLOY / "grafana/postroad.json"]
     named = {name for file in files for name in re.findall(r"postroad_[a-z_]+", file.read_text())}
-    # No port of these nodes encrypts.
+    # These nodes have no encrypted ports.
     named.discard("postroad_tls_certificate_end_seconds")
     until(lambda: named <= told(), f"all of {sorted(named - told())} are there", 20)
 
@@ -202,7 +202,7 @@ def rules_are_loaded_and_a_healthy_cluster_is_quiet(watch):
     until(lambda: all(rule["health"] == "ok" for rule in rules()), "every rule is evaluated")
     expect(len(rules()), len(re.findall(r"alert: ", RULES.read_text())), "rules")
     firing = {rule["name"]: rule["state"] for rule in rules() if rule["state"] == "firing"}
-    # The disk of whoever runs this may be nearly full.
+    # The disk of this machine may be nearly full.
     firing.pop("PostroadDiskNearlyFull", None)
     expect(firing, {}, "alerts of a healthy cluster")
 
@@ -213,7 +213,7 @@ def panels():
 
 
 def filled_in(expression):
-    """As Grafana asks, with all nodes chosen."""
+    """A query with Grafana's variables filled in, with all nodes chosen."""
     for variable, value in {"$job": "postroad", "$instance": ".*", "$__rate_interval": "10s"}.items():
         expression = expression.replace(variable, value)
     expect("$" in expression, False, f"a variable that is not known: {expression}")
@@ -237,7 +237,7 @@ def each_panel_of_the_dashboard_has_data(watch):
         until(is_whole, "every panel has data", 30)
     except Failure:
         raise Failure(f"panels without data: {empty()}; the load's last trouble: {watch.load.trouble!r}") from None
-    # What the load does is seen, not only that there are series.
+    # The values show the load; it does not suffice that the series exist.
     for expression in ["postroad_records_received_total", "postroad_records_settled_total", "postroad_records_redelivered_total"]:
         rate = f"sum(rate({expression}[10s])) > 0"
         until(lambda rate=rate: watch.prometheus.query(rate), f"{expression} rises")

@@ -1,4 +1,4 @@
-"""Somebody who signs clients' certificates, and somebody who issues tokens: made for a run."""
+"""A certificate authority for clients, and an issuer of tokens, created for a run."""
 
 import datetime
 import json

@@ -1,4 +1,4 @@
-"""The probe of librdkafka. Called as a program it runs with whatever version of it is there."""
+"""The probe of librdkafka. As a program it runs with any installed version."""
 
 import json
 import sys
@@ -34,10 +34,10 @@ def librdkafka(case):
         codes = {error.code() for error in errors}
         if KafkaError._AUTHENTICATION in codes:
             return "refused"
-        # It does not show a certificate of an authority that the node does not name, and is closed as nobody.
+        # The client sends no certificate of an authority that the node does not list, so it is rejected as anonymous.
         if case["mechanism"] == "certificate" and KafkaError._ALL_BROKERS_DOWN in codes:
             return "refused"
-    # An error of this library cannot be compared with nothing.
+    # An error of this library cannot be compared with None.
     code = told[0].code() if told and told[0] is not None else None
     if told and code is None:
         return "ok"

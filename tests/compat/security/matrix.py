@@ -1,6 +1,6 @@
-"""Each client by each mechanism: whether it is let in, refused with a wrong secret, and denied what it may not do.
+"""Each client with each mechanism: accepted, refused with a wrong secret, and denied without permission.
 
-A probe logs in, sends one message to a topic (a queue, by AMQP), and says what came of it in one of three words: `ok`,
+A probe logs in, sends one message to a topic (a queue, by AMQP), and prints the outcome in one word: `ok`,
 `refused`, `denied`.
 """
 
@@ -36,7 +36,7 @@ class Token(AbstractTokenProvider):
 
 
 class Heard(logging.Handler):
-    """What a library says on its way, which its errors leave out."""
+    """Log messages of a library with details that its errors lack."""
 
     def __init__(self):
         super().__init__(logging.DEBUG)
@@ -50,7 +50,7 @@ def kafka_python(case):
     mechanism = case["mechanism"]
     config = {
         "bootstrap_servers": case["address"], "ssl_cafile": case["ca"], "ssl_check_hostname": False, "retries": 0,
-        # A log-in that is refused is tried again until a bootstrap ends.
+        # A rejected log-in is retried until the bootstrap times out.
         "bootstrap_timeout_ms": 12_000, "request_timeout_ms": 10_000, "delivery_timeout_ms": 12_000,
         "max_block_ms": 12_000,
     }
@@ -76,7 +76,7 @@ def kafka_python(case):
         return "denied"
     except Exception as error:  # the library has many, and one for all that ends a bootstrap
         said = f"{type(error).__name__} {error} {heard.text}"
-        # It may see the end of the connection before the answer that came with it.
+        # The client may see the end of the connection before the last reply.
         refusals = ["Authentication failed during authentication", '"status":"invalid_token"']
         ended = "SaslAuthenticateRequest" in said and "socket disconnected" in said
         if mechanism != "certificate" and (ended or any(refusal in said for refusal in refusals)):
@@ -125,7 +125,7 @@ def with_pika(case):
 
 
 def program(*words, tell=lambda case: [json.dumps(case)]):
-    """A program that is told the case, and prints its outcome in the last line."""
+    """A program that gets the case as an argument, and prints its outcome in the last line."""
     def probe(case):
         ran = subprocess.run([*words, *tell(case)], capture_output=True, text=True, timeout=60)
         said = (ran.stdout.strip() or ran.stderr.strip()).splitlines()
@@ -137,7 +137,7 @@ def program(*words, tell=lambda case: [json.dumps(case)]):
 
 
 def clients():
-    """By name: what each speaks, and how it is asked."""
+    """Clients by name: their mechanisms, and how each is run."""
     node = program("node", f"{DEPS}/node/probe.js")
     java = program(
         "java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{DEPS}/java/classes:{DEPS}/java/libs/*",
@@ -158,7 +158,7 @@ def clients():
 
 
 def cases(server, name, mechanism, tls):
-    """With a right secret, with a wrong one, and of somebody who may not."""
+    """Cases with a right secret, with a wrong one, and with a user without permission."""
     protocol = clients()[name][0]
     addresses = {"kafka": (server.kafka, server.kafka_tls), "amqp": (server.amqp, server.amqp_tls)}
 
@@ -186,7 +186,7 @@ def rows():
 
 
 def run_row(server, row):
-    """What came of each case; fails unless all are as they must be."""
+    """Outcomes of all cases; fails unless all are as expected."""
     name, mechanism, tls = row
     probe = clients()[name][1]
     found = []
@@ -200,7 +200,7 @@ def run_row(server, row):
 
 
 def table(outcomes):
-    """As documentation shows it."""
+    """The table as shown in the documentation."""
     lines = ["| client | mechanism | TLS | right secret | wrong secret | missing right |", "|---|---|---|---|---|---|"]
     for (name, mechanism, tls), passed in outcomes:
         cells = ["ok", "refused", "denied"] if passed else ["?"] * 3

@@ -1,4 +1,4 @@
-"""The server under test: it encrypts and asks for log-ins."""
+"""The server under test, with TLS and log-ins."""
 
 import os
 import ssl
@@ -24,7 +24,7 @@ def pika_parameters(server, user="app", password="ppa", tls=True):
 
 
 class Server:
-    """With an admin `root`, and a user `app` whose passwords are their names backwards."""
+    """A server with an admin `root` and a user `app`, whose passwords are their names backwards."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -52,10 +52,10 @@ class Server:
         self.amqp = line.split(", amqp ")[1].split(",")[0]
         self.amqp_tls = line.split("amqp-tls ")[1].split(",")[0]
         assert self.process.stdout.readline() == "ready\n"
-        # On this machine the token of the data directory is a log-in.
+        # On this machine the token in the data directory serves as a log-in.
         self.run("user", "add", "app", "ppa")
         self.run("user", "allow", "app", ".*", ".*", ".*")
-        # Somebody who may open the vhost, and look at what the matrix sends to, and no more.
+        # A user that may open the vhost and describe the targets of the matrix, and no more.
         self.topic = "matrix"
         with closing(pika.BlockingConnection(pika_parameters(self))) as connection:
             connection.channel().queue_declare(self.topic, durable=True)

@@ -1,8 +1,8 @@
-"""Stock clients against a server that encrypts and asks for log-ins.
+"""Stock clients against a server with TLS and log-ins.
 
 confluent-kafka (librdkafka) by each mechanism, pika over TLS, and kcat if it is installed; and a matrix of more clients
-and mechanisms (`matrix.py`), which is printed as a table. Whoever is refused must be refused by its own library's error
-for that, and soon.
+and mechanisms (`matrix.py`), which is printed as a table. A rejected client must soon report its own
+library's error for that.
 """
 
 import itertools
@@ -49,7 +49,7 @@ def scenario(function):
 
 
 def create_topic(config, topic):
-    # A client that nobody holds ends at once.
+    # A client without a reference ends at once.
     admin = AdminClient(config)
     admin.create_topics([NewTopic(topic, 1)])[topic].result(SOON_S)
 
@@ -77,7 +77,7 @@ def produce_and_consume(config, records=100):
 
 
 def error_of(config):
-    """What a client is told that asks for the list of topics."""
+    """The error of a client's request for the list of topics."""
     errors = []
     client = AdminClient({**config, "error_cb": errors.append})
     try:
@@ -189,7 +189,7 @@ def scram_credentials_are_made_listed_used_and_deleted(server):
     deletion = UserScramCredentialDeletion("tool", ScramMechanism.SCRAM_SHA_256)
     admin.alter_user_scram_credentials([deletion])["tool"].result(SOON_S)
     error_of(server.client("SCRAM-SHA-256", user="tool", password="loot"))
-    # Somebody who may not look after users is told so.
+    # A user without the permission to manage users gets an error.
     other = AdminClient(server.client())
     try:
         other.alter_user_scram_credentials([deletion])["tool"].result(SOON_S)
@@ -322,7 +322,7 @@ def a_token_that_is_renewed_keeps_a_producer_going(server):
 
     def token(_):
         asked.append(time.monotonic())
-        # Tokens end with a second.
+        # Token lifetimes have a resolution of a second.
         return server.issuer.token("app", ends_in=lasts), int(time.time()) + lasts
 
     config = {
@@ -383,7 +383,7 @@ def what_was_a_secret_is_in_no_log(server):
 
 
 class Run:
-    """What passed and failed; scenarios of several threads."""
+    """Passed and failed scenarios, which run in several threads."""
 
     def __init__(self, server, parts):
         self.server, self.parts = server, parts
@@ -392,7 +392,7 @@ class Run:
         self.rows = {}
 
     def scenario(self, name, function):
-        """Whether it passed; `None` where it was not asked for."""
+        """Whether it passed; `None` if it was not requested."""
         if self.parts and not any(part in name for part in self.parts):
             return None
         begun = time.monotonic()
@@ -410,7 +410,7 @@ class Run:
         return passed
 
     def client(self, rows):
-        """The rows of one client, one after the other: some say what they do to one log of their process."""
+        """The rows of one client, one after the other: some clients log to a single log of their process."""
         for row in rows:
             client, mechanism, tls = row
             name = f"matrix-{client}-{mechanism}-{'tls' if tls else 'plain'}".lower().replace(" ", "-")
@@ -423,7 +423,7 @@ def main(parts):
     rows = list(matrix.rows())
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Server(folder), parts)
-        # Clients spend most of their time waiting: for a time-out of their own, or for the answer to a wrong password.
+        # Clients spend most of their time waiting: for a timeout of their own, or for the reply to a wrong password.
         with ThreadPoolExecutor(4) as threads:
             clients = itertools.groupby(rows, lambda row: row[0])
             for ended in [threads.submit(run.client, list(of)) for _, of in clients]:

@@ -20,7 +20,7 @@ def free_ports(count):
 
 
 class ThreeNodes:
-    """Nodes 1 to 3, each of which leads one of three shards. Data and logs are in `folder`."""
+    """Nodes 1 to 3, each the leader of one of three shards. Data and logs are in `folder`."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -33,7 +33,7 @@ class ThreeNodes:
             self.is_ready(node)
 
     def arguments(self, node):
-        """Further ones of `postroad serve`."""
+        """Further arguments of `postroad serve`."""
         return []
 
     def spawn(self, node):

@@ -1,4 +1,4 @@
-//! Moves leaders, and kills nodes and starts them again, while clients work at the first node.
+//! Moves leaders, and kills and restarts nodes, while clients work at the first node.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
@@ -7,37 +7,37 @@ use std::time::Duration;
 use super::{Cluster, Going, NODES};
 use crate::failure::{Failure, Outcome};
 
-/// The time between two steps.
+/// Interval between two faults.
 const STEPS_EVERY: Duration = Duration::from_secs(5);
-/// One step in so many kills a node; the others move leaders.
+/// One fault in this number kills a node; the others move leaders.
 const KILLS_EVERY: u32 = 3;
-/// A killed node is started again after this time.
+/// Time from a kill to the restart.
 const AWAY: Duration = Duration::from_secs(2);
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// Runs in a thread of its own until [`Unrest::end`].
+/// A thread that injects faults until [`Unrest::end`].
 #[derive(Debug)]
 pub(crate) struct Unrest {
     end: mpsc::Sender<()>,
     thread: JoinHandle<(Cluster, Outcome<Done>)>,
 }
 
-/// How many steps of each kind were made.
+/// Number of faults of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) moves: u32,
     pub(crate) kills: u32,
 }
 
-/// A step.
+/// One fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Drains the node at this place, and resumes the one that was drained before.
+    /// Drains the node at this place and resumes the previously drained one.
     Move(usize),
     Kill(usize),
 }
 
-/// Drains all nodes in turn, and kills in turn those that clients were not told of.
+/// Drains all nodes in turn. Kills all nodes in turn except the first, whose address clients have.
 fn step(number: u32) -> Step {
     let (round, of_round) = (number / KILLS_EVERY, number % KILLS_EVERY);
     match of_round + 1 == KILLS_EVERY {
@@ -50,13 +50,13 @@ impl Unrest {
     pub(crate) fn begin(mut cluster: Cluster) -> Unrest {
         let (end, ended) = mpsc::channel();
         let thread = std::thread::spawn(move || {
-            let done = go_on(&mut cluster, &ended);
+            let done = inject_faults(&mut cluster, &ended);
             (cluster, done)
         });
         Unrest { end, thread }
     }
 
-    /// All nodes run on return, and each may lead.
+    /// Stops the thread. On return all nodes run and none is drained.
     pub(crate) fn end(self) -> Outcome<(Cluster, Done)> {
         drop(self.end);
         let ended = self.thread.join();
@@ -65,7 +65,7 @@ impl Unrest {
     }
 }
 
-fn go_on(cluster: &mut Cluster, ended: &mpsc::Receiver<()>) -> Outcome<Done> {
+fn inject_faults(cluster: &mut Cluster, ended: &mpsc::Receiver<()>) -> Outcome<Done> {
     let mut done = Done::default();
     let mut drained = None;
     for number in 0.. {
@@ -77,9 +77,9 @@ fn go_on(cluster: &mut Cluster, ended: &mpsc::Receiver<()>) -> Outcome<Done> {
         match step(number) {
             Step::Move(place) => {
                 if let Some(former) = drained.replace(place) {
-                    decide(cluster, "resume", former)?;
+                    run_node_command(cluster, "resume", former)?;
                 }
-                decide(cluster, "drain", place)?;
+                run_node_command(cluster, "drain", place)?;
                 done.moves += 1;
             }
             Step::Kill(place) => {
@@ -91,13 +91,13 @@ fn go_on(cluster: &mut Cluster, ended: &mpsc::Receiver<()>) -> Outcome<Done> {
         }
     }
     if let Some(drained) = drained {
-        decide(cluster, "resume", drained)?;
+        run_node_command(cluster, "resume", drained)?;
     }
     Ok(done)
 }
 
-fn decide(cluster: &Cluster, what: &str, place: usize) -> Outcome {
-    cluster.node(0).ask(&["node", what, &(place + 1).to_string()]).map(drop)
+fn run_node_command(cluster: &Cluster, what: &str, place: usize) -> Outcome {
+    cluster.node(0).run_command(&["node", what, &(place + 1).to_string()]).map(drop)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What lies between the nodes of a cluster: each reaches another one by a proxy of this process, which can stop
-//! passing bytes on, as a pulled cable does. Nothing is closed by that, so nobody is told.
+//! Network between the nodes of a cluster: each node reaches another one through a proxy in this process. The proxy
+//! can hold bytes back, as a pulled cable does. Connections stay open, so no peer notices.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -19,27 +19,27 @@ const BUFFER_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Wires {
     state: Arc<State>,
-    /// Where the others reach each node.
+    /// Ports of the proxies, by node.
     pub(crate) ports: Vec<u16>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     cut: [AtomicBool; NODES],
-    /// By which it is known who connects; 0: the node does not run.
+    /// Process ids by node, which identify the connecting node; 0: the node does not run.
     pids: [AtomicU32; NODES],
 }
 
 /// The nodes at both ends of a connection.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
-    /// Not known if it was closed again at once.
+    /// Unknown if the connection was closed at once.
     from: Option<usize>,
     to: usize,
 }
 
 impl Wires {
-    /// In front of nodes that listen for peers on these ports.
+    /// Starts proxies for nodes that listen for peers on these ports.
     pub(crate) fn new(nodes: &[u16]) -> Outcome<Wires> {
         let state = Arc::new(State::default());
         let mut ports = Vec::new();
@@ -52,11 +52,11 @@ impl Wires {
         Ok(Wires { state, ports })
     }
 
-    pub(crate) fn is_run_by(&self, node: usize, pid: u32) {
+    pub(crate) fn set_pid(&self, node: usize, pid: u32) {
         self.state.pids[node].store(pid, Ordering::SeqCst);
     }
 
-    /// Nothing reaches the node from others any more, nor they it.
+    /// Holds back all bytes between the node and the others, in both directions.
     pub(crate) fn cut(&self, node: usize) {
         self.state.cut[node].store(true, Ordering::SeqCst);
     }
@@ -74,8 +74,8 @@ impl State {
         }
     }
 
-    /// The node whose process has a connection from this port to that one.
-    fn who_has(&self, from: u16, to: u16) -> Option<usize> {
+    /// The node whose process has a connection from the first port to the second.
+    fn owner(&self, from: u16, to: u16) -> Option<usize> {
         let table = fs::read_to_string("/proc/net/tcp").ok()?;
         let inode = table.lines().find_map(|line| inode_of(line, from, to))?;
         let socket = format!("socket:[{inode}]");
@@ -89,8 +89,8 @@ impl State {
     }
 }
 
-/// Of a line of `/proc/net/tcp`: number, local address, remote address, state, queues, timer, retransmits, user,
-/// timeout, inode. Addresses are in hexadecimal.
+/// Inode of a line of `/proc/net/tcp`. Its fields are: number, local address, remote address, state, queues, timer,
+/// retransmits, user, timeout, inode. Addresses are in hexadecimal.
 fn inode_of(line: &str, from: u16, to: u16) -> Option<&str> {
     let mut fields = line.split_ascii_whitespace();
     let port = |address: &str| u16::from_str_radix(address.rsplit_once(':')?.1, 16).ok();
@@ -102,9 +102,9 @@ fn inode_of(line: &str, from: u16, to: u16) -> Option<&str> {
 fn accept(listener: &TcpListener, to: usize, node: u16, state: &Arc<State>) {
     for incoming in listener.incoming().flatten() {
         let state = Arc::clone(state);
-        // Each takes its time: nobody waits for another one's cable.
+        // A thread for each connection: a cut connection must not delay the others.
         thread::spawn(move || {
-            // What fails ends the connection, as any fault between nodes does.
+            // A failure ends the connection, as any fault between nodes does.
             let _ = connect(incoming, to, node, state);
         });
     }
@@ -112,7 +112,7 @@ fn accept(listener: &TcpListener, to: usize, node: u16, state: &Arc<State>) {
 
 fn connect(incoming: TcpStream, to: usize, node: u16, state: Arc<State>) -> std::io::Result<()> {
     let (theirs, ours) = (incoming.peer_addr()?.port(), incoming.local_addr()?.port());
-    let ends = Ends { from: state.who_has(theirs, ours), to };
+    let ends = Ends { from: state.owner(theirs, ours), to };
     state.wait_while_cut(ends);
     let outgoing = TcpStream::connect(("127.0.0.1", node))?;
     incoming.set_nodelay(true)?;
@@ -123,7 +123,7 @@ fn connect(incoming: TcpStream, to: usize, node: u16, state: Arc<State>) -> std:
     Ok(())
 }
 
-/// Until either side ends. That it ends is passed on like bytes.
+/// Copies bytes until either side ends, then closes both.
 fn pass(mut from: TcpStream, mut to: TcpStream, ends: Ends, state: &State) {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
@@ -133,7 +133,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, ends: Ends, state: &State) {
             break;
         }
     }
-    // It may be closed already.
+    // The sockets may be closed already.
     let _ = to.shutdown(Shutdown::Both);
     let _ = from.shutdown(Shutdown::Both);
 }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_inode_of_a_connection_is_in_the_line_with_its_ports() {
+    fn inode_is_parsed_from_the_line_with_the_ports_of_the_connection() {
         let line = "   1: 0100007F:A1B2 0100007F:1E14 01 00000000:00000000 00:00000000 00000000     \
                     0        0 48613 1 0000000000000000 20 4 30 10 -1";
         assert_eq!(inode_of(line, 0xA1B2, 0x1E14), Some("48613"));
@@ -152,17 +152,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_passes_while_a_node_is_cut_off_and_all_of_it_later() {
+    fn cut_node_receives_nothing_until_mended_and_then_all_bytes() {
         let node = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let wires = Wires::new(&[node.local_addr().unwrap().port()]).unwrap();
-        wires.is_run_by(1, std::process::id());
+        wires.set_pid(1, std::process::id());
         let mut peer = TcpStream::connect(("127.0.0.1", wires.ports[0])).unwrap();
         let (mut there, _) = node.accept().unwrap();
         peer.write_all(b"before").unwrap();
         let mut read = [0; 6];
         there.read_exact(&mut read).unwrap();
         assert_eq!(&read, b"before");
-        // This process is node 2 for the proxy of node 1: it is cut off as who connects.
+        // This process is registered as node 2, so cutting node 2 cuts its connections to the proxy of node 1.
         wires.cut(1);
         peer.write_all(b"behind").unwrap();
         there.set_read_timeout(Some(Duration::from_millis(50))).unwrap();

@@ -14,10 +14,10 @@ use crate::command::output_of;
 use crate::failure::{Context, Failure, Outcome};
 use crate::{pair, paths};
 
-/// What a suite is told, by environment variable.
+/// Environment variables for a suite.
 pub(super) type Environment = Vec<(&'static str, String)>;
 
-/// A server of its own for each family, so that one family's crash is not another's failure.
+/// Each family has a server of its own, so that a crash affects one family.
 pub(super) fn on_fresh_servers(
     folder: &Path,
     family: &str,
@@ -34,7 +34,7 @@ pub(super) fn on_fresh_servers(
         ("BOOTSTRAP", kafka),
         ("AMQP", amqp),
         ("BROKERS", if options.cluster { NODES } else { 1 }.to_string()),
-        // For scenarios that kill their server, and those that not every server can do.
+        // For scenarios that kill their server, and for features that not every broker has.
         ("POSTROAD", binary.display().to_string()),
         ("SERVER", folder.join("servers/postroad").display().to_string()),
         ("AMQP_ADMIN", folder.join("servers/postroad-admin").display().to_string()),
@@ -49,7 +49,7 @@ pub(super) fn on_fresh_servers(
         Servers::Three(cluster) if options.unrest => {
             let unrest = Unrest::begin(cluster);
             let results = scenarios(folder, family, &told, options)
-                .and_then(|results| again(folder, family, &told, options, results));
+                .and_then(|results| retry_failed(folder, family, &told, options, results));
             let (cluster, done) = unrest.end()?;
             println!("{family}: leaders moved {} times, {} kills", done.moves, done.kills);
             (Servers::Three(cluster), results?)
@@ -57,7 +57,7 @@ pub(super) fn on_fresh_servers(
         servers => (servers, scenarios(folder, family, &told, options)?),
     };
     servers.stop()?;
-    // The log is kept when there is something to look up in it.
+    // The log is kept only after a failure.
     if results.failed.is_empty() {
         paths::fresh(&format!("compat-{family}"))?;
     } else {
@@ -66,10 +66,10 @@ pub(super) fn on_fresh_servers(
     Ok(results)
 }
 
-/// Runs each scenario that failed once more, while the unrest goes on. A scenario that counts deliveries, or makes requests
-/// that its client does not repeat, can fail because a node was killed in its middle, and then passes; a broken one fails
-/// again. The output names them.
-fn again(
+/// Runs each failed scenario once more, still with faults. A scenario that counts deliveries, or makes requests
+/// that its client does not retry, can fail because a node was killed in its middle. Such a scenario passes the
+/// second time, and a broken one fails again. The output lists them.
+fn retry_failed(
     folder: &Path,
     family: &str,
     told: &[(&'static str, String)],
@@ -128,7 +128,7 @@ pub(super) fn scenarios(
     Ok(results)
 }
 
-/// The scripts that this program plays itself.
+/// Scenarios of `amqp-pair`, which this program plays itself.
 fn pair_scenarios(
     folder: &Path,
     family: &str,

@@ -1,7 +1,7 @@
-//! `cargo xtask compat`: stock clients against the real binary. A family of clients is a folder of
-//! `tests/compat` with a program `run`, which gets BOOTSTRAP, or AMQP, and DEPS_DIR, installs what
-//! it needs into the latter, and prints `ok NAME ...` or `FAIL NAME reason` for each scenario. One
-//! family, `amqp-pair`, is no client: its scripts are played by this program ([`crate::pair`]).
+//! `cargo xtask compat`: stock clients against the real binary. A family of clients is a folder of `tests/compat`
+//! with a program `run`. It gets BOOTSTRAP or AMQP, and DEPS_DIR for the packages that it installs, and prints
+//! `ok NAME ...` or `FAIL NAME reason` for each scenario. The family `amqp-pair` is no client: this program plays its
+//! scripts ([`crate::pair`]).
 
 mod family;
 mod results;
@@ -56,20 +56,20 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// All families, as many at once as this machine can do.
-    pub(crate) fn of_ci() -> Options {
+    /// All families, as many at once as this machine can run.
+    pub(crate) fn for_ci() -> Options {
         Options { at_once: NonZero::new(at_once()), ..Options::default() }
     }
 }
 
-/// Scenarios of all families together.
+/// Number of scenarios of all families.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
 }
 
-/// Families that take some minutes. They are begun first, so that none of them runs on alone at the end.
+/// Families that take some minutes. They start first, so that none of them runs alone at the end.
 const LONGEST: [&str; 2] = ["management", "security"];
 
 /// Families that speak AMQP; the others speak Kafka's protocol.
@@ -79,14 +79,14 @@ pub(crate) fn run(options: &Options) -> Outcome<Counts> {
     let folder = paths::root().join("tests/compat");
     let mut families = families(&folder, &options.families)?;
     let allowed = AllowList::read(&folder.join("allow.list"))?;
-    let other = other_brand(options);
+    let other = running_brokers(options);
     let binary = match &other {
         Some(_) => None,
         None => Some(server::binary(options.bin.as_deref())?),
     };
     if let (Some(other), true) = (&other, options.families.is_empty()) {
-        // Only families that the other server speaks.
-        families.retain(|family| other.iter().any(|(name, _)| *name == speaks(family)));
+        // Only families that speak the other server's protocol.
+        families.retain(|family| other.iter().any(|(name, _)| *name == address_variable(family)));
     }
     families.sort_by_key(|family| !LONGEST.contains(&&family[..]));
     let run_family = |family: String| {
@@ -105,7 +105,7 @@ pub(crate) fn run(options: &Options) -> Outcome<Counts> {
     side_by_side(families, at_once, run_family, |(family, results, took)| {
         let results = match results {
             Ok(results) => results,
-            // A family that breaks as a whole does not hide what the others have to tell.
+            // The results of the other families are still reported.
             Err(failure) => {
                 println!("{family}: {failure}");
                 broken.push(format!("{family}: {failure}"));
@@ -114,7 +114,7 @@ pub(crate) fn run(options: &Options) -> Outcome<Counts> {
         };
         counts.passed += (results.passed.len() + results.second.len()) as u64;
         let judged = allowed.judge(&results);
-        // What may fail is no failure, and was looked at.
+        // Failures of listed scenarios do not count.
         counts.failed += judged.len() as u64;
         let second = match results.second.len() {
             0 => String::new(),
@@ -136,7 +136,7 @@ pub(crate) fn run(options: &Options) -> Outcome<Counts> {
     Err(Failure::new(what).remedy("one alone: cargo xtask compat FAMILY --name SCENARIO"))
 }
 
-/// The families asked for, or every folder that has a program `run`.
+/// The requested families, or every folder that has a program `run`.
 fn families(folder: &Path, asked: &[String]) -> Outcome<Vec<String>> {
     let mut there = Vec::new();
     let entries = fs::read_dir(folder).context(|| format!("cannot read {}", folder.display()))?;
@@ -155,13 +155,13 @@ fn families(folder: &Path, asked: &[String]) -> Outcome<Vec<String>> {
     Ok(if asked.is_empty() { there } else { asked.to_vec() })
 }
 
-/// Which variable tells a family where its server is.
-fn speaks(family: &str) -> &'static str {
+/// The variable that holds the address of a family's server.
+fn address_variable(family: &str) -> &'static str {
     if AMQP_FAMILIES.contains(&family) { "AMQP" } else { "BOOTSTRAP" }
 }
 
-/// Where brokers run already, if that was said.
-fn other_brand(options: &Options) -> Option<Environment> {
+/// Addresses of running brokers that the options name.
+fn running_brokers(options: &Options) -> Option<Environment> {
     let said = [("BOOTSTRAP", &options.bootstrap), ("AMQP", &options.endpoint)];
     let address = |(name, address): (_, &Option<String>)| Some((name, address.clone()?));
     let told: Environment = said.into_iter().filter_map(address).collect();
@@ -173,11 +173,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_broker_that_runs_already_is_told_to_those_who_speak_its_protocol() {
-        assert_eq!(other_brand(&Options::default()), None);
+    fn address_of_a_running_broker_is_passed_to_families_of_its_protocol() {
+        assert_eq!(running_brokers(&Options::default()), None);
         let endpoint = Some("127.0.0.1:5672".to_owned());
-        let told = other_brand(&Options { endpoint, ..Options::default() });
+        let told = running_brokers(&Options { endpoint, ..Options::default() });
         assert_eq!(told, Some(vec![("AMQP", "127.0.0.1:5672".to_owned())]));
-        assert_eq!([speaks("pika"), speaks("librdkafka")], ["AMQP", "BOOTSTRAP"]);
+        assert_eq!(
+            [address_variable("pika"), address_variable("librdkafka")],
+            ["AMQP", "BOOTSTRAP"]
+        );
     }
 }

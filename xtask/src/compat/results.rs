@@ -1,4 +1,4 @@
-//! What came of a family's scenarios, and which of them may fail.
+//! Results of a family's scenarios, and the list of scenarios that may fail.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,12 +6,12 @@ use std::path::Path;
 
 use crate::failure::{Context, Failure, Outcome};
 
-/// What came of one family.
+/// Results of one family.
 #[derive(Debug, Default)]
 pub(super) struct Results {
     family: String,
     pub(super) passed: BTreeSet<String>,
-    /// Those that passed when they were run once more.
+    /// Scenarios that passed only on the second run.
     pub(super) second: BTreeSet<String>,
     pub(super) failed: BTreeSet<String>,
 }
@@ -21,8 +21,8 @@ impl Results {
         Results { family: family.to_owned(), ..Results::default() }
     }
 
-    /// Takes one line of a suite and shows it, but for the suite's own closing line: the chore has
-    /// one closing line for all.
+    /// Parses and prints one line of a suite, except the suite's own closing line: the chore prints one for all
+    /// families.
     pub(super) fn take(&mut self, line: &str) {
         let mut words = line.split_whitespace();
         match (words.next(), words.next()) {
@@ -35,8 +35,7 @@ impl Results {
     }
 }
 
-/// `tests/compat/allow.list`: scenarios that may fail, `FAMILY/NAME # why` a line. Every other one
-/// must pass.
+/// `tests/compat/allow.list`: scenarios that may fail, `FAMILY/NAME # why` a line. All others must pass.
 #[derive(Debug, Default)]
 pub(super) struct AllowList {
     scenarios: BTreeSet<String>,
@@ -67,7 +66,7 @@ impl AllowList {
         Ok(AllowList { scenarios })
     }
 
-    /// What is wrong with these results.
+    /// Failures of these results that the list does not allow.
     pub(super) fn judge(&self, results: &Results) -> Vec<String> {
         let family = &results.family;
         let allowed = |name: &str| self.scenarios.contains(&format!("{family}/{name}"));
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_of_a_suite_are_counted_and_its_closing_line_is_not_a_scenario() {
+    fn result_lines_are_counted_and_the_closing_line_is_no_scenario() {
         let results =
             results("go", &["ok create 0.2s", "FAIL seek wanted 3, got 4", "1 passed, 1 failed"]);
         assert_eq!(results.passed, BTreeSet::from(["create".to_owned()]));
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_the_list_may_fail_and_nothing_else() {
+    fn only_listed_scenarios_may_fail() {
         let list = "# gaps\n\ngo/a # slow\ngo/b # not built\n";
         let list = AllowList::parse(list).expect("reasons");
         let lines = ["ok a", "FAIL b", "FAIL new"];
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_allowed_for_a_reason() {
+    fn allowed_failure_needs_a_reason() {
         assert!(AllowList::parse("go/a\n").is_err());
         assert!(AllowList::parse("go/a #\n").is_err());
     }

@@ -1,4 +1,4 @@
-//! What a family is run against: one server of its own, or three nodes.
+//! The target of a family: one server of its own, or three nodes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,17 +30,18 @@ impl Servers {
         Ok(Servers::One { server, amqp, log: postroad.log })
     }
 
-    /// Each leads a shard, so that two thirds of what clients use is led elsewhere.
+    /// With a leader on each node, so that two thirds of the shards that clients use have a remote leader.
     pub(super) fn three(binary: &Path, place: &Path, options: &Options) -> Outcome<Servers> {
         let shards = ["--shards".to_owned(), NODES.to_string()];
-        // As one node that has no users when it starts: scenarios make some, and other clients go on.
+        // Without authentication, as a single node without users: scenarios create some, and other clients must
+        // still connect.
         let open = ["--auth".to_owned(), "off".to_owned()];
         let serve = [&shards[..], &open, &options.serve].concat();
         let cluster = Cluster::found(binary, place, &serve, Going::Kill, true, READY_WITHIN)?;
         Ok(Servers::Three(cluster))
     }
 
-    /// For clients of Kafka, and of AMQP.
+    /// Addresses for Kafka clients and for AMQP clients.
     pub(super) fn addresses(&self) -> (String, String) {
         match self {
             Servers::One { server, amqp, .. } => (server.address.to_string(), amqp.clone()),
@@ -50,7 +51,7 @@ impl Servers {
         }
     }
 
-    /// Fails if one has ended by itself, or does not end well now.
+    /// Fails if a server has ended by itself, or does not stop cleanly.
     pub(super) fn stop(self) -> Outcome {
         match self {
             Servers::One { mut server, log, .. } => {

@@ -1,4 +1,4 @@
-//! Targets that run, some at a time, and what came of them.
+//! Runs of fuzz targets, some at a time, and their results.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -13,11 +13,12 @@ use super::{WORKSPACE, progress, seconds, statistics};
 use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
 
-/// Of an input. What is read before log-in has no more in one piece, and short ones are found out faster.
+/// Maximum length of an input. Code before the log-in reads no more in one piece, and short inputs are explored
+/// faster.
 const INPUT_BYTES_MAX: u32 = 4 << 10;
-/// For one input; most take some microseconds.
+/// Time limit of one input; most take some microseconds.
 const INPUT_SECONDS_MAX: u32 = 10;
-/// Of the process: Rust's memory has a bound an input (`fuzz/src/lib.rs`), and C libraries have this.
+/// Memory limit of the process, for C libraries. Rust's memory has a limit for each input (`fuzz/src/lib.rs`).
 const PROCESS_MEGABYTES_MAX: u32 = 1_024;
 
 /// One target and its folders.
@@ -25,7 +26,7 @@ const PROCESS_MEGABYTES_MAX: u32 = 1_024;
 pub(super) struct Run {
     target: String,
     program: PathBuf,
-    /// What earlier runs found, and where this one writes to.
+    /// Findings of earlier runs; this run adds its own.
     found: PathBuf,
     kept: PathBuf,
     crashes: PathBuf,
@@ -40,22 +41,22 @@ pub(super) enum Ended {
     Failed,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Ran {
     pub(super) target: String,
     pub(super) seconds: u64,
     pub(super) executions: u64,
     pub(super) executions_a_second: u64,
-    /// Edges with how often they were passed, as the fuzzer tells them apart.
+    /// Edges with their execution counts, as the fuzzer distinguishes them.
     pub(super) features: u64,
-    /// Those that the inputs had which were there before.
+    /// Features that the inputs of earlier runs cover.
     pub(super) features_before: u64,
     pub(super) inputs: u64,
     pub(super) inputs_new: u64,
     pub(super) peak_megabytes: u64,
     pub(super) ended: Ended,
-    /// The input that it failed with, if it left one.
+    /// The input of the failure, if the fuzzer wrote one.
     pub(super) crash: Option<PathBuf>,
     log: PathBuf,
 }
@@ -70,7 +71,7 @@ impl Ended {
 }
 
 impl Ran {
-    pub(super) fn told(&self) -> String {
+    pub(super) fn describe_failure(&self) -> String {
         match &self.crash {
             Some(crash) => format!("{} fails with {}", self.target, crash.display()),
             None => format!("{} ended without a word: {}", self.target, self.log.display()),
@@ -149,14 +150,14 @@ impl Run {
         })
     }
 
-    /// Inputs that it failed with, now or earlier.
+    /// Failing inputs of this run and of earlier ones.
     fn crashed(&self) -> Vec<PathBuf> {
         let files = fs::read_dir(&self.crashes).into_iter().flatten().flatten();
         files.map(|file| file.path()).filter(|path| *path != self.log).collect()
     }
 }
 
-/// Runs all of them, so many at a time. Their order stays.
+/// Runs all of them, `jobs` at a time. The results keep the order.
 pub(super) fn together(runs: Vec<Run>, jobs: usize) -> Outcome<Vec<Ran>> {
     let count = runs.len();
     let waiting: Mutex<VecDeque<(usize, Run)>> = Mutex::new(runs.into_iter().enumerate().collect());

@@ -50,7 +50,7 @@ fn typed(section: &Section, by_hand: &Section, shell: &mut Shell) -> Outcome {
             commands.iter().try_for_each(|command| shell.types(command))?;
             // "Start the first node again with its line from above".
             shell.types(commands[0])?;
-            whole(shell)
+            wait_until_whole(shell)
         }
         "On machines of their own" => commands.iter().try_for_each(|command| shell.types(command)),
         "Nodes that come and go" => {
@@ -58,11 +58,11 @@ fn typed(section: &Section, by_hand: &Section, shell: &mut Shell) -> Outcome {
             shell.loses("n3")?;
             for command in commands {
                 if command.contains(" node drain ") {
-                    whole(shell)?;
+                    wait_until_whole(shell)?;
                 }
                 shell.types(command)?;
                 if command.contains(" node replace ") {
-                    whole(shell)?;
+                    wait_until_whole(shell)?;
                 }
                 if command.contains(" node drain ") {
                     shell.wait("the node leads nothing", SETTLES_WITHIN, |status| {
@@ -101,7 +101,7 @@ fn typed(section: &Section, by_hand: &Section, shell: &mut Shell) -> Outcome {
                     );
                 shell.types(&format!("{line} --amqp off --http off"))?;
             }
-            whole(shell)
+            wait_until_whole(shell)
         }
         "More than three nodes" => {
             three_nodes_with(by_hand, " --shards 6", shell)?;
@@ -114,7 +114,7 @@ fn typed(section: &Section, by_hand: &Section, shell: &mut Shell) -> Outcome {
             }
             shell.wait("five nodes have the shards", SETTLES_WITHIN, |status| {
                 let nodes = status["nodes"].as_array().map_or(0, Vec::len);
-                // Files of what was given up stay until the next start.
+                // Files of removed replicas stay until the next start.
                 let is_left =
                     |it: &Value| it.as_str().is_some_and(|it| it.contains(" given shard"));
                 let under_way = status["under_way"].as_array();
@@ -145,16 +145,16 @@ fn three_nodes(by_hand: &Section, shell: &mut Shell) -> Outcome {
 fn three_nodes_with(by_hand: &Section, more: &str, shell: &mut Shell) -> Outcome {
     let lines = by_hand.commands().into_iter().filter(|it| it.starts_with("postroad serve"));
     lines.into_iter().try_for_each(|line| shell.types(&format!("{line}{more}")))?;
-    whole(shell)
+    wait_until_whole(shell)
 }
 
-fn whole(shell: &mut Shell) -> Outcome {
+fn wait_until_whole(shell: &mut Shell) -> Outcome {
     shell.wait("the cluster can lose a node", SETTLES_WITHIN, |status| {
         status["verdict"]["can_lose_a_node"] == true
     })
 }
 
-/// Starts the demonstration, and types what it says.
+/// Starts the demonstration, and types the commands that it prints.
 fn demonstration(section: &Section, shell: &mut Shell) -> Outcome {
     let [command] = section.commands()[..] else {
         return Err(Failure::new("it has one command, which says the others"));

@@ -21,7 +21,7 @@ const UNITS: [&str; 12] =
 /// Beginnings of lines that a page must show if they are printed.
 const NOT_HIDDEN: [&str; 3] = ["note: ", "warning: ", "postroad: "];
 
-/// The first difference, in words for the reader.
+/// The first difference, described for the reader.
 pub(super) fn difference(shown: &[String], printed: &str) -> Option<String> {
     let mut rest = printed.lines();
     let mut passed: Vec<&str> = Vec::new();
@@ -62,7 +62,7 @@ fn is_same(shown: &str, printed: &str) -> bool {
     rest.ends_with(last.as_str())
 }
 
-/// A line that ends with a JSON object, as what stands before it and the object.
+/// Splits a line that ends with a JSON object into its text and the object.
 fn document(line: &str) -> Option<(&str, Value)> {
     let at = line.find('{')?;
     let value = serde_json::from_str(&line[at..]).ok()?;
@@ -87,7 +87,7 @@ fn is_same_value(shown: &Value, printed: &Value) -> bool {
     }
 }
 
-/// A line without what differs from one run to the next.
+/// A line without the parts that differ between runs.
 fn stable(line: &str) -> String {
     let mut words: Vec<&str> = Vec::new();
     for word in line.split_whitespace() {

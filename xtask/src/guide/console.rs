@@ -21,13 +21,13 @@ impl Step {
     }
 
     /// The page shows the prompt for a password, which terminals get and pipes do not.
-    pub(super) fn asks_for_a_password(&self) -> bool {
+    pub(super) fn shows_a_password_prompt(&self) -> bool {
         self.output.first().is_some_and(|line| line.starts_with(PASSWORD_PROMPT))
     }
 
     /// The output that a pipe gets.
     pub(super) fn piped_output(&self) -> &[String] {
-        &self.output[usize::from(self.asks_for_a_password())..]
+        &self.output[usize::from(self.shows_a_password_prompt())..]
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
         assert!(step("a", &["postroad: no"]).shows_an_error());
         assert!(!step("a", &["postroad 0.1.0: data x"]).shows_an_error());
         let asks = step("a", &["password of app:", "created"]);
-        assert!(asks.asks_for_a_password());
+        assert!(asks.shows_a_password_prompt());
         assert_eq!(asks.piped_output(), ["created"]);
         assert_eq!(step("a", &["created"]).piped_output(), ["created"]);
     }

@@ -32,7 +32,7 @@ impl Section {
         self.blocks.iter().any(|block| SHELLS.contains(&block.language.as_str()))
     }
 
-    /// The language of a block with commands that is not the one of the page.
+    /// The language of a block with commands, if it differs from the language of the page.
     pub(super) fn other_shell(&self, language: &str) -> Option<&str> {
         let mut languages = self.blocks.iter().map(|block| block.language.as_str());
         languages.find(|it| *it != language && SHELLS.contains(it))

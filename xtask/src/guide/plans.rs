@@ -99,7 +99,7 @@ const PLANS: [(&str, &[Part]); 15] = [
                 python(2, "send.py"),
                 python(3, "work.py"),
             ],
-            // Partitions are read side by side.
+            // Partitions are read concurrently.
             unordered: &["kcat -b", "python produce.py"],
             ..BARE
         }],
@@ -244,7 +244,7 @@ const PLANS: [(&str, &[Part]); 15] = [
     (
         "tracing",
         &[Part {
-            // The page's other consumers are one of AMQP and one of Kafka.
+            // The page's other consumers use AMQP and Kafka.
             before: &[
                 SERVE,
                 "postroad topic create orders",
@@ -284,7 +284,7 @@ const PLANS: [(&str, &[Part]); 15] = [
     ),
 ];
 
-/// The commands that the plans name, with their pages.
+/// Commands that the plans name, with their pages.
 #[cfg(test)]
 pub(super) fn all_commands() -> impl Iterator<Item = (&'static str, &'static str)> {
     PLANS.iter().flat_map(|(page, parts)| {
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_without_a_plan_is_refused() {
+    fn page_without_a_plan_is_rejected() {
         assert!(of("queues").is_ok());
         assert!(of("new-page").is_err());
     }

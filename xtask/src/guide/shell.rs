@@ -1,4 +1,4 @@
-//! A terminal of which each command is shown with what it says. Servers go on in the background.
+//! A terminal that prints each command with its output. Servers run in the background.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -16,7 +16,7 @@ use crate::failure::{Context, Failure, Outcome};
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const STOPS_WITHIN: Duration = Duration::from_secs(60);
-/// A command that takes longer is ended, and fails.
+/// Timeout of a command, which is then killed and fails.
 const ENDS_WITHIN: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const SHOWN_LINES: usize = 60;
@@ -49,11 +49,11 @@ struct Started {
 pub(super) struct Shell {
     folder: PathBuf,
     path: String,
-    /// What earlier commands have exported.
+    /// `export` commands so far.
     exported: Vec<String>,
-    /// By the name of their data directory, or the whole command.
+    /// Started programs, by the name of their data directory or by the whole command.
     running: BTreeMap<String, Started>,
-    /// Servers that have not said that they are ready.
+    /// Logs of servers that have not printed `ready`.
     starting: Vec<PathBuf>,
 }
 
@@ -82,7 +82,8 @@ impl Shell {
         fs::remove_dir_all(&folder).context(|| format!("cannot remove {}", folder.display()))
     }
 
-    /// Types a command, which has to succeed. Servers are left running, and are ready before the next command that is none.
+    /// Types a command, which has to succeed. Servers keep running; the next other command waits until they are
+    /// ready.
     pub(super) fn types(&mut self, command: &str) -> Outcome {
         if command.starts_with("export ") {
             println!("$ {command}");
@@ -95,7 +96,7 @@ impl Shell {
         self.enters(command, "")?.succeeded(command)
     }
 
-    /// Starts a server and does not wait for it; the name that it has here.
+    /// Starts a server without waiting for it. Returns its name in this shell.
     pub(super) fn serves(&mut self, command: &str) -> Outcome<String> {
         let name = data_of(command).unwrap_or_else(|| DEFAULT_DATA.to_owned());
         let log = self.begins(command, &name)?;
@@ -110,13 +111,13 @@ impl Shell {
             .context(|| format!("cannot read {}", started.log.display()))
     }
 
-    /// Stops all servers, of which each has to end with code 0.
+    /// Stops all servers; each has to end with code 0.
     pub(super) fn stops_all(&mut self) -> Outcome {
         let names: Vec<_> = self.running.keys().cloned().collect();
         names.iter().try_for_each(|name| self.stops(name))
     }
 
-    /// Types a command with this standard input, and returns how it went.
+    /// Types a command with this standard input, and returns its output and status.
     pub(super) fn enters(&mut self, command: &str, input: &str) -> Outcome<Entered> {
         self.all_ready()?;
         println!("$ {command}");
@@ -125,12 +126,12 @@ impl Shell {
         Ok(entered)
     }
 
-    /// Whether a command succeeds; nothing is shown of it.
+    /// Whether a command succeeds; its output is not shown.
     pub(super) fn succeeds(&self, command: &str) -> Outcome<bool> {
         Ok(self.runs(command, "", true)?.status.success())
     }
 
-    /// Waits until all servers are ready that were started.
+    /// Waits until all started servers are ready.
     pub(super) fn all_ready(&mut self) -> Outcome {
         for log in std::mem::take(&mut self.starting) {
             self.says(&log, "ready", READY_WITHIN)?;
@@ -138,7 +139,7 @@ impl Shell {
         Ok(())
     }
 
-    /// Starts a command that goes on, and waits until it has said something; all that it said.
+    /// Starts a long-running command and waits for a text in its output. Returns the output until then.
     pub(super) fn starts(
         &mut self,
         command: &str,
@@ -158,7 +159,7 @@ impl Shell {
         self.ends(command, within).map(drop)
     }
 
-    /// SIGTERM to a server, and its end.
+    /// Stops a server by SIGTERM, and waits for its end.
     pub(super) fn stops(&mut self, name: &str) -> Outcome {
         println!("# the node in {name} is stopped");
         self.signals(name, Signal::TERM)?;
@@ -169,7 +170,7 @@ impl Shell {
         Err(Failure::new(format!("the node in {name} was stopped, and ended with {status}")))
     }
 
-    /// A server dies, and its disk with it.
+    /// Kills a server and removes its data directory.
     pub(super) fn loses(&mut self, name: &str) -> Outcome {
         println!("# the node in {name} is lost, and its disk with it");
         self.signals(name, Signal::KILL)?;
@@ -193,7 +194,7 @@ impl Shell {
         }
     }
 
-    /// Waits until what the cluster says of itself is as wanted.
+    /// Waits until the cluster status meets a condition.
     pub(super) fn wait(
         &mut self,
         what: &str,
@@ -234,12 +235,12 @@ impl Shell {
         Ok(log)
     }
 
-    /// Runs a command as a script, since `pgrep` would find a shell with the command in its arguments. `merged`: the output
-    /// includes standard error.
+    /// Runs a command as a script, since `pgrep` would find a shell with the command in its arguments. `merged`:
+    /// the output includes standard error.
     fn runs(&self, command: &str, input: &str, merged: bool) -> Outcome<Entered> {
         let script = self.folder.join(SCRIPT);
         let exported = self.exported.join("\n");
-        // A reader that has seen enough is no failure of the writer.
+        // A reader such as `head` may close the pipe early, which is no failure of the writer.
         let pipes = if command.contains("| head") { "" } else { "set -o pipefail\n" };
         let error = if merged { "exec 2>&1\n" } else { "" };
         fs::write(&script, format!("set -e\n{pipes}{error}{exported}\n{command}\n"))
@@ -249,7 +250,7 @@ impl Shell {
         shell.args(["--kill-after=10", &seconds, "bash"]).arg(&script);
         shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = shell.spawn().context(|| "cannot run timeout and bash".to_owned())?;
-        // A command that reads nothing may have ended before.
+        // A command that reads no input may have ended already.
         let _ = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
         let output = child.wait_with_output()?;
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -296,7 +297,7 @@ impl Shell {
 impl Drop for Shell {
     fn drop(&mut self) {
         for started in self.running.values_mut() {
-            // The demonstration stops its nodes on this; a server ends on it, too.
+            // The demonstration stops its nodes on SIGTERM; a server ends on it, too.
             let _ = kill_process(Pid::from_child(&started.child), Signal::TERM);
         }
         let begun = Instant::now();
@@ -322,7 +323,7 @@ pub(super) fn shows(printed: &str) {
     }
 }
 
-/// Has `pgrep` find the servers of this guide alone, since the pages kill what it finds.
+/// Restricts `pgrep` to the servers of this guide, since the pages kill the processes that it finds.
 fn only_own_processes(bin: &Path) -> Outcome {
     let pgrep = bin.join("pgrep");
     let script = format!("#!/bin/sh\nexec /usr/bin/pgrep -P {} \"$@\"\n", std::process::id());

@@ -5,7 +5,7 @@ use crate::failure::Outcome;
 
 struct Skip {
     page: &'static str,
-    /// The command begins with this.
+    /// Prefix of the command.
     command: &'static str,
     when: When,
     /// Typed in its place, so that the commands after it find the same topics and groups. Empty: nothing.
@@ -18,7 +18,7 @@ enum When {
     Always {
         reason: &'static str,
     },
-    /// Where a program is missing. The check is a command that succeeds where it is installed.
+    /// Skipped if a program is missing. The check is a command that succeeds if it is installed.
     Without {
         program: &'static str,
         check: &'static str,
@@ -74,7 +74,7 @@ const SKIPS: [Skip; 11] = [
         when: PYTHON,
         instead: "seq 1000 | sed 's/.*/customer-&:order &/' | postroad produce orders --key-separator : && \
                   postroad consume orders --group billing --count 500 > consumed",
-        // The group has another protocol.
+        // The group uses another protocol.
         then_differ: &["postroad group list", "postroad group describe billing"],
     },
     Skip { page: "README", command: "python send.py", when: PYTHON, instead: "", then_differ: &[] },

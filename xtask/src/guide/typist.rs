@@ -14,11 +14,11 @@ use super::skips::skipped;
 use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
 
-/// Typed where a command asks for a password.
+/// Typed at a password prompt.
 const PASSWORD: &str = "secret\n";
 /// `curl` ends with this code at the time that `--max-time` sets.
 const CURL_TIMED_OUT: i32 = 28;
-/// Stands in each problem that HTTP answers.
+/// Part of every HTTP problem document.
 const PROBLEM: &str = "\"type\":\"/problems/";
 
 /// Types all sections of a page. Each part of the plan has a folder and a node of its own.
@@ -154,7 +154,7 @@ impl Typist<'_> {
     }
 
     fn enters(&mut self, step: &Step, command: &str) -> Outcome<String> {
-        let input = if step.asks_for_a_password() { PASSWORD } else { "" };
+        let input = if step.shows_a_password_prompt() { PASSWORD } else { "" };
         let entered = self.shell.enters(command, input)?;
         let is_timed = command.contains("--max-time");
         if step.shows_an_error() {

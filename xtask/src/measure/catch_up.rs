@@ -1,5 +1,5 @@
-//! `cargo xtask measure catch-up`: a node of three is away while much is written, and comes back. How fast it has
-//! everything again, also where it is killed meanwhile, and what that costs clients of the others.
+//! `cargo xtask measure catch-up`: a node of three is away during many writes, and returns. Measures how fast it
+//! catches up, also with kills meanwhile, and the cost for clients of the other nodes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -50,15 +50,15 @@ pub(crate) struct CatchUpOptions {
 const RECORD_BYTES: usize = 1024;
 const BATCH_RECORDS: usize = 256;
 const IN_FLIGHT: usize = 4;
-/// The load before, which the load during is compared with.
+/// Length of the load before, which is the baseline.
 const CALM: Duration = Duration::from_secs(20);
-/// What so many bytes leave to be done to the nodes and to the disk below them is no cost of catching up.
+/// Pause after the fill: work of nodes and disks that the fill left behind is no cost of catching up.
 const SETTLE: Duration = Duration::from_secs(10);
 const WITHIN: Duration = Duration::from_secs(1_800);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// So many entries behind is what a follower is under load.
+/// Lag of a follower under load, in entries.
 const NEARLY: u64 = 200;
-/// A write that takes so long is told with its moment.
+/// A write that takes this long is printed with its time.
 const STALL: Duration = Duration::from_millis(30);
 /// The place of the node that is away.
 const AWAY: usize = NODES - 1;
@@ -73,10 +73,10 @@ pub(super) fn run(options: &CatchUpOptions) -> Outcome {
     Connection::open(cluster.address(0), PATIENCE)
         .and_then(|mut it| it.create_topic(TOPIC, options.partitions as i32, &[]))
         .context(|| "cannot create the topic")?;
-    cluster.whole(TOPIC, options.partitions, PATIENCE)?;
+    cluster.wait_until_whole(TOPIC, options.partitions, PATIENCE)?;
 
     eprintln!("{} records a second for {CALM:?}", options.rate);
-    let mut calm = steadily(options, &cluster, || {
+    let mut calm = write_steadily(options, &cluster, || {
         std::thread::sleep(CALM);
         Ok(())
     })?;
@@ -88,10 +88,10 @@ pub(super) fn run(options: &CatchUpOptions) -> Outcome {
 
     let addresses = survivors(&cluster);
     let (mut kills, mut took) = (0, Duration::ZERO);
-    let mut during = steadily_at(options, &addresses, || {
+    let mut during = write_steadily_at(options, &addresses, || {
         let begun = Instant::now();
         cluster.bring_back(AWAY, Going::Kill, PATIENCE)?;
-        while let Some(lacks) = lacks(&cluster)? {
+        while let Some(lacks) = missing_entries(&cluster)? {
             let share = f64::from(kills + 1) / f64::from(options.kills + 1);
             let has = stored(&data).saturating_sub(had);
             if kills < options.kills && has as f64 >= share * bytes as f64 {
@@ -134,7 +134,7 @@ pub(super) fn run(options: &CatchUpOptions) -> Outcome {
     paths::fresh("measure-catch-up").map(drop)
 }
 
-/// The directory of one node elsewhere, and a link to it where the cluster looks for it.
+/// A directory for one node elsewhere, with a link to it at the place where the cluster expects it.
 struct Apart {
     folder: PathBuf,
 }
@@ -163,9 +163,9 @@ fn survivors(cluster: &Cluster) -> Vec<SocketAddr> {
     (0..AWAY).map(|place| cluster.address(place)).collect()
 }
 
-/// Entries that the node is not known to have; `None` once it follows in every shard.
-fn lacks(cluster: &Cluster) -> Outcome<Option<u64>> {
-    let status = cluster.node(0).ask_json(&["cluster", "status"])?;
+/// Largest lag of the node in any shard, in entries; `None` once it has caught up in every shard.
+fn missing_entries(cluster: &Cluster) -> Outcome<Option<u64>> {
+    let status = cluster.node(0).run_json_command(&["cluster", "status"])?;
     let node = AWAY as u64 + 1;
     let live = status["nodes"].as_array().into_iter().flatten();
     let is_live = live.clone().any(|it| it["node"] == node && it["live"] == true);
@@ -182,21 +182,21 @@ fn lacks(cluster: &Cluster) -> Outcome<Option<u64>> {
     Ok((!is_live || worst > NEARLY).then_some(worst))
 }
 
-/// Bytes below a folder.
+/// Bytes on the disk below a folder.
 fn stored(folder: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
     entries
         .filter_map(Result::ok)
         .map(|entry| match entry.metadata() {
             Ok(it) if it.is_dir() => stored(&entry.path()),
-            // Files are made longer before they are written.
+            // Blocks instead of lengths: files are extended before they are written.
             Ok(it) => std::os::unix::fs::MetadataExt::blocks(&it) * 512,
             Err(_) => 0,
         })
         .sum()
 }
 
-/// Writes as fast as it goes, at the leaders of all partitions; bytes of batches.
+/// Writes to the leaders of all partitions at full speed. Returns the bytes of batches.
 fn fill(options: &CatchUpOptions, cluster: &Cluster) -> Outcome<u64> {
     let addresses = survivors(cluster);
     let leaders = all_led(&addresses, options.partitions)?;
@@ -243,7 +243,7 @@ fn fill_at(address: SocketAddr, partitions: &[i32], wanted: u64, written: &Atomi
     Ok(())
 }
 
-/// The place of each partition's leader, once all have one of these nodes.
+/// The place of each partition's leader, once each of them is one of these nodes.
 fn all_led(addresses: &[SocketAddr], partitions: usize) -> Outcome<Vec<usize>> {
     let begun = Instant::now();
     loop {
@@ -259,17 +259,17 @@ fn all_led(addresses: &[SocketAddr], partitions: usize) -> Outcome<Vec<usize>> {
     }
 }
 
-fn steadily(
+fn write_steadily(
     options: &CatchUpOptions,
     cluster: &Cluster,
     what: impl FnOnce() -> Outcome,
 ) -> Outcome<Vec<Duration>> {
-    steadily_at(options, &cluster.addresses(), what)
+    write_steadily_at(options, &cluster.addresses(), what)
 }
 
-/// Writes a record at a time, so many a second, while something goes on; how long each took from the moment when it was
-/// due, so that one that waits for another counts as late.
-fn steadily_at(
+/// Writes a record at a time at a fixed rate while `what` runs. Returns the latency of each record, counted from
+/// the time at which it was due, so that a record delayed by an earlier one counts as late.
+fn write_steadily_at(
     options: &CatchUpOptions,
     addresses: &[SocketAddr],
     what: impl FnOnce() -> Outcome,
@@ -292,7 +292,7 @@ fn steadily_at(
                 match connection.answer(sent).context(|| "no answer came")? {
                     Answer::Acknowledged { .. } => {
                         let wait = due.elapsed();
-                        // One stall delays all that is due meanwhile, and is told once.
+                        // One stall delays all records that become due meanwhile, and is printed once.
                         if wait >= STALL && due >= told {
                             let at = (due - begun).as_secs_f64();
                             eprintln!("  at {at:.1} s a write took {wait:.1?}");

@@ -1,5 +1,5 @@
-//! `cargo xtask measure console`: how soon the console's pages are there on a node with many topics, sessions and a
-//! load, in a real browser that has nothing of them yet.
+//! `cargo xtask measure console`: loading times of the console's pages in a real browser with an empty cache, on a
+//! node with many topics, sessions and a load.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub(crate) struct ConsoleOptions {
 
 const FIRST_VIEW_MAX_MS: f64 = 1_000.0;
 
-/// What the browser's script found.
+/// Results of the browser's script.
 #[derive(Deserialize)]
 struct Looked {
     milliseconds: BTreeMap<String, Vec<f64>>,

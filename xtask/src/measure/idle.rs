@@ -1,6 +1,5 @@
-//! `cargo xtask measure idle`: what a node costs that is left alone with much stored. Many partitions
-//! hold records all over the journal; then nothing is asked of it, and its processor time, memory and
-//! snapshots are looked at.
+//! `cargo xtask measure idle`: the cost of an idle node with much stored. Many partitions hold records all over the
+//! journal; without requests, the node's processor time, memory and snapshots are measured.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -53,7 +52,7 @@ pub(crate) struct IdleOptions {
 }
 
 const FOLDER: &str = "measure-idle";
-/// Of one request, with a batch for each: some megabytes.
+/// Partitions in one request, with a batch for each: some megabytes.
 const PARTITIONS_PER_REQUEST: usize = 500;
 const CPU_PERCENT_MAX: f64 = 1.0;
 
@@ -107,7 +106,7 @@ fn measure(options: &IdleOptions, postroad: &Postroad) -> Outcome<Figures> {
     Ok(figures)
 }
 
-/// Fills the segments with a record for each partition in turn; how many records that were.
+/// Fills the segments with a record for each partition in turn. Returns the number of records.
 fn fill(options: &IdleOptions, address: SocketAddr) -> Outcome<u64> {
     let mut connection =
         Connection::open(address, PATIENCE).context(|| "cannot connect to postroad")?;
@@ -119,7 +118,7 @@ fn fill(options: &IdleOptions, address: SocketAddr) -> Outcome<u64> {
     for round in 1..=rounds {
         for first in (0..options.partitions).step_by(PARTITIONS_PER_REQUEST) {
             let until = options.partitions.min(first + PARTITIONS_PER_REQUEST as u32);
-            // Stamped anew, so that nothing is thought to be old.
+            // A new timestamp, so that retention does not treat the records as old.
             let batches = (first..until)
                 .map(|partition| (partition as i32, batch([value.clone()].into_iter())));
             let sent = connection.produce_each(TOPIC, batches.collect());
@@ -135,7 +134,7 @@ fn fill(options: &IdleOptions, address: SocketAddr) -> Outcome<u64> {
     Ok(rounds * u64::from(options.partitions))
 }
 
-/// Of a server that was left alone before.
+/// Processor load of the server, after a rest.
 fn cpu_percent(pid: u32, options: &IdleOptions) -> Outcome<f64> {
     thread::sleep(Duration::from_secs(options.rest_seconds));
     let (begun, before) = (Instant::now(), process::cpu_seconds(pid)?);
@@ -144,7 +143,7 @@ fn cpu_percent(pid: u32, options: &IdleOptions) -> Outcome<f64> {
     Ok(used / begun.elapsed().as_secs_f64() * 100.0)
 }
 
-/// Names of the files in the journal.
+/// Files of the journal.
 fn files(data: &Path) -> Outcome<Vec<PathBuf>> {
     let folder = data.join("shard-1");
     let entries = fs::read_dir(&folder).context(|| format!("cannot read {}", folder.display()))?;
@@ -164,7 +163,7 @@ fn newest_snapshot(data: &Path) -> Outcome<u64> {
     Ok(newest.metadata().context(|| format!("cannot look at {}", newest.display()))?.len())
 }
 
-/// Milliseconds in which the last snapshot of the log was fixed and written.
+/// Milliseconds for fixing and writing the last snapshot, from the log.
 fn last_snapshot(log: &Path) -> Outcome<Option<(f64, f64)>> {
     let text = fs::read(log).context(|| format!("cannot read {}", log.display()))?;
     let text = String::from_utf8_lossy(&text);
@@ -172,7 +171,7 @@ fn last_snapshot(log: &Path) -> Outcome<Option<(f64, f64)>> {
     Ok(line.and_then(|line| Some((field(line, "fixed_ms")?, field(line, "written_ms")?))))
 }
 
-/// A number of a line of the log, `name=12`.
+/// A number in a log line, such as `name=12`.
 fn field(line: &str, name: &str) -> Option<f64> {
     let (_, rest) = line.split_once(&format!("{name}="))?;
     let end = rest.find(|it: char| !it.is_ascii_digit()).unwrap_or(rest.len());
@@ -184,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_read_out_of_a_line_of_the_log() {
+    fn field_is_parsed_from_a_log_line() {
         let line = "DEBUG snapshot taken index=7 bytes=12 fixed_ms=34 written_ms=56";
         assert_eq!(field(line, "fixed_ms"), Some(34.0));
         assert_eq!(field(line, "written_ms"), Some(56.0));

@@ -1,8 +1,8 @@
-//! `cargo xtask measure latency`: one record at a time, from its sending to its reading, by a client
-//! that costs next to nothing.
+//! `cargo xtask measure latency`: end-to-end latency of one record at a time, with a client that costs next to
+//! nothing.
 //!
-//! Does what Kafka's end-to-end latency tool does (send, wait for the acknowledgement, wait until
-//! a consumer has it) without that tool's virtual machine, so that the two can be told apart.
+//! Does the same as Kafka's end-to-end latency tool (send, wait for the acknowledgement, wait until a consumer has
+//! it) without a JVM, so that the tool's share of its figures is known.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub(crate) struct LatencyOptions {
 }
 
 const RECORD_BYTES: usize = 1024;
-/// What a cluster may cost beside the hop to its followers.
+/// Extra latency that a cluster may add to the hop to its followers.
 const BESIDE_THE_HOP_US: f64 = 50.0;
 
 pub(super) fn run(options: &LatencyOptions) -> Outcome {
@@ -59,7 +59,7 @@ pub(super) fn run(options: &LatencyOptions) -> Outcome {
     create(server.address)?;
     let one = time(server.address, options.records)?;
     server.stop(PATIENCE)?;
-    one.tell("");
+    one.print("");
     let bound = 2.0 * hop + sync;
     println!("  two loopback hops of {hop:.0} us and one 4 KB sync of {sync:.0} us: {bound:.0} us");
 
@@ -70,12 +70,12 @@ pub(super) fn run(options: &LatencyOptions) -> Outcome {
         let serve = &options.serve;
         let mut cluster = Cluster::found(&binary, &cluster, serve, Going::Kill, false, PATIENCE)?;
         create(cluster.address(0))?;
-        cluster.whole(TOPIC, 1, PATIENCE)?;
+        cluster.wait_until_whole(TOPIC, 1, PATIENCE)?;
         let leaders = leaders_by_any(&cluster.addresses(), TOPIC, 1)?;
         let leader = leaders[0].ok_or_else(|| Failure::new("the partition has no leader"))?;
         let three = time(cluster.address(leader), options.records)?;
         cluster.stop(PATIENCE)?;
-        three.tell(", of three nodes");
+        three.print(", of three nodes");
         let (more, most) = (three.p50() - one.p50(), hop + BESIDE_THE_HOP_US);
         println!(
             "  {more:.0} us more than one node; a hop and {BESIDE_THE_HOP_US:.0} us: {most:.0} us"
@@ -103,14 +103,14 @@ fn create(address: SocketAddr) -> Outcome {
     connection.create_topic(TOPIC, 1, &[]).context(|| "cannot create the topic")
 }
 
-/// From the sending of a record on.
+/// Latencies since the sending of each record.
 struct Times {
     acknowledged: Vec<Duration>,
     consumed: Vec<Duration>,
 }
 
 impl Times {
-    fn tell(&self, of: &str) {
+    fn print(&self, of: &str) {
         for (what, times) in [("acknowledged", &self.acknowledged), ("consumed", &self.consumed)] {
             let (p50, p99) = (probe::quantile_us(times, 0.5), probe::quantile_us(times, 0.99));
             println!("  {what:<12} p50 {p50:.0} us, p99 {p99:.0} us{of}");
@@ -122,7 +122,7 @@ impl Times {
     }
 }
 
-/// One record at a time, after some that are not timed.
+/// Measures one record at a time, after a warm-up.
 fn time(address: SocketAddr, records: usize) -> Outcome<Times> {
     let connect = || Connection::open(address, PATIENCE).context(|| "cannot connect");
     let mut producer = connect()?;
@@ -152,7 +152,7 @@ fn time(address: SocketAddr, records: usize) -> Outcome<Times> {
     Ok(Times { acknowledged: timed(acknowledged), consumed: timed(consumed) })
 }
 
-/// Reads the topic's only partition with a fetch always waiting, and tells when each record came.
+/// Reads the topic's only partition with a fetch always waiting, and sends the time at which each record arrived.
 fn consume(mut connection: Connection, records: i64) -> Receiver<Outcome<Instant>> {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
@@ -161,7 +161,7 @@ fn consume(mut connection: Connection, records: i64) -> Receiver<Outcome<Instant
             let fetched = connection.fetch(TOPIC, &[(0, next)], Duration::from_millis(500));
             let arrived = Instant::now();
             let fetched = fetched.context(|| "cannot fetch");
-            // One record at a time is under way, so that whatever comes is that record.
+            // One record at a time is in flight, so any result is that record.
             let came = match &fetched {
                 Ok(partitions) => partitions.iter().any(|it| !it.records.is_empty()),
                 Err(_) => true,

@@ -1,4 +1,4 @@
-//! Filling a topic as fast as it goes: requests with a batch for each partition, several under way.
+//! Fills a topic at full speed: requests with a batch for each partition, several in flight.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -36,8 +36,8 @@ impl Load {
         })
     }
 
-    /// Sends so many records in batches of this size, one after the other to each partition, and
-    /// returns when all are confirmed.
+    /// Sends this number of records in batches of this size, to each partition in turn. Returns when all are
+    /// confirmed.
     pub(crate) fn fill(
         &mut self,
         records: u64,
@@ -60,17 +60,17 @@ impl Load {
             }
             let sent_batches = self.connection.produce_each(&self.topic, batches);
             self.in_flight.push_back(sent_batches.context(|| "postroad does not take the load")?);
-            self.answered(IN_FLIGHT)?;
+            self.await_replies(IN_FLIGHT)?;
             if told.elapsed() > Duration::from_secs(10) {
                 told = Instant::now();
                 eprintln!("  {sent} of {records} records sent");
             }
         }
-        self.answered(0)
+        self.await_replies(0)
     }
 
-    /// Takes answers until so many requests are under way at most.
-    fn answered(&mut self, under_way: usize) -> Outcome {
+    /// Receives replies until at most `under_way` requests are in flight.
+    fn await_replies(&mut self, under_way: usize) -> Outcome {
         while self.in_flight.len() > under_way {
             let Some(sent) = self.in_flight.pop_front() else { break };
             let answers = self.connection.answers(sent);

@@ -1,8 +1,8 @@
-//! `cargo xtask measure produce`: what the server takes from a client that costs next to nothing.
+//! `cargo xtask measure produce`: the server's throughput for a client that costs next to nothing.
 //!
-//! The load tools of the comparison run in a JVM beside the server and, on a small machine, are
-//! what bounds it. This load sends batches that were built once, so that nearly all of the
-//! machine is the server's: it shows the server's own bound.
+//! The load tools of the comparison run in a JVM beside the server and, on a small machine, are the bottleneck.
+//! This load sends prebuilt batches and leaves nearly all of the machine to the server, so it measures the server's
+//! own limit.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ pub(crate) struct ProduceOptions {
 }
 
 const RECORD_BYTES: usize = 1024;
-/// Not counted: caches fill, segments are made.
+/// Not measured: caches fill and segments are created.
 const WARM_UP: Duration = Duration::from_secs(2);
 
 pub(super) fn run(options: &ProduceOptions) -> Outcome {
@@ -86,7 +86,7 @@ pub(super) fn run(options: &ProduceOptions) -> Outcome {
     Ok(())
 }
 
-/// Requests of one batch each, a fixed number of them under way.
+/// Requests of one batch each, with a fixed number of them in flight.
 struct Load {
     connection: Connection,
     batch: Bytes,
@@ -126,15 +126,15 @@ impl Load {
                 self.under_way.push_back((sent, Instant::now()));
                 self.sent += 1;
             }
-            self.answered()?;
+            self.await_replies()?;
         }
         while !self.under_way.is_empty() {
-            self.answered()?;
+            self.await_replies()?;
         }
         Ok(())
     }
 
-    fn answered(&mut self) -> Outcome {
+    fn await_replies(&mut self) -> Outcome {
         let Some((sent, at)) = self.under_way.pop_front() else { return Ok(()) };
         match self.connection.answer(sent).context(|| "postroad does not answer the load")? {
             Answer::Acknowledged { .. } => self.latencies.push(at.elapsed()),

@@ -1,7 +1,6 @@
-//! `cargo xtask measure space`: do bytes on disk come back? A queue is settled out of order, partly
-//! requeued, and settled to its end at random, while a thousand idle queues each hold on to a message
-//! somewhere in the journal. Each time the disk must come down to twice what is live and two segments
-//! within a minute.
+//! `cargo xtask measure space`: reclaiming of disk space. A queue is settled out of order, partly requeued, and
+//! settled to its end at random, while a thousand idle queues each hold a message somewhere in the journal. Each
+//! time disk usage must fall to twice the live bytes plus two segments within a minute.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -54,11 +53,11 @@ pub(crate) struct SpaceOptions {
 
 const FOLDER: &str = "measure-space";
 const QUEUE: &str = "space";
-/// The idle queues get their messages in between, so that they lie all over the journal.
+/// Parts of the load, between which the idle queues get messages, so that these lie all over the journal.
 const PARTS: usize = 50;
 const WITHIN: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
-/// Settles that are sent at a time.
+/// Settles per flush.
 const SETTLES: usize = 1_000;
 
 pub(super) fn run(options: &SpaceOptions) -> Outcome {
@@ -91,10 +90,16 @@ fn measure(options: &SpaceOptions, postroad: &Postroad, amqp: SocketAddr) -> Out
 
     let half = settle_every_other(postroad, amqp, options.records)?;
     let live = sent.queue * half / options.records + sent.idle;
-    come_down(options, postroad, "every other settled, rest requeued", live, &mut figures)?;
+    wait_for_disk_usage(
+        options,
+        postroad,
+        "every other settled, rest requeued",
+        live,
+        &mut figures,
+    )?;
 
     settle_at_random(postroad, amqp, half)?;
-    come_down(options, postroad, "rest settled at random", sent.idle, &mut figures)?;
+    wait_for_disk_usage(options, postroad, "rest settled at random", sent.idle, &mut figures)?;
 
     server.kill()?;
     let (server, ready) = postroad.start(PATIENCE)?;
@@ -107,7 +112,7 @@ fn measure(options: &SpaceOptions, postroad: &Postroad, amqp: SocketAddr) -> Out
     Ok(figures)
 }
 
-/// Bytes of records that were sent, as they are stored.
+/// Bytes of sent records, as they are stored.
 struct Sent {
     queue: u64,
     idle: u64,
@@ -119,7 +124,7 @@ fn fill(
     kafka: SocketAddr,
     amqp: SocketAddr,
 ) -> Outcome<Sent> {
-    postroad.ask(&["queue", "declare", QUEUE, "--partitions", "1"])?;
+    postroad.run_command(&["queue", "declare", QUEUE, "--partitions", "1"])?;
     let connection = Connection::open(amqp, PATIENCE, Mode::Confirms);
     let mut connection = connection.context(|| "cannot connect by AMQP")?;
     let names: Vec<String> =
@@ -144,14 +149,14 @@ fn fill(
     Ok(Sent { queue: load.bytes, idle: each * options.idle_queues as u64 })
 }
 
-/// Takes all records, settles every other one, and requeues the rest; how many those are.
+/// Takes all records, settles every other one and requeues the rest. Returns the number of requeued records.
 fn settle_every_other(postroad: &Postroad, amqp: SocketAddr, records: u64) -> Outcome<u64> {
     let (mut connection, tags) = take(amqp, records)?;
     for tags in tags.chunks(SETTLES) {
         tags.iter().step_by(2).for_each(|&tag| connection.ack(tag));
         connection.flush().context(|| "cannot settle")?;
     }
-    // What it still has goes back with its end.
+    // Unsettled messages are requeued when the connection closes.
     connection.close().context(|| "cannot close the consumer")?;
     let left = tags.chunks(SETTLES).map(|tags| tags.len() as u64 / 2).sum();
     wait_for_depth(postroad, left).map(|()| left)
@@ -171,7 +176,7 @@ fn settle_at_random(postroad: &Postroad, amqp: SocketAddr, records: u64) -> Outc
     wait_for_depth(postroad, 0)
 }
 
-/// A consumer that holds so many records, and their tags.
+/// A consumer that holds this number of records, and their delivery tags.
 fn take(amqp: SocketAddr, records: u64) -> Outcome<(Connection, Vec<u64>)> {
     let connection = Connection::open(amqp, PATIENCE, Mode::Confirms);
     let mut connection = connection.context(|| "cannot connect by AMQP")?;
@@ -207,7 +212,7 @@ fn wait_for_depth(postroad: &Postroad, wanted: u64) -> Outcome {
 }
 
 fn depths(postroad: &Postroad) -> Outcome<Vec<(String, u64)>> {
-    let list = postroad.ask_json(&["queue", "list"])?;
+    let list = postroad.run_json_command(&["queue", "list"])?;
     let queues = list.as_array().ok_or_else(|| Failure::new("queue list is no list"))?;
     let depth = |queue: &serde_json::Value| {
         Some((queue.get("topic")?.as_str()?.to_owned(), queue.get("depth")?.as_u64()?))
@@ -215,8 +220,8 @@ fn depths(postroad: &Postroad) -> Outcome<Vec<(String, u64)>> {
     Ok(queues.iter().filter_map(depth).collect())
 }
 
-/// Looks at the disk until it is within its bound, and says how it went.
-fn come_down(
+/// Waits until disk usage is within its limit, and adds the figures.
+fn wait_for_disk_usage(
     options: &SpaceOptions,
     postroad: &Postroad,
     what: &str,
@@ -248,13 +253,13 @@ fn come_down(
     Ok(())
 }
 
-/// What a folder takes on the disk, its files' holes not counted.
+/// Allocated bytes of a folder; holes in its files do not count.
 fn disk_bytes(folder: &Path) -> Outcome<u64> {
     const BLOCK_BYTES: u64 = 512;
     let mut bytes = 0;
     for entry in fs::read_dir(folder).context(|| format!("cannot read {}", folder.display()))? {
         let entry = entry?;
-        // A segment may be deleted between being listed and being looked at.
+        // A segment may be deleted between listing and reading its metadata.
         let Ok(metadata) = entry.metadata() else { continue };
         bytes += match metadata.is_dir() {
             true => disk_bytes(&entry.path())?,

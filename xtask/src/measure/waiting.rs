@@ -1,5 +1,5 @@
-//! `cargo xtask measure waiting`: what a record that waits in a queue costs the server in memory. It
-//! is taken in steps, so that what grows with the backlog is told from caches that fill once.
+//! `cargo xtask measure waiting`: memory of a record that waits in a queue. It is measured in steps, which
+//! separates growth with the backlog from caches that fill once.
 
 use std::path::PathBuf;
 use std::thread;
@@ -47,7 +47,7 @@ pub(crate) struct WaitingOptions {
 
 const FOLDER: &str = "measure-waiting";
 const QUEUE: &str = "waiting";
-/// What a node of 24 GB can give to 100 million records, with room to spare.
+/// Memory limit of a record: a node of 24 GB holds 100 million records, with room to spare.
 const BYTES_EACH_MAX: f64 = 120.0;
 
 pub(super) fn run(options: &WaitingOptions) -> Outcome {
@@ -63,12 +63,12 @@ pub(super) fn run(options: &WaitingOptions) -> Outcome {
 fn measure(options: &WaitingOptions, postroad: &Postroad) -> Outcome<Figures> {
     let (server, _) = postroad.start(PATIENCE)?;
     let partitions = options.partitions.to_string();
-    postroad.ask(&["queue", "declare", QUEUE, "--partitions", &partitions])?;
+    postroad.run_command(&["queue", "declare", QUEUE, "--partitions", &partitions])?;
     let idle = resident(&server)?;
     let mut load = Load::new(server.address, QUEUE, options.partitions)?;
     let value = Bytes::from(vec![b'x'; options.record_bytes]);
     let steps = options.steps.max(1);
-    // Of so many records, and the memory then.
+    // Number of stored records, with the memory at that point.
     let mut course = vec![(0, idle)];
     for step in 1..=steps {
         let stored = course.last().map_or(0, |&(records, _)| records);
@@ -113,7 +113,7 @@ fn measure(options: &WaitingOptions, postroad: &Postroad) -> Outcome<Figures> {
     Ok(figures)
 }
 
-/// Bytes a record, between the middle of the course and its end: caches are full by then.
+/// Bytes per record, between the middle and the end of the course: caches are full by then.
 fn growth(course: &[(u64, u64)]) -> f64 {
     let (Some(&(records, resident)), Some(&(half, resident_half))) =
         (course.last(), course.get(course.len() / 2))
@@ -123,14 +123,14 @@ fn growth(course: &[(u64, u64)]) -> f64 {
     (resident as f64 - resident_half as f64) / records.saturating_sub(half).max(1) as f64
 }
 
-/// Of a server that was left alone for a moment.
+/// Resident memory of the server after a moment without load.
 fn resident(server: &Server) -> Outcome<u64> {
     thread::sleep(Duration::from_secs(2));
     Ok(process::memory_bytes(server.pid(), Memory::Resident)?)
 }
 
 fn depth(postroad: &Postroad) -> Outcome<u64> {
-    let list = postroad.ask_json(&["queue", "list", QUEUE])?;
+    let list = postroad.run_json_command(&["queue", "list", QUEUE])?;
     let depth = list.get(0).and_then(|queue| queue.get("depth")?.as_u64());
     depth.ok_or_else(|| Failure::new(format!("queue list has no depth: {list}")))
 }
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn growth_is_that_of_the_second_half() {
+    fn growth_is_measured_over_the_second_half() {
         let course = [(0, 10), (50, 1_000), (100, 1_200), (150, 1_300), (200, 1_400)];
         assert_eq!(growth(&course), 2.0);
     }

@@ -1,12 +1,11 @@
-//! Where two transcripts differ, and which differences are known: `differences.list` has each of
-//! them word for word, with its reason. A difference that is not listed fails, and so does one that
-//! is listed and not there any more.
+//! Differences between two transcripts. `differences.list` has each known one word for word, with its reason. An
+//! unlisted difference is a failure, and so is a listed one that no longer occurs.
 
 use std::fmt;
 
 use crate::failure::{Failure, Outcome};
 
-/// Lines in one place of which one broker has some and the other has others.
+/// Lines that differ at one place of the transcripts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
     /// `- ` and RabbitMQ's line, or `+ ` and Postroad's.
@@ -19,9 +18,9 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What two transcripts of the same scenario do not have in common, in order.
+/// Differences between two transcripts of the same scenario, in order.
 pub(super) fn between(rabbitmq: &[String], postroad: &[String]) -> Vec<Difference> {
-    // The longest lines in common from each pair of places on.
+    // Length of the longest common subsequence from each pair of places on.
     let mut common = vec![vec![0_u32; postroad.len() + 1]; rabbitmq.len() + 1];
     for a in (0..rabbitmq.len()).rev() {
         for b in (0..postroad.len()).rev() {
@@ -72,7 +71,7 @@ impl Known {
     /// `# REASON` lines, `== SCENARIO`, and the lines of the difference; a blank line ends an entry.
     pub(super) fn parse(text: &str) -> Outcome<Known> {
         let mut known = Known::default();
-        // Blocks apart by blank lines.
+        // Blocks are separated by blank lines.
         for block in text.split("\n\n") {
             let lines: Vec<&str> = block.lines().filter(|line| !line.is_empty()).collect();
             let Some(name) = lines.iter().find_map(|line| line.strip_prefix("== ")) else {
@@ -107,14 +106,14 @@ impl Known {
         entry.map(|entry| entry.found = true).is_some()
     }
 
-    /// Entries of a scenario that were not found in it.
+    /// Entries of a scenario whose difference did not occur.
     pub(super) fn gone(&self, scenario: &str) -> impl Iterator<Item = &Difference> {
         let of = self.entries.iter().filter(move |entry| entry.scenario == scenario);
         of.filter(|entry| !entry.found).map(|entry| &entry.difference)
     }
 
-    /// Scenarios that are named and are none of these.
-    pub(super) fn strangers<'a>(&'a self, all: &[String]) -> Vec<&'a str> {
+    /// Names of scenarios in the list that do not exist.
+    pub(super) fn unknown_scenarios<'a>(&'a self, all: &[String]) -> Vec<&'a str> {
         let names = self.entries.iter().map(|entry| &entry.scenario[..]);
         names.filter(|name| !all.iter().any(|known| known == name)).collect()
     }
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_that_differs_is_one_difference() {
+    fn each_differing_place_is_one_difference() {
         let found = between(&lines("a b c d e"), &lines("a x c e f"));
         let shown: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["- b\n+ x", "- d", "+ f"]);
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_is_found_once_and_what_is_not_found_is_told() {
+    fn listed_difference_is_found_once_and_missing_ones_are_reported() {
         let list = "# a title\n\n# why\n== s\n- b\n+ x\n\n# why\n== s\n+ gone\n";
         let mut known = Known::parse(list).expect("has reasons");
         let difference = between(&lines("b"), &lines("x")).remove(0);
@@ -145,7 +144,7 @@ mod tests {
         assert!(known.find("s", &difference));
         assert!(!known.find("s", &difference));
         assert_eq!(known.gone("s").map(ToString::to_string).collect::<Vec<_>>(), ["+ gone"]);
-        assert_eq!(known.strangers(&["t".to_owned()]), ["s", "s"]);
+        assert_eq!(known.unknown_scenarios(&["t".to_owned()]), ["s", "s"]);
         assert!(Known::parse("== s\n- b\n").is_err());
         assert!(Known::parse("# why\n- b\n").is_err());
     }

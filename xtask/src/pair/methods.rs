@@ -1,10 +1,9 @@
-//! The methods of AMQP 0-9-1 and of RabbitMQ's extensions as data: names, numbers, arguments, and
-//! which method answers which. It shares nothing with our gateway's codec, so that a fault there is
-//! not met by the same fault here.
+//! The methods of AMQP 0-9-1 and of RabbitMQ's extensions as data: names, numbers, arguments and replies. The table
+//! shares no code with our gateway's codec, so that a fault there is not hidden by the same fault here.
 
 use std::sync::OnceLock;
 
-/// What an argument is on the wire.
+/// Type of an argument on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Bit,
@@ -24,13 +23,13 @@ pub(super) struct Method {
     /// As in `queue.declare`.
     pub(super) name: String,
     pub(super) arguments: Vec<(&'static str, Kind)>,
-    /// The methods that answer it; empty if none does.
+    /// Methods that reply to it; empty if none does.
     pub(super) answers: Vec<&'static str>,
-    /// A content header and bodies follow it.
+    /// Whether a content header and bodies follow it.
     pub(super) has_content: bool,
 }
 
-/// Class and number, name, arguments, `=>` the methods that answer it, `+` where content follows.
+/// Class and number, name, arguments, `=>` the methods that reply to it, `+` if content follows.
 const TABLE: &str = "
 10.10  connection.start            octet:version_major octet:version_minor table:server_properties longtext:mechanisms longtext:locales
 10.11  connection.start_ok         table:client_properties shorttext:mechanism longtext:response shorttext:locale => connection.tune connection.secure
@@ -100,7 +99,7 @@ const TABLE: &str = "
 90.31  tx.rollback_ok
 ";
 
-/// Arguments without a meaning: they are sent as zero and not shown.
+/// Reserved arguments: sent as zero and not shown.
 pub(super) const WITHOUT_MEANING: [&str; 5] =
     ["ticket", "known_hosts", "cluster_id", "channel_id", "out_of_band"];
 
@@ -163,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_of_the_table_is_a_method_and_every_answer_is_one_too() {
+    fn every_table_line_and_every_reply_names_a_method() {
         assert_eq!(all().len(), TABLE.lines().filter(|line| !line.is_empty()).count());
         let answers = all().iter().flat_map(|method| &method.answers);
         assert!(answers.clone().count() > 25);

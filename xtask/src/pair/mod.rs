@@ -1,6 +1,6 @@
-//! `cargo xtask compat amqp-pair`: one script of methods on RabbitMQ and on Postroad, every answer
-//! compared. What RabbitMQ answered is kept beside the scripts, so that a comparison needs none;
-//! `--rabbitmq live` asks a real one instead, and `--rabbitmq record` writes its answers down.
+//! `cargo xtask compat amqp-pair`: plays one script of methods on RabbitMQ and on Postroad, and compares every
+//! reply. RabbitMQ's replies are recorded beside the scripts, so that a comparison needs no RabbitMQ.
+//! `--rabbitmq live` plays on a real one instead, and `--rabbitmq record` updates the recording.
 
 mod differences;
 mod methods;
@@ -41,7 +41,7 @@ pub(crate) enum Answers {
     Record,
 }
 
-/// A script with the scenarios that are to be played.
+/// A script with its selected scenarios.
 #[derive(Debug)]
 struct Script {
     path: PathBuf,
@@ -50,11 +50,11 @@ struct Script {
 
 type Transcripts = BTreeMap<String, Vec<String>>;
 
-/// What came of the scenarios, by name; a failure is printed.
+/// Success of each scenario, by name; failures are printed.
 pub(crate) type Results = Vec<(String, bool)>;
 
-/// Plays all scenarios whose name contains `part` on the broker at `address` and on RabbitMQ, and
-/// compares what both say.
+/// Plays all scenarios whose name contains `part` on the broker at `address` and on RabbitMQ, and compares the
+/// transcripts.
 pub(crate) fn run(
     folder: &Path,
     answers: Answers,
@@ -75,13 +75,13 @@ pub(crate) fn run(
     let list = folder.join("differences.list");
     let text = fs::read_to_string(&list).context(|| format!("cannot read {}", list.display()))?;
     let mut known = Known::parse(&text)?;
-    if let Some(stranger) = known.strangers(&all).first() {
+    if let Some(stranger) = known.unknown_scenarios(&all).first() {
         return Err(Failure::new(format!("differences.list: there is no scenario {stranger}")));
     }
     let expected = match answers {
         Answers::Recorded => recorded(&scripts)?,
         Answers::Live | Answers::Record => {
-            let expected = of_rabbitmq(&scripts, part)?;
+            let expected = play_on_rabbitmq(&scripts, part)?;
             if answers == Answers::Record {
                 record(&scripts, &expected)?;
             }
@@ -146,8 +146,8 @@ fn scripts(folder: &Path) -> Outcome<Vec<Script>> {
 
 // -------------------------------------------------------------------------------- RabbitMQ's
 
-/// Plays the scenarios on a RabbitMQ that is started for it.
-fn of_rabbitmq(scripts: &[Script], part: &str) -> Outcome<Transcripts> {
+/// Plays the scenarios on a RabbitMQ that is started for this.
+fn play_on_rabbitmq(scripts: &[Script], part: &str) -> Outcome<Transcripts> {
     let rabbitmq = RabbitMq::start(&paths::target().join("peers"))?;
     println!("{FAMILY}: playing on RabbitMQ {}", rabbitmq.version);
     let admin = |words: &[String]| rabbitmq.administer(words);
@@ -193,7 +193,7 @@ fn read_recording(text: &str, transcripts: &mut Transcripts) {
     }
 }
 
-/// Writes down what was said; scenarios that were not played keep what is there.
+/// Writes the recordings; scenarios that were not played keep their old ones.
 fn record(scripts: &[Script], said: &Transcripts) -> Outcome {
     let before = recorded(scripts)?;
     for script in scripts {
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recording_is_read_as_it_was_written() {
+    fn recording_is_parsed_as_it_was_written() {
         let mut transcripts = Transcripts::new();
         read_recording("# title\n\n== a\n> x\n< y\n\n== b\n", &mut transcripts);
         assert_eq!(transcripts["a"], ["> x", "< y"]);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn every_script_of_the_repository_can_be_read_and_is_recorded() {
+    fn every_script_parses_and_has_a_recording() {
         let scripts = scripts(&paths::root().join("tests/compat").join(FAMILY)).expect("reads");
         let recorded = recorded(&scripts).expect("reads");
         assert!(!scripts.is_empty());

@@ -1,4 +1,4 @@
-//! One connection to a broker, which sends what it is told, right or wrong, and says what came.
+//! One connection to a broker: sends valid and invalid frames as instructed, and returns what it receives.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -17,10 +17,10 @@ pub(super) const BODY: u8 = 3;
 pub(super) const HEARTBEAT: u8 = 8;
 pub(super) const FRAME_END: u8 = 0xCE;
 const FRAME_BYTES_MAX: usize = 64 << 20;
-/// Longer than a broker takes for anything that is waited for.
+/// Longer than a broker takes for any expected reply.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The properties of a message, in the order of their flags, and what they are on the wire.
+/// Properties of a message in the order of their flags, with their types on the wire.
 const PROPERTIES: [(&str, Property); 14] = [
     ("content_type", Property::Text),
     ("content_encoding", Property::Text),
@@ -46,18 +46,18 @@ enum Property {
     Table,
 }
 
-/// Something that came.
+/// A received frame, or the end of the connection.
 #[derive(Debug)]
 pub(super) enum Event {
     Method(Received),
     Heartbeat,
-    /// Eight bytes instead of a frame: the protocol that the server would speak.
+    /// Eight bytes instead of a frame: the protocol version that the server offers.
     ProtocolHeader([u8; 8]),
-    /// The server closed its side.
+    /// The server closed its side in an orderly way.
     End,
-    /// It ended the connection without an orderly close.
+    /// The connection broke without an orderly close.
     Reset,
-    /// Nothing came in time.
+    /// Timeout.
     Nothing,
 }
 
@@ -89,9 +89,9 @@ struct Content {
 pub(super) struct Peer {
     stream: TcpStream,
     unread: Vec<u8>,
-    /// Methods whose content has not all come, by channel.
+    /// Methods whose content is incomplete, by channel.
     partial: HashMap<u16, (Received, bool)>,
-    /// The largest frame that the server takes.
+    /// The largest frame that the server accepts.
     pub(super) frame_max: usize,
 }
 
@@ -109,13 +109,13 @@ impl Peer {
 
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self.stream.write_all(bytes) {
-            // The server may have closed; what it said before is still to be read.
+            // The server may have closed the connection; its earlier frames can still be read.
             Err(error) if is_reset(&error) => Ok(()),
             other => other,
         }
     }
 
-    /// No more will be sent; what comes is still read.
+    /// Closes the sending side; the receiving side stays open.
     pub(super) fn end(&self) {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
@@ -147,7 +147,7 @@ impl Peer {
         self.send(&bytes).map_err(|error| error.to_string())
     }
 
-    /// What comes next, within a time.
+    /// The next event, within a time limit.
     pub(super) fn next(&mut self, within: Duration) -> io::Result<Event> {
         let until = Instant::now() + within;
         loop {
@@ -171,7 +171,7 @@ impl Peer {
         }
     }
 
-    /// The first whole thing among what was read.
+    /// Takes the first complete event from the unread bytes.
     fn take_event(&mut self) -> io::Result<Option<Event>> {
         loop {
             if self.unread.starts_with(b"AMQP") && self.unread.len() >= 8 {
@@ -206,7 +206,7 @@ impl Peer {
         Ok(Some((kind, u16::from_be_bytes([c0, c1]), bytes[7..length + 7].to_vec())))
     }
 
-    /// A method that is whole with this frame.
+    /// Adds a frame; returns the method that it completes.
     fn frame(&mut self, kind: u8, channel: u16, payload: &[u8]) -> io::Result<Option<Received>> {
         let received = match kind {
             METHOD => {
@@ -404,7 +404,7 @@ impl Received {
         })
     }
 
-    /// As a transcript has it.
+    /// The method as a line of a transcript.
     pub(super) fn show(&self) -> String {
         let mut line = self.method.name.clone();
         for (name, argument) in &self.arguments {
@@ -449,7 +449,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_method_is_read_as_it_was_written() {
+    fn decoded_method_equals_the_encoded_one() {
         let declare = methods::named("queue.declare").expect("is one");
         let arguments = [
             ("queue".to_owned(), Argument::Text(b"q".to_vec())),
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn properties_are_read_as_they_were_written() {
+    fn decoded_properties_equal_the_encoded_ones() {
         let table = vec![
             ("headers".to_owned(), Value::Table(vec![("a".to_owned(), Value::Void)])),
             ("priority".to_owned(), Value::I32(5)),

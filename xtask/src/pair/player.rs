@@ -1,4 +1,4 @@
-//! Plays a scenario on a broker and writes down what it answers.
+//! Plays a scenario on a broker and records its replies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -11,9 +11,9 @@ use super::transcript::Transcript;
 use super::value::Value;
 use crate::failure::{Failure, Outcome};
 
-/// How often something that comes with time is looked for.
+/// Polling interval of repeated methods.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// A made-up answer of the player itself, where a broker says nothing in time.
+/// Line of the transcript for a timeout.
 const NOTHING: &str = "(nothing)";
 
 /// Sets policies and users on a broker: the words of `tests/compat/servers/postroad-admin`.
@@ -29,23 +29,23 @@ struct Player<'a> {
     stage: &'a Stage<'a>,
     transcript: Transcript,
     connections: BTreeMap<char, Connection>,
-    /// What is to be deleted in the end: queues and exchanges.
+    /// Queues and exchanges to delete at the end.
     queues: BTreeSet<String>,
     exchanges: BTreeSet<String>,
-    /// Lines are not written down.
+    /// Whether lines are left out of the transcript.
     silent: bool,
 }
 
 struct Connection {
     peer: Peer,
     channels: BTreeSet<u16>,
-    /// Closes are left to the script.
+    /// Whether the script replies to closes itself.
     manual: bool,
-    /// A close was said or the socket is gone: the next method opens a new connection.
+    /// Whether a close was received or the socket has ended: the next method opens a new connection.
     is_over: bool,
 }
 
-/// Plays it; what was said and answered.
+/// Plays a scenario and returns its transcript.
 pub(super) fn play(scenario: &Scenario, stage: &Stage<'_>) -> Outcome<Vec<String>> {
     let mut player = Player {
         stage,
@@ -58,7 +58,7 @@ pub(super) fn play(scenario: &Scenario, stage: &Stage<'_>) -> Outcome<Vec<String
     for (number, line) in &scenario.steps {
         let step = player.transcript.with_names(line);
         let outcome = Step::parse(&step).and_then(|step| {
-            player.transcript.say(line);
+            player.transcript.send(line);
             player.step(step)
         });
         outcome.map_err(|wrong| {
@@ -94,7 +94,7 @@ impl Player<'_> {
                 sent.map_err(|error| error.to_string())?;
             }
             Step::Frame(place, kind, payload) => {
-                // What the script does not open is not open.
+                // A frame is sent as it is: its channel is not opened first.
                 let bytes = frame(kind, place.channel, &payload);
                 let sent = self.connection(place.connection)?.peer.send(&bytes);
                 sent.map_err(|error| error.to_string())?;
@@ -105,7 +105,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Repeats a method until its answer says this; only the last answer is written down.
+    /// Repeats a method until its reply contains this text; only the last reply is recorded.
     fn until(&mut self, text: &str, step: Step) -> Result<(), String> {
         let Step::Method(place, call) = step else {
             return Err("only a method can be repeated".to_owned());
@@ -135,7 +135,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Connects and logs in as guest. What is said is of no interest unless it fails.
+    /// Connects and logs in as guest. The handshake is recorded only if it fails.
     fn open(&mut self, name: char, options: &OpenOptions) -> Result<(), String> {
         self.connect(name)?;
         let place = Place { connection: name, channel: 0 };
@@ -171,7 +171,7 @@ impl Player<'_> {
             ("response", text(b"\0guest\0guest")),
             ("locale", text(b"en_US")),
         ];
-        self.say(place, "connection.start_ok", start_ok)?;
+        self.send_method(place, "connection.start_ok", start_ok)?;
         let tune = self.receive(place, &["connection.tune"])?.ok_or("no connection.tune came")?;
         let offered = |name| tune.number(name).unwrap_or_default();
         let channel_max = options.channel_max.map_or(offered("channel_max"), u64::from);
@@ -182,13 +182,13 @@ impl Player<'_> {
             ("frame_max", Argument::Number(frame_max)),
             ("heartbeat", Argument::Number(options.heartbeat.into())),
         ];
-        self.say(place, "connection.tune_ok", tune_ok)?;
-        self.say(place, "connection.open", [("virtual_host", text(b"/"))])?;
+        self.send_method(place, "connection.tune_ok", tune_ok)?;
+        self.send_method(place, "connection.open", [("virtual_host", text(b"/"))])?;
         let opened = self.receive(place, &["connection.open_ok"])?;
         opened.map(drop).ok_or_else(|| "no connection.open_ok came".to_owned())
     }
 
-    fn say<const N: usize>(
+    fn send_method<const N: usize>(
         &mut self,
         place: Place,
         method: &str,
@@ -199,7 +199,7 @@ impl Player<'_> {
         self.connection(place.connection)?.peer.method(place.channel, method, &arguments)
     }
 
-    /// Opens what the next method needs.
+    /// Opens the connection and the channel that the next method needs.
     fn prepare(&mut self, place: Place, opens_channel: bool) -> Result<(), String> {
         if self.connections.get(&place.connection).is_none_or(|connection| connection.is_over) {
             self.open(place.connection, &OpenOptions::default())?;
@@ -209,7 +209,7 @@ impl Player<'_> {
             return Ok(());
         }
         let silent = std::mem::replace(&mut self.silent, true);
-        self.say(place, "channel.open", [])?;
+        self.send_method(place, "channel.open", [])?;
         let opened = self.receive(place, &["channel.open_ok"])?;
         self.silent = silent;
         opened.map(drop).ok_or_else(|| format!("channel {} was not opened", place.channel))
@@ -249,7 +249,7 @@ impl Player<'_> {
         }
     }
 
-    /// Writes down what comes until so many of these methods came.
+    /// Records events until this number of these methods was received.
     fn wait(&mut self, place: Place, names: &[&str], count: u32) -> Result<(), String> {
         for _ in 0..count {
             if self.receive(place, names)?.is_none() {
@@ -259,7 +259,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Writes down what comes until one of these methods came; `None` if it cannot any more.
+    /// Records events until one of these methods was received; `None` after the end of the connection or a timeout.
     fn receive(&mut self, place: Place, names: &[&str]) -> Result<Option<Received>, String> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -276,7 +276,7 @@ impl Player<'_> {
         }
     }
 
-    /// Takes the next thing that comes, answers closes and writes it down. `None`: no method.
+    /// Receives the next event, replies to closes and records it. `None`: not a method.
     fn event(
         &mut self,
         name: char,
@@ -289,31 +289,31 @@ impl Player<'_> {
             let connection = self.connection(name)?;
             let event = connection.peer.next(left).map_err(|error| error.to_string())?;
             let said = match event {
-                // How often one comes is the clock's to say.
+                // The number of heartbeats depends on timing.
                 Event::Heartbeat => continue,
                 Event::Method(received) => {
                     self.answer(name, &received)?;
                     let from = format!("{name}.{}", received.channel);
                     if !self.silent || received.method.name.ends_with(".close") {
-                        self.transcript.hear(&from, &received.show());
+                        self.transcript.receive(&from, &received.show());
                     }
                     return Ok(Some(received));
                 }
                 Event::Nothing if !expects => return Ok(None),
                 Event::Nothing => NOTHING.to_owned(),
                 Event::ProtocolHeader(header) => format!("protocol header {header:?}"),
-                // Which of the two it is depends on what was on its way.
+                // Bytes in flight decide between an orderly end and a reset.
                 Event::End | Event::Reset => {
                     connection.is_over = true;
                     "(end)".to_owned()
                 }
             };
-            self.transcript.hear(&name.to_string(), &said);
+            self.transcript.receive(&name.to_string(), &said);
             return Ok(None);
         }
     }
 
-    /// What a client does by itself.
+    /// Updates the open channels, and replies to closes as a client library does.
     fn answer(&mut self, name: char, received: &Received) -> Result<(), String> {
         let place = Place { connection: name, channel: received.channel };
         let connection = self.connection(name)?;
@@ -323,11 +323,11 @@ impl Player<'_> {
             "connection.close_ok" => connection.is_over = true,
             "channel.close" if !connection.manual => {
                 connection.channels.remove(&received.channel);
-                self.say(place, "channel.close_ok", [])?;
+                self.send_method(place, "channel.close_ok", [])?;
             }
             "connection.close" if !connection.manual => {
                 connection.is_over = true;
-                self.say(place, "connection.close_ok", [])?;
+                self.send_method(place, "connection.close_ok", [])?;
             }
             "queue.declare_ok" => self.queues.extend(received.text("queue")),
             _ => {}
@@ -345,14 +345,14 @@ impl Player<'_> {
         }
     }
 
-    /// Until the server closes its side; what comes before is written down too.
+    /// Records events until the server closes its side.
     fn closed(&mut self, name: char, within: Duration) -> Result<(), String> {
         let until = Instant::now() + within;
         while self.event(name, until.saturating_duration_since(Instant::now()), true)?.is_some() {}
         Ok(())
     }
 
-    /// The next scenario finds nothing of this one.
+    /// Deletes queues and exchanges and closes connections, so that the next scenario starts clean.
     fn tidy_up(&mut self) -> Result<(), String> {
         self.silent = true;
         let open: Vec<char> = self.connections.keys().copied().collect();
@@ -366,7 +366,7 @@ impl Player<'_> {
             if channels.is_empty() {
                 continue;
             }
-            self.say(place, "connection.close", [("reply_code", Argument::Number(200))])?;
+            self.send_method(place, "connection.close", [("reply_code", Argument::Number(200))])?;
             self.receive(place, &["connection.close_ok"])?;
         }
         self.connections.clear();
@@ -378,7 +378,11 @@ impl Player<'_> {
         ] {
             for name in names.iter().filter(|name| !name.is_empty()) {
                 self.prepare(place, true)?;
-                self.say(place, method, [(argument, Argument::Text(name.clone().into_bytes()))])?;
+                self.send_method(
+                    place,
+                    method,
+                    [(argument, Argument::Text(name.clone().into_bytes()))],
+                )?;
                 let answers = methods::named(method).expect("a method").answers.clone();
                 self.receive(place, &answers)?;
             }

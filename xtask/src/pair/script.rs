@@ -1,5 +1,4 @@
-//! Scripts: scenarios of steps, a line each. `tests/compat/amqp-pair/README.md` describes the
-//! language for those who write one.
+//! Scripts: scenarios of steps, a line each. `tests/compat/amqp-pair/README.md` describes the language.
 
 use std::time::Duration;
 
@@ -11,11 +10,11 @@ use crate::failure::{Failure, Outcome};
 #[derive(Debug)]
 pub(super) struct Scenario {
     pub(super) name: String,
-    /// With the number of its line.
+    /// Each step with its line number.
     pub(super) steps: Vec<(usize, String)>,
 }
 
-/// Reads a script: `== NAME` begins a scenario, `#` a comment.
+/// Parses a script: `== NAME` begins a scenario, `#` a comment.
 pub(super) fn scenarios(text: &str) -> Outcome<Vec<Scenario>> {
     let mut scenarios: Vec<Scenario> = vec![];
     for (number, line) in text.lines().enumerate() {
@@ -45,16 +44,16 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) enum Step {
     Sleep(Duration),
-    /// Words for the program that sets policies and users.
+    /// Arguments of the program that sets policies and users.
     Admin(Vec<String>),
-    /// Until an answer contains the text.
+    /// Repeats the step until a reply contains the text.
     Until(String, Box<Step>),
     Connect(char),
     /// Connects and takes the server's `connection.start`.
     Greet(char),
-    /// Connects and logs in; what the client says that it can do.
+    /// Connects and logs in with these capabilities.
     Open(char, OpenOptions),
-    /// Closes are not answered by themselves.
+    /// Turns off automatic replies to closes.
     Manual(char),
     /// Half-closes the socket.
     End(char),
@@ -62,7 +61,7 @@ pub(super) enum Step {
     Drop(char),
     /// Waits until the server closes.
     Closed(char, Duration),
-    /// Waits for whatever comes within a time.
+    /// Records events until the time is over.
     Quiet(char, Duration),
     Raw(char, Vec<u8>),
     Frame(Place, u8, Vec<u8>),
@@ -84,7 +83,7 @@ impl Default for OpenOptions {
     }
 }
 
-/// A method with what belongs to it.
+/// A method with its arguments and content.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) method: &'static Method,
@@ -92,7 +91,7 @@ pub(super) struct Call {
     pub(super) content: Option<(Table, Vec<u8>)>,
 }
 
-/// Long enough to see that nothing comes.
+/// Long enough to see that no event arrives.
 const QUIET: Duration = Duration::from_millis(200);
 const CLOSED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -162,7 +161,7 @@ fn millis(cursor: &mut Cursor<'_>, default: Duration) -> Result<Duration, String
     if cursor.is_at_end() { Ok(default) } else { number(cursor).map(Duration::from_millis) }
 }
 
-/// Text in quotes, or `hex` and digits, or both one after the other.
+/// Quoted text, `hex` and digits, or both in turn.
 fn bytes(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, String> {
     let mut bytes = vec![];
     while !cursor.is_at_end() {
@@ -236,7 +235,7 @@ fn call(method: &'static Method, cursor: &mut Cursor<'_>) -> Result<Call, String
     Ok(Call { method, arguments, content: body.map(|body| (properties, body)) })
 }
 
-/// Words apart by spaces; one in single quotes may have spaces.
+/// Splits words at spaces; a word in single quotes may contain spaces.
 fn split_words(text: &str) -> Result<Vec<String>, String> {
     let mut words = vec![];
     let mut rest = text.trim_start();
@@ -256,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_is_scenarios_of_steps() {
+    fn script_is_split_into_scenarios_and_steps() {
         let text = "# what\n== one\nA.1 basic.get queue=\"q\"\n\n== two\nsleep 5\n";
         let scenarios = scenarios(text).expect("is one");
         assert_eq!(scenarios.len(), 2);
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_understood_or_refused() {
+    fn step_is_parsed_or_rejected() {
         for right in [
             "A.1 queue.declare queue=\"q\" durable arguments={x-max-length: 5}",
             "B.2 basic.publish routing_key=\"q\" mandatory properties={priority: 5} body=\"x\"",

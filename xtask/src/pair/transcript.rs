@@ -1,29 +1,29 @@
-//! What was said and answered in one scenario, as text. What is made up anew in every run (names,
-//! times) is replaced by what it is, so that two runs of the same script say the same.
+//! Sent and received lines of one scenario, as text. Values that differ in every run (names, times) are replaced by
+//! placeholders, so that two runs of the same script have equal transcripts.
 
 use std::fmt::Write;
 
-/// Names that servers make up begin so.
+/// Prefixes of names that servers generate.
 const MADE_UP: [&str; 3] = ["amq.gen-", "amq.ctag-", "amq.rabbitmq.reply-to."];
 
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
     pub(super) lines: Vec<String>,
-    /// Names that were made up, in the order in which they were seen.
+    /// Generated names, in order of their first appearance.
     names: Vec<String>,
 }
 
 impl Transcript {
-    pub(super) fn say(&mut self, line: &str) {
+    pub(super) fn send(&mut self, line: &str) {
         self.lines.push(format!("> {line}"));
     }
 
-    pub(super) fn hear(&mut self, from: &str, what: &str) {
+    pub(super) fn receive(&mut self, from: &str, what: &str) {
         let what = self.without_names(&without_values(what));
         self.lines.push(format!("< {from} {what}"));
     }
 
-    /// Made-up names become `<amq.gen-1>`.
+    /// Replaces generated names by `<amq.gen-1>` and so on.
     fn without_names(&mut self, text: &str) -> String {
         let mut out = String::new();
         let mut rest = text;
@@ -48,7 +48,7 @@ impl Transcript {
         out + rest
     }
 
-    /// The other way round, for what a script says.
+    /// Replaces placeholders in a script's line by the generated names.
     pub(super) fn with_names(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (place, name) in self.names.iter().enumerate() {
@@ -60,13 +60,13 @@ impl Transcript {
     }
 }
 
-/// The times in dead letters' headers, and what a server calls itself.
+/// Replaces times in dead letters' headers, and the name of the server.
 fn without_values(text: &str) -> String {
     let text = without_value(text, "time: time(", ')', "time: <time>");
     without_value(&text, "cluster_name: \"", '"', "cluster_name: <name>")
 }
 
-/// Puts `instead` for all that begins with `begin` and goes on to `end`.
+/// Replaces each text from `begin` to `end` by `instead`.
 fn without_value(text: &str, begin: &str, end: char, instead: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -84,12 +84,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_made_up_is_replaced_and_can_be_said_again() {
+    fn generated_names_are_replaced_and_can_be_put_back() {
         let mut transcript = Transcript::default();
-        transcript.hear("A.1", "queue.declare_ok queue=\"amq.gen-Xy_1\" message_count=0");
-        transcript.hear("A.1", "basic.consume_ok consumer_tag=\"amq.ctag-ab==\"");
-        transcript.hear("A.1", "no queue 'amq.gen-Xy_1' {time: time(17), x: 1}");
-        transcript.hear("A.0", "connection.start {cluster_name: \"rabbit@a\", x: 1}");
+        transcript.receive("A.1", "queue.declare_ok queue=\"amq.gen-Xy_1\" message_count=0");
+        transcript.receive("A.1", "basic.consume_ok consumer_tag=\"amq.ctag-ab==\"");
+        transcript.receive("A.1", "no queue 'amq.gen-Xy_1' {time: time(17), x: 1}");
+        transcript.receive("A.0", "connection.start {cluster_name: \"rabbit@a\", x: 1}");
         assert_eq!(
             transcript.lines,
             [

@@ -1,5 +1,4 @@
-//! Values of field tables, as bytes and as text. The text of a script and of an answer is the same
-//! language:
+//! Values of field tables, as bytes and as text. Scripts and transcripts use the same text form:
 //!
 //! | text | type on the wire |
 //! | --- | --- |
@@ -44,7 +43,7 @@ fn invalid(what: impl Into<String>) -> io::Error {
 
 // -------------------------------------------------------------------------------------- bytes
 
-/// Reads what a frame holds from its front.
+/// Reads values from the front of a frame's payload.
 #[derive(Debug)]
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
@@ -193,7 +192,7 @@ fn put_value(out: &mut Vec<u8>, value: &Value) {
 
 // --------------------------------------------------------------------------------------- text
 
-/// Writes a string as scripts have it.
+/// Writes a string in the syntax of scripts.
 pub(super) fn show_text(text: &[u8], out: &mut String) {
     out.push('"');
     for chunk in text.utf8_chunks() {
@@ -215,10 +214,10 @@ pub(super) fn show_text(text: &[u8], out: &mut String) {
     out.push('"');
 }
 
-/// Headers that only Postroad has: there is nothing to compare them with.
+/// Prefix of headers that only Postroad has, which cannot be compared.
 const OWN: &str = "postroad.";
 
-/// By name, as the order in a table means nothing.
+/// Sorted by name, since the order of a table has no meaning.
 pub(super) fn show_table(table: &Table, out: &mut String) {
     let mut fields: Vec<_> = table.iter().filter(|(name, _)| !name.starts_with(OWN)).collect();
     fields.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -275,7 +274,7 @@ impl Value {
     }
 }
 
-/// Reads text from its front. What is wrong is said in words, with what follows.
+/// Parses text from its front. Errors are messages that include the rest of the text.
 #[derive(Debug)]
 pub(super) struct Cursor<'a>(pub(super) &'a str);
 
@@ -308,7 +307,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Letters, digits, and what names of methods and headers have besides.
+    /// Takes a word: letters, digits, and the other characters of method and header names.
     pub(super) fn word(&mut self) -> &'a str {
         let is_part = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         let end = self.0.find(|c| !is_part(c)).unwrap_or(self.0.len());
@@ -317,7 +316,7 @@ impl<'a> Cursor<'a> {
         word
     }
 
-    /// What is in quotes, whose first is at hand.
+    /// Takes a quoted string.
     pub(super) fn text(&mut self) -> Result<Vec<u8>, String> {
         self.expect("\"")?;
         let mut text = vec![];
@@ -427,7 +426,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// A number with its type behind it.
+/// Parses a number with its type as a suffix.
 fn number_of(word: &str) -> Option<Value> {
     let at = word.find(['i', 'u', 'f']).unwrap_or(word.len());
     let (number, kind) = word.split_at(at);
@@ -460,7 +459,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_read_as_it_was_written_as_text_and_as_bytes() {
+    fn value_survives_encoding_as_text_and_as_bytes() {
         let text = r#"{a: "x\"y\xff", b: [1, -2i8, 3u8, -4i16, 5u16, 6u32, -7i64], c: true, d: void, e: 1.5f32, f: 2.5f64, g: decimal(2,150), h: time(9), i: bytes"00ff", j: {k: 1}}"#;
         let table = Cursor(text).table().expect("is one");
         let mut shown = String::new();
@@ -472,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value_is_refused() {
+    fn malformed_value_is_rejected() {
         for wrong in ["{a: }", "{a 1}", "{a: \"x}", "{a: 1x}", "{a: \"\\q\"}", "{a: 1 b: 2}"] {
             assert!(Cursor(wrong).table().is_err(), "{wrong}");
         }

@@ -1,10 +1,10 @@
-//! `cargo xtask soak dedup`: three nodes whose producers send each record again after a fault. Records with ids are stored
-//! once within `dedup.window.ms`, also where their first copy was settled and deleted, at the next leader, after restarts
-//! and in another shard.
+//! `cargo xtask soak dedup`: three nodes whose producers send each record again after a fault. Records with ids
+//! must be stored once within `dedup.window.ms`. This holds also if their first copy was settled and deleted, at
+//! the next leader, after restarts and in another shard.
 //!
-//! A round sends records, does something to the cluster, and sends the records of the last rounds again. Jobs go to a queue,
-//! whose consumer settles in transactions: a job whose settle was committed must not be delivered again. The other records
-//! go to a log whose partitions move between shards; in the end it must have each of them once.
+//! A round sends records, injects a fault, and sends the records of the last rounds again. Jobs go to a queue whose
+//! consumer settles in transactions: a job whose settle was committed must not be delivered again. The other
+//! records go to a log whose partitions move between shards; in the end it must contain each of them once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -37,7 +37,7 @@ const RECORDS: usize = 25;
 /// Rounds whose records are sent again.
 const AGAIN: usize = 3;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
-/// Until all nodes are there, and each partition has taken its records.
+/// Time until all nodes run, and each partition has accepted its records.
 const PATIENCE: Duration = Duration::from_secs(60);
 const RETRY_EVERY: Duration = Duration::from_millis(20);
 const PREFETCH: u16 = 50;
@@ -72,11 +72,11 @@ struct Batch {
 /// Jobs by id, as their consumer sees them.
 #[derive(Debug, Default)]
 struct Settled {
-    /// The commit of their settle was answered.
+    /// Jobs whose commit was confirmed.
     committed: BTreeSet<String>,
-    /// The commit had no answer: the job may be delivered again, or not.
+    /// Commits without a reply: the job may be delivered again, or not.
     unanswered: u64,
-    /// Deliveries of a job that was committed before.
+    /// Deliveries of a job after its confirmed commit.
     again: Vec<String>,
 }
 
@@ -111,10 +111,18 @@ impl Run {
         let partitions = PARTITIONS.to_string();
         let node = self.cluster.node(0);
         for topic in [JOBS, LOG] {
-            node.ask(&["topic", "create", topic, "--partitions", &partitions, "-c", WINDOW])?;
-            self.cluster.whole(topic, PARTITIONS, PATIENCE)?;
+            node.run_command(&[
+                "topic",
+                "create",
+                topic,
+                "--partitions",
+                &partitions,
+                "-c",
+                WINDOW,
+            ])?;
+            self.cluster.wait_until_whole(topic, PARTITIONS, PATIENCE)?;
         }
-        node.ask(&["queue", "declare", JOBS])?;
+        node.run_command(&["queue", "declare", JOBS])?;
         let (stop, settled) = (AtomicBool::new(false), Mutex::new(Settled::default()));
         let addresses = self.cluster.amqp.clone();
         std::thread::scope(|scope| {
@@ -183,7 +191,7 @@ impl Run {
         Ok(())
     }
 
-    /// Sends a batch until a node has answered that it is stored.
+    /// Sends a batch until a node acknowledges it.
     fn send(&self, batch: &Batch) -> Outcome {
         let deadline = Instant::now() + PATIENCE;
         let nodes = self.cluster.addresses();
@@ -204,7 +212,7 @@ impl Run {
         Err(Failure::new(format!("{topic} {partition} takes no batch for {PATIENCE:?}: {last}")))
     }
 
-    /// The leader of a partition ends, and is started again.
+    /// Stops the leader of a partition and starts it again.
     fn restart(&mut self, how: Going) -> Outcome {
         let topic = [JOBS, LOG][self.random.between(0, 1) as usize];
         let leaders = leaders_by_any(&self.cluster.addresses(), topic, PARTITIONS)?;
@@ -216,14 +224,14 @@ impl Run {
         self.cluster.bring_back(victim, how, PATIENCE)?;
         [JOBS, LOG]
             .into_iter()
-            .try_for_each(|topic| self.cluster.whole(topic, PARTITIONS, PATIENCE))
+            .try_for_each(|topic| self.cluster.wait_until_whole(topic, PARTITIONS, PATIENCE))
     }
 
     fn move_partition(&mut self) -> Outcome {
         let partition = self.random.between(0, PARTITIONS as u64 - 1).to_string();
         let shard = self.random.between(1, 3).to_string();
         let words = ["topic", "move", LOG, "--partitions", &partition, "--to-shard", &shard];
-        match self.cluster.node(0).ask(&words) {
+        match self.cluster.node(0).run_command(&words) {
             Ok(_) => self.moves += 1,
             Err(failure) if failure.to_string().contains("already") => {}
             Err(failure) => return Err(failure),
@@ -256,7 +264,7 @@ impl Run {
     }
 
     fn log_has_each_once(&self) -> Outcome<usize> {
-        let log = self.cluster.node(0).ask(&["consume", LOG, "--from", "earliest"])?;
+        let log = self.cluster.node(0).run_command(&["consume", LOG, "--from", "earliest"])?;
         let mut stored: BTreeMap<&str, u32> = BTreeMap::new();
         log.lines().for_each(|id| *stored.entry(id).or_default() += 1);
         let sent = self.sent.iter().flatten().filter(|it| it.topic == LOG).flat_map(|it| &it.ids);
@@ -287,13 +295,13 @@ fn send_to(node: SocketAddr, batch: &Batch) -> std::io::Result<Answer> {
     Ok(connection.answer(sent)?)
 }
 
-/// Settles all jobs, at another node whenever the connection ends.
+/// Settles all jobs; changes to another node whenever the connection ends.
 fn consume(nodes: &[SocketAddr], stop: &AtomicBool, settled: &Mutex<Settled>) {
     for node in nodes.iter().cycle() {
         if stop.load(Ordering::Relaxed) {
             return;
         }
-        // A node that is down is expected here.
+        // An error is expected if the node is down.
         let _ = consume_at(*node, stop, settled);
         std::thread::sleep(RETRY_EVERY);
     }

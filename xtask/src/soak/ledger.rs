@@ -1,6 +1,6 @@
-//! What must hold of a log, whatever happened to its server. Pure: the soak hands in what was
-//! acknowledged and what was read, and gets the first violation. Every record says who wrote it, and its
-//! number among theirs, so that a log can be checked with nothing but the acknowledgements beside it.
+//! Rules of a log, which hold whatever happens to its server. Pure: the soak records acknowledgements and reads,
+//! and gets the first violation. Every record carries its producer and its number among the producer's records, so
+//! that acknowledgements suffice to check a log.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -9,7 +9,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::random::mix;
 
-/// Who wrote a record, and its number among those that they wrote to that partition.
+/// Producer of a record, and the record's number among those of the producer in that partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) producer: u32,
@@ -25,7 +25,7 @@ impl Display for Mark {
 const MARK_BYTES: usize = 12;
 
 impl Mark {
-    /// The record's value: the mark, then filler that only this mark has.
+    /// The record's value: the mark, then filler that is unique to this mark.
     pub(crate) fn to_value(self, bytes: usize) -> Bytes {
         let mut value = BytesMut::with_capacity(bytes.max(MARK_BYTES) + 8);
         value.put_u32(self.producer);
@@ -39,7 +39,7 @@ impl Mark {
         value.freeze()
     }
 
-    /// The mark of a value, if the value is whole.
+    /// The mark of a value, if the value is intact.
     pub(crate) fn from_value(value: &[u8]) -> Option<Mark> {
         let (producer, rest) = value.split_first_chunk::<4>()?;
         let (sequence, _) = rest.split_first_chunk::<8>()?;
@@ -60,14 +60,14 @@ pub(crate) struct Acknowledged {
     pub(crate) records: u32,
 }
 
-/// What was promised: every acknowledged batch, and every record that a consumer was shown.
+/// Promises: every acknowledged batch, and every record that a consumer was shown.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     acknowledged: Vec<BTreeMap<i64, Acknowledged>>,
     shown: Vec<BTreeMap<i64, Mark>>,
 }
 
-/// The first thing found that must not be.
+/// The first violation found.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Violation {
     TwiceAcknowledged { partition: usize, offset: i64 },
@@ -137,7 +137,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// A consumer got this record, so it must stay.
+    /// Records that a consumer got this record, so it must stay.
     pub(crate) fn show(&mut self, partition: usize, offset: i64, mark: Mark) {
         self.shown[partition].insert(offset, mark);
     }
@@ -147,7 +147,7 @@ impl Ledger {
         batches.map(|batch| u64::from(batch.records)).sum()
     }
 
-    /// What must stand at this offset, if it was acknowledged.
+    /// The acknowledged record at this offset, if there is one.
     fn promised(&self, partition: usize, offset: i64) -> Option<Mark> {
         let (_, batch) = self.acknowledged[partition].range(..=offset).next_back()?;
         let index = offset - batch.base_offset;
@@ -155,7 +155,7 @@ impl Ledger {
             .then(|| Mark { sequence: batch.first.sequence + index as u64, ..batch.first })
     }
 
-    /// Checks one record read from a log against everything promised.
+    /// Checks one record of a log against all promises.
     pub(crate) fn check(
         &self,
         reader: &mut Reader,
@@ -177,8 +177,8 @@ impl Ledger {
         }
     }
 
-    /// The log was read to its end: nothing promised may lie beyond. What consumers were shown is
-    /// forgotten afterwards, since a checked record is held to its acknowledgement or to order.
+    /// Checks, after the end of the log, that no promise lies beyond it. Shown records are forgotten afterwards: a
+    /// checked record remains bound by its acknowledgement or by the order.
     pub(crate) fn check_end(&mut self, reader: &Reader) -> Result<(), Violation> {
         let (partition, end) = (reader.partition, reader.next_offset);
         if let Some((&offset, last)) = self.acknowledged[partition].last_key_value() {
@@ -201,7 +201,7 @@ impl Ledger {
     }
 }
 
-/// How far one partition was read, and what was the last of each producer until there.
+/// Read position in one partition, with the last record of each producer before it.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
     pub(crate) partition: usize,
@@ -214,8 +214,7 @@ impl Reader {
         Reader { partition, next_offset: 0, last: vec![None; producers] }
     }
 
-    /// Takes the next record: offsets are dense, and each producer's records stand in its order,
-    /// none twice.
+    /// Takes the next record. Offsets must be dense, and each producer's records in its order, without duplicates.
     pub(crate) fn read(&mut self, offset: i64, value: &[u8]) -> Result<Mark, Violation> {
         let partition = self.partition;
         if offset != self.next_offset {
@@ -252,7 +251,7 @@ mod tests {
         Acknowledged { partition: 0, base_offset, first: mark(sequence), records }
     }
 
-    /// Reads a log that holds these sequences of one producer, one a record.
+    /// Reads a log with these sequences of one producer.
     fn read(ledger: &mut Ledger, sequences: &[u64]) -> Result<(), Violation> {
         let mut reader = Reader::new(0, 1);
         for (offset, &sequence) in sequences.iter().enumerate() {
@@ -262,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_recognised_and_a_changed_one_is_not() {
+    fn mark_is_read_from_an_intact_value_only() {
         let mark = Mark { producer: 3, sequence: 1 << 40 };
         for bytes in [0, 12, 13, 100, 1024] {
             let value = mark.to_value(bytes);
@@ -276,14 +275,14 @@ mod tests {
     }
 
     #[test]
-    fn a_log_may_hold_what_was_never_acknowledged_and_may_lack_it() {
+    fn unacknowledged_record_may_be_in_the_log_or_not() {
         let mut ledger = Ledger::new(1);
         ledger.acknowledge(acknowledged(1, 7, 2)).unwrap();
         assert_eq!(read(&mut ledger, &[3, 7, 8, 20]), Ok(()));
     }
 
     #[test]
-    fn an_acknowledged_record_beyond_the_end_is_lost() {
+    fn acknowledged_record_beyond_the_end_is_lost() {
         let mut ledger = Ledger::new(1);
         ledger.acknowledge(acknowledged(0, 0, 3)).unwrap();
         let lost = Violation::AcknowledgedLost { partition: 0, offset: 2, lost: mark(2), end: 2 };
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn another_record_where_one_was_acknowledged_is_found() {
+    fn wrong_record_at_an_acknowledged_offset_is_found() {
         let mut ledger = Ledger::new(1);
         ledger.acknowledge(acknowledged(0, 0, 2)).unwrap();
         let violation = read(&mut ledger, &[0, 5]);
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_consumer_was_shown_must_stay() {
+    fn record_that_a_consumer_was_shown_must_stay() {
         let mut ledger = Ledger::new(1);
         ledger.show(0, 1, mark(1));
         assert!(matches!(read(&mut ledger, &[0, 2]), Err(Violation::ShownReplaced { .. })));
@@ -315,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_of_offsets_is_found() {
+    fn gap_between_offsets_is_found() {
         let mut reader = Reader::new(0, 1);
         reader.read(0, &mark(0).to_value(12)).unwrap();
         let gap = Violation::NotDense { partition: 0, expected: 1, found: 2 };

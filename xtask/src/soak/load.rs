@@ -1,5 +1,5 @@
-//! The load of a soak: producers with several batches in flight, a consumer at the tail, and the
-//! reading of a whole log. A thread ends when its server dies, which is the usual end here.
+//! The load of a soak: producers with several batches in flight, a consumer at the tail, and the reading of a whole
+//! log. A thread normally ends when its server is killed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,9 +17,9 @@ use crate::failure::{Context, Failure, Outcome};
 use crate::random::Random;
 use crate::records::batch;
 
-/// No answer for so long is a hung server, not a slow one.
+/// A server without a reply for this long hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// Produce requests that a producer has sent and not been answered.
+/// Unacknowledged produce requests of a producer.
 const IN_FLIGHT: usize = 5;
 /// Records in a batch, at most.
 const BATCH_RECORDS: u64 = 60;
@@ -34,7 +34,7 @@ pub(crate) struct Target {
     pub(crate) record_bytes: usize,
 }
 
-/// One producer. It never sends a record twice, so that each is in the log once or not at all.
+/// A producer that never sends a record twice, so that each is in the log once or not at all.
 #[derive(Debug)]
 pub(crate) struct Producer {
     id: u32,
@@ -55,7 +55,7 @@ impl Producer {
         }
     }
 
-    /// Produces until `stop`, when it waits for what is in flight, or until the server is gone.
+    /// Produces until `stop` is set, then waits for requests in flight; or until the connection breaks.
     pub(crate) fn run(&mut self, target: &Target, stop: &AtomicBool) -> io::Result<()> {
         let mut connection = Connection::open(target.address, PATIENCE)?;
         let mut in_flight = VecDeque::with_capacity(IN_FLIGHT);
@@ -90,14 +90,14 @@ impl Producer {
     }
 }
 
-/// What the consumer saw: the records, in the order of reading.
+/// The consumer's records in the order of reading.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
     pub(crate) records: Vec<(usize, i64, Mark)>,
     pub(crate) violation: Option<Violation>,
 }
 
-/// Follows the tail of all partitions until the server is gone or `stop`.
+/// Follows the tail of all partitions until the connection breaks or `stop` is set.
 pub(crate) fn follow(target: &Target, readers: &mut [Reader], stop: &AtomicBool) -> Shown {
     let mut shown = Shown::default();
     let Ok(mut connection) = Connection::open(target.address, PATIENCE) else { return shown };
@@ -119,8 +119,8 @@ pub(crate) fn follow(target: &Target, readers: &mut [Reader], stop: &AtomicBool)
     shown
 }
 
-/// Reads every partition from its reader to the end and holds it against the ledger; returns how
-/// many records were read.
+/// Reads every partition from its reader to the end and checks it against the ledger. Returns the number of
+/// records.
 pub(crate) fn verify(target: &Target, ledger: &mut Ledger, readers: &mut [Reader]) -> Outcome<u64> {
     let mut connection = Connection::open(target.address, PATIENCE)
         .context(|| "cannot connect after the restart")?;
@@ -157,7 +157,7 @@ pub(crate) fn violated(violation: Violation) -> Failure {
 
 type Records = Vec<(i64, Bytes)>;
 
-/// One fetch of all partitions from where their readers are.
+/// One fetch of all partitions, from the positions of their readers.
 fn fetch(
     connection: &mut Connection,
     target: &Target,

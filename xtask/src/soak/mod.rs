@@ -1,6 +1,6 @@
-//! `cargo xtask soak`: long runs with faults on the real binary. One cycle of `kill`: load, `kill -9`
-//! at a random moment, restart, and everything that was acknowledged or shown is looked for. What
-//! `leases` does is told in its own file.
+//! `cargo xtask soak`: long runs with faults on the real binary. A cycle of `kill`: load, `kill -9` at a random
+//! moment, restart, and a check for all records that were acknowledged or shown. The other soaks are described in
+//! their modules.
 
 mod abuse;
 mod dedup;
@@ -121,7 +121,7 @@ pub(crate) struct KillOptions {
     pub(crate) serve: Vec<String>,
 }
 
-/// How the run is going.
+/// Progress of the run.
 #[derive(Debug, Default)]
 struct Tally {
     kills_under_load: u32,
@@ -131,7 +131,7 @@ struct Tally {
     read: u64,
 }
 
-/// The run: the server's place, what was promised so far, and how far it was verified.
+/// State of the run: the server, the ledger, and the verified positions.
 #[derive(Debug)]
 struct Run<'a> {
     options: &'a KillOptions,
@@ -144,7 +144,7 @@ struct Run<'a> {
     tally: Tally,
 }
 
-/// The loop of a few kills that every change must pass.
+/// The short kill loop that every change must pass.
 pub(crate) fn short_kill(times: u32) -> Outcome {
     #[derive(Parser)]
     struct Defaults {
@@ -170,7 +170,7 @@ fn kill(options: &KillOptions) -> Outcome {
         ))
     })?;
     run.report(begun.elapsed());
-    // Gigabytes of a passed run are of no use to anyone.
+    // Gigabytes of a passed run are of no use.
     paths::fresh("soak-kill").map(drop)
 }
 
@@ -229,7 +229,7 @@ impl Run<'_> {
     /// Load, kill, restart, verify.
     fn cycle(&mut self, server: Server) -> Outcome<Server> {
         self.load_until_killed(server)?;
-        // Now and then it is killed again while it recovers: recovery must survive itself.
+        // Some rounds kill the server again during recovery, which must be repeatable.
         if self.random.between(0, 7) == 0 {
             let moment = self.random.duration(Duration::ZERO, Duration::from_millis(60));
             let starting = self.postroad.spawn()?;
@@ -255,12 +255,12 @@ impl Run<'_> {
         let producers = &mut self.producers;
         let (killed, shown) = std::thread::scope(|scope| {
             for producer in producers.iter_mut() {
-                // It ends with an error because its server was killed: nothing to report.
+                // An error is expected after the kill of its server.
                 scope.spawn(move || drop(producer.run(target, stop)));
             }
             let consumer = scope.spawn(|| load::follow(target, &mut tail, stop));
             std::thread::sleep(moment);
-            // A server that ended by itself is a finding, not a kill.
+            // A server that ended by itself is a finding.
             let killed = server.still_runs().and_then(|()| server.kill());
             stop.store(true, Ordering::Relaxed);
             (killed, consumer.join().expect("the consumer does not panic"))
@@ -279,8 +279,8 @@ impl Run<'_> {
         shown.violation.map_or(Ok(()), |violation| Err(load::violated(violation)))
     }
 
-    /// A polite stop, one more start, and the whole log from offset 0 against all that was
-    /// acknowledged since the beginning.
+    /// Stops the server by SIGTERM, starts it once more, and checks the whole log from offset 0 against all
+    /// acknowledgements.
     fn end(&mut self, server: Server) -> Outcome {
         let status = server.stop(Duration::from_secs(30))?;
         if !status.success() {

@@ -1,7 +1,6 @@
-//! `cargo xtask soak planted`: does the simulation find what it is there for? One fault after another is put
-//! into a copy of the code, the simulation is built, and seeds are run until one fails. The faults are the
-//! patches in `crates/sim/planted`, and in its folders those that several nodes have to find; a fault that no seed
-//! finds fails the run.
+//! `cargo xtask soak planted`: mutation testing of the simulation. Each fault is planted in a copy of the code, the
+//! simulation is built, and seeds run until one fails. The faults are the patches in `crates/sim/planted`; those in
+//! its folders need other profiles. A fault that no seed finds fails the run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +14,7 @@ use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
 
 const PATCHES: &str = "crates/sim/planted";
-/// The folders of patches: each with the profile that is to find them, and within how many seeds.
+/// Folders of patches, each with its profile and the number of seeds that must suffice.
 const FOLDERS: [(&str, &str, u64); 9] = [
     ("", "all", 200),
     ("cluster", "cluster", 500),
@@ -27,7 +26,7 @@ const FOLDERS: [(&str, &str, u64); 9] = [
     ("images", "images", 200),
     ("stalls", "stalls", 200),
 ];
-/// So much of what a seed found is shown.
+/// Length limit of a finding in the table.
 const FOUND_CHARS_MAX: usize = 160;
 
 #[derive(Debug, Args)]
@@ -43,14 +42,14 @@ pub(crate) struct PlantedOptions {
     jobs: Option<usize>,
 }
 
-/// A fault that is to be planted.
+/// A fault to plant.
 struct Fault {
     patch: PathBuf,
     profile: &'static str,
     seeds: u64,
 }
 
-/// A fault, and what became of it.
+/// A fault with its result.
 struct Row {
     fault: String,
     found: Option<Found>,
@@ -60,7 +59,7 @@ struct Row {
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
     seed: u64,
-    /// The invariant whose checker noticed.
+    /// The invariant that was violated.
     invariant: String,
     what: String,
 }
@@ -82,7 +81,7 @@ pub(crate) fn run(options: &PlantedOptions) -> Outcome {
     for (index, fault) in faults.iter().enumerate() {
         println!("{}/{} {}", index + 1, faults.len(), fault.name());
         let row = planter.plant(fault)?;
-        println!("  {}", told(&row));
+        println!("  {}", describe(&row));
         rows.push(row);
     }
     println!("\n| fault | seed | checker | what it saw |\n|---|---|---|---|");
@@ -102,7 +101,7 @@ pub(crate) fn run(options: &PlantedOptions) -> Outcome {
     }
 }
 
-fn told(row: &Row) -> String {
+fn describe(row: &Row) -> String {
     let took = row.took.as_secs();
     match &row.found {
         Some(Found { seed, invariant, what }) => {
@@ -128,14 +127,14 @@ fn faults() -> Outcome<Vec<Fault>> {
 }
 
 impl Fault {
-    /// The file's name says in words what is wrong.
+    /// The patch's file name, in words, describes the fault.
     fn name(&self) -> String {
         let stem = self.patch.file_stem().unwrap_or_default().to_string_lossy();
         stem.replace('-', " ")
     }
 }
 
-/// A copy of the last commit in which faults are planted, so that the checkout stays as it is.
+/// A copy of the last commit, in which faults are planted, so that the checkout is unchanged.
 struct Planter<'a> {
     options: &'a PlantedOptions,
     copy: PathBuf,
@@ -148,12 +147,12 @@ impl<'a> Planter<'a> {
         let mut clone = Command::new("git");
         clone.args(["clone", "--quiet", "--shared"]).arg(paths::root()).arg(&copy);
         run_to_end(&mut clone, "cannot copy the last commit")?;
-        // Kept, so that the next run builds less.
+        // Kept, so that the next run compiles less.
         let built = paths::target().join("planted");
         Ok(Self { options, copy, built })
     }
 
-    /// Without a fault no seed fails: otherwise all of them would be found.
+    /// Checks that no seed fails without a fault; otherwise every fault would count as found.
     fn check_sound(&self, faults: &[Fault]) -> Outcome {
         self.build()?;
         let profiles: BTreeSet<&str> = faults.iter().map(|fault| fault.profile).collect();
@@ -187,9 +186,9 @@ impl<'a> Planter<'a> {
     fn build(&self) -> Outcome {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.current_dir(&self.copy).env("CARGO_TARGET_DIR", &self.built);
-        // A fault may leave something unused.
+        // A fault may leave an item unused.
         cargo.args(["build", "--quiet", "--locked", "--release", "--package", "sim"]);
-        // Its crates are built again and again, and run for seconds.
+        // The crates are built often and run for seconds only.
         cargo.env("CARGO_PROFILE_RELEASE_INCREMENTAL", "true");
         cargo.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
         cargo.env("CARGO_PROFILE_RELEASE_DEBUG", "false");
@@ -197,7 +196,7 @@ impl<'a> Planter<'a> {
         Ok(())
     }
 
-    /// The first seed that fails.
+    /// Finds the first failing seed.
     fn search(&self, profile: &str, seeds: u64) -> Outcome<Option<Found>> {
         let mut search = Command::new(self.built.join("release/sim"));
         search.args(["search", "--failures", "1", "--profile", profile]);
@@ -215,11 +214,11 @@ impl<'a> Planter<'a> {
     }
 }
 
-/// Of a line as `seed 7: Durable does not hold: ...`.
+/// Parses a line such as `seed 7: Durable does not hold: ...`.
 fn found_in(line: &str) -> Option<Found> {
     let (seed, told) = line.strip_prefix("seed ")?.split_once(": ")?;
     let (invariant, what) = told.split_once(" does not hold: ")?;
-    // It goes into a table.
+    // The text becomes a cell of a table.
     let what = what.replace('|', "/").chars().take(FOUND_CHARS_MAX).collect();
     Some(Found { seed: seed.parse().ok()?, invariant: invariant.to_owned(), what })
 }
@@ -238,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_seed_found_is_read_from_its_last_lines() {
+    fn finding_of_a_seed_is_parsed_from_its_output() {
         let line = "seed 12: Durable does not hold: a record | is gone";
         let found = found_in(line).expect("a violation");
         assert_eq!(
@@ -249,9 +248,9 @@ mod tests {
         assert_eq!(found_in("repeat: cargo run"), None);
     }
 
-    /// A patch that no longer fits would be noticed only by the next long run.
+    /// A patch that no longer applies would only be noticed by the next long run.
     #[test]
-    fn every_patch_fits_the_code() {
+    fn every_patch_applies_to_the_code() {
         for fault in faults().expect("there are patches") {
             let mut git = Command::new("git");
             git.current_dir(paths::root()).args(["apply", "--check", "--recount"]);

@@ -28,7 +28,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- .Values.peers.existingSecret | default (printf "%s-peers" (include "postroad.name" .)) -}}
 {{- end -}}
 
-{{/* The name of a node that others and clients reach it by. */}}
+{{/* The name of a node for other nodes and clients. */}}
 {{- define "postroad.domain" -}}
 {{ include "postroad.name" . }}-nodes.{{ .Release.Namespace }}.svc
 {{- end -}}

@@ -109,7 +109,7 @@ scenario('small-frames', async session => {
 })
 
 scenario('back-pressure', async session => {
-  // publish() says no when its buffer is full; the event `drain` says when to go on.
+  // publish() returns false when its buffer is full; the event `drain` signals when to continue.
   const channel = await session.confirmChannel()
   const queue = await session.queue(channel)
   const content = randomBytes(50_000)
@@ -191,7 +191,7 @@ scenario('many-channels-at-once', async session => {
 })
 
 scenario('operations-at-once', async session => {
-  // Calls of one channel that are not waited for, each answered in its turn.
+  // Pipelined calls of one channel, with replies in order.
   const channel = await session.channel()
   const names = Array.from({ length: 50 }, (_, index) => session.unique(`q${index}`))
   session.queues.push(...names)

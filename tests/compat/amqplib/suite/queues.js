@@ -1,4 +1,4 @@
-// Queues: their kinds of life, their limits, times to live, priorities and dead letters.
+// Queues: durability and lifetime, limits, times to live, priorities and dead letters.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 

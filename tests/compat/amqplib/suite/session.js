@@ -1,4 +1,4 @@
-// What one scenario works with: connections that are closed after it, and names of its own.
+// Resources of one scenario: connections that are closed after it, and unique names.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -77,7 +77,7 @@ export class Session {
   }
 }
 
-/** The next message; it must come within the time. */
+/** The next message; it must arrive within the time. */
 export async function get(channel, queue, options = { noAck: true }) {
   return eventually(10, `a message in ${queue}`, () => channel.get(queue, options))
 }
@@ -98,7 +98,7 @@ export async function depth(channel, queue) {
   return (await channel.checkQueue(queue)).messageCount
 }
 
-/** Collects what a consumer is sent; answers nothing by itself. */
+/** Collects the deliveries of a consumer; never acknowledges by itself. */
 export async function consume(channel, queue, options = {}) {
   const messages = []
   const consumer = { messages, cancelled: false }

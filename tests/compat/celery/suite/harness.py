@@ -1,4 +1,4 @@
-"""The registry of scenarios and the runner. They share workers, so they run one after another; each is one line."""
+"""The registry of scenarios and the runner. Scenarios share workers, so they run in sequence; each prints one line."""
 
 import os
 import shutil
@@ -45,7 +45,7 @@ def eventually(check, seconds, what):
 
 
 class Worker:
-    """`celery worker` as a process, and those that it forks."""
+    """A `celery worker` process with its forked children."""
 
     def __init__(self, queues, concurrency=2, pool="prefork", extra=()):
         from . import tasks
@@ -73,7 +73,7 @@ class Worker:
             return log.read()
 
     def kill(self):
-        """With all that it forked, as when a machine loses its power."""
+        """Kills the worker with its children, as a power loss does."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(20)
 
@@ -88,7 +88,7 @@ class Worker:
 
 
 def notes(name):
-    """What tasks wrote under this name: times and texts."""
+    """Notes that tasks wrote under this name: times and texts."""
     from . import tasks
 
     path = os.path.join(tasks.DIRECTORY, name)
@@ -119,7 +119,7 @@ def run(name_parts):
 
 
 def directory():
-    """A directory of this run, which workers find in their environment."""
+    """Creates a directory for this run, which workers get in their environment."""
     path = tempfile.mkdtemp(prefix="compat-celery-")
     os.environ["RUN"] = uuid.uuid4().hex[:6]
     os.environ["RUN_DIRECTORY"] = path

@@ -141,7 +141,7 @@ def chords():
 
 @scenario
 def priorities():
-    """Waiting tasks begin in the order of their priorities."""
+    """Waiting tasks start in the order of their priorities."""
     order = {"a": 1, "b": 9, "c": 5, "d": 9, "e": 0}
     for text, priority in order.items():
         stamp.apply_async(("priorities", text), queue=QUEUES["priority"], priority=priority)
@@ -156,7 +156,7 @@ def priorities():
 
 @scenario
 def late_acknowledgement_survives_a_killed_worker():
-    """What a worker was doing when it was killed is done by another, and what was done is not done again."""
+    """A killed worker's task is run by another worker, and finished tasks are not run again."""
     first = Worker(["late"], concurrency=1, extra=["--prefetch-multiplier", "2"])
     done = slow.apply_async(("late", "done", 0), queue=QUEUES["late"])
     expect(done.get(timeout=30), "done", "result")
@@ -178,7 +178,7 @@ def late_acknowledgement_survives_a_killed_worker():
 
 @scenario
 def remote_control():
-    """A fanout exchange for all workers and a queue for the answers."""
+    """A fanout exchange for all workers and a queue for the replies."""
     one = worker()
     answers = eventually(lambda: app.control.ping(timeout=2), 20, "a worker answers")
     expect(f"{one.name}@host" in {name for answer in answers for name in answer}, True, "it is ours")
@@ -199,7 +199,7 @@ def revoked_task_does_not_run():
 
 @scenario
 def worker_stops_politely():
-    """What it has prefetched goes back to the queue when it is told to stop."""
+    """A stopping worker returns its prefetched messages to the queue."""
     own = Worker(["late"], concurrency=1, extra=["--prefetch-multiplier", "10"])
     results = [slow.apply_async(("polite", str(number), 1), queue=QUEUES["late"]) for number in range(5)]
     eventually(lambda: any(text == "begin 0" for _, text in notes("polite")), 30, "it has begun")

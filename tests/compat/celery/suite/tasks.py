@@ -1,6 +1,6 @@
 """The application: its configuration, and tasks that do a little of everything.
 
-Workers and the suite import it alike; RUN tells one run's queues from another's.
+Workers and the suite both import it; RUN distinguishes the queues of different runs.
 """
 
 import os
@@ -44,7 +44,7 @@ app.conf.update(
 
 
 def note(name, text):
-    """One line in a file of the run: what happened, whichever process it happened in."""
+    """Appends one line to a file of the run, from any process."""
     with open(os.path.join(DIRECTORY, name), "a") as file:
         file.write(f"{time.time()} {text}\n")
 

@@ -1,6 +1,7 @@
 """kafka-configs and kafka-acls.
 
-No user is made: from then on a broker may ask all clients to log in, as Postroad does. The suite `security` has them.
+No user is created: from then on a broker may require log-ins of all clients, as Postroad does. The suite `security`
+covers users.
 """
 
 from .harness import nodes, scenario, tool

@@ -1,7 +1,7 @@
 """The registry of scenarios, the runner, and Kafka's commands as a shell would run them.
 
-A command is a class of Kafka's jars; its scripts (`kafka-topics.sh`) do nothing but start it. Whatever it prints is also written to
-`printed.txt`, with what was typed.
+A command is a class of Kafka's jars; its scripts (`kafka-topics.sh`) only start it. Its output is also written to
+`printed.txt`, with the command line.
 """
 
 import json
@@ -19,7 +19,7 @@ from pathlib import Path
 
 BOOTSTRAP = os.environ["BOOTSTRAP"]
 TOOLS = Path(os.environ["TOOLS_DIR"])
-# A command is a virtual machine, which takes a core for a second or two.
+# Each command starts a JVM, which takes a core for a second or two.
 AT_ONCE = max(2, (os.cpu_count() or 2) // 2)
 COMMAND_SECONDS = 60
 
@@ -43,7 +43,7 @@ CLASSES = {
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
 }
-# They take the address of a broker by this option.
+# Option of these commands for the address of a broker.
 ADDRESS_BEHIND = {"kafka-cluster"}
 
 LOGGING = """Configuration:
@@ -87,7 +87,7 @@ def expect(actual, wanted, what):
 
 @dataclass
 class Printed:
-    """What a command printed, and how it ended."""
+    """Output and exit status of a command."""
 
     command: str
     code: int
@@ -105,7 +105,7 @@ class Printed:
         return self
 
     def says(self, *parts):
-        """Each of these is somewhere in it, on one line, whatever blanks are between its words."""
+        """Checks that the output has each of these on one line, with any blanks between the words."""
         text = words(self.out + "\n" + self.err)
         for part in parts:
             if words(part) not in text:
@@ -123,7 +123,7 @@ class Printed:
         return [line.strip() for line in self.out.splitlines() if line.strip()]
 
     def rows(self):
-        """Of a table with a line of headings: each line as a dictionary."""
+        """The lines of a table with headings, each as a dictionary."""
         lines = [line.split() for line in self.lines()]
         heads = next(line for line in lines if all(word == word.upper() for word in line) and len(line) > 2)
         body = lines[lines.index(heads) + 1 :]
@@ -180,7 +180,7 @@ def tool(name, *arguments, given=None, seconds=COMMAND_SECONDS):
 
 
 def tool_file(content, suffix=".json"):
-    """A file with this content, which a command is told to read."""
+    """A file with this content, as an argument of a command."""
     file = tempfile.NamedTemporaryFile("w", suffix=suffix, delete=False)
     with file:
         file.write(content if isinstance(content, str) else json.dumps(content))
@@ -188,7 +188,7 @@ def tool_file(content, suffix=".json"):
 
 
 class Place:
-    """A scenario's own names, and what many of them need."""
+    """Unique names of a scenario, and common operations."""
 
     def __init__(self, name):
         self.run = f"{name}-{uuid.uuid4().hex[:8]}"
@@ -237,7 +237,7 @@ def nodes():
 
 
 def described(topic):
-    """Of each partition: the leader, the replicas in their order, and those in sync."""
+    """For each partition: the leader, the replicas in their order, and the ISR."""
     printed = tool("kafka-topics", "--describe", "--topic", topic).succeeded()
     pattern = r"Partition: (\d+)\s+Leader: (\S+)\s+Replicas: (\S+)\s+Isr: (\S*)"
     ids = lambda text: [int(it) for it in text.split(",") if it]
@@ -257,7 +257,7 @@ def until(condition, what, seconds=60):
 
 
 def run(parts):
-    """Runs the scenarios that are asked for, and says how each ended; how many failed."""
+    """Runs the chosen scenarios and prints their outcomes; returns how many failed."""
     PRINTED.write_text("")
     wanted = [it for it in SCENARIOS if not parts or any(part in it.name for part in parts)]
     say = threading.Lock()

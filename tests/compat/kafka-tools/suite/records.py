@@ -1,4 +1,4 @@
-"""kafka-get-offsets, kafka-delete-records, and the two that measure."""
+"""kafka-get-offsets, kafka-delete-records, and the two performance tools."""
 
 import json
 import re

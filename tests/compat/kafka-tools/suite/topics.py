@@ -98,12 +98,12 @@ def reassign_partitions_to_other_brokers_is_refused_with_what_to_type(place):
     tool("kafka-reassign-partitions", "--list").succeeded().says("No partition reassignments found.")
 
 
-# A broker whose disk was slow, as it is where much else runs, is not elected for a minute.
+# A broker with a slow disk, as on a busy machine, is not elected for a minute.
 ELECTED_SECONDS = 180
 
 
 def elects_the_first(topic):
-    """Whether the first replica of each partition leads it; if one does not, all are asked for to do so."""
+    """Whether the first replica of each partition is its leader; if not, requests an election for all."""
     if all(leader == replicas[0] for leader, replicas, _ in described(topic).values()):
         return True
     tool("kafka-leader-election", "--election-type", "preferred", "--all-topic-partitions")
@@ -122,7 +122,7 @@ def leader_election_of_preferred_leaders_is_needless_where_they_lead(place):
 
 @scenario
 def leader_election_leaves_each_shard_with_its_first_replica(place):
-    # Some way has to be there to move a leader: Postroad's own command.
+    # Moving a leader needs Postroad's own command.
     postroad = os.environ.get("POSTROAD")
     if postroad is None or len(nodes()) < 3:
         return
@@ -144,5 +144,5 @@ def leader_election_leaves_each_shard_with_its_first_replica(place):
         type_to("resume", str(node))
     replicas = lambda found: {partition: it[1] for partition, it in found.items()}
     until(lambda: replicas(described(topic)) == replicas(before), "the broker is first among replicas again")
-    # It may have been given its shards back by now: then nothing is left to be elected.
+    # The node may lead its shards again by now; then no election is needed.
     until(lambda: elects_the_first(topic), "each partition is led by its first replica", ELECTED_SECONDS)

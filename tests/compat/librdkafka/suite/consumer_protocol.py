@@ -6,7 +6,7 @@ from .harness import LEADERS_MOVE, eventually, expect, expect_true, scenario
 from .membership import Member, churn, settled
 
 PROTOCOL = {"group_protocol": "consumer"}
-# After it a member that has said nothing is one no more.
+# Time without a heartbeat after which a member is removed.
 SESSION_SECONDS = 45
 
 
@@ -60,8 +60,8 @@ def consumer_protocol_static_membership(context):
         settled([one, two], partitions)
         expect(set(one.assigned), held, "the returning member's partitions")
     except KafkaException as refused:
-        # The client says once that it leaves, and not again where the coordinator has just changed
-        # (rd_kafka_cgrp_consumer_leave of librdkafka 2.x): its session has to end first. It cannot be used any more.
+        # The client sends its leave only once, and does not retry if the coordinator has just moved
+        # (rd_kafka_cgrp_consumer_leave of librdkafka 2.x): its session must expire first, and the consumer is unusable.
         expect_true(LEADERS_MOVE and "instance id is still used" in str(refused).lower(), f"refused: {refused}")
         settled([two], partitions, SESSION_SECONDS + 15)
         one = member("one")
@@ -72,7 +72,7 @@ def consumer_protocol_static_membership(context):
 
 @scenario(slow=True)
 def consumer_protocol_regex(context):
-    """The broker matches topic names, and finds a topic that comes later."""
+    """The broker matches topic names, and finds a topic that is created later."""
     first = context.topic(suffix="match-1")
     context.topic(suffix="other")
     member = Member(context, ["^" + context.unique("match-") + ".*"], context.unique("g"), **PROTOCOL)
@@ -114,7 +114,7 @@ def consumer_protocol_commit_and_resume(context):
     eventually(lambda: len(member.processed) == 10, 20, "ten records")
     member.leave()
     context.produce(topic, [b"more"])
-    # The group is empty, so a member of the classic protocol may take it over.
+    # The group is empty, so a member of the classic protocol may convert it.
     member = Member(context, [topic], group)
     eventually(lambda: member.processed, 20, "the next record")
     member.leave()

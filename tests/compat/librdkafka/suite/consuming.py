@@ -1,4 +1,4 @@
-"""Reading without a group: where a consumer starts, seeks, waits and resets."""
+"""Reading without a group: start, seek, wait and reset of a consumer."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ def assigned(context, topic, offset=OFFSET_BEGINNING, **config):
 
 
 def seek(consumer, topic, offset):
-    # A seek is refused until the assignment's first fetch is under way.
+    # A seek is rejected until the assignment's first fetch is in flight.
     def attempt():
         try:
             consumer.seek(TopicPartition(topic, 0, offset))
@@ -96,7 +96,7 @@ def poll_counts(consumer):
 
 @scenario()
 def fetch_waits_for_data(context):
-    """A fetch that found nothing answers as soon as a record comes, not when its wait is over."""
+    """An empty fetch returns as soon as a record arrives, not when its wait is over."""
     topic = context.topic()
     consumer = assigned(context, topic, fetch_wait_max_ms=10_000)
     expect(consumer.poll(1), None, "an empty topic")
@@ -117,7 +117,7 @@ def fetch_waits_for_data(context):
 
 @scenario()
 def fetch_min_bytes(context):
-    """fetch.min.bytes holds an answer back until the wait is over."""
+    """fetch.min.bytes delays the response until the wait is over."""
     topic = context.topic()
     context.produce(topic, [b"tiny"])
     consumer = assigned(context, topic, fetch_min_bytes=100_000, fetch_wait_max_ms=1500)

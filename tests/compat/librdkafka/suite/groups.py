@@ -35,7 +35,7 @@ def classic_rebalance_cooperative(context):
 
 @scenario(slow=True)
 def classic_static_membership(context):
-    """A static member that comes back in time finds its partitions; one that does not loses them."""
+    """A static member that rejoins in time keeps its partitions; otherwise it loses them."""
     topic = context.topic(partitions=4)
     partitions = [(topic, p) for p in range(4)]
     group = context.unique("g")
@@ -87,7 +87,7 @@ def classic_inconsistent_protocols(context):
 
 @scenario(slow=True)
 def classic_pattern_subscription(context):
-    """The client matches topic names, and finds a topic that comes later."""
+    """The client matches topic names, and finds a topic that is created later."""
     first = context.topic(suffix="match-1")
     context.topic(suffix="other")
     member = Member(

@@ -96,7 +96,7 @@ def eventually(check, seconds, what):
 
 @dataclass
 class Context:
-    """What one scenario works with: names of its own and clients that are closed after it."""
+    """Resources of one scenario: unique names, and clients that are closed after it."""
 
     bootstrap: str
     name: str
@@ -108,7 +108,7 @@ class Context:
         self.admin = AdminClient(self.client_config())
 
     def client_config(self, **more):
-        # Expected refusals are many; the exceptions tell what the log would.
+        # Many rejections are expected; exceptions report the same as the log.
         config = {"bootstrap.servers": self.bootstrap, "log_level": 2}
         return config | {CALLBACKS.get(key) or key.replace("_", "."): value for key, value in more.items()}
 
@@ -134,7 +134,7 @@ class Context:
             return False
 
     def partitions(self, topic):
-        # Not list_topics(topic): an admin client's metadata request creates the topic that it asks about.
+        # Not list_topics(topic): an admin client's metadata request creates the topic that it names.
         try:
             return self.only(self.admin.describe_topics(TopicCollection([topic]))).partitions
         except KafkaException as refused:
@@ -144,7 +144,7 @@ class Context:
 
     @staticmethod
     def done(futures):
-        """The results of an admin call on one or more things."""
+        """The results of an admin call on one or more objects."""
         return {key: future.result(REQUEST_SECONDS) for key, future in futures.items()}
 
     @staticmethod
@@ -198,7 +198,7 @@ class Context:
         except KafkaException as error:
             if error.args[0].code() not in (KafkaError.FENCED_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION):
                 raise
-            # The client keeps what it knew of leaders, and leaves it to whoever asked: another client asks anew.
+            # The client keeps its old leaders and leaves the retry to the application; a new client refreshes them.
             another = AdminClient(self.client_config())
             return self.only(another.list_offsets({where: spec}))
 
@@ -229,7 +229,7 @@ def next_event(consumer, seconds=10):
 
 
 def take(consumer, count, seconds=20):
-    """Polls until `count` messages are in; an error event is raised."""
+    """Polls until it has `count` messages; an error event is raised."""
     messages = []
     end = time.monotonic() + seconds
     while len(messages) < count:

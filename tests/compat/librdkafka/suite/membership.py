@@ -1,4 +1,4 @@
-"""A group under churn: members in threads that note every record they process and commit before the next poll."""
+"""A group under churn: members in threads that record every message and commit before the next poll."""
 
 import threading
 import time
@@ -47,8 +47,8 @@ class Member:
         self.commit(message)
 
     def commit(self, message):
-        """Commits at once. A rebalance may be under way, but partitions are taken from us only inside `poll`:
-        trying again with the generation that the client then knows is right."""
+        """Commits synchronously. A rebalance may be in progress, but partitions are revoked only inside `poll`:
+        a retry with the client's new generation is correct."""
         position = TopicPartition(message.topic(), message.partition(), message.offset() + 1)
         again = (KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION, KafkaError.STALE_MEMBER_EPOCH)
         for _ in range(100):
@@ -90,8 +90,8 @@ def settled(members, partitions, seconds=40, every_member=True):
 
 
 def balanced(members, partitions, counts):
-    """Waits until the members have so many of `partitions` each. On the way each partition may have its owner
-    while a member still has more than its share: it gives the rest up with its next heartbeat."""
+    """Waits until the members have these numbers of `partitions`. Meanwhile a member may still own more than its
+    share: it revokes the rest with its next heartbeat."""
 
     def check():
         held = owners(members)

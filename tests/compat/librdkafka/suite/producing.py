@@ -1,4 +1,4 @@
-"""What is produced is read back exactly, at every level of acknowledgement and with every compression."""
+"""Produced records are read back exactly, at every level of acknowledgement and with every compression."""
 
 import os
 import time
@@ -112,7 +112,7 @@ def acks_all(context):
 
 @scenario()
 def idempotent_producer(context):
-    """Small batches in flight side by side: each is stored once, in order."""
+    """Several small batches in flight: each is stored once, in order."""
     topic = context.topic(partitions=2)
     producer = context.producer(enable_idempotence=True, linger_ms=0, batch_num_messages=7)
     offsets = {0: [], 1: []}
@@ -169,7 +169,7 @@ def log_append_time(context):
 
 @scenario()
 def partitions_keep_order(context):
-    """Ten partitions, 20,000 records, one consumer of all."""
+    """Ten partitions, 20,000 records, one consumer of all partitions."""
     topic = context.topic(partitions=10)
     producer = context.producer(linger_ms=5, enable_idempotence=True)
     for n in range(20_000):
@@ -197,7 +197,7 @@ def produce_to_absent_partition(context):
 
 @scenario()
 def refused_records_are_named(context):
-    """KIP-467: of one batch, those that are to blame fail for what they are."""
+    """KIP-467: the invalid records of a batch are named in the error."""
     topic = context.topic(cleanup_policy="compact")
     producer = context.producer(linger_ms=2000, enable_idempotence=False)
     codes = {}
@@ -215,7 +215,7 @@ if "NO_TRANSACTIONS" in os.environ:
 
     @scenario()
     def transactions_are_refused(context):
-        """At once, and with a reason, whatever name the binding has."""
+        """Transactions are rejected at once with a reason, for either client software name."""
         for name in ({}, {"client_software_name": "librdkafka"}):
             producer = context.producer(transactional_id=context.unique(f"id-{len(name)}"), **name)
             begun = time.monotonic()

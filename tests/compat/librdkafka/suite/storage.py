@@ -1,4 +1,4 @@
-"""What the broker does to stored records on its own: compaction and retention."""
+"""Background work of the broker on stored records: compaction and retention."""
 
 import time
 
@@ -32,7 +32,7 @@ def contents(context, topic):
 
 
 def until(context, topic, done, seconds, what):
-    """Feeds filler records, so that segments roll, until `done` holds of the contents."""
+    """Produces filler records, so that segments roll, until `done` holds for the contents."""
 
     def check():
         context.produce(topic, [b"filler"], keys=[b"filler"])
@@ -51,7 +51,7 @@ def compaction(context):
 
     def only_last(messages):
         last = {m.key(): (m.value(), m.offset()) for m in messages}
-        # At any moment, the last value of each key is there, at its offset.
+        # The last value of each key is always present, at its offset.
         expect(last, {b"key-%d" % n: (b"4", 40 + n) for n in range(10)}, "last values")
         return len(messages) == 10
 
@@ -74,7 +74,7 @@ def compaction_removes_tombstones(context):
 
 @scenario(slow=True)
 def compaction_leaves_the_end_in_reach(context):
-    """When nothing but tombstones is left, and then nothing, readers still get to the end."""
+    """Readers still reach the end when only tombstones are left, and when nothing is left."""
     topic = context.topic(**COMPACTED)
     context.produce(topic, [b"old"], keys=[b"dead"])
 
@@ -84,7 +84,7 @@ def compaction_leaves_the_end_in_reach(context):
         return all(m.value() is None for m in contents(context, topic))
 
     eventually(gone, 70, "the value is gone")
-    # Every read ends, whatever compaction does meanwhile.
+    # Every read ends, also during compaction.
     for _ in range(10):
         time.sleep(0.5)
         consumer = context.consumer(enable_partition_eof=True)

@@ -1,4 +1,4 @@
-"""Topics as an administrator sees them: created, described, altered, grown, trimmed, deleted."""
+"""Administration of topics: create, describe, alter, add partitions, delete records, delete."""
 
 import os
 import time
@@ -33,7 +33,7 @@ BROKERS = int(os.environ.get("BROKERS", "1"))
 
 
 def cluster_of(context):
-    """All brokers: one that is being started again is not among those that are told meanwhile."""
+    """Waits for all brokers, since a restarting one is missing from the metadata."""
     eventually(lambda: len(context.admin.describe_cluster().result(15).nodes) == BROKERS, 30, f"{BROKERS} nodes")
     return context.admin.describe_cluster().result(15)
 
@@ -243,7 +243,7 @@ def delete_records(context):
     context.produce(name, [b"%d" % n for n in range(10)])
 
     def delete_before(offset):
-        """librdkafka asks the leader that it knows of, and leaves it to the application to look for another one."""
+        """librdkafka uses its cached leader, and leaves a retry at another one to the application."""
         patience = time.monotonic() + 20
         while True:
             try:

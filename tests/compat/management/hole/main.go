@@ -2,7 +2,7 @@
 //
 //	hole SCENARIO HTTP-URL
 //
-// It ends with 1 and a reason where something is not what such a tool needs.
+// It prints a reason and exits with 1 if a response is not as such a tool needs it.
 package main
 
 import (
@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-// all joins what was asked for into the first that went wrong.
+// all returns the first error of several requests.
 func all(steps ...error) error {
 	for at, err := range steps {
 		if err != nil {
@@ -53,7 +53,7 @@ func all(steps ...error) error {
 	return nil
 }
 
-// done wants a status of an answer. To the client what is not there is deleted, and no error.
+// done checks the status of a response. The client treats a missing object as deleted, without an error.
 func done(want int) func(*http.Response, error) error {
 	return func(answer *http.Response, err error) error {
 		switch {
@@ -66,7 +66,7 @@ func done(want int) func(*http.Response, error) error {
 	}
 }
 
-// refused wants RabbitMQ's own form of a refusal.
+// refused checks for an error in RabbitMQ's format.
 func refused(status int, word string) func(*http.Response, error) error {
 	return func(_ *http.Response, err error) error {
 		var answer hole.ErrorResponse
@@ -265,7 +265,7 @@ func policies(client *hole.Client) error {
 	)
 }
 
-// absent: what the server does not have is none, is refused by name, and is cleared as what is not there.
+// absent: lists of unsupported objects are empty, changes by name are rejected, and clearing one finds no object.
 func absent(client *hole.Client) error {
 	ofHosts, err := client.GetAllVhostLimits()
 	if err != nil {
@@ -309,7 +309,7 @@ func absent(client *hole.Client) error {
 	)
 }
 
-// limits: what is set is told, and is gone once it is deleted.
+// limits: a limit is listed once it is set, and no longer after its deletion.
 func limits(client *hole.Client) error {
 	err := all(
 		done(http.StatusNoContent)(client.PutVhostLimits("/", hole.VhostLimitsValues{"max-connections": 1000})),
@@ -345,7 +345,7 @@ func definitions(client *hole.Client) error {
 	if err := done(http.StatusNoContent)(client.DeleteQueue("/", "hole.kept")); err != nil {
 		return err
 	}
-	// Nothing but the queue: the rest is there.
+	// Only the queue is missing: the other objects exist.
 	before.Users = nil
 	if _, err := client.UploadDefinitions(before); err != nil {
 		return err
@@ -354,7 +354,7 @@ func definitions(client *hole.Client) error {
 	return all(err, done(http.StatusNoContent)(client.DeleteQueue("/", "hole.kept")))
 }
 
-// live: somebody called `hole` has a connection with a channel that consumes `hole.live`.
+// live: the user `hole` has a connection with a channel that consumes `hole.live`.
 func live(client *hole.Client) error {
 	connections, err := client.ListConnectionsOfUser("hole")
 	if err != nil || len(connections) != 1 {

@@ -1,4 +1,4 @@
-// Where a consumer starts, seeks, waits and resets. (kafkajs always consumes in a group.)
+// Start, seek, wait and reset of a consumer. (kafkajs always consumes in a group.)
 
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -36,7 +36,7 @@ scenario('start-at-the-end', async session => {
   const topic = await session.topic()
   await session.produce(topic, numbers(10))
   const { messages } = await session.consumer(session.unique('g'), [topic], { fromBeginning: false })
-  // The member has joined, but its first fetch may still be on its way: produce until one arrives.
+  // The member has joined, but its first fetch may still be in flight: produce until a record arrives.
   await eventually(15, 'a new record arrives', async () => {
     await session.produce(topic, ['new'])
     return messages.length
@@ -56,7 +56,7 @@ scenario('reset-when-out-of-range', async session => {
   expect(messages.map(({ offset }) => offset), [5, 6, 7, 8, 9], 'the position was deleted; reset to earliest')
 })
 
-// A fetch that found nothing answers as soon as a record comes, not when its wait is over.
+// An empty fetch returns as soon as a record arrives, not when its wait is over.
 scenario('fetch-waits-for-data', async session => {
   const topic = await session.topic()
   const { messages } = await session.consumer(session.unique('g'), [topic], { maxWaitTimeInMs: 5000 })
@@ -67,7 +67,7 @@ scenario('fetch-waits-for-data', async session => {
     await received(messages, count)
     return Date.now() - acknowledged
   }
-  // The node that has the fetch may be killed meanwhile.
+  // The node that serves the fetch may be killed meanwhile.
   const tries = LEADERS_MOVE ? 4 : 1
   for (let count = 1; (await took(count)) >= 3000; count++) {
     holds(count < tries, 'the record came within 3 s of its acknowledgement')

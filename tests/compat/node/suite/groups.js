@@ -9,7 +9,7 @@ import { numbers, received, text } from './session.js'
 
 const { PartitionAssigners } = kafkajs
 
-/** A member that notes every message and commits it before the next. */
+/** A member that records every message and commits it before the next. */
 async function join(session, groupId, topics, options = {}) {
   const consumer = session.client().consumer({
     groupId,

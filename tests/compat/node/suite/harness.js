@@ -11,7 +11,7 @@ import { LEADERS_MOVE, Session } from './session.js'
 
 const AT_ONCE = 12
 const SECONDS_MAX = 90
-/** Where nodes are killed some clients try several times. */
+/** Some clients retry several times when nodes are killed. */
 const SECONDS_MAX_IN_UNREST = 180
 
 const scenarios = []

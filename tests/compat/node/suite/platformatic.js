@@ -27,7 +27,7 @@ async function produce(topic, messages, more = {}) {
 
 const values = list => list.map(value => ({ value: Buffer.from(value) }))
 
-/** A member of a group that notes its messages; `leave` ends it, after a commit of all that it got. */
+/** A member of a group that records its messages; `leave` commits all of them and closes it. */
 async function join(session, groupId, topics, more = {}) {
   const consumer = new Consumer({ ...options, groupId, maxWaitTime: 300, autocommit: false, ...more })
   const messages = []
@@ -37,14 +37,14 @@ async function join(session, groupId, topics, more = {}) {
   const consume = async () => {
     const stream = await consumer.consume({ topics, mode: MessagesStreamModes.COMMITTED, fallbackMode: 'earliest' })
     stream.on('data', message => {
-      // A second stream begins where the group has committed, so it brings what the first one brought, too.
+      // A second stream begins at the committed offset, so it delivers messages of the first one again.
       const place = `${message.topic}/${message.partition}@${message.offset}`
       if (!LEADERS_MOVE || !seen.has(place)) messages.push(message)
       seen.add(place)
     })
     stream.on('error', error => {
-      // A stream sends its fetch to the same node again however often that says that it does not lead, and
-      // then fails; only another stream asks who does.
+      // A stream retries its fetch at the same node, even after NOT_LEADER_OR_FOLLOWER, and
+      // then fails; only a new stream refreshes the leader.
       if (!LEADERS_MOVE || left) failure = error
       else stream.once('close', () => consume().catch(again => { failure = again }))
     })
@@ -54,7 +54,7 @@ async function join(session, groupId, topics, more = {}) {
     if (left) return
     left = true
     if (commit && messages.length) await messages.at(-1).commit()
-    // The client asks for its coordinator once and never again: where that is another node by now, it cannot leave.
+    // The client looks up its coordinator only once: after a move of the coordinator it cannot leave.
     await consumer.close(true).catch(error => { if (!LEADERS_MOVE) throw error })
     if (failure) throw failure
   }
@@ -122,7 +122,7 @@ for (const groupProtocol of ['classic', 'consumer']) {
 
   slowScenario(`${prefix}-two-members`, async session => {
     const topic = await session.topic(4)
-    // Those of an earlier try may not have left their group.
+    // Members of an earlier try may not have left their group.
     const joined = async () => {
       const groupId = session.unique(`g-${Math.random()}`)
       return [await join(session, groupId, [topic], { groupProtocol }), await join(session, groupId, [topic], { groupProtocol })]
@@ -130,7 +130,7 @@ for (const groupProtocol of ['classic', 'consumer']) {
     const count = ({ consumer }) => (consumer.assignments ?? []).flatMap(({ partitions }) => partitions).length
     const share = members => eventually(LEADERS_MOVE ? 15 : 40, 'each has two partitions', () => members.every(member => count(member) === 2))
     let members = await joined()
-    // Nor can it join then: where leaders move, members may have to be made anew.
+    // After such a move it cannot join either, so members may have to be recreated.
     for (let left = LEADERS_MOVE ? 3 : 0; ; left--) {
       try {
         await share(members)
@@ -141,7 +141,7 @@ for (const groupProtocol of ['classic', 'consumer']) {
         members = await joined()
       }
     }
-    // An assignment is known a moment before its fetches begin, so records may come more than once here.
+    // An assignment is known a moment before its fetches begin, so records may be delivered more than once here.
     const keys = () => new Set(members.flatMap(({ messages }) => messages).map(m => `${m.partition}@${m.offset}`))
     await produce(topic, numbers(100).map(n => ({ partition: n % 4, value: Buffer.from(n) })))
     await eventually(20, 'all records are seen', () => keys().size === 100)
@@ -198,7 +198,7 @@ scenario('platformatic-describe-log-dirs', async session => {
   const topic = await session.topic()
   await produce(topic, values(['x'.repeat(10_000)]))
   const places = async () => {
-    // One that is being started again does not answer.
+    // A restarting node does not reply.
     const brokers = await admin.describeLogDirs({ topics: [{ name: topic, partitions: [0] }] }).catch(() => [])
     return brokers
       .flatMap(({ results }) => results)
@@ -206,6 +206,6 @@ scenario('platformatic-describe-log-dirs', async session => {
       .filter(({ name }) => name === topic)
       .flatMap(({ partitions }) => partitions.filter(p => p.partitionSize >= 10_000n))
   }
-  // A follower has what is committed a moment after it was acknowledged.
+  // A follower has a committed record a moment after its acknowledgement.
   await eventually(30, 'each broker has the partition with its size', async () => (await places()).length === BROKERS)
 })

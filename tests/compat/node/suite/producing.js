@@ -1,4 +1,4 @@
-// What is produced is read back exactly, at every level of acknowledgement and with every compression.
+// Produced records are read back exactly, at every level of acknowledgement and with every compression.
 
 import net from 'node:net'
 
@@ -84,7 +84,7 @@ async function manyRequests(session, count, clientOptions) {
 
 scenario('idempotent-producer', session => manyRequests(session, 300))
 
-/** Breaks every tenth connection right after a produce request went out, so that its answer is lost. */
+/** Breaks every tenth connection right after a produce request, so that its response is lost. */
 function flakySockets() {
   const lost = { answers: 0 }
   let requests = 0

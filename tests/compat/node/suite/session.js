@@ -1,4 +1,4 @@
-// What one scenario works with: names of its own, and clients that are closed after it.
+// Resources of one scenario: unique names, and clients that are closed after it.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -26,7 +26,7 @@ CompressionCodecs[CompressionTypes.ZSTD] = () => ({
 
 export const bootstrap = process.env.BOOTSTRAP
 
-/** How many brokers there are. */
+/** The number of brokers. */
 export const BROKERS = Number(process.env.BROKERS ?? 1)
 
 /** Whether leaders, and with them coordinators, change while the scenarios run. */
@@ -107,9 +107,9 @@ export class Session {
   }
 
   /**
-   * Changes offsets of a group that has no member then. The client does this by a consumer that seeks, fetches once and
-   * leaves. It does not say whether the seek was committed, so `done` does. It tells only the coordinator at which it
-   * joined that it leaves; where that is another one by now, an operator has it go.
+   * Changes offsets of a group without members. The client does this by a consumer that seeks, fetches once and
+   * leaves. It does not report whether the seek was committed, so `done` checks it. It sends LeaveGroup only to the
+   * coordinator at which it joined; if the coordinator has moved, an operator removes the member.
    */
   async changeOffsets(groupId, change, done) {
     if (!LEADERS_MOVE) return change()
@@ -128,11 +128,11 @@ export class Session {
     })
   }
 
-  /** By the other client: this one cannot. */
+  /** Uses the other client, since kafkajs cannot do this. */
   async removeMembers(groupId) {
     const admin = new Admin({ clientId: 'compat', bootstrapBrokers: bootstrap.split(',') })
     try {
-      // The coordinator may change just now, and a member be gone already.
+      // The coordinator may be moving, and the member may be gone already.
       await admin.removeMembersFromConsumerGroup({ groupId }).catch(() => {})
     } finally {
       await admin.close()
@@ -155,7 +155,7 @@ export class Session {
     return answer && Number(answer.baseOffset)
   }
 
-  /** A consumer of the group that notes the messages it gets; it does not commit unless told. */
+  /** A consumer of the group that records its messages; it commits only on request. */
   async consumer(groupId, topics, { fromBeginning = true, autoCommit = false, ...options } = {}) {
     const consumer = this.client().consumer({ groupId, maxWaitTimeInMs: 300, allowAutoTopicCreation: false, ...options })
     await consumer.connect()

@@ -1,4 +1,4 @@
-// What the broker does to stored records on its own: compaction and retention.
+// Background work of the broker on stored records: compaction and retention.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -12,7 +12,7 @@ const COMPACTED = {
   'delete.retention.ms': '100'
 }
 
-/** Feeds filler records, so that segments roll, until `done` holds of all other records. */
+/** Produces filler records, so that segments roll, until `done` holds for all other records. */
 async function until(session, topic, seconds, what, done) {
   await eventually(seconds, what, async () => {
     const last = await session.produce(topic, [{ key: 'filler', value: 'filler' }])
@@ -21,7 +21,7 @@ async function until(session, topic, seconds, what, done) {
   })
 }
 
-/** All records of the partition up to the offset, which is there for sure as the last of its key. */
+/** All records of the partition up to the offset, which compaction keeps as the last of its key. */
 async function contents(session, topic, last) {
   const { consumer, messages } = await session.consumer(session.unique(`reader-${Math.random()}`), [topic])
   await eventually(20, `offset ${last} is read`, () => messages.at(-1)?.offset >= last)
@@ -39,7 +39,7 @@ slowScenario('compaction', async session => {
   }
   await until(session, topic, 60, 'one record for each key', records => {
     const last = Object.fromEntries(records.map(({ key, value, offset }) => [text(key), `${text(value)}@${offset}`]))
-    // At any moment, the last value of each key is there, at its offset.
+    // The last value of each key is always present, at its offset.
     expect(last, wanted, 'last values')
     return records.length === 10
   })

@@ -1,4 +1,4 @@
-// Topics as an administrator sees them: created, described, altered, grown, trimmed, deleted.
+// Administration of topics: create, describe, alter, add partitions, delete records, delete.
 
 import kafkajs from 'kafkajs'
 
@@ -20,7 +20,7 @@ const topicList = async session => (await session.admin()).listTopics()
 
 scenario('describe-cluster', async session => {
   const admin = await session.admin()
-  // One that is being started again is not among them meanwhile.
+  // A restarting node is missing from the metadata.
   await eventually(30, `${BROKERS} brokers`, async () => (await admin.describeCluster()).brokers.length === BROKERS)
   const { brokers, controller, clusterId } = await admin.describeCluster()
   holds(clusterId, 'the cluster has an id')
@@ -50,7 +50,7 @@ scenario('create-topic-refused', async session => {
   const admin = await session.admin()
   const create = options => admin.createTopics({ waitForLeaders: false, topics: [{ numPartitions: 1, replicationFactor: 1, ...options }] })
   const existing = await session.topic()
-  // kafkajs tells an existing topic by `false` instead of the error.
+  // kafkajs reports an existing topic by `false` instead of the error.
   expect(await create({ topic: existing }), false, 'existing topic')
   for (const illegal of ['with space', 'sla/sh', '..', 'x'.repeat(250)]) {
     await refused(create({ topic: illegal }), 'INVALID_TOPIC_EXCEPTION', `name ${illegal}`)
@@ -130,7 +130,7 @@ scenario('list-offsets', async session => {
   const after = async moment => Number((await admin.fetchTopicOffsetsByTimestamp(topic, start + moment))[0].offset)
   expect(await after(0), 0, 'before all')
   expect(await after(101), 1, 'first at or after')
-  // kafkajs answers the end offset where the broker says that there is none.
+  // kafkajs returns the end offset if the broker has no offset for the timestamp.
   expect(await after(301), 3, 'after all')
 })
 
@@ -169,7 +169,7 @@ scenario('auto-create-by-producing', async session => {
 scenario('auto-create-by-consuming', async session => {
   const topic = session.unique('t')
   session.deleteAfterwards(topic)
-  // The first look finds no topic yet, which kafkajs takes for final.
+  // The first request finds no topic yet, which kafkajs treats as final.
   await session.consumer(session.unique('g'), [topic], { allowAutoTopicCreation: true }).catch(() => {})
   await eventually(10, 'subscribing creates the topic', async () => (await topicList(session)).includes(topic))
 })

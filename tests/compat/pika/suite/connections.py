@@ -97,7 +97,7 @@ def login_refused(session):
 
 @scenario(slow=True)
 def login_refused_without_a_word(session):
-    """A client that does not know authentication_failure_close is told nothing."""
+    """A client without the capability authentication_failure_close gets no reason."""
     wire = Wire(session)
     wire.login(response=b"\0guest\0wrong", capabilities={"authentication_failure_close": False})
     wire.expect_end()
@@ -108,7 +108,7 @@ def login_unknown_mechanism(session):
     wire = Wire(session)
     wire.login("KERBEROS", b"")
     answer = wire.next()
-    # RabbitMQ closes without a word; a server that says why is not wrong.
+    # RabbitMQ closes without a reason; a server may also send one.
     if answer is not None:
         expect(type(answer.method), spec.Connection.Close, "answer")
 
@@ -131,7 +131,7 @@ def tuning_as_offered(session):
 
 @scenario(slow=True)
 def tuning_refused(session):
-    """RabbitMQ closes without a word; a server that says why is not wrong."""
+    """RabbitMQ closes without a reason; a server may also send one."""
     for wanted in ({"frame_max": 131073}, {"frame_max": 1000}, {"channel_max": 2048}, {"channel_max": 0}):
         wire = Wire(session)
         wire.login()
@@ -146,7 +146,7 @@ def tuning_refused(session):
 
 @scenario()
 def small_frames(session):
-    """Bodies are cut to the frame size that was negotiated, and taken in any size below it."""
+    """Bodies are split into frames of the negotiated size, and accepted in any smaller ones."""
     wire = Wire(session)
     wire.open(frame_max=8192)
     wire.open_channel()
@@ -310,7 +310,7 @@ def connection_blocked_when_low_on_disk(session):
 
         eventually(blocked, 10, "the publisher is told that it is blocked")
         expect(told, ["low on disk"], "reason")
-        # Who only consumes is not held up.
+        # A consumer is not blocked.
         consumer = server.connect()
         expect(consumer.channel().queue_declare(queue, passive=True).method.message_count, 0, "nothing was taken")
 
@@ -382,7 +382,7 @@ def user_permissions(session):
     expect(get(channel, mine).text, "x", "message")
     publish(channel, "amq.topic", "nowhere", "x")
     where = f"queue '{other}'"
-    # RabbitMQ needs no permission here. A user who may not look at a queue gets the same answer whether it exists or not.
+    # RabbitMQ needs no permission here. A user without access to a queue gets the same reply whether it exists or not.
     no("read", where, lambda ch: ch.queue_declare(other, passive=True))
     no("configure", where, lambda ch: ch.queue_declare(other, durable=True))
     no("configure", where, lambda ch: ch.queue_delete(other))

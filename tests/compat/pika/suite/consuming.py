@@ -79,7 +79,7 @@ def acknowledge_multiple(session):
 
 @scenario()
 def acknowledge_all(session):
-    """Delivery tag 0 with multiple is all there is."""
+    """Delivery tag 0 with multiple acknowledges all messages."""
     connection = session.connect()
     channel = connection.channel()
     queue = session.queue(channel)
@@ -384,7 +384,7 @@ def consumer_tags(session):
 
 @scenario()
 def consume_without_waiting(session):
-    """no-wait methods are answered with nothing."""
+    """no-wait methods get no reply."""
     queue = session.queue(session.channel())
     wire = Wire(session)
     wire.open()
@@ -414,7 +414,7 @@ def consume_without_waiting(session):
 
 @scenario()
 def cancel_notification(session):
-    """The server tells a consumer that its queue is gone."""
+    """The server sends basic.cancel when the queue of a consumer is deleted."""
     connection = session.connect()
     channel = connection.channel()
     queue = session.queue(channel)
@@ -511,7 +511,7 @@ def single_active_consumer(session):
         two.stays(0, 0.2)
         three.stays(0, 0.2)
         channels[0].basic_ack(messages[0].tag)
-        # It goes, the next in line takes over, and gets what was not acknowledged.
+        # The active consumer leaves; the next one takes over and gets the unacknowledged messages.
         channels[0].close()
         again = two.wait(4)
         expect([message.text for message in again], ["1", "2", "3", "4"], f"{kind}: what comes back, in order")
@@ -543,7 +543,7 @@ def one_message_of_each_key(session):
         out = [(consumer, message) for consumer in consumers for message in consumer.wait(2)]
         texts = sorted(message.text for _, message in out)
         expect(texts, ["anna 0", "bert 0", "nobody's 0", "nobody's 1"], f"{kind}: what may be out at a time")
-        # What is given back goes before the rest of its key, and no other key waits for it.
+        # A requeued message precedes the rest of its key, and blocks no other key.
         for consumer, message in out:
             if message.text == "anna 0":
                 consumer.channel.basic_nack(message.tag, requeue=True)

@@ -1,4 +1,4 @@
-"""Dead-letter exchanges, and what x-death tells."""
+"""Dead-letter exchanges, and the header x-death."""
 
 import datetime
 import time
@@ -46,7 +46,7 @@ def dead_letter_of_a_rejected_message(session):
             expect((message.properties.type, message.properties.priority, message.properties.delivery_mode), ("t", 3, 2), f"{kind}: properties")
             expect((message.method.routing_key, message.redelivered), (queue, False), f"{kind}: routing key, redelivered")
             expect_death(message, queue, "rejected", 1, what=kind)
-            # pika tells a time in UTC that does not say so.
+            # pika returns a UTC time without a time zone.
             died = death(message)["time"].replace(tzinfo=datetime.timezone.utc).timestamp()
             expect_true(before - 1 <= died <= time.time() + 1, f"{kind}: time {died}")
         expect_empty(channel, queue)
@@ -133,7 +133,7 @@ def dead_letter_routing_key(session):
 
 @scenario()
 def dead_letter_counts(session):
-    """Once more for the same reason in the same queue is one entry, and the newest comes first."""
+    """Another death for the same reason in the same queue updates its entry, and the newest entry comes first."""
     channel = session.channel()
     exchange = session.exchange(channel, "direct", "dlx")
     one = session.bound(channel, exchange, "one", "one", x_dead_letter_exchange=exchange, x_dead_letter_routing_key="two")
@@ -174,7 +174,7 @@ def dead_letter_of_several_reasons(session):
 
 @scenario(slow=True)
 def dead_letter_in_a_circle_is_dropped(session):
-    """Unless somebody rejected it on the way, it would go round for ever."""
+    """Without a rejection on the way the message would circulate forever."""
     channel = session.channel(confirms=True)
     exchange = session.exchange(channel, "direct", "dlx")
     one = session.bound(
@@ -191,7 +191,7 @@ def dead_letter_in_a_circle_is_dropped(session):
 
 @scenario(slow=True)
 def dead_letter_as_a_retry_with_a_delay(session):
-    """The usual way to wait: a queue with a time to live whose dead letters come back."""
+    """The usual retry delay: a queue with a time to live whose dead letters return."""
     connection = session.connect()
     channel = connection.channel()
     work = session.unique("work")
@@ -252,7 +252,7 @@ def dead_letter_not_for_what_is_purged_or_acknowledged(session):
 
 @scenario()
 def dead_letter_published_again_by_a_client(session):
-    """What a client puts into x-death is not what the broker counts on, but it is kept in sight."""
+    """The broker does not rely on a client's own x-death header, but keeps it visible."""
     channel = session.channel()
     queue, graves = grave(session, channel)
     send(channel, queue, "x")

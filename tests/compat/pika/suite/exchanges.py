@@ -95,7 +95,7 @@ def topic_exchange_empty_words(session):
 
 @scenario()
 def topic_message_comes_once(session):
-    """However many bindings of a queue fit."""
+    """A message arrives once, even if several bindings of a queue match."""
     channel = session.channel()
     exchange = session.exchange(channel, "topic")
     queue = session.bound(channel, exchange, "#")
@@ -178,7 +178,7 @@ def consistent_hash_exchange(session):
 
 @scenario()
 def consistent_hash_moves_few_keys(session):
-    """Another queue takes its share and leaves the rest where it was."""
+    """A new queue takes over its share of the keys; the others stay."""
     channel = session.channel(confirms=True)
     exchange = session.exchange(channel, "x-consistent-hash")
     queues = [session.bound(channel, exchange, "10", f"q{index}") for index in range(4)]
@@ -291,7 +291,7 @@ def delayed_message_by_topic_and_fanout(session):
 
 @scenario(needs=["delayed"])
 def delayed_message_properties_and_expiration(session):
-    """A message's own time to live runs once it is due."""
+    """A message's own time to live starts when it is due."""
     channel = session.channel(confirms=True)
     exchange = session.exchange(channel, "x-delayed-message", x_delayed_type="direct")
     queue = session.bound(channel, exchange, "k")
@@ -565,7 +565,7 @@ def exchange_auto_delete(session):
     channel.queue_delete(other)
     gone = f"NOT_FOUND - no exchange '{exchange}' in vhost '/'"
     refused(404, gone, lambda: connection.channel().exchange_declare(exchange, passive=True), "after its last binding")
-    # Gone as a destination, it takes the binding of its source along.
+    # Deleting the destination also deletes the binding of its source.
     channel = connection.channel()
     source = session.exchange(channel, "fanout", "source", auto_delete=True)
     target = session.exchange(channel, "fanout", "target")

@@ -28,7 +28,7 @@ class Scenario:
 
 SCENARIOS: list[Scenario] = []
 
-# What a scenario may need besides an AMQP server, and the environment variable that says it is there.
+# Features that a scenario may need besides an AMQP server, each with the environment variable that announces it.
 NEEDS = {"kafka": "BOOTSTRAP", "server": "SERVER", "admin": "AMQP_ADMIN", "delayed": "DELAYED_MESSAGES", "keys": "ORDER_BY_KEY"}
 
 

@@ -1,4 +1,4 @@
-"""Across protocols: what Kafka's clients produce and pika consumes, and the other way round."""
+"""Across protocols: Kafka clients produce and pika consumes, and vice versa."""
 
 import os
 import time
@@ -110,7 +110,7 @@ def amqp_to_kafka(session):
 
 @scenario(needs=["kafka"])
 def amqp_to_kafka_and_back(session):
-    """A record that Kafka's client copies, header by header, is the same message again."""
+    """A record that a Kafka client copies, header by header, is an equal message."""
     channel = session.channel(confirms=True)
     queue = session.queue(channel)
     headers = {"text": "t", "number": 2**40, "list": [1, "a", {"b": None}], "nothing": None, "yes": False, "bytes": b"\xff"}
@@ -158,7 +158,7 @@ def kafka_topic_of_several_partitions_as_a_queue(session):
     for key in range(10):
         own = [number for name_of, number in seen if name_of == str(key)]
         expect(own, sorted(own), f"order of key {key}")
-    # And by AMQP into it: the key chooses the partition, as it does for Kafka's clients.
+    # Publishing by AMQP into the topic: the key selects the partition, as for Kafka clients.
     for number in range(20):
         publish(channel, "", name, number, headers={"postroad.key": "same"})
     consumer.wait(20)
@@ -166,7 +166,7 @@ def kafka_topic_of_several_partitions_as_a_queue(session):
 
 @scenario(needs=["kafka"])
 def one_topic_as_a_log_and_a_queue(session):
-    """A consumer of Kafka reads all of it, whatever the queue's consumers have settled."""
+    """A Kafka consumer reads all records, independent of settles by the queue's consumers."""
     channel = session.channel(confirms=True)
     name = topic(session)
     produce(session, name, *({"value": f"k{number}".encode()} for number in range(5)))

@@ -1,4 +1,4 @@
-"""Confirms, returns, transactions, and what a message may be."""
+"""Confirms, returns, transactions, and the allowed content of messages."""
 
 import contextlib
 import datetime
@@ -200,7 +200,7 @@ def confirm_nack_on_overflow_of_one_queue_of_two(session):
 
 @scenario()
 def confirm_nack_among_acks(session):
-    """Pipelined, so that a cumulative answer meets refused numbers."""
+    """Pipelined publishes, so that cumulative acks and nacks are mixed."""
     channel = session.channel()
     exchange = session.exchange(channel, "direct")
     session.bound(channel, exchange, "small", "small", x_max_length=5, x_overflow="reject-publish")
@@ -308,7 +308,7 @@ def tx_acknowledgements(session):
     expect(get_all(channel, other, 1), ["made of a, again"], "published")
     second = get(worker, queue, auto_ack=False)
     worker.basic_ack(second.tag)
-    # What was not committed comes back.
+    # Uncommitted acknowledgements are undone, and the messages are redelivered.
     worker.close()
     message = get(channel, queue)
     expect((message.text, message.redelivered), ("b", True), "message")
@@ -380,7 +380,7 @@ def properties_round_trip(session):
     publish(channel, "", queue, "x", **properties)
     got = get(channel, queue).properties
     expect({name: getattr(got, name) for name in properties}, properties, "properties")
-    # Each for itself, and none.
+    # Each property alone, and no property.
     for name in properties:
         channel.basic_publish("", queue, b"x", pika.BasicProperties(**{name: properties[name]}))
         expect(get(channel, queue).properties.__dict__, pika.BasicProperties(**{name: properties[name]}).__dict__, name)
@@ -419,7 +419,7 @@ HEADERS = {
 def headers_round_trip(session):
     channel = session.channel()
     queue = session.queue(channel)
-    # RabbitMQ takes a header section of one frame only.
+    # RabbitMQ only accepts a content header in one frame.
     publish(channel, "", queue, "x", headers=HEADERS)
     got = get(channel, queue).headers
     wanted = dict(HEADERS)
@@ -438,7 +438,7 @@ def long(data):
     return struct.pack(">L", len(data)) + data
 
 
-# Every type there is, as RabbitMQ reads them (its errata to the specification), by name as RabbitMQ sorts them.
+# Every field type in RabbitMQ's encoding (its errata to the specification), sorted by name as RabbitMQ does.
 FIELDS = b"".join(
     (
         field("A", "A", long(b"I" + struct.pack(">l", 1) + b"t\x00" + b"S" + long(b"a"))),
@@ -506,7 +506,7 @@ def bodies_of_any_size(session):
 
 @scenario()
 def bodies_consumed_side_by_side(session):
-    """Large and small ones of several channels through one connection."""
+    """Large and small bodies of several channels on one connection."""
     connection = session.connect()
     channels = [connection.channel() for _ in range(4)]
     queues = [session.queue(channels[0], f"q{index}") for index in range(4)]
@@ -598,14 +598,14 @@ def publish_by_many_connections(session):
 
 @scenario()
 def closed_channel_takes_no_more(session):
-    """What was published after a mistake, and before its answer came, is lost with the channel."""
+    """Messages published after an error, and before the client received it, are lost with the channel."""
     connection = session.connect()
     channel = connection.channel()
     queue = session.queue(channel)
     wrong = connection.channel()
     publish(wrong, "", queue, "before")
     publish(wrong, session.unique("gone"), "k", "mistake")
-    # The answer may be quicker than the next call.
+    # The reply may arrive before the next call.
     with contextlib.suppress(pika.exceptions.ChannelClosedByBroker):
         publish(wrong, "", queue, "after")
     gone = session.unique("gone")

@@ -1,4 +1,4 @@
-"""Queues: their kinds of life, their limits, times to live and priorities."""
+"""Queues: durability and lifetime, limits, times to live and priorities."""
 
 import time
 
@@ -316,7 +316,7 @@ def message_ttl_the_shorter_counts(session):
 
 @scenario(slow=True)
 def message_ttl_of_what_is_not_acknowledged(session):
-    """A message that a consumer has does not expire; given back, it does."""
+    """An unacknowledged message does not expire; a requeued one does."""
     connection = session.connect()
     channel = connection.channel()
     queue = session.queue(channel, x_message_ttl=500)
@@ -332,7 +332,7 @@ def message_ttl_of_what_is_not_acknowledged(session):
 
 @scenario()
 def message_ttl_zero(session):
-    """Only for who waits for it already."""
+    """A message with a time to live of 0 reaches only a consumer that is already waiting."""
     connection = session.connect()
     channel = connection.channel()
     channel.confirm_delivery()
@@ -355,12 +355,12 @@ def queue_expires(session):
     for _ in range(4):
         time.sleep(0.5)
         channel.queue_declare(queue, durable=True, arguments={"x-expires": 1000})
-    # Declared again, it begins anew; unused, it goes, with what is in it.
+    # A new declaration restarts the timer; an unused queue is deleted with its messages.
     eventually(lambda: is_gone_after(session, queue, 1.6), 12, "it is gone")
 
 
 def is_gone_after(session, queue, seconds):
-    """Asking counts as use, so one must not ask too often."""
+    """A passive declare counts as use, so it must not be repeated too often."""
     time.sleep(seconds)
     return is_gone(session, queue)
 
@@ -450,7 +450,7 @@ def overflow_reject_of_a_quorum_queue(session):
             send(publisher, queue, number)
         except NackError:
             refusals += 1
-    # A quorum queue may take a few more than it should.
+    # A quorum queue may accept a few messages above its limit.
     expect_true(15 <= refusals <= 25, f"refused: {refusals}")
     expect(drain(channel, queue), [str(number) for number in range(30 - refusals)], "the oldest")
 
@@ -481,7 +481,7 @@ def priorities(session):
     queue = session.queue(channel, x_max_priority=5)
     for body, priority in (("a", None), ("b", 3), ("c", 1), ("d", 3), ("e", 5), ("f", 0), ("g", 200)):
         publish(channel, "", queue, body, priority=priority)
-    # More than there is counts as the highest, none as the lowest.
+    # A priority above the maximum counts as the highest, a missing one as the lowest.
     expect(get_all(channel, queue, 7), ["e", "g", "b", "d", "c", "a", "f"], "order")
 
 

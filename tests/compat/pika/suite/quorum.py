@@ -1,4 +1,4 @@
-"""Quorum queues, as far as they are not like classic ones."""
+"""Quorum queues where they differ from classic ones."""
 
 from pika.exceptions import ChannelClosedByBroker
 
@@ -20,7 +20,7 @@ def quorum_queue(session):
     channel.basic_cancel(consumer.tag)
     channel.close()
     channel = session.channel()
-    # A quorum queue takes back what its consumer had when it hears that the consumer is gone.
+    # A quorum queue requeues a consumer's messages once it detects that the consumer is gone.
     eventually(lambda: depth(channel, queue) == 9, 10, "9 are back")
     got = [get(channel, queue) for _ in range(9)]
     expect([message.text for message in got], [str(number) for number in range(11, 20)], "what comes back, in order")
@@ -62,7 +62,7 @@ def quorum_delivery_limit_zero(session):
 
 @scenario()
 def quorum_delivery_limit_by_lost_connections(session):
-    """A consumer that crashes each time: the message that kills it is put aside."""
+    """A message whose consumer crashes each time becomes a dead letter."""
     channel = session.channel()
     graves = session.queue(channel, "graves")
     queue = session.queue(
@@ -79,7 +79,7 @@ def quorum_delivery_limit_by_lost_connections(session):
 
 @scenario()
 def quorum_delivery_limit_by_default(session):
-    """Twenty, unless told otherwise."""
+    """The default delivery limit is 20."""
     channel = session.channel()
     queue = session.queue(channel, x_queue_type="quorum")
     unlimited = session.queue(channel, "unlimited", x_queue_type="quorum", x_delivery_limit=-1)
@@ -107,7 +107,7 @@ def quorum_classic_counts_nothing(session):
 
 @scenario()
 def quorum_with_a_limit_for_the_channel(session):
-    """Quorum queues know prefetch for a consumer only; RabbitMQ refuses to consume otherwise."""
+    """Quorum queues support a prefetch per consumer only; RabbitMQ rejects basic.consume otherwise."""
     connection = session.connect()
     channel = connection.channel()
     queue = session.queue(channel, x_queue_type="quorum")

@@ -104,7 +104,7 @@ def direct_reply_to_somebody_who_is_gone(session):
     cut(other)
     channel = session.channel()
     refused(404, f"NOT_FOUND - no queue '{name}' in vhost '/'", lambda: channel.queue_declare(name, passive=True), "it is gone")
-    # A reply to nobody is dropped.
+    # A reply without a recipient is dropped.
     publish(server, "", name, "late")
     send(server, queue, "the channel goes on")
     expect(get(server, queue).text, "the channel goes on", "message")

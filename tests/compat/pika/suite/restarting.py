@@ -1,7 +1,7 @@
-"""Servers of a scenario's own, which it kills; and what survives that.
+"""Servers of a scenario's own, which it kills; and the state that survives.
 
 SERVER names a program that runs a server in the foreground: SERVER DATA AMQP_PORT KAFKA_PORT [low-on-disk].
-AMQP_ADMIN names one that makes vhosts, policies and users: vhost NAME, no-vhost NAME,
+AMQP_ADMIN names one that creates vhosts, policies and users: vhost NAME, no-vhost NAME,
 policy VHOST NAME PATTERN APPLY-TO DEFINITION, no-policy VHOST NAME,
 user NAME PASSWORD, no-user NAME, allow NAME VHOST CONFIGURE WRITE READ.
 """
@@ -95,7 +95,7 @@ def kill_keeps_what_is_durable(session):
         channel.basic_ack(held[0].tag)
         channel.basic_reject(held[1].tag, requeue=False)
         channel.basic_ack(get(channel, "quorum", auto_ack=False).tag)
-        # An answer has no answer; this one has, and comes after it. On a classic queue RabbitMQ writes both a while later.
+        # An acknowledgement has no reply; this later call has one. On a classic queue RabbitMQ writes both later.
         channel.queue_declare("classic", passive=True)
         time.sleep(1)
         server.kill()
@@ -163,13 +163,13 @@ def kill_redelivers_what_was_not_acknowledged(session):
         send(channel, "q", *range(10))
         held = [get(channel, "q", auto_ack=False) for _ in range(10)]
         channel.basic_ack(held[4].tag, multiple=True)
-        # Its answer comes after the acknowledgement is kept.
+        # Its reply comes after the acknowledgement is stored.
         channel.queue_declare("q", passive=True)
         time.sleep(1)
         server.kill()
         server.start()
         channel = server.connect().channel()
         got = [get(channel, "q", 30, auto_ack=False).text for _ in range(5)]
-        # RabbitMQ may put them back in another order.
+        # RabbitMQ may requeue them in another order.
         expect(sorted(got), ["5", "6", "7", "8", "9"], "bodies")
         expect_empty(channel, "q")

@@ -1,4 +1,4 @@
-"""What one scenario works with: connections that are closed after it, and names of its own."""
+"""Resources of one scenario: connections that are closed after it, and unique names."""
 
 import socket
 import time
@@ -124,7 +124,7 @@ class Message:
 
 
 def get(channel, queue, seconds=SECONDS, auto_ack=True):
-    """The next message; it must come within the time."""
+    """The next message; it must arrive within the time."""
     end = time.monotonic() + seconds
     while True:
         method, properties, body = channel.basic_get(queue, auto_ack=auto_ack)
@@ -149,7 +149,7 @@ def expect_empty(channel, queue):
 
 
 def drain(channel, queue):
-    """The bodies of all that is there."""
+    """The bodies of all messages in the queue."""
     bodies = []
     while True:
         method, _, body = channel.basic_get(queue, auto_ack=True)
@@ -166,7 +166,7 @@ def stays_empty(channel, queue, seconds):
 
 
 def depth(channel, queue):
-    """RabbitMQ may answer this before it has seen what was published on the channel just now."""
+    """RabbitMQ may reply before it has processed recent publishes of the channel."""
     return channel.queue_declare(queue, passive=True).method.message_count
 
 
@@ -175,7 +175,7 @@ def consumers(channel, queue):
 
 
 class Consumer:
-    """Collects what one consumer is sent; answers nothing by itself."""
+    """Collects the deliveries of one consumer; never acknowledges by itself."""
 
     def __init__(self, channel, queue, auto_ack=False, exclusive=False, tag=None, **arguments):
         self.channel, self.messages, self.cancelled = channel, [], False
@@ -197,7 +197,7 @@ class Consumer:
         self.channel.connection.process_data_events(seconds)
 
     def wait(self, count, seconds=SECONDS):
-        """Until `count` messages are there that were not taken yet; takes them."""
+        """Waits for `count` messages that were not taken yet, and takes them."""
         end = time.monotonic() + seconds
         while len(self.messages) < count:
             self.pump(0.05)
@@ -210,7 +210,7 @@ class Consumer:
         return [message.text for message in self.wait(count, seconds)]
 
     def stays(self, count, seconds=0.5):
-        """Nothing more comes than `count` messages that are there already."""
+        """Checks that only the `count` messages that have arrived already are delivered."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.pump(0.05)
@@ -249,7 +249,7 @@ def closes(channel, code, text, what="", connection=False, seconds=SECONDS):
         while time.monotonic() < end:
             channel.connection.process_data_events(0.05)
             if not channel.is_open:
-                # pika tells why only to whoever is in the middle of a call.
+                # pika reports the reason only to a call in progress.
                 raise channel._closing_reason
         raise Failure(f"{what}: wanted {code} {text!r}, nothing happened for {seconds} s")
 

@@ -1,4 +1,4 @@
-"""Streams: every consumer reads all of it, from where it says."""
+"""Streams: every consumer reads all messages from its own offset."""
 
 import datetime
 import time
@@ -123,7 +123,7 @@ def stream_credit_comes_back_with_acknowledgements(session):
 
 @scenario()
 def stream_nack_settles_nothing(session):
-    """Nothing is taken away and nothing comes back."""
+    """A nack neither removes nor redelivers a message."""
     channel = session.channel(confirms=True)
     queue = stream(session, channel, 5)
     consumer = read(session, queue, "first")

@@ -1,4 +1,4 @@
-"""A client of a few lines that says exactly what it is told to, for what pika would not say."""
+"""A minimal client that sends exactly the given bytes, for frames that pika would not send."""
 
 import socket
 import struct
@@ -112,7 +112,7 @@ class Wire:
             self.frame(spec.FRAME_BODY, channel, body[start : start + frame_bytes])
 
     def content(self):
-        """What follows basic.deliver or basic.get-ok: the raw property section, and the body."""
+        """The content after basic.deliver or basic.get-ok: the raw property section, and the body."""
         kind, _, payload = self.next_raw()
         if kind != spec.FRAME_HEADER:
             raise Failure(f"wanted a content header, got frame type {kind}")

@@ -1,4 +1,4 @@
-// Logs in as it is told and sends one record. Says what came of it: ok, refused (no log-in), denied (no right).
+// Logs in with the given settings and sends one record. Prints ok, refused (log-in failed) or denied (no permission).
 //
 //	probe '{"address": ..., "topic": ..., "mechanism": ..., ...}'
 package main
@@ -59,7 +59,7 @@ func (t told) sasl() sasl.Mechanism {
 	return nil
 }
 
-// A token that is refused is answered with a document, which this client takes for an error of its own.
+// The response to a rejected token is a JSON document, which this client treats as an error of its own.
 func refused(t told, err error) bool {
 	if errors.Is(err, kerr.SaslAuthenticationFailed) {
 		return true
@@ -67,7 +67,7 @@ func refused(t told, err error) bool {
 	if t.Mechanism == "OAUTHBEARER" {
 		return strings.Contains(err.Error(), "unexpected data in oauth response")
 	}
-	// It does not show a certificate of an authority that the node does not name, and is closed as nobody.
+	// The client sends no certificate of an authority that the node does not list, so it is rejected as anonymous.
 	closed := strings.Contains(err.Error(), "tls:") || strings.Contains(err.Error(), "broker closed the connection")
 	return t.Mechanism == "certificate" && closed
 }
@@ -98,7 +98,7 @@ func run() (string, error) {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	// What a record that cannot be sent is told may leave out why.
+	// The error of an unsent record may lack its cause.
 	if err := client.Ping(ctx); err != nil {
 		if refused(t, err) {
 			return "refused", nil

@@ -48,7 +48,7 @@ final class AmqpProbe {
         } catch (AuthenticationFailureException refused) {
             return "refused";
         } catch (IOException closed) {
-            // A certificate that is not believed ends the connection, and nothing is said by AMQP.
+            // An untrusted certificate ends the connection without an AMQP close.
             if (mechanism.equals("EXTERNAL")) {
                 return "refused";
             }

@@ -40,8 +40,8 @@ final class KafkaProbe {
                 if (cause instanceof SaslAuthenticationException || cause instanceof SslAuthenticationException) {
                     return "refused";
                 }
-                // It does not show a certificate of an authority that the node does not name, is closed as nobody, and tries
-                // again until its time is over.
+                // The client sends no certificate of an authority that the node does not list. It is rejected as
+                // anonymous, and retries until its time is over.
                 if (told.get("mechanism").equals("certificate") && cause instanceof TimeoutException) {
                     return "refused";
                 }
@@ -60,7 +60,7 @@ final class KafkaProbe {
         config.put("bootstrap.servers", told.get("address"));
         config.put("key.serializer", StringSerializer.class.getName());
         config.put("value.serializer", StringSerializer.class.getName());
-        // The right to write a topic is what is asked for, and no other one.
+        // Only the permission to write to the topic is tested.
         config.put("enable.idempotence", "false");
         config.put("max.block.ms", String.valueOf(Probe.SOON_MS));
         config.put("request.timeout.ms", String.valueOf(Probe.SOON_MS / 2));
@@ -94,7 +94,7 @@ final class KafkaProbe {
         return config;
     }
 
-    /** Has the one token that the probe was told. */
+    /** Returns the token that the probe was given. */
     public static final class Tokens implements AuthenticateCallbackHandler {
         @Override
         public void configure(Map<String, ?> configs, String mechanism, List<AppConfigurationEntry> entries) {}

@@ -2,7 +2,8 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * Logs in as it is told and sends one message. Says what came of it: ok, refused (no log-in), denied (no right).
+ * Logs in with the given settings and sends one message. Prints ok, refused (log-in failed) or denied (no
+ * permission).
  *
  * <pre>Probe client=kafka address=... topic=... mechanism=... ...</pre>
  */
@@ -27,7 +28,7 @@ final class Probe {
             System.out.println((error + ": " + last).replace('\n', ' '));
             status = 1;
         }
-        // Whatever the clients' threads still do.
+        // Exits even if threads of the clients still run.
         Runtime.getRuntime().halt(status);
     }
 

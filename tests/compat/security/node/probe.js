@@ -1,4 +1,4 @@
-// Logs in as it is told and sends one message. Says what came of it: ok, refused (no log-in), denied (no right).
+// Logs in with the given settings and sends one message. Prints ok, refused (log-in failed) or denied (no permission).
 //
 //   node probe.js '{"client": "kafkajs", "address": ..., "topic": ..., "mechanism": ..., ...}'
 
@@ -37,9 +37,9 @@ async function kafkajs() {
     const all = [error, error.cause, error.originalError].filter(Boolean)
     if (all.some((it) => it.name === 'KafkaJSSASLAuthenticationError')) return 'refused'
     if (all.some((it) => it.type === 'TOPIC_AUTHORIZATION_FAILED')) return 'denied'
-    // It takes the answer to a token that is refused for a log-in, and is closed with its next request.
+    // It treats the response to a rejected token as a log-in, and is disconnected at its next request.
     if (told.mechanism === 'OAUTHBEARER' && /Closed connection/.test(error.message)) return 'refused'
-    // A certificate is refused by TLS, and clients hear of it when they read.
+    // TLS rejects a certificate, and clients notice when they read.
     if (told.mechanism === 'certificate' && /alert|ECONNRESET|disconnected|closed/i.test(error.message)) return 'refused'
     throw error
   } finally {

@@ -1,4 +1,4 @@
-//! Records that are produced, and fetched as they come.
+//! Records that are produced, and fetched concurrently.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ pub(super) fn run(running: &Running, time: Duration) -> Outcome<Cost> {
         ends.store(true, Ordering::Relaxed);
         let fetched = fetching.join().map_err(|_| Failure::new("the consumer panicked"))?;
         let (cost, fetched) = (produced?, fetched?);
-        // It follows closely, so that both are of the same records.
+        // The fetcher must keep up with the producer, so that both measure the same records.
         if fetched < producer.records / 2 {
             let told = format!("of {} records {fetched} were fetched", producer.records);
             return Err(Failure::new(told));
@@ -53,7 +53,7 @@ struct Producer {
     batch: Bytes,
     requests: u64,
     under_way: VecDeque<SentBatches>,
-    /// Acknowledged.
+    /// Number of acknowledged records.
     records: u64,
 }
 
@@ -73,15 +73,15 @@ impl Producer {
                 self.under_way.push_back(sent.context(|| "postroad does not take the load")?);
                 self.requests += 1;
             }
-            self.answered()?;
+            self.await_replies()?;
         }
         while !self.under_way.is_empty() {
-            self.answered()?;
+            self.await_replies()?;
         }
         Ok(())
     }
 
-    fn answered(&mut self) -> Outcome {
+    fn await_replies(&mut self) -> Outcome {
         let Some(sent) = self.under_way.pop_front() else { return Ok(()) };
         match self.connection.answer(sent).context(|| "postroad does not answer the load")? {
             Answer::Acknowledged { .. } => {
@@ -95,7 +95,7 @@ impl Producer {
     }
 }
 
-/// How many records came. All batches have the length of the one that is sent.
+/// Returns the number of fetched records. All batches have the length of the produced one.
 fn fetch_all(connection: &mut Connection, batch_bytes: usize, ends: &AtomicBool) -> Outcome<u64> {
     let mut next: Vec<(i32, i64)> = (0..PARTITIONS).map(|partition| (partition, 0)).collect();
     while !ends.load(Ordering::Relaxed) {
@@ -113,7 +113,7 @@ fn fetch_all(connection: &mut Connection, batch_bytes: usize, ends: &AtomicBool)
                 *offset += (batches * RECORDS_A_REQUEST) as i64;
             }
         }
-        // An answer has room for some: the others come first the next time.
+        // A response has room for some partitions: the others come first in the next fetch.
         next.rotate_left(1);
     }
     Ok(next.iter().map(|(_, offset)| *offset as u64).sum())

@@ -1,9 +1,9 @@
-//! `cargo xtask measure cost`: what safety and visibility cost. Servers with and without TLS, log-ins and rules, quotas,
-//! scrapes and the history of records take the same load in turns, round after round; each figure stands beside that of
-//! the server without, of the same round.
+//! `cargo xtask measure cost`: the cost of safety and visibility. Servers with and without TLS, log-ins and rules,
+//! quotas, scrapes and the history of records take the same load in turns, round after round. Each figure is
+//! compared with the plain server's of the same round.
 //!
-//! The load shares the machine with the server, and encrypts too, so that the rate falls by what both need; the
-//! server's processor time a record is its own.
+//! The load shares the machine with the server, and encrypts too, so that the rate falls by the cost of both. The
+//! server's processor time per record is its own.
 //!
 //! * [`variants`]: the servers that are compared, and how one is started
 //! * [`log`]: records that are produced and fetched; [`queue`]: records that are leased and settled
@@ -43,15 +43,15 @@ pub(crate) struct CostOptions {
 }
 
 const FOLDER: &str = "measure-cost";
-/// Not counted: caches fill, segments are made.
+/// Not measured: caches fill and segments are created.
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// What one load came to.
+/// Result of one load.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     /// Records a second.
     rate: f64,
-    /// Seconds of the server's processor time for a million records.
+    /// Seconds of the server's processor time per million records.
     processor: f64,
 }
 
@@ -90,7 +90,7 @@ fn measure(options: &CostOptions, variant: &Variant, time: Duration) -> Outcome<
     Ok(cost)
 }
 
-/// Medians, and of the differences to the first server of the same load those within a round.
+/// Medians of the figures, and of the differences to the plain server of the same load and round.
 fn report(rounds: &[Vec<Cost>]) -> Figures {
     let mut figures = Figures::new("measure cost");
     let of = |place: usize, figure: fn(&Cost) -> f64| -> Vec<f64> {
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_compared_with_the_first_of_its_load_in_the_same_round() {
+    fn variant_is_compared_with_the_plain_server_of_its_load_and_round() {
         let round = |factor: f64| {
             let cost = |place: usize| Cost { rate: factor * (place + 1) as f64, processor: factor };
             (0..VARIANTS.len()).map(cost).collect::<Vec<Cost>>()

@@ -17,7 +17,7 @@ use crate::records::batch;
 
 const RECORD_BYTES: usize = 1024;
 const RECORDS_A_REQUEST: usize = 16;
-/// Records that wait: consumers are what bounds the rate.
+/// Records in the queue at most. A backlog keeps the consumers the bottleneck.
 const BACKLOG_MAX: u64 = 20_000;
 const CONSUMERS: usize = 2;
 const LEASED_AT_ONCE: usize = 500;
@@ -95,7 +95,7 @@ fn produce(
     Ok(())
 }
 
-/// Each fetch settles what the one before it leased.
+/// Leases and settles; each fetch settles the records of the previous one.
 fn consume(mut member: ShareMember, settled: &AtomicU64, ends: &AtomicBool) -> Outcome {
     let mut settles = Vec::new();
     while !ends.load(Ordering::Relaxed) {

@@ -28,11 +28,11 @@ pub(super) struct Variant {
     pub(super) name: &'static str,
     pub(super) load: Load,
     tls: bool,
-    /// Clients log in by SASL as a user whom rules allow what the load does.
+    /// Clients log in by SASL as a user whose rules allow the load.
     user: bool,
-    /// Each second.
+    /// A scrape of `/metrics` each second.
     scraped: bool,
-    /// Quotas that the load does not reach.
+    /// Quotas above the load.
     quotas: bool,
     history: bool,
 }
@@ -43,7 +43,7 @@ impl Variant {
     }
 }
 
-/// The first of each load is what the others are compared with.
+/// The first variant of each load is the baseline.
 pub(super) const VARIANTS: &[Variant] = &[
     Variant::plain("log, nothing", Load::Log),
     Variant { user: true, ..Variant::plain("log, SASL and rules", Load::Log) },
@@ -75,7 +75,7 @@ const USER: &str = "load";
 const PASSWORD: &str = "not a secret";
 const SCRAPED_EVERY: Duration = Duration::from_secs(1);
 
-/// A server with its topic, and how the load reaches it.
+/// A server with its topic, and the address and credentials for the load.
 pub(super) struct Running {
     server: Server,
     address: SocketAddr,
@@ -119,8 +119,9 @@ impl Running {
         }
         let (server, _) = postroad.start(PATIENCE)?;
         let token = postroad.data.join("operator.token").display().to_string();
-        let ask =
-            |words: &[&str]| postroad.ask(&[words, &["--token-file", &token]].concat()).map(drop);
+        let ask = |words: &[&str]| {
+            postroad.run_command(&[words, &["--token-file", &token]].concat()).map(drop)
+        };
         let partitions = PARTITIONS.to_string();
         let declare = ["queue", "declare", TOPIC, "--group", GROUP, "--partitions", &partitions];
         match variant.load {
@@ -180,7 +181,7 @@ fn run(binary: &Path, words: &[&str]) -> Outcome {
     Err(Failure::new(format!("{} failed: {complaint}", said())))
 }
 
-/// Reads `/metrics` again and again.
+/// Reads `/metrics` each second.
 struct Scraper {
     ends: Arc<AtomicBool>,
     scraped: Arc<AtomicU32>,

@@ -1,4 +1,4 @@
-//! Takes and settles records, over one restart of the server after the other.
+//! Leases and settles records, across restarts of the server.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -15,7 +15,7 @@ use crate::records::now_ms;
 
 const FETCH_RECORDS: usize = 500;
 
-/// Consumes, over one restart of the server after the other.
+/// Consumes, and reconnects after each restart of the server.
 pub(super) fn consume(stage: &Stage) {
     while !stage.stops.load(Ordering::Relaxed) {
         match consume_until_killed(stage) {
@@ -30,7 +30,7 @@ pub(super) fn consume(stage: &Stage) {
 }
 
 enum ConsumeError {
-    /// The connection broke: the server was killed, or is not there yet.
+    /// The connection broke: the server was killed, or is not up yet.
     ServerGone,
     Failed(String),
 }
@@ -54,7 +54,7 @@ fn consume_until_killed(stage: &Stage) -> Result<(), ConsumeError> {
     loop {
         let stops = stage.stops.load(Ordering::Relaxed);
         let mut leased = match stops {
-            // Nothing is taken that would not be settled.
+            // No records are leased that would not be settled.
             true if settles.is_empty() => return Ok(()),
             true => member.acknowledge(&settles).map(|()| Vec::new())?,
             false => member.fetch(FETCH_RECORDS, FETCH_WAIT, &settles)?,
@@ -101,20 +101,20 @@ fn consume_until_killed(stage: &Stage) -> Result<(), ConsumeError> {
             numbers.push(number);
             settles.push(record.settle(Settlement::Accept));
         }
-        took_in(stage, &lateness);
-        // From the next request on.
+        record_lateness(stage, &lateness);
+        // These settles are sent with the next request.
         for &number in &numbers {
             stage.records[number as usize].store(ASKED, Ordering::Relaxed);
         }
     }
 }
 
-fn took_in(stage: &Stage, lateness: &[(i64, i64)]) {
+fn record_lateness(stage: &Stage, lateness: &[(i64, i64)]) {
     let ready_ms = stage.ready_ms.load(Ordering::Relaxed);
     let mut seen = stage.seen();
     for &(due_ms, now_ms) in lateness {
         match due_ms < ready_ms {
-            // While it is not known to be ready, it was just now.
+            // The server has just become ready if its ready time is not yet known.
             true => seen.late_after_restart.take((now_ms - ready_ms).max(0)),
             false => seen.late.take(now_ms - due_ms),
         }

@@ -1,11 +1,10 @@
-//! `cargo xtask measure delays`: records with random due times in a server that is killed while they
-//! come due. Each must come once it is due, none early by the clock of this machine, and again only
-//! if its settle was not confirmed. How late the latest was, and what a delayed record costs in
-//! memory, are the figures.
+//! `cargo xtask measure delays`: records with random due times in a server that is killed while they become due.
+//! Each must be delivered once it is due, none early by the clock of this machine, and again only if its settle was
+//! not confirmed. The figures are the worst lateness and the memory of a delayed record.
 //!
-//! * [`schedule`]: when which record is due, and storing them
-//! * [`stage`]: what is known of the records, and the figures
-//! * [`consumer`]: takes and settles them
+//! * [`schedule`]: due times of the records, and storing them
+//! * [`stage`]: state of the records, and the figures
+//! * [`consumer`]: leases and settles them
 
 mod consumer;
 mod schedule;
@@ -71,9 +70,9 @@ const FOLDER: &str = "measure-delays";
 const QUEUE: &str = "delays";
 const GROUP: &str = "main";
 const FETCH_WAIT: Duration = Duration::from_millis(200);
-/// A consumer that finds the server gone looks for it so often.
+/// Interval at which a consumer tries to reconnect to a killed server.
 const LOOK: Duration = Duration::from_millis(20);
-/// All are due and none came for so long: what has not come by then does not come.
+/// Records that are still missing after no delivery for this long, with all of them due, are lost.
 const GRACE: Duration = Duration::from_secs(60);
 
 pub(super) fn run(options: &DelaysOptions) -> Outcome {
@@ -91,7 +90,7 @@ fn measure(options: &DelaysOptions, postroad: &Postroad, seed: u64) -> Outcome<F
     let (server, _) = postroad.start(PATIENCE)?;
     let partitions = options.partitions.to_string();
     let declare = ["queue", "declare", QUEUE, "--group", GROUP, "--lease", "1m"];
-    postroad.ask(&[&declare[..], &["--partitions", &partitions]].concat())?;
+    postroad.run_command(&[&declare[..], &["--partitions", &partitions]].concat())?;
     let lead = options.lead.unwrap_or(10 + options.records / 50_000);
     let spread = options.spread.unwrap_or((options.records / 10_000).max(30));
     let first_ms = now_ms() + lead as i64 * 1000;
@@ -135,13 +134,13 @@ fn measure(options: &DelaysOptions, postroad: &Postroad, seed: u64) -> Outcome<F
     Ok(figures)
 }
 
-/// Resident memory of a server that was left alone for a moment.
+/// Resident memory of the server after a moment without load.
 fn resident(server: &Server) -> Outcome<u64> {
     thread::sleep(Duration::from_secs(2));
     Ok(process::memory_bytes(server.pid(), Memory::Resident)?)
 }
 
-/// Taken once all records had been read.
+/// Figures taken once the server had read all records.
 #[derive(Clone, Copy, Debug)]
 struct ReadFigures {
     delayed: u64,
@@ -149,7 +148,8 @@ struct ReadFigures {
     took: Duration,
 }
 
-/// Waits until all are read, kills the server now and then while they come due, and waits for all.
+/// Waits until the server has read all records, kills it at random moments while they become due, and waits for all
+/// of them.
 fn work(
     options: &DelaysOptions,
     postroad: &Postroad,
@@ -194,7 +194,7 @@ fn work(
         }
         thread::sleep(LOOK);
     }
-    // The last settles are confirmed, too.
+    // Time for the confirms of the last settles.
     thread::sleep(FETCH_WAIT * 3);
     stage.failed()?;
     Ok((server, read))
@@ -206,7 +206,8 @@ fn missing(stage: &Stage, postroad: &Postroad) -> Failure {
         stage.records.iter().enumerate().filter(waits).map(|(number, _)| number).collect();
     let first = missing.first().copied().unwrap_or_default() as u64;
     let due_ms = stage.schedule.due_ms(first);
-    let queue = postroad.ask(&["queue", "list"]).unwrap_or_else(|failure| failure.to_string());
+    let queue =
+        postroad.run_command(&["queue", "list"]).unwrap_or_else(|failure| failure.to_string());
     Failure::new(format!(
         "VIOLATION: {} records have not come, or not again; all are due, and for {GRACE:?} none \
          came; the first is record {first}, due at {due_ms} (ms since 1970)\n{queue}",
@@ -230,8 +231,8 @@ fn wait_until(stage: &Stage, server: &mut Server, moment_ms: i64) -> Outcome {
     Ok(())
 }
 
-/// The consumers make the server read the queue. It has read all when it counts as many as are
-/// neither due nor settled.
+/// Waits until the server has read the whole queue, which consumers make it do: its count of delayed records then
+/// equals the number of records that are neither due nor settled.
 fn wait_until_read(
     postroad: &Postroad,
     stage: &Stage,
@@ -241,7 +242,7 @@ fn wait_until_read(
     let begun = Instant::now();
     loop {
         stage.failed()?;
-        let list = postroad.ask_json(&["queue", "list", QUEUE])?;
+        let list = postroad.run_json_command(&["queue", "list", QUEUE])?;
         let count = |name: &str| list.get(0).and_then(|queue| queue.get(name)?.as_u64());
         let (Some(delayed), Some(ready)) = (count("delayed"), count("ready")) else {
             return Err(Failure::new(format!("queue list has no counts: {list}")));

@@ -1,4 +1,4 @@
-//! When which record is due, and storing them.
+//! Due times of the records, and storing them.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::server::Server;
 
 const DELIVER_AT: &str = "postroad.deliver-at";
 
-/// When which record is due: a function of its number, so that nothing needs to be remembered.
+/// Due times as a function of the record's number, so that none has to be stored.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schedule {
     pub(super) seed: u64,
@@ -41,7 +41,7 @@ fn value(number: u64) -> Bytes {
     value.freeze()
 }
 
-/// Stores all of them; how many a second.
+/// Stores all records. Returns the number per second.
 pub(super) fn load(options: &DelaysOptions, server: &Server, schedule: &Schedule) -> Outcome<f64> {
     let mut load = Load::new(server.address, QUEUE, options.partitions)?;
     let begun = Instant::now();
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn due_times_lie_within_the_spread_and_are_the_same_each_time() {
+    fn due_times_are_within_the_spread_and_repeatable() {
         let schedule = Schedule { seed: 3, first_ms: 1_000, spread_ms: 50 };
         let dues: Vec<i64> = (0..1_000).map(|number| schedule.due_ms(number)).collect();
         assert!(dues.iter().all(|due| (1_000..=schedule.last_ms()).contains(due)));

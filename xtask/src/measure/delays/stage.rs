@@ -1,4 +1,4 @@
-//! What is known of the records, and the figures.
+//! State of the records, and the figures.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
@@ -10,14 +10,14 @@ use super::schedule::Schedule;
 use crate::failure::{Failure, Outcome};
 use crate::figures::Figures;
 
-/// A record that comes later than this while the server is up fails the chore.
+/// Lateness that fails the chore, for a record that became due while the server was up.
 const LATE_MAX: Duration = Duration::from_secs(5);
 
-/// What is known of a record.
+/// State of a record: not delivered yet.
 pub(super) const WAITS: u8 = 0;
-/// Came, and was not settled: if its consumer's server dies now, it must come again.
+/// Delivered and not settled: it must be redelivered if the server dies now.
 pub(super) const CAME: u8 = 1;
-/// Its settle was sent, and not confirmed: it may come again.
+/// Its settle was sent and not confirmed: it may be redelivered.
 pub(super) const ASKED: u8 = 2;
 /// Its settle was confirmed.
 pub(super) const SETTLED: u8 = 3;
@@ -28,7 +28,7 @@ pub(super) struct Stage {
     pub(super) schedule: Schedule,
     pub(super) records: Vec<AtomicU8>,
     pub(super) stops: AtomicBool,
-    /// When the server was last ready.
+    /// Time at which the server was last ready.
     pub(super) ready_ms: AtomicI64,
     pub(super) came: AtomicU64,
     pub(super) came_again: AtomicU64,
@@ -38,9 +38,9 @@ pub(super) struct Stage {
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) failure: Option<String>,
-    /// Of those that were due while the server was up.
+    /// Lateness of records that became due while the server was up.
     pub(super) late: Lateness,
-    /// Of those that were due before it was ready again: since it was.
+    /// Lateness, since the server was ready, of records that became due before.
     pub(super) late_after_restart: Lateness,
 }
 
@@ -88,7 +88,7 @@ impl Stage {
         }
     }
 
-    /// All have come, and those that a kill took from their consumer have come again.
+    /// Whether all records were delivered, and those that a kill took from their consumer were redelivered.
     pub(super) fn is_complete(&self) -> bool {
         let open = |state: &AtomicU8| state.load(Ordering::Relaxed) < ASKED;
         self.came.load(Ordering::Relaxed) >= self.records.len() as u64

@@ -1,4 +1,4 @@
-//! Takes and settles records, and looks at what came.
+//! Leases, checks and settles records.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -35,10 +35,10 @@ fn consume_until_stopped(stage: &Stage) -> Result<(), String> {
         let now = stage.origin.elapsed();
         let mut seen = stage.seen();
         for record in &leased {
-            let settlement = look_at(stage, &mut seen, record, now)?;
+            let settlement = check_record(stage, &mut seen, record, now)?;
             settles.push(record.settle(settlement));
         }
-        // All of a fetch are held until all have been looked at.
+        // All records of a fetch count as held until all have been checked.
         for (record, settle) in leased.iter().zip(&settles) {
             let Some((place, _)) = parse(&record.value) else { continue };
             match settle.settlement {
@@ -53,7 +53,7 @@ fn consume_until_stopped(stage: &Stage) -> Result<(), String> {
     Ok(())
 }
 
-fn look_at(
+fn check_record(
     stage: &Stage,
     seen: &mut Seen,
     record: &Leased,

@@ -1,5 +1,5 @@
-//! What must hold of a queue that is ordered by key: of each key one delivery at a time, and the next
-//! record only when the one before has ended. Pure.
+//! Rules of a queue that is ordered by key: one delivery at a time for each key, and the next record only after the
+//! previous one has ended. Pure.
 
 use std::fmt::Display;
 
@@ -12,9 +12,9 @@ pub(super) struct Place {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Lane {
-    /// Of the record that comes next.
+    /// Sequence number of the next record.
     next: u32,
-    /// Deliveries of it until now.
+    /// Deliveries of that record so far.
     attempts: u16,
     held: bool,
 }
@@ -52,12 +52,12 @@ impl Lanes {
         Lanes { lanes: vec![Lane::default(); keys], attempts_max, ended: 0 }
     }
 
-    /// How many records were accepted or given up.
+    /// Number of records that were accepted, or dead-lettered after their last attempt.
     pub(super) fn ended(&self) -> u64 {
         self.ended
     }
 
-    /// How many records of this key.
+    /// The same for one key.
     pub(super) fn ended_of(&self, key: u32) -> u32 {
         self.lanes[key as usize].next
     }
@@ -76,14 +76,14 @@ impl Lanes {
         Ok(())
     }
 
-    /// About to be accepted: from now on the next one may come.
+    /// Call before an accept: from now on the next record may be delivered.
     pub(super) fn accept(&mut self, place: Place) {
         let lane = &mut self.lanes[place.key as usize];
         *lane = Lane { next: lane.next + 1, ..Lane::default() };
         self.ended += 1;
     }
 
-    /// About to be given back: it comes again, unless that was its last attempt.
+    /// Call before a release: the record is redelivered, unless this was its last attempt.
     pub(super) fn release(&mut self, place: Place) {
         let lane = &mut self.lanes[place.key as usize];
         lane.held = false;
@@ -92,7 +92,7 @@ impl Lanes {
         }
     }
 
-    /// The key's records were sent back to the queue: they come again from the first on.
+    /// The key's dead letters were sent back to the queue: they are delivered again in order.
     pub(super) fn redrive(&mut self, key: u32) {
         self.lanes[key as usize] = Lane::default();
     }
@@ -106,7 +106,7 @@ mod tests {
     const SECOND: Place = Place { key: 1, sequence: 1 };
 
     #[test]
-    fn the_next_record_of_a_key_comes_when_the_one_before_has_ended() {
+    fn next_record_of_a_key_may_come_once_the_previous_one_has_ended() {
         let mut lanes = Lanes::new(2, 2);
         assert_eq!(lanes.deliver(SECOND), Err(Violation::OutOfOrder { came: SECOND, due: 0 }));
         lanes.deliver(FIRST).unwrap();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn after_its_last_attempt_a_record_makes_way() {
+    fn record_frees_its_key_after_the_last_attempt() {
         let mut lanes = Lanes::new(2, 2);
         for _ in 0..2 {
             lanes.deliver(FIRST).unwrap();

@@ -1,10 +1,10 @@
-//! `cargo xtask measure keys`: a queue ordered by key with very many keys and consumers, without and
-//! with one key whose records always fail. What the failing key costs the others is the figure; that
-//! no key is ever out of order, and that the failed records come back in order, is checked.
+//! `cargo xtask measure keys`: a queue ordered by key with very many keys and consumers, without and with one key
+//! whose records always fail. The figure is the cost of the failing key for the others. Two things are checked: no
+//! key is ever out of order, and the failed records come back in order.
 //!
-//! * [`producer`]: sends the records; [`value`]: what each says of itself
-//! * [`consumer`]: takes and settles them
-//! * [`lanes`]: whether each key is in order
+//! * [`producer`]: sends the records; [`value`]: their content
+//! * [`consumer`]: leases and settles them
+//! * [`lanes`]: checks the order within each key
 //! * [`report`]: the figures
 
 mod consumer;
@@ -98,13 +98,13 @@ pub(super) fn run(options: &KeysOptions) -> Outcome {
     report(options, &turns).publish(options.output)
 }
 
-/// State that the threads of a turn share.
+/// State that the threads of one round share.
 #[derive(Debug)]
 struct Stage {
     address: SocketAddr,
-    /// Times in values are since then.
+    /// Origin of the times in values.
     origin: Instant,
-    /// The key whose records always fail: they are given back.
+    /// The key whose records always fail: consumers release them.
     poison: Option<u32>,
     heals: AtomicBool,
     stops: AtomicBool,
@@ -123,7 +123,7 @@ impl Stage {
         self.seen.lock().expect("no consumer panics")
     }
 
-    /// Waits until so many records have ended.
+    /// Waits until this number of records has ended.
     fn wait(&self, ended: u64, what: &str) -> Outcome {
         let mut moved = (0, Instant::now());
         loop {
@@ -156,7 +156,7 @@ fn turn(options: &KeysOptions, poisoned: bool) -> Outcome<Turn> {
     let postroad = postroad(options.bin.as_deref(), &folder, &options.serve)?;
     let (server, _) = postroad.start(PATIENCE)?;
     declare(options, &postroad)?;
-    // The key that may fail is one more than the others.
+    // The failing key comes after the others.
     let poison = options.keys;
     let stage = Stage {
         address: server.address,
@@ -171,7 +171,7 @@ fn turn(options: &KeysOptions, poisoned: bool) -> Outcome<Turn> {
         }),
     };
     let mut producer = Producer::new(&stage, options)?;
-    producer.backlog()?;
+    producer.send_backlog()?;
     let turn = thread::scope(|scope| {
         for _ in 0..options.consumers {
             let consumer = thread::Builder::new().stack_size(STACK_BYTES);
@@ -191,7 +191,7 @@ fn declare(options: &KeysOptions, postroad: &Postroad) -> Outcome {
     let declare = ["queue", "declare", QUEUE, "--group", GROUP, "--ordering", "key"];
     let values = ["--partitions", &partitions, "--attempts", &attempts, "--backoff", BACKOFF];
     let others = ["--dead-letter", DEAD_LETTERS, "--lease", "1m"];
-    postroad.ask(&[&declare[..], &values, &others].concat()).map(drop)
+    postroad.run_command(&[&declare[..], &values, &others].concat()).map(drop)
 }
 
 fn work(
@@ -203,7 +203,7 @@ fn work(
     let begun = Instant::now();
     stage.wait(u64::from(options.keys), "the backlog")?;
     let drained_per_second = f64::from(options.keys) / begun.elapsed().as_secs_f64();
-    producer.paced()?;
+    producer.send_paced()?;
     stage.wait(producer.sent, "the records that are timed")?;
     let mut latencies = std::mem::take(&mut stage.seen().latencies);
     latencies.sort_unstable();
@@ -213,18 +213,23 @@ fn work(
     let ms = |quantile| quantile_us(&latencies, quantile) / 1e3;
     let (p50_ms, p99_ms) = (ms(0.5), ms(0.99));
     let dead = match stage.poison {
-        Some(key) => redriven(options, postroad, stage, key)?,
+        Some(key) => check_redrive(options, postroad, stage, key)?,
         None => 0,
     };
     let poisoned = stage.poison.is_some();
     Ok(Turn { poisoned, p50_ms, p99_ms, drained_per_second, dead })
 }
 
-/// The records of the key that failed are dead letters, in order and with their reason; sent back,
-/// they come in order. Returns how many.
-fn redriven(options: &KeysOptions, postroad: &Postroad, stage: &Stage, key: u32) -> Outcome<usize> {
+/// Checks that the failed key's records are dead letters, in order and with the right reason, and that they are
+/// delivered in order after a redrive. Returns their number.
+fn check_redrive(
+    options: &KeysOptions,
+    postroad: &Postroad,
+    stage: &Stage,
+    key: u32,
+) -> Outcome<usize> {
     let max = (options.poison * 2).max(10).to_string();
-    let shown = postroad.ask_json(&["dead-letter", "show", DEAD_LETTERS, "-n", &max])?;
+    let shown = postroad.run_json_command(&["dead-letter", "show", DEAD_LETTERS, "-n", &max])?;
     let letters = shown.as_array().ok_or_else(|| Failure::new("dead letters are no list"))?;
     for (sequence, letter) in letters.iter().enumerate() {
         let death = letter.get("death").unwrap_or(&Value::Null);
@@ -254,7 +259,7 @@ fn redriven(options: &KeysOptions, postroad: &Postroad, stage: &Stage, key: u32)
         seen.lanes.redrive(key);
         seen.lanes.ended()
     };
-    postroad.ask(&["dead-letter", "redrive", DEAD_LETTERS])?;
+    postroad.run_command(&["dead-letter", "redrive", DEAD_LETTERS])?;
     stage.wait(ended + letters.len() as u64, "the records that were sent back")?;
     Ok(letters.len())
 }

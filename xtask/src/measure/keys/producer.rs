@@ -17,9 +17,9 @@ use crate::measure::PATIENCE;
 use crate::random::Random;
 use crate::records::batch_of;
 
-/// Sent at a time while latencies are taken.
+/// Interval between two sends while latencies are measured.
 const STEP: Duration = Duration::from_millis(5);
-/// Not counted: the first of them find cold caches.
+/// Not measured: the first records find cold caches.
 const WARM_UP: Duration = Duration::from_secs(2);
 
 pub(super) struct Producer<'a> {
@@ -27,7 +27,7 @@ pub(super) struct Producer<'a> {
     options: &'a KeysOptions,
     connection: Connection,
     random: Random,
-    /// By key.
+    /// Next sequence number, by key.
     next: Vec<u32>,
     in_flight: VecDeque<SentBatches>,
     pub(super) sent: u64,
@@ -47,19 +47,19 @@ impl<'a> Producer<'a> {
         })
     }
 
-    /// One record of each key, before there are consumers.
-    pub(super) fn backlog(&mut self) -> Outcome {
+    /// Sends one record of each key, before consumers start.
+    pub(super) fn send_backlog(&mut self) -> Outcome {
         const STEP_KEYS: usize = 1_000;
         let keys: Vec<u32> = (0..self.options.keys).collect();
         for keys in keys.chunks(STEP_KEYS) {
             self.send(keys, None)?;
         }
-        self.answered(0)
+        self.await_replies(0)
     }
 
-    /// Records of random keys at the wanted rate, two of a key at a time so that one waits for the
-    /// other; the key that may fail has its turns in between.
-    pub(super) fn paced(&mut self) -> Outcome {
+    /// Sends records of random keys at the wanted rate, two of a key at a time so that the second waits for the
+    /// first. Records of the failing key are spread among them.
+    pub(super) fn send_paced(&mut self) -> Outcome {
         let time = Duration::from_secs(u64::from(self.options.seconds));
         let steps = (time.as_micros() / STEP.as_micros()) as u32;
         let begun = Instant::now();
@@ -84,7 +84,7 @@ impl<'a> Producer<'a> {
             let sent = timed.then(|| self.stage.origin.elapsed());
             self.send(&keys, sent)?;
         }
-        self.answered(0)
+        self.await_replies(0)
     }
 
     fn send(&mut self, keys: &[u32], sent: Option<Duration>) -> Outcome {
@@ -108,11 +108,11 @@ impl<'a> Producer<'a> {
             .collect();
         let sent = self.connection.produce_each(QUEUE, batches);
         self.in_flight.push_back(sent.context(|| "postroad does not take the load")?);
-        self.answered(16)
+        self.await_replies(16)
     }
 
-    /// Takes answers until so many are under way at most.
-    fn answered(&mut self, under_way: usize) -> Outcome {
+    /// Receives replies until at most `under_way` requests are in flight.
+    fn await_replies(&mut self, under_way: usize) -> Outcome {
         while self.in_flight.len() > under_way {
             let Some(sent) = self.in_flight.pop_front() else { break };
             let answers = self.connection.answers(sent).context(|| "no answer came")?;

@@ -1,18 +1,18 @@
-//! The figures of all turns.
+//! The figures of all rounds.
 
 use super::KeysOptions;
 use crate::figures::{Figures, median};
 
-/// More than this is not noise, whatever the runs without a failing key differ by.
+/// A ratio up to this is noise; it is higher if the rounds without a failing key differ by more.
 const NOISE: f64 = 1.25;
 
-/// What one run gave.
+/// Result of one round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) poisoned: bool,
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
-    /// All keys' records that waited when the consumers came, a second.
+    /// Consumption rate of the backlog of all keys, in records per second.
     pub(super) drained_per_second: f64,
     pub(super) dead: usize,
 }

@@ -1,4 +1,4 @@
-//! What a record says of itself: its key, its place among those of the key, and when it was sent.
+//! Value of a record: its key, its place among the key's records, and its send time.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) fn value(place: Place, sent_ns: u64) -> Bytes {
     value.freeze()
 }
 
-/// The place, and when it was sent; never for what is not timed.
+/// Place and send time of a record; no time if its latency is not measured.
 pub(super) fn parse(value: &[u8]) -> Option<(Place, Option<Duration>)> {
     let (key, rest) = value.split_first_chunk()?;
     let (sequence, rest) = rest.split_first_chunk()?;
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_says_its_place_and_when_it_was_sent() {
+    fn value_carries_its_place_and_send_time() {
         let place = Place { key: 7, sequence: 3 };
         let sent = Duration::from_millis(5);
         assert_eq!(parse(&value(place, sent.as_nanos() as u64)), Some((place, Some(sent))));

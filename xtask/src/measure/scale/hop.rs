@@ -1,4 +1,4 @@
-//! Messages of AMQP, at the node that leads their queue and at one that brings them there.
+//! AMQP messages at the leader of their queue, and at a node that forwards them to the leader.
 
 use std::time::{Duration, Instant};
 
@@ -17,13 +17,13 @@ const ONE_BY_ONE: usize = 1_000;
 const WARM_UP: Duration = Duration::from_secs(1);
 
 pub(super) struct Hop {
-    /// Of one message at a time, until it is confirmed.
+    /// Latency of one message at a time, until its confirm.
     pub(super) p50_us: f64,
-    /// Seconds of all nodes for a million messages, as many as go.
+    /// Processor seconds of all nodes per million messages, at full speed.
     pub(super) processor: f64,
 }
 
-/// The name of the queue, and of its topic.
+/// Declares the queue. Returns its name, which is also its topic's.
 pub(super) fn declare(nodes: &Nodes) -> Outcome<String> {
     let mut connection = open(nodes, 0)?;
     connection.declare(&[QUEUE.to_owned()], "classic").context(|| "cannot declare the queue")?;
@@ -37,7 +37,7 @@ pub(super) fn measure(nodes: &Nodes, queue: &str, place: usize, time: Duration) 
     for _ in 0..ONE_BY_ONE {
         let begun = Instant::now();
         connection.publish(queue, &BODY);
-        confirmed(&mut connection, 0)?;
+        await_confirms(&mut connection, 0)?;
         times.push(begun.elapsed());
     }
     times.sort_unstable();
@@ -55,20 +55,20 @@ fn open(nodes: &Nodes, place: usize) -> Outcome<Connection> {
     connection.context(|| "cannot connect by AMQP")
 }
 
-/// How many messages were confirmed.
+/// Returns the number of confirmed messages.
 fn publish(connection: &mut Connection, queue: &str, time: Duration) -> Outcome<u64> {
     let (begun, mut messages) = (Instant::now(), 0);
     while begun.elapsed() < time {
         connection.publish(queue, &BODY);
         messages += 1;
-        confirmed(connection, UNCONFIRMED_MAX)?;
+        await_confirms(connection, UNCONFIRMED_MAX)?;
     }
-    confirmed(connection, 0)?;
+    await_confirms(connection, 0)?;
     Ok(messages)
 }
 
-/// Waits until so many are not confirmed at most.
-fn confirmed(connection: &mut Connection, unconfirmed_max: usize) -> Outcome {
+/// Waits until at most `unconfirmed_max` messages are unconfirmed.
+fn await_confirms(connection: &mut Connection, unconfirmed_max: usize) -> Outcome {
     while connection.unconfirmed() > unconfirmed_max {
         let confirms = connection.confirms().context(|| "no confirm came")?;
         if confirms.iter().any(|confirm| !confirm.taken) {

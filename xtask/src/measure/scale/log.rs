@@ -1,4 +1,4 @@
-//! Records of Kafka's protocol, at the nodes that lead.
+//! Kafka records, at the leaders of their partitions.
 
 use std::collections::VecDeque;
 use std::thread;
@@ -15,14 +15,14 @@ use crate::records::batch;
 
 const RECORD_BYTES: usize = 1024;
 const RECORDS_A_REQUEST: usize = 16;
-/// At all nodes together.
+/// Requests in flight at all nodes together.
 const IN_FLIGHT: usize = 64;
 const ONE_BY_ONE: usize = 2_000;
 const WARM_UP: Duration = Duration::from_secs(2);
 
 pub(super) struct Produced {
     pub(super) rate: f64,
-    /// Seconds of all nodes for a million records.
+    /// Processor seconds of all nodes per million records.
     pub(super) processor: f64,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Latency {
     pub(super) p99_us: f64,
 }
 
-/// As much as goes, by one connection to each node that leads anything.
+/// Produces at full speed, on one connection to each node that leads a partition.
 pub(super) fn produce(nodes: &Nodes, leaders: &[usize], time: Duration) -> Outcome<Produced> {
     run(nodes, leaders, WARM_UP)?;
     let (used, begun) = (nodes.cpu_seconds()?, Instant::now());
@@ -41,7 +41,7 @@ pub(super) fn produce(nodes: &Nodes, leaders: &[usize], time: Duration) -> Outco
     Ok(Produced { rate: records / elapsed, processor: used / records * 1e6 })
 }
 
-/// How many records were acknowledged.
+/// Returns the number of acknowledged records.
 fn run(nodes: &Nodes, leaders: &[usize], time: Duration) -> Outcome<u64> {
     let mut places = leaders.to_vec();
     places.sort_unstable();
@@ -94,7 +94,7 @@ fn send(
     }
 }
 
-/// One record at a time, to partition 0.
+/// Latency of one record at a time, in partition 0.
 pub(super) fn latency(nodes: &Nodes, leader: usize) -> Outcome<Latency> {
     let mut connection = nodes.connect(leader)?;
     let batch = batch(std::iter::once(Bytes::from(vec![b'x'; RECORD_BYTES])));

@@ -1,10 +1,10 @@
-//! `cargo xtask measure scale`: one, three and five nodes times one, two and four shards a node, on this machine: what a
-//! node costs of which nothing is asked, the processor time of a record on all nodes, its latency, and what a client pays
-//! whose node does not lead.
+//! `cargo xtask measure scale`: one, three and five nodes times one, two and four shards a node, on this machine.
+//! Measures the cost of an idle node, the processor time of a record on all nodes, its latency, and the cost of a
+//! client's connection to a node without the leader.
 //!
 //! Nodes on one machine share its processors and its disk: rates do not grow with them here, and have no target.
 //!
-//! * [`nodes`]: one node or a cluster; [`log`]: Kafka's records at the leaders; [`hop`]: AMQP's messages at the leader
+//! * [`nodes`]: one node or a cluster; [`log`]: Kafka records at the leaders; [`hop`]: AMQP messages at the leader
 //!   and at another node
 //! * [`rows`]: very many partitions and queues, which is a command of its own
 
@@ -52,12 +52,12 @@ pub(crate) struct ScaleOptions {
 
 const FOLDER: &str = "measure-scale";
 const PARTITIONS_A_SHARD: usize = 2;
-/// After the start: leaders are elected, and the founding is over.
+/// Rest after the start: leaders are elected and the cluster is founded.
 const RESTS: Duration = Duration::from_secs(5);
 const TRIES: u32 = 3;
-/// Messages at the leader and at another node, one after the other: so often.
+/// Pairs of measurements, at the leader and at another node.
 const HOP_PAIRS: usize = 3;
-/// A second hop, on the way to the leader, costs at most so much processor time beside a message at the leader.
+/// Processor time that the hop to the leader may add, relative to a message at the leader.
 const HOP_PROCESSOR_MAX: f64 = 0.4;
 
 pub(super) fn run(options: &ScaleOptions) -> Outcome {
@@ -72,7 +72,7 @@ pub(super) fn run(options: &ScaleOptions) -> Outcome {
             match measure_again(&size, &binary, sized, &options.serve, time) {
                 Ok(found) => figures.append(found),
                 Err(failure) => {
-                    // What was found before took minutes.
+                    // Earlier figures took minutes to measure, so they are printed.
                     let _ = figures.publish(options.output);
                     return Err(failure);
                 }
@@ -83,7 +83,7 @@ pub(super) fn run(options: &ScaleOptions) -> Outcome {
     figures.publish(options.output)
 }
 
-/// A size is measured anew where that failed: leaders move in the middle of a load once the machine has stood still.
+/// Repeats a failed measurement: leaders move during a load after the machine has stalled.
 fn measure_again(
     size: &str,
     binary: &Path,
@@ -139,16 +139,16 @@ fn measure(
     let queue = hop::declare(&nodes)?;
     let leader = nodes.leaders(&queue, 1)?[0];
     let (mut here, mut there) = (Vec::new(), Vec::new());
-    // In turns: what else the machine does goes on for longer than one of them.
+    // Measured in turns, since other work on the machine lasts longer than one measurement.
     for _ in 0..HOP_PAIRS {
         here.push(hop::measure(&nodes, &queue, leader, time)?);
         if count > 1 {
             there.push(hop::measure(&nodes, &queue, (leader + 1) % count, time)?);
         }
     }
-    tell_hop(figures, size, "at the leader", &here);
+    add_hop_figures(figures, size, "at the leader", &here);
     if count > 1 {
-        tell_hop(figures, size, "at another node", &there);
+        add_hop_figures(figures, size, "at another node", &there);
         let more = median_more(&here, &there, |hop| hop.processor);
         figures.judge(
             format!("{size}: queue, another node, processor more"),
@@ -163,13 +163,13 @@ fn measure(
     nodes.stop()
 }
 
-/// By how much the second of each pair is more.
+/// Median difference within the pairs.
 fn median_more(here: &[Hop], there: &[Hop], of: impl Fn(&Hop) -> f64) -> f64 {
     let more: Vec<f64> = here.iter().zip(there).map(|(here, there)| of(there) - of(here)).collect();
     median(&more)
 }
 
-fn tell_hop(figures: &mut Figures, size: &str, place: &str, hops: &[Hop]) {
+fn add_hop_figures(figures: &mut Figures, size: &str, place: &str, hops: &[Hop]) {
     let p50_us: Vec<f64> = hops.iter().map(|hop| hop.p50_us).collect();
     figures.add(format!("{size}: queue, {place}, confirmed p50"), median(&p50_us), "us");
     let processor: Vec<f64> = hops.iter().map(|hop| hop.processor).collect();

@@ -18,7 +18,7 @@ pub(super) enum Nodes {
 }
 
 impl Nodes {
-    /// With so many shards in all.
+    /// Starts nodes with this number of shards in total.
     pub(super) fn start(
         binary: &Path,
         folder: &Path,
@@ -65,7 +65,7 @@ impl Nodes {
         }
     }
 
-    /// Of all nodes.
+    /// Processor seconds of all nodes.
     pub(super) fn cpu_seconds(&self) -> Outcome<f64> {
         let mut sum = 0.0;
         for pid in self.pids() {
@@ -74,7 +74,7 @@ impl Nodes {
         Ok(sum)
     }
 
-    /// Of all nodes.
+    /// Resident memory of all nodes.
     pub(super) fn memory_bytes(&self) -> Outcome<f64> {
         let mut sum = 0.0;
         for pid in self.pids() {
@@ -88,7 +88,7 @@ impl Nodes {
         made.context(|| "cannot create the topic")
     }
 
-    /// The place of the node that leads each partition, once all have one.
+    /// The place of each partition's leader, once all partitions have one.
     pub(super) fn leaders(&self, topic: &str, partitions: usize) -> Outcome<Vec<usize>> {
         let (mut connection, deadline) = (self.connect(0)?, Instant::now() + PATIENCE);
         loop {

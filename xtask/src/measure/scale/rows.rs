@@ -1,5 +1,5 @@
-//! `cargo xtask measure rows`: a cluster with very many partitions and queues, beside one with few: how soon they are made,
-//! what memory a node takes for each, and how soon another node leads what a dead one led.
+//! `cargo xtask measure rows`: a cluster with very many partitions and queues, compared with a small one. Measures
+//! the creation time, a node's memory per row, and the time until the shards of a dead node have a new leader.
 
 use std::iter;
 use std::net::SocketAddr;
@@ -50,12 +50,12 @@ pub(crate) struct RowsOptions {
 const FOLDER: &str = "measure-rows";
 const NODES: usize = 3;
 const FEW: usize = 10;
-/// For all that is made.
+/// Time limit for the creation of all rows.
 const MADE_MAX: Duration = Duration::from_secs(10);
-/// Each waits for the answer to a declaration before it makes the next one.
+/// Each connection has one declaration in flight.
 const CONNECTIONS: usize = 16;
 const PROBE: &str = "probe";
-/// Between two looks at who leads now.
+/// Interval between two requests for the leaders.
 const PAUSE: Duration = Duration::from_millis(5);
 
 pub(crate) fn run(options: &RowsOptions) -> Outcome {
@@ -69,7 +69,7 @@ pub(crate) fn run(options: &RowsOptions) -> Outcome {
     figures.publish(options.output)
 }
 
-/// Milliseconds from each kill until all that the node led takes records again.
+/// Returns the milliseconds from each kill until all shards of the killed leader take records again.
 fn measure(
     figures: &mut Figures,
     options: &RowsOptions,
@@ -80,7 +80,7 @@ fn measure(
     eprintln!("  {size}");
     let folder = paths::fresh(FOLDER)?;
     let nodes = Nodes::start(binary, &folder, NODES, options.shards, &options.serve)?;
-    // A first topic and a first queue pay for what the first use of anything allocates.
+    // A first topic and a first queue pay for allocations of first use.
     nodes.create_topic(PROBE, options.shards)?;
     declare(&nodes, &["first".to_owned()])?;
     thread::sleep(RESTS);
@@ -104,7 +104,7 @@ fn measure(
     let Nodes::Several(mut cluster) = nodes else { return Err(Failure::new("it is a cluster")) };
     let mut waits = Vec::new();
     for kill in 0..options.kills {
-        cluster.whole(PROBE, options.shards, PATIENCE)?;
+        cluster.wait_until_whole(PROBE, options.shards, PATIENCE)?;
         thread::sleep(RESTS);
         let waited = fail_over(&mut cluster, kill % NODES, options.shards)?;
         waits.push(waited.as_secs_f64() * 1e3);
@@ -118,7 +118,7 @@ fn measure(
     Ok(waits)
 }
 
-/// Declares queues by several connections, each to the next one of the nodes.
+/// Declares queues on several connections, spread over the nodes.
 fn declare(nodes: &Nodes, names: &[String]) -> Outcome {
     let share = names.len().div_ceil(CONNECTIONS);
     thread::scope(|scope| {
@@ -136,7 +136,7 @@ fn declare_by_one(node: SocketAddr, names: &[String]) -> Outcome {
     connection.close().context(|| "cannot close")
 }
 
-/// Kills a node. How long until each shard that it led takes a record.
+/// Kills a node. Returns the time until each shard that it led takes a record.
 fn fail_over(cluster: &mut Cluster, place: usize, shards: usize) -> Outcome<Duration> {
     let mut others = cluster.addresses();
     let before = leaders_by_any(&others, PROBE, shards)?;
@@ -152,14 +152,14 @@ fn fail_over(cluster: &mut Cluster, place: usize, shards: usize) -> Outcome<Dura
         thread::sleep(PAUSE);
         let now = leaders_by_any(&others, PROBE, shards)?;
         waiting.retain(|&partition| match now[partition].filter(|&leader| leader != place) {
-            Some(leader) => !takes(cluster.address(leader), partition),
+            Some(leader) => !accepts_record(cluster.address(leader), partition),
             None => true,
         });
     }
     Ok(begun.elapsed())
 }
 
-fn takes(leader: SocketAddr, partition: usize) -> bool {
+fn accepts_record(leader: SocketAddr, partition: usize) -> bool {
     let taken = || {
         let mut connection = Connection::open(leader, PATIENCE).ok()?;
         let one = batch(iter::once(Bytes::from_static(b"x")));

@@ -1,4 +1,4 @@
-//! What AMQP clients can do.
+//! Abuse by AMQP clients.
 
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
@@ -73,7 +73,7 @@ fn full_queue(abuse: &Abuse, overflow: &str) -> Outcome {
     let body = vec![b'x'; 1024];
     abuse.in_threads(4, |_| {
         let mut connection = connect(abuse, Mode::Confirms)?;
-        while abuse.goes_on() {
+        while abuse.continues() {
             while connection.unconfirmed() < UNCONFIRMED_MAX {
                 connection.publish("full", &body);
             }
@@ -84,7 +84,7 @@ fn full_queue(abuse: &Abuse, overflow: &str) -> Outcome {
     })
 }
 
-/// A message is taken, and in one transaction settled and answered to a queue that is full.
+/// Gets messages and, in one transaction, settles them and publishes replies to a full queue.
 fn refused(abuse: &Abuse) -> Outcome {
     let mut connection = connect(abuse, Mode::Confirms)?;
     let full =
@@ -96,7 +96,7 @@ fn refused(abuse: &Abuse) -> Outcome {
     connection.publish_to_each(&work, b"work")?;
     drop(connection);
     abuse.in_threads(4, |_| {
-        while abuse.goes_on() {
+        while abuse.continues() {
             let mut connection = connect(abuse, Mode::Transactions)?;
             connection.consume("work", 10).map_err(failed("cannot consume"))?;
             loop {
@@ -105,7 +105,7 @@ fn refused(abuse: &Abuse) -> Outcome {
                 connection.ack(delivery.tag);
                 match connection.commit() {
                     Ok(()) => abuse.count(true),
-                    // The channel is closed with an error, or the connection is.
+                    // The server closes the channel with an error, or the connection.
                     Err(AmqpError::Closed { .. }) => {
                         abuse.count(false);
                         break;
@@ -116,7 +116,7 @@ fn refused(abuse: &Abuse) -> Outcome {
                     }
                     Err(error) => return Err(error.into()),
                 }
-                if !abuse.goes_on() {
+                if !abuse.continues() {
                     break;
                 }
             }
@@ -135,7 +135,7 @@ fn fanout(abuse: &Abuse, count: usize) -> Outcome {
     connection.publish_to("all", "", &body);
     let taken = match connection.confirms() {
         Ok(confirms) => confirms.iter().all(|confirm| confirm.taken),
-        // A reply code closes the channel.
+        // The channel is closed with a reply code.
         Err(error @ AmqpError::Closed { .. }) => {
             abuse.note(error.to_string());
             false
@@ -181,7 +181,7 @@ fn backlog_queue(number: usize) -> String {
     format!("backlog{}", number % BACKLOG_QUEUES)
 }
 
-/// Fills the queues with as many bytes as the backlog has.
+/// Fills the queues with the bytes of the backlog.
 fn backlog(abuse: &Abuse) -> Outcome {
     let names: Vec<String> = (0..BACKLOG_QUEUES).map(backlog_queue).collect();
     connect(abuse, Mode::Confirms)?
@@ -264,8 +264,8 @@ fn next_method(reader: &mut impl Read) -> Outcome<(u16, u16)> {
 fn idle(abuse: &Abuse) -> Outcome {
     let mut idle = Vec::new();
     for _ in 0..5_000 {
-        // Each logs in, which takes a core for a while: not all come in time.
-        if !abuse.goes_on() {
+        // Each log-in takes a core for a while, so not all fit into the time.
+        if !abuse.continues() {
             break;
         }
         idle.push(connect(abuse, Mode::Confirms)?);
@@ -279,7 +279,7 @@ fn idle(abuse: &Abuse) -> Outcome {
 }
 
 fn half_open(abuse: &Abuse) -> Outcome {
-    // The protocol header, and a frame of start-ok that is announced and not sent.
+    // The protocol header, and the announcement of a start-ok frame whose payload never follows.
     let begun = b"AMQP\x00\x00\x09\x01\x01\x00\x00\x00\x00\x3f\x00\x00\x0a";
     keep_half_open(abuse, abuse.amqp, begun, 2_000)
 }

@@ -1,7 +1,6 @@
-//! Well-behaved clients: a Kafka producer and a consumer of what it writes, and an AMQP publisher with
-//! confirms. A record is sent at its time whether the one before was answered or not, as
-//! applications do, and its latency counts from then: a server that stands still for a second shows
-//! in all the records of that second.
+//! Well-behaved clients: a Kafka producer, a consumer of its records, and an AMQP publisher with confirms. A record
+//! is sent at its due time whether the previous one was acknowledged or not, as applications do. Its latency counts
+//! from then: if the server stalls for a second, all records of that second are slow.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -29,7 +28,7 @@ const TOPIC: &str = "bystanders";
 const QUEUE: &str = "bystanders-queue";
 const RECORD_BYTES: usize = 1024;
 const EVERY: Duration = Duration::from_millis(5);
-/// Without an answer for so long a client counts as stopped.
+/// Time without a reply after which a client counts as stopped.
 const STOPPED_AFTER: Duration = Duration::from_secs(15);
 
 pub(super) struct Bystanders {
@@ -41,7 +40,7 @@ struct Shared {
     begun: Instant,
     stop: AtomicBool,
     abused: AtomicBool,
-    /// Of each client, in the order of [`WHO`].
+    /// Measurements of each client, in the order of [`WHO`].
     seen: [Mutex<Seen>; 3],
 }
 
@@ -72,8 +71,8 @@ pub(super) struct Figures {
 }
 
 impl Latency {
-    /// What to say if its p99 during the abuse was above so much. Records that were never answered
-    /// are none of its records: who hears nothing is told of as stopped.
+    /// The finding if its p99 during the abuse was above the limit. Unacknowledged records are not counted: a
+    /// client without replies is reported as stopped.
     pub(super) fn above(&self, p99_ms_max: f64) -> Option<String> {
         let p99_ms = self.during.p99_ms;
         let who = self.who;
@@ -113,7 +112,7 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn saw(&self, who: usize, due: Instant) {
+    fn record_latency(&self, who: usize, due: Instant) {
         let now = Instant::now();
         let mut seen = self.seen[who].lock().expect("nobody panics with it");
         seen.last = Some(now);
@@ -132,7 +131,7 @@ impl Bystanders {
         let consumer = open(kafka).context(|| "a well-behaved consumer cannot connect")?;
         let mut publisher = amqp::Connection::open(amqp, PATIENCE, Mode::Confirms)
             .context(|| "a well-behaved publisher cannot connect")?;
-        // Beyond so many the oldest messages are dropped, so that the queue does not grow.
+        // Above this length the oldest messages are dropped, so that the queue does not grow.
         let length = [("x-max-length", Argument::Number(1000))];
         publisher
             .declare_with(&[QUEUE.to_owned()], &length)
@@ -157,12 +156,12 @@ impl Bystanders {
         Ok(Bystanders { shared, threads })
     }
 
-    /// What comes from now on counts as during the abuse.
+    /// Counts all later records as during the abuse.
     pub(super) fn mark_abuse(&self) {
         self.shared.abused.store(true, Ordering::Relaxed);
     }
 
-    /// Their latencies, and who of them stopped.
+    /// Latencies of the clients, and reports of those that stopped.
     pub(super) fn end(self) -> (Vec<Latency>, Vec<String>) {
         let mut stopped = Vec::new();
         let mut latencies = Vec::new();
@@ -183,7 +182,7 @@ impl Bystanders {
         }
         self.shared.stop.store(true, Ordering::Relaxed);
         for (who, thread) in self.threads {
-            // One that waits for an answer ends with its server, which is killed after this.
+            // A client that waits for a reply ends with its server, which is killed after this.
             if thread.is_finished()
                 && let Err(error) = thread.join().expect("a bystander does not panic")
             {
@@ -198,14 +197,14 @@ fn open(address: SocketAddr) -> io::Result<Connection> {
     Ok(Connection::open(address, PATIENCE)?)
 }
 
-/// Who sends records, each at its time.
+/// A client that sends records at their due times.
 trait Sender {
     fn send(&mut self, due: Instant, value: Bytes) -> io::Result<()>;
 
     fn unanswered(&self) -> usize;
 
-    /// Waits for an answer, so long at most. When those were due that it answers.
-    fn answered(&mut self, wait: Duration) -> io::Result<Vec<Instant>>;
+    /// Waits for a reply up to this time. Returns the due times of the acknowledged records.
+    fn await_replies(&mut self, wait: Duration) -> io::Result<Vec<Instant>>;
 }
 
 fn send_each(shared: &Shared, who: usize, sender: &mut impl Sender) -> io::Result<()> {
@@ -213,10 +212,13 @@ fn send_each(shared: &Shared, who: usize, sender: &mut impl Sender) -> io::Resul
     while !shared.stops() {
         let left = due.saturating_duration_since(Instant::now());
         if !left.is_zero() {
-            // A socket's timeout is some milliseconds late, a sleep is not.
+            // A socket's timeout is some milliseconds late; a sleep is not.
             match sender.unanswered() {
                 0 => std::thread::sleep(left),
-                _ => sender.answered(left)?.into_iter().for_each(|due| shared.saw(who, due)),
+                _ => sender
+                    .await_replies(left)?
+                    .into_iter()
+                    .for_each(|due| shared.record_latency(who, due)),
             }
             continue;
         }
@@ -231,7 +233,7 @@ fn send_each(shared: &Shared, who: usize, sender: &mut impl Sender) -> io::Resul
 
 struct Producer {
     connection: Connection,
-    /// Not yet answered, and when each was due.
+    /// Unacknowledged batches, with the due time of each.
     sent: VecDeque<(SentBatches, Instant)>,
 }
 
@@ -246,7 +248,7 @@ impl Sender for Producer {
         self.sent.len()
     }
 
-    fn answered(&mut self, wait: Duration) -> io::Result<Vec<Instant>> {
+    fn await_replies(&mut self, wait: Duration) -> io::Result<Vec<Instant>> {
         let Some(&(sent, due)) = self.sent.front() else { return Ok(Vec::new()) };
         match self.connection.answer_within(sent, wait)? {
             None => Ok(Vec::new()),
@@ -277,7 +279,7 @@ fn consume(shared: &Shared, mut connection: Connection) -> io::Result<()> {
                 offset = record.offset + 1;
                 let value = record.value.unwrap_or_default();
                 let nanos = value.first_chunk().map_or(0, |nanos| u64::from_be_bytes(*nanos));
-                shared.saw(1, shared.begun + Duration::from_nanos(nanos));
+                shared.record_latency(1, shared.begun + Duration::from_nanos(nanos));
             }
         }
     }
@@ -286,7 +288,7 @@ fn consume(shared: &Shared, mut connection: Connection) -> io::Result<()> {
 
 struct Publisher {
     connection: amqp::Connection,
-    /// Not yet confirmed, by their tags: when each was due.
+    /// Due times of unconfirmed messages, by delivery tag.
     sent: HashMap<u64, Instant>,
 }
 
@@ -301,7 +303,7 @@ impl Sender for Publisher {
         self.sent.len()
     }
 
-    fn answered(&mut self, wait: Duration) -> io::Result<Vec<Instant>> {
+    fn await_replies(&mut self, wait: Duration) -> io::Result<Vec<Instant>> {
         let confirms = self.connection.confirms_within(wait)?.unwrap_or_default();
         if confirms.iter().any(|confirm| !confirm.taken) {
             return Err(io::Error::other("a message was refused"));
@@ -310,7 +312,7 @@ impl Sender for Publisher {
     }
 }
 
-/// A failure of an abuse that is none: what was sent is meant to be refused.
+/// Whether the server has closed the connection, which is an expected rejection of an abuse.
 pub(super) fn cut_off(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
@@ -330,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_p99_during_an_abuse_is_held_against_the_limit() {
+    fn only_the_p99_during_an_abuse_counts_against_the_limit() {
         assert_eq!(latency(900, 250).above(250.0), None);
         let failure = latency(1, 251).above(250.0).expect("it is above");
         assert_eq!(failure, "the producer's p99 was 251.0 ms, and 250 ms is the limit");

@@ -1,4 +1,4 @@
-//! What HTTP clients can do.
+//! Abuse by HTTP clients.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ const TOPIC: &str = "documents";
 const DOCUMENT_RECORDS: usize = 13_000_000;
 /// Memory that a document of 39 MB may take.
 const DOCUMENT_MEMORY_MAX: u64 = 256 << 20;
-/// The most that an answer of `/health/live` may take meanwhile.
+/// Limit of a reply time of `/health/live` during the abuse.
 const PROBE_MAX: Duration = Duration::from_millis(50);
 const POST_EVERY: Duration = Duration::from_millis(250);
 const PROBE_EVERY: Duration = Duration::from_millis(10);
@@ -44,7 +44,7 @@ fn wide_document(abuse: &Abuse) -> Outcome {
     let body = [r#"{"records":[{}"#, &",{}".repeat(DOCUMENT_RECORDS - 1), "]}"].concat();
     let longest = std::thread::scope(|scope| {
         let probe = scope.spawn(|| probe(abuse));
-        while abuse.goes_on() {
+        while abuse.continues() {
             let status = post(abuse.http, &format!("/v1/topics/{TOPIC}/records"), &body)?;
             abuse.count((200..300).contains(&status));
             std::thread::sleep(POST_EVERY);
@@ -65,10 +65,10 @@ fn wide_document(abuse: &Abuse) -> Outcome {
     }
 }
 
-/// Longest answer time of the liveness probe.
+/// Longest reply time of the liveness probe.
 fn probe(abuse: &Abuse) -> Outcome<Duration> {
     let mut longest = Duration::ZERO;
-    while abuse.goes_on() {
+    while abuse.continues() {
         let begun = Instant::now();
         let request = format!("GET /health/live HTTP/1.1\r\n{}\r\n", headers(abuse.http));
         let status = exchange(abuse.http, &[request.as_bytes()])?;
@@ -94,7 +94,7 @@ fn post(address: SocketAddr, path: &str, body: &str) -> Outcome<u16> {
     exchange(address, &[head.as_bytes(), body.as_bytes()])
 }
 
-/// Sends a request; the status of its response.
+/// Sends a request and returns the status of its response.
 fn exchange(address: SocketAddr, request: &[&[u8]]) -> Outcome<u16> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;

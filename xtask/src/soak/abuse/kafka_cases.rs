@@ -1,4 +1,4 @@
-//! What Kafka clients can do.
+//! Abuse by Kafka clients.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -54,7 +54,7 @@ fn connect(abuse: &Abuse) -> Outcome<Connection> {
     Connection::open(abuse.kafka, PATIENCE).context(|| "cannot connect")
 }
 
-/// A batch with a record of zeros, whatever that unfolds to.
+/// A batch with one record of zeros of this uncompressed size.
 fn bomb(compression: Compression, megabytes: usize) -> Outcome<Bytes> {
     let options = BatchOptions { compression, ..BatchOptions::default() };
     let mut builder = BatchBuilder::new(options);
@@ -62,7 +62,7 @@ fn bomb(compression: Compression, megabytes: usize) -> Outcome<Bytes> {
     if builder.push(now_ms(), None, Some(&value), &[]).is_ok() {
         return Ok(builder.finish().into());
     }
-    // More than a batch may have: a sound header, and a body of zeros.
+    // Above the size limit of a batch: a valid header, and a body of compressed zeros.
     let mut small = BatchBuilder::new(BatchOptions::default());
     small.push(now_ms(), None, Some(b"x"), &[]).context(|| "cannot build a batch")?;
     let mut bytes = small.finish();
@@ -71,7 +71,7 @@ fn bomb(compression: Compression, megabytes: usize) -> Outcome<Bytes> {
     let length = (bytes.len() - 12) as i32;
     bytes[8..12].copy_from_slice(&length.to_be_bytes());
     bytes[21..23].copy_from_slice(&i16::from(compression.id()).to_be_bytes());
-    // Writes the checksum too.
+    // Writes the checksum, too.
     record::set_max_timestamp(&mut bytes, now_ms());
     Ok(bytes.into())
 }
@@ -84,7 +84,7 @@ fn bombs(abuse: &Abuse, compression: Compression, megabytes: usize) -> Outcome {
     connect(abuse)?.create_topic("bombs", 4, &[limit]).context(|| "cannot create the topic")?;
     abuse.in_threads(16, |number| {
         let mut connection = connect(abuse)?;
-        while abuse.goes_on() {
+        while abuse.continues() {
             let sent = connection.produce("bombs", (number % 4) as i32, bomb.clone())?;
             match connection.answer(sent).map_err(failed("a bomb was not answered"))? {
                 Answer::Acknowledged { .. } => abuse.count(true),
@@ -107,7 +107,7 @@ fn group_names(abuse: &Abuse) -> Outcome {
     abuse.in_threads(THREADS as usize, |thread| {
         let mut connection = connect(abuse)?;
         let mut number = 0;
-        while abuse.goes_on() {
+        while abuse.continues() {
             let due = number * 1_000_000 * THREADS / A_SECOND;
             std::thread::sleep(Duration::from_micros(due).saturating_sub(abuse.begun.elapsed()));
             let mut sent = Vec::new();
@@ -134,7 +134,7 @@ fn group_names(abuse: &Abuse) -> Outcome {
     })
 }
 
-/// A fetch without a session of so many partitions, which waits as long as it may.
+/// A fetch of this number of partitions without a session, with the longest wait.
 fn long_fetch(topic: &str, partitions: i32) -> FetchRequest {
     let rows = (0..partitions).map(|index| {
         FetchPartition::default()
@@ -154,7 +154,7 @@ fn long_fetch(topic: &str, partitions: i32) -> FetchRequest {
 fn waiting_fetches(abuse: &Abuse) -> Outcome {
     const VERSION: i16 = 11;
     const CLIENTS: usize = 2_000;
-    /// 28 bytes each.
+    /// Each takes 28 bytes of the request.
     const PARTITIONS: i32 = 1_170;
     connect(abuse)?
         .create_topic("silent", PARTITIONS, &[])
@@ -174,7 +174,7 @@ fn waiting_fetches(abuse: &Abuse) -> Outcome {
 
 fn metadata(abuse: &Abuse) -> Outcome {
     const VERSION: i16 = 9;
-    /// The most that a topic may have, ten times.
+    /// In total: ten topics with the maximum number of partitions each.
     const PARTITIONS: i32 = 100_000;
     let begun = Instant::now();
     let mut connection = connect(abuse)?;
@@ -188,9 +188,9 @@ fn metadata(abuse: &Abuse) -> Outcome {
         let mut connection = connect(abuse)?;
         let request = MetadataRequest::default().with_topics(None);
         let mut sink = vec![0; 1 << 20];
-        while abuse.goes_on() {
+        while abuse.continues() {
             connection.send(VERSION, &request)?;
-            // Only taken in: what decoding costs is not the server's.
+            // Read without decoding, whose cost is not the server's.
             let socket = connection.stream();
             let mut length = [0; 4];
             socket.read_exact(&mut length).map_err(failed("metadata did not come"))?;
@@ -224,7 +224,7 @@ fn slow_readers(abuse: &Abuse) -> Outcome {
     let mut deaf = Vec::new();
     for _ in 0..200 {
         let mut connection = connect(abuse)?;
-        // Several: each answer is more than a socket holds.
+        // Several requests: the responses exceed the buffer of a socket.
         for _ in 0..4 {
             connection.send(VERSION, &request)?;
         }
@@ -244,14 +244,14 @@ fn idle(abuse: &Abuse) -> Outcome {
         idle.push(connection);
     }
     std::thread::sleep(abuse.left());
-    // They are served when they wake up.
+    // Idle connections are still served.
     for connection in idle.iter_mut().step_by(100) {
         connection.api_versions().map_err(failed("an idle connection is not served"))?;
     }
     Ok(())
 }
 
-/// A produce request of 90 MB is announced, and of 20 KB some come.
+/// Announces a produce request of 90 MB and sends 20 KB of it.
 fn half_open(abuse: &Abuse) -> Outcome {
     let mut begun = (90_i32 << 20).to_be_bytes().to_vec();
     begun.extend_from_slice(&[0, 0, 0, 9, 0, 0, 0, 1, 0xFF, 0xFF, 0]);
@@ -259,7 +259,7 @@ fn half_open(abuse: &Abuse) -> Outcome {
     keep_half_open(abuse, abuse.kafka, &begun, 2_000)
 }
 
-/// Keeps so many connections open that have said this and nothing more; those that are closed are
+/// Keeps this number of connections open that have sent only these bytes. Connections that the server closes are
 /// opened again.
 pub(super) fn keep_half_open(
     abuse: &Abuse,
@@ -269,7 +269,7 @@ pub(super) fn keep_half_open(
 ) -> Outcome {
     let mut open: Vec<TcpStream> = Vec::with_capacity(count);
     loop {
-        while open.len() < count && abuse.goes_on() {
+        while open.len() < count && abuse.continues() {
             let mut socket = TcpStream::connect_timeout(&address, PATIENCE)?;
             match socket.write_all(begun) {
                 Ok(()) => abuse.count(true),
@@ -279,7 +279,7 @@ pub(super) fn keep_half_open(
             socket.set_nonblocking(true)?;
             open.push(socket);
         }
-        if !abuse.goes_on() {
+        if !abuse.continues() {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(200));

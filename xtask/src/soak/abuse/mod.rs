@@ -1,6 +1,6 @@
-//! `cargo xtask soak abuse`: what one client may do to the others. Each case starts a fresh server,
-//! lets well-behaved clients run for a while, abuses the server beside them, and reports how long
-//! their records took before and meanwhile, and the most memory that the server ever had.
+//! `cargo xtask soak abuse`: harm that one client can do to the others. Each case starts a fresh server, runs
+//! well-behaved clients for a while, and then abuses the server concurrently. It reports the latencies before and
+//! during the abuse, and the server's peak memory.
 //!
 //! A case fails when the server takes more memory than [`MEMORY_MAX`], when it ends, when one of the
 //! well-behaved clients stops, or when the p99 of one of them passes the limit (`--p99-ms`).
@@ -27,7 +27,7 @@ use bystanders::{Bystanders, Latency};
 use host::process::{self, Memory};
 
 const MEMORY_MAX: u64 = 512 << 20;
-/// A start, a connect or an answer that takes longer is a fault.
+/// Timeout of a start, a connect or a reply.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, Args)]
@@ -58,7 +58,7 @@ pub(crate) struct AbuseOptions {
     serve: Vec<String>,
 }
 
-/// A limit that every latency passes, or none does, is a mistake.
+/// A limit that every latency meets, or none, is a mistake.
 fn limit_ms(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(limit) if f64::is_finite(limit) && limit > 0.0 => Ok(limit),
@@ -92,7 +92,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// What an abuse works with.
+/// Addresses, process id and counters of one abuse.
 struct Abuse {
     kafka: SocketAddr,
     amqp: SocketAddr,
@@ -101,14 +101,14 @@ struct Abuse {
     backlog_bytes: u64,
     seconds: u64,
     begun: Instant,
-    /// What the server took of it, and what it refused.
+    /// Accepted and rejected requests.
     done: AtomicU64,
     refused: AtomicU64,
     notes: std::sync::Mutex<Vec<String>>,
 }
 
 impl Abuse {
-    fn goes_on(&self) -> bool {
+    fn continues(&self) -> bool {
         self.begun.elapsed() < Duration::from_secs(self.seconds)
     }
 
@@ -125,7 +125,7 @@ impl Abuse {
         self.notes.lock().expect("nobody panics with it").push(note.into());
     }
 
-    /// Runs the same in several threads; the first failure of any.
+    /// Runs the same in several threads. Returns the first failure.
     fn in_threads(&self, threads: usize, each: impl Fn(usize) -> Outcome + Sync) -> Outcome {
         std::thread::scope(|scope| {
             let each = &each;
@@ -144,14 +144,14 @@ impl Abuse {
 struct Report {
     case: &'static str,
     what: &'static str,
-    /// What the p99 of the well-behaved may be during the abuse.
+    /// Limit of the p99 of the well-behaved clients during the abuse.
     p99_ms_max: f64,
     done: u64,
     refused: u64,
     peak_memory_bytes: u64,
     bystanders: Vec<Latency>,
     notes: Vec<String>,
-    /// Why it failed.
+    /// Reasons for the failure of the case.
     failures: Vec<String>,
 }
 
@@ -268,7 +268,7 @@ fn one(case: &Case, options: &AbuseOptions, binary: PathBuf) -> Outcome<Report> 
 
 /// Deleting gigabytes keeps a file system busy for a while: the next case's syncs must not wait for it.
 fn settle_disk() {
-    // Without the program the figures are only noisier.
+    // Without `sync` the figures are only noisier.
     let _ = Command::new("sync").status();
 }
 
@@ -282,7 +282,7 @@ fn print(report: &Report) {
     report.failures.iter().for_each(|failure| println!("  FAILED: {failure}"));
 }
 
-/// One line a case: the p99 of the well-behaved, before and during.
+/// One line for each case: p99 of the well-behaved clients, before and during the abuse.
 fn summary(reports: &[Report]) {
     println!();
     if let Some(report) = reports.first() {

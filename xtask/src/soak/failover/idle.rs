@@ -1,4 +1,4 @@
-//! Partitions and queues that nobody uses, beside the load.
+//! Unused partitions and queues, in addition to the load.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use crate::figures::Figures;
 
 /// Partitions of one topic.
 const PARTITIONS_EACH: usize = 1_000;
-/// Connections that declare queues.
+/// Number of connections that declare queues.
 const CONNECTIONS: usize = 64;
-/// All of one kind are to be made within this time.
+/// Time limit for the creation of all objects of one kind.
 const MADE_WITHIN: Duration = Duration::from_secs(10);
 
-/// Idle objects, with the time and the memory that they took.
+/// Idle objects, with the time and memory of their creation.
 #[derive(Debug)]
 pub(super) struct Idle {
     partitions: Made,
@@ -47,7 +47,7 @@ impl Idle {
         let mut connection =
             Connection::open(cluster.address(0), PATIENCE).context(|| "cannot connect")?;
         let mut left = partitions;
-        let partitions = measured(cluster, partitions, || {
+        let partitions = measure_creation(cluster, partitions, || {
             for number in 0..topics {
                 let some = left.min(PARTITIONS_EACH);
                 left -= some;
@@ -56,7 +56,7 @@ impl Idle {
             }
             Ok(())
         })?;
-        let queues = measured(cluster, queues, || declare(&cluster.amqp, queues))?;
+        let queues = measure_creation(cluster, queues, || declare(&cluster.amqp, queues))?;
         Ok(Idle { partitions, queues })
     }
 
@@ -78,8 +78,8 @@ impl Idle {
     }
 }
 
-/// Makes so many objects, and measures that.
-pub(super) fn measured(
+/// Creates this number of objects, and measures time and memory.
+pub(super) fn measure_creation(
     cluster: &Cluster,
     count: usize,
     make: impl FnOnce() -> Outcome,
@@ -96,7 +96,7 @@ fn resident(cluster: &Cluster) -> Outcome<u64> {
     cluster.pids().map(of).sum()
 }
 
-/// Durable queues, named as no topic is, each connection at one of the nodes.
+/// Declares durable queues on several connections, spread over the nodes. No topic has such a name.
 fn declare(nodes: &[SocketAddr], queues: usize) -> Outcome {
     let names: Vec<String> = (0..queues).map(|number| format!("idle-queue-{number}")).collect();
     let some = queues.div_ceil(CONNECTIONS).max(1);

@@ -1,4 +1,5 @@
-//! Ids of records in the window of a topic without clients, under load: the next leader has them when it serves.
+//! Ids of records in the window of a topic without clients: the next leader must have them when it starts to serve
+//! the load.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -9,7 +10,7 @@ use client::blocking::Connection;
 use client::records::NewRecord;
 use client::requests::{self, ALTER_CONFIGS, Answer, ConfigChange, ConfigResource};
 
-use super::idle::{Made, measured};
+use super::idle::{Made, measure_creation};
 use crate::cluster::{Cluster, leaders_by_any};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::Figures;
@@ -18,9 +19,9 @@ use crate::records::batch_of;
 const TOPIC: &str = "idle-ids";
 const PARTITIONS: usize = 6;
 const BATCH: usize = 2_000;
-/// More than the 40 bytes that an id takes.
+/// Value length, above the 40 bytes of an id.
 const BYTES_EACH: usize = 100;
-/// Batches of a partition without an answer.
+/// Unacknowledged batches of a partition at most.
 const OPEN_MAX: usize = 8;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
 
@@ -28,9 +29,9 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
 pub(super) struct Ids(Made);
 
 impl Ids {
-    /// Lets nodes and shards remember this number of ids, and stores a record with each.
+    /// Stores this number of records with ids, which nodes and shards then remember.
     pub(super) fn store(cluster: &Cluster, count: usize) -> Outcome<Ids> {
-        measured(cluster, count, || store(cluster, count)).map(Ids)
+        measure_creation(cluster, count, || store(cluster, count)).map(Ids)
     }
 
     pub(super) fn report(&self, figures: &mut Figures) {

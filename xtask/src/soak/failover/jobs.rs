@@ -1,5 +1,5 @@
-//! Work queues beside the partitions: messages are published and consumed by AMQP, each connection at any of the nodes.
-//! Who loses its node goes on at another one.
+//! Work queues in addition to the partitions: AMQP clients publish and consume, each on a connection to any of the
+//! nodes. A client whose node fails continues at another one.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -16,7 +16,7 @@ use crate::server::Postroad;
 
 const PARTITIONS: usize = 2;
 const PRODUCERS: usize = 2;
-/// Of those that settle in transactions, and of those that acknowledge.
+/// Number of consumers that settle in transactions, and of consumers that acknowledge.
 const CONSUMERS: usize = 3;
 const AGAIN_AFTER: Duration = Duration::from_millis(10);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -25,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(super) struct Jobs {
     stage: Stage,
     findings: Mutex<Vec<String>>,
-    /// Connections that ended otherwise than by their client's wish.
+    /// Connections that their client did not close.
     broken: AtomicU64,
 }
 
@@ -38,7 +38,7 @@ impl Jobs {
     ) -> Jobs {
         let queues = (0..queues).map(|number| format!("jobs-{number}")).collect();
         let stage = Stage::new(kafka, amqp, queues, PARTITIONS, bytes, PRODUCERS);
-        *stage.ledger() = Ledger::of_cluster(PRODUCERS);
+        *stage.ledger() = Ledger::for_cluster(PRODUCERS);
         Jobs { stage, findings: Mutex::default(), broken: AtomicU64::new(0) }
     }
 
@@ -46,11 +46,13 @@ impl Jobs {
         declare(postroad, &self.stage.queues, PARTITIONS)
     }
 
-    /// Starts who works, each in a thread of its own, until [`Self::stop`].
+    /// Starts the workers, each in a thread of its own, until [`Self::stop`].
     pub(super) fn work<'s, 'e>(&'e self, scope: &'s Scope<'s, 'e>, seed: u64, produces: bool) {
         self.stage.begin(produces);
         let worker = move |number: u32, work: fn(&Stage, u32, Random) -> Result<(), Ended>| {
-            scope.spawn(move || self.go_on(number, Random::new(seed + u64::from(number)), work));
+            scope.spawn(move || {
+                self.run_worker(number, Random::new(seed + u64::from(number)), work)
+            });
         };
         for number in 0..if produces { PRODUCERS as u32 } else { 0 } {
             worker(number, workers::publish_messages);
@@ -69,8 +71,8 @@ impl Jobs {
         self.stage.stop();
     }
 
-    /// Works, at another node whenever the connection ends.
-    fn go_on(
+    /// Runs a worker, at another node whenever the connection ends.
+    fn run_worker(
         &self,
         number: u32,
         mut random: Random,
@@ -91,15 +93,16 @@ impl Jobs {
         }
     }
 
-    /// The node at a place is about to go: how many messages consumers of the others have.
-    pub(super) fn goes(&self, place: usize) -> usize {
-        self.stage.goes(place);
+    /// Call before the node at this place fails. Returns the number of messages that consumers of the other nodes
+    /// hold.
+    pub(super) fn node_fails(&self, place: usize) -> usize {
+        self.stage.node_fails(place);
         self.stage.ledger().in_flight()
     }
 
-    /// A node that stood still goes on.
-    pub(super) fn goes_on(&self, place: usize) {
-        self.stage.goes_on(place);
+    /// Call before a paused node continues.
+    pub(super) fn node_resumes(&self, place: usize) {
+        self.stage.node_resumes(place);
     }
 
     pub(super) fn check(&self) -> Outcome {
@@ -109,7 +112,7 @@ impl Jobs {
         }
     }
 
-    /// Consumes until all queues are empty; then nothing that was confirmed may be left.
+    /// Consumes until all queues are empty, and checks that no confirmed message is lost.
     pub(super) fn empty(&self, postroad: &Postroad, seed: u64) -> Outcome {
         let emptied = std::thread::scope(|scope| {
             self.work(scope, seed, false);
@@ -140,7 +143,7 @@ impl Jobs {
         }
     }
 
-    /// Each message that was rejected is a dead letter, once, and no other is.
+    /// Checks that each rejected message is a dead letter once, and that no other message is.
     pub(super) fn check_dead(&self, nodes: &[SocketAddr]) -> Outcome<usize> {
         let dead = dead_letters(nodes)?;
         self.stage.ledger().check_dead(&dead).map_err(violated)?;

@@ -1,5 +1,5 @@
-//! The load of a cluster: each producer writes one partition, wherever that is led, one batch at a time. It
-//! never sends a batch twice: one without an answer may be in the log, or not.
+//! The load of a cluster: each producer writes one partition at its current leader, one batch at a time. It never
+//! sends a batch twice: one without a reply may be in the log, or not.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,20 +16,20 @@ use crate::failure::{Context, Failure, Outcome};
 use crate::random::Random;
 use crate::records::batch;
 
-/// Before a producer asks again who leads.
+/// Delay before a producer requests the leader again.
 const AGAIN_AFTER: Duration = Duration::from_millis(5);
 const BATCH_RECORDS: u64 = 30;
 /// NOT_LEADER_OR_FOLLOWER.
 const NOT_LEADER: i16 = 6;
 
-/// What all producers write.
+/// Topic, nodes and timeout of all producers.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) nodes: Vec<SocketAddr>,
     pub(crate) topic: String,
     pub(crate) partitions: usize,
     pub(crate) record_bytes: usize,
-    /// A producer that waits longer for an answer goes on elsewhere.
+    /// Timeout of a reply, after which a producer continues at another node.
     pub(crate) answered_within: Duration,
 }
 
@@ -39,11 +39,11 @@ pub(crate) struct Producer {
     partition: usize,
     random: Random,
     next_sequence: u64,
-    /// With the moments at which each was sent and acknowledged.
+    /// Each batch with the times of its sending and its acknowledgement.
     pub(crate) acknowledged: Vec<(Acknowledged, Instant, Instant)>,
-    /// Batches that a node refused: they are not in the log.
+    /// Batches that a node rejected: they are not in the log.
     pub(crate) refused: u64,
-    /// Batches without an answer.
+    /// Batches without a reply.
     pub(crate) unanswered: u64,
 }
 
@@ -54,7 +54,7 @@ impl Producer {
         Producer { partition, random, next_sequence: 0, acknowledged, refused, unanswered }
     }
 
-    /// Produces until `stop`.
+    /// Produces until `stop` is set.
     pub(crate) fn run(&mut self, target: &Target, stop: &AtomicBool) {
         let mut asked = self.partition % NODES;
         while !stop.load(Ordering::Relaxed) {
@@ -65,14 +65,14 @@ impl Producer {
                 Ok(Some(place)) => {
                     let _ = self.run_at(target, place, stop);
                 }
-                // It may be the one that is cut off.
+                // This node may be the one that is cut off.
                 Ok(None) | Err(_) => asked = (asked + 1) % NODES,
             }
             std::thread::sleep(AGAIN_AFTER);
         }
     }
 
-    /// Produces at one node, for as long as that takes what it is sent.
+    /// Produces at one node until it rejects a batch or the connection fails.
     fn run_at(&mut self, target: &Target, place: usize, stop: &AtomicBool) -> std::io::Result<()> {
         let mut connection = Connection::open(target.nodes[place], target.answered_within)?;
         while !stop.load(Ordering::Relaxed) {
@@ -105,14 +105,14 @@ impl Producer {
     }
 }
 
-/// Reads every partition at its leader from its reader to the end, and holds it against the ledger. How many
-/// records that were.
+/// Reads every partition at its leader from its reader to the end, and checks it against the ledger. Returns the
+/// number of records.
 pub(crate) fn verify(target: &Target, ledger: &mut Ledger, readers: &mut [Reader]) -> Outcome<u64> {
     let mut read = 0;
     for reader in readers {
         let partition = reader.partition;
         let deadline = Instant::now() + PATIENCE;
-        // Leaders go back to where they belong, and a node may not have heard of it yet.
+        // Leaders move back to their preferred nodes, and a node may not know yet.
         while !verify_partition(target, ledger, reader, &mut read)
             .map_err(|error| Failure::new(format!("partition {partition}: {error}")))?
         {
@@ -126,7 +126,7 @@ pub(crate) fn verify(target: &Target, ledger: &mut Ledger, readers: &mut [Reader
     Ok(read)
 }
 
-/// Whether it came to the end: `false` if the node does not lead the partition.
+/// Whether the end was reached; `false` if the node is not the leader of the partition.
 fn verify_partition(
     target: &Target,
     ledger: &mut Ledger,

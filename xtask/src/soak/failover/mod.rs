@@ -1,5 +1,5 @@
-//! `cargo xtask soak failover`: three nodes under load, of which the leader of a partition goes again and again.
-//! Nothing that was acknowledged may be lost, and writes must soon go on.
+//! `cargo xtask soak failover`: three nodes under load, in which the leader of a partition fails again and again.
+//! No acknowledged record may be lost, and writes must resume soon.
 
 mod idle;
 mod ids;
@@ -108,11 +108,11 @@ pub(super) fn run(options: &FailoverOptions) -> Outcome {
     paths::fresh("soak-failover").map(drop)
 }
 
-/// Shards go back to the nodes that led them before.
+/// Time until shards have moved back to the nodes that led them before.
 const EVEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// The load goes on for so long at least after a node went: writes must have gone on by then.
-fn goes_on_for(how: Going) -> Duration {
+/// Minimum load after a failure; writes must have resumed within it.
+fn load_after_failure(how: Going) -> Duration {
     match how {
         Going::Kill | Going::Term => Duration::from_millis(1_500),
         Going::Cut | Going::Stop => Duration::from_millis(4_000),
@@ -126,18 +126,18 @@ struct Run<'a> {
     random: Random,
     producers: Vec<Producer>,
     ledger: Ledger,
-    /// Messages that consumers had when a leader went, of all rounds.
+    /// Messages that consumers held when a leader failed, summed over all rounds.
     in_flight: usize,
     readers: Vec<Reader>,
     jobs: Option<Jobs>,
     idle: Option<Idle>,
     ids: Option<Ids>,
     dead_letters: usize,
-    /// Until a write was acknowledged again: of partitions whose leader went, and of the others.
+    /// Times until the next acknowledged write: of partitions whose leader failed, and of the others.
     pauses: Vec<Duration>,
     others: Vec<Duration>,
     restarts: Vec<Duration>,
-    /// When the last node came back, and how long after that leaders were even again.
+    /// Time of the last node's return, and time from then until leaders were even again.
     returned: Instant,
     even: Duration,
     refused: u64,
@@ -152,7 +152,8 @@ impl Run<'_> {
             topic: "soak".to_owned(),
             partitions: options.partitions,
             record_bytes: options.record_bytes,
-            // Who is cut off or stands still answers nothing and closes nothing: a client has to give it up.
+            // A node that is cut off or paused neither replies nor closes connections, so the client needs a short
+            // timeout.
             answered_within: match options.how {
                 Going::Kill | Going::Term => Duration::from_secs(15),
                 Going::Cut | Going::Stop => Duration::from_millis(500),
@@ -200,7 +201,7 @@ impl Run<'_> {
         if idle != (0, 0) {
             self.idle = Some(Idle::make(&self.cluster, idle.0, idle.1)?);
         }
-        self.whole()?;
+        self.wait_until_whole()?;
         if self.options.idle_ids > 0 {
             self.ids = Some(Ids::store(&self.cluster, self.options.idle_ids)?);
         }
@@ -225,12 +226,12 @@ impl Run<'_> {
         self.end()
     }
 
-    fn whole(&self) -> Outcome {
+    fn wait_until_whole(&self) -> Outcome {
         let within = Duration::from_millis(self.options.ready_ms_max);
-        self.cluster.whole(&self.target.topic, self.target.partitions, within)
+        self.cluster.wait_until_whole(&self.target.topic, self.target.partitions, within)
     }
 
-    /// Load, and under it a leader goes and returns; then all is verified.
+    /// One round: under load a leader fails and returns; then everything is verified.
     fn cycle(&mut self) -> Outcome {
         let alive = Duration::from_millis(self.options.alive_ms_max);
         let alive = self.random.duration(Duration::from_millis(100).min(alive), alive);
@@ -256,15 +257,15 @@ impl Run<'_> {
             }
             std::thread::sleep(alive);
             let mut going = |cluster: &mut Cluster| -> Outcome<(Instant, Duration)> {
-                *in_flight += jobs.as_ref().map_or(0, |jobs| jobs.goes(victim));
+                *in_flight += jobs.as_ref().map_or(0, |jobs| jobs.node_fails(victim));
                 let at = Instant::now();
                 let leaving = cluster.take_away(victim, how)?;
-                std::thread::sleep(away + goes_on_for(how));
+                std::thread::sleep(away + load_after_failure(how));
                 if let Some(leaving) = leaving {
                     leaving.ended(ready)?;
                 }
                 if let (Going::Stop, Some(jobs)) = (how, jobs) {
-                    jobs.goes_on(victim);
+                    jobs.node_resumes(victim);
                 }
                 Ok((at, cluster.bring_back(victim, how, ready)?))
             };
@@ -279,9 +280,9 @@ impl Run<'_> {
             self.restarts.push(restart);
         }
         self.cluster.still_runs()?;
-        self.take_in(gone_at, victim, &leaders)?;
+        self.record_producers(gone_at, victim, &leaders)?;
         self.jobs.iter().try_for_each(Jobs::check)?;
-        self.whole()?;
+        self.wait_until_whole()?;
         self.read += verify(&self.target, &mut self.ledger, &mut self.readers)?;
         Ok(())
     }
@@ -291,8 +292,13 @@ impl Run<'_> {
         self.jobs.iter().try_for_each(|jobs| jobs.empty(self.cluster.node(0), seed))
     }
 
-    /// What producers were told goes into the ledger, and how long they waited.
-    fn take_in(&mut self, gone_at: Instant, victim: usize, leaders: &[Option<usize>]) -> Outcome {
+    /// Adds acknowledgements to the ledger, and the pauses to the figures.
+    fn record_producers(
+        &mut self,
+        gone_at: Instant,
+        victim: usize,
+        leaders: &[Option<usize>],
+    ) -> Outcome {
         for (producer, leader) in self.producers.iter_mut().zip(leaders) {
             self.refused += std::mem::take(&mut producer.refused);
             self.unanswered += std::mem::take(&mut producer.unanswered);
@@ -312,10 +318,10 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits until no node leads two shards more than another one.
-    fn even(&mut self) -> Outcome {
+    /// Waits until the numbers of shards that nodes lead differ by at most one.
+    fn wait_until_even(&mut self) -> Outcome {
         loop {
-            let status = self.cluster.node(0).ask_json(&["cluster", "status"])?;
+            let status = self.cluster.node(0).run_json_command(&["cluster", "status"])?;
             let shards = status["shards"].as_array().map_or(&[][..], Vec::as_slice);
             let led = |node: usize| shards.iter().filter(|it| it["leader"] == node + 1).count();
             let led: Vec<usize> = (0..NODES).map(led).collect();
@@ -332,13 +338,13 @@ impl Run<'_> {
         }
     }
 
-    /// All nodes are stopped and started again, and the whole log is read from the beginning.
+    /// Restarts all nodes, and reads the whole log from the beginning.
     fn end(&mut self) -> Outcome {
-        self.even()?;
+        self.wait_until_even()?;
         let within = Duration::from_secs(30);
         self.cluster.stop(within)?;
         self.cluster.start_all(Duration::from_millis(self.options.ready_ms_max))?;
-        self.whole()?;
+        self.wait_until_whole()?;
         self.empty()?;
         if let Some(jobs) = &self.jobs {
             self.dead_letters = jobs.check_dead(&self.target.nodes)?;
@@ -378,7 +384,7 @@ impl Run<'_> {
                 Going::Kill | Going::Term => {
                     figures.judge(what, share, "%", "at most 1 %", share <= 1.0);
                 }
-                // Those of the node that is cut off, or stands still, are lost to it.
+                // A node that is cut off or paused loses the messages of its consumers.
                 Going::Cut | Going::Stop => figures.add(what, share, "%"),
             }
             if self.options.how == Going::Stop {

@@ -31,7 +31,7 @@ use crate::random::Random;
 use crate::{paths, server};
 
 const WHOLE_WITHIN: Duration = Duration::from_secs(60);
-/// Clients have answers that were in flight within this.
+/// Time for replies that are in flight.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug, Args)]
@@ -78,7 +78,7 @@ struct Report {
     runs: Vec<Run>,
 }
 
-/// Values of an option that names some, or all of them. `None`: they are to be listed.
+/// Parses an option that names some values, or all of them. `None`: the values are to be listed.
 fn chosen<V: ValueEnum>(names: &[String], kind: &str) -> Outcome<Option<Vec<V>>> {
     let mut chosen = Vec::new();
     for name in names {
@@ -120,7 +120,7 @@ pub(super) fn run(options: &FaultsOptions) -> Outcome {
             let seed = first.wrapping_add(turn);
             let at = folder.join(format!("{}-{seed}", report::name(*nemesis)));
             let run = one(options, &workloads, *nemesis, seed, &binary, &at);
-            eprintln!("{}", in_words(&run));
+            eprintln!("{}", describe_run(&run));
             if run.failure.is_none() && run.violations.is_empty() {
                 // Data of a run without findings is of no use.
                 let _ = std::fs::remove_dir_all(&at);
@@ -131,7 +131,7 @@ pub(super) fn run(options: &FaultsOptions) -> Outcome {
     publish(options, first, runs)
 }
 
-fn in_words(run: &Run) -> String {
+fn describe_run(run: &Run) -> String {
     let verdict = match (&run.failure, run.violations.len()) {
         (Some(failure), _) => format!("FAILED: {failure}"),
         (None, 0) => "no violation".to_owned(),
@@ -160,7 +160,7 @@ fn publish(options: &FaultsOptions, seed: u64, runs: Vec<Run>) -> Outcome {
     let bad = report.runs.iter().find(|run| run.failure.is_some() || !run.violations.is_empty());
     if let Some(run) = bad {
         let (nemesis, seed) = (&run.nemesis, run.seed);
-        return Err(Failure::new(format!("{nemesis}, seed {seed}: {}", in_words(run))).remedy(
+        return Err(Failure::new(format!("{nemesis}, seed {seed}: {}", describe_run(run))).remedy(
             format!("its data and logs are kept; again: cargo xtask soak faults --nemesis {nemesis} --seed {seed}"),
         ));
     }
@@ -173,7 +173,7 @@ fn publish(options: &FaultsOptions, seed: u64, runs: Vec<Run>) -> Outcome {
     }
 }
 
-/// One run on a cluster of its own. A failure is part of the verdict.
+/// One run on a cluster of its own. A failure becomes part of the verdict.
 fn one(
     options: &FaultsOptions,
     workloads: &[Workload],
@@ -223,7 +223,7 @@ fn under_load(
     site: &mut Site,
     run: &mut Run,
 ) -> Outcome {
-    site.is_whole(WHOLE_WITHIN)?;
+    site.wait_until_whole(WHOLE_WITHIN)?;
     let target = Target::new(site.addresses.clone());
     workloads::prepare(&target, workloads)?;
     let progress = Arc::<Progress>::default();
@@ -234,9 +234,9 @@ fn under_load(
 
     let deadline = Instant::now() + Duration::from_secs(options.seconds);
     let faults = nemesis::run(nemesis, site, &target, &mut Random::new(seed), deadline);
-    // Clients end in any case, and the histories are checked beside a fault that went wrong.
+    // Clients end in any case, and the histories are checked even after a failed fault.
     let healed = site.heal().and_then(|()| site.start_all(&[0, 1, 2]));
-    let whole = healed.and_then(|()| site.is_whole(WHOLE_WITHIN));
+    let whole = healed.and_then(|()| site.wait_until_whole(WHOLE_WITHIN));
     std::thread::sleep(SETTLED_AFTER);
     target.stop();
     let ended = target.now();

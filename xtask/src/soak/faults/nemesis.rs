@@ -61,11 +61,11 @@ pub(super) enum Nemesis {
 }
 
 impl Nemesis {
-    /// Whether nodes are stopped or cut off from the others, so that a node's consumers are given up by the others.
+    /// Whether nodes are paused or cut off, so that the others release the messages of their consumers.
     pub(super) fn isolates(self) -> bool {
         use Nemesis::{Copy, RollBackQuiet};
         use Nemesis::{CutLeader, CutOneWay, CutRing, Lossy, Pause, RollBack, SlowLink};
-        // Images are taken of paused nodes.
+        // Images are taken from paused nodes.
         let paused = [Pause, Copy, RollBack, RollBackQuiet];
         paused.contains(&self) || [CutLeader, CutOneWay, CutRing, Lossy, SlowLink].contains(&self)
     }

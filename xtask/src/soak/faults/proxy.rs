@@ -1,7 +1,7 @@
 //! Network between the nodes: a proxy in front of each node's peer port, with a state for each direction of each pair.
 //!
-//! A cut holds the bytes back and closes nothing, as a network that drops packets does: TCP delivers them at the heal. The
-//! node that connects is known by the process that has the other end of the socket.
+//! A cut holds the bytes back and closes nothing, as a network that drops packets does: TCP delivers them at the
+//! heal. The connecting node is identified by the process that has the other end of the socket.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ use crate::random::Random;
 pub(super) const PLACES: usize = 5;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 const BUFFER_BYTES: usize = 16 << 10;
-/// Retransmission timeout of TCP on a fast network: what a lost packet costs.
+/// Cost of a lost packet: the retransmission timeout of TCP on a fast network.
 const RETRANSMITTED_AFTER: Duration = Duration::from_millis(200);
 
 /// One direction between two nodes.
@@ -54,7 +54,7 @@ impl Mesh {
         Ok(Mesh(state))
     }
 
-    pub(super) fn is_run_by(&self, place: usize, pid: u32) {
+    pub(super) fn set_pid(&self, place: usize, pid: u32) {
         self.0.pids[place].store(pid, Ordering::SeqCst);
     }
 
@@ -149,7 +149,7 @@ fn connect(incoming: TcpStream, to: usize, node: u16, state: Arc<State>) -> std:
     Ok(())
 }
 
-/// Until either side ends. The end is passed on like bytes.
+/// Copies bytes until either side ends, then closes both.
 fn pass(
     mut from: TcpStream,
     mut to: TcpStream,
@@ -185,7 +185,7 @@ mod tests {
         let proxy = free_port();
         let mesh = Mesh::new(&[(proxy, node.local_addr().unwrap().port())]).unwrap();
         // This process is node 2, which connects to node 1.
-        mesh.is_run_by(1, std::process::id());
+        mesh.set_pid(1, std::process::id());
         let mut there = TcpStream::connect(("127.0.0.1", proxy)).unwrap();
         let (mut here, _) = node.accept().unwrap();
         there.write_all(b"before").unwrap();

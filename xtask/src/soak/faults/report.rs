@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::nemesis::{Fault, Nemesis};
 use crate::figures::percentile;
 
-/// A fault may stall writes so long after its end.
+/// A stall that begins this soon after a fault still counts as caused by it.
 const AFTER_FAULT_MS: u64 = 10_000;
 
 #[derive(Debug, Serialize)]

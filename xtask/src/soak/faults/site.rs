@@ -21,7 +21,7 @@ const ENDED_WITHIN: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 struct Node {
     postroad: Postroad,
-    /// Its faults of disk and clock, as it reads them.
+    /// File with the node's disk and clock faults, which the node reads.
     faults: PathBuf,
     running: Option<Server>,
     stopped: bool,
@@ -59,7 +59,7 @@ fn ports(first: Option<u16>, count: usize) -> Outcome<Vec<u16>> {
 }
 
 impl Site {
-    /// Founds a cluster; all nodes are ready on return. Ports are taken from `first_port` on, or any.
+    /// Founds a cluster; all nodes are ready on return. Ports start at `first_port`, or are random.
     pub(super) fn found(
         binary: &Path,
         folder: &Path,
@@ -120,7 +120,7 @@ impl Site {
         self.nodes[place].running.is_some()
     }
 
-    /// Starts these nodes at a time; ready on return.
+    /// Starts these nodes concurrently; they are ready on return.
     pub(super) fn start_all(&mut self, places: &[usize]) -> Outcome {
         let mut starting = Vec::new();
         for place in places.iter().copied().filter(|place| !self.runs(*place)) {
@@ -139,18 +139,18 @@ impl Site {
     fn spawn(&self, place: usize) -> Outcome<server::Starting> {
         let node = &self.nodes[place];
         let started = node.postroad.spawn_with(&[(FAULTS_VARIABLE, &node.faults)])?;
-        self.mesh.is_run_by(place, started.server.pid());
+        self.mesh.set_pid(place, started.server.pid());
         Ok(started)
     }
 
-    /// Starts a node that need not become ready.
-    pub(super) fn start_anyhow(&mut self, place: usize) -> Outcome {
+    /// Starts a node that may fail to become ready.
+    pub(super) fn start_without_waiting(&mut self, place: usize) -> Outcome {
         let server = self.spawn(place)?.server;
         self.nodes[place].running = Some(server);
         Ok(())
     }
 
-    /// Whether a node's process has ended by itself; then it does not run any more.
+    /// Whether a node's process has ended by itself; the node then counts as stopped.
     pub(super) fn has_ended(&mut self, place: usize) -> bool {
         let running = &mut self.nodes[place].running;
         let ended = running.as_mut().is_some_and(|server| server.still_runs().is_err());
@@ -166,7 +166,7 @@ impl Site {
         node.running.take().map_or(Ok(()), Server::kill)
     }
 
-    /// SIGTERM; has ended on return.
+    /// Stops a node by SIGTERM and waits for its end.
     pub(super) fn terminate(&mut self, place: usize) -> Outcome {
         let running = self.nodes[place].running.take();
         running.map_or(Ok(()), |server| server.stop(ENDED_WITHIN).map(drop))
@@ -191,7 +191,7 @@ impl Site {
         }
     }
 
-    /// Faults of a node's disk and clock from now on, a line each.
+    /// Sets the faults of a node's disk and clock, one per line.
     pub(super) fn inject(&self, place: usize, faults: &str) -> Outcome {
         let path = &self.nodes[place].faults;
         // Replaced as a whole: the node reads it at any moment.
@@ -204,7 +204,7 @@ impl Site {
         &self.nodes[place].postroad.data
     }
 
-    /// Copies a data directory. Atomic where the node does not run or is paused.
+    /// Copies a data directory. The copy is atomic if the node is stopped or paused.
     pub(super) fn image(&self, place: usize, name: &str) -> Outcome<PathBuf> {
         let to = self.folder.join(name);
         let _ = fs::remove_dir_all(&to);
@@ -225,7 +225,7 @@ impl Site {
         }
     }
 
-    /// Has a node join an existing cluster from now on, instead of founding one.
+    /// Makes a node join an existing cluster at its next start, instead of founding one.
     pub(super) fn joins(&mut self, place: usize) {
         for argument in &mut self.nodes[place].postroad.arguments {
             if argument == "--seeds" {
@@ -235,11 +235,11 @@ impl Site {
     }
 
     pub(super) fn status(&self, place: usize) -> Outcome<Value> {
-        self.postroad(place).ask_json(&["cluster", "status"])
+        self.postroad(place).run_json_command(&["cluster", "status"])
     }
 
-    /// Waits until each node that runs sees a leader of each shard.
-    pub(super) fn is_whole(&self, within: Duration) -> Outcome {
+    /// Waits until a running node reports a leader of each shard.
+    pub(super) fn wait_until_whole(&self, within: Duration) -> Outcome {
         let deadline = Instant::now() + within;
         loop {
             let place = (0..PLACES).find(|place| self.runs(*place)).unwrap_or_default();
@@ -259,7 +259,7 @@ impl Site {
         }
     }
 
-    /// Ends all faults, and starts each founder that does not run.
+    /// Ends all faults and continues paused nodes.
     pub(super) fn heal(&mut self) -> Outcome {
         self.mesh.heal();
         for place in 0..PLACES {
@@ -274,7 +274,7 @@ impl Site {
 
     pub(super) fn kill_all(&mut self) {
         for place in 0..PLACES {
-            // A node that cannot be killed has ended.
+            // A kill fails only for a node that has already ended.
             let _ = self.kill(place);
         }
     }
@@ -288,7 +288,7 @@ fn copy(from: &Path, to: &Path) -> Outcome {
         match entry.file_type()?.is_dir() {
             true => copy(&source, &target)?,
             false => match fs::copy(&source, &target) {
-                // A file that the node removed meanwhile.
+                // The node has removed the file meanwhile.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 copied => drop(copied.context(|| format!("cannot copy {}", source.display()))?),
             },

@@ -1,4 +1,4 @@
-//! Clients of the workloads: a request timeout of five seconds, and any node to begin with.
+//! Clients of the workloads, with a request timeout of five seconds and a random first node.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -62,7 +62,7 @@ impl Kafka {
         Kafka { addresses, connections, next: first }
     }
 
-    /// Runs this on a connection to the node.
+    /// Runs a call on a connection to the node.
     pub(super) fn at<T>(
         &mut self,
         place: usize,
@@ -87,7 +87,7 @@ impl Kafka {
         self.at(place, |connection| connection.call(version, request))
     }
 
-    /// The leader of a partition, as the next node says that answers.
+    /// The leader of a partition, according to the metadata of the next node.
     pub(super) fn leader(&mut self, topic: &str, partition: usize) -> Option<usize> {
         self.next = (self.next + 1) % self.addresses.len();
         let place = self.next;
@@ -105,14 +105,14 @@ impl Kafka {
     }
 }
 
-/// An answer by HTTP.
+/// Response of an HTTP request.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) etag: Option<String>,
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a connection of its own.
 pub(super) fn http(
     address: SocketAddr,
     method: &str,

@@ -1,5 +1,5 @@
-//! Delayed records beside the load, none of them due while it runs, and a consumer who waits for them: so that
-//! each leader has all of them in its schedule.
+//! Delayed records in addition to the load, none of them due while it runs, with a consumer that waits for them.
+//! Each leader therefore has all of them in its schedule.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,14 +22,14 @@ const GROUP: &str = "main";
 const PARTITIONS: u32 = 8;
 const BATCH: usize = 100;
 const DELIVER_AT: &str = "postroad.deliver-at";
-/// Far behind the end of every run.
+/// Far beyond the end of every run.
 const DUE_AFTER: Duration = Duration::from_secs(24 * 3600);
 const SPREAD: Duration = Duration::from_secs(3600);
 const FETCH_WAIT: Duration = Duration::from_millis(200);
-/// A node reads so many at least in a second when their first consumer comes.
+/// Minimum rate at which a node reads the records, after their first consumer has come.
 const READ_PER_SECOND_MIN: u64 = 20_000;
 
-/// Stores them.
+/// Stores delayed records.
 pub(super) fn store(
     postroad: &Postroad,
     kafka: SocketAddr,
@@ -37,7 +37,7 @@ pub(super) fn store(
     random: &mut Random,
 ) -> Outcome {
     let partitions = PARTITIONS.to_string();
-    postroad.ask(&[
+    postroad.run_command(&[
         "queue",
         "declare",
         QUEUE,
@@ -63,7 +63,7 @@ pub(super) fn store(
     Ok(())
 }
 
-/// Waits for them, in vain, until it is to stop.
+/// Waits for the delayed records, in vain, until `stop` is set.
 pub(super) fn consume(kafka: SocketAddr, stop: &AtomicBool) -> Outcome {
     let queues = [QUEUE.to_owned()];
     let opened = ShareMember::open(kafka, PATIENCE, GROUP, &queues, Uuid::new_v4());
@@ -77,8 +77,7 @@ pub(super) fn consume(kafka: SocketAddr, stop: &AtomicBool) -> Outcome {
     Ok(())
 }
 
-/// Waits until the server counts all of them as delayed: it knows them only once their consumer made it read
-/// them.
+/// Waits until the server counts all of them as delayed. It does so only once their consumer has made it read them.
 pub(super) fn wait_until_read(postroad: &Postroad, records: u64) -> Outcome {
     let begun = Instant::now();
     let most = Duration::from_secs(30 + records / READ_PER_SECOND_MIN);
@@ -97,9 +96,9 @@ pub(super) fn wait_until_read(postroad: &Postroad, records: u64) -> Outcome {
     }
 }
 
-/// How many the server counts.
+/// The server's count of delayed records.
 fn count(postroad: &Postroad) -> Outcome<u64> {
-    let list = postroad.ask_json(&["queue", "list", QUEUE])?;
+    let list = postroad.run_json_command(&["queue", "list", QUEUE])?;
     let delayed = list.get(0).and_then(|queue| queue.get("delayed")?.as_u64());
     delayed.ok_or_else(|| Failure::new(format!("queue list has no count: {list}")))
 }

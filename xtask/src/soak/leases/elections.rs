@@ -1,5 +1,5 @@
-//! `cargo xtask soak elections`: the leader is elected anew, again and again, under the load of `soak
-//! leases`. No client sees an error, nothing is lost, nothing comes twice, and writes pause shortly.
+//! `cargo xtask soak elections`: frequent leader elections under the load of `soak leases`. No client sees an
+//! error, no record is lost or delivered twice, and writes pause only shortly.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,13 +38,13 @@ pub(crate) struct ElectionsOptions {
 }
 
 const FOLDER: &str = "soak-elections";
-/// Of a producer that sends one record after the other, to see how long it waits.
+/// Topic of a producer that sends one record after the other, to measure its waits.
 const PROBE: &str = "elections-probe";
 const ELECT: &[u8] = br#"{"elect-leader":{}}"#;
-/// Before the first election the probe is looked at for so much of the time.
+/// The part of the time, before the first election, in which the probe measures the baseline.
 const CALM_PART: u32 = 10;
 
-/// The elections that every change must pass.
+/// The short election loop that every change must pass.
 pub(crate) fn short(seconds: u64) -> Outcome {
     #[derive(Parser)]
     struct Defaults {
@@ -52,7 +52,7 @@ pub(crate) fn short(seconds: u64) -> Outcome {
         options: ElectionsOptions,
     }
     let defaults = Defaults::parse_from(["soak"]).options;
-    // A machine that does other things as well has pauses of its own.
+    // A busy machine has pauses of its own.
     run(&ElectionsOptions { seconds, every_ms: 200, pause_ms_max: f64::INFINITY, ..defaults })
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn run(options: &ElectionsOptions) -> Outcome {
         failure.remedy(format!("data and log are kept in {}", folder.display()))
     })?;
     run.report().publish(options.load.output)?;
-    // Gigabytes of a passed run are of no use to anyone.
+    // Gigabytes of a passed run are of no use.
     paths::fresh(FOLDER).map(drop)
 }
 
@@ -77,12 +77,12 @@ struct Run<'a> {
     waits: Waits,
 }
 
-/// How long the probe waited.
+/// Waits of the probe.
 #[derive(Debug, Default)]
 struct Waits {
-    /// For each of its records: when it was sent, and how long its answer took.
+    /// Send time and wait of each of its records.
     all: Vec<(Instant, Duration)>,
-    /// When each election was asked for, and how long it took until this node led again.
+    /// Time of each election request, and the time until this node was the leader again.
     elections: Vec<(Instant, Duration)>,
 }
 
@@ -98,8 +98,8 @@ impl Waits {
             .collect()
     }
 
-    /// The longest wait in each of the spans before the first election, which are as long as those between
-    /// two.
+    /// The longest wait in each interval before the first election. These intervals are as long as those between
+    /// two elections.
     fn calm(&self, every: Duration) -> Vec<Duration> {
         let (Some((begun, _)), Some((first, _))) = (self.all.first(), self.elections.first())
         else {
@@ -110,7 +110,7 @@ impl Waits {
         spans.filter_map(|from| self.longest(from, from + every)).collect()
     }
 
-    /// The longest of the waits that reach into a span.
+    /// The longest of the waits that overlap a time span.
     fn longest(&self, from: Instant, to: Instant) -> Option<Duration> {
         let within = self.all.iter().filter(|(sent, wait)| *sent + *wait >= from && *sent < to);
         within.map(|(_, wait)| *wait).max()
@@ -155,7 +155,7 @@ impl Run<'_> {
                     Ok(findings.lock().expect("no worker panics").is_empty())
                 })
             });
-            // The last leader has all of them, too, unless nobody waits for them any more.
+            // The last leader must have all of them, too, unless their consumer has failed.
             let nothing_found = findings.lock().expect("no worker panics").is_empty();
             let elections = match nothing_found {
                 true => elections.and_then(|it| wait_until_read().map(|()| it)),
@@ -171,19 +171,19 @@ impl Run<'_> {
         self.load.end(server)
     }
 
-    /// Elections, until the time is up or something is found.
+    /// Triggers elections until the time is over or a worker has a finding.
     fn elect(
         &self,
-        goes_on: &mut dyn FnMut() -> Outcome<bool>,
+        continues: &mut dyn FnMut() -> Outcome<bool>,
     ) -> Outcome<Vec<(Instant, Duration)>> {
         let time = Duration::from_secs(self.options.seconds);
         let (begun, mut told) = (Instant::now(), Instant::now());
         std::thread::sleep(time / CALM_PART);
-        // Only now: the server closes a connection that asks for nothing.
+        // Connected only now, since the server closes idle connections.
         let operator = Connection::open(self.load.stage.kafka, PATIENCE);
         let mut operator = operator.context(|| "cannot connect as an operator")?;
         let mut elections = Vec::new();
-        while begun.elapsed() < time && goes_on()? {
+        while begun.elapsed() < time && continues()? {
             let at = Instant::now();
             operator.operate(ELECT).context(|| "no leader was elected")?;
             elections.push((at, at.elapsed()));
@@ -204,7 +204,7 @@ impl Run<'_> {
         Ok(elections)
     }
 
-    /// One record after the other.
+    /// Sends one record after the other.
     fn probe(&self, stop: &AtomicBool) -> Outcome<Vec<(Instant, Duration)>> {
         let mut waits = Vec::new();
         let mut connection = Connection::open(self.load.stage.kafka, PATIENCE)

@@ -1,8 +1,8 @@
-//! What must hold of queues, whatever happened to their server. Pure: the soak hands in what it sent,
-//! what was confirmed, what came and what became of settling it, and gets the first violation.
+//! Rules of queues, which hold whatever happens to their server. Pure: the soak records what it sent, confirmed,
+//! received and settled, and gets the first violation.
 //!
-//! A settle that was sent and not answered when the server died may have been taken or not: the
-//! record may come again or not. Everything else is certain.
+//! A settle in flight when the server died may have been applied or not, so the record may be redelivered or not.
+//! Everything else is certain.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -10,21 +10,21 @@ use std::net::SocketAddr;
 
 use crate::soak::ledger::Mark;
 
-/// How a consumer ended a record for good.
+/// Final settlement of a record by a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::soak) enum End {
     Accepted,
-    /// Given up: the record goes to the dead letters.
+    /// The record becomes a dead letter.
     Rejected,
 }
 
-/// What is known of a record's settle.
+/// State of a record's settle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Open,
-    /// Sent, and not answered.
+    /// Sent, without a reply yet.
     Asked(End),
-    /// Confirmed: it must never come again.
+    /// Confirmed: the record must never be redelivered.
     Settled(End),
 }
 
@@ -36,34 +36,34 @@ struct Known {
     past: Past,
 }
 
-/// What happened to a record, for whoever has to find out why it is not there.
+/// History of a record, for the diagnosis of a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::soak) struct Past {
     delivered: u8,
     given_back: u8,
     asked: u8,
-    /// Settles that were confirmed after the record had come to somebody again.
+    /// Settles that were confirmed after the record had been redelivered.
     confirmed_late: u8,
-    /// It was acknowledged since it was delivered last.
+    /// Acknowledgements since the last delivery.
     acknowledged: u8,
 }
 
-/// Who consumes: one connection of one life of the server.
+/// A consumer: one connection, within one run of the server.
 pub(in crate::soak) type Worker = u32;
 
 #[derive(Debug, Default)]
 pub(in crate::soak) struct Ledger {
-    /// By producer, by sequence.
+    /// By producer, then by sequence.
     records: Vec<Vec<Known>>,
     held: HashMap<(u32, u64), Worker>,
-    /// Which node a consumer is connected to.
+    /// The node of each consumer's connection.
     nodes: HashMap<Worker, SocketAddr>,
-    /// Leases may end without their consumers' hearing of it: another one may have the record then.
+    /// Whether leases may end without their consumers' knowledge, so that another consumer may get the record.
     leases_may_end: bool,
     pub(in crate::soak) tally: Tally,
 }
 
-/// How much was done.
+/// Counts of operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::soak) struct Tally {
     pub(in crate::soak) confirmed: u64,
@@ -71,21 +71,21 @@ pub(in crate::soak) struct Tally {
     pub(in crate::soak) accepted: u64,
     pub(in crate::soak) rejected: u64,
     pub(in crate::soak) given_back: u64,
-    /// Settles whose answer the server's death prevented.
+    /// Settles whose reply was lost with the server.
     pub(in crate::soak) unanswered: u64,
-    /// Of those, how many came again.
+    /// Those of the unanswered settles whose records were redelivered.
     pub(in crate::soak) unanswered_came_again: u64,
-    /// Settles that nothing answers.
+    /// Acknowledgements, which have no reply.
     pub(in crate::soak) acknowledged: u64,
-    /// Of those, how many came again.
+    /// Those of the acknowledged records that were redelivered.
     pub(in crate::soak) acknowledged_came_again: u64,
-    /// Deliveries of records that another consumer has, which is still there.
+    /// Deliveries of records that another live consumer holds.
     pub(in crate::soak) taken: u64,
-    /// Deliveries of a node that stood still, which arrived when others had settled their records.
+    /// Deliveries from a paused node that arrived after others had settled their records.
     pub(in crate::soak) late: u64,
 }
 
-/// The first thing found that must not be.
+/// The first violation found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::soak) enum Violation {
     Foreign { queue: usize, value_bytes: usize },
@@ -141,12 +141,12 @@ impl Ledger {
         Ledger { records: vec![Vec::new(); producers], ..Ledger::default() }
     }
 
-    /// Of several nodes: leases end when a leader does, and what a settle was answered with is all that is certain.
-    pub(in crate::soak) fn of_cluster(producers: usize) -> Ledger {
+    /// A ledger for several nodes: leases end with their leader, and only the reply to a settle is certain.
+    pub(in crate::soak) fn for_cluster(producers: usize) -> Ledger {
         Ledger { leases_may_end: true, ..Ledger::new(producers) }
     }
 
-    /// The mark of a record that is about to be sent.
+    /// Returns the mark of a record that is about to be sent.
     pub(super) fn send(&mut self, producer: u32, queue: usize) -> Mark {
         let records = &mut self.records[producer as usize];
         let sequence = records.len() as u64;
@@ -168,7 +168,7 @@ impl Ledger {
         producer.get_mut(usize::try_from(mark.sequence).ok()?)
     }
 
-    /// A record came to a consumer.
+    /// Records a delivery to a consumer.
     pub(super) fn deliver(
         &mut self,
         worker: Worker,
@@ -203,22 +203,22 @@ impl Ledger {
         Ok(mark)
     }
 
-    pub(super) fn works_at(&mut self, worker: Worker, node: SocketAddr) {
+    pub(super) fn set_node(&mut self, worker: Worker, node: SocketAddr) {
         self.nodes.insert(worker, node);
     }
 
-    /// The node is about to go: what its consumers have is anybody's.
-    pub(super) fn goes(&mut self, node: SocketAddr) {
+    /// Call before a node fails: other consumers may get the records of its consumers.
+    pub(super) fn node_fails(&mut self, node: SocketAddr) {
         let Ledger { held, nodes, .. } = self;
         held.retain(|_, worker| nodes.get(worker) != Some(&node));
     }
 
-    /// How many records consumers have.
+    /// Number of records that consumers hold.
     pub(in crate::soak) fn in_flight(&self) -> usize {
         self.held.len()
     }
 
-    /// About to be given back: from now on any consumer may get it.
+    /// Call before a release: from now on any consumer may get the record.
     pub(super) fn give_back(&mut self, mark: Mark) {
         self.held.remove(&(mark.producer, mark.sequence));
         if let Some(known) = self.known(mark) {
@@ -227,11 +227,11 @@ impl Ledger {
         self.tally.given_back += 1;
     }
 
-    /// About to be settled.
-    pub(super) fn ask(&mut self, mark: Mark, end: End) {
+    /// Call before a settle.
+    pub(super) fn request_settle(&mut self, mark: Mark, end: End) {
         let may_be_settled = self.leases_may_end;
         if let Some(known) = self.known(mark) {
-            // By whoever had it before; this lease is over, and its consumer does not know it yet.
+            // Another consumer has settled the record; this lease has ended, and its consumer does not know yet.
             let stays = may_be_settled && matches!(known.progress, Progress::Settled(_));
             if !stays {
                 known.progress = Progress::Asked(end);
@@ -241,9 +241,9 @@ impl Ledger {
         }
     }
 
-    /// About to be acknowledged, which nothing answers.
+    /// Call before an acknowledgement, which has no reply.
     pub(super) fn acknowledge(&mut self, mark: Mark) {
-        self.ask(mark, End::Accepted);
+        self.request_settle(mark, End::Accepted);
         self.held.remove(&(mark.producer, mark.sequence));
         if let Some(known) = self.known(mark) {
             known.past.acknowledged = known.past.acknowledged.saturating_add(1);
@@ -252,15 +252,15 @@ impl Ledger {
         self.tally.acknowledged += 1;
     }
 
-    /// The settle was confirmed.
+    /// Records the confirm of a settle.
     pub(super) fn settle(&mut self, mark: Mark, end: End) {
         self.held.remove(&(mark.producer, mark.sequence));
         let may_have_come_again = self.leases_may_end;
         let Some(known) = self.known(mark) else { return };
         match known.progress {
             Progress::Asked(_) => {}
-            // Of several nodes: a delivery of a leader that is gone was still on its way to another consumer, and was
-            // read there meanwhile.
+            // With several nodes, a delivery of the failed leader may have reached another consumer after the
+            // settle was sent.
             Progress::Open if may_have_come_again => {
                 known.past.confirmed_late = known.past.confirmed_late.saturating_add(1);
             }
@@ -274,18 +274,19 @@ impl Ledger {
         }
     }
 
-    /// The consumer is about to end: what it has may come to others.
+    /// Call before a consumer closes its connection: others may get its records.
     pub(super) fn leave(&mut self, worker: Worker) {
         self.held.retain(|_, holder| *holder != worker);
         self.nodes.remove(&worker);
     }
 
-    /// The server is dead: all leases are gone.
+    /// Call after the server has died: all leases have ended.
     pub(in crate::soak) fn crash(&mut self) {
         self.held.clear();
     }
 
-    /// All queues are empty: what was confirmed was settled. What was asked was done then, too.
+    /// Call when all queues are empty: every confirmed record must be settled. Settles without a reply count as
+    /// applied from then on.
     pub(in crate::soak) fn check_empty(&mut self) -> Result<(), Violation> {
         let mut lost: Option<(Mark, usize, Past)> = None;
         let mut records = 0;
@@ -308,8 +309,8 @@ impl Ledger {
         }
     }
 
-    /// These are all dead letters, after [`Ledger::check_empty`]: each record that was rejected is
-    /// one of them, once, and no other is.
+    /// Checks the values of all dead letters, after [`Ledger::check_empty`]: each rejected record is one of them,
+    /// once, and no other record is.
     pub(in crate::soak) fn check_dead(&self, values: &[bytes::Bytes]) -> Result<(), Violation> {
         let mut dead = HashMap::new();
         for value in values {
@@ -362,35 +363,35 @@ mod tests {
     }
 
     #[test]
-    fn a_record_may_come_again_until_its_settle_is_confirmed() {
+    fn record_may_be_redelivered_until_its_settle_is_confirmed() {
         let mut ledger = Ledger::new(1);
         let (mark, value) = sent(&mut ledger);
         deliver(&mut ledger, 1, &value).unwrap();
         ledger.give_back(mark);
         deliver(&mut ledger, 2, &value).unwrap();
-        ledger.ask(mark, End::Accepted);
+        ledger.request_settle(mark, End::Accepted);
         ledger.crash();
         deliver(&mut ledger, 3, &value).unwrap();
         assert_eq!(ledger.tally.unanswered_came_again, 1);
-        ledger.ask(mark, End::Accepted);
+        ledger.request_settle(mark, End::Accepted);
         ledger.settle(mark, End::Accepted);
         let again = deliver(&mut ledger, 4, &value);
         assert!(matches!(again, Err(Violation::SettledCameAgain { .. })));
     }
 
     #[test]
-    fn a_record_has_one_consumer_at_a_time() {
+    fn second_consumer_of_a_held_record_is_found() {
         let mut ledger = Ledger::new(1);
         let (mark, value) = sent(&mut ledger);
         deliver(&mut ledger, 1, &value).unwrap();
-        ledger.ask(mark, End::Accepted);
+        ledger.request_settle(mark, End::Accepted);
         assert!(matches!(deliver(&mut ledger, 2, &value), Err(Violation::HeldByTwo { .. })));
         ledger.leave(2);
         deliver(&mut ledger, 3, &value).unwrap();
     }
 
     #[test]
-    fn what_was_confirmed_and_neither_settled_nor_asked_to_be_is_lost_of_an_empty_queue() {
+    fn confirmed_record_without_a_settle_is_lost_if_the_queue_is_empty() {
         let mut ledger = Ledger::new(1);
         ledger.send(0, 0);
         assert_eq!(ledger.check_empty(), Ok(()));
@@ -398,24 +399,24 @@ mod tests {
         let lost = Violation::Lost { mark, queue: 3, records: 1, past: Past::default() };
         assert_eq!(ledger.check_empty(), Err(lost));
         deliver(&mut ledger, 1, &value).unwrap();
-        ledger.ask(mark, End::Accepted);
+        ledger.request_settle(mark, End::Accepted);
         ledger.crash();
         assert_eq!(ledger.check_empty(), Ok(()));
-        // It was not there any more, so the settle was taken.
+        // The queue was empty, so the settle was applied.
         assert!(deliver(&mut ledger, 1, &value).is_err());
     }
 
-    /// A leader's delivery may be read after the leader is gone, when the next one's was settled.
+    /// A client may read the delivery of a failed leader after the next leader's delivery was settled.
     #[test]
-    fn of_a_cluster_a_confirmed_settle_counts_though_an_old_delivery_is_read_late() {
-        let mut ledger = Ledger::of_cluster(1);
+    fn late_delivery_of_an_old_leader_does_not_undo_a_confirmed_settle() {
+        let mut ledger = Ledger::for_cluster(1);
         let (mark, value) = sent(&mut ledger);
         deliver(&mut ledger, 1, &value).unwrap();
-        ledger.ask(mark, End::Accepted);
+        ledger.request_settle(mark, End::Accepted);
         deliver(&mut ledger, 2, &value).unwrap();
         ledger.settle(mark, End::Accepted);
-        // Its consumer may say what it likes.
-        ledger.ask(mark, End::Rejected);
+        // Operations of the consumer with the late delivery have no effect.
+        ledger.request_settle(mark, End::Rejected);
         ledger.give_back(mark);
         assert_eq!(ledger.check_empty(), Ok(()));
         assert!(deliver(&mut ledger, 3, &value).is_err());
@@ -423,13 +424,13 @@ mod tests {
     }
 
     #[test]
-    fn dead_letters_are_what_was_rejected_each_once() {
+    fn dead_letters_are_the_rejected_records_each_once() {
         let mut ledger = Ledger::new(1);
         let (mark, value) = sent(&mut ledger);
         deliver(&mut ledger, 1, &value).unwrap();
         let dead = [value.clone()];
         assert!(matches!(ledger.check_dead(&dead), Err(Violation::DeadUnasked { .. })));
-        ledger.ask(mark, End::Rejected);
+        ledger.request_settle(mark, End::Rejected);
         ledger.settle(mark, End::Rejected);
         assert!(matches!(ledger.check_dead(&[]), Err(Violation::NotDead { records: 1, .. })));
         assert_eq!(ledger.check_dead(&dead), Ok(()));
@@ -438,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_comes_out_of_the_queue_that_it_was_sent_to() {
+    fn delivery_from_another_queue_or_of_a_foreign_record_is_found() {
         let mut ledger = Ledger::new(1);
         let (_, value) = sent(&mut ledger);
         let wrong = ledger.deliver(1, 2, &value, String::new);

@@ -1,4 +1,4 @@
-//! Queues with producers and consumers of both protocols at work on them, and what must hold in the end.
+//! Producers and consumers of both protocols on queues, and the final checks.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -53,10 +53,10 @@ pub(super) struct LoadOptions {
 }
 
 const DEAD_LETTERS: &str = "leases-dead";
-/// A consumer that works has no record for nearly as long.
+/// Lease time; a working consumer holds no record for nearly as long.
 const LEASE: &str = "1m";
 
-/// The server's place, those who work with it, and their ledger.
+/// The server, its workers and their ledger.
 #[derive(Debug)]
 pub(super) struct Load<'a> {
     options: &'a LoadOptions,
@@ -119,7 +119,7 @@ impl<'a> Load<'a> {
                 let found = work(stage, number as u32, random).err().and_then(Ended::finding);
                 if let Some(found) = found {
                     findings.lock().expect("no worker panics").push(found);
-                    // The others need not go on.
+                    // One finding ends the run.
                     stage.stop();
                 }
             });
@@ -136,7 +136,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Consumes until all queues are empty; then nothing confirmed may be left.
+    /// Consumes until all queues are empty, and checks that no confirmed record is lost.
     pub(super) fn empty(&mut self, server: &mut Server) -> Outcome {
         let seed = self.random.next();
         let begun = Instant::now();
@@ -181,7 +181,8 @@ impl<'a> Load<'a> {
         depths(&self.postroad, &self.stage.queues)
     }
 
-    /// A polite stop, one more start with nothing left in the queues, and all dead letters.
+    /// Stops the server by SIGTERM, starts it once more, and checks that the queues are empty and all dead letters
+    /// are right.
     pub(super) fn end(&mut self, server: Server) -> Outcome {
         let status = server.stop(PATIENCE)?;
         if !status.success() {
@@ -200,7 +201,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// What was done, and that nothing of it went wrong: the run would have ended with that.
+    /// Adds the counts. There are no violations to report, since the first one ends the run.
     pub(super) fn report(&self, figures: &mut Figures) {
         let tally = self.stage.ledger().tally;
         figures.add("queues consumed to their end", f64::from(self.emptied), "times");
@@ -218,7 +219,7 @@ impl<'a> Load<'a> {
     }
 }
 
-/// Makes the queues, the last of them ordered by key.
+/// Declares the queues, the last of them ordered by key.
 pub(in crate::soak) fn declare(
     postroad: &Postroad,
     queues: &[String],
@@ -227,7 +228,7 @@ pub(in crate::soak) fn declare(
     let partitions = partitions.to_string();
     for (number, queue) in queues.iter().enumerate() {
         let ordering = if number + 1 == queues.len() { "key" } else { "free" };
-        postroad.ask(&[
+        postroad.run_command(&[
             "queue",
             "declare",
             queue,
@@ -246,12 +247,12 @@ pub(in crate::soak) fn declare(
     Ok(())
 }
 
-/// How many records of each queue are not settled.
+/// Number of unsettled records of each queue.
 pub(in crate::soak) fn depths(
     postroad: &Postroad,
     queues: &[String],
 ) -> Outcome<BTreeMap<String, u64>> {
-    let list = postroad.ask_json(&["queue", "list"])?;
+    let list = postroad.run_json_command(&["queue", "list"])?;
     let listed = list.as_array().ok_or_else(|| Failure::new("queue list is no list"))?;
     let depth = |queue: &serde_json::Value| {
         let topic = queue.get("topic")?.as_str()?;
@@ -266,7 +267,7 @@ pub(in crate::soak) fn depths(
     }
 }
 
-/// The values of all dead letters, read by offset at their leaders among these nodes.
+/// Values of all dead letters, read from their leaders among these nodes.
 pub(in crate::soak) fn dead_letters(nodes: &[SocketAddr]) -> Outcome<Vec<Bytes>> {
     let mut values = Vec::new();
     for (partition, leader) in leaders(nodes, DEAD_LETTERS)? {
@@ -281,7 +282,7 @@ pub(in crate::soak) fn dead_letters(nodes: &[SocketAddr]) -> Outcome<Vec<Bytes>>
             let fetched = fetched.context(|| "cannot fetch dead letters")?;
             let batches = fetched.into_iter().next().map(|it| it.records).unwrap_or_default();
             let records = records_of(batches).context(|| "cannot read dead letters")?;
-            // A fetch begins with the batch that holds the offset.
+            // A fetch begins with the batch that contains the offset.
             let records = records.into_iter().filter(|record| record.offset >= next);
             let before = values.len();
             let mut last = next;
@@ -300,7 +301,7 @@ pub(in crate::soak) fn dead_letters(nodes: &[SocketAddr]) -> Outcome<Vec<Bytes>>
     Ok(values)
 }
 
-/// The topic's partitions, and who leads each.
+/// The topic's partitions with their leaders.
 fn leaders(nodes: &[SocketAddr], topic: &str) -> Outcome<Vec<(i32, SocketAddr)>> {
     let mut connection = Connection::open(nodes[0], PATIENCE).context(|| "cannot connect")?;
     let answer = connection.metadata(&[topic.to_owned()]).context(|| "cannot ask for metadata")?;

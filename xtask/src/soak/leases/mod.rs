@@ -1,12 +1,12 @@
-//! `cargo xtask soak leases`: `kill -9` in a loop while producers and consumers of both protocols are
-//! at work on queues. Nothing confirmed is lost, and nothing whose settle was confirmed comes again.
+//! `cargo xtask soak leases`: `kill -9` in a loop while producers and consumers of both protocols work on queues.
+//! No confirmed record is lost, and no record is redelivered after a confirmed settle.
 //!
-//! Every consumer gets a proof of its settles (ShareAcknowledge's answer, `tx.commit-ok`), so that
-//! the ledger knows which records may come again and which may not. After some of the kills, and at
-//! the end, the queues are consumed to their end: only then can it be said that nothing is missing.
+//! Every consumer gets a proof of its settles (the response of ShareAcknowledge, `tx.commit-ok`), so that the
+//! ledger knows which records may be redelivered. After some of the kills, and at the end, the queues are consumed
+//! until they are empty: only this proves that no record is lost.
 //!
-//! * `load`: the queues, and those who work on them
-//! * `elections`: the same load while the leader is elected anew
+//! * `load`: the queues and their workers
+//! * `elections`: the same load under leader elections
 
 mod delayed;
 pub(super) mod elections;
@@ -43,7 +43,7 @@ pub(crate) struct LeasesOptions {
 
 const FOLDER: &str = "soak-leases";
 
-/// The loop of a few kills that every change must pass.
+/// The short kill loop that every change must pass.
 pub(crate) fn short(times: u32) -> Outcome {
     #[derive(Parser)]
     struct Defaults {
@@ -69,11 +69,11 @@ pub(crate) fn run(options: &LeasesOptions) -> Outcome {
         ))
     })?;
     run.report(begun.elapsed()).publish(options.load.output)?;
-    // Gigabytes of a passed run are of no use to anyone.
+    // Gigabytes of a passed run are of no use.
     paths::fresh(FOLDER).map(drop)
 }
 
-/// The run, and how it is going.
+/// State of the run.
 #[derive(Debug)]
 struct Run<'a> {
     options: &'a LeasesOptions,
@@ -98,7 +98,7 @@ impl Run<'_> {
         self.load.end(server)
     }
 
-    /// Load, kill, restart; now and then everything is consumed.
+    /// Load, kill, restart; some rounds also consume all records.
     fn cycle(&mut self, server: Server, cycle: u32) -> Outcome<Server> {
         self.work_until_killed(server)?;
         let (mut server, took) = self.load.start()?;
@@ -120,7 +120,7 @@ impl Run<'_> {
         let killed = std::thread::scope(|scope| {
             self.load.work(scope, seed, true, &findings);
             std::thread::sleep(moment);
-            // A server that ended by itself is a finding, not a kill.
+            // A server that ended by itself is a finding.
             let killed = server.still_runs().and_then(|()| server.kill());
             stage.stop();
             killed

@@ -1,6 +1,5 @@
-//! The load of `soak leases`: producers and consumers of both protocols, each a thread with a
-//! connection. A thread ends when its server dies, which is the usual end here; whatever else goes
-//! wrong with it is a finding.
+//! The load of `soak leases`: producers and consumers of both protocols, each a thread with a connection. A thread
+//! normally ends when its server is killed; any other error is a finding.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -24,28 +23,28 @@ use crate::random::Random;
 use crate::records::batch_of;
 use crate::soak::ledger::Mark;
 
-/// No answer for so long is a hung server, not a slow one.
+/// A server without a reply for this long hangs.
 pub(in crate::soak) const PATIENCE: Duration = Duration::from_secs(30);
-/// Of each queue; AMQP's consumers are the members of this group.
+/// The group of each queue, whose members AMQP consumers are.
 pub(in crate::soak) const GROUP: &str = "main";
-/// Requests, or messages, that a producer has sent and not been answered.
+/// Unacknowledged requests or messages of a producer.
 const REQUESTS_IN_FLIGHT: usize = 4;
 const MESSAGES_IN_FLIGHT: usize = 50;
 const BATCH_RECORDS: u64 = 20;
 const FETCH_RECORDS: u64 = 60;
 const PREFETCH: u16 = 60;
-/// A consumer looks so long for more before it settles what it has, or sees that it is to stop.
+/// Time that a consumer waits for more records before it settles or checks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
-/// A consumer that acknowledges holds what it has for so long at most.
+/// Longest time that an acknowledging consumer holds its records.
 const HELD_FOR: Duration = Duration::from_millis(300);
-/// One in so many times a consumer ends its connection with what it has, and comes back.
+/// Probability, one in this number, that a consumer closes its connection with unsettled records and reconnects.
 const LEAVES_ONE_IN: u64 = 60;
 
-/// Where the load goes, and what became of it.
+/// Target of the load, and its ledger.
 #[derive(Debug)]
 pub(in crate::soak) struct Stage {
     pub(super) kafka: SocketAddr,
-    /// One of them is taken for each connection.
+    /// Each connection takes one of them at random.
     amqp: Vec<SocketAddr>,
     pub(in crate::soak) queues: Vec<String>,
     pub(super) partitions: usize,
@@ -54,14 +53,14 @@ pub(in crate::soak) struct Stage {
     next_worker: AtomicU32,
     produces: AtomicBool,
     consumes: AtomicBool,
-    /// The node that stood still last, and when it went on.
+    /// The last paused node, with the time at which it continued.
     stood_still: Mutex<Option<(SocketAddr, Instant)>>,
 }
 
-/// What a node had handed out before it stood still may arrive for so long after it went on.
+/// Deliveries that a node sent before its pause may arrive this long after it continued.
 const ARRIVES_LATE: Duration = Duration::from_secs(1);
 
-/// Why a worker ended before it was told to.
+/// Reason for the early end of a worker.
 #[derive(Debug)]
 pub(in crate::soak) enum Ended {
     Failed(io::Error),
@@ -93,7 +92,7 @@ impl From<Violation> for Ended {
 }
 
 impl Ended {
-    /// What is wrong with a server that was killed: nothing, if the connection just broke.
+    /// The finding, if there is one: a broken connection is expected from a killed server.
     pub(super) fn finding(self) -> Option<String> {
         match self {
             Ended::Violated(violation) => Some(format!("VIOLATION: {violation}")),
@@ -137,19 +136,19 @@ impl Stage {
         }
     }
 
-    /// The node at a place is about to go.
-    pub(in crate::soak) fn goes(&self, place: usize) {
-        self.ledger().goes(self.amqp[place % self.amqp.len()]);
+    /// Call before the node at a place fails.
+    pub(in crate::soak) fn node_fails(&self, place: usize) {
+        self.ledger().node_fails(self.amqp[place % self.amqp.len()]);
     }
 
-    /// A node that stood still goes on.
-    pub(in crate::soak) fn goes_on(&self, place: usize) {
+    /// Call before a paused node continues.
+    pub(in crate::soak) fn node_resumes(&self, place: usize) {
         let node = self.amqp[place % self.amqp.len()];
         *self.stood_still.lock().expect("no worker panics") = Some((node, Instant::now()));
     }
 
-    /// Whether what arrives now may be from before the node stood still: it was on its way to the client, and nobody can
-    /// call that back. Other consumers may have had it meanwhile.
+    /// Whether a delivery may be from before the pause of its node: it was in flight to the client and cannot be
+    /// recalled. Other consumers may have got the record meanwhile.
     fn may_be_late(&self, node: SocketAddr, connected: Instant) -> bool {
         let stood_still = *self.stood_still.lock().expect("no worker panics");
         stood_still.is_some_and(|(place, at)| {
@@ -190,7 +189,7 @@ impl Stage {
 
 // ------------------------------------------------------------------------------------- producers
 
-/// Batches by Kafka's protocol, several requests under way.
+/// Sends batches by Kafka's protocol, several requests in flight.
 pub(super) fn produce_batches(stage: &Stage, producer: u32, mut random: Random) -> Worked {
     let mut connection = Connection::open(stage.kafka, PATIENCE)?;
     let mut in_flight: VecDeque<(SentBatches, Vec<Mark>)> = VecDeque::new();
@@ -225,7 +224,7 @@ pub(super) fn produce_batches(stage: &Stage, producer: u32, mut random: Random) 
     }
 }
 
-/// Single messages by AMQP, each confirmed.
+/// Publishes single messages by AMQP, each confirmed.
 pub(in crate::soak) fn publish_messages(
     stage: &Stage,
     producer: u32,
@@ -256,7 +255,7 @@ pub(in crate::soak) fn publish_messages(
 
 // ------------------------------------------------------------------------------------- consumers
 
-/// What a consumer does with a record.
+/// Settlement of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
     End(End),
@@ -273,13 +272,13 @@ fn choose(random: &mut Random) -> Choice {
 
 fn announce(ledger: &mut Ledger, mark: Mark, choice: Choice) {
     match choice {
-        Choice::End(end) => ledger.ask(mark, end),
+        Choice::End(end) => ledger.request_settle(mark, end),
         Choice::GiveBack => ledger.give_back(mark),
     }
 }
 
-/// A member of a share group over all queues; a settle is proved by the answer to the request that
-/// it was in, be it a ShareAcknowledge or the next ShareFetch.
+/// A member of a share group over all queues. The proof of a settle is the response to its request, a
+/// ShareAcknowledge or the next ShareFetch.
 pub(super) fn consume_shares(stage: &Stage, mut random: Random) -> Worked {
     while stage.consumes() {
         let worker = stage.worker();
@@ -305,8 +304,8 @@ pub(super) fn consume_shares(stage: &Stage, mut random: Random) -> Worked {
             let queue_of = |record: &Leased| member.place_of(record.topic);
             pending = decide(&mut ledger, worker, leased, queue_of, &mut random)?;
             if random.between(1, LEAVES_ONE_IN) == 1 && stage.consumes() {
-                // What it was about to settle it holds until the connection is closed, and the
-                // server may only then give it to others.
+                // It holds its pending records until the connection is closed; only then may the server give them
+                // to others.
                 ledger.leave(worker);
                 break;
             }
@@ -344,13 +343,12 @@ fn decide(
     Ok(pending)
 }
 
-/// A consumer of AMQP's, of one queue after another, which settles in transactions: `tx.commit-ok`
-/// is the proof.
+/// An AMQP consumer of one queue after another, which settles in transactions: `tx.commit-ok` is the proof.
 pub(in crate::soak) fn consume_transactions(stage: &Stage, random: Random) -> Worked {
     consume(stage, Mode::Transactions, random)
 }
 
-/// As most consumers do: acknowledges what it has after a while, and no answer comes.
+/// Acknowledges its records after a while without a reply, as most consumers do.
 pub(in crate::soak) fn consume_acknowledging(stage: &Stage, random: Random) -> Worked {
     consume(stage, Mode::Confirms, random)
 }
@@ -358,25 +356,20 @@ pub(in crate::soak) fn consume_acknowledging(stage: &Stage, random: Random) -> W
 fn consume(stage: &Stage, mode: Mode, mut random: Random) -> Worked {
     while stage.consumes() {
         let worker = stage.worker();
-        let worked = consume_until_it_leaves(stage, mode, worker, &mut random);
-        // Where its connection broke, what it had is free as well.
+        let worked = consume_until_close(stage, mode, worker, &mut random);
+        // A broken connection releases its records, too.
         stage.ledger().leave(worker);
         worked?;
     }
     Ok(())
 }
 
-fn consume_until_it_leaves(
-    stage: &Stage,
-    mode: Mode,
-    worker: Worker,
-    random: &mut Random,
-) -> Worked {
+fn consume_until_close(stage: &Stage, mode: Mode, worker: Worker, random: &mut Random) -> Worked {
     let queue = random.between(0, stage.queues.len() as u64 - 1) as usize;
     let node = stage.amqp(random);
     let mut connection = amqp::Connection::open(node, PATIENCE, mode)?;
     let connected = Instant::now();
-    stage.ledger().works_at(worker, node);
+    stage.ledger().set_node(worker, node);
     connection.consume(&stage.queues[queue], PREFETCH)?;
     while stage.consumes() {
         let mut pending = Vec::new();
@@ -385,7 +378,7 @@ fn consume_until_it_leaves(
             Mode::Confirms => (u64::from(PREFETCH), random.duration(Duration::ZERO, HELD_FOR)),
         };
         let held_until = Instant::now() + held_for;
-        // What lies unread when its node goes others may have had by the time when it is read.
+        // If the node fails, other consumers may get deliveries that lie unread here.
         while pending.len() < wanted as usize {
             let Some(delivery) = connection.delivery(LOOK)? else {
                 match Instant::now() < held_until {
@@ -412,7 +405,7 @@ fn consume_until_it_leaves(
             Mode::Confirms => acknowledge(stage, &mut connection, pending)?,
         }
     }
-    // Before the connection is closed: the server may give what it had to others at once.
+    // Before the connection is closed, since the server may give its records to others at once.
     stage.ledger().leave(worker);
     Ok(())
 }

@@ -11,7 +11,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 
-/** What one scenario works with: connections that are closed after it, and names of its own. */
+/** Resources of one scenario: connections that are closed after it, and unique names. */
 final class Context implements AutoCloseable {
     private final String name;
     private final String runId;
@@ -103,7 +103,7 @@ final class Context implements AutoCloseable {
         return new String(body, StandardCharsets.UTF_8);
     }
 
-    /** The next message; it must come within the time. */
+    /** The next message; it must arrive within the time. */
     static GetResponse get(Channel channel, String queue, boolean autoAck) throws Exception {
         GetResponse[] got = new GetResponse[1];
         Expect.eventually(

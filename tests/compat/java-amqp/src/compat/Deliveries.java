@@ -12,7 +12,7 @@ import java.util.Map;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
-/** Collects what a consumer is sent; answers nothing by itself. */
+/** Collects the deliveries of a consumer; never acknowledges by itself. */
 final class Deliveries extends DefaultConsumer {
     private final LinkedBlockingQueue<Delivery> deliveries = new LinkedBlockingQueue<>();
     volatile boolean cancelled;

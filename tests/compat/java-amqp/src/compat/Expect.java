@@ -5,7 +5,7 @@ import java.util.Objects;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
 
-/** What scenarios check with; a failure is an {@link AssertionError} that tells both sides. */
+/** Checks of scenarios; a failure is an {@link AssertionError} with both values. */
 final class Expect {
     private Expect() {}
 

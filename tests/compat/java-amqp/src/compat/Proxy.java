@@ -7,7 +7,7 @@ import java.net.Socket;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Stands between a client and a server, and cuts their connections when it is told to. */
+/** A proxy between a client and a server that cuts their connections on request. */
 final class Proxy implements AutoCloseable {
     private final ServerSocket listener;
     private final List<Socket> sockets = new ArrayList<>();
@@ -41,7 +41,7 @@ final class Proxy implements AutoCloseable {
                 to) {
             from.getInputStream().transferTo(to.getOutputStream());
         } catch (IOException cut) {
-            // Both ends are closed, which is what is wanted.
+            // Both ends are closed already.
         }
     }
 

@@ -11,7 +11,7 @@ import java.io.IOException;
 import java.util.List;
 import java.util.Map;
 
-/** Queues: their kinds of life, limits, priorities and dead letters; and logging in. */
+/** Queues: durability and lifetime, limits, priorities and dead letters; and logging in. */
 final class Queues {
     private Queues() {}
 

@@ -15,7 +15,7 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** The client's automatic recovery: connections that are cut, and a server that is killed. */
+/** The client's automatic recovery after a cut connection or a killed server. */
 final class Recovery {
     private Recovery() {}
 
@@ -63,7 +63,7 @@ final class Recovery {
                 Expect.equal(Context.text(again.getBody()), "a", "what was not acknowledged");
                 Expect.holds(again.getEnvelope().isRedeliver(), "redelivered");
             }
-            // A tag of the lost channel: the client itself leaves it out.
+            // A tag of the lost channel: the client drops the acknowledgement.
             channel.basicAck(first.getEnvelope().getDeliveryTag(), false);
             Context.send(channel, queue, "b");
             Expect.equal(Context.text(consumer.next().getBody()), "b", "the consumer goes on");

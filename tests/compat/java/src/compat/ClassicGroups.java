@@ -55,7 +55,7 @@ final class ClassicGroups {
     }
 
     /**
-     * A static member that comes back in time finds its partitions; one that does not loses them.
+     * A static member that rejoins in time keeps its partitions; otherwise it loses them.
      */
     private static void staticMembership(Context context) throws Exception {
         String topic = context.topic(4);
@@ -149,7 +149,7 @@ final class ClassicGroups {
         Expect.refused(InvalidSessionTimeoutException.class, () -> take(consumer, 1), "100 ms");
     }
 
-    /** The client matches topic names, and finds a topic that comes later. */
+    /** The client matches topic names, and finds a topic that is created later. */
     private static void patternSubscription(Context context) throws Exception {
         String first = context.topic(1, "match-1", Map.of());
         context.topic(1, "other", Map.of());

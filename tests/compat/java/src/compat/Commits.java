@@ -15,8 +15,8 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * Committed positions: by members and others, at once and in the background, and what a later
- * member finds.
+ * Committed offsets: by members and others, synchronous and asynchronous, and as the next member
+ * reads them.
  */
 final class Commits {
     private Commits() {}

@@ -19,7 +19,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/** Settings of topics and of the broker: described, altered, refused. */
+/** Settings of topics and of the broker: describe, alter, reject. */
 final class Configs {
     private Configs() {}
 

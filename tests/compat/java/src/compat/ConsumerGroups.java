@@ -106,8 +106,8 @@ final class ConsumerGroups {
     }
 
     /**
-     * A static member that leaves for a while finds its partitions; while it is there nobody takes
-     * its name.
+     * A static member that leaves for a while keeps its partitions. While it is a member, no other
+     * one can use its instance id.
      */
     private static void staticMembership(Context context) throws Exception {
         String topic = context.topic(4);
@@ -130,7 +130,7 @@ final class ConsumerGroups {
         second.leave();
     }
 
-    /** The broker matches topic names, and finds a topic that comes later. */
+    /** The broker matches topic names, and finds a topic that is created later. */
     private static void regex(Context context) throws Exception {
         String first = context.topic(1, "match-1", Map.of());
         context.topic(1, "other", Map.of());

@@ -21,8 +21,8 @@ import java.util.concurrent.FutureTask;
 import java.util.stream.IntStream;
 
 /**
- * Reading without a group: where a consumer starts, seeks, waits and resets. Both implementations
- * of the client do it.
+ * Reading without a group: start, seek, wait and reset of a consumer, with both implementations
+ * of the client.
  */
 final class Consuming {
     /** Young enough for the default retention, old enough to differ from the time of appending. */
@@ -165,7 +165,7 @@ final class Consuming {
         Expect.equal(take(consumer, 2).get(0).offset(), 1L, "the first within the hour");
     }
 
-    /** A fetch that found nothing answers as soon as a record comes, not when its wait is over. */
+    /** An empty fetch returns as soon as a record arrives, not when its wait is over. */
     private static void fetchWaitsForData(Context context, Map<String, String> config)
             throws Exception {
         String topic = context.topic(1);

@@ -30,7 +30,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
 
-/** What one scenario works with: names of its own, and clients that are closed after it. */
+/** Resources of one scenario: unique names, and clients that are closed after it. */
 final class Context implements AutoCloseable {
     private static final int REQUEST_SECONDS = 20;
 
@@ -146,7 +146,7 @@ final class Context implements AutoCloseable {
                 new KafkaProducer<>(all, new ByteArraySerializer(), new ByteArraySerializer()));
     }
 
-    /** Produces the values in order to partition 0 and returns what was acknowledged. */
+    /** Produces the values in order to partition 0 and returns the acknowledgements. */
     List<RecordMetadata> produce(String topic, Map<String, ?> config, Collection<String> values)
             throws Exception {
         return produceRecords(config, values.stream().map(v -> record(topic, 0, null, v)).toList());
@@ -232,7 +232,7 @@ final class Context implements AutoCloseable {
                 .toList();
     }
 
-    /** Polls until at least `count` records are in. */
+    /** Polls until it has at least `count` records. */
     static List<ConsumerRecord<byte[], byte[]>> take(
             KafkaConsumer<byte[], byte[]> consumer, int count) {
         List<ConsumerRecord<byte[], byte[]>> records = new ArrayList<>();

@@ -24,7 +24,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/** Groups and their offsets as an administrator sees them, and commits from outside of a group. */
+/** Administration of groups and their offsets, and commits from outside of a group. */
 final class GroupAdministration {
     private GroupAdministration() {}
 

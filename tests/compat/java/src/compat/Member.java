@@ -19,8 +19,8 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * One consumer of a group in a thread of its own; it notes every record and commits before the next
- * poll.
+ * One consumer of a group in a thread of its own; it records every message and commits before the
+ * next poll.
  */
 final class Member implements ConsumerRebalanceListener {
     final KafkaConsumer<byte[], byte[]> consumer;
@@ -84,7 +84,7 @@ final class Member implements ConsumerRebalanceListener {
                 uncommitted.clear();
             }
         } catch (RebalanceInProgressException e) {
-            // The next turn commits.
+            // The next iteration commits.
         }
     }
 

@@ -28,7 +28,7 @@ import java.util.concurrent.Future;
 import java.util.stream.IntStream;
 
 /**
- * What is produced is read back exactly, at every level of acknowledgement and with every
+ * Produced records are read back exactly, at every level of acknowledgement and with every
  * compression.
  */
 final class Producing {
@@ -57,7 +57,7 @@ final class Producing {
         }
     }
 
-    /** KIP-467: of one batch, those that are to blame fail for what they are. */
+    /** KIP-467: the invalid records of a batch are named in the error. */
     private static void refusedRecordsAreNamed(Context context) throws Exception {
         String topic = context.topic(Map.of("cleanup.policy", "compact"));
         Map<String, ?> oneBatch = Map.of("linger.ms", 2000, "batch.size", 1 << 20);
@@ -262,7 +262,7 @@ final class Producing {
                 List.of(context.latest(topic), context.latest(standard)),
                 List.of(1L, 0L),
                 "end offsets");
-        // A batch over the limit whose records are within it: the client splits it and tries again.
+        // A batch over the limit whose records are within it: the client splits it and retries.
         List<String> many = IntStream.range(0, 20).mapToObj(n -> "x".repeat(3000)).toList();
         context.produce(
                 topic,
@@ -284,7 +284,7 @@ final class Producing {
                 "the broker's own time");
     }
 
-    /** Ten partitions, 20,000 records, one consumer of all. */
+    /** Ten partitions, 20,000 records, one consumer of all partitions. */
     private static void partitionsKeepOrder(Context context) throws Exception {
         String topic = context.topic(10);
         context.produceRecords(

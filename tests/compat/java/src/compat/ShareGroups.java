@@ -27,7 +27,7 @@ import java.util.Set;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.atomic.AtomicReference;
 
-/** Share groups as an administrator sees them. */
+/** Administration of share groups. */
 final class ShareGroups {
     private ShareGroups() {}
 
@@ -49,7 +49,7 @@ final class ShareGroups {
         return done(context.admin.describeShareGroups(List.of(group)).all()).get(group);
     }
 
-    /** None while there is no such group: it begins with the first member that has joined. */
+    /** Empty if the group does not exist: the first member that joins creates it. */
     private static Collection<ShareMemberDescription> membersOf(Context context, String group)
             throws Exception {
         try {
@@ -76,7 +76,7 @@ final class ShareGroups {
                         .partitionsToOffsetInfo(group));
     }
 
-    /** The start is behind in Kafka until the group's state is written again; the lag is not. */
+    /** Kafka's start offset is stale until the group's state is written again; the lag is not. */
     private static void expectLag(
             Context context, String group, TopicPartition partition, long startMax, long lag)
             throws Exception {
@@ -182,7 +182,7 @@ final class ShareGroups {
             member.acknowledgeAll(records.subList(8, 10), AcknowledgeType.RELEASE);
             member.commit();
         }
-        // Four are left: two below the end, two between what is settled.
+        // Four records are left: two at the end, two between settled ones.
         expectLag(context, group, partition, 4, 4);
         ListShareGroupOffsetsSpec spec =
                 new ListShareGroupOffsetsSpec().topicPartitions(List.of(partition));
@@ -252,7 +252,7 @@ final class ShareGroups {
                 20,
                 "the group is empty");
         done(context.admin.deleteShareGroupOffsets(group, Set.of(topic)).all());
-        // It begins anew, as a group does that never was.
+        // It starts as a new group does.
         try (ShareMember member = ShareMember.explicit(context, group, topic)) {
             Expect.equal(
                     ShareMember.values(member.take(3, AcknowledgeType.ACCEPT)),

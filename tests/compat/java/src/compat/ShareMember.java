@@ -21,7 +21,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 
-/** A share consumer, and what scenarios do with one again and again. */
+/** A share consumer with the common operations of scenarios. */
 final class ShareMember implements AutoCloseable {
     /** Leaders change while the scenarios run, and nodes are killed. */
     static final boolean LEADERS_MOVE = System.getenv("LEADERS_MOVE") != null;
@@ -36,12 +36,12 @@ final class ShareMember implements AutoCloseable {
         consumer.subscribe(topics);
     }
 
-    /** Acknowledges what it was given with its next poll. */
+    /** Acknowledges its records with the next poll. */
     static ShareMember implicit(Context context, String group, String... topics) {
         return new ShareMember(context, group, Map.of(), List.of(topics));
     }
 
-    /** Acknowledges each record by itself. */
+    /** Acknowledges each record individually. */
     static ShareMember explicit(Context context, String group, String... topics) {
         return explicit(context, group, Map.of(), topics);
     }
@@ -55,7 +55,7 @@ final class ShareMember implements AutoCloseable {
 
     // Groups
 
-    /** A share group of the scenario's own that begins with what is there already. */
+    /** A share group of the scenario's own that begins with existing records. */
     static String group(Context context) throws Exception {
         return group(context, Map.of("share.auto.offset.reset", "earliest"));
     }
@@ -93,14 +93,14 @@ final class ShareMember implements AutoCloseable {
         return new ConfigResource(ConfigResource.Type.GROUP, group);
     }
 
-    /** Whether the broker knows a configuration of groups: not all that there is is Kafka's. */
+    /** Whether the broker knows a setting of groups; some of them are not Kafka's. */
     static boolean offers(Context context, String name) throws Exception {
         return configOf(context, context.unique("probe")).containsKey(name);
     }
 
     // Records
 
-    /** Polls until at least so many records are in; an explicit member accepts none of them. */
+    /** Polls until it has at least this many records; an explicit member accepts none of them. */
     List<ConsumerRecord<byte[], byte[]>> take(int count) throws Exception {
         List<ConsumerRecord<byte[], byte[]>> records = new ArrayList<>();
         long end = System.nanoTime() + 30_000_000_000L;
@@ -114,8 +114,8 @@ final class ShareMember implements AutoCloseable {
     }
 
     /**
-     * Polls once for the first records there are. Then the client fetches nothing more by itself: a
-     * poll that begins while records arrive has it fetch on, and take what its own lock has lost.
+     * Polls once for the first records. The client must not fetch more by itself: a poll during the
+     * arrival of records would continue to fetch, and acquire records whose own lock has expired.
      */
     List<ConsumerRecord<byte[], byte[]>> takeAtOnce() {
         List<ConsumerRecord<byte[], byte[]>> records = new ArrayList<>();
@@ -124,7 +124,7 @@ final class ShareMember implements AutoCloseable {
         return records;
     }
 
-    /** Polls as often, and says of each record the same, until so many are in. */
+    /** Polls, with the same acknowledgement for each record, until it has this many records. */
     List<ConsumerRecord<byte[], byte[]>> take(int count, AcknowledgeType type) throws Exception {
         List<ConsumerRecord<byte[], byte[]>> records = new ArrayList<>();
         long end = System.nanoTime() + 30_000_000_000L;
@@ -141,23 +141,23 @@ final class ShareMember implements AutoCloseable {
         return records;
     }
 
-    /** Commits what was acknowledged; every partition must be fine. */
+    /** Commits acknowledgements; every partition must succeed. */
     void commit() {
         Map<TopicIdPartition, Optional<KafkaException>> outcome = consumer.commitSync();
         outcome.forEach((p, e) -> Expect.holds(e.isEmpty(), "commit of " + p + ": " + e));
     }
 
-    /** Commits what was acknowledged of one partition: why that was refused, if it was. */
+    /** Commits acknowledgements of one partition, and returns the error, if there is one. */
     Optional<KafkaException> refusal() {
         return consumer.commitSync().values().stream().flatMap(Optional::stream).findFirst();
     }
 
     /**
-     * Whether the client gave its records up by itself. It tells NOT_LEADER_OR_FOLLOWER and asks
-     * nobody once its metadata names another leader than the one that gave it the records, or once
-     * its session with that one is lost; it tells UNKNOWN_SERVER_ERROR when the connection breaks
-     * before there is an answer. No broker can prevent either where a node dies. Where none does
-     * the client hears of another leader only by fetching, so that neither may happen.
+     * Whether the client dropped its records without a request. It reports NOT_LEADER_OR_FOLLOWER
+     * once its metadata names another leader than the one that delivered the records, or once its
+     * session with that one is lost. It reports UNKNOWN_SERVER_ERROR when the connection breaks
+     * before the response. No broker can prevent either if a node dies. If none dies, the client
+     * learns of another leader only by fetching, so neither may happen.
      */
     static boolean gaveUp(KafkaException refusal) {
         return LEADERS_MOVE

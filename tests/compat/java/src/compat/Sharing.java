@@ -28,7 +28,7 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.IntStream;
 
-/** Share consumers: records one by one, acknowledged in every way there is. */
+/** Share consumers: individual records, with every type of acknowledgement. */
 final class Sharing {
     private Sharing() {}
 
@@ -69,7 +69,7 @@ final class Sharing {
             List<ConsumerRecord<byte[], byte[]>> records = member.take(20);
             Expect.equal(values(records), Context.numbers(20), "records in order");
             Expect.equal(allDeliveries(records), List.of(1), "deliveries");
-            // The poll acknowledges what the one before returned.
+            // The poll acknowledges the records of the previous one.
             member.expectNothing(1);
         }
         context.produce(topic, "after");
@@ -155,7 +155,7 @@ final class Sharing {
             }
             member.commit();
         }
-        // A consumer that comes later finds the gaps.
+        // A later consumer reads the released records.
         try (ShareMember other = ShareMember.explicit(context, group, topic)) {
             List<ConsumerRecord<byte[], byte[]>> left = other.take(15, AcknowledgeType.ACCEPT);
             List<String> odd = IntStream.range(0, 15).mapToObj(i -> "" + (2 * i + 1)).toList();
@@ -202,18 +202,18 @@ final class Sharing {
             Expect.equal(
                     sleeper.consumer.acquisitionLockTimeoutMs().orElse(-1), 15_000, "lock duration");
             List<ConsumerRecord<byte[], byte[]>> again = other.within(5);
-            // A lock goes with the node that its holder is connected to.
+            // A lock ends with the node that its holder is connected to.
             Expect.holds(again.isEmpty() || ShareMember.LEADERS_MOVE, "delivered before its time");
             if (again.isEmpty()) {
                 again = other.take(1);
             }
             Expect.equal(values(again), List.of("slow"), "after the lock has expired");
-            // A delivery is counted by the node that leads when its lock ends. Where that one is
-            // killed, or another is elected just then, nobody counts it.
+            // The leader counts a delivery when its lock ends. If it is killed, or another leader
+            // is elected at that moment, the delivery is not counted.
             if (!ShareMember.LEADERS_MOVE) {
                 Expect.equal(allDeliveries(again), List.of(2), "delivery count");
             }
-            // It is the other's now.
+            // The other member holds the record now.
             sleeper.consumer.acknowledge(held.get(0));
             Optional<KafkaException> late = sleeper.refusal();
             Expect.holds(
@@ -226,8 +226,8 @@ final class Sharing {
     }
 
     /**
-     * Its holder accepts a record. A client that gives it up gets it again, or another member does,
-     * and so on until it is accepted.
+     * Has the holder accept a record. If its client drops the record, it is redelivered to any
+     * member, and so on until it is accepted.
      */
     private static void acceptInTheEnd(
             ShareMember holder, ConsumerRecord<byte[], byte[]> record, List<ShareMember> members) {
@@ -240,7 +240,7 @@ final class Sharing {
             Expect.holds(gaveUp(refusal.get()), "accepted by its holder: " + refusal);
             Optional<Map.Entry<ShareMember, ConsumerRecord<byte[], byte[]>>> next = next(members);
             if (next.isEmpty()) {
-                // The answer was lost, but not what it was about.
+                // The response was lost, but the acknowledgement was applied.
                 Expect.holds(
                         refusal.get() instanceof UnknownServerException, "it is not delivered again");
                 return;
@@ -250,7 +250,7 @@ final class Sharing {
         }
     }
 
-    /** The next record that is delivered to any of them within 25 s: a lock is 15 s long. */
+    /** The next record that any of them receives within 25 s: a lock lasts 15 s. */
     private static Optional<Map.Entry<ShareMember, ConsumerRecord<byte[], byte[]>>> next(
             List<ShareMember> members) {
         long end = System.nanoTime() + 25_000_000_000L;
@@ -282,8 +282,8 @@ final class Sharing {
                 worker.consumer.acknowledge(record, AcknowledgeType.RENEW);
                 Optional<KafkaException> refusal = worker.refusal();
                 if (ShareMember.LEADERS_MOVE && !(others.isEmpty() && refusal.isEmpty())) {
-                    // The lock went with the node that the worker is connected to, or the worker's
-                    // client gave the record up. One of them has it, never both.
+                    // The lock ended with the node that the worker is connected to, or the worker's
+                    // client dropped the record. One of them holds it, never both.
                     Expect.holds(
                             refusal.filter(e -> gaveUp(e) || !others.isEmpty()).isPresent(),
                             "renewal, while the other has " + values(others) + ": " + refusal);
@@ -299,7 +299,7 @@ final class Sharing {
                 }
                 Expect.equal(values(others), List.of(), "delivered to the other");
                 Expect.holds(refusal.isEmpty(), "renewal: " + refusal);
-                // A renewed record comes back with the next poll, to be worked on.
+                // The next poll returns a renewed record again.
                 record = worker.take(1).get(0);
                 Expect.equal(deliveries(record), 1, "a renewal is no delivery");
             }
@@ -359,7 +359,7 @@ final class Sharing {
         context.produce(topic, Map.of(), Context.numbers(8));
         try (ShareMember first = ShareMember.explicit(context, group, topic)) {
             List<ConsumerRecord<byte[], byte[]>> records = first.take(8);
-            // What was acknowledged counts, and the rest is free at once.
+            // Acknowledgements count, and the other records are available at once.
             first.acknowledgeAll(records.subList(0, 2), AcknowledgeType.ACCEPT);
         }
         long closed = System.nanoTime();
@@ -513,7 +513,7 @@ final class Sharing {
             ShareMember.configure(context, group, Map.of("share.auto.offset.reset", "earliest"));
             Map<String, Object> config = Map.of("compression.type", codec, "linger.ms", 200);
             context.produce(topic, config, Context.numbers(100));
-            // A part of a batch at a time.
+            // Acquires a part of a batch at a time.
             Map<String, Object> few =
                     Map.of("max.poll.records", 30, "share.acquire.mode", "record_limit");
             try (ShareMember member = ShareMember.explicit(context, group, few, topic)) {
@@ -534,7 +534,7 @@ final class Sharing {
                 ShareMember other = ShareMember.explicit(context, group, topic)) {
             List<ConsumerRecord<byte[], byte[]>> first = member.takeAtOnce();
             Expect.equal(values(first), Context.numbers(7), "no more than asked for");
-            // The rest of the same batch is anybody's.
+            // The rest of the same batch is available to all members.
             List<ConsumerRecord<byte[], byte[]>> rest = other.take(43, AcknowledgeType.ACCEPT);
             Expect.equal(values(rest), Context.numbers(50).subList(7, 50), "the rest");
             member.acknowledgeAll(first, AcknowledgeType.ACCEPT);
@@ -546,7 +546,7 @@ final class Sharing {
         String topic = context.topic(1);
         context.produce(topic, "before");
         try (ShareMember member = ShareMember.explicit(context, context.unique("g"), topic)) {
-            // Where the end is shows with the first fetch, which may take a while to come.
+            // The end offset is fixed by the first fetch, which may take a while.
             List<String> got = new ArrayList<>();
             Expect.eventually(
                     () -> {
@@ -647,7 +647,7 @@ final class Sharing {
         try (ShareMember member = ShareMember.explicit(context, group, topic)) {
             member.take(10, AcknowledgeType.ACCEPT);
         }
-        // Settling takes nothing away from whoever reads by offset.
+        // Settled records stay readable by offset.
         Expect.equal(context.readValues(topic, 10), Context.numbers(10), "read by offset");
     }
 

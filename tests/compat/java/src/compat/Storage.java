@@ -14,7 +14,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.stream.IntStream;
 
-/** What the broker does to stored records on its own: compaction and retention. */
+/** Background work of the broker on stored records: compaction and retention. */
 final class Storage {
     private static final Map<String, String> COMPACTED =
             Map.of(
@@ -61,7 +61,7 @@ final class Storage {
         return records.stream().filter(r -> !"filler".equals(text(r.key()))).toList();
     }
 
-    /** Feeds filler records, so that segments roll, until the check holds of the contents. */
+    /** Produces filler records, so that segments roll, until the check holds for the contents. */
     private static void until(Context context, String topic, int seconds, String what, Check check)
             throws Exception {
         Expect.eventually(
@@ -97,7 +97,7 @@ final class Storage {
                     Map<String, String> last = new HashMap<>();
                     records.forEach(
                             r -> last.put(text(r.key()), text(r.value()) + "@" + r.offset()));
-                    // At any moment, the last value of each key is there, at its offset.
+                    // The last value of each key is always present, at its offset.
                     Expect.equal(last, wanted, "last values");
                     return records.size() == 10;
                 });
@@ -129,7 +129,7 @@ final class Storage {
                 });
     }
 
-    /** When nothing but tombstones is left, and then nothing, readers still get to the end. */
+    /** Readers still reach the end when only tombstones are left, and when nothing is left. */
     private static void compactionLeavesTheEnd(Context context) throws Exception {
         String topic = context.topic(COMPACTED);
         context.produceRecords(Map.of(), List.of(Context.record(topic, 0, "dead", "old")));
@@ -145,7 +145,7 @@ final class Storage {
                 },
                 70,
                 "the value is gone");
-        // Every read ends, whatever compaction does meanwhile.
+        // Every read ends, also during compaction.
         for (int round = 0; round < 10; round++) {
             Thread.sleep(500);
             contents(context, topic);

@@ -147,7 +147,7 @@ final class Streams {
             return done(context.admin.describeStreamsGroups(List.of(id)).all()).get(id);
         }
 
-        /** Null stands for a group that is not there. */
+        /** Null if the group does not exist. */
         boolean isIn(GroupState state) throws Exception {
             try {
                 return describe().groupState() == state;
@@ -159,7 +159,7 @@ final class Streams {
             }
         }
 
-        /** Waits until so many members do all tasks, and keep so many copies. */
+        /** Waits until this number of members runs all tasks, with this number of standby tasks. */
         StreamsGroupDescription settles(int members, int standbys) throws Exception {
             Expect.eventually(() -> !isIn(null), 30, "the group is there");
             Expect.eventually(
@@ -224,7 +224,7 @@ final class Streams {
 
         administered(context, application);
 
-        // The state comes back from the changelog.
+        // The state is restored from the changelog.
         first.close(Duration.ofSeconds(20));
         Expect.eventually(
                 () -> application.isIn(GroupState.EMPTY),
@@ -247,7 +247,7 @@ final class Streams {
                 GroupIdNotFoundException.class, application::describe, "a group that is deleted");
     }
 
-    /** What kafka-streams-groups asks. */
+    /** The requests of kafka-streams-groups. */
     private static void administered(Context context, Application application) throws Exception {
         Collection<GroupListing> listed =
                 done(context.admin.listGroups(ListGroupsOptions.forStreamsGroups()).all());

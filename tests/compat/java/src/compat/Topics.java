@@ -34,9 +34,9 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.stream.IntStream;
 
-/** Topics as an administrator sees them: created, described, grown, trimmed, deleted. */
+/** Administration of topics: create, describe, add partitions, delete records, delete. */
 final class Topics {
-    /** How many brokers there are. */
+    /** The number of brokers. */
     static final int BROKERS =
             Optional.ofNullable(System.getenv("BROKERS")).map(Integer::parseInt).orElse(1);
 
@@ -67,7 +67,7 @@ final class Topics {
         return done(context.admin.describeCluster().nodes()).iterator().next().id();
     }
 
-    /** All brokers: one that is being started again is not among those that are told meanwhile. */
+    /** Waits for all brokers, since a restarting one is missing from the metadata. */
     static List<Integer> allBrokers(Context context) throws Exception {
         Expect.eventually(() -> brokers(context).size() == BROKERS, 30, BROKERS + " nodes");
         return brokers(context);

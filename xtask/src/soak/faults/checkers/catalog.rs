@@ -1,9 +1,9 @@
-//! Queues and topics that one client declares and deletes, at a different node each time: every answer is as if there was
-//! one node.
+//! Queues and topics that one client declares and deletes, at a different node each time. Every reply must be
+//! consistent with a single node.
 
 use super::described;
 
-/// In the order in which one client made them, each after the answer to the one before.
+/// Operations in the client's order; each was sent after the reply to the previous one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum Op {
     /// The queue or topic was declared, with a confirmed answer.
@@ -11,7 +11,7 @@ pub(in super::super) enum Op {
         node: usize,
         at: u64,
     },
-    /// A change of which the answer is not known.
+    /// A change with an unknown outcome.
     Unknown,
     Deleted {
         node: usize,
@@ -23,12 +23,12 @@ pub(in super::super) enum Op {
         at: u64,
         body: u64,
     },
-    /// All that the queue had; `None`: it was said not to exist.
+    /// All messages of the queue; `None`: the node replied that it does not exist.
     Read {
         node: usize,
         bodies: Option<Vec<u64>>,
     },
-    /// A request about it was refused since it does not exist.
+    /// A request was rejected because the queue or topic does not exist.
     SaidMissing {
         node: usize,
         what: &'static str,
@@ -40,7 +40,7 @@ pub(in super::super) enum Op {
 const SHOWN_BEFORE: usize = 6;
 
 pub(in super::super) fn check(name: &str, history: &[Op]) -> Vec<String> {
-    // `None`: not known.
+    // `None`: unknown.
     let mut exists = Some(false);
     let mut due: Vec<(u64, usize, u64)> = Vec::new();
     let (mut lost, mut missing) = (Vec::new(), Vec::new());
@@ -48,7 +48,7 @@ pub(in super::super) fn check(name: &str, history: &[Op]) -> Vec<String> {
         match op {
             Op::Declared { .. } => exists = Some(true),
             Op::Unknown => {
-                // A deletion may take what was published before.
+                // A deletion may have removed the published messages.
                 exists = None;
                 due.clear();
             }

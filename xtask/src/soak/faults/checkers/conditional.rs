@@ -6,7 +6,7 @@ use super::described;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Write {
-    /// Version that it names.
+    /// The version that the write names.
     pub(in super::super) replaces: String,
     pub(in super::super) node: usize,
     pub(in super::super) at: u64,
@@ -15,11 +15,11 @@ pub(in super::super) struct Write {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum Made {
-    /// With the version that it became.
+    /// Accepted, with the resulting version.
     Yes(String),
-    /// Refused: another write was first.
+    /// Rejected: another write came first.
     No,
-    /// Unanswered.
+    /// No reply.
     Perhaps,
 }
 

@@ -1,10 +1,11 @@
-//! A work queue with dead letters: confirmed messages are delivered, acknowledged ones are gone, rejected ones are dead once.
+//! A work queue with dead letters: confirmed messages are delivered, acknowledged ones are gone, and rejected ones
+//! are dead-lettered once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::described;
 
-/// Number of a message; its body.
+/// Number of a message, which is its body.
 pub(in super::super) type Message = u64;
 
 /// Times are in milliseconds since the run began. A connection's number is used once.
@@ -33,8 +34,8 @@ pub(in super::super) enum Settled {
     Not,
 }
 
-/// `isolates`: the nemesis stops or cuts off nodes of consumers. Their messages go to others then, and what they settle
-/// meanwhile may be lost.
+/// Checks a history. `isolates`: the nemesis pauses nodes or cuts them off. The cluster then redelivers the
+/// messages of their consumers, and settles of these consumers may be lost.
 pub(in super::super) fn check(history: &History, isolates: bool) -> Vec<String> {
     let delivered: BTreeSet<Message> = history.deliveries.iter().map(|it| it.message).collect();
     let dead: BTreeSet<Message> = history.dead.iter().copied().collect();
@@ -48,7 +49,7 @@ pub(in super::super) fn check(history: &History, isolates: bool) -> Vec<String> 
     let twice = deaths.iter().filter(|(_, count)| **count > 1);
     let twice = twice.map(|(it, count)| format!("message {it} is dead {count} times")).collect();
 
-    // A connection that goes on has not failed: what it settled before stays settled.
+    // A settle is final for as long as its connection lives.
     let mut settled: BTreeMap<(u64, Message), u64> = BTreeMap::new();
     let (mut again, mut rejected) = (Vec::new(), BTreeMap::new());
     for Delivery { message, connection, at, settled: how } in &history.deliveries {
@@ -101,7 +102,7 @@ mod tests {
     #[test]
     fn sound_history_has_no_violation() {
         assert!(check(&sound(), false).is_empty(), "{:?}", check(&sound(), false));
-        // An acknowledgement that was in flight when its connection ended may be lost.
+        // An acknowledgement in flight may be lost when its connection ends.
         let mut history = sound();
         history.deliveries.push(delivery(1, 3, 5, Settled::Acknowledged));
         assert!(check(&history, false).is_empty());

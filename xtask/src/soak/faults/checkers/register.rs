@@ -1,20 +1,20 @@
-//! A register whose value only rises: linearizable reads never return less than an acknowledged write, or than an earlier
-//! read.
+//! A register whose value only rises: linearizable reads never return less than an acknowledged write, or than an
+//! earlier read.
 
 use super::described;
 
 /// Times are in milliseconds since the run began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Op {
-    /// `done`: acknowledged then; `None`: refused or unanswered, so it may count.
+    /// `done`: time of the acknowledgement; `None`: rejected or without a reply, so it may count.
     Write { value: i64, begun: u64, done: Option<u64> },
-    /// -1: the register is said to be empty.
+    /// -1: the node replied that the register is empty.
     Read { value: i64, begun: u64, done: u64, node: usize },
 }
 
 /// Violations in a history of one register, in any order.
 pub(in super::super) fn check(name: &str, history: &[Op]) -> Vec<String> {
-    // Value that every read has to reach which begins later.
+    // Lower bounds, by time: a later read must reach each of them.
     let mut reached: Vec<(u64, i64)> = history
         .iter()
         .filter_map(|op| match *op {

@@ -15,10 +15,10 @@ pub(in super::super) struct History {
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Delivery {
     pub(in super::super) offset: i64,
-    /// When the fetch that returned it was sent, and answered.
+    /// Times of the fetch that returned the record: request and reply.
     pub(in super::super) asked: u64,
     pub(in super::super) at: u64,
-    /// When its accept was confirmed.
+    /// Time of the confirm of its accept.
     pub(in super::super) accepted: Option<u64>,
 }
 

@@ -12,11 +12,11 @@ use crate::random::Random;
 use crate::soak::faults::site::{FOUNDERS, Site};
 
 const FOURTH: usize = 3;
-/// Longer than it takes until a node has sent the epoch that an image lacks.
+/// Longer than the propagation of an epoch that an image lacks.
 const EPOCH_MOVED: Duration = Duration::from_secs(3);
 const DECIDED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Makes one fault and, but for those that last, ends it. False: it is made once in a run.
+/// Injects one fault and, unless its kind lasts, ends it. False: this kind is injected once in a run.
 pub(super) fn act(nemesis: Nemesis, site: &mut Site, random: &mut Random) -> Outcome<bool> {
     let victim = random.between(0, FOUNDERS as u64 - 1) as usize;
     let others: Vec<usize> = (0..FOUNDERS).filter(|place| *place != victim).collect();
@@ -82,7 +82,7 @@ pub(super) fn act(nemesis: Nemesis, site: &mut Site, random: &mut Random) -> Out
             site.inject(victim, "disk hang\n")?;
             lasts(random);
             site.inject(victim, "")?;
-            // A node may end whose disk hung for long.
+            // A node may end after its disk hung for long.
             if site.has_ended(victim) {
                 site.start(victim)?;
             }
@@ -109,12 +109,12 @@ pub(super) fn act(nemesis: Nemesis, site: &mut Site, random: &mut Random) -> Out
             let to = site.folder().join(format!("backup-{}", random.next()));
             let (asked, killed) = (site.postroad(others[0]).clone(), others[1]);
             let backup = to.display().to_string();
-            let taking = std::thread::spawn(move || asked.ask(&["backup", &backup]));
+            let taking = std::thread::spawn(move || asked.run_command(&["backup", &backup]));
             sleep(random.duration(Duration::ZERO, Duration::from_millis(500)));
             site.kill(killed)?;
             sleep(Duration::from_secs(1));
             site.start(killed)?;
-            // A backup may fail beside a kill; what it must not do is harm the cluster.
+            // A backup may fail during a kill, but it must not harm the cluster.
             let _ = taking.join().map_err(|_| Failure::new("the backup panicked"))?;
             let _ = fs::remove_dir_all(&to);
         }
@@ -135,7 +135,7 @@ fn leader(site: &Site, random: &mut Random) -> Outcome<usize> {
     any.copied().ok_or_else(|| Failure::new("no shard has a leader"))
 }
 
-/// Waits until what is decided is done: until the status of a node says so.
+/// Waits until a node's status meets a condition.
 fn wait_for(
     site: &Site,
     place: usize,
@@ -162,14 +162,14 @@ fn node_of(status: &serde_json::Value, number: usize) -> Option<&serde_json::Val
     status["nodes"].as_array()?.iter().find(|node| node["node"] == number)
 }
 
-/// The node at this place is lost with its directory; one with an empty directory joins and takes its place.
+/// Loses the node at this place with its directory. A node with an empty directory joins and replaces it.
 fn replace(site: &mut Site, victim: usize) -> Outcome {
     let asked = (victim + 1) % FOUNDERS;
     let before = numbers(&site.status(asked)?);
     site.kill(victim)?;
     site.wipe(victim)?;
     site.joins(victim);
-    site.start_anyhow(victim)?;
+    site.start_without_waiting(victim)?;
     wait_for(site, asked, "a new node", |status| {
         numbers(status).iter().any(|number| !before.contains(number))
     })?;
@@ -177,7 +177,7 @@ fn replace(site: &mut Site, victim: usize) -> Outcome {
     let new = numbers(&status).into_iter().find(|number| !before.contains(number));
     let new = new.ok_or_else(|| Failure::new("no new node"))?.to_string();
     let old = (victim + 1).to_string();
-    site.postroad(asked).ask(&["node", "replace", &old, "--with", &new])?;
+    site.postroad(asked).run_command(&["node", "replace", &old, "--with", &new])?;
     wait_for(site, asked, "the replacement", |status| node_of(status, victim + 1).is_none())
 }
 
@@ -186,15 +186,15 @@ fn numbers(status: &serde_json::Value) -> Vec<u64> {
     nodes.iter().filter_map(|node| node["node"].as_u64()).collect()
 }
 
-/// A copy of a running node's directory must not be let in.
+/// Starts a copy of a running node's directory, which the cluster must reject.
 fn copied(site: &mut Site, victim: usize) -> Outcome {
     site.pause(victim)?;
     let image = site.image(victim, "copy")?;
     site.resume(victim)?;
     site.restore(FOURTH, &image)?;
-    site.start_anyhow(FOURTH)?;
+    site.start_without_waiting(FOURTH)?;
     sleep(EPOCH_MOVED);
-    // Refused, it has ended or waits; the node that it is a copy of goes on.
+    // The rejected copy has ended or waits; the original node must still run.
     site.kill(FOURTH)?;
     let status = site.status((victim + 1) % FOUNDERS)?;
     match node_of(&status, victim + 1).and_then(|node| node["live"].as_bool()) {
@@ -203,7 +203,8 @@ fn copied(site: &mut Site, victim: usize) -> Outcome {
     }
 }
 
-/// Restores an image of a running node. `quiet`: the others run; else the only node that has what is missing is away.
+/// Restores an image of a running node. `quiet`: the others run; else the only node with the missing entries is
+/// away.
 fn roll_back(site: &mut Site, random: &mut Random, quiet: bool) -> Outcome {
     let rolled = random.between(0, FOUNDERS as u64 - 1) as usize;
     let (knows, away) = ((rolled + 1) % FOUNDERS, (rolled + 2) % FOUNDERS);
@@ -222,7 +223,7 @@ fn roll_back(site: &mut Site, random: &mut Random, quiet: bool) -> Outcome {
         site.mesh.heal();
     }
     site.restore(rolled, &image)?;
-    site.start_anyhow(rolled)?;
+    site.start_without_waiting(rolled)?;
     let deadline = Instant::now() + Duration::from_secs(20);
     while !site.has_ended(rolled) {
         if Instant::now() > deadline {
@@ -246,7 +247,7 @@ fn roll_back(site: &mut Site, random: &mut Random, quiet: bool) -> Outcome {
     replace(site, rolled)
 }
 
-/// Flips bits in the last segment of each shard of a running node. A scrub has to find them, and repair them.
+/// Flips bits in the last segment of each shard of a running node, which a scrub has to find and repair.
 fn flip(site: &mut Site, victim: usize, random: &mut Random) -> Outcome {
     let mut flipped = 0;
     for shard in fs::read_dir(site.data(victim))?.flatten().map(|entry| entry.path()) {
@@ -266,7 +267,7 @@ fn flip(site: &mut Site, victim: usize, random: &mut Random) -> Outcome {
     if flipped == 0 {
         return Err(Failure::new("no segment has anything in it"));
     }
-    site.postroad(victim).ask(&["node", "scrub"])?;
+    site.postroad(victim).run_command(&["node", "scrub"])?;
     wait_for(site, victim, "a scrub and its repairs", |status| {
         let stored = status["stored"].as_array().map_or(&[][..], Vec::as_slice);
         let stored = stored.iter().find(|it| it["node"] == victim + 1);
@@ -277,7 +278,7 @@ fn flip(site: &mut Site, victim: usize, random: &mut Random) -> Outcome {
     })
 }
 
-/// Flips a bit in the middle of what is written of a file. False: nothing is.
+/// Flips a bit in the middle of a file's written part. False: the file has too little.
 fn flip_one(path: &PathBuf, random: &mut Random) -> Outcome<bool> {
     let content = fs::read(path).context(|| format!("cannot read {}", path.display()))?;
     let Some(used) = content.iter().rposition(|byte| *byte != 0).filter(|used| *used > 2_000)
@@ -304,9 +305,9 @@ fn members(site: &mut Site) -> Outcome {
     let new = new.ok_or_else(|| Failure::new("no new node"))?;
     let number = new.to_string();
     sleep(Duration::from_secs(2));
-    site.postroad(0).ask(&["node", "drain", &number])?;
+    site.postroad(0).run_command(&["node", "drain", &number])?;
     sleep(Duration::from_secs(2));
-    site.postroad(0).ask(&["node", "remove", &number])?;
+    site.postroad(0).run_command(&["node", "remove", &number])?;
     wait_for(site, 0, "the removal of the fourth node", |status| !numbers(status).contains(&new))?;
     // A removed node ends by itself; it may take a moment.
     site.kill(FOURTH)
@@ -320,9 +321,9 @@ fn moves(site: &Site, random: &mut Random) -> Outcome {
     }
     let to = random.between(1, shards - 1).to_string();
     let partition = random.between(0, 3).to_string();
-    // A move to the shard that has it, or beside another move, is refused.
+    // A move to the current shard, or during another move, is rejected.
     let words = ["topic", "move", "append", "--partitions", &partition, "--to-shard", &to];
-    let _ = site.postroad(0).ask(&words);
+    let _ = site.postroad(0).run_command(&words);
     sleep(Duration::from_secs(2));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Idempotent producers, one a partition, which send a batch again until it is acknowledged.
+//! Idempotent producers, one per partition, which retry a batch until it is acknowledged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -21,7 +21,7 @@ pub(super) const TOPIC: &str = "append";
 pub(super) const PARTITIONS: usize = 4;
 const RECORD_BYTES: usize = 100;
 const BATCH_RECORDS_MAX: u64 = 20;
-/// A batch that is not acknowledged so long after the end is given up.
+/// Time after the end of the run until an unacknowledged batch is abandoned.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(20);
 const READ_WITHIN: Duration = Duration::from_secs(60);
 const INIT_PRODUCER_ID: i16 = 4;
@@ -112,7 +112,7 @@ fn produce(target: &Target, progress: &Progress, partition: usize, seed: u64) ->
     produced
 }
 
-/// Sends a batch until it is acknowledged: its offset, if the answer has it. `None`: given up.
+/// Sends a batch until it is acknowledged. Returns its offset, if the reply has it; `None`: abandoned.
 fn deliver(
     target: &Target,
     kafka: &mut Kafka,
@@ -140,7 +140,7 @@ fn deliver(
             }
             Ok(Some(Answer::Refused { code })) => match ResponseError::try_from_code(code) {
                 Some(ResponseError::DuplicateSequenceNumber) => return Some(None),
-                // One batch is in flight at a time: the partition has lost the one before.
+                // One batch is in flight at a time, so the partition has lost the previous one.
                 Some(
                     ResponseError::OutOfOrderSequenceNumber | ResponseError::UnknownProducerId,
                 ) => {
@@ -192,7 +192,7 @@ fn batch(producer_id: i64, first: Mark, records: u64) -> Bytes {
     builder.finish().into()
 }
 
-/// Reads a partition from its beginning at its leader, and holds it against the ledger.
+/// Reads a partition from its beginning at its leader, and checks it against the ledger.
 fn verify(target: &Target, ledger: &mut Ledger, partition: usize) -> Outcome<Result<u64, String>> {
     let mut kafka = Kafka::new(target, partition);
     let deadline = Instant::now() + READ_WITHIN;

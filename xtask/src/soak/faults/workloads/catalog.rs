@@ -1,4 +1,4 @@
-//! Queues and topics that are declared at one node and deleted at another, over and over.
+//! Queues and topics that are declared at one node and deleted at another, in a loop.
 
 use std::time::{Duration, Instant};
 
@@ -18,9 +18,9 @@ use crate::random::Random;
 const QUEUES: usize = 3;
 const TOPICS: usize = 2;
 const DELETE_TOPICS: i16 = 5;
-/// A confirmed message is looked for so long.
+/// Time limit for reading a confirmed message.
 const READ_WITHIN: Duration = Duration::from_secs(30);
-/// A queue that no node had for so long does not exist, and a message that no reader got is not there.
+/// A queue that all nodes deny for this long does not exist; a message that no reader gets for this long is lost.
 const DENIED_FOR: Duration = Duration::from_secs(10);
 const NOT_FOUND: u16 = 404;
 
@@ -52,7 +52,7 @@ pub(super) fn start(target: &Target, seed: u64) -> Check {
     })
 }
 
-/// Histories by name. A name is given up with an unanswered deletion, which may be carried out at any later time.
+/// Histories by name. A name is abandoned after a deletion without a reply, which may be applied at any later time.
 #[derive(Debug)]
 struct Names {
     base: String,
@@ -132,8 +132,8 @@ fn declare_and_publish(
     taken.then(|| Op::Published { node, at: target.now(), body })
 }
 
-/// Reads all of a queue at any node. A node that denies it is noted, and the others are asked; nothing where no node answers
-/// in time.
+/// Reads all messages of a queue at any node. Records a node that denies the queue, and tries the others. Returns
+/// nothing if no node replies in time.
 fn read(target: &Target, name: &str, random: &mut Random) -> Vec<Op> {
     let deadline = Instant::now() + READ_WITHIN;
     let mut ops = Vec::new();
@@ -168,7 +168,7 @@ fn read(target: &Target, name: &str, random: &mut Random) -> Vec<Op> {
     ops
 }
 
-/// At least one message is due: its absence is seen after some seconds.
+/// Reads all messages of a queue, of which there should be at least one; waits some seconds for it.
 fn read_at(target: &Target, node: usize, name: &str) -> Result<Vec<u64>, AmqpError> {
     let mut connection = open(target, node)?;
     connection.consume(name, 10)?;
@@ -184,7 +184,7 @@ fn read_at(target: &Target, node: usize, name: &str) -> Result<Vec<u64>, AmqpErr
             None => {}
         }
     }
-    // Nothing is acknowledged: the message is there for the next reader until the queue is deleted.
+    // Messages stay unacknowledged, so that the next reader gets them until the queue is deleted.
     Ok(bodies)
 }
 

@@ -41,7 +41,7 @@ pub(super) fn start(target: &Target, seed: u64) -> Check {
     })
 }
 
-/// Version that most recent reads of all nodes agree on.
+/// The version on which all nodes agree.
 fn last_version(target: &Target) -> Outcome<String> {
     let deadline = Instant::now() + READ_WITHIN;
     while Instant::now() < deadline {

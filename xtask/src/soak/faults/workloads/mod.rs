@@ -1,4 +1,4 @@
-//! Workloads: clients that use the cluster while faults happen, and keep what they were answered.
+//! Workloads: clients that use the cluster while faults are injected, and record its replies.
 //!
 //! Each runs until the target stops, and checks its history once the cluster is whole again.
 
@@ -43,11 +43,11 @@ pub(super) enum Workload {
     Conditional,
 }
 
-/// Declares what the workloads use.
+/// Declares the objects of the workloads.
 pub(super) fn prepare(target: &Target, workloads: &[Workload]) -> Outcome {
     for workload in workloads {
         match workload {
-            // The offsets are of the topic that is appended to.
+            // Offsets are committed for the topic of the append workload.
             Workload::Append | Workload::Offsets => append::prepare(target)?,
             Workload::Queue => queue::prepare(target)?,
             Workload::Share => share::prepare(target)?,
@@ -58,7 +58,7 @@ pub(super) fn prepare(target: &Target, workloads: &[Workload]) -> Outcome {
     Ok(())
 }
 
-/// A workload at work. Checking waits for its clients, and then reads what is there.
+/// A running workload. Its check waits for its clients, then reads the final state.
 pub(super) struct Running(Finish);
 
 /// Waits for the end of a workload, and returns what its checkers found.
@@ -70,7 +70,7 @@ impl Running {
     }
 }
 
-/// `isolates`: nodes are stopped or cut off from the others, while clients reach them.
+/// `isolates`: nodes are paused or cut off from the others, while clients reach them.
 pub(super) fn start(
     workload: Workload,
     target: &Target,

@@ -127,7 +127,8 @@ fn read(target: &Target, progress: &Progress, seed: u64) -> History {
             let answer = kafka.at(node, |it| it.end_offset(TOPIC, partition as i32));
             if let Ok(end) = answer {
                 let register = (None, partition);
-                // The end was acknowledged before the read began. Ends between acknowledgements are ends of batches.
+                // The acknowledged end was written before the read began. The read may return a higher one, of a
+                // batch without an acknowledgement.
                 let written = Op::Write { value: acknowledged, begun, done: Some(begun) };
                 let possible = Op::Write { value: end, begun, done: None };
                 let read = Op::Read { value: end, begun: begun + 1, done: target.now() + 1, node };
@@ -141,7 +142,7 @@ fn read(target: &Target, progress: &Progress, seed: u64) -> History {
     history
 }
 
-/// Committed offsets of a group, as its coordinator says them: by this node, or by the node itself.
+/// Committed offsets of a group according to a coordinator: the one that this node names, or the node itself.
 fn read_committed(target: &Target, kafka: &mut Kafka, node: usize, random: &mut Random) -> History {
     let number = random.between(0, GROUPS as u64 - 1) as usize;
     let name = group(number);

@@ -19,7 +19,7 @@ const DEAD: &str = "faults.dead";
 const PREFETCH: u16 = 20;
 const IN_FLIGHT: usize = 10;
 const REJECTED_OF: u64 = 20;
-/// The queue is empty once nothing came for so long.
+/// The queue counts as empty after this time without a delivery.
 const EMPTY_AFTER: Duration = Duration::from_secs(3);
 const EMPTIED_WITHIN: Duration = Duration::from_secs(60);
 const DELIVERED_WITHIN: Duration = Duration::from_millis(200);
@@ -78,7 +78,7 @@ pub(super) fn start(target: &Target, seed: u64, isolates: bool) -> Check {
         for consumer in consumers {
             history.deliveries.extend(joined(consumer)?);
         }
-        // Connections of nodes that died hold messages until their nodes are known to be gone.
+        // Connections of dead nodes hold messages until the cluster detects the failure.
         history.deliveries.extend(empty(target, &shared, QUEUE, Settled::Acknowledged)?);
         let dead = empty(target, &shared, DEAD, Settled::Acknowledged)?;
         history.dead = dead.into_iter().map(|it| it.message).collect();
@@ -94,7 +94,7 @@ fn publish(target: &Target, shared: &Shared, node: usize, seed: u64) -> Publishe
     let mut done = Published::default();
     let mut random = Random::new(seed ^ (node as u64 + 200));
     while !target.stops() {
-        // A failed publish is retried on a connection of its own, so that no message is sent twice.
+        // A failed publish is retried on a new connection, with a new message, so that no message is sent twice.
         let _ = publish_on(target, shared, node, &mut random, &mut done);
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -175,11 +175,11 @@ fn consume_on(
         connection.flush()?;
         deliveries[place].settled = settled;
     }
-    // Settles that were sent are read by the server before the close is answered.
+    // The server processes earlier settles before it replies to the close.
     connection.close()
 }
 
-/// Takes all messages of a queue.
+/// Consumes all messages of a queue.
 fn empty(target: &Target, shared: &Shared, queue: &str, how: Settled) -> Outcome<Vec<Delivery>> {
     let deadline = Instant::now() + EMPTIED_WITHIN;
     let mut deliveries = Vec::new();

@@ -1,4 +1,4 @@
-//! A share group of two members, which accept each record by itself.
+//! A share group of two members, which accept each record individually.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ const MEMBERS: usize = 2;
 const SHARE_GROUP_HEARTBEAT: i16 = 1;
 const RECORDS_MAX: usize = 20;
 const WAIT: Duration = Duration::from_millis(100);
-/// All records are delivered once nothing came for so long.
+/// All records count as delivered after this time without a delivery.
 const EMPTY_AFTER: Duration = Duration::from_secs(3);
 const EMPTIED_WITHIN: Duration = Duration::from_secs(60);
 
@@ -40,7 +40,7 @@ pub(super) fn prepare(target: &Target) -> Outcome {
     subscribe(&mut kafka)
 }
 
-/// The group's part in the topic exists once a member has subscribed to it.
+/// The group's state for the topic is created when a member subscribes to it.
 fn subscribe(kafka: &mut Kafka) -> Outcome {
     let text = |text: &str| StrBytes::from_string(text.to_owned());
     let request = ShareGroupHeartbeatRequest::default()
@@ -133,7 +133,7 @@ fn consume(target: &Target, number: usize) -> Vec<Delivery> {
     deliveries
 }
 
-/// One member, until it fails, or once there is nothing and `ends` says so.
+/// Runs one member until it fails, or until `ends` holds and no record comes.
 fn consume_on(
     target: &Target,
     kafka: &mut Kafka,
