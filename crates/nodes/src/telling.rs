@@ -105,7 +105,7 @@ impl Told {
     /// Sends this status from now on, replacing the former one.
     pub(crate) fn tell(&self, cluster: &Node) {
         // It is far shorter than the limit on gossip, even with the maximum number of shards and nodes.
-        if let Err(error) = cluster.tell(self.to_bytes()) {
+        if let Err(error) = cluster.send_gossip(self.to_bytes()) {
             debug_assert!(false, "{error}");
             tracing::warn!(%error, "the other nodes are not told how this one is");
         }
