@@ -228,7 +228,7 @@ impl Connection {
         let mut any = false;
         for _ in 0..EVENTS_PER_TURN {
             if self.session.output.bytes() >= AMQP_UNSENT_BYTES_SOFT
-                || !self.session.charges.is_delivered_to()
+                || !self.session.charges.may_receive()
             {
                 break;
             }

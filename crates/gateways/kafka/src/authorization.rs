@@ -232,6 +232,16 @@ impl Asker {
         }
     }
 
+    /// The error for a change that was rejected. In an old copy the name may stand for a former topic, so that
+    /// the rejection says nothing about the topic that has the name now.
+    pub(crate) fn rejected(&self, error: impl Into<Fault>) -> Fault {
+        let fault = error.into();
+        match fault.is_unknown_topic() {
+            true => self.missing(fault),
+            false => fault,
+        }
+    }
+
     /// Returns `None` for a request that is not in the table: it is rejected.
     pub(crate) fn of(gateway: &Gateway, session: &Session, api: ApiKey) -> Option<Self> {
         let (needs, request) = needs(api)?;

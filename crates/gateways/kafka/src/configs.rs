@@ -316,7 +316,8 @@ async fn replace(
     // A null value means the default: no value of its own.
     let config = values.filter_map(|(name, value)| Some((name, value?))).collect();
     resource.check_tenants(gateway, asker)?;
-    resource.put(gateway, config, validate_only).await
+    let put = resource.put(gateway, config, validate_only).await;
+    put.map_err(|fault| asker.rejected(fault))
 }
 
 pub(crate) async fn alter_incrementally(
@@ -369,7 +370,8 @@ async fn change(
         apply(gateway, &resource, &mut config, change)?;
     }
     resource.check_tenants(gateway, asker)?;
-    resource.put(gateway, config, validate_only).await
+    let put = resource.put(gateway, config, validate_only).await;
+    put.map_err(|fault| asker.rejected(fault))
 }
 
 fn apply(

@@ -60,6 +60,11 @@ impl Fault {
     pub(crate) fn unknown_topic_id() -> Self {
         Self::new(ResponseError::UnknownTopicId, "there is no topic with this id")
     }
+
+    pub(crate) fn is_unknown_topic(&self) -> bool {
+        use ResponseError::{UnknownTopicId, UnknownTopicOrPartition};
+        matches!(self.error, UnknownTopicOrPartition | UnknownTopicId)
+    }
 }
 
 impl fmt::Display for Fault {

@@ -250,7 +250,7 @@ async fn delete_one(
     let deleted = match found {
         Ok((id, name, uuid)) => match gateway.broker.delete_topic(id).await {
             Ok(()) => Ok((name, uuid)),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(asker.rejected(error)),
         },
         Err(fault) => Err(fault),
     };
@@ -356,8 +356,10 @@ async fn grow(
         }
     }
     let Some(mutations) = charged else {
-        return Ok(gateway.broker.catalog().check_create_partitions(topic, total)?);
+        let checked = gateway.broker.catalog().check_create_partitions(topic, total);
+        return checked.map_err(|refusal| asker.rejected(refusal));
     };
     mutations.take(total - present)?;
-    Ok(gateway.broker.create_partitions(topic, total).await?)
+    let grown = gateway.broker.create_partitions(topic, total).await;
+    grown.map_err(|error| asker.rejected(error))
 }

@@ -233,7 +233,7 @@ fn group_text(group: &GroupHistory) -> String {
                 words(event, group.dead_letter_topic.as_deref()),
                 event.attempt.map_or_else(|| "-".to_owned(), |attempt| attempt.to_string()),
                 event.node.to_string(),
-                event.session.as_ref().map_or_else(|| "-".to_owned(), who),
+                event.session.as_ref().map_or_else(|| "-".to_owned(), session_text),
             ]);
         }
         text += &table.render();

@@ -174,7 +174,7 @@ async fn unknown_topics_and_groups_are_answered_after_the_catalogs_barrier() {
 
 /// A topic that was created at another node than that of `client`.
 struct CreatedElsewhere {
-    _cluster: Cluster,
+    cluster: Cluster,
     /// Gates of all nodes: without its gate a node is cut off.
     gates: Vec<Arc<Gate>>,
     /// Index of the gate that keeps the topic from the node of `client`.
@@ -195,7 +195,7 @@ async fn created_elsewhere() -> CreatedElsewhere {
     there.create(NOWHERE, 1, &[]).await;
     let broker = &cluster.node(node).broker;
     assert!(broker.catalog().topic_named(NOWHERE).is_none(), "its copy is old");
-    CreatedElsewhere { _cluster: cluster, gates, closed, client }
+    CreatedElsewhere { cluster, gates, closed, client }
 }
 
 #[tokio::test]
@@ -221,6 +221,32 @@ async fn unknown_topic_without_the_catalogs_barrier_is_a_timeout() {
     // The catalog's barrier does not pass, because its reply is held back.
     let answer = timeout(BARRIER_WITHIN + SOON, here.ask(1, &altered)).await.expect("in time");
     assert_eq!(answer.responses[0].error_code, RequestTimedOut.code(), "{answer:?}");
+}
+
+#[tokio::test]
+async fn change_of_a_recreated_topic_by_an_old_copy_is_not_rejected_as_unknown() {
+    let mut created = created_elsewhere().await;
+    let (gate, node) = (&created.gates[created.closed], created.closed as i32 + 1);
+    gate.open();
+    let current = created.cluster.node(node).broker.catalog_is_current();
+    timeout(SOON, current).await.expect("soon").expect("the catalog's leader replies");
+    gate.close();
+    let mut there = created.cluster.client(node % 3 + 1).await;
+    let deleted = DeleteTopicsRequest::default().with_topic_names(vec![name(NOWHERE)]);
+    there.ask(5, &deleted.with_timeout_ms(1_000)).await;
+    there.create(NOWHERE, 1, &[]).await;
+    let here = &mut created.client;
+    let altered = IncrementalAlterConfigsRequest::default().with_resources(vec![resource()]);
+    let sent = here.send(1, &altered).await;
+    let mut answer = std::pin::pin!(here.receive(sent));
+    // The barrier does not pass, and the change names the former topic.
+    let early = timeout(BARRIER_WITHIN + Duration::from_millis(200), answer.as_mut()).await;
+    gate.open();
+    let answer = match early {
+        Ok(answer) => answer,
+        Err(_) => timeout(SOON, answer).await.expect("soon"),
+    };
+    assert_ne!(answer.responses[0].error_code, UnknownTopicOrPartition.code(), "{answer:?}");
 }
 
 #[tokio::test]
