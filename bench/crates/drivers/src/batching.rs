@@ -44,24 +44,24 @@ impl BatchingSender {
                     batch.push((destination, message));
                     outstanding.push(receipt);
                 }
-                tell(writer.write(&batch).await, outstanding);
+                resolve_all(writer.write(&batch).await, outstanding);
             }
         });
         Self { queue, task, window: Window::new(window) }
     }
 }
 
-fn tell(written: Result<Vec<Result<(), Failure>>, Failure>, outstanding: Vec<Outstanding>) {
+fn resolve_all(written: Result<Vec<Result<(), Failure>>, Failure>, outstanding: Vec<Outstanding>) {
     match written {
         // Of what the writer says nothing, the receipts say so themselves when they are dropped.
         Ok(each) => {
             for (outstanding, sent) in outstanding.into_iter().zip(each) {
-                outstanding.tell(sent);
+                outstanding.resolve(sent);
             }
         }
         Err(failure) => {
             for outstanding in outstanding {
-                outstanding.tell(Err(failure.clone()));
+                outstanding.resolve(Err(failure.clone()));
             }
         }
     }

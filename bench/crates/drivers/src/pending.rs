@@ -51,8 +51,8 @@ pub(crate) struct Outstanding {
 }
 
 impl Outstanding {
-    pub(crate) fn tell(self, sent: Result<(), Failure>) {
-        self.receipt.tell(sent);
+    pub(crate) fn resolve(self, sent: Result<(), Failure>) {
+        self.receipt.resolve(sent);
         drop(self.room);
     }
 }
@@ -91,7 +91,7 @@ impl Together {
 }
 
 impl Confirmed for Together {
-    fn tell(&self, _number: u64, sent: Result<(), Failure>) {
+    fn resolve(&self, _number: u64, sent: Result<(), Failure>) {
         let mut state = self.state.lock();
         state.open -= 1;
         if let Err(failure) = sent {
@@ -139,7 +139,7 @@ impl Confirmer {
                     Some(()) = waiting.next(), if !waiting.is_empty() => {}
                     arrived = arriving.recv() => match arrived {
                         Some((confirmation, outstanding)) => waiting.push(async move {
-                            outstanding.tell(confirmation.await);
+                            outstanding.resolve(confirmation.await);
                         }),
                         None => break,
                     },
@@ -158,7 +158,7 @@ impl Confirmer {
     ) {
         let mut confirmation: Confirmation = Box::pin(confirmation);
         match futures_util::poll!(confirmation.as_mut()) {
-            Poll::Ready(sent) => outstanding.tell(sent),
+            Poll::Ready(sent) => outstanding.resolve(sent),
             // If the task is gone, the receipt says so when it is dropped.
             Poll::Pending => drop(self.queue.send((confirmation, outstanding))),
         }

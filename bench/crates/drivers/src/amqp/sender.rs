@@ -118,7 +118,7 @@ impl Sender for AmqpSender {
     async fn post(&mut self, destination: u32, message: Message, receipt: Receipt) {
         let outstanding = Outstanding { receipt, room: self.window.enter().await };
         let Some(ways) = self.ways.get(destination as usize) else {
-            return outstanding.tell(Err(Failure::refused("there is no such destination")));
+            return outstanding.resolve(Err(Failure::refused("there is no such destination")));
         };
         let way = Arc::clone(&ways[message.lane as usize % ways.len()]);
         let properties = self.properties(&message);

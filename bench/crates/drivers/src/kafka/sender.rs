@@ -31,7 +31,7 @@ impl ProducerContext for Telling {
     type DeliveryOpaque = Box<Outstanding>;
 
     fn delivery(&self, result: &DeliveryResult<'_>, outstanding: Box<Outstanding>) {
-        outstanding.tell(match result {
+        outstanding.resolve(match result {
             Ok(_) => Ok(()),
             Err((error, _)) => Err(refused(error.clone())),
         });
@@ -116,12 +116,12 @@ impl KafkaSender {
         let client = self.client().await;
         let outstanding = Box::new(Outstanding { receipt, room: self.window.enter().await });
         let Some(topic) = self.topics.get(destination as usize).cloned() else {
-            outstanding.tell(Err(Failure::refused("there is no such destination")));
+            outstanding.resolve(Err(Failure::refused("there is no such destination")));
             return;
         };
         let client = match client {
             Ok(client) => client,
-            Err(failure) => return outstanding.tell(Err(failure)),
+            Err(failure) => return outstanding.resolve(Err(failure)),
         };
         let key = message.key();
         let mut record = BaseRecord::with_opaque_to(&topic, outstanding).key(&key);
@@ -132,7 +132,7 @@ impl KafkaSender {
         }
         // The client copies the body; it knows no other way.
         if let Err((error, record)) = client.send(record.payload(&message.body[..])) {
-            record.delivery_opaque.tell(Err(refused(error)));
+            record.delivery_opaque.resolve(Err(refused(error)));
         }
     }
 

@@ -332,7 +332,7 @@ impl Sender for MemorySender {
         let outstanding = Outstanding { receipt, room: self.window.enter().await };
         let stored = self.store(destination, message);
         if self.faults.latency.is_zero() {
-            outstanding.tell(stored);
+            outstanding.resolve(stored);
         } else {
             let delay = tokio::time::sleep(self.faults.latency);
             let confirmation = async move {

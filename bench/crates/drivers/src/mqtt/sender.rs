@@ -62,7 +62,7 @@ impl Unanswered {
             }
             Event::Incoming(Packet::PubAck(answer)) => {
                 if let Some(outstanding) = self.numbered.remove(&answer.pkid) {
-                    outstanding.tell(Ok(()));
+                    outstanding.resolve(Ok(()));
                 }
             }
             _ => {}
@@ -72,7 +72,7 @@ impl Unanswered {
     fn give_up(&mut self, why: &str) {
         let numbered = self.numbered.drain().map(|(_, outstanding)| outstanding);
         for outstanding in numbered.chain(self.unnumbered.drain(..)) {
-            outstanding.tell(Err(Failure::unknown(why)));
+            outstanding.resolve(Err(Failure::unknown(why)));
         }
     }
 }
@@ -86,10 +86,10 @@ impl Sender for MqttSender {
     async fn post(&mut self, destination: u32, message: Message, receipt: Receipt) {
         let outstanding = Outstanding { receipt, room: self.window.enter().await };
         let Some(topic) = self.topics.get(destination as usize) else {
-            return outstanding.tell(Err(Failure::refused("there is no such destination")));
+            return outstanding.resolve(Err(Failure::refused("there is no such destination")));
         };
         if self.task.is_finished() {
-            return outstanding.tell(Err(Failure::unknown("the connection is gone")));
+            return outstanding.resolve(Err(Failure::unknown("the connection is gone")));
         }
         // Before it is given to the client, which may write it at once.
         self.unanswered.lock().unnumbered.push_back(outstanding);

@@ -250,7 +250,7 @@ impl Sender for JetStreamSender {
     async fn post(&mut self, destination: u32, message: Message, receipt: Receipt) {
         let outstanding = Outstanding { receipt, room: self.window.enter().await };
         let Some(subject) = self.subjects.get(destination as usize).cloned() else {
-            return outstanding.tell(Err(Failure::refused("there is no such destination")));
+            return outstanding.resolve(Err(Failure::refused("there is no such destination")));
         };
         let mut headers = HeaderMap::new();
         if self.deduplicate {
@@ -261,7 +261,7 @@ impl Sender for JetStreamSender {
             false => self.context.publish_with_headers(subject, headers, message.body).await,
         };
         match published {
-            Err(error) => outstanding.tell(Err(refused(error))),
+            Err(error) => outstanding.resolve(Err(refused(error))),
             Ok(acknowledged) => {
                 let confirmation =
                     async move { acknowledged.await.map(drop).map_err(|it| not_acknowledged(&it)) };

@@ -74,7 +74,7 @@ impl Sender for PulsarSender {
     async fn post(&mut self, destination: u32, message: Message, receipt: Receipt) {
         let outstanding = Outstanding { receipt, room: self.window.enter().await };
         let Some(producer) = self.producers.get_mut(destination as usize) else {
-            return outstanding.tell(Err(Failure::refused("there is no such destination")));
+            return outstanding.resolve(Err(Failure::refused("there is no such destination")));
         };
         let partition_key = self.ordered.then(|| message.key());
         let payload = message.body.into();
@@ -87,7 +87,7 @@ impl Sender for PulsarSender {
                 let confirmation = async move { sent.await.map(drop).map_err(failure) };
                 self.confirmer.begin(confirmation, outstanding).await;
             }
-            Err(error) => outstanding.tell(Err(failure(error))),
+            Err(error) => outstanding.resolve(Err(failure(error))),
         }
     }
 

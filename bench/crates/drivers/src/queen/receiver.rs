@@ -91,7 +91,7 @@ impl QueenReceiver {
     }
 
     /// Tells the server, which answers for each. Gives the first that it did not take.
-    async fn tell(&self, told: Vec<Acknowledgement>) -> Result<Option<String>, Failure> {
+    async fn acknowledge(&self, told: Vec<Acknowledgement>) -> Result<Option<String>, Failure> {
         if told.is_empty() {
             return Ok(None);
         }
@@ -146,7 +146,7 @@ impl Receiver for QueenReceiver {
             self.next += 1;
             // All that came may have been settled before; then its lease is to be ended now.
             let told = self.leases.take_due();
-            if let Some(why) = self.tell(told).await? {
+            if let Some(why) = self.acknowledge(told).await? {
                 return Err(Failure::Refused(why));
             }
             if !received.is_empty() || Instant::now() >= deadline {
@@ -165,7 +165,7 @@ impl Receiver for QueenReceiver {
             }
         }
         let told = self.leases.take_due();
-        match self.tell(told).await? {
+        match self.acknowledge(told).await? {
             None => Ok(()),
             Some(why) => Err(Failure::Refused(why)),
         }
@@ -174,6 +174,6 @@ impl Receiver for QueenReceiver {
     async fn close(mut self: Box<Self>) -> Result<(), Failure> {
         let told = self.leases.give_back();
         // What the server does not take any more has been given back by time.
-        self.tell(told).await.map(drop)
+        self.acknowledge(told).await.map(drop)
     }
 }

@@ -111,7 +111,7 @@ impl Sender for RocketSender {
         let outstanding = Outstanding { receipt, room: self.window.enter().await };
         let (lane, queue) = (message.lane, self.queue(message.lane));
         let Some(topic) = self.topics.get(destination as usize) else {
-            return outstanding.tell(Err(Failure::refused("there is no such destination")));
+            return outstanding.resolve(Err(Failure::refused("there is no such destination")));
         };
         // The names of SendMessageRequestHeaderV2, which is made for short ones: group, topic, model
         // and its queues, queue, flags, time, flag, properties.
