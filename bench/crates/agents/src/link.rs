@@ -21,7 +21,7 @@ const REACH_MAX: Duration = Duration::from_secs(5);
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// A broken server may delay the close of senders and receivers.
 const END_MAX: Duration = Duration::from_secs(60);
-/// Time limit of the call that starts the senders, and lead time of that start.
+/// Time limit of the call that starts the senders.
 pub(crate) const START_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]

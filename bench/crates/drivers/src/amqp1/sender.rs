@@ -36,7 +36,7 @@ impl Amqp1Sender {
     }
 }
 
-/// Whether messages are to survive the broker.
+/// Whether messages survive a restart of the broker.
 pub(super) fn is_durable(topology: &Topology) -> bool {
     topology.tier != Tier::T0
 }
@@ -60,7 +60,7 @@ impl DriverSender for Amqp1Sender {
             return outstanding.resolve(Err(Failure::refused("there is no such destination")));
         };
         let header = Header { durable: self.durable, ..Header::default() };
-        // The client wants a body of its own.
+        // The client requires an owned body.
         let body = Data(Binary::from(message.body.to_vec()));
         let transfer = Message::builder().header(header).data(body).build();
         match link.send_batchable(transfer).await {
