@@ -336,7 +336,7 @@ impl Session<'_> {
         self.observer.ended(senders.into(), receivers.into());
         let usages = self.usages;
         let processes = tokio::task::spawn_blocking(move || usages.end());
-        // After an interruption, missing messages cannot be told from those in flight.
+        // After an interruption, lost messages are indistinguishable from those in flight.
         let whole = self.interrupted.is_none();
         let mut audit = self.crew.audit(whole && drain != Drain::GivenUp);
         if whole && drain == Drain::GivenUp {

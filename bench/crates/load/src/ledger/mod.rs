@@ -264,7 +264,7 @@ impl Ledger {
         self.subscriptions.iter().map(missing).sum()
     }
 
-    // ---------------------------------------------------------------------- told by an agent
+    // ------------------------------------------------------------------ reported by an agent
 
     /// Enters an event of an agent. Returns false if it is impossible.
     pub(crate) fn replay(&self, event: Event, agent: u16, apart_ns: u64) -> bool {

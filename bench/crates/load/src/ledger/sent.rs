@@ -79,7 +79,7 @@ impl SenderAccount {
         self.state.lock()
     }
 
-    // ------------------------------------------------------------------- told by an agent
+    // ------------------------------------------------------------------ reported by an agent
 
     /// Sets the number of messages that an agent's sender has sent so far.
     pub(super) fn sent_elsewhere(&self, count: u64) {
