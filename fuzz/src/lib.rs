@@ -1,12 +1,13 @@
-//! What all targets share: a bound on the memory that an input may take.
+//! Common part of all targets: a memory bound for each input.
 //!
-//! The fuzzer's own limit (`-rss_limit_mb`) is one of the process and is looked at once a second. Here each input is
-//! held to a multiple of its own length, so that a short one that has much reserved is found.
+//! The fuzzer's own limit (`-rss_limit_mb`) applies to the process and is checked once a second.
+//! Here each input is limited to a multiple of its own length, so that a short input that reserves
+//! much memory is found.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts what is held. It is Rust's memory alone: that of C libraries is the fuzzer's to watch.
+/// Counts allocated bytes. It covers Rust's memory only: the fuzzer watches that of C libraries.
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
@@ -44,7 +45,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Tries an input, which may take `base` bytes of memory at a time and `factor` for each of its own.
+/// Runs an input, which may use `base` bytes of memory at a time, and `factor` more for each of its
+/// own.
 pub fn bounded(data: &[u8], base: usize, factor: usize, check: fn(&[u8])) {
     let before = HELD.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);

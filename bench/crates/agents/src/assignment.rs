@@ -1,4 +1,4 @@
-//! What an agent is told to do, and what it does not do whoever tells it.
+//! The work that a coordinator assigns to an agent, and the limits that the agent enforces on it.
 
 use driver::Target;
 use load::clock::Clock;
@@ -6,7 +6,7 @@ use load::{Content, Pace, Plan, Receivers, Share, Work};
 use serde::{Deserialize, Serialize};
 
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
-/// Different bodies are made before the load begins.
+/// Byte limit of the distinct bodies that are built before the load begins.
 const POOL_BYTES_MAX: usize = 1 << 30;
 const AT_ONCE_MAX: usize = 10_000_000;
 
@@ -16,7 +16,7 @@ pub(crate) struct Assignment {
     pub(crate) plan: Plan,
     pub(crate) share: Share,
     pub(crate) receivers: Receivers,
-    /// By how much the agent's clock is ahead of the coordinator's.
+    /// Offset of the agent's clock from the coordinator's; positive when the agent's is ahead.
     pub(crate) ahead_ns: i64,
 }
 
@@ -25,7 +25,7 @@ impl Assignment {
         Clock::behind_by(self.ahead_ns)
     }
 
-    /// What is wrong with it; a sound coordinator sends nothing of that kind.
+    /// Names the invalid part of the assignment. A correct coordinator never sends one.
     pub(crate) fn refused(&self) -> Option<&'static str> {
         let Self { plan, share, .. } = self;
         let topology = &plan.topology;
@@ -37,7 +37,7 @@ impl Assignment {
         };
         let paced = match plan.pace {
             Pace::Closed => true,
-            // An agent does not know what came to others.
+            // An agent does not see the deliveries of other agents.
             Pace::PingPong => false,
             Pace::Flood { window } => some(window),
             Pace::Open { per_second, window } => {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_cost_all_memory_or_make_no_sense_is_refused() {
+    fn oversized_and_invalid_assignments_are_rejected() {
         assert_eq!(sound().refused(), None);
         type Spoil = fn(&mut Plan);
         let wrong: [(&str, Spoil); 9] = [

@@ -1,4 +1,4 @@
-//! Makes of several agents the crew of a load.
+//! Turns several agents into the workers of one load.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::link::Link;
 use crate::offset;
 use crate::wire::Request;
 
-/// From the moment that the agents are told until they begin.
+/// Delay between the start request to the agents and the start itself.
 const START_AFTER: Duration = Duration::from_millis(500);
 const THERE_AND_BACK: &str = "it sends a message once the one before has come back, so sender and \
     receiver cannot be on different machines: run it without --agents";
@@ -27,7 +27,7 @@ const THERE_AND_BACK: &str = "it sends a message once the one before has come ba
 const BY_ONE_CLOCK: &str = "it measures how long each sender waits after a fault, by the clock of \
     who makes the fault: run it without --agents";
 
-/// Knows where the agents are, and how they reach the system under test.
+/// Holds the agents' addresses and the target, as the agents reach it.
 #[derive(Clone)]
 pub struct Coordinator {
     addresses: Vec<String>,
@@ -35,7 +35,7 @@ pub struct Coordinator {
     target: Target,
 }
 
-/// Without what is nobody's business.
+/// Leaves out the token and the target's credentials.
 impl fmt::Debug for Coordinator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Coordinator")
@@ -50,7 +50,7 @@ impl Coordinator {
         Self { addresses, token, target }
     }
 
-    /// Whether the agents are there and would work for us: what each runs on.
+    /// Connects to each agent and returns its host, or the reason that it is unavailable.
     pub async fn greet(&self) -> Vec<Result<Host, Gone>> {
         let token = self.token.as_deref();
         let met = self.addresses.iter().map(|address| Link::open(address, token));
@@ -58,7 +58,7 @@ impl Coordinator {
         met.map(|link| link.map(|link| link.agent.host)).collect()
     }
 
-    /// One after the other, so that no clock is read while another answers.
+    /// Connects one after the other, so that no clock is read while another agent replies.
     async fn links(&self) -> Result<Vec<Link>, Gone> {
         let mut links = Vec::new();
         for address in &self.addresses {
@@ -100,14 +100,14 @@ impl Agents {
         self.links.iter_mut().enumerate().filter(|(_, link)| !link.is_gone())
     }
 
-    /// To all of them at the same time.
-    async fn tell(&mut self, request: Request) -> Result<(), Gone> {
-        let told = self.living().map(|(_, link)| link.tell(&request));
+    /// Sends a request to all remaining agents concurrently.
+    async fn command_all(&mut self, request: Request) -> Result<(), Gone> {
+        let told = self.living().map(|(_, link)| link.command(&request));
         join_all(told).await.into_iter().collect()
     }
 
-    /// What happened at all of them, entered.
-    async fn ask_all(&mut self, latencies: bool) -> Result<Progress, Gone> {
+    /// Fetches the reports of all agents and enters them into the account.
+    async fn look_all(&mut self, latencies: bool) -> Result<Progress, Gone> {
         let mut progress =
             Progress { latencies: latencies.then(Interval::default), ..Progress::default() };
         let looks = self.living();
@@ -122,7 +122,7 @@ impl Agents {
         self.judge()?;
         progress.counts = self.account.counts();
         progress.disturbed = self.account.is_disturbed();
-        // What was told and does not count yet may be a confirmation.
+        // Events that are reported and not yet entered may be confirmations.
         progress.under_way |= self.account.is_waiting();
         progress.sending |= self.account.is_waiting();
         if let Some(all) = &mut progress.latencies {
@@ -131,7 +131,7 @@ impl Agents {
         lost.map_or(Ok(progress), Err)
     }
 
-    /// Takes down what one of them says; the last report is how it is now.
+    /// Enters the reports of one agent; the last one holds its current state.
     fn enter(
         &mut self,
         agent: usize,
@@ -139,7 +139,7 @@ impl Agents {
         progress: &mut Progress,
     ) -> Result<(), Gone> {
         for report in reports {
-            let told = self.account.tell(agent, report);
+            let told = self.account.record(agent, report);
             told.map_err(|implausible| self.links[agent].lose(implausible.to_string()))?;
             if let (Some(all), Some(some)) = (&mut progress.latencies, &report.latencies) {
                 all.merge(some);
@@ -152,15 +152,15 @@ impl Agents {
         Ok(())
     }
 
-    /// Judges what all have told by now.
+    /// Enters all events up to the time that every agent has reported.
     fn judge(&mut self) -> Result<(), Gone> {
         let apart_ns = offset::apart_ns(self.links.iter().map(Link::bound));
         let judged = self.account.enter(apart_ns);
         judged.map_err(|agent| self.links[agent].lose(Implausible.to_string()))
     }
 
-    /// Everything that is still to be told, and the clocks once more.
-    async fn hear_out(&mut self, at_once: bool, ended: &mut Ended) {
+    /// Collects the remaining reports and reads the clocks once more.
+    async fn collect_remaining(&mut self, at_once: bool, ended: &mut Ended) {
         let ends = self.living();
         let ends = ends.map(|(agent, link)| async move { (agent, link.end(at_once).await) });
         for (agent, farewell) in join_all(ends).await {
@@ -170,7 +170,7 @@ impl Agents {
             let named = farewell.processes.into_iter();
             ended.processes.extend(named.map(|it| Process { name: name.clone(), ..it }));
         }
-        let heard = self.ask_all(true).await;
+        let heard = self.look_all(true).await;
         ended.progress = note(heard, &mut ended.gone).unwrap_or_default();
         for link in self.links.iter_mut().filter(|link| !link.is_gone()) {
             let read = link.clock_at_end().await;
@@ -179,7 +179,7 @@ impl Agents {
     }
 }
 
-/// Keeps the first who is lost.
+/// Keeps the first agent that was lost.
 fn note<T>(told: Result<T, Gone>, lost: &mut Option<Gone>) -> Option<T> {
     told.map_err(|gone| lost.get_or_insert(gone).clone()).ok()
 }
@@ -206,11 +206,11 @@ impl Crew for Agents {
     }
 
     async fn look(&mut self, latencies: bool) -> Result<Progress, Gone> {
-        self.ask_all(latencies).await
+        self.look_all(latencies).await
     }
 
     async fn receivers(&mut self, receivers: Receivers) -> Result<(), Gone> {
-        self.tell(Request::Receivers(receivers)).await
+        self.command_all(Request::Receivers(receivers)).await
     }
 
     async fn disturb(&mut self) -> Result<(), Gone> {
@@ -219,7 +219,7 @@ impl Crew for Agents {
     }
 
     async fn stop_senders(&mut self) -> Result<(), Gone> {
-        self.tell(Request::StopSenders).await
+        self.command_all(Request::StopSenders).await
     }
 
     fn missing(&self) -> u64 {
@@ -228,7 +228,7 @@ impl Crew for Agents {
 
     async fn end(&mut self, at_once: bool) -> Ended {
         let mut ended = Ended::default();
-        self.hear_out(at_once, &mut ended).await;
+        self.collect_remaining(at_once, &mut ended).await;
         for agent in 0..self.links.len() {
             self.account.over(agent);
         }

@@ -17,22 +17,22 @@ use crate::wire::{
 };
 
 const REACH_MAX: Duration = Duration::from_secs(5);
-/// An agent that is as busy as can be still answers by then.
+/// A fully loaded agent still replies within this time.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Closing senders and receivers may take as long as a broken server makes it.
+/// A broken server may delay the close of senders and receivers.
 const END_MAX: Duration = Duration::from_secs(60);
-/// A start lies that far ahead, at least, so that all agents know of it in time.
+/// Time limit of the call that starts the senders.
 pub(crate) const START_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// What the result says about it.
+    /// The agent's entry in the result.
     pub(crate) agent: Agent,
     line: Line,
     ahead_ns: i64,
-    /// Of its clock, corrected by that.
+    /// Error bound of its clock after correction by `ahead_ns`.
     bound: Bound,
-    /// It is lost, and not asked any more.
+    /// The agent is lost, and gets no more requests.
     gone: bool,
 }
 
@@ -70,10 +70,14 @@ impl Link {
         self.ahead_ns
     }
 
-    async fn ask(&mut self, request: &Request, within: Duration) -> Result<(Reply, Vec<u8>), Gone> {
-        let said = self.line.say(request, &[], ANSWER_MAX).await;
+    async fn call(
+        &mut self,
+        request: &Request,
+        within: Duration,
+    ) -> Result<(Reply, Vec<u8>), Gone> {
+        let said = self.line.send(request, &[], ANSWER_MAX).await;
         let heard = match said {
-            Ok(()) => self.line.hear(FRAME_BYTES_MAX, within).await,
+            Ok(()) => self.line.receive(FRAME_BYTES_MAX, within).await,
             Err(why) => Err(why),
         };
         match heard {
@@ -93,7 +97,7 @@ impl Link {
     }
 
     async fn done(&mut self, request: &Request, within: Duration) -> Result<(), Gone> {
-        match self.ask(request, within).await? {
+        match self.call(request, within).await? {
             (Reply::Done, _) => Ok(()),
             _ => Err(self.nonsense()),
         }
@@ -104,7 +108,7 @@ impl Link {
         let mut probes = Vec::with_capacity(PROBES);
         for _ in 0..PROBES {
             let asked_ns = clock.now_ns();
-            let asked = self.ask(&Request::Clock, ANSWER_MAX).await?;
+            let asked = self.call(&Request::Clock, ANSWER_MAX).await?;
             let (Reply::Clock { now_ns }, _) = asked else { return Err(self.nonsense()) };
             probes.push(Probe { asked_ns, theirs_ns: now_ns, answered_ns: clock.now_ns() });
         }
@@ -114,7 +118,7 @@ impl Link {
     pub(crate) async fn prepare(&mut self, assignment: Assignment) -> Result<(), Gone> {
         self.agent.senders = assignment.share.senders.len() as u32;
         self.agent.receivers = assignment.share.receivers.len() as u32;
-        // The agent's own limit comes first: its answer says more.
+        // The agent's own limit expires first, because its error is more specific.
         let within = CONNECT_MAX + ANSWER_MAX;
         self.done(&Request::Prepare(Box::new(assignment)), within).await
     }
@@ -123,7 +127,7 @@ impl Link {
         self.done(&Request::Start { at_ns }, START_MAX).await
     }
 
-    /// What happened there, in as many reports as it takes.
+    /// Fetches the events since the last look, in as many reports as needed.
     pub(crate) async fn look(&mut self, latencies: bool) -> Result<Vec<Report>, Gone> {
         let mut reports = vec![self.look_once(latencies).await?];
         while reports.last().is_some_and(|report| report.more) {
@@ -134,7 +138,7 @@ impl Link {
 
     async fn look_once(&mut self, latencies: bool) -> Result<Report, Gone> {
         let asked_ns = Clock::default().now_ns();
-        let asked = self.ask(&Request::Look { latencies }, ANSWER_MAX).await?;
+        let asked = self.call(&Request::Look { latencies }, ANSWER_MAX).await?;
         let (Reply::Report(mut report), journal) = asked else { return Err(self.nonsense()) };
         if !report.more {
             let answered_ns = Clock::default().now_ns();
@@ -144,19 +148,19 @@ impl Link {
         Ok(*report)
     }
 
-    pub(crate) async fn tell(&mut self, request: &Request) -> Result<(), Gone> {
+    pub(crate) async fn command(&mut self, request: &Request) -> Result<(), Gone> {
         self.done(request, ANSWER_MAX).await
     }
 
-    /// Ends its work.
+    /// Ends the agent's work.
     pub(crate) async fn end(&mut self, at_once: bool) -> Result<Farewell, Gone> {
-        match self.ask(&Request::End { at_once }, END_MAX).await? {
+        match self.call(&Request::End { at_once }, END_MAX).await? {
             (Reply::Ended(farewell), _) => Ok(farewell),
             _ => Err(self.nonsense()),
         }
     }
 
-    /// Reads its clock once more.
+    /// Reads the agent's clock once more.
     pub(crate) async fn clock_at_end(&mut self) -> Result<(), Gone> {
         let best = self.probe().await?;
         self.agent.clock_at_end = Some(offset::offset(best));
@@ -164,12 +168,12 @@ impl Link {
     }
 }
 
-/// Says who we are; what the agent runs on, or why it does not want us.
+/// Introduces the coordinator. Returns the agent's host, or the reason for its refusal.
 async fn greet(line: &mut Line, token: Option<&str>) -> Result<Host, String> {
     let hello =
         Hello { protocol: PROTOCOL, version: VERSION.to_owned(), token: token.map(str::to_owned) };
-    let welcome = match line.say(&hello, &[], ANSWER_MAX).await {
-        Ok(()) => line.hear(STRANGER_BYTES_MAX, ANSWER_MAX).await,
+    let welcome = match line.send(&hello, &[], ANSWER_MAX).await {
+        Ok(()) => line.receive(STRANGER_BYTES_MAX, ANSWER_MAX).await,
         Err(why) => Err(why),
     };
     match welcome {

@@ -1,17 +1,17 @@
-//! How much another machine's clock is ahead of ours.
+//! Offset of another machine's clock from this one's.
 //!
-//! It is asked for its time; the answer belongs to the midst of the round trip, give or take half
-//! of it. Of several, the shortest round trip says it best.
+//! The remote time is taken for the middle of the round trip, give or take half of it. The shortest
+//! of several round trips is the most accurate.
 
 use load::clock::Clock;
 use results::ClockOffset;
 
 /// Round trips for one figure.
 pub(crate) const PROBES: usize = 16;
-/// A clock that nobody sets goes wrong by no more than this share.
+/// Largest drift of an undisciplined clock.
 const DRIFT: f64 = 100e-6;
 
-/// One round trip: ours as we asked, theirs, ours as the answer came.
+/// One round trip: local time of the request, remote time, local time of the reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Probe {
     pub(crate) asked_ns: u64,
@@ -24,13 +24,13 @@ impl Probe {
         self.answered_ns.saturating_sub(self.asked_ns)
     }
 
-    /// Their clock against the midst of the round trip.
+    /// The remote clock against the middle of the round trip.
     pub(crate) fn ahead_ns(self) -> i64 {
         let midst_ns = self.asked_ns + self.round_trip_ns() / 2;
         self.theirs_ns.wrapping_sub(midst_ns) as i64
     }
 
-    /// How wrong their clock can be, if it is taken for ours.
+    /// Upper bound of the remote clock's error relative to the local one.
     fn wrong_by_at_most_ns(self) -> u64 {
         self.theirs_ns.abs_diff(self.asked_ns).max(self.theirs_ns.abs_diff(self.answered_ns))
     }
@@ -41,7 +41,7 @@ impl Probe {
     }
 }
 
-/// The one with the shortest round trip.
+/// Returns the probe with the shortest round trip.
 pub(crate) fn best(probes: &[Probe]) -> Option<Probe> {
     probes.iter().copied().min_by_key(|probe| probe.round_trip_ns())
 }
@@ -53,8 +53,8 @@ pub(crate) fn offset(best: Probe) -> ClockOffset {
     }
 }
 
-/// How wrong a corrected clock may be, as the load goes on: each answer bounds it, and it grows
-/// with the time since the best of them.
+/// Error bound of a corrected clock during the load. Each reply limits it, and it grows with the
+/// time since the best reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound {
     wrong_ns: f64,
@@ -69,7 +69,7 @@ impl Bound {
     pub(crate) fn learn(&mut self, probe: Probe) {
         let grown = self.at(probe.answered_ns);
         let at_most = probe.wrong_by_at_most_ns() as f64;
-        // It went astray faster than clocks do: what was known is worth nothing.
+        // The clock drifted faster than assumed, so the old bound is void.
         let astray = probe.wrong_by_at_least_ns() as f64 > grown;
         self.wrong_ns = if astray { at_most } else { grown.min(at_most) };
         self.at_ns = probe.answered_ns;
@@ -80,7 +80,7 @@ impl Bound {
     }
 }
 
-/// How far any two of these clocks may be apart now. One machine agrees with itself.
+/// Largest possible difference of any two of these clocks now. A single machine has none.
 pub(crate) fn apart_ns(bounds: impl Iterator<Item = Bound>) -> u64 {
     let now_ns = Clock::default().now_ns();
     let mut each: Vec<f64> = bounds.map(|bound| bound.at(now_ns)).collect();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_round_trip_says_how_much_a_clock_is_ahead() {
+    fn offset_comes_from_the_shortest_round_trip() {
         let probes = [
             probe(1_000, 50_000, 9_000),
             probe(10_000, 61_000, 12_000),
@@ -110,14 +110,14 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_grows_with_time_and_shrinks_with_a_better_answer() {
+    fn error_bound_grows_with_time_and_shrinks_with_a_better_probe() {
         let mut bound = Bound::new(probe(0, 500, 1_000));
-        // A second later, an answer that says little: 100 us have been added.
+        // A second later comes an imprecise reply: the bound has grown by 100 us.
         bound.learn(probe(1_000_000_000, 1_009_000_000, 1_010_000_000));
         assert!((bound.wrong_ns - 101_500.0).abs() < 1_000.0, "{bound:?}");
         bound.learn(probe(2_000_000_000, 2_000_000_400, 2_000_001_000));
         assert_eq!(bound.wrong_ns, 600.0);
-        // Theirs is 5 us before we asked: it is wrong by that at least.
+        // The remote time is 5 us before the request, so the error is at least that.
         bound.learn(probe(2_000_002_000, 1_999_997_000, 2_000_003_000));
         assert_eq!(bound.wrong_ns, 6_000.0);
     }

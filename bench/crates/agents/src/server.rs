@@ -1,4 +1,4 @@
-//! An agent: does what a coordinator tells it, for one of them at a time.
+//! An agent: carries out a coordinator's requests, for one coordinator at a time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,27 +19,27 @@ use crate::wire::{
     Welcome, WireError,
 };
 
-/// For a stranger to say who he is.
+/// Time limit for a new connection's hello.
 const HELLO_MAX: Duration = Duration::from_secs(5);
-/// For the coordinator before to be gone.
+/// Time limit for the previous coordinator's connection to end.
 const TURN_MAX: Duration = Duration::from_secs(3);
-/// Between two requests before the load and behind it: other agents may take that long to connect,
-/// or to end.
+/// Limit between two requests before and after the load: other agents may take that long to
+/// connect, or to end.
 const IDLE_MAX: Duration = Duration::from_secs(180);
-/// Between two requests while the load goes on: the coordinator asks ten times a second.
+/// Limit between two requests during the load: the coordinator sends ten a second.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// For all connections to the system under test.
+/// Time limit for all connections to the system under test.
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(120);
-/// How far ahead a start may be set.
+/// Largest lead time of a start.
 const START_WITHIN: Duration = Duration::from_secs(30);
 const CONNECTIONS_MAX: usize = 16;
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// Reads the settings of a target; whether the server is there shows at the first call.
+/// Reads the settings of a target. The first call on the driver shows whether the server is up.
 pub type Connect = fn(&Target) -> Result<Arc<dyn Driver>, Failure>;
 
-/// Why it does not listen.
+/// Reasons that the agent cannot listen.
 #[derive(Debug, Error)]
 pub enum ServeError {
     #[error("{address}: {why}")]
@@ -55,19 +55,19 @@ pub struct Server {
     place: Arc<Place>,
 }
 
-/// What its connections share.
+/// State shared by the agent's connections.
 #[derive(Debug)]
 struct Place {
     token: Option<String>,
     connect: Connect,
-    /// To work for somebody.
+    /// Permit to work for a coordinator.
     turn: Semaphore,
-    /// Who it works for.
+    /// Address of the current coordinator.
     taken: Mutex<Option<SocketAddr>>,
 }
 
 impl Server {
-    /// Listens there. Without a token it must be on this machine only.
+    /// Listens on the address. Without a token it must be a loopback address.
     pub async fn bind(
         address: &str,
         token: Option<String>,
@@ -105,7 +105,7 @@ impl Server {
                     continue;
                 }
             };
-            // Who finds no room is not answered.
+            // A connection over the limit is closed without a reply.
             let Ok(room) = Arc::clone(&room).try_acquire_owned() else { continue };
             let place = Arc::clone(&self.place);
             connections.spawn(async move {
@@ -122,7 +122,7 @@ impl Server {
 impl Place {
     async fn attend(&self, stream: TcpStream, peer: SocketAddr) -> Result<(), WireError> {
         let mut line = Line::new(stream)?;
-        let (hello, _) = line.hear::<Hello>(STRANGER_BYTES_MAX, HELLO_MAX).await?;
+        let (hello, _) = line.receive::<Hello>(STRANGER_BYTES_MAX, HELLO_MAX).await?;
         let work = match self.refused(&hello) {
             Some(why) => Err(why),
             None => self.take(peer).await,
@@ -131,11 +131,11 @@ impl Place {
             Ok(work) => work,
             Err(why) => {
                 tracing::warn!(%peer, why, "is refused");
-                return line.say(&Welcome::Refused { why }, &[], ANSWER_MAX).await;
+                return line.send(&Welcome::Refused { why }, &[], ANSWER_MAX).await;
             }
         };
         let (version, host) = (VERSION.to_owned(), Box::new(load::host::machine()));
-        line.say(&Welcome::Come { protocol: PROTOCOL, version, host }, &[], ANSWER_MAX).await?;
+        line.send(&Welcome::Come { protocol: PROTOCOL, version, host }, &[], ANSWER_MAX).await?;
         tracing::info!(%peer, "coordinates");
         self.converse(&mut line).await
     }
@@ -157,7 +157,7 @@ impl Place {
     }
 
     async fn take(&self, peer: SocketAddr) -> Result<Taken<'_>, String> {
-        // The last load's connection may end just now.
+        // The previous load's connection may be about to end.
         let Ok(Ok(turn)) = timeout(TURN_MAX, self.turn.acquire()).await else {
             let other = self.taken.lock().map_or(String::new(), |other| format!(" at {other}"));
             return Err(format!("it works for another coordinator{other}"));
@@ -170,14 +170,14 @@ impl Place {
         let mut work = None;
         let mut silence = IDLE_MAX;
         loop {
-            let (request, _) = line.hear::<Request>(FRAME_BYTES_MAX, silence).await?;
+            let (request, _) = line.receive::<Request>(FRAME_BYTES_MAX, silence).await?;
             match request {
                 Request::Start { .. } => silence = SILENCE_MAX,
                 Request::End { .. } => silence = IDLE_MAX,
                 _ => {}
             }
             let (reply, bytes) = self.answer(request, &mut work).await;
-            line.say(&reply, &bytes, ANSWER_MAX).await?;
+            line.send(&reply, &bytes, ANSWER_MAX).await?;
         }
     }
 
@@ -220,7 +220,7 @@ impl Place {
         let clock = assignment.clock();
         let Assignment { target, plan, share, receivers, .. } = assignment;
         let driver = (self.connect)(&target).map_err(|failure| failure.to_string())?;
-        let tasks = Tasks::of_agent(Arc::new(plan), driver, share, clock);
+        let tasks = Tasks::for_agent(Arc::new(plan), driver, share, clock);
         let mut tasks = tasks.map_err(|error| error.to_string())?;
         let connected = timeout(CONNECT_MAX, tasks.connect(receivers)).await;
         let seconds = CONNECT_MAX.as_secs();
@@ -230,7 +230,7 @@ impl Place {
     }
 }
 
-/// What it does for a coordinator; ends when it is dropped.
+/// The agent's work for one coordinator; ends when it is dropped.
 #[derive(Debug)]
 struct Work {
     tasks: Tasks,
@@ -258,7 +258,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// In the same time whatever was said, so that nobody finds it out byte by byte.
+/// Compares in constant time, so that a token cannot be guessed byte by byte.
 fn same(wanted: &str, said: &str) -> bool {
     let differs = wanted.bytes().zip(said.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b));
     wanted.len() == said.len() && differs == 0
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_very_token_is_the_token() {
+    fn only_the_exact_token_matches() {
         assert!(same("secret", "secret"));
         for wrong in ["", "secre", "secrets", "Secret", "secreT"] {
             assert!(!same("secret", wrong), "{wrong}");
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_token_nobody_else_is_let_in() {
+    async fn without_a_token_only_loopback_addresses_are_accepted() {
         let connect: Connect = |_| Err(Failure::refused("not asked for"));
         let open = Server::bind("0.0.0.0:0", None, connect).await;
         assert!(matches!(open, Err(ServeError::NeedsToken(_))));

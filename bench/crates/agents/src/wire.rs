@@ -1,7 +1,7 @@
-//! What coordinator and agent say to each other, and how it goes over the connection.
+//! The messages between coordinator and agent, and their framing.
 //!
 //! A frame is its length (four bytes, big endian), the length of its text, the text (JSON), and
-//! bytes that are not text. What is longer than it may be is not read.
+//! binary data. A frame over the size limit is not read.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,17 +18,17 @@ use tokio::time::timeout;
 
 use crate::assignment::Assignment;
 
-/// Both sides must speak the same.
+/// Protocol version; both sides must have the same.
 pub(crate) const PROTOCOL: u32 = 1;
-/// And measure in the same way.
+/// Suite version; both sides must measure in the same way.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Of one who has not said the token yet.
+/// Frame limit before the token has been checked.
 pub(crate) const STRANGER_BYTES_MAX: usize = 4 << 10;
 /// A report has up to half a million events of at most 50 bytes.
 pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// The first thing that a coordinator says. It is the same in all versions.
+/// The coordinator's first message. It is the same in all versions.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) protocol: u32,
@@ -36,7 +36,7 @@ pub(crate) struct Hello {
     pub(crate) token: Option<String>,
 }
 
-/// The agent's answer. It is the same in all versions.
+/// The agent's reply to [`Hello`]. It is the same in all versions.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) enum Welcome {
     Come { protocol: u32, version: String, host: Box<Host> },
@@ -45,21 +45,21 @@ pub(crate) enum Welcome {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// What time is it?
+    /// Reads the agent's clock.
     Clock,
-    /// Make all connections; receivers begin.
+    /// Makes all connections and starts the receivers.
     Prepare(Box<Assignment>),
-    /// Senders begin at this time of the coordinator's clock.
+    /// Starts the senders at this time of the coordinator's clock.
     Start {
         at_ns: u64,
     },
-    /// What happened since the last look?
+    /// Fetches the events since the last look.
     Look {
         latencies: bool,
     },
     Receivers(Receivers),
     StopSenders,
-    /// Close all connections. What happened last can still be looked at.
+    /// Closes all connections. The last events can still be fetched.
     End {
         at_once: bool,
     },
@@ -71,7 +71,7 @@ pub(crate) enum Reply {
         now_ns: u64,
     },
     Done,
-    /// With the journal behind it.
+    /// Followed by the journal.
     Report(Box<Report>),
     Ended(Farewell),
     Failed {
@@ -79,12 +79,12 @@ pub(crate) enum Reply {
     },
 }
 
-/// What an agent says when its work has ended; what happened last it still reports.
+/// Sent when the agent's work has ended; its last events are still reported.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Farewell {
-    /// What went wrong there and how often.
+    /// Errors at the agent and their counts.
     pub(crate) errors: BTreeMap<String, u64>,
-    /// What it used.
+    /// Resource usage of the agent.
     pub(crate) processes: Vec<Process>,
 }
 
@@ -120,12 +120,13 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) fn new(stream: TcpStream) -> Result<Self, WireError> {
-        // Small messages, and clocks that are read off their round trips.
+        // Disables Nagle's algorithm: messages are small, and clocks are read from their round
+        // trips.
         stream.set_nodelay(true)?;
         Ok(Self { stream })
     }
 
-    pub(crate) async fn say<T: Serialize>(
+    pub(crate) async fn send<T: Serialize>(
         &mut self,
         message: &T,
         bytes: &[u8],
@@ -145,8 +146,8 @@ impl Line {
         Ok(written.map_err(|_| WireError::Silent(within))??)
     }
 
-    /// A message of at most so many bytes, and the bytes behind its text.
-    pub(crate) async fn hear<T: DeserializeOwned>(
+    /// Receives a message of at most `max` bytes, and the bytes that follow its text.
+    pub(crate) async fn receive<T: DeserializeOwned>(
         &mut self,
         max: usize,
         within: Duration,
@@ -187,37 +188,37 @@ mod tests {
         (Line::new(made.expect("connects")).expect("is open"), taken.expect("accepts").0)
     }
 
-    async fn hear(bytes: &[u8]) -> Result<(Hello, Vec<u8>), WireError> {
+    async fn receive(bytes: &[u8]) -> Result<(Hello, Vec<u8>), WireError> {
         let (mut line, mut other) = pair().await;
         other.write_all(bytes).await.expect("writes");
         drop(other);
-        line.hear(STRANGER_BYTES_MAX, SOON).await
+        line.receive(STRANGER_BYTES_MAX, SOON).await
     }
 
     #[tokio::test]
-    async fn a_message_and_its_bytes_come_over() {
+    async fn message_and_its_bytes_round_trip() {
         let (mut line, other) = pair().await;
         let hello = Hello { protocol: 7, version: "1".to_owned(), token: Some("t".to_owned()) };
-        line.say(&hello, b"behind", SOON).await.expect("is sent");
-        let heard = Line::new(other).expect("is open").hear(STRANGER_BYTES_MAX, SOON).await;
+        line.send(&hello, b"behind", SOON).await.expect("is sent");
+        let heard = Line::new(other).expect("is open").receive(STRANGER_BYTES_MAX, SOON).await;
         assert_eq!(heard.expect("comes"), (hello, b"behind".to_vec()));
     }
 
     #[tokio::test]
-    async fn what_is_no_message_is_an_error_and_costs_nothing() {
-        assert!(matches!(hear(b"").await, Err(WireError::Closed)));
-        assert!(matches!(hear(b"\0\0\0\x09\0\0\0\x02{}").await, Err(WireError::Closed)));
-        assert!(matches!(hear(b"GET / HTTP/1.1\r\n\r\n").await, Err(WireError::TooLong(_))));
+    async fn malformed_and_oversized_frames_are_errors() {
+        assert!(matches!(receive(b"").await, Err(WireError::Closed)));
+        assert!(matches!(receive(b"\0\0\0\x09\0\0\0\x02{}").await, Err(WireError::Closed)));
+        assert!(matches!(receive(b"GET / HTTP/1.1\r\n\r\n").await, Err(WireError::TooLong(_))));
         for malformed in [&b"\0\0\0\x00"[..], b"\0\0\0\x06\0\0\0\x02{}", b"\0\0\0\x06\0\0\0\xFF{}"]
         {
-            assert!(matches!(hear(malformed).await, Err(WireError::Malformed)), "{malformed:?}");
+            assert!(matches!(receive(malformed).await, Err(WireError::Malformed)), "{malformed:?}");
         }
     }
 
     #[tokio::test]
-    async fn who_says_nothing_is_not_waited_for() {
+    async fn receive_from_a_silent_peer_times_out() {
         let (mut line, _other) = pair().await;
-        let heard = line.hear::<Hello>(STRANGER_BYTES_MAX, Duration::from_millis(20)).await;
+        let heard = line.receive::<Hello>(STRANGER_BYTES_MAX, Duration::from_millis(20)).await;
         assert!(matches!(heard, Err(WireError::Silent(_))));
     }
 }

@@ -1,5 +1,5 @@
-//! Agents and a coordinator that run tests on one broker. The broker is in memory, so the agents are
-//! tasks of this process; between them and the coordinator is a real connection.
+//! Runs tests on one broker with agents and a coordinator. The broker is in memory, so the agents
+//! are tasks of this process. They talk to the coordinator over real connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,7 +30,7 @@ impl Drop for Party {
 async fn party(agents: usize, settings: &[(&str, &str)]) -> Party {
     static BROKERS: AtomicU32 = AtomicU32::new(0);
     let mut target = Target::of("memory");
-    // A broker of its own for each party.
+    // Each party has its own broker.
     target.endpoints.push(format!("memory://{}", BROKERS.fetch_add(1, Ordering::Relaxed)));
     for (name, value) in settings {
         target.settings.insert((*name).to_owned(), (*value).to_owned());
@@ -61,7 +61,7 @@ impl Party {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_agents_carry_a_load_and_its_account_is_one() {
+async fn two_agents_carry_a_load_with_one_account() {
     let party = party(2, &[]).await;
     for test in ["mqperf/mid", "lowlat/size-1024", "queen/cg-5", "queen/pipeline-ordered"] {
         let run = party.run(test).await.expect("it runs");
@@ -72,13 +72,13 @@ async fn two_agents_carry_a_load_and_its_account_is_one() {
         assert_eq!(of_each, subscriptions, "{test}");
         assert!(!run.seconds.is_empty() && run.latencies["receive"].count() > 100, "{test}");
         assert!(run.latencies["send"].count() > 100, "{test}");
-        // Receivers first, as OpenMessaging Benchmark has them.
+        // Agents with receivers come first, as in OpenMessaging Benchmark.
         let shares: Vec<_> = run.agents.iter().map(|it| (it.senders, it.receivers)).collect();
         let senders = run.test.parameters["senders"].as_u64().expect("a number") as u32;
         assert!(matches!(shares[..], [(0, 1..), (sending, 0)] if sending == senders), "{shares:?}");
         for agent in &run.agents {
             let end = agent.clock_at_end.expect("it was there");
-            // One machine, one clock.
+            // All agents run on this machine, so their clocks agree.
             let wrong = end.ahead_us.abs() - end.uncertainty_us;
             assert!(wrong < 0.01 && agent.clock.uncertainty_us > 0.0, "{agent:?}");
         }
@@ -87,7 +87,7 @@ async fn two_agents_carry_a_load_and_its_account_is_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn four_agents_keep_order_and_agree_on_what_comes_again() {
+async fn four_agents_keep_order_and_agree_on_redeliveries() {
     let party = party(4, &[]).await;
     for test in ["verify/order", "verify/release", "verify/dlq", "verify/dedup"] {
         let run = party.run(test).await.expect("it runs");
@@ -97,14 +97,14 @@ async fn four_agents_keep_order_and_agree_on_what_comes_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_goes_lost_between_two_agents_fails_the_run() {
+async fn message_lost_between_two_agents_fails_the_run() {
     let run = party(2, &[("lose", "0.01")]).await.run("mqperf/mid").await.expect("it runs");
     fails_by(&run, "never received");
     assert!(run.audit.lost > 0 && run.audit.findings.iter().any(|it| it.kind == "lost"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_audit_bites_across_agents() {
+async fn audit_finds_each_fault_across_agents() {
     for (fault, test, what) in [
         (("reorder", "0.05"), "verify/order", "out of order"),
         (("duplicate", "0.01"), "mqperf/mid", "twice"),
@@ -122,7 +122,7 @@ fn fails_by(run: &Run, what: &str) {
     assert!(faults.iter().any(|fault| fault.contains(what)), "{faults:?}");
 }
 
-/// Ends an agent once the load has gone on for a second.
+/// Ends an agent after one second of load.
 struct Killer(AbortHandle);
 
 impl Observer for Killer {
@@ -134,7 +134,7 @@ impl Observer for Killer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_dies_ends_the_run_and_is_named() {
+async fn dead_agent_ends_the_run_and_is_named() {
     let party = party(2, &[]).await;
     let dies = party.agents[1].abort_handle();
     let mut context = party.context();
@@ -149,7 +149,7 @@ async fn an_agent_that_dies_ends_the_run_and_is_named() {
 }
 
 #[tokio::test]
-async fn a_system_that_an_agent_cannot_use_is_told_in_one_line() {
+async fn system_unusable_by_an_agent_is_reported_in_one_line() {
     let mut party = party(2, &[]).await;
     let context = &mut party.context();
     party.target.endpoints = vec!["memory://another".to_owned()];
@@ -163,7 +163,7 @@ async fn a_system_that_an_agent_cannot_use_is_told_in_one_line() {
 }
 
 #[tokio::test]
-async fn what_must_come_back_to_its_sender_is_not_split() {
+async fn ping_pong_is_not_split_over_agents() {
     let problem = party(2, &[]).await.run("lowlat/ping-pong").await.expect_err("is refused");
     assert!(problem.to_string().ends_with("run it without --agents"), "{problem}");
 }

@@ -1,4 +1,4 @@
-//! Who may coordinate an agent, and what is no agent: one line each.
+//! Admission of coordinators by an agent, and peers that are not agents. Each error is one line.
 
 use agents::{Coordinator, Server};
 use driver::Target;
@@ -13,8 +13,8 @@ async fn agent(token: Option<&str>) -> String {
     address
 }
 
-/// What the coordinator says when it does not get in.
-async fn said(address: &str, token: Option<&str>) -> String {
+/// Returns the coordinator's error when the agent refuses it.
+async fn greet_error(address: &str, token: Option<&str>) -> String {
     let token = token.map(str::to_owned);
     let coordinator = Coordinator::new(vec![address.to_owned()], token, Target::default());
     let gone = coordinator.greet().await.remove(0).expect_err("is not let in").to_string();
@@ -23,7 +23,7 @@ async fn said(address: &str, token: Option<&str>) -> String {
     gone
 }
 
-/// One that answers everybody the same, whatever was asked.
+/// Starts a server that sends the same reply to every request.
 async fn answers(answer: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("has one").to_string();
@@ -44,25 +44,25 @@ fn frame(text: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn the_token_must_be_the_agents() {
+async fn coordinator_needs_the_agents_token() {
     let agent = agent(Some("right")).await;
-    assert!(said(&agent, Some("wrong")).await.contains("token"));
-    assert!(said(&agent, None).await.contains("--token-file"));
+    assert!(greet_error(&agent, Some("wrong")).await.contains("token"));
+    assert!(greet_error(&agent, None).await.contains("--token-file"));
     let coordinator = Coordinator::new(vec![agent], Some("right".to_owned()), Target::default());
     let host = coordinator.greet().await.remove(0).expect("is let in");
     assert!(host.cores > 0);
 }
 
 #[tokio::test]
-async fn another_version_is_not_driven() {
+async fn coordinator_rejects_an_agent_of_another_version() {
     let other = r#"{"Come":{"protocol":99,"version":"9.9.9","host":{"cpu":"","cores":1,"memory_bytes":0,"kernel":"","system":"","disk":"","sync_4k":null,"sync_128k":null}}}"#;
     let other = answers(frame(other).leak()).await;
-    let gone = said(&other, None).await;
+    let gone = greet_error(&other, None).await;
     assert!(gone.contains("9.9.9 (protocol 99)") && gone.contains("the same"), "{gone}");
 }
 
 #[tokio::test]
-async fn another_version_does_not_drive() {
+async fn agent_rejects_a_coordinator_of_another_version() {
     let mut stream = TcpStream::connect(agent(None).await).await.expect("connects");
     let hello = r#"{"protocol":99,"version":"9.9.9","token":null,"what came later":true}"#;
     stream.write_all(&frame(hello)).await.expect("is sent");
@@ -73,11 +73,11 @@ async fn another_version_does_not_drive() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_or_no_agent_is_told() {
-    let gone = said("127.0.0.1:1", None).await;
+async fn unreachable_and_foreign_peers_are_reported() {
+    let gone = greet_error("127.0.0.1:1", None).await;
     assert!(gone.contains("cannot be reached"), "{gone}");
     let web = answers(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
-    assert!(said(&web, None).await.contains("no agent"));
+    assert!(greet_error(&web, None).await.contains("no agent"));
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn an_agent_works_for_one_coordinator_at_a_time() {
     let hello = format!(r#"{{"protocol":1,"version":"{version}","token":null}}"#);
     first.write_all(&frame(&hello)).await.expect("is sent");
     first.read_u32().await.expect("is welcome");
-    let gone = said(&agent, None).await;
+    let gone = greet_error(&agent, None).await;
     assert!(gone.contains("another coordinator at 127.0.0.1:"), "{gone}");
     drop(first);
     let coordinator = Coordinator::new(vec![agent], None, Target::default());

@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! The command line.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ pub(crate) struct ListArguments {
     pub(crate) output: Output,
 }
 
-/// Systems that `run` takes when none are named: what it can bring up by itself on most machines.
+/// Default systems of `run`: those that it can bring up by itself on most machines.
 pub(crate) const USUAL_SYSTEMS: &str =
     "postroad-kafka,postroad-amqp,kafka,rabbitmq-quorum,nats-jetstream,redis,postgres";
 

@@ -1,6 +1,6 @@
 use thiserror::Error;
 
-/// Why a command did not do what was asked: one line for the user.
+/// Error of a command: one line for the user.
 #[derive(Debug, Error)]
 pub(crate) enum CliError {
     #[error("{0}")]

@@ -1,4 +1,4 @@
-//! Brokers that the suite brings up, and what a test may do to them.
+//! Brokers that the suite brings up, and the faults that a test can inject into them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use workloads::Faults;
 use crate::arguments::Place;
 use crate::failure::CliError;
 
-/// Which broker serves a system, and by which of its protocols.
+/// Broker and protocol of each system.
 const SERVED_BY: [(&str, &str, &str); 20] = [
     ("postroad-kafka", "postroad", "kafka"),
     ("postroad-share", "postroad", "kafka"),
@@ -37,8 +37,8 @@ const SERVED_BY: [(&str, &str, &str); 20] = [
     ("sqs", "elasticmq", "sqs"),
 ];
 
-/// What a driver can ask of the servers that it was given, by a port beside the one that it tests:
-/// its setting, the protocol that is spoken there, and whether it asks any node or the first one.
+/// Management ports that drivers can query beside the tested port: the driver's setting, the
+/// protocol of the port, and whether any node is queried or only the first.
 const ASKED_AT: [(&str, &str, &str, Whom); 4] = [
     ("nats-jetstream", "monitor", "http", Whom::First),
     ("pulsar", "admin", "http", Whom::First),
@@ -52,11 +52,11 @@ enum Whom {
     Any,
 }
 
-/// One system that was asked for.
+/// A system to be tested.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Asked {
     pub(crate) system: String,
-    /// Where it runs already; otherwise it is brought up.
+    /// Endpoint of a running system; `None`: it is brought up.
     pub(crate) endpoint: Option<String>,
 }
 
@@ -77,7 +77,7 @@ impl Asked {
         Ok(Self { system: system.to_owned(), endpoint })
     }
 
-    /// The broker to be brought up for it, and the protocol that the system means.
+    /// Broker to be brought up for it, and the protocol of the system.
     pub(crate) fn served_by(&self) -> Option<(&'static str, &'static str)> {
         if self.endpoint.is_some() {
             return None;
@@ -87,12 +87,12 @@ impl Asked {
     }
 }
 
-/// A system that can be tested now. Ends with what was started for it.
+/// A system that can be tested now. Its broker, if started here, ends with it.
 #[derive(Debug)]
 pub(crate) struct Station {
     pub(crate) target: Target,
     pub(crate) tier: Tier,
-    /// Of what was installed; what a protocol tells of a server's version may be less.
+    /// Version of the installed package; the protocol may report less.
     pub(crate) version: Option<String>,
     pub(crate) settings: BTreeMap<String, String>,
     pub(crate) faults: Option<Arc<dyn Faults>>,
@@ -108,7 +108,7 @@ struct Started {
 }
 
 impl Started {
-    /// Ends what runs, and removes its data and the disk that it had of its own.
+    /// Stops the broker, and removes its data and its own disk.
     fn clear(&self) -> Result<(), StopError> {
         self.peers.clear(self.name)
     }
@@ -117,12 +117,12 @@ impl Started {
         self.peers.start(self.name, self.tier, self.nodes, &Telling)
     }
 
-    /// Starts it anew, without data, where `mount` puts it; as it was, if that cannot be done.
+    /// Restarts it without data on the disk that `mount` provides; restored if that fails.
     fn on_another_disk(
         &self,
         mount: impl FnOnce(&Self) -> Result<(), DiskError>,
     ) -> Result<(), String> {
-        // Before anything is ended, for the sake of who may not do that.
+        // Checked before anything is stopped, since it may not be permitted.
         Peers::can_mount().map_err(said)?;
         self.clear().map_err(said)?;
         let mounted = mount(self).map_err(said);
@@ -145,7 +145,7 @@ impl Place {
     }
 }
 
-/// Says on stderr what goes on.
+/// Reports progress on stderr.
 #[derive(Debug)]
 pub(crate) struct Telling;
 
@@ -155,14 +155,14 @@ impl peers::Progress for Telling {
     }
 }
 
-/// The wanted tier, or the highest that there is below it, or the lowest.
+/// The highest tier up to the wanted one, or else the lowest.
 pub(crate) fn tier_at_most(wanted: Tier, there: &[Tier]) -> Option<Tier> {
     let below = there.iter().copied().filter(|tier| *tier <= wanted).max();
     below.or_else(|| there.iter().copied().min())
 }
 
-/// Installs all that is to be brought up, side by side: most of the time goes by waiting for networks,
-/// and nothing is measured yet. What fails here is tried again, and told, when its turn comes.
+/// Installs all brokers concurrently, since most of the time is spent on the network and nothing is
+/// measured yet. A failed installation is retried, and its error reported, when its turn comes.
 pub(crate) async fn install(asked: &[Asked], place: &Place) -> Result<(), CliError> {
     let served_by = asked.iter().filter_map(Asked::served_by);
     let names: BTreeSet<&'static str> = served_by.map(|(name, _)| name).collect();
@@ -178,7 +178,7 @@ pub(crate) async fn install(asked: &[Asked], place: &Place) -> Result<(), CliErr
     installing.await.map_err(CliError::user)
 }
 
-/// Brings the system up (or takes the one that runs) at the tier, or the nearest that it has.
+/// Brings the system up (or uses the running one) at the tier, or at the nearest supported one.
 pub(crate) async fn station(
     asked: &Asked,
     wanted: Tier,
@@ -224,7 +224,7 @@ pub(crate) async fn station(
         let (system, title) = (&asked.system, peer.title);
         return Err(CliError::user(format!("{system}: {title} does not speak {protocol} here")));
     }
-    // Of a server with several protocols, the user is AMQP's.
+    // With several protocols, the user is meant for AMQP.
     if protocol != "kafka" {
         target.user = running.user.clone().or(target.user);
         target.password = running.password.clone().or(target.password);
@@ -252,7 +252,7 @@ pub(crate) async fn station(
 }
 
 impl Station {
-    /// Stops what was started for it, and removes its data.
+    /// Stops the broker that was started for it, and removes its data.
     pub(crate) async fn end(self) -> Result<(), CliError> {
         let Some(started) = self.started else { return Ok(()) };
         let ended = tokio::task::spawn_blocking(move || started.clear());
@@ -260,7 +260,7 @@ impl Station {
     }
 }
 
-/// What a test may do to the nodes that were started here.
+/// Faults that a test can inject into nodes that were started here.
 #[derive(Debug)]
 struct Reach(Arc<Started>);
 
@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_tier_that_a_system_has_is_taken() {
+    fn nearest_supported_tier_is_taken() {
         use Tier::{T0, T1, T3, T4};
         assert_eq!(tier_at_most(T3, &[T1, T3]), Some(T3));
         assert_eq!(tier_at_most(T3, &[T0, T1]), Some(T1));
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_that_runs_is_not_brought_up() {
+    fn running_system_is_not_brought_up() {
         let asked = Asked::parse("memory=here").expect("is known");
         assert_eq!((asked.served_by(), asked.endpoint.as_deref()), (None, Some("here")));
         let error = Asked::parse("kafkaa").expect_err("is misspelt").to_string();

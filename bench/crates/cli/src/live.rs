@@ -1,5 +1,5 @@
-//! What is shown while a test runs: on a terminal a few lines that are drawn again each second,
-//! elsewhere a line now and then, when quiet nothing.
+//! Live view of a running test: a few lines redrawn each second on a terminal, a line at intervals
+//! elsewhere, and nothing with `--quiet`.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use load::{Counts, Interval, Observer};
 use results::{Mark, Second};
 
-/// Where not on a terminal: seconds between two lines.
+/// Seconds between two lines without a terminal.
 const LINE_EVERY: i64 = 10;
 const BAR: usize = 30;
 
@@ -28,7 +28,7 @@ impl Style {
     }
 }
 
-/// Shows one load.
+/// Live view of one load.
 #[derive(Debug)]
 pub(crate) struct Live {
     style: Style,
@@ -84,7 +84,7 @@ impl Observer for Live {
     }
 }
 
-/// Shows one load to two who watch it.
+/// Passes the progress of one load to two observers.
 pub(crate) struct Both<A, B>(pub(crate) A, pub(crate) B);
 
 impl<A: Observer, B: Observer> Observer for Both<A, B> {
@@ -112,7 +112,7 @@ impl<A: Observer, B: Observer> Observer for Both<A, B> {
 impl Drop for Live {
     fn drop(&mut self) {
         if self.drawn > 0 {
-            // What the result says replaces it.
+            // The line of the result replaces it.
             let _ = write!(std::io::stderr(), "\x1b[{}A\x1b[J", self.drawn);
         }
     }
@@ -138,7 +138,7 @@ fn bar(elapsed: Duration, of: Duration) -> String {
     format!("[{}{}] {:>3.0} %", "#".repeat(full), ".".repeat(BAR - full), share * 100.0)
 }
 
-/// The last minute, in eighths of a line's height.
+/// The last minute, as bars with eight heights.
 fn sparkline(rates: &[u64]) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let last = &rates[rates.len().saturating_sub(60)..];
@@ -151,14 +151,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_rates_shows_the_last_minute() {
+    fn sparkline_shows_the_last_minute() {
         assert_eq!(sparkline(&[0, 50, 100]), "▁▄█");
         assert_eq!(sparkline(&[7; 100]).chars().count(), 60);
         assert_eq!(sparkline(&[]), "");
     }
 
     #[test]
-    fn a_bar_is_as_full_as_the_time_is_gone() {
+    fn bar_fills_with_elapsed_time() {
         assert!(bar(Duration::ZERO, Duration::from_secs(10)).contains("[......"));
         assert!(bar(Duration::from_secs(20), Duration::from_secs(10)).contains("100 %"));
     }

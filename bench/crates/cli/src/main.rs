@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("POSTROAD_BENCH_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("off"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    // One busy thread at most, so that a broker on the same machine has the rest.
+    // One worker thread by default, so that a broker on the same machine has the other cores.
     let threads = arguments.threads.unwrap_or(1).max(1);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();

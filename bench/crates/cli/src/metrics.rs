@@ -1,4 +1,4 @@
-//! What Prometheus scrapes while a run goes: mqperf's metrics, by its names (`report::prometheus`).
+//! Prometheus endpoint of a run: mqperf's metrics, by its names (`report::prometheus`).
 
 use std::convert::Infallible;
 use std::io;
@@ -20,22 +20,22 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// As mqperf's does, so that a last scrape finds the last figures.
+/// As in mqperf, so that the last scrape gets the final figures.
 const LIVES_ON: Duration = Duration::from_secs(10);
-/// Connections that are served at the same time; others wait.
+/// Number of concurrent connections; others wait.
 const CONNECTIONS_MAX: usize = 8;
-/// Of a connection, which is good for one request.
+/// Time limit of a connection, which serves one request.
 const REQUEST_MAX: Duration = Duration::from_secs(5);
 const HEADER_BYTES_MAX: usize = 16 << 10;
 
-/// Serves what the load that goes, or went last, has come to.
+/// Serves the metrics of the current or last load.
 #[derive(Debug)]
 pub(crate) struct Exporter {
     exposed: Exposed,
     task: JoinHandle<()>,
 }
 
-/// What is shown.
+/// The metrics that are served.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Exposed {
     live: Arc<Mutex<Option<Arc<prometheus::Live>>>>,
@@ -53,7 +53,7 @@ impl Exporter {
         self.exposed.clone()
     }
 
-    /// Serves for a while yet, and no longer.
+    /// Serves for some more seconds, and stops.
     pub(crate) async fn end(self) {
         tokio::time::sleep(LIVES_ON).await;
         self.task.abort();
@@ -61,7 +61,7 @@ impl Exporter {
 }
 
 impl Exposed {
-    /// Shows this load from now on.
+    /// Exposes this load from now on.
     pub(crate) fn show(&self, test: &str, run: &str, host: &str) -> Shown {
         let live = Arc::new(prometheus::Live::new(test, run, host));
         *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&live));
@@ -77,10 +77,10 @@ impl Exposed {
 async fn serve(listener: TcpListener, exposed: Exposed) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        // It is never closed.
+        // The semaphore is never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
-            // No descriptors, most likely: others may go free.
+            // Probably out of descriptors; some may be freed.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -101,7 +101,7 @@ async fn serve(listener: TcpListener, exposed: Exposed) {
     }
 }
 
-/// On the paths where mqperf has it.
+/// Serves the same paths as mqperf.
 fn answer(request: &Request<Incoming>, exposed: &Exposed) -> Response<String> {
     let mut response = Response::new(String::new());
     let (body, headers) = match (request.method(), request.uri().path()) {
@@ -124,7 +124,7 @@ fn answer(request: &Request<Incoming>, exposed: &Exposed) -> Response<String> {
     response
 }
 
-/// Tells of one load.
+/// Records one load.
 #[derive(Debug)]
 pub(crate) struct Shown {
     live: Arc<prometheus::Live>,
@@ -139,7 +139,7 @@ impl Observer for Shown {
     fn interval(&mut self, interval: &Interval, counts: Counts) {
         let new = counts.since(self.counts);
         self.counts = counts;
-        // mqperf counts as sent what it was told is safe.
+        // mqperf counts a message as sent once it is confirmed.
         self.live.sent(new.confirmed);
         self.live.confirmed(new.confirmed);
         self.live.received(new.received);
@@ -175,7 +175,7 @@ mod tests {
         listener.local_addr().expect("it is bound")
     }
 
-    async fn asked(address: SocketAddr, request: &str) -> io::Result<String> {
+    async fn fetch(address: SocketAddr, request: &str) -> io::Result<String> {
         let mut stream = TcpStream::connect(address).await?;
         stream.write_all(format!("{request}\r\nHost: here\r\n\r\n").as_bytes()).await?;
         let mut answer = String::new();
@@ -184,10 +184,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_shown_is_served_and_nothing_else() {
+    async fn exporter_serves_the_exposed_metrics_only() {
         let address = free_port().await;
         let exporter = Exporter::bind(address).await.expect("the port is free");
-        let empty = asked(address, "GET /metrics HTTP/1.1").await.expect("an answer");
+        let empty = fetch(address, "GET /metrics HTTP/1.1").await.expect("an answer");
         assert!(empty.starts_with("HTTP/1.1 200") && empty.ends_with("\r\n\r\n"), "{empty}");
         let mut shown = exporter.exposed().show("mqperf/base", "one", "here");
         let mut interval = Interval::default();
@@ -196,7 +196,7 @@ mod tests {
         shown.interval(&interval, Counts { sent: 9, confirmed: 9, ..Counts::default() });
         shown.ended(3, 4);
         for path in ["/", "/metrics"] {
-            let text = asked(address, &format!("GET {path} HTTP/1.1")).await.expect("an answer");
+            let text = fetch(address, &format!("GET {path} HTTP/1.1")).await.expect("an answer");
             assert!(text.contains(prometheus::CONTENT_TYPE), "{text}");
             let labels = r#"{test="mqperf/base",run="one",host="here"}"#;
             for line in [
@@ -208,14 +208,14 @@ mod tests {
                 assert!(text.lines().any(|other| other == line), "{line}\n{text}");
             }
         }
-        let wrong = asked(address, "GET /elsewhere HTTP/1.1").await.expect("an answer");
+        let wrong = fetch(address, "GET /elsewhere HTTP/1.1").await.expect("an answer");
         assert!(wrong.starts_with("HTTP/1.1 404"), "{wrong}");
-        let wrong = asked(address, "POST /metrics HTTP/1.1").await.expect("an answer");
+        let wrong = fetch(address, "POST /metrics HTTP/1.1").await.expect("an answer");
         assert!(wrong.starts_with("HTTP/1.1 405"), "{wrong}");
     }
 
     #[tokio::test]
-    async fn those_who_ask_nothing_do_not_keep_others_out() {
+    async fn silent_connections_do_not_block_others() {
         let address = free_port().await;
         let _exporter = Exporter::bind(address).await.expect("the port is free");
         let mut silent = Vec::new();
@@ -223,12 +223,12 @@ mod tests {
             silent.push(TcpStream::connect(address).await.expect("it is accepted or waits"));
         }
         let within = REQUEST_MAX * 3;
-        let answer = timeout(within, asked(address, "GET / HTTP/1.1")).await.expect("in time");
+        let answer = timeout(within, fetch(address, "GET / HTTP/1.1")).await.expect("in time");
         assert!(answer.expect("an answer").starts_with("HTTP/1.1 200"));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_run_can_be_watched_while_it_goes_and_shortly_after() {
+    async fn metrics_are_served_during_a_run_and_shortly_after() {
         let (folder, address) = (tempfile::tempdir().expect("a folder"), free_port().await);
         let path = folder.path().display().to_string();
         let words = ["postroad-bench", "run", "lowlat/size-512", "--quick", "--quiet"];
@@ -252,7 +252,7 @@ mod tests {
         let watching = async {
             while !ended.load(Relaxed) {
                 tokio::time::sleep(Duration::from_millis(300)).await;
-                if let Ok(text) = asked(address, "GET /metrics HTTP/1.1").await {
+                if let Ok(text) = fetch(address, "GET /metrics HTTP/1.1").await {
                     seen.extend(sent(&text));
                 }
             }

@@ -1,6 +1,6 @@
-//! Tables for a terminal: columns as wide as they must be.
+//! Tables for a terminal, with columns as wide as their content.
 
-/// The rows under the heads, in columns.
+/// Renders the rows under the heads, in columns.
 pub(crate) fn render(heads: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = heads.iter().map(|head| head.chars().count()).collect();
     for row in rows {

@@ -1,34 +1,34 @@
 use crate::{Failure, Style, Tier, Topology};
 
-/// What a system can do, and what its words mean. Kept by the driver, printed with each result.
+/// Capabilities of a system and its terms. Kept by the driver, printed with each result.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct About {
-    /// As users write it: `rabbitmq-quorum`.
+    /// Name on the command line: `rabbitmq-quorum`.
     pub system: &'static str,
-    /// For people: `RabbitMQ, quorum queues`.
+    /// Display name: `RabbitMQ, quorum queues`.
     pub title: &'static str,
     /// The client library and its version.
     pub client: &'static str,
-    /// What has happened when `send` returns.
+    /// State of a message when `send` returns.
     pub sent_means: &'static str,
-    /// How what was received is hidden, and when it comes again.
+    /// How received messages are hidden, and when they are redelivered.
     pub hidden_means: &'static str,
     pub tiers: &'static [Tier],
     pub styles: &'static [Style],
     pub lanes: Lanes,
     pub returns: Return,
-    /// More than one subscription of a destination.
+    /// A destination can have more than one subscription.
     pub subscriptions: bool,
-    /// The system tells whether a message was delivered before.
+    /// The system marks redelivered messages.
     pub tells_redelivery: bool,
-    /// When `settle` returns, the server has said that it is done.
+    /// `settle` returns only after the server has confirmed.
     pub settles_confirmed: bool,
     /// `post` does not wait for the server.
     pub pipelined: bool,
 }
 
 impl About {
-    /// Whether the system has what the topology asks for; if not, what it lacks.
+    /// Checks that the system supports the topology. The error names the missing capability.
     pub fn offers(&self, topology: &Topology) -> Result<(), Failure> {
         let lacks = |what: String| Err(Failure::Unsupported { system: self.system, what });
         let Topology { tier, style, subscriptions, .. } = *topology;
@@ -48,7 +48,7 @@ impl About {
     }
 }
 
-/// How order is kept.
+/// Order guarantee of a system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lanes {
     /// By key, with any number of receivers.
@@ -60,7 +60,7 @@ pub enum Lanes {
     Unordered,
 }
 
-/// How a message that nobody settled comes back.
+/// Conditions under which an unsettled message is redelivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Return {
     /// After the lease, and when the connection ends.
@@ -69,7 +69,7 @@ pub enum Return {
     Lease,
     /// When the connection ends.
     Connection,
-    /// It does not: at most once.
+    /// Not redelivered: at most once.
     Never,
 }
 
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_system_lacks_is_named() {
+    fn missing_capability_is_named() {
         let about = About {
             system: "any",
             title: "Any",

@@ -2,10 +2,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bytes::Bytes;
 
-/// A message on its way to the system.
+/// A message to be sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// Messages of one lane (a key) are in order among themselves, if the topology says so.
+    /// The lane is the message's key. Messages of one lane keep their order if the topology
+    /// requires it.
     pub lane: u32,
     pub body: Bytes,
 }
@@ -16,7 +17,7 @@ impl Message {
         format!("lane-{}", self.lane)
     }
 
-    /// Of a message with another body it is another.
+    /// An identifier derived from the body: different bodies have different ones.
     pub fn id(&self) -> String {
         let mut hasher = DefaultHasher::new();
         self.body.hash(&mut hasher);
@@ -24,24 +25,23 @@ impl Message {
     }
 }
 
-/// Names a delivery to the receiver that got it. Only that receiver knows what it means.
+/// Identifies a delivery. Only meaningful to the receiver that got it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DeliveryId(pub u64);
 
-/// A message that came.
+/// A received message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Received {
     pub id: DeliveryId,
     pub body: Bytes,
-    /// Whether the system says that it gave this message to somebody before. `None`: it does not
-    /// say.
+    /// The system's redelivery mark. `None`: the system has none.
     pub redelivered: Option<bool>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Settle {
-    /// Done: never again.
+    /// The message is done and never redelivered.
     Accept,
-    /// Not done: to somebody again, soon.
+    /// The message is not done and is redelivered soon.
     Release,
 }

@@ -3,13 +3,14 @@ use std::sync::Arc;
 
 use crate::Failure;
 
-/// Who keeps account of what was sent.
+/// Keeps account of sent messages.
 pub trait Confirmed: Send + Sync {
-    /// The message with this number is safe, or is not.
-    fn tell(&self, number: u64, sent: Result<(), Failure>);
+    /// Records the outcome of the message with this number.
+    fn resolve(&self, number: u64, sent: Result<(), Failure>);
 }
 
-/// How a sender says that one message is safe. Dropped without a word, it says that nobody knows.
+/// Handle by which a sender reports the outcome of one message. If it is dropped unresolved, the
+/// outcome is unknown.
 pub struct Receipt {
     account: Option<Arc<dyn Confirmed>>,
     number: u64,
@@ -20,9 +21,9 @@ impl Receipt {
         Self { account: Some(account), number }
     }
 
-    pub fn tell(mut self, sent: Result<(), Failure>) {
+    pub fn resolve(mut self, sent: Result<(), Failure>) {
         if let Some(account) = self.account.take() {
-            account.tell(self.number, sent);
+            account.resolve(self.number, sent);
         }
     }
 }
@@ -30,7 +31,7 @@ impl Receipt {
 impl Drop for Receipt {
     fn drop(&mut self) {
         if let Some(account) = self.account.take() {
-            account.tell(self.number, Err(Failure::Unknown("its sender forgot it".into())));
+            account.resolve(self.number, Err(Failure::Unknown("its sender forgot it".into())));
         }
     }
 }

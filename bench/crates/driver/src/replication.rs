@@ -1,8 +1,8 @@
-/// How the copies of one destination are, as the system says it.
+/// Replication state of one destination, as the system reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Replication {
-    /// Which node takes its writes, by its place among the target's endpoints. `None`: none does now.
+    /// The leader, as an index into the target's endpoints. `None`: there is no leader now.
     pub leader: Option<usize>,
-    /// Copies that have all that the leader has, its own among them.
+    /// In-sync replicas, including the leader.
     pub in_sync: u32,
 }

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::Failure;
 
-/// Where a system is, and the settings it was given.
+/// Address of a system, and its settings.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Target {
-    /// As users write it: `rabbitmq-quorum`.
+    /// Name on the command line: `rabbitmq-quorum`.
     pub system: String,
-    /// `host:port`, or a URL where the system has URLs; several nodes of one cluster. Empty: where
-    /// the system is by default.
+    /// `host:port`, or a URL where the system uses URLs; several nodes of one cluster. Empty: the
+    /// system's default address.
     pub endpoints: Vec<String>,
     pub user: Option<String>,
     pub password: Option<String>,
@@ -24,12 +24,12 @@ impl Target {
         Self { system: system.to_owned(), ..Self::default() }
     }
 
-    /// The first endpoint, or where the system is by default.
+    /// The first endpoint, or the system's default address.
     pub fn endpoint<'a>(&'a self, default: &'a str) -> &'a str {
         self.endpoints.first().map_or(default, String::as_str)
     }
 
-    /// The settings, to be taken one by one; what nobody took is refused in the end.
+    /// The settings, to be taken one by one. Settings that remain at the end are an error.
     pub fn settings(&self) -> Settings {
         Settings { left: self.settings.clone() }
     }
@@ -49,7 +49,7 @@ impl Settings {
         })
     }
 
-    /// A setting that nobody knows is an error: it would be believed to have an effect.
+    /// Fails if settings remain. An unknown setting would be mistaken for one with an effect.
     pub fn done(self) -> Result<(), Failure> {
         match self.left.into_keys().next() {
             None => Ok(()),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_cannot_be_read_is_named() {
+    fn unparsable_setting_is_named() {
         let mut target = Target::of("any");
         target.settings.insert("prefetch".into(), "many".into());
         let refused = target.settings().take("prefetch", 100).expect_err("is no number");

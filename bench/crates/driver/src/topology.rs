@@ -4,42 +4,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::Tier;
 
-/// What a test needs on the server.
+/// The objects on the server that a test needs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Topology {
-    /// Every name that the driver makes up begins with it; letters, digits and `-`.
+    /// Every name that the driver makes up begins with this prefix; letters, digits and `-`.
     pub prefix: String,
     pub style: Style,
     pub tier: Tier,
-    /// Topics or queues.
+    /// Number of topics or queues.
     pub destinations: u32,
-    /// How many parts each has, where a system has parts (partitions).
+    /// Partitions of each destination, where a system has partitions.
     pub partitions: u32,
-    /// Who reads all of every destination: each subscription gets each message once. For systems
-    /// whose queues have one reader only, the driver makes a queue for each and an exchange.
+    /// Number of subscriptions that each receive every message once. For systems whose queues have
+    /// one reader only, the driver creates a queue for each and an exchange.
     pub subscriptions: u32,
-    /// Messages of one lane must come in order, whoever receives them.
+    /// Messages of one lane must arrive in order at any receiver.
     pub ordered: bool,
-    /// After how long a message that was received and not settled is given to another, where the
-    /// system does that by time.
+    /// Time after which an unsettled message is redelivered, where the system has such a timeout.
     pub lease: Duration,
     /// Copies of each message.
     pub replicas: u32,
-    /// A message that receivers gave back so often goes to the dead letters of its destination.
+    /// Number of releases after which a message goes to the dead letters of its destination.
     pub delivery_limit: Option<u32>,
-    /// A message that was sent within this time is taken once, however often it is sent: a driver
-    /// gives the server [`Message::id`](crate::Message::id).
+    /// Deduplication window: duplicates of a message within this time are dropped. The driver
+    /// passes [`Message::id`](crate::Message::id) to the server.
     pub deduplicate: Option<Duration>,
-    /// Each message goes at once: a client that would hold one back for company does not.
+    /// The client sends each message at once and holds none back for batching.
     pub latency_first: bool,
 }
 
 /// How a destination is read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Style {
-    /// Each message is settled by itself and then gone.
+    /// Each message is settled by itself and then removed.
     Queue,
-    /// Read by position; a receiver remembers how far it is.
+    /// Read by position; a receiver remembers its own.
     Log,
 }
 
@@ -61,14 +60,15 @@ impl Topology {
         }
     }
 
-    /// Where dead letters go, destination by destination: made, and removed, together with this.
+    /// The dead-letter destinations, one for each destination. They are created and removed
+    /// together with it.
     pub fn dead_letters(&self) -> Self {
         let prefix = format!("{}-dead", self.prefix);
         let (partitions, subscriptions, ordered) = (1, 1, false);
         Self { prefix, partitions, subscriptions, ordered, delivery_limit: None, ..self.clone() }
     }
 
-    /// Of systems whose leases are of whole seconds.
+    /// The lease, rounded up for systems with leases of whole seconds.
     pub fn lease_seconds(&self) -> u64 {
         self.lease.as_millis().div_ceil(1_000) as u64
     }

@@ -1,6 +1,6 @@
-//! A sender for clients that write many messages in one call: what was posted while one batch is
-//! on its way makes up the next, so that a batch is as large as the server is slow. One batch is
-//! on its way at a time, which keeps the order of every lane.
+//! A sender for clients that write many messages in one call. Messages posted while one batch is in
+//! flight form the next, so that batches grow with the server's latency. Only one batch is in
+//! flight, which keeps the order of every lane.
 
 use std::fmt::Debug;
 
@@ -14,8 +14,8 @@ use crate::pending::{Outstanding, Window, send_by_post};
 /// Writes batches.
 #[async_trait]
 pub(crate) trait BatchWriter: Send + Debug + 'static {
-    /// Writes all of them, and says of each whether it is safe, in their order. An error is one of
-    /// all of them.
+    /// Writes all messages and returns the outcome of each, in their order. An error applies to all
+    /// of them.
     async fn write(
         &mut self,
         batch: &[(u32, Message)],
@@ -31,9 +31,9 @@ pub(crate) struct BatchingSender {
 }
 
 impl BatchingSender {
-    /// `batch_max`: the most messages of one write.
+    /// `batch_max`: largest number of messages in one write.
     pub(crate) fn spawn(mut writer: impl BatchWriter, window: u32, batch_max: usize) -> Self {
-        // The window bounds it: who holds no permit cannot put anything in.
+        // The window bounds the queue: each entry holds a permit.
         let (queue, mut arriving) = mpsc::unbounded_channel::<(u32, Message, Outstanding)>();
         let task = tokio::spawn(async move {
             let mut taken = Vec::with_capacity(batch_max);
@@ -44,24 +44,24 @@ impl BatchingSender {
                     batch.push((destination, message));
                     outstanding.push(receipt);
                 }
-                tell(writer.write(&batch).await, outstanding);
+                resolve_all(writer.write(&batch).await, outstanding);
             }
         });
         Self { queue, task, window: Window::new(window) }
     }
 }
 
-fn tell(written: Result<Vec<Result<(), Failure>>, Failure>, outstanding: Vec<Outstanding>) {
+fn resolve_all(written: Result<Vec<Result<(), Failure>>, Failure>, outstanding: Vec<Outstanding>) {
     match written {
-        // Of what the writer says nothing, the receipts say so themselves when they are dropped.
+        // Receipts without an outcome resolve as unknown when they are dropped.
         Ok(each) => {
             for (outstanding, sent) in outstanding.into_iter().zip(each) {
-                outstanding.tell(sent);
+                outstanding.resolve(sent);
             }
         }
         Err(failure) => {
             for outstanding in outstanding {
-                outstanding.tell(Err(failure.clone()));
+                outstanding.resolve(Err(failure.clone()));
             }
         }
     }

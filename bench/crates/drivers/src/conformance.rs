@@ -1,7 +1,8 @@
-//! Whether a driver and its server do what [`driver`] says: each check is a small story of senders
-//! and receivers, and what a system has not got (by its own [`About`]) is skipped with the reason.
+//! Conformance test of a driver and its server against the contract of [`driver`]. Each check is a
+//! small scenario of senders and receivers. A check of a missing feature (by the system's own
+//! [`About`]) is skipped with the reason.
 //!
-//! Every check makes a topology of its own, so that one that fails leaves nothing to the next.
+//! Every check creates its own topology, so that a failed one leaves nothing behind for the next.
 
 mod checks;
 mod scene;
@@ -15,10 +16,10 @@ use serde::{Deserialize, Serialize};
 use crate::connect;
 use scene::Scene;
 
-/// The longest that one check may take.
+/// Time limit of one check.
 const CHECK_TIME_MAX: Duration = Duration::from_secs(90);
 
-/// What came out for one system.
+/// Results of one system.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Conformance {
     pub system: String,
@@ -31,9 +32,9 @@ pub struct Conformance {
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Check {
-    /// `queue`, `log` or, of checks that are about neither, nothing.
+    /// `queue`, `log`, or empty for checks of neither.
     pub style: String,
-    /// What must be so, as a sentence.
+    /// The checked rule, as a sentence.
     pub name: String,
     pub outcome: Outcome,
     pub seconds: f64,
@@ -43,7 +44,7 @@ pub struct Check {
 #[serde(tag = "is", content = "why", rename_all = "kebab-case")]
 pub enum Outcome {
     Passed,
-    /// The system has no such thing.
+    /// The system lacks this feature.
     Skipped(String),
     Failed(String),
 }
@@ -57,7 +58,7 @@ impl Conformance {
         self.checks.iter().filter(|check| matches!(check.outcome, Outcome::Failed(_)))
     }
 
-    /// Passed, skipped, failed.
+    /// Counts of passed, skipped and failed checks.
     pub fn counts(&self) -> (usize, usize, usize) {
         let count = |which: fn(&Outcome) -> bool| {
             self.checks.iter().filter(|check| which(&check.outcome)).count()
@@ -81,10 +82,10 @@ impl Display for Check {
     }
 }
 
-/// Why a check did not pass.
+/// Reason that a check did not pass.
 #[derive(Debug)]
 enum Fault {
-    /// The system does not have what the check is about.
+    /// The system lacks the checked feature.
     NoSuchThing(String),
     Wrong(String),
 }
@@ -100,8 +101,8 @@ impl From<Failure> for Fault {
 
 type Story = Result<(), Fault>;
 
-/// Runs all checks on the system that the target names, at a tier (or at its lowest one), and
-/// calls `told` after each. An error is one of the system not being there at all.
+/// Runs all checks on the target's system, at a tier (or at its lowest one), and calls `told` after
+/// each. An error means that the system cannot be reached.
 pub async fn run(
     target: &Target,
     tier: Option<Tier>,
@@ -121,20 +122,28 @@ pub async fn run(
         }};
     }
     check!(None, "unknown settings are refused", checks::unknown_settings_are_refused(target));
-    check!(None, "nobody there is an error", checks::nobody_there_is_an_error(target));
-    check!(None, "a wrong password is an error", checks::a_wrong_password_is_an_error(target));
+    check!(None, "nobody there is an error", checks::unreachable_server_is_an_error(target));
+    check!(None, "a wrong password is an error", checks::wrong_password_is_an_error(target));
     for &style in about.styles {
         let scene = || Scene::new(target, &about, style, tier);
         let some = Some(style);
-        check!(some, "what is sent is received", checks::what_is_sent_is_received(scene()));
-        check!(some, "bodies come whole", checks::bodies_come_whole(scene()));
-        check!(some, "what is posted is confirmed", checks::what_is_posted_is_confirmed(scene()));
-        check!(some, "received is hidden from others", checks::received_is_hidden(scene()));
-        check!(some, "settled does not come again", checks::settled_is_gone(scene()));
-        check!(some, "released comes again", checks::released_comes_again(scene()));
-        check!(some, "a closed receiver gives back", checks::closed_gives_back(scene()));
-        check!(some, "waiting can be given up", checks::waiting_is_given_up(scene()));
-        check!(some, "a lease that ends gives back", checks::lease_gives_back(scene()));
+        check!(some, "what is sent is received", checks::sent_messages_are_received(scene()));
+        check!(some, "bodies come whole", checks::bodies_arrive_intact(scene()));
+        check!(some, "what is posted is confirmed", checks::posted_messages_are_confirmed(scene()));
+        check!(
+            some,
+            "received is hidden from others",
+            checks::received_messages_are_hidden(scene())
+        );
+        check!(some, "settled does not come again", checks::settled_messages_are_gone(scene()));
+        check!(some, "released comes again", checks::released_messages_are_redelivered(scene()));
+        check!(
+            some,
+            "a closed receiver gives back",
+            checks::closed_receiver_returns_its_messages(scene())
+        );
+        check!(some, "waiting can be given up", checks::waiting_receive_is_cancellable(scene()));
+        check!(some, "a lease that ends gives back", checks::expired_lease_redelivers(scene()));
         check!(some, "lanes are in order", checks::lanes_are_in_order(scene()));
         check!(some, "each subscription gets all", checks::subscriptions_get_all(scene()));
         check!(some, "survives a reconnect", checks::survives_a_reconnect(scene()));

@@ -1,4 +1,4 @@
-//! A GET of JSON, from the port beside the one that is tested at which some servers are asked things.
+//! GET of JSON from a server's management port.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// More than any of them answers.
+/// Larger than any reply.
 const ANSWER_MAX: u64 = 16 << 20;
 
-/// `login`: user and password in base64, as HTTP's basic authentication has them.
+/// `login`: user and password in base64, as in HTTP basic authentication.
 pub(crate) async fn json(address: &str, path: &str, login: Option<&str>) -> io::Result<Value> {
     let mut stream = TcpStream::connect(address).await?;
     let login = login.map_or(String::new(), |login| format!("Authorization: Basic {login}\r\n"));
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_json_after_a_200_is_an_answer() {
+    fn only_json_with_status_200_is_accepted() {
         let found = body("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[7]").expect("it is one");
         assert_eq!(found[0], 7);
         for (answer, why) in [

@@ -1,16 +1,17 @@
-//! Kafka's share groups (KIP-932): Apache Kafka, and Postroad where it speaks Kafka. No other Rust
-//! client has them than Postroad's own, which receives here: its calls are made from the receiver's
-//! task, without one of its own between. What is sent goes as in [`crate::kafka`].
+//! Kafka's share groups (KIP-932): Apache Kafka, and Postroad's Kafka gateway. Postroad's own
+//! client is the only one in Rust that supports them, so it receives here. Its calls are made from
+//! the receiver's task directly. Messages are sent as in [`crate::kafka`].
 //!
-//! *Sent* means what it means there. *Hiding*: each record is leased by itself
-//! (`share.record.lock.duration.ms`, which servers keep within 15 and 60 seconds: a shorter lease
-//! of a test is 15 seconds here) until it is accepted or released, or the member leaves. Settling
-//! waits for the server. A batch is leased whole, so a receiver may hold more than it was asked for.
+//! *Sent* means the same as there. *Hiding*: each record has its own lease
+//! (`share.record.lock.duration.ms`, which servers limit to 15 to 60 seconds: a shorter lease of a
+//! test is 15 seconds here) until it is accepted or released, or the member leaves. Settling waits
+//! for the server. A batch is leased as a whole, so a receiver may hold more records than it
+//! requested.
 //!
-//! One broker only: all partitions are fetched where the first endpoint is. There is no login.
+//! One broker only: all partitions are fetched from the first endpoint. There is no login.
 //!
-//! Order by lane, where a test asks for it, is by Postroad's option of the group
-//! (`share.ordering=key`); Kafka has none.
+//! Order by lane, where a test requires it, uses Postroad's group option (`share.ordering=key`);
+//! Kafka has none.
 //!
 //! Settings: those of [`crate::kafka`].
 
@@ -29,15 +30,15 @@ use driver::{
 use uuid::Uuid;
 
 use crate::kafka;
-use crate::told::told;
+use crate::told::named_values;
 
 const ENDPOINT: &str = "127.0.0.1:9092";
 const PATIENCE: Duration = Duration::from_secs(30);
-/// As servers know the client.
+/// Client id.
 const NAME: &str = "postroad-bench";
-/// What one fetch asks for.
+/// Byte limit of one fetch.
 const FETCH_BYTES: i32 = 8 << 20;
-/// What servers let a lease be.
+/// Lease limits of the servers.
 const LEASE_MIN: Duration = Duration::from_secs(15);
 const LEASE_MAX: Duration = Duration::from_secs(60);
 
@@ -67,7 +68,7 @@ fn connect(
 
 #[derive(Debug)]
 struct Share {
-    /// Topics, and what sends to them.
+    /// Driver of the topics and their senders.
     inner: Arc<dyn Driver>,
     address: String,
     system: &'static str,
@@ -90,7 +91,7 @@ fn failed(error: CallError) -> Failure {
     }
 }
 
-/// All that Kafka's protocol tells of the server's version.
+/// Version level that Kafka's protocol reports.
 pub(crate) async fn version(address: &str) -> Result<String, Failure> {
     let mut connection = open(address).await?;
     let asked = connection.call(requests::API_VERSIONS, &requests::api_versions(NAME)).await;
@@ -101,7 +102,7 @@ pub(crate) async fn version(address: &str) -> Result<String, Failure> {
     })
 }
 
-/// Of a topology's lease, as much as servers give.
+/// The topology's lease, within the servers' limits.
 fn lease(topology: &Topology) -> Duration {
     topology.lease.clamp(LEASE_MIN, LEASE_MAX)
 }
@@ -136,13 +137,13 @@ impl Driver for Share {
         }
     }
 
-    /// What is said of consumers is of those of the client, which is none of these.
+    /// The inner driver's consumer settings do not apply to share groups.
     fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
         let mut settings = self.inner.settings(topology);
         settings.retain(|name, _| !name.starts_with("consumer."));
         let group = self.group_settings(topology).into_iter();
         settings.extend(group.map(|(name, value)| (format!("group.{name}"), value)));
-        settings.extend(told(&[("receiver.fetch.max.bytes", &FETCH_BYTES)]));
+        settings.extend(named_values(&[("receiver.fetch.max.bytes", &FETCH_BYTES)]));
         settings
     }
 
@@ -214,9 +215,9 @@ impl Driver for Share {
 #[derive(Debug)]
 struct ShareReceiver {
     member: ShareMember,
-    /// Leased with others and not asked for yet.
+    /// Leased records that have not been requested yet.
     waiting: VecDeque<Leased>,
-    /// How each would be accepted.
+    /// How to accept each delivery.
     open: HashMap<u64, client::share::Settle>,
     deliveries: u64,
 }
@@ -260,7 +261,7 @@ impl Receiver for ShareReceiver {
         self.member.acknowledge(&settled).await.map_err(failed)
     }
 
-    /// The server takes back what the session still has.
+    /// The server releases the session's remaining records.
     async fn close(mut self: Box<Self>) -> Result<(), Failure> {
         self.member.leave().await.map_err(failed)
     }

@@ -1,8 +1,8 @@
-//! One driver a system, and the conformance test that all of them are held to.
+//! One driver for each system, and the conformance test for all drivers.
 //!
-//! Each system is a file (or a folder) that begins with what "sent" means there and how hiding
-//! works. Systems that speak one protocol share a file. Every client is a feature of this crate,
-//! so that a suite for a few systems builds quickly.
+//! Each system is a file (or a folder) that begins with its meaning of "sent" and its way of
+//! hiding. Systems with the same protocol share a file. Every client is a feature of this crate, so
+//! that a suite for a few systems builds quickly.
 
 #[cfg(feature = "amqp")]
 mod amqp;

@@ -1,9 +1,9 @@
-//! What is on its way to a server: bounded by a window, and told to receipts when it is known.
+//! Messages in flight: bounded by a window, and their receipts.
 //!
-//! Two shapes of client come up again and again. Some give a future for each message: those go to
-//! a [`Confirmer`]. Some write many messages in one call and answer for all: those are a
-//! [`BatchWriter`](crate::batching::BatchWriter). Either way `send` is `post` and waiting, so that
-//! the two keep one order.
+//! There are two kinds of clients. Some return a future for each message: those use a
+//! [`Confirmer`]. Some write many messages in one call and return all outcomes: those use a
+//! [`BatchWriter`](crate::batching::BatchWriter). In both cases `send` is `post` and a wait, so
+//! that the two keep one order.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -15,10 +15,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
-/// How many messages a sender may have on their way, unless the setting `window` says otherwise.
+/// Largest number of a sender's messages in flight, unless the setting `window` differs.
 pub(crate) const WINDOW: u32 = 1_000;
 
-/// Room for what is on its way.
+/// Room for messages in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     room: Arc<Semaphore>,
@@ -31,19 +31,19 @@ impl Window {
         Self { room: Arc::new(Semaphore::new(size as usize)), size }
     }
 
-    /// Waits for room for one message; the room is there again when the permit is dropped.
+    /// Waits for room for one message; dropping the permit frees it.
     pub(crate) async fn enter(&self) -> OwnedSemaphorePermit {
         let room = Arc::clone(&self.room);
         room.acquire_owned().await.expect("a window is never closed")
     }
 
-    /// Waits until nothing is on its way.
+    /// Waits until nothing is in flight.
     pub(crate) async fn drained(&self) {
         let _all = self.room.acquire_many(self.size).await.expect("a window is never closed");
     }
 }
 
-/// A receipt with the room that its message takes up.
+/// A receipt with the room that its message occupies.
 #[derive(Debug)]
 pub(crate) struct Outstanding {
     pub(crate) receipt: Receipt,
@@ -51,13 +51,13 @@ pub(crate) struct Outstanding {
 }
 
 impl Outstanding {
-    pub(crate) fn tell(self, sent: Result<(), Failure>) {
-        self.receipt.tell(sent);
+    pub(crate) fn resolve(self, sent: Result<(), Failure>) {
+        self.receipt.resolve(sent);
         drop(self.room);
     }
 }
 
-/// The account of one `send`: knows when all of its messages are told, and the first failure.
+/// The account of one `send`: tracks when all of its messages are resolved, and the first failure.
 #[derive(Debug)]
 pub(crate) struct Together {
     state: Mutex<TogetherState>,
@@ -91,14 +91,14 @@ impl Together {
 }
 
 impl Confirmed for Together {
-    fn tell(&self, _number: u64, sent: Result<(), Failure>) {
+    fn resolve(&self, _number: u64, sent: Result<(), Failure>) {
         let mut state = self.state.lock();
         state.open -= 1;
         if let Err(failure) = sent {
             state.failure.get_or_insert(failure);
         }
         if state.open == 0 {
-            // Keeps a permit if nobody waits yet.
+            // Keeps a permit if there is no waiter yet.
             self.done.notify_one();
         }
     }
@@ -121,7 +121,7 @@ pub(crate) async fn send_by_post<S: Sender + ?Sized>(
 
 type Confirmation = BoxFuture<'static, Result<(), Failure>>;
 
-/// Awaits the server's word for each message in a task of its own, in whatever order it comes.
+/// Awaits the server's confirmation of each message in its own task, in any order.
 #[derive(Debug)]
 pub(crate) struct Confirmer {
     queue: mpsc::UnboundedSender<(Confirmation, Outstanding)>,
@@ -129,7 +129,7 @@ pub(crate) struct Confirmer {
 }
 
 impl Confirmer {
-    /// The window bounds the queue: who holds no permit cannot put anything in.
+    /// The window bounds the queue: each entry holds a permit.
     pub(crate) fn spawn() -> Self {
         let (queue, mut arriving) = mpsc::unbounded_channel::<(Confirmation, Outstanding)>();
         let task = tokio::spawn(async move {
@@ -139,7 +139,7 @@ impl Confirmer {
                     Some(()) = waiting.next(), if !waiting.is_empty() => {}
                     arrived = arriving.recv() => match arrived {
                         Some((confirmation, outstanding)) => waiting.push(async move {
-                            outstanding.tell(confirmation.await);
+                            outstanding.resolve(confirmation.await);
                         }),
                         None => break,
                     },
@@ -150,7 +150,8 @@ impl Confirmer {
         Self { queue, task }
     }
 
-    /// Begins now, so that what is begun first goes out first; the rest is awaited by the task.
+    /// Polls the confirmation now, so that messages are sent in call order. The task awaits the
+    /// rest.
     pub(crate) async fn begin(
         &self,
         confirmation: impl Future<Output = Result<(), Failure>> + Send + 'static,
@@ -158,13 +159,13 @@ impl Confirmer {
     ) {
         let mut confirmation: Confirmation = Box::pin(confirmation);
         match futures_util::poll!(confirmation.as_mut()) {
-            Poll::Ready(sent) => outstanding.tell(sent),
-            // If the task is gone, the receipt says so when it is dropped.
+            Poll::Ready(sent) => outstanding.resolve(sent),
+            // If the task is gone, dropping the receipt resolves it as unknown.
             Poll::Pending => drop(self.queue.send((confirmation, outstanding))),
         }
     }
 
-    /// Waits until every receipt was told.
+    /// Waits until every receipt is resolved.
     pub(crate) async fn close(self) {
         drop(self.queue);
         let _ = self.task.await;

@@ -1,13 +1,13 @@
-//! A log is settled by position: everything before it, and nothing behind it. A receiver settles in
-//! any order, so this remembers what lies between: the position moves on when all before it is
-//! settled, and what is fetched once more (after a release) is given out only if it is not in
-//! somebody's hands or done.
+//! Positions in logs, where a settle covers everything before the position and nothing after it. A
+//! receiver settles in any order, so this tracks what lies between. The position advances when
+//! everything before it is settled. Messages that are fetched again (after a release) are delivered
+//! only if they are neither in flight nor settled.
 
 #[cfg(any(feature = "kafka", test))]
 use std::collections::HashSet;
 use std::collections::{BTreeMap, HashMap};
 
-/// A destination of the receiver, and a partition of it.
+/// A destination of the receiver, and its partition.
 pub(crate) type Partition = (u32, i32);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,9 +19,9 @@ enum State {
 
 #[derive(Debug, Default)]
 struct Track {
-    /// From the position on, what was given out. Offsets may have gaps.
+    /// Deliveries from the position on. Offsets may have gaps.
     given: BTreeMap<i64, State>,
-    /// What to commit next: one behind the last of which all before it is settled.
+    /// Next offset to commit: everything before it is settled.
     position: Option<i64>,
     committed: Option<i64>,
 }
@@ -29,13 +29,14 @@ struct Track {
 #[derive(Debug, Default)]
 pub(crate) struct Positions {
     tracks: HashMap<Partition, Track>,
-    /// Deliveries by number, and the partition and offset that each is of.
+    /// Partition and offset of each delivery.
     deliveries: HashMap<u64, (Partition, i64)>,
     next: u64,
 }
 
 impl Positions {
-    /// A message came: its number, or `None` if it must not be given out (again).
+    /// Registers a fetched message. Returns its delivery, or `None` if it must not be delivered
+    /// (again).
     pub(crate) fn came(&mut self, partition: Partition, offset: i64) -> Option<u64> {
         let track = self.tracks.entry(partition).or_default();
         if track.position.is_some_and(|position| offset < position)
@@ -49,7 +50,7 @@ impl Positions {
         Some(self.next)
     }
 
-    /// Settled: never again. What moved to another receiver meanwhile is ignored.
+    /// Settles a delivery for good. A delivery of a reassigned partition is ignored.
     pub(crate) fn accept(&mut self, delivery: u64) {
         let Some((partition, offset)) = self.deliveries.remove(&delivery) else { return };
         let Some(track) = self.tracks.get_mut(&partition) else { return };
@@ -63,14 +64,14 @@ impl Positions {
         }
     }
 
-    /// Not settled: where the partition must be read from again.
+    /// Releases a delivery. Returns the offset from which the partition must be read again.
     pub(crate) fn release(&mut self, delivery: u64) -> Option<(Partition, i64)> {
         let (partition, offset) = self.deliveries.remove(&delivery)?;
         self.tracks.get_mut(&partition)?.given.insert(offset, State::Released);
         Some((partition, offset))
     }
 
-    /// What was settled before, by whoever had the partition.
+    /// Sets the position that an earlier owner of the partition committed.
     #[cfg(feature = "amqp")]
     pub(crate) fn begin(&mut self, partition: Partition, position: i64) {
         let track = self.tracks.entry(partition).or_default();
@@ -89,7 +90,7 @@ impl Positions {
         moved
     }
 
-    /// These belong to another receiver now.
+    /// Drops partitions that were reassigned to another receiver.
     #[cfg(any(feature = "kafka", test))]
     pub(crate) fn forget(&mut self, partitions: &HashSet<Partition>) {
         self.tracks.retain(|partition, _| !partitions.contains(partition));
@@ -104,7 +105,7 @@ mod tests {
     const HERE: Partition = (0, 3);
 
     #[test]
-    fn the_position_waits_for_the_first_that_is_open() {
+    fn position_waits_for_the_first_open_message() {
         let mut positions = Positions::default();
         let ids: Vec<u64> = (10..13).filter_map(|offset| positions.came(HERE, offset)).collect();
         positions.accept(ids[1]);
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_release_only_the_released_is_given_out_again() {
+    fn after_a_release_only_released_messages_are_redelivered() {
         let mut positions = Positions::default();
         let ids: Vec<u64> = (10..13).filter_map(|offset| positions.came(HERE, offset)).collect();
         positions.accept(ids[2]);
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_another_is_ignored() {
+    fn settle_of_a_reassigned_partition_is_ignored() {
         let mut positions = Positions::default();
         let id = positions.came(HERE, 5).expect("is new");
         positions.forget(&HashSet::from([HERE]));

@@ -1,4 +1,4 @@
-//! What servers have in common that stand in, in tests, for those that nobody can fetch.
+//! Helpers for test servers that stand in for systems without a package.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 
-/// Where one listens, which nobody serves yet.
+/// A bound listener that is not served yet.
 #[derive(Debug)]
 pub(crate) struct Door {
     listener: TcpListener,
@@ -21,7 +21,7 @@ impl Door {
         Self { listener, address }
     }
 
-    /// Serves each connection in a task of its own, for as long as the test runs.
+    /// Serves each connection in its own task, for as long as the test runs.
     pub(crate) fn serve<S: Future<Output = ()> + Send + 'static>(
         self,
         serve: impl Fn(TcpStream) -> S + Send + 'static,
@@ -34,7 +34,7 @@ impl Door {
     }
 }
 
-/// Answers that a test has put down, by what is asked: given once each, instead of the right one.
+/// Planned replies of a test, by request: each is sent once, instead of the regular one.
 #[derive(Clone, Debug)]
 pub(crate) struct Planned<A>(Arc<Mutex<HashMap<String, Vec<A>>>>);
 

@@ -1,4 +1,4 @@
-//! Which systems there are, and how to get to each.
+//! The supported systems and their drivers.
 
 use std::sync::Arc;
 
@@ -37,23 +37,23 @@ use crate::{kafka, kafka_share, kmq};
 /// One system of the support table.
 #[derive(Clone, Copy, Debug)]
 pub struct System {
-    /// As users write it.
+    /// Name on the command line.
     pub name: &'static str,
-    /// For people.
+    /// Display name.
     pub title: &'static str,
     pub support: Support,
 }
 
-/// What this suite has for a system.
+/// The suite's support of a system.
 #[derive(Clone, Copy, Debug)]
 pub enum Support {
     Driver(Connect),
-    /// There is a driver, and nobody has run it on a server of this system yet.
+    /// There is a driver that has not been run on a server of this system yet.
     Untried {
         connect: Connect,
         why: &'static str,
     },
-    /// There is a driver, behind a feature of this crate that this build leaves out.
+    /// There is a driver, behind a feature of this crate that this build omits.
     LeftOut {
         feature: &'static str,
     },
@@ -62,7 +62,7 @@ pub enum Support {
     },
 }
 
-/// Reads the settings; whether the server is there shows at the first call.
+/// Reads the settings. The first call on the driver shows whether the server is up.
 pub type Connect = fn(&Target) -> Result<Arc<dyn Driver>, Failure>;
 
 macro_rules! driver_if {
@@ -248,7 +248,7 @@ const SYSTEMS: &[System] = &[
     },
 ];
 
-/// Systems whose address is where the suite's own receivers bind: nobody need be there.
+/// Systems whose address is where the suite's own receivers bind, so that it need not be reachable.
 pub(crate) const SERVERLESS: [&str; 1] = ["zeromq"];
 
 /// All systems, in the order of the support table.
@@ -284,12 +284,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_system_is_answered_with_the_known_ones() {
+    fn unknown_system_error_lists_the_known_ones() {
         let refused = connect(&Target::of("rabitmq")).expect_err("is misspelt").to_string();
         assert!(refused.contains("rabitmq") && refused.contains("memory"), "{refused}");
     }
 
-    /// Systems, and settings of theirs that are told by the name that users have for them.
+    /// Systems, with settings that results show under the users' names.
     const SAID: &[(&str, &[&str])] = &[
         ("kafka", &["window"]),
         ("kafka-share", &["window"]),
@@ -313,7 +313,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_the_client_is_told_is_said_by_every_driver() {
+    fn every_driver_shows_its_client_settings() {
         for system in all() {
             let Ok(driver) = connect(&Target::of(system.name)) else { continue };
             let about = driver.about();

@@ -1,5 +1,5 @@
 //! Queues that are tables or collections of a database: one for each subscription of a destination.
-//! Who takes a message hides it until a time; nobody is told that there is one, so receivers ask.
+//! A receiver hides a message until a time. There are no notifications, so receivers poll.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -9,12 +9,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use driver::{DeliveryId, Failure, RECEIVE_WAIT, Received, Receiver, Settle, Topology};
 
-/// The one of a destination for a subscription.
+/// The table of a destination for a subscription.
 pub(crate) fn table(topology: &Topology, destination: u32, subscription: u32) -> String {
     format!("{}-{subscription}", topology.destination(destination))
 }
 
-/// Those of a destination, by subscription.
+/// The tables of a destination, by subscription.
 pub(crate) fn tables_of(
     topology: &Topology,
     destination: u32,
@@ -27,23 +27,23 @@ pub(crate) fn all_tables(topology: &Topology) -> impl Iterator<Item = String> + 
     (0..topology.destinations).flat_map(|destination| tables_of(topology, destination))
 }
 
-/// One of them, as a receiver has it.
+/// A receiver's view of one table.
 #[async_trait]
 pub(crate) trait Table: Send + Sync + Debug + 'static {
-    /// What a message is known by.
+    /// Identifies a message.
     type Key: Clone + Send + Sync + Debug + 'static;
 
-    /// Hides what is due, at most so many, until the lease is over.
+    /// Hides due messages, at most `max`, until the lease is over.
     async fn take(&self, max: usize) -> Result<Vec<Taken<Self::Key>>, Failure>;
 
-    /// Removes what was taken.
+    /// Removes taken messages.
     async fn accept(&self, keys: Vec<Self::Key>) -> Result<(), Failure>;
 
-    /// Shows it again, now.
+    /// Makes messages visible again, now.
     async fn release(&self, keys: Vec<Self::Key>) -> Result<(), Failure>;
 }
 
-/// A message that was taken.
+/// A taken message.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Taken<K> {
     pub(crate) key: K,
@@ -51,15 +51,15 @@ pub(crate) struct Taken<K> {
     pub(crate) redelivered: bool,
 }
 
-/// Receives from some of them.
+/// Receives from several tables.
 #[derive(Debug)]
 pub(crate) struct TableReceiver<T: Table> {
     tables: Vec<T>,
-    /// The table to look into first, so that none of them starves.
+    /// Index of the table to read first, so that none starves.
     next: usize,
-    /// How long to sleep where nothing is there.
+    /// Pause when there is no message.
     poll: Duration,
-    /// By delivery: the table, and what the message is known by there.
+    /// By delivery: the table, and the message's key.
     open: HashMap<u64, (usize, T::Key)>,
     deliveries: u64,
 }
@@ -154,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// A table of numbers; what became of those that were taken.
+    /// A table of numbers, with the accepted ones.
     #[derive(Debug, Default)]
     struct Numbers {
         due: Mutex<Vec<u8>>,
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn each_subscription_of_a_destination_has_one() {
+    fn each_subscription_of_a_destination_has_a_table() {
         let mut topology = Topology::new("t", Style::Queue, Tier::T0);
         (topology.destinations, topology.subscriptions) = (2, 2);
         let all: Vec<_> = all_tables(&topology).collect();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_table_has_its_turn_and_gets_back_what_was_its_own() {
+    async fn tables_take_turns_and_get_their_released_messages_back() {
         let tables = [with(&[1, 2, 3]), with(&[11, 12])];
         let mut receiver = TableReceiver::new(tables.to_vec(), Duration::from_millis(1));
         let first = receiver.receive(1).await.expect("there is one");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_one_table_lacks_the_others_make_up_for() {
+    async fn receive_fills_up_from_other_tables() {
         let tables = vec![with(&[]), with(&[11, 12]), with(&[21, 22])];
         let mut receiver = TableReceiver::new(tables, Duration::from_millis(1));
         assert_eq!(receiver.receive(3).await.expect("they are there").len(), 3);

@@ -1,10 +1,10 @@
-//! What a driver tells its client other than by default, in the words of a result.
+//! A driver's settings that differ from the client's defaults, as shown in a result.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
-pub(crate) fn told(settings: &[(&str, &dyn Display)]) -> BTreeMap<String, String> {
+pub(crate) fn named_values(settings: &[(&str, &dyn Display)]) -> BTreeMap<String, String> {
     settings.iter().map(|(name, value)| ((*name).to_owned(), value.to_string())).collect()
 }
 

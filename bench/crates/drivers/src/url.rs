@@ -1,6 +1,6 @@
 //! Names and passwords in URLs.
 
-/// As a URL has it: everything but letters and digits by its code.
+/// Percent-encodes everything but letters and digits.
 pub(crate) fn escaped(text: &str) -> String {
     let escape = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
@@ -12,7 +12,7 @@ pub(crate) fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_would_end_a_password_is_written_by_its_code() {
+    fn special_characters_are_percent_encoded() {
         assert_eq!(super::escaped("a1@/:é"), "a1%40%2F%3A%C3%A9");
     }
 }

@@ -1,6 +1,6 @@
-//! The conformance test, on the broker in memory always, and on real servers where
-//! `POSTROAD_BENCH_ENDPOINTS` names them: `kafka=127.0.0.1:9092,redis=user:password@127.0.0.1:6379`.
-//! Settings follow behind `?`: `kafka=127.0.0.1:9092?window=10&acks=all`.
+//! Runs the conformance test, always on the broker in memory, and on real servers that
+//! `POSTROAD_BENCH_ENDPOINTS` names: `kafka=127.0.0.1:9092,redis=user:password@127.0.0.1:6379`.
+//! Settings follow after `?`: `kafka=127.0.0.1:9092?window=10&acks=all`.
 
 use driver::Target;
 use drivers::conformance;
@@ -15,14 +15,14 @@ async fn conforms(target: &Target) -> Result<(), String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_broker_in_memory_conforms() {
+async fn memory_broker_conforms() {
     let mut target = Target::of("memory");
     target.endpoints.push("memory://conformance".into());
     conforms(&target).await.expect("conforms");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_servers_that_are_named_conform() {
+async fn named_servers_conform() {
     let Ok(named) = std::env::var("POSTROAD_BENCH_ENDPOINTS") else { return };
     let mut failures = Vec::new();
     for entry in named.split(',').filter(|entry| !entry.is_empty()) {

@@ -1,11 +1,11 @@
-//! A broker that is made to lie does lie: what proves that audits bite rests on this.
+//! The injected faults of the broker in memory take effect: tests of the audits rely on this.
 
 use bytes::Bytes;
 use driver::{Failure, Message, Settle, Style, Target, Tier, Topology};
 use drivers::MemoryBroker;
 
-/// Sends `count` messages of one lane with the fault, and gives the bodies in the order in which
-/// they came, all of them settled.
+/// Sends `count` messages of one lane with the fault, and returns the bodies in the order of their
+/// arrival, all settled.
 async fn received_with(fault: &str, value: &str, count: u32) -> Vec<u32> {
     let mut target = Target::of("memory");
     target.settings.insert(fault.into(), value.into());
@@ -32,13 +32,13 @@ async fn received_with(fault: &str, value: &str, count: u32) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn it_loses_what_it_confirmed() {
+async fn lose_drops_confirmed_messages() {
     let numbers = received_with("lose", "0.1", 500).await;
     assert!((400..490).contains(&numbers.len()), "{}", numbers.len());
 }
 
 #[tokio::test]
-async fn it_delivers_twice() {
+async fn duplicate_delivers_twice() {
     let mut numbers = received_with("duplicate", "0.1", 500).await;
     assert!(numbers.len() > 510, "{}", numbers.len());
     numbers.dedup();
@@ -46,7 +46,7 @@ async fn it_delivers_twice() {
 }
 
 #[tokio::test]
-async fn it_reorders() {
+async fn reorder_changes_the_order() {
     let mut numbers = received_with("reorder", "0.1", 500).await;
     assert!(!numbers.is_sorted());
     numbers.sort_unstable();
@@ -54,7 +54,7 @@ async fn it_reorders() {
 }
 
 #[tokio::test]
-async fn it_returns_what_was_settled() {
+async fn return_settled_redelivers_settled_messages() {
     let mut numbers = received_with("return-settled", "0.1", 500).await;
     assert!(numbers.len() > 510, "{}", numbers.len());
     numbers.sort_unstable();
@@ -63,13 +63,13 @@ async fn it_returns_what_was_settled() {
 }
 
 #[tokio::test]
-async fn without_a_fault_it_does_not_lie() {
+async fn without_a_fault_delivery_is_exact() {
     let numbers = received_with("seed", "7", 500).await;
     assert!(numbers.into_iter().eq(0..500));
 }
 
 #[tokio::test]
-async fn whoever_was_connected_when_it_is_killed_has_to_connect_anew() {
+async fn clients_must_reconnect_after_a_kill() {
     let mut target = Target::of("memory");
     target.endpoints.push("memory://killed".into());
     target.settings.insert("crash-loses".into(), "1".into());

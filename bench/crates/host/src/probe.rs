@@ -1,5 +1,5 @@
-//! What this machine can do at best, measured in the same run as the brokers: a write and an
-//! `fdatasync` on this disk, and a hop over loopback. A broker's figure means little without them.
+//! Best case of this machine, measured in the same run as the brokers: a write and an `fdatasync`
+//! on this disk, and a hop over loopback. A broker's figures are meaningless without them.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use thiserror::Error;
 
-/// Larger than what a disk's small cache could hold of one size.
+/// Larger than a small cache of a disk.
 const FILE_BYTES: u64 = 256 << 20;
 const WRITE_BYTES: [usize; 4] = [4 << 10, 64 << 10, 1 << 20, 8 << 20];
 const HOP_BYTES: usize = 1024;
-/// A quantile of fewer says nothing, however slow the disk is.
+/// Fewer samples give no meaningful quantile, however slow the disk is.
 const TIMES_MIN: usize = 10;
 
 #[derive(Debug, Error)]
@@ -31,7 +31,7 @@ impl ProbeError {
     }
 }
 
-/// Write and fdatasync, one after the other, of one size.
+/// Sequential writes of one size, each with an `fdatasync`.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Synced {
     pub write_bytes: usize,
@@ -49,27 +49,27 @@ pub struct Machine {
     pub loopback_hop_us: f64,
 }
 
-/// Probes the disk that `folder` lies on and loopback; each size of write is tried for so long.
+/// Probes loopback and the disk of `folder`; each write size is tried for `each`.
 pub fn machine(folder: &Path, each: Duration) -> Result<Machine, ProbeError> {
     let disk = disk(folder, FILE_BYTES, &WRITE_BYTES, each)?;
     let loopback_hop_us = loopback_hop_us(each).map_err(ProbeError::of("loopback"))?;
     Ok(Machine { disk, loopback_hop_us })
 }
 
-/// Writes of each size over and over into a file of `file_bytes` in `folder`, each size for so long.
+/// Writes each size repeatedly into a file of `file_bytes` in `folder`, for `each`.
 ///
-/// As a journal does: into blocks that are allocated and have been written before, so that a sync
-/// carries data and no metadata.
+/// Like a journal, it writes into blocks that are allocated and have been written before, so that a
+/// sync carries data and no metadata.
 pub fn disk(
     folder: &Path,
     file_bytes: u64,
     write_bytes: &[usize],
     each: Duration,
 ) -> Result<Vec<Synced>, ProbeError> {
-    // Two may probe the same disk at a time.
+    // Two processes may probe the same disk concurrently.
     let path = folder.join(format!("sync-probe-{}", std::process::id()));
     let probed = probe(&path, file_bytes, write_bytes, each);
-    // Of a failed probe the file is removed too, and the first failure is the one that counts.
+    // After a failed probe the file is removed as well, and the first error is returned.
     let removed = fs::remove_file(&path);
     probed.and_then(|probed| removed.map(|()| probed)).map_err(ProbeError::of("the disk"))
 }
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_those_of_the_nearest_rank() {
+    fn quantiles_use_the_nearest_rank() {
         let times: Vec<Duration> = (1..=100).map(Duration::from_micros).collect();
         assert_eq!(quantile_us(&times, 0.5).round(), 50.0);
         assert_eq!(quantile_us(&times, 0.99).round(), 99.0);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probed_disk_keeps_no_file() {
+    fn probe_leaves_no_file_on_the_disk() {
         let folder = tempfile::tempdir().expect("a folder");
         let probed = disk(folder.path(), 1 << 20, &[4 << 10, 16 << 10], Duration::ZERO).unwrap();
         assert_eq!(probed.len(), 2);

@@ -1,4 +1,4 @@
-//! What the kernel says about a process (`proc(5)`): CPU time, memory, written bytes, open files.
+//! The kernel's accounting of a process (`proc(5)`): CPU time, memory, written bytes, open files.
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::io;
 
 use thiserror::Error;
 
-/// A file of `/proc` that cannot be read: the process has ended, or belongs to another user.
+/// A file of `/proc` cannot be read: the process has ended, or belongs to another user.
 #[derive(Debug, Error)]
 #[error("cannot read {path}: {why}")]
 pub struct Unreadable {
@@ -26,16 +26,16 @@ fn lacks(path: String, what: &str) -> Unreadable {
     Unreadable { path, why }
 }
 
-/// The parts of `/proc/PID/stat` that are used (`proc_pid_stat(5)`).
+/// The used fields of `/proc/PID/stat` (`proc_pid_stat(5)`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stat {
     pub parent: u32,
-    /// All of its threads have ended; only its entry in the table of processes is left.
+    /// All of its threads have ended; only its entry in the process table is left.
     pub ended: bool,
-    /// Since boot. With the number of the process it names one process for all time.
+    /// Start time since boot. Together with the process id it is unique.
     pub started_ticks: u64,
     ticks: u64,
-    /// Of children that have ended and were waited for.
+    /// CPU ticks of children that have ended and were waited for.
     ended_children_ticks: u64,
     resident_pages: u64,
 }
@@ -47,12 +47,13 @@ impl Stat {
     }
 
     fn parse(text: &str) -> Option<Stat> {
-        // The name (field 2) may hold spaces and parentheses; what follows its last `)` is regular.
+        // The name (field 2) may contain spaces and parentheses; the rest after the last `)` is
+        // regular.
         let (_, after_name) = text.rsplit_once(") ")?;
         let fields: Vec<&str> = after_name.split_whitespace().collect();
-        // By the numbers that the manual gives them.
+        // Fields are numbered as in the manual.
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-        // The first thread may have ended before the others; they hold ports and files still.
+        // The first thread may have ended before the others, which still hold ports and files.
         let threads = field(20)?;
         Some(Stat {
             parent: field(4)? as u32,
@@ -69,7 +70,7 @@ impl Stat {
         seconds(self.ticks)
     }
 
-    /// The same with children that have ended.
+    /// CPU seconds including those of ended children.
     pub fn cpu_seconds_with_ended_children(&self) -> f64 {
         seconds(self.ticks + self.ended_children_ticks)
     }
@@ -79,17 +80,17 @@ fn seconds(ticks: u64) -> f64 {
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// CPU seconds that all threads of a process have used, its children excluded.
+/// CPU seconds of all threads of a process, without its children.
 pub fn cpu_seconds(pid: u32) -> Result<f64, Unreadable> {
     Ok(Stat::read(pid)?.cpu_seconds())
 }
 
-/// CPU seconds of a process and all that descend from it, those included that have ended.
+/// CPU seconds of a process and all its descendants, including ended ones.
 pub fn tree_cpu_seconds(pid: u32) -> Result<f64, Unreadable> {
     each_of(pid, |process| Ok(Stat::read(process)?.cpu_seconds_with_ended_children()))
 }
 
-/// The children of every process, as they were at one moment.
+/// The children of every process at one moment.
 #[derive(Clone, Debug)]
 pub struct Children {
     by_parent: HashMap<u32, Vec<u32>>,
@@ -109,7 +110,7 @@ impl Children {
         Children { by_parent }
     }
 
-    /// A process and all that descend from it; itself first.
+    /// A process and all its descendants; itself first.
     pub fn tree(&self, root: u32) -> Vec<u32> {
         let mut tree = vec![root];
         let mut next = 0;
@@ -121,12 +122,12 @@ impl Children {
     }
 }
 
-/// A process and all that descend from it; itself first.
+/// A process and all its descendants; itself first.
 pub fn tree(pid: u32) -> Vec<u32> {
     Children::now().tree(pid)
 }
 
-/// Sums over a tree. Only the process itself must be there: a helper may come and go meanwhile.
+/// Sums over a tree. Only the root must exist: a descendant may end meanwhile.
 fn each_of<T: std::ops::AddAssign>(
     pid: u32,
     figure: impl Fn(u32) -> Result<T, Unreadable>,
@@ -140,12 +141,12 @@ fn each_of<T: std::ops::AddAssign>(
     Ok(sum)
 }
 
-/// Which of a process's memory is meant.
+/// Kind of memory figure.
 #[derive(Clone, Copy, Debug)]
 pub enum Memory {
-    /// What is resident now.
+    /// Currently resident memory.
     Resident,
-    /// The most that ever was resident.
+    /// Peak of resident memory.
     Peak,
 }
 
@@ -159,13 +160,13 @@ pub fn memory_bytes(pid: u32, memory: Memory) -> Result<u64, Unreadable> {
     kilobytes(&status, label).map(|count| count * 1024).ok_or_else(|| lacks(path, label))
 }
 
-/// The same of a process and all that descend from it. The peak is the sum of the peaks.
+/// Memory of a process and all its descendants. The peak is the sum of the peaks.
 pub fn tree_memory_bytes(pid: u32, memory: Memory) -> Result<u64, Unreadable> {
     each_of(pid, |process| memory_bytes(process, memory))
 }
 
-/// Resident memory in which a page that several processes share counts for each of them by its part,
-/// where the kernel tells that to this user; else each counts all of its pages.
+/// Resident memory that counts a shared page proportionally for each process. If the kernel denies
+/// this figure to the user, each process counts all of its pages.
 pub fn proportional_bytes(pid: u32) -> Result<u64, Unreadable> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     match kilobytes(&rollup, "Pss:") {
@@ -174,7 +175,7 @@ pub fn proportional_bytes(pid: u32) -> Result<u64, Unreadable> {
     }
 }
 
-/// The number of the line `LABEL   123 kB`.
+/// Number in the line `LABEL   123 kB`.
 fn kilobytes(text: &str, label: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(label))?;
     line.trim().strip_suffix(" kB")?.trim().parse().ok()
@@ -188,7 +189,7 @@ pub fn written_bytes(pid: u32) -> Result<u64, Unreadable> {
     count.ok_or_else(|| lacks(path, LABEL))
 }
 
-/// How many file descriptors a process has open.
+/// Number of open file descriptors of a process.
 pub fn open_files(pid: u32) -> Result<usize, Unreadable> {
     let path = format!("/proc/{pid}/fd");
     match fs::read_dir(&path) {
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_ended_is_named_in_the_error() {
+    fn ended_process_is_named_in_the_error() {
         let failure = memory_bytes(u32::MAX, Memory::Resident).unwrap_err().to_string();
         assert!(failure.starts_with("cannot read /proc/4294967295/status: "), "{failure}");
     }
@@ -233,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_a_process_with_its_children_and_theirs() {
+    fn tree_contains_a_process_with_all_descendants() {
         let mut shell = shell();
         let members = tree(shell.id());
         let sum = tree_memory_bytes(shell.id(), Memory::Resident).unwrap();
         let own = memory_bytes(shell.id(), Memory::Resident).unwrap();
-        // Parents first: a shell whose last child is killed ends, and could not be killed any more.
+        // Parents first: a shell ends when its last child is killed, and could not be killed then.
         for &member in &members {
-            // A shell ends by itself when the child that it waits for is killed.
+            // A shell may already have ended with its child.
             let _ = kill_process(Pid::from_raw(member as i32).unwrap(), Signal::KILL);
         }
         shell.wait().unwrap();
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_spaces_and_parentheses_does_not_confuse() {
+    fn process_name_may_contain_spaces_and_parentheses() {
         let rest = "S 7 1 1 0 -1 4194304 1 0 0 0 3 4 5 6 20 0 1 0 4242 1 9";
         let stat = Stat::parse(&format!("9 (a) b (c) {rest}")).expect("regular");
         assert_eq!((stat.parent, stat.started_ticks, stat.ended), (7, 4242, false));
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_ended_when_all_its_threads_have() {
+    fn process_has_ended_once_all_its_threads_have() {
         let ended = |threads| {
             let text = format!("9 (a) Z 7 1 1 0 -1 4 1 0 0 0 3 4 0 0 20 0 {threads} 0 4242 1 1");
             Stat::parse(&text).expect("regular").ended

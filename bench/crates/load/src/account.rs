@@ -1,10 +1,9 @@
 //! The one account of a load that several agents carry.
 //!
-//! Each agent tells what happened at it; here it is put in order of time and goes into the same
-//! ledger that a load of one process has. So what one agent sent and another received, what came to
-//! one after a third had settled it, and the order of lanes that move between them are all judged by
-//! the same rules. Clocks are never quite the same: what may have been the other way round by as
-//! much as they are apart is not held against the system.
+//! Each agent reports its events. They are sorted by time here and go into the same ledger that a
+//! load of one process has. So deliveries at different agents and the order of lanes that move
+//! between agents are judged by the same rules. Clocks never agree fully: two events that may be
+//! swapped because of clock error do not count against the system.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -18,32 +17,32 @@ use crate::ledger::Ledger;
 use crate::plan::{Plan, Work};
 use crate::recorder::{Counts, Interval};
 
-/// Nobody sends more: an agent that says so is wrong, and would cost memory.
+/// Upper limit of a plausible rate. An agent that reports more is wrong, and would cost memory.
 const SENT_PER_SECOND_MAX: u64 = 20_000_000;
-/// Before the start there is nothing to send, but clocks begin somewhere.
+/// Allowance for the time before the start, and for clock differences.
 const GRACE_SECONDS: u64 = 10;
 
-/// What an agent says when it is looked at.
+/// An agent's reply to a look.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// By the coordinator's clock: nothing older will follow.
+    /// By the coordinator's clock; no older event will follow.
     pub until_ns: u64,
-    /// Messages that each of its senders has sent so far.
+    /// Messages sent so far by each of its senders.
     pub sent: Vec<(u16, u64)>,
     /// Errors so far.
     pub errors: u64,
     pub sending: bool,
     pub under_way: bool,
-    /// There is more in the journal already.
+    /// The journal already holds further events.
     pub more: bool,
-    /// Of senders; those of receivers come out of the account.
+    /// Latencies of senders; those of receivers are derived from the account.
     pub latencies: Option<Interval>,
-    /// What happened: not part of the report's text.
+    /// Encoded events: not part of the report's text.
     #[serde(skip)]
     pub journal: Vec<u8>,
 }
 
-/// An agent said what cannot be.
+/// An agent reported impossible events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("it reports what cannot have happened")]
 pub struct Implausible;
@@ -55,13 +54,13 @@ pub struct Account {
     agents: Vec<Told>,
 }
 
-/// By one agent.
+/// The reports of one agent.
 #[derive(Debug, Default)]
 struct Told {
     waiting: VecDeque<Event>,
     until_ns: u64,
     errors: u64,
-    /// It will say no more.
+    /// The agent sends no more reports.
     over: bool,
 }
 
@@ -73,8 +72,8 @@ impl Account {
         Self { ledger, began: Instant::now(), agents }
     }
 
-    /// Takes down what an agent says; it counts once all have said what they did until then.
-    pub fn tell(&mut self, agent: usize, report: &Report) -> Result<(), Implausible> {
+    /// Records an agent's report. Its events count once all agents have reported up to their time.
+    pub fn record(&mut self, agent: usize, report: &Report) -> Result<(), Implausible> {
         let told = self.agents.get_mut(agent).ok_or(Implausible)?;
         let seconds = self.began.elapsed().as_secs() + GRACE_SECONDS;
         for (sender, count) in &report.sent {
@@ -89,7 +88,7 @@ impl Account {
         Ok(())
     }
 
-    /// Nobody waits for this one any more.
+    /// Stops waiting for reports of this agent.
     pub fn over(&mut self, agent: usize) {
         if let Some(told) = self.agents.get_mut(agent) {
             told.over = true;
@@ -104,11 +103,11 @@ impl Account {
         self.ledger.is_disturbed()
     }
 
-    /// Enters what all have told by now; the clocks of any two of them may be so far apart. The
-    /// agent that told what cannot be is the error.
+    /// Enters all events up to the time that every agent has reported. `apart_ns` is the largest
+    /// difference between any two clocks. The error is the agent with implausible events.
     pub fn enter(&mut self, apart_ns: u64) -> Result<(), usize> {
         let living = self.agents.iter().filter(|told| !told.over);
-        // Where clocks differ, a message may come before it was sent.
+        // Where clocks differ, a message may seem to arrive before it was sent.
         let until_ns = living.map(|told| told.until_ns).min();
         let until_ns = until_ns.map_or(u64::MAX, |until| until.saturating_sub(apart_ns));
         loop {
@@ -126,7 +125,7 @@ impl Account {
         }
     }
 
-    /// Whether something was told that did not count yet.
+    /// Whether reported events have not been entered yet.
     pub fn is_waiting(&self) -> bool {
         self.agents.iter().any(|told| !told.waiting.is_empty())
     }
@@ -137,12 +136,12 @@ impl Account {
         Counts { errors, ..counts }
     }
 
-    /// What was wrong with what agents told; what went wrong at them they say themselves.
+    /// Errors found in the agents' reports. Agents report their own errors themselves.
     pub fn errors(&self) -> BTreeMap<String, u64> {
         self.ledger.recorder.errors()
     }
 
-    /// Latencies of receivers since they were last asked for.
+    /// Latencies of receivers since the last call.
     pub fn take(&self) -> Interval {
         self.ledger.recorder.take()
     }
@@ -151,7 +150,7 @@ impl Account {
         self.ledger.missing()
     }
 
-    /// `complete`: everybody has told everything, and nothing is still on its way.
+    /// `complete`: all agents have reported everything, and nothing is in flight.
     pub fn audit(&self, complete: bool) -> Audit {
         self.ledger.audit(complete)
     }
@@ -161,7 +160,7 @@ impl Account {
     }
 }
 
-/// The errors of several, by what they say.
+/// Adds error counts by their text.
 pub fn add_errors(all: &mut BTreeMap<String, u64>, some: BTreeMap<String, u64>) {
     for (what, count) in some {
         *all.entry(what).or_default() += count;
@@ -203,26 +202,26 @@ mod tests {
         What::Settled { subscription: 0, stamp: stamp(sequence) }
     }
 
-    /// The first agent has sent ten messages; then each tells its events.
-    fn tell(account: &mut Account, told: &[&[(u64, What)]]) {
+    /// The first agent has sent ten messages. Then each agent reports its events.
+    fn report_all(account: &mut Account, told: &[&[(u64, What)]]) {
         for (agent, events) in told.iter().enumerate() {
             let events = events.iter().map(|(at_ns, what)| Event { at_ns: *at_ns, what: *what });
             let journal = journal::encode(events);
             let sent = if agent == 0 { vec![(0, 10)] } else { Vec::new() };
             let report = Report { until_ns: 1_000_000, sent, journal, ..Report::default() };
-            account.tell(agent, &report).expect("is plausible");
+            account.record(agent, &report).expect("is plausible");
         }
     }
 
     fn audit_of(told: &[&[(u64, What)]]) -> Audit {
         let mut account = account(told.len());
-        tell(&mut account, told);
+        report_all(&mut account, told);
         account.enter(APART_NS).expect("nobody tells what cannot be");
         account.audit(true)
     }
 
     #[test]
-    fn what_one_sent_and_another_received_is_accounted_for() {
+    fn messages_between_agents_are_accounted_for() {
         let audit = audit_of(&[
             &[(5_000, confirmed(0, 3))],
             &[(6_000, came(0, false)), (7_000, settled(0))],
@@ -234,13 +233,13 @@ mod tests {
     }
 
     #[test]
-    fn what_came_to_two_of_them_needs_a_mark_or_a_reason() {
+    fn redelivery_at_another_agent_needs_a_mark_or_a_disturbance() {
         let first: &[_] = &[(5_000, confirmed(0, 1)), (6_000, came(0, false))];
         let twice = audit_of(&[first, &[(9_000, came(0, false))]]);
         assert_eq!((twice.received, twice.repeated, twice.repeated_unmarked), (1, 1, 1));
         let marked = audit_of(&[first, &[(9_000, came(0, true))]]);
         assert_eq!((marked.repeated, marked.repeated_unmarked), (1, 0));
-        // The marked one seems to have come before the other.
+        // The marked delivery seems to have come before the other.
         let swapped = audit_of(&[first, &[(5_950, came(0, true))]]);
         assert_eq!((swapped.repeated, swapped.repeated_unmarked), (1, 0));
         let broken = audit_of(&[first, &[(8_000, What::Disturbed), (9_000, came(0, false))]]);
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn order_holds_across_agents_as_far_as_their_clocks_can_tell() {
+    fn order_across_agents_is_checked_within_clock_error() {
         let ahead: &[_] = &[(5_000, came(4, false))];
         assert_eq!(audit_of(&[ahead, &[(4_000, came(3, false))]]).out_of_order, 0);
         assert_eq!(audit_of(&[ahead, &[(6_000, came(3, false))]]).out_of_order, 1);
@@ -258,48 +257,48 @@ mod tests {
     }
 
     #[test]
-    fn what_one_settled_must_not_come_to_another_later() {
+    fn message_settled_at_one_agent_must_not_reach_another_later() {
         let first: &[_] = &[(5_000, came(0, false)), (6_000, settled(0))];
         assert_eq!(audit_of(&[first, &[(9_000, came(0, true))]]).settled_again, 1);
-        // Its lease had ended, and it was settled late: maybe before, maybe behind.
+        // Its lease had ended, and the settle came late: before or after the redelivery.
         assert_eq!(audit_of(&[first, &[(5_500, came(0, true))]]).settled_again, 0);
         assert_eq!(audit_of(&[first, &[(6_050, came(0, true))]]).settled_again, 0);
     }
 
     #[test]
-    fn nothing_counts_before_everybody_has_told_of_that_time() {
+    fn events_count_once_all_agents_have_reported_up_to_them() {
         let mut account = account(2);
-        tell(&mut account, &[&[(5_000, confirmed(0, 1))]]);
+        report_all(&mut account, &[&[(5_000, confirmed(0, 1))]]);
         account.enter(APART_NS).expect("is sound");
         assert_eq!(account.counts().confirmed, 0);
-        tell(&mut account, &[&[], &[(6_000, came(0, false))]]);
+        report_all(&mut account, &[&[], &[(6_000, came(0, false))]]);
         account.enter(APART_NS).expect("is sound");
         assert_eq!((account.counts().confirmed, account.counts().received), (1, 1));
         assert_eq!((account.counts().sent, account.missing()), (10, 0));
         account.over(1);
-        tell(&mut account, &[&[(7_000, confirmed(1, 1))]]);
+        report_all(&mut account, &[&[(7_000, confirmed(1, 1))]]);
         account.enter(APART_NS).expect("is sound");
         assert_eq!(account.missing(), 1);
     }
 
     #[test]
-    fn what_cannot_have_happened_is_refused() {
+    fn implausible_reports_are_rejected() {
         let mut account = account(1);
         let report = |sent, journal| Report { sent: vec![sent], journal, ..Report::default() };
         for wrong in
             [report((2, 1), vec![]), report((0, 1 << 40), vec![]), report((0, 1), vec![99])]
         {
-            assert_eq!(account.tell(0, &wrong), Err(Implausible));
+            assert_eq!(account.record(0, &wrong), Err(Implausible));
         }
-        tell(&mut account, &[&[(5_000, confirmed(9, 2))]]);
+        report_all(&mut account, &[&[(5_000, confirmed(9, 2))]]);
         assert_eq!(account.enter(APART_NS), Err(0), "eleven were confirmed and ten sent");
     }
 
     #[test]
-    fn dead_letters_that_one_reads_are_the_poison_that_others_gave_back() {
+    fn dead_letters_match_poison_released_at_other_agents() {
         let mut account = account(2);
         let buried = |sequence| What::Buried { stamp: Ok(stamp(sequence)) };
-        tell(
+        report_all(
             &mut account,
             &[
                 &[(5_000, came(0, false)), (5_500, came(3, false)), (5_600, came(4, false))],
@@ -309,12 +308,12 @@ mod tests {
         account.enter(APART_NS).expect("is sound");
         let burials = account.burials(&Work::Poison { every: 3 });
         assert_eq!((burials.poison, burials.buried, burials.sound), (2, 1, 1));
-        // Nobody sent the last one.
+        // The last one was never sent.
         assert_eq!((account.counts().settled, account.counts().errors), (2, 1));
     }
 
     #[test]
-    fn what_nobody_sent_is_damage() {
+    fn message_never_sent_counts_as_damaged() {
         let audit = audit_of(&[
             &[(5_000, came(0, false))],
             &[(6_000, came(10, false)), (7_000, settled(10))],

@@ -1,4 +1,4 @@
-//! Which of many numbers were seen. A bit each, as many as the largest number needs.
+//! A set of numbers, as one bit each, up to the largest number.
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Bits {
@@ -7,7 +7,7 @@ pub(crate) struct Bits {
 }
 
 impl Bits {
-    /// True when it was not there before.
+    /// Returns true if the number is new.
     pub(crate) fn insert(&mut self, number: u64) -> bool {
         let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
         if word >= self.words.len() {
@@ -27,7 +27,7 @@ impl Bits {
         self.count
     }
 
-    /// Those of self that are not in the other.
+    /// Numbers in `self` that are not in `other`.
     pub(crate) fn without<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = u64> + 'a {
         self.words.iter().enumerate().flat_map(move |(index, word)| {
             let mut left = word & !other.words.get(index).copied().unwrap_or(0);
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_went_in_is_there_once() {
+    fn each_inserted_number_counts_once() {
         let (mut some, mut other) = (Bits::default(), Bits::default());
         for number in [0, 63, 64, 1_000] {
             assert!(some.insert(number));

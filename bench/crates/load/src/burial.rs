@@ -1,4 +1,4 @@
-//! Reads the dead letters of a load: what its receivers gave back again and again.
+//! Reads the dead letters of a load: messages that its receivers released repeatedly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use crate::ledger::Ledger;
 use crate::payload::Payload;
 use crate::plan::Plan;
 use crate::receive::{Order, unless_stopped};
-use crate::reconnect::anew;
+use crate::reconnect::reconnect;
 
 const CLOSE_MAX: Duration = Duration::from_secs(15);
 const RECEIVE_MAX: usize = 100;
 
-/// What became of the messages that nobody would settle.
+/// Counts of dead lettering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Burials {
-    /// Messages that receivers gave back whenever they came.
+    /// Messages that receivers release at each delivery.
     pub poison: u64,
-    /// Of these, the ones that came as dead letters.
+    /// Poison messages that arrived as dead letters.
     pub buried: u64,
-    /// Dead letters that nobody had given back.
+    /// Dead letters that no receiver released.
     pub sound: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct BurialTask {
-    /// Among all tasks that receive.
+    /// Number among all receiving tasks.
     pub(crate) number: u32,
     pub(crate) plan: Arc<Plan>,
     pub(crate) driver: Arc<dyn Driver>,
@@ -49,7 +49,7 @@ impl BurialTask {
         while *self.order.borrow() != Order::Stop {
             let Some(current) = &mut receiver else {
                 let note = |failure: &Failure| self.ledger.recorder.error("reconnect", failure);
-                let made = unless_stopped(&self.order, anew(self.connect())).await;
+                let made = unless_stopped(&self.order, reconnect(self.connect())).await;
                 receiver = made.and_then(|made| made.inspect_err(note).ok());
                 continue;
             };

@@ -1,8 +1,8 @@
-//! The time that stamps carry: nanoseconds since 1970, so that machines with the same time of day
-//! can be compared, but never stepping back within a process.
+//! The clock of stamps: nanoseconds since 1970, comparable between machines with the same time of
+//! day, but monotonic within a process.
 //!
-//! Machines whose times differ agree on that of one of them: each has a [`Clock`] that knows how
-//! much its own time is ahead of it.
+//! Machines whose clocks differ use the time of one of them: each has a [`Clock`] with its own
+//! offset.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -20,14 +20,14 @@ fn anchor() -> &'static Anchor {
     })
 }
 
-/// This process's own time unless it is said how much that is ahead.
+/// The process's own time, less the offset by which it is ahead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Clock {
     ahead_ns: i64,
 }
 
 impl Clock {
-    /// The time of a machine that this process's time is so much ahead of.
+    /// The clock of a machine that this process is `ahead_ns` ahead of.
     pub fn behind_by(ahead_ns: i64) -> Self {
         Self { ahead_ns }
     }
@@ -38,13 +38,13 @@ impl Clock {
         own.saturating_sub_signed(self.ahead_ns)
     }
 
-    /// How long it is until this clock shows that time; nothing if it is past.
+    /// Time until this clock shows `time_ns`; zero if it is past.
     pub fn until(self, time_ns: u64) -> Duration {
         Duration::from_nanos(time_ns.saturating_sub(self.now_ns()))
     }
 }
 
-/// From one time to a later one, in whole microseconds; none if clocks disagree.
+/// Whole microseconds from one time to a later one; zero if clocks disagree.
 pub fn micros_between(from_ns: u64, to_ns: u64) -> u64 {
     to_ns.saturating_sub(from_ns) / 1_000
 }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_knows_that_it_is_ahead_shows_the_others_time() {
+    fn clock_with_an_offset_shows_the_other_machines_time() {
         let own = Clock::default();
         for ahead_ns in [5_000_000_000, -5_000_000_000] {
             let (shown, here) = (Clock::behind_by(ahead_ns).now_ns(), own.now_ns());

@@ -1,5 +1,5 @@
-//! Those who send and receive: tasks of this process, or agents on other machines. A session tells
-//! them when, and asks them what happened.
+//! The workers of a load: tasks of this process, or agents on other machines. A session controls
+//! them and fetches their progress.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -18,12 +18,12 @@ use crate::recorder::{Counts, Interval};
 use crate::session::LoadError;
 use crate::tasks::Tasks;
 
-/// Makes a crew for each load.
+/// Makes the workers of each load.
 pub trait Recruiter: Send + Sync + Debug {
     fn crew(&self, plan: &Arc<Plan>, driver: &Arc<dyn Driver>) -> Result<Box<dyn Crew>, LoadError>;
 }
 
-/// Whoever sends and receives does so in this process.
+/// Runs all senders and receivers in this process.
 #[derive(Clone, Copy, Debug)]
 pub struct InProcess;
 
@@ -33,50 +33,50 @@ impl Recruiter for InProcess {
     }
 }
 
-/// Dropped before its end, it stops at once.
+/// The workers of one load. If dropped before its end, the load stops at once.
 #[async_trait]
 pub trait Crew: Send + Debug {
-    /// Makes all connections. Receivers begin, if they are to run; senders do not yet.
+    /// Makes all connections. Receivers start if the phase has them running; senders do not start
+    /// yet.
     async fn connect(&mut self, receivers: Receivers) -> Result<(), LoadError>;
 
-    /// Lets the senders begin, all at one moment, which is the start of the load and is past when
-    /// this returns.
+    /// Starts all senders at one moment. It is the start of the load and has passed when this
+    /// returns.
     async fn start(&mut self) -> Result<Instant, LoadError>;
 
-    /// What happened so far. `latencies`: with those since they were last asked for.
+    /// Returns the progress so far. `latencies`: includes latencies since the last such call.
     async fn look(&mut self, latencies: bool) -> Result<Progress, Gone>;
 
     async fn receivers(&mut self, receivers: Receivers) -> Result<(), Gone>;
 
-    /// From here on a message may come twice without a mark.
+    /// Allows unmarked redeliveries from here on.
     async fn disturb(&mut self) -> Result<(), Gone>;
 
     async fn stop_senders(&mut self) -> Result<(), Gone>;
 
-    /// As of the last look: confirmed messages that not every subscription has received, counted
-    /// once for each.
+    /// As of the last look: confirmed messages not yet received, counted once for each
+    /// subscription.
     fn missing(&self) -> u64;
 
-    /// Stops everybody, at once or once what they have in hand is done.
+    /// Stops all workers, at once or after their current messages.
     async fn end(&mut self, at_once: bool) -> Ended;
 
-    /// What became of every message. `complete`: everything is known, and nothing is still on its
-    /// way.
+    /// Outcome of every message. `complete`: all events are known, and nothing is in flight.
     fn audit(&self, complete: bool) -> Audit;
 
     fn burials(&self) -> Burials;
 
-    /// By sender, where the plan keeps them.
+    /// Acknowledgements by sender, where the plan keeps them.
     fn acknowledged(&mut self) -> Vec<Vec<Acknowledged>> {
         Vec::new()
     }
 }
 
-/// One of the crew is lost, and what it did with it.
+/// A lost agent, and the reason.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("agent {agent}: {why}")]
 pub struct Gone {
-    /// Its address.
+    /// Address of the agent.
     pub agent: String,
     pub why: String,
 }
@@ -84,27 +84,27 @@ pub struct Gone {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Progress {
     pub counts: Counts,
-    /// Where they were asked for.
+    /// Present where requested.
     pub latencies: Option<Interval>,
-    /// Somebody still sends.
+    /// At least one sender is still sending.
     pub sending: bool,
-    /// Somebody still waits for what becomes of a message that was sent.
+    /// At least one message has an unknown outcome.
     pub under_way: bool,
-    /// Something was killed, a connection broke, or a message was left unsettled on purpose.
+    /// A process was killed, a connection broke, or a message was left unsettled on purpose.
     pub disturbed: bool,
-    /// Each sender has been told that something is safe that it sent at this time or later.
+    /// Every sender has a confirmation for a message that it sent at this time or later.
     pub confirmed_to_all_ns: u64,
 }
 
-/// What is known when all is over.
+/// Final state of a load.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Ended {
-    /// With the latencies since they were last asked for.
+    /// With the latencies since the last look.
     pub progress: Progress,
     pub errors: BTreeMap<String, u64>,
-    /// Of other machines; nobody else can watch them.
+    /// Usage on other machines, which only they can measure.
     pub processes: Vec<Process>,
     pub agents: Vec<Agent>,
-    /// Lost while it ended: what it had not told yet is not known.
+    /// The agent that was lost during the end; its remaining events are unknown.
     pub gone: Option<Gone>,
 }

@@ -1,4 +1,4 @@
-//! The machine that a run is made on, as far as its figures depend on it.
+//! The machine of a run, as far as its figures depend on it.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use ::host::probe;
 use results::{Host, SyncDelay};
 
-/// What it is. `data`: the folder in which the brokers keep their data, on the disk to be probed.
+/// Describes this machine. `data`: the folder of the brokers' data, on the disk to be probed.
 pub fn describe(data: &Path) -> Host {
     Host {
         disk: mount_of(data).unwrap_or_default(),
@@ -17,7 +17,7 @@ pub fn describe(data: &Path) -> Host {
     }
 }
 
-/// The same without a disk, for a machine that keeps no broker's data.
+/// Describes this machine without a disk, for one that keeps no broker's data.
 pub fn machine() -> Host {
     let line = |path: &str, name: &str| {
         let text = fs::read_to_string(path).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! What happens at an agent, for whoever keeps the account of the whole load.
+//! Events at an agent, for the account of the whole load.
 //!
-//! Between two looks of the coordinator it is a list; on its way it is bytes: numbers as LEB128,
-//! times as differences, about fifteen bytes for a message that came.
+//! It is a list between two looks of the coordinator, and bytes on the network: numbers as LEB128,
+//! times as differences, about fifteen bytes for a received message.
 
 use std::collections::VecDeque;
 
@@ -11,9 +11,9 @@ use crate::clock::Clock;
 use crate::ledger::Arrival;
 use crate::payload::{Damage, Stamp};
 
-/// Nobody has looked for long if there are more: the load is given up rather than memory.
+/// Limit of events between two looks. Beyond it the load is abandoned to save memory.
 const EVENTS_MAX: usize = 8_000_000;
-/// As many as go into one answer.
+/// Events in one reply.
 const EVENTS_AT_ONCE: usize = 500_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Event {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
-    /// So many messages of a sender, one after the other, are safe.
+    /// A range of a sender's messages is confirmed.
     Confirmed {
         sender: u16,
         first: u64,
@@ -40,11 +40,11 @@ pub(crate) enum What {
         subscription: u32,
         stamp: Stamp,
     },
-    /// A dead letter came.
+    /// A dead letter was received.
     Buried {
         stamp: Result<Stamp, Damage>,
     },
-    /// From here on a message may come twice without a mark.
+    /// Unmarked redeliveries are allowed from here on.
     Disturbed,
 }
 
@@ -57,7 +57,7 @@ impl What {
         Self::Came { subscription, stamp, redelivered }
     }
 
-    /// Takes in what follows, if that is the next message of the same sender.
+    /// Merges the next event into this one, if it confirms the next message of the same sender.
     fn join(&mut self, next: Self) -> bool {
         match (self, next) {
             (
@@ -72,18 +72,18 @@ impl What {
     }
 }
 
-/// Events had to be thrown away.
+/// The journal was full and events were dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("nobody asked for too long what happened")]
 pub struct Overflow;
 
-/// What was taken out of a journal.
+/// Events taken out of a journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Taken {
     pub(crate) events: VecDeque<Event>,
-    /// Nothing older will follow.
+    /// No older event will follow.
     pub(crate) until_ns: u64,
-    /// There is more already.
+    /// The journal holds further events.
     pub(crate) more: bool,
 }
 
@@ -102,7 +102,7 @@ struct State {
 impl Journal {
     pub(crate) fn push(&self, at_ns: u64, all: impl IntoIterator<Item = What>) {
         let mut state = self.state.lock();
-        // Tasks look at the clock before they are let in, so that two may come the other way round.
+        // Tasks read the clock before they lock the journal, so that two may arrive swapped.
         let at_ns = at_ns.max(state.latest_ns);
         state.latest_ns = at_ns;
         for what in all {
@@ -117,7 +117,7 @@ impl Journal {
         }
     }
 
-    /// The oldest events, as many as go into one answer.
+    /// Takes the oldest events, as many as fit into one reply.
     pub(crate) fn take(&self, clock: Clock) -> Result<Taken, Overflow> {
         let mut state = self.state.lock();
         if state.overflowed {
@@ -138,14 +138,14 @@ impl Journal {
 
 // ------------------------------------------------------------------------------------ as bytes
 
-/// What each event begins with.
+/// Tag of each event.
 mod kind {
     pub(super) const CONFIRMED: u64 = 0;
     pub(super) const SETTLED: u64 = 1;
     pub(super) const DISTURBED: u64 = 2;
     pub(super) const FOREIGN: u64 = 3;
     pub(super) const CHANGED: u64 = 4;
-    /// Nobody says whether it was delivered before.
+    /// The system has no redelivery mark.
     pub(super) const CAME: u64 = 5;
     pub(super) const CAME_UNMARKED: u64 = 6;
     pub(super) const CAME_MARKED: u64 = 7;
@@ -154,7 +154,7 @@ mod kind {
     pub(super) const BURIED_CHANGED: u64 = 10;
 }
 
-/// Bytes that are no events.
+/// The bytes do not decode to events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Malformed;
 
@@ -314,20 +314,20 @@ mod tests {
         all.push(What::Disturbed);
         let buried = [Ok(stamp(7)), Err(Damage::Foreign), Err(Damage::Changed)];
         all.extend(buried.map(|stamp| What::Buried { stamp }));
-        // The first is before its message was due: no clock is perfect.
+        // The first event is before its message was due: clocks are imperfect.
         let at_ns = (1_699_999_999_999_999_000..).step_by(1_500);
         at_ns.zip(all).map(|(at_ns, what)| Event { at_ns, what }).collect()
     }
 
     #[test]
-    fn events_are_the_same_behind_the_network() {
+    fn events_survive_encoding_and_decoding() {
         let events = every_kind();
         let bytes = encode(events.clone());
         assert_eq!(decode(&bytes), Ok(events.into()));
     }
 
     #[test]
-    fn bytes_that_are_no_events_are_refused_wherever_they_end() {
+    fn truncated_and_malformed_bytes_do_not_decode() {
         let bytes = encode(every_kind());
         let whole = decode(&bytes).expect("is sound").len();
         for end in 0..bytes.len() {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn confirmations_in_a_row_are_one_event_and_time_never_steps_back() {
+    fn consecutive_confirmations_merge_and_time_never_steps_back() {
         let journal = Journal::default();
         for (at_ns, sequence) in [(50, 0), (40, 1), (60, 2), (70, 9)] {
             journal.push(at_ns, [What::confirmed(1, sequence)]);

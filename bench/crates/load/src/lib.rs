@@ -1,14 +1,14 @@
-//! Puts a load on a system, keeps account of every message, and says what happened.
+//! Puts a load on a system, keeps account of every message, and reports the outcome.
 //!
-//! * [`Plan`]: who sends how much to what, who receives it, and for how long
-//! * [`run`]: carries it out on one system
-//! * [`Outcome`]: what happened: seconds, latencies, phases, what processes used, the audit
-//! * [`search`]: the highest rate that a system keeps up with
-//! * [`Crew`]: who sends and receives: [`Tasks`] of this process, or agents, each with a [`Share`]
-//!   of the load, whose reports become one [`Account`]
+//! * [`Plan`]: senders, receivers, rates, destinations and phases
+//! * [`run`]: carries a plan out on one system
+//! * [`Outcome`]: the result: seconds, latencies, phases, resource usage of processes, the audit
+//! * [`search`]: the highest rate that a system sustains
+//! * [`Crew`]: the workers: [`Tasks`] of this process, or agents, each with a [`Share`] of the
+//!   load, whose reports become one [`Account`]
 //!
-//! Whatever tasks measure they record once a batch; the audit has a bit for each message, sender
-//! and subscription.
+//! Tasks record their measurements once a batch. The audit has a bit for each message, sender and
+//! subscription.
 
 mod account;
 mod bits;

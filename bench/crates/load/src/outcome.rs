@@ -1,4 +1,4 @@
-//! What happened in a load.
+//! Result of a load.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,33 +15,33 @@ pub struct Outcome {
     pub seconds: Vec<Second>,
     pub marks: Vec<Mark>,
     pub phases: Vec<PhaseOutcome>,
-    /// Of all measured phases together.
+    /// Latencies of all measured phases together.
     pub latencies: Interval,
     pub processes: Vec<Process>,
     pub audit: Audit,
-    /// What went wrong and how often.
+    /// Errors and their counts.
     pub errors: BTreeMap<String, u64>,
-    /// How long creating the topology took.
+    /// Time to create the topology.
     pub create: Duration,
-    /// Why it was stopped before its end, if it was.
+    /// Reason for an early end.
     pub interrupted: Option<String>,
     pub drain: Drain,
-    /// Where messages go to dead letters.
+    /// Counts of dead lettering, where there is any.
     pub burials: Burials,
-    /// Those who carried it, if it was not this process.
+    /// The agents that carried the load.
     pub agents: Vec<Agent>,
     /// By sender, in order of time, where the plan keeps them.
     pub acknowledged: Vec<Vec<Acknowledged>>,
 }
 
-/// How the wait for what was still on its way ended.
+/// Outcome of the wait for messages in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Drain {
-    /// Everything that was confirmed has come and was settled.
+    /// Every confirmed message was received and settled.
     Complete,
-    /// Nothing has come for so long that nothing will.
+    /// Nothing arrived for so long that nothing will.
     Silent,
-    /// The time was up.
+    /// The time limit expired.
     GivenUp,
 }
 
@@ -54,10 +54,10 @@ pub struct PhaseOutcome {
     pub to: f64,
     pub counts: Counts,
     pub latencies: Interval,
-    /// Bytes that waited for receivers as it began and as it ended.
+    /// Bytes waiting for receivers at its start and at its end.
     pub backlog: (u64, u64),
     pub until: Until,
-    /// What it waited for came to pass; always so of a phase that waits for time.
+    /// Its condition was met; always true if it waits for time only.
     pub reached: bool,
 }
 
@@ -66,20 +66,20 @@ impl PhaseOutcome {
         self.to - self.from
     }
 
-    /// Nothing was confirmed for as long as it was waited for that.
+    /// No message was confirmed within the time limit of its condition.
     pub fn is_silent(&self) -> bool {
         let awaited = matches!(self.until, Until::Confirmed { .. } | Until::ConfirmedToAll { .. });
         awaited && !self.reached
     }
 
-    /// A second, over the whole phase.
+    /// Rate per second, over the whole phase.
     pub fn rate(&self, count: impl Fn(Counts) -> u64) -> f64 {
         if self.to > self.from { count(self.counts) as f64 / self.seconds() } else { 0.0 }
     }
 }
 
 impl Outcome {
-    /// Of all measured phases together: counts and seconds.
+    /// Counts and seconds of all measured phases together.
     pub fn measured(&self) -> (Counts, f64) {
         let mut all = Counts::default();
         let mut seconds = 0.0;

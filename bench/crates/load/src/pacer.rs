@@ -1,7 +1,7 @@
-//! Tells senders when messages are due.
+//! Notifies senders of due messages.
 //!
-//! On a thread of its own: an async timer is a millisecond coarse, and a message that is late for
-//! that reason would be the suite's latency, not the system's.
+//! It runs on its own thread: an async timer has a resolution of a millisecond, and its delay would
+//! be the suite's latency, not the system's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,14 +12,14 @@ use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 
-/// Due messages of one sender: the first of them and how many, by number from the start.
+/// Due messages of one sender: the first of them and their count, by number from the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Due {
     pub(crate) first: u64,
     pub(crate) count: u64,
 }
 
-/// One stream of due times that senders take turns in.
+/// One stream of due times, assigned to its senders in turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
     start_ns: u64,
@@ -32,21 +32,21 @@ impl Schedule {
         Self { start_ns, interval_ns: 1e9 / per_second.max(1e-3), senders: senders as u64 }
     }
 
-    /// One of several streams that begin one after the other and have this rate together.
-    pub(crate) fn of_stream(self, stream: u32, of: u32) -> Self {
+    /// One of `of` streams that are evenly interleaved and have this rate together.
+    pub(crate) fn nth_stream(self, stream: u32, of: u32) -> Self {
         let after_ns = (f64::from(stream) * self.interval_ns) as u64;
         let interval_ns = self.interval_ns * f64::from(of.max(1));
         Self { start_ns: self.start_ns + after_ns, interval_ns, ..self }
     }
 
-    /// When the message with this number, among those of the sender, is due. Senders are known by
-    /// their places in the turn.
+    /// Due time of a sender's message with this number. Senders are numbered by their place in the
+    /// turn.
     pub(crate) fn due_ns(&self, sender: usize, number: u64) -> u64 {
         let index = number * self.senders + sender as u64;
         self.start_ns + (index as f64 * self.interval_ns) as u64
     }
 
-    /// How many of the sender are due by then.
+    /// Number of the sender's messages that are due by then.
     fn due_by(&self, sender: usize, now_ns: u64) -> u64 {
         let Some(since) = now_ns.checked_sub(self.start_ns) else { return 0 };
         let all = (since as f64 / self.interval_ns) as u64 + 1;
@@ -60,7 +60,7 @@ pub(crate) struct Pacer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Not longer, so that it stops soon.
+/// Longest sleep, so that it stops soon.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
 impl Pacer {
@@ -79,7 +79,7 @@ impl Pacer {
                 for (place, sender) in senders.iter().enumerate() {
                     let (first, due) = (told[place], schedule.due_by(place, now));
                     if due > first {
-                        // Who is gone needs no more.
+                        // A sender that has ended needs no notification.
                         let _ = sender.send(Due { first, count: due - first });
                         told[place] = due;
                     }
@@ -121,9 +121,9 @@ mod tests {
     }
 
     #[test]
-    fn streams_together_are_due_as_evenly_as_one() {
+    fn interleaved_streams_are_due_as_evenly_as_one() {
         let whole = Schedule::new(1_000, 1000.0, 1);
-        let streams = [0, 1, 2].map(|stream| Schedule::new(1_000, 1000.0, 2).of_stream(stream, 3));
+        let streams = [0, 1, 2].map(|stream| Schedule::new(1_000, 1000.0, 2).nth_stream(stream, 3));
         for index in 0..30 {
             let (stream, number) = ((index % 3) as usize, index / 3);
             let due = streams[stream].due_ns((number % 2) as usize, number / 2);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_by_a_time_is_not_due_later() {
+    fn due_count_agrees_with_due_times() {
         let schedule = Schedule::new(5, 333.3, 7);
         for now in (5..1_000_000_000).step_by(12_345_678) {
             for sender in 0..7 {

@@ -1,27 +1,26 @@
-//! What messages are made of: a stamp that the audit reads, and bytes that compress as badly as
-//! the test says.
+//! Message bodies: a stamp for the audit, and bytes with the test's compressibility.
 
 use bytes::{Bytes, BytesMut};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-/// The bytes that every message begins with.
+/// Size of the stamp at the start of every message.
 pub const STAMP_BYTES: usize = 28;
 
 const MAGIC: [u8; 2] = *b"PR";
 
-/// Who sent a message, as which of its messages, and when it was due.
+/// Identity of a message and its due time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stamp {
     pub(crate) sender: u16,
-    /// Of all lanes of the test.
+    /// Number among all lanes of the test.
     pub(crate) lane: u32,
-    /// Of all messages of this sender: 0, 1, 2, ... up to 48 bits.
+    /// Number among the messages of this sender: 0, 1, 2, ... up to 48 bits.
     pub(crate) sequence: u64,
     /// When it was due, in nanoseconds since 1970; in a closed loop, when it was sent.
     pub(crate) due_ns: u64,
-    /// How much later it was sent, in microseconds.
+    /// Delay from the due time to the send, in microseconds.
     pub(crate) delay_us: u32,
 }
 
@@ -31,27 +30,27 @@ impl Stamp {
     }
 }
 
-/// How the bytes behind the stamp are made.
+/// Generation of the bytes behind the stamp.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Entropy {
     /// The share of random bytes, at the front; zeros follow.
     pub random_ratio: f64,
-    /// Different bodies.
+    /// Number of different bodies.
     pub pool: u16,
 }
 
 impl Default for Entropy {
-    /// As OpenMessaging Benchmark's own workloads have it.
+    /// As in OpenMessaging Benchmark's own workloads.
     fn default() -> Self {
         Self { random_ratio: 0.5, pool: 1000 }
     }
 }
 
-/// What is behind the stamp.
+/// The bytes behind the stamp.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Content {
     Random(Entropy),
-    /// Of all messages the same, as long as they are; the stamp takes the place of its beginning.
+    /// The same for all messages, and as long as they are; the stamp replaces its beginning.
     Fixed(Bytes),
 }
 
@@ -61,23 +60,23 @@ impl Default for Content {
     }
 }
 
-/// Makes bodies, and knows one that was changed on the way. The same seed makes the same bodies.
+/// Makes bodies, and detects changed ones. The same seed makes the same bodies.
 #[derive(Debug)]
 pub(crate) struct Payload {
     pool: Vec<Box<[u8]>>,
 }
 
-/// Why a body is not one of ours.
+/// Reason that a body is not one that was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Damage {
-    /// Too short, or without our mark: nobody of this test sent it.
+    /// Too short, or without the magic bytes: not sent by this test.
     Foreign,
-    /// Ours, and not as it was sent.
+    /// Sent by this test and altered since.
     Changed,
 }
 
 impl Payload {
-    /// Bodies of so many bytes. `None`: a stamp does not fit.
+    /// Bodies of `bytes` bytes. `None`: the stamp does not fit.
     pub(crate) fn new(bytes: usize, content: &Content, seed: u64) -> Option<Self> {
         let rest = bytes.checked_sub(STAMP_BYTES)?;
         let entropy = match content {
@@ -114,7 +113,7 @@ impl Payload {
         body.freeze()
     }
 
-    /// The stamp of a body that came.
+    /// Stamp of a received body.
     pub(crate) fn read(&self, body: &[u8]) -> Result<Stamp, Damage> {
         let (stamp, rest) = body.split_at_checked(STAMP_BYTES).ok_or(Damage::Foreign)?;
         let (magic, stamp) = stamp.split_at(2);
@@ -151,7 +150,7 @@ mod tests {
     };
 
     #[test]
-    fn a_body_has_its_size_and_gives_its_stamp_back() {
+    fn body_has_its_size_and_returns_its_stamp() {
         for bytes in [STAMP_BYTES, 100, 1024] {
             let payload = Payload::new(bytes, &Content::default(), 1).expect("fits");
             let body = payload.body(STAMP, &mut rand::rng());
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_was_changed_is_known() {
+    fn changed_body_is_detected() {
         let payload = Payload::new(100, &Content::default(), 1).expect("fits");
         let body = payload.body(STAMP, &mut rand::rng());
         for at in (STAMP_BYTES..100).step_by(9) {
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_the_body_behind_the_stamp() {
+    fn fixed_content_follows_the_stamp() {
         let file = Bytes::from(vec![7; 64]);
         let payload = Payload::new(64, &Content::Fixed(file.clone()), 1).expect("fits");
         let body = payload.body(STAMP, &mut rand::rng());

@@ -1,4 +1,4 @@
-//! What a load is: who sends how much to what, who receives it, and for how long.
+//! Definition of a load: senders, receivers, rates, destinations and phases.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -14,67 +14,69 @@ use crate::payload::Content;
 pub struct Plan {
     pub topology: Topology,
     pub senders: u16,
-    /// Of each subscription.
+    /// Receivers of each subscription.
     pub receivers: u32,
     pub pace: Pace,
-    /// Messages that are sent together in a closed loop: a random number of them each time.
+    /// Messages sent together in a closed loop: a random number from this range each time.
     pub batch: RangeInclusive<usize>,
-    /// Messages that a receiver asks for at a time.
+    /// Messages that a receiver requests at a time.
     pub receive_max: usize,
     pub message_bytes: usize,
     pub content: Content,
-    /// Of each destination.
+    /// Lanes of each destination.
     pub lanes: u32,
-    /// The share of messages that are sent twice, as a sender does that never saw the answer.
+    /// Share of messages that are sent twice, as by a sender that missed the acknowledgement.
     pub sent_twice: f64,
     pub work: Work,
-    /// A stage in between: senders send to it, and it sends to the topology.
+    /// A stage between senders and receivers: it receives from the senders and sends to the
+    /// topology.
     pub relay: Option<Relay>,
-    /// Whoever conducts the load keeps them to himself.
+    /// Not sent to agents: only the conductor of the load runs phases.
     #[serde(skip)]
     pub phases: Vec<Phase>,
-    /// How long to wait, after the senders have stopped, for what is still on its way.
+    /// Time limit, after the senders have stopped, for messages in flight.
     pub drain_max: Duration,
-    /// Nothing came for so long: nothing will. Where what was received and not settled stays away
-    /// longer, that counts.
+    /// Time without any arrival after which no more is expected. A longer redelivery delay takes
+    /// precedence.
     pub drain_idle: Duration,
-    /// When each sender was told that something is safe goes into the outcome. Whoever carries such
-    /// a load does so in one process.
+    /// Whether the outcome has the time of each acknowledgement. Such a load runs in one process.
     #[serde(default)]
     pub keeps_acknowledgements: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Pace {
-    /// The next batch once the one before is safe.
+    /// The next batch is sent once the previous one is safe.
     Closed,
-    /// As fast as the system takes them, with at most so many not yet safe, of each sender.
+    /// As fast as the system accepts messages, with at most `window` unconfirmed ones for each
+    /// sender.
     Flood { window: usize },
-    /// One message at a time: the next once the one before has come to a receiver.
+    /// One message at a time: the next once a receiver has the previous one.
     PingPong,
-    /// So many a second, of all senders together, whatever the system does; a sender whose window
-    /// is full falls behind, and that counts as latency.
+    /// A fixed rate of all senders together, whatever the system does. A sender with a full window
+    /// falls behind, and that counts as latency.
     Open { per_second: f64, window: usize },
 }
 
-/// What a receiver does with a message before it settles it.
+/// Work of a receiver on a message before it settles it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Work {
     None,
-    /// Leaves this share unsettled, so that it comes again after its lease.
+    /// Leaves this share unsettled, so that it is redelivered after its lease.
     Forget {
         share: f64,
     },
-    /// Gives this share back once.
+    /// Releases this share once.
     Release {
         share: f64,
     },
-    /// Gives back every message with such a number, counted by its sender, whenever it comes.
+    /// Releases every message whose number is a multiple of `every`, counted by its sender, at each
+    /// delivery.
     Poison {
         every: u64,
     },
-    /// Takes so long: each share of messages (they add up to one) a time between these. Messages
-    /// that came together are worked on side by side.
+    /// Takes time: each share of messages (they add up to one) a time from this range. Messages
+    /// that arrived together are worked on concurrently.
     Take(Vec<(f64, RangeInclusive<Duration>)>),
 }
 
@@ -85,10 +87,10 @@ impl Work {
     }
 }
 
-/// A stage between senders and receivers, which works on messages and sends them on.
+/// A stage between senders and receivers, which works on messages and forwards them.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Relay {
-    /// Where the senders send to; with as many destinations as the plan's topology.
+    /// Destinations of the senders; as many as those of the plan's topology.
     pub from: Topology,
     pub workers: u32,
     pub receive_max: usize,
@@ -103,7 +105,7 @@ pub struct Phase {
     /// Whether its figures are the run's figures.
     pub measured: bool,
     pub receivers: Receivers,
-    /// What happens as it begins, with the words for it.
+    /// Action at its start, with its description.
     pub action: Option<(String, Action)>,
 }
 
@@ -112,9 +114,9 @@ pub type Action = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), String>> + S
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Receivers {
     Running,
-    /// They take nothing; what they had is settled.
+    /// They receive nothing; their received messages are settled.
     Paused,
-    /// Those of one subscription take nothing, connected as they are; the others go on.
+    /// The receivers of one subscription stop receiving but stay connected; the others continue.
     Stalled {
         subscription: u32,
     },
@@ -123,23 +125,23 @@ pub enum Receivers {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Until {
     Time(Duration),
-    /// So many bytes wait for receivers, or the time is up.
+    /// Until this many bytes wait for receivers, or the time limit expires.
     Backlog {
         bytes: u64,
         at_most: Duration,
     },
-    /// No more than this share of what waited when it began is left, or the time is up.
+    /// Until no more than this share of the initial backlog is left, or the time limit expires.
     Drained {
         share: f64,
         at_most: Duration,
     },
-    /// Something is confirmed that was not when its action was done. If nothing is for so long, the
-    /// phases that follow would say nothing, and the load ends.
+    /// Until a new confirmation after the phase's action. If there is none within the time limit,
+    /// the load ends, since later phases would be meaningless.
     Confirmed {
         at_most: Duration,
     },
-    /// Each sender has been told that something is safe that it sent after the action was done. The
-    /// load ends if one is not, as with [`Confirmed`](Self::Confirmed).
+    /// Until each sender has a confirmation for a message sent after the action. If one has none,
+    /// the load ends, as with [`Confirmed`](Self::Confirmed).
     ConfirmedToAll {
         at_most: Duration,
     },
@@ -156,7 +158,7 @@ impl Until {
         }
     }
 
-    /// As long as it is meant to be: who waits for a server does not mean to wait long.
+    /// Planned length: a wait for a server is not meant to take long.
     pub fn planned(self) -> Duration {
         match self {
             Self::Confirmed { .. } | Self::ConfirmedToAll { .. } => Duration::ZERO,
@@ -195,7 +197,7 @@ impl fmt::Debug for Phase {
 }
 
 impl Plan {
-    /// One sender and one receiver, no warm-up, as fast as a closed loop goes.
+    /// One sender and one receiver, no warm-up, as fast as a closed loop runs.
     pub fn new(topology: Topology, message_bytes: usize, time: Duration) -> Self {
         Self {
             topology,
@@ -217,7 +219,7 @@ impl Plan {
         }
     }
 
-    /// What somebody must know of it who does not conduct it.
+    /// The part of the plan that agents need.
     pub fn without_phases(&self) -> Self {
         Self {
             topology: self.topology.clone(),
@@ -230,7 +232,7 @@ impl Plan {
         }
     }
 
-    /// Of all subscriptions.
+    /// Receivers of all subscriptions.
     pub fn all_receivers(&self) -> u32 {
         self.topology.subscriptions * self.receivers
     }
@@ -239,14 +241,14 @@ impl Plan {
         self.topology.destinations * self.lanes
     }
 
-    /// The destinations that a sender or a receiver, one of so many, serves: all of them are
-    /// served, as evenly as it goes.
+    /// Destinations of sender or receiver number `one` among `of`. All destinations are covered, as
+    /// evenly as possible.
     pub fn share(&self, one: u32, of: u32) -> Vec<u32> {
         let all = self.topology.destinations;
         if of >= all { vec![one % all] } else { (one..all).step_by(of as usize).collect() }
     }
 
-    /// Where the senders send to.
+    /// Topology of the senders.
     pub fn sent_to(&self) -> &Topology {
         self.relay.as_ref().map_or(&self.topology, |relay| &relay.from)
     }
@@ -263,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_destination_is_served_by_somebody() {
+    fn shares_cover_every_destination() {
         for (destinations, of) in [(1, 1), (10, 3), (3, 10), (1000, 8), (7, 7)] {
             let mut topology = Topology::new("t", Style::Queue, Tier::T0);
             topology.destinations = destinations;

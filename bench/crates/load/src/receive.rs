@@ -1,4 +1,4 @@
-//! What a receiver does: receive, work, settle.
+//! A receiver's loop: receive, work, settle.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use tokio::sync::watch;
 use crate::ledger::{Came, Ledger};
 use crate::payload::{Payload, Stamp};
 use crate::plan::{Plan, Receivers, Work};
-use crate::reconnect::anew;
+use crate::reconnect::reconnect;
 
 const CLOSE_MAX: Duration = Duration::from_secs(15);
 
-/// What all receivers are told.
+/// Instructions to all receivers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
     Go(Receivers),
     Stop,
 }
 
-/// What comes of it, unless all are told to stop first: nothing is on its way any more then, and who
-/// waits for a message would wait for the rest of a second.
+/// Result of the future, or `None` once all receivers must stop. Nothing is in flight then, and a
+/// receive would wait for the rest of its second.
 pub(crate) async fn unless_stopped<T>(
     order: &watch::Receiver<Order>,
     wanted: impl Future<Output = T>,
@@ -32,7 +32,7 @@ pub(crate) async fn unless_stopped<T>(
     let mut order = order.clone();
     let stopped = async {
         if order.wait_for(|order| *order == Order::Stop).await.is_err() {
-            // Nobody is left who could say so.
+            // The sender is gone, so no stop will come.
             std::future::pending::<()>().await;
         }
     };
@@ -45,7 +45,7 @@ pub(crate) async fn unless_stopped<T>(
 
 #[derive(Debug)]
 pub(crate) struct ReceiveTask {
-    /// Among all receivers.
+    /// Number among all receivers.
     pub(crate) number: u32,
     pub(crate) destinations: Vec<u32>,
     pub(crate) subscription: u32,
@@ -96,7 +96,8 @@ impl ReceiveTask {
 
     async fn connect(&self) -> Option<Box<dyn Receiver>> {
         let Self { plan, destinations, subscription, .. } = self;
-        let made = anew(self.driver.receiver(&plan.topology, destinations, *subscription)).await;
+        let made =
+            reconnect(self.driver.receiver(&plan.topology, destinations, *subscription)).await;
         made.inspect_err(|failure| self.ledger.recorder.error("reconnect a receiver", failure)).ok()
     }
 
@@ -134,7 +135,7 @@ impl ReceiveTask {
         self.ledger.came(self.number as usize, self.subscription, &read)
     }
 
-    /// What becomes of a message; nothing: it is left as it is.
+    /// How to settle a message; `None`: it is left unsettled.
     fn verdict(
         &self,
         came: Option<Came>,
@@ -173,7 +174,7 @@ impl ReceiveTask {
     }
 }
 
-/// Waits as long as the slowest of so many messages that are worked on side by side.
+/// Waits as long as the slowest of `messages` messages that are worked on concurrently.
 pub(crate) async fn take_time(work: &Work, messages: usize, random: &mut SmallRng) {
     let Work::Take(mix) = work else { return };
     let mut one = || {

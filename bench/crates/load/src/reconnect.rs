@@ -1,16 +1,16 @@
-//! A broken connection is made anew.
+//! Reopens broken connections.
 
 use std::time::Duration;
 
 use driver::Failure;
 
-/// How long to wait before that.
+/// Delay before a reconnect.
 const AFTER: Duration = Duration::from_millis(200);
-/// A server that has just started may leave a question open for a minute, and answer it at once when
-/// it is asked again.
+/// Time limit of a reconnect. A server that has just started may leave a request unanswered for a
+/// minute, and answer a second one at once.
 const WITHIN: Duration = Duration::from_secs(10);
 
-pub(crate) async fn anew<T>(
+pub(crate) async fn reconnect<T>(
     connecting: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     tokio::time::sleep(AFTER).await;
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_is_not_answered_does_not_wait_for_ever() {
+    async fn reconnect_without_a_reply_times_out() {
         let limit = Duration::from_millis(20);
         let never = connected_within(limit, std::future::pending::<Result<(), _>>()).await;
         assert!(never.expect_err("nobody answers").to_string().contains("20ms"));

@@ -1,6 +1,6 @@
-//! What happens while it happens: counters, and the latencies of the current second.
+//! Live measurements: counters, and the latencies of the current second.
 //!
-//! Tasks record into one of a few intervals, each under its own lock and once a batch; every second
+//! Tasks record once a batch into one of a few intervals, each under its own lock. Every second
 //! they are swapped out and merged.
 
 use std::collections::BTreeMap;
@@ -10,25 +10,25 @@ use parking_lot::Mutex;
 use results::Latency;
 use serde::{Deserialize, Serialize};
 
-/// More than cores, so that tasks seldom meet.
+/// More than cores, so that tasks rarely contend.
 const SHARDS: usize = 8;
-/// Different errors that are kept; the rest are counted.
+/// Number of distinct errors that are kept; others are only counted.
 const ERROR_KINDS_MAX: usize = 20;
 
-/// All latencies of a stretch of time.
+/// All latencies of an interval of time.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Interval {
     /// From the start of the call to the confirmation.
     pub send: Latency,
-    /// From when it was due to the confirmation.
+    /// From the due time to the confirmation.
     pub send_due: Latency,
-    /// From when it was due to the start of the call.
+    /// From the due time to the start of the call.
     pub send_delay: Latency,
     /// From the start of the call to a receiver.
     pub receive: Latency,
-    /// From when it was due to a receiver.
+    /// From the due time to a receiver.
     pub receive_due: Latency,
-    /// From the start of the call until a receiver had settled it.
+    /// From the start of the call to the settle by a receiver.
     pub settle: Latency,
 }
 
@@ -42,7 +42,7 @@ impl Interval {
         self.settle.merge(&other.settle);
     }
 
-    /// By the names that the result's file has.
+    /// By their names in the result file.
     pub fn named(self) -> BTreeMap<String, Latency> {
         let named = [
             ("send", self.send),
@@ -57,7 +57,7 @@ impl Interval {
     }
 }
 
-/// Since the start.
+/// Totals since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     pub sent: u64,
@@ -85,7 +85,7 @@ impl Counts {
 pub(crate) struct Recorder {
     pub(crate) sent: AtomicU64,
     pub(crate) confirmed: AtomicU64,
-    /// Messages that came for the first time, over all subscriptions.
+    /// First deliveries, over all subscriptions.
     pub(crate) received: AtomicU64,
     pub(crate) settled: AtomicU64,
     errors: AtomicU64,
@@ -110,7 +110,7 @@ impl Recorder {
         with(&mut self.shards[task % SHARDS].lock());
     }
 
-    /// What was recorded since the last time.
+    /// Takes the latencies recorded since the last call.
     pub(crate) fn take(&self) -> Interval {
         let mut all = Interval::default();
         for shard in &self.shards {
@@ -120,7 +120,7 @@ impl Recorder {
         all
     }
 
-    /// An error, told by what it says.
+    /// Records an error under its text.
     pub(crate) fn error(&self, doing: &str, what: &impl std::fmt::Display) {
         self.errors.fetch_add(1, Relaxed);
         let text = format!("{doing}: {what}");
@@ -135,7 +135,7 @@ impl Recorder {
         }
     }
 
-    /// Each kind of error and how often it came.
+    /// Each kind of error and its count.
     pub(crate) fn errors(&self) -> BTreeMap<String, u64> {
         self.kinds.lock().clone()
     }

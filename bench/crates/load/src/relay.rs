@@ -1,5 +1,6 @@
-//! A stage between senders and receivers: takes messages of one topology, works on them, sends them
-//! on to another, and only then settles them. At least once: what fails in between comes again.
+//! A stage between senders and receivers: receives messages of one topology, works on them,
+//! forwards them to another, and only then settles them. At least once: messages are redelivered
+//! after a failure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::ledger::Ledger;
 use crate::payload::Payload;
 use crate::plan::{Plan, Relay};
 use crate::receive::{Order, take_time, unless_stopped};
-use crate::reconnect::anew;
+use crate::reconnect::reconnect;
 
 const CLOSE_MAX: Duration = Duration::from_secs(15);
 
@@ -28,7 +29,7 @@ pub(crate) struct RelayTask {
     pub(crate) order: watch::Receiver<Order>,
 }
 
-/// Where messages come from, and where they go.
+/// Receiver and sender of a stage.
 #[derive(Debug)]
 pub(crate) struct Ends {
     receiver: Box<dyn Receiver>,
@@ -48,12 +49,12 @@ impl RelayTask {
         let mut ends = Some(ends);
         let mut random = SmallRng::from_os_rng();
         loop {
-            // A pause is for those at the end; the stage goes on.
+            // A pause is meant for the final receivers; the stage continues.
             if *self.order.borrow_and_update() == Order::Stop {
                 break;
             }
             let Some(current) = &mut ends else {
-                let made = unless_stopped(&self.order, anew(self.connect())).await;
+                let made = unless_stopped(&self.order, reconnect(self.connect())).await;
                 let note = |failure: &Failure| self.ledger.recorder.error("reconnect", failure);
                 ends = made.and_then(|made| made.inspect_err(note).ok());
                 continue;
@@ -89,11 +90,11 @@ impl RelayTask {
         ends.receiver.settle(&settles).await
     }
 
-    /// What is sent on, in the order in which it came.
+    /// Messages to forward, in the order of their arrival.
     fn by_destination(&self, messages: &[Received]) -> BTreeMap<u32, Vec<Message>> {
         let mut batches: BTreeMap<u32, Vec<Message>> = BTreeMap::new();
         for message in messages {
-            // What is damaged goes on, and is found at the end.
+            // Damaged messages are forwarded, and detected at the end.
             let lane = self.payload.read(&message.body).map_or(0, |stamp| stamp.lane);
             let destination = lane / self.plan.lanes;
             let destination = destination.min(self.plan.topology.destinations - 1);

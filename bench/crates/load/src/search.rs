@@ -1,13 +1,13 @@
-//! The highest rate that a system keeps up with.
+//! Search for the highest rate that a system sustains.
 //!
-//! A rate is tried for a while, and passes or not; the next is higher or lower. First in steps of
-//! a factor, until one fails; then halving what is between, until that is small.
+//! A rate is tried for a while, and passes or fails; the next is higher or lower. It changes by a
+//! factor until one fails, and then bisects until the interval is small.
 
-/// How close the last rate that passed and the first that failed must be, unless it is said.
+/// Default for the largest relative gap between the highest pass and the lowest failure.
 pub const PRECISION: f64 = 0.05;
 const FACTOR: f64 = 2.0;
 
-/// What to try next.
+/// State of the search, from which the next rate follows.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Search {
     passed: Option<f64>,
@@ -19,17 +19,17 @@ pub struct Search {
 }
 
 impl Search {
-    /// From this rate on, between the least that makes sense and the most.
+    /// Starts at this rate, between the lowest sensible rate and the highest.
     pub fn from(start: f64, least: f64, most: f64) -> Self {
         Self { passed: None, failed: None, start, least, most, precision: PRECISION }
     }
 
-    /// Ends when what passed and what failed are this share apart.
+    /// Ends when pass and failure are within this relative gap.
     pub fn within(self, precision: f64) -> Self {
         Self { precision, ..self }
     }
 
-    /// The next rate; none when it is found, or cannot be.
+    /// The next rate to try; `None` at the end of the search.
     pub fn next(&self) -> Option<f64> {
         match (self.passed, self.failed) {
             (None, None) => Some(self.start),
@@ -51,18 +51,18 @@ impl Search {
         }
     }
 
-    /// The highest that passed.
+    /// The highest rate that passed.
     pub fn found(&self) -> Option<f64> {
         self.passed
     }
 }
 
-/// How late a message may be sent, in p99, and how much longer its confirm may take at the end of a try than at its
-/// beginning: what is a standstill of the machine is not the system's limit.
+/// Tolerance for the p99 send delay, and for the growth of the confirm latency during a try: a
+/// standstill of the machine is not the system's limit.
 const TOLERATED_S: f64 = 0.1;
 
-/// Why a rate was not kept up with; none when it was. `seconds`: how long was measured. `lag`: (second, messages
-/// behind) through the measured time.
+/// Reason that a rate was not sustained; `None` if it was. `seconds`: the measured time. `lag`:
+/// (second, messages behind) over the measured time.
 pub fn verdict(
     target: f64,
     seconds: f64,
@@ -74,7 +74,7 @@ pub fn verdict(
     if errors > 0 {
         return Some(format!("{errors} errors"));
     }
-    // In a try of one second a hundredth is what is under way for ten milliseconds.
+    // In a try of one second, ten milliseconds of messages in flight are a hundredth.
     let tolerated = f64::max(0.01, TOLERATED_S / seconds);
     if confirmed_per_second < (1.0 - tolerated) * target {
         return Some(format!("{confirmed_per_second:.0} a second were confirmed"));
@@ -88,7 +88,7 @@ pub fn verdict(
         .then(|| format!("messages are sent {late_ms} ms late (p99)"))
 }
 
-/// Of the line that fits the points best.
+/// Slope of the least-squares line.
 fn slope(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
@@ -128,13 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_passes_or_everything_does_it_ends() {
+    fn search_ends_when_nothing_or_everything_passes() {
         assert_eq!(find(1.0, 10_000.0).0, None);
         assert_eq!(find(1e9, 10_000.0).0, Some(1e7));
     }
 
     #[test]
-    fn each_reason_not_to_pass_is_told() {
+    fn verdict_reports_each_reason_to_fail() {
         let steady: Vec<(f64, f64)> = (0..20).map(|at| (f64::from(at), 50.0)).collect();
         let growing: Vec<(f64, f64)> =
             (0..20).map(|at| (f64::from(at), f64::from(at) * 20.0)).collect();
@@ -142,7 +142,7 @@ mod tests {
         assert!(verdict(1000.0, 60.0, 999.0, 1, &steady, 5_000).is_some());
         assert!(verdict(1000.0, 60.0, 900.0, 0, &steady, 5_000).is_some());
         assert!(verdict(1000.0, 60.0, 999.0, 0, &growing, 5_000).is_some());
-        // What is under way at the end of a short try is no shortfall; more is.
+        // Messages in flight at the end of a short try are no shortfall; more are.
         assert_eq!(verdict(1000.0, 1.0, 920.0, 0, &steady, 5_000), None);
         assert!(verdict(1000.0, 1.0, 880.0, 0, &steady, 5_000).is_some());
         assert!(verdict(1000.0, 60.0, 999.0, 0, &steady, 200_000).is_some());

@@ -1,4 +1,4 @@
-//! What a sender does, from its first message to its last.
+//! A sender's loops, from its first message to its last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::ledger::{Ledger, SenderAccount};
 use crate::pacer::{Due, Schedule};
 use crate::payload::Payload;
 use crate::plan::{Pace, Plan};
-use crate::reconnect::anew;
+use crate::reconnect::reconnect;
 
 const PONG_WITHIN: Duration = Duration::from_secs(5);
-/// How long a sender may take to learn what became of its last messages.
+/// Time limit for the outcomes of a sender's last messages.
 const CLOSE_MAX: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
@@ -28,11 +28,11 @@ pub(crate) struct SendTask {
     pub(crate) stop: watch::Receiver<bool>,
 }
 
-/// Tells a sender when its messages are due.
+/// Schedule of a sender's messages.
 #[derive(Debug)]
 pub(crate) struct Turn {
     pub(crate) schedule: Schedule,
-    /// Among the senders of the schedule.
+    /// Index among the senders of the schedule.
     pub(crate) place: usize,
     pub(crate) due: mpsc::UnboundedReceiver<Due>,
 }
@@ -47,7 +47,7 @@ struct Aim {
 }
 
 impl Aim {
-    /// Destinations in turns; lanes at random, so that no two senders march in step.
+    /// Destinations in turn; lanes at random, so that senders do not run in lockstep.
     fn destination(&mut self) -> u32 {
         self.at += 1;
         self.destinations[(self.at % self.destinations.len() as u64) as usize]
@@ -58,7 +58,7 @@ impl Aim {
     }
 }
 
-/// Frees a place in the window when the message's fate is known.
+/// Frees a place in the window when the message's outcome is known.
 #[derive(Debug)]
 struct Windowed {
     account: Arc<SenderAccount>,
@@ -66,8 +66,8 @@ struct Windowed {
 }
 
 impl Confirmed for Windowed {
-    fn tell(&self, number: u64, sent: Result<(), Failure>) {
-        self.account.tell(number, sent);
+    fn resolve(&self, number: u64, sent: Result<(), Failure>) {
+        self.account.resolve(number, sent);
         self.places.add_permits(1);
     }
 }
@@ -116,7 +116,7 @@ impl SendTask {
                 (0..count).map(|_| self.message(aim, destination, None)).unzip();
             let sent = sender.send(destination, &messages).await;
             for number in numbers {
-                self.account().tell(number, sent.clone());
+                self.account().resolve(number, sent.clone());
             }
             self.mend(sender).await;
         }
@@ -132,7 +132,7 @@ impl SendTask {
             let ledger = Arc::clone(&self.ledger);
             tokio::select! {
                 () = ledger.has_come(self.number, number) => {}
-                // What is not back by then was refused, or is for the audit.
+                // By then a missing message was rejected, or is left to the audit.
                 () = tokio::time::sleep(PONG_WITHIN) => {}
                 _ = self.stop.wait_for(|stop| *stop) => {}
             }
@@ -186,7 +186,7 @@ impl SendTask {
         Arc::new(Windowed { account, places: Semaphore::new(messages) })
     }
 
-    /// Waits for a place in the window; false when it is time to stop.
+    /// Waits for a place in the window; returns false when it is time to stop.
     async fn place(&mut self, window: &Windowed) -> bool {
         let permit = match window.places.try_acquire() {
             Ok(permit) => Some(permit),
@@ -218,7 +218,7 @@ impl SendTask {
         self.mend(sender).await;
     }
 
-    /// Makes the connection anew if it broke.
+    /// Reopens a broken connection.
     async fn mend(&mut self, sender: &mut Box<dyn Sender>) {
         if !self.account().take_broken() {
             return;
@@ -226,7 +226,7 @@ impl SendTask {
         self.ledger.disturb();
         while !self.stopped() {
             let made = tokio::select! {
-                made = anew(self.driver.sender(self.plan.sent_to())) => made,
+                made = reconnect(self.driver.sender(self.plan.sent_to())) => made,
                 _ = self.stop.wait_for(|stop| *stop) => return,
             };
             match made {
@@ -234,7 +234,7 @@ impl SendTask {
                     let broken = std::mem::replace(sender, new);
                     let ledger = Arc::clone(&self.ledger);
                     tokio::spawn(async move { close(broken, &ledger).await });
-                    // What the broken one still says is not about the new one.
+                    // Late errors of the broken connection do not concern the new one.
                     self.account().take_broken();
                     return;
                 }

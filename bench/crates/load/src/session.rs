@@ -1,4 +1,4 @@
-//! One load, from the first topic created to the audit.
+//! One load, from the creation of its topology to the audit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,15 +18,14 @@ use crate::plan::{Action, Phase, Plan, Receivers, Until};
 use crate::recorder::{Counts, Interval};
 use crate::usage::{Usages, Watched};
 
-/// How often it is looked whether a phase is over.
+/// Interval of checks for the end of a phase.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// And whether everything has come: nothing is measured then that looking could disturb.
+/// Interval of checks for the end of the drain; a check then disturbs no measurement.
 const LOOK_EVERY_DRAINING: Duration = Duration::from_millis(25);
-/// How much longer than what was received and not settled stays away nothing must come before
-/// nothing will.
+/// Added to the redelivery delay to decide that no more messages will arrive.
 const RETURN_MARGIN: Duration = Duration::from_secs(5);
 
-/// Why nothing could be measured at all.
+/// Reasons that nothing could be measured.
 #[derive(Debug, Error)]
 pub enum LoadError {
     #[error("messages of {0} bytes have no room for the {STAMP_BYTES} bytes that the audit needs")]
@@ -47,18 +46,18 @@ pub enum LoadError {
     Action { phase: String, what: String, why: String },
 }
 
-/// Who is shown what happens.
+/// Receives the progress of a load.
 pub trait Observer: Send {
-    /// A second is over.
+    /// A second has ended.
     fn second(&mut self, second: &Second, phase: &str, elapsed: Duration, of: Duration);
-    /// Latencies of that second and counts since the start, for who wants all of them.
+    /// Latencies of that second and counts since the start.
     fn interval(&mut self, _interval: &Interval, _counts: Counts) {}
     fn mark(&mut self, mark: &Mark);
-    /// All senders and receivers have ended; there were so many.
+    /// All senders and receivers have ended; these are their numbers.
     fn ended(&mut self, _senders: u64, _receivers: u64) {}
 }
 
-/// Shows nothing.
+/// Ignores all progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
@@ -67,8 +66,8 @@ impl Observer for Silent {
     fn mark(&mut self, _: &Mark) {}
 }
 
-/// Carries the plan out. `interrupt` turns true when somebody wants it to end; what there is by
-/// then is the outcome.
+/// Carries the plan out. `interrupt` turns true to end it early; the outcome then has everything so
+/// far.
 pub async fn run(
     mut plan: Plan,
     driver: Arc<dyn Driver>,
@@ -131,18 +130,18 @@ struct Session<'a> {
     start: Instant,
     next_second: u64,
     planned: Duration,
-    /// For how long nothing must come before nothing will, where something may be kept.
+    /// Time without arrivals after which none will follow, where a receiver may hold messages.
     returning: Duration,
     /// As of the last look.
     progress: Progress,
-    /// As the current second began.
+    /// Counts at the start of the current second.
     of_second: Counts,
     seconds: Vec<Second>,
     marks: Vec<Mark>,
     outcomes: Vec<PhaseOutcome>,
     latencies: Interval,
     of_phase: Interval,
-    /// Why it ends before its time.
+    /// Reason for an early end.
     interrupted: Option<String>,
 }
 
@@ -184,7 +183,7 @@ impl Session<'_> {
 
     async fn act(&mut self, phase: &str, what: String, action: Action) -> Result<(), LoadError> {
         self.mark(&what);
-        // Whatever it is, it may break connections.
+        // Any action may break connections.
         let told = self.crew.disturb().await;
         self.heed(told);
         let future = action();
@@ -195,16 +194,16 @@ impl Session<'_> {
                 () = tokio::time::sleep(LOOK_EVERY) => self.look(phase).await,
             }
         };
-        // What is confirmed from here on is so after it.
+        // Confirmations from here on come after the action.
         self.look(phase).await;
         done.map_err(|why| LoadError::Action { phase: phase.to_owned(), what, why })
     }
 
-    /// Waits for the end of a phase: whether what it is to last until came to pass.
+    /// Waits for the end of a phase. Returns whether its condition was met.
     async fn wait(&mut self, phase: &str, until: Until, begun: Instant, backlog: u64) -> bool {
         let confirmed = self.progress.counts.confirmed;
         let done_ns = Clock::default().now_ns();
-        // An action is a part of the time that its phase takes, but no part of waiting for a server.
+        // The action counts towards the length of the phase, but not towards a wait for a server.
         let from = match until {
             Until::Confirmed { .. } | Until::ConfirmedToAll { .. } => Instant::now(),
             Until::Time(_) | Until::Backlog { .. } | Until::Drained { .. } => begun,
@@ -244,7 +243,7 @@ impl Session<'_> {
         self.start.elapsed().as_secs_f64()
     }
 
-    /// Messages that were confirmed and not received, over all subscriptions.
+    /// Confirmed messages not yet received, over all subscriptions.
     fn backlog(&self, counts: Counts) -> u64 {
         let wanted = counts.confirmed * u64::from(self.plan.topology.subscriptions);
         wanted.saturating_sub(counts.received)
@@ -260,7 +259,7 @@ impl Session<'_> {
         self.marks.push(mark);
     }
 
-    /// Asks the crew how far it is, and notes the seconds that are over.
+    /// Fetches the workers' progress, and records the seconds that have ended.
     async fn look(&mut self, phase: &str) {
         let elapsed = self.start.elapsed();
         let over = elapsed.as_secs() >= self.next_second;
@@ -292,7 +291,7 @@ impl Session<'_> {
         self.of_phase.merge(&interval);
     }
 
-    /// Asks for what belongs to the phase that begins or ends now.
+    /// Fetches the latencies of the phase that begins or ends now.
     async fn look_at_latencies(&mut self) {
         let looked = self.crew.look(true).await;
         let Some(mut progress) = self.heed(looked) else { return };
@@ -300,7 +299,7 @@ impl Session<'_> {
         self.progress = progress;
     }
 
-    /// Without one of the crew the load is not what was asked for: it ends.
+    /// Ends the load if an agent is lost, since its workload has changed.
     fn heed<T>(&mut self, told: Result<T, Gone>) -> Option<T> {
         let gone = match told {
             Ok(told) => return Some(told),
@@ -337,7 +336,7 @@ impl Session<'_> {
         self.observer.ended(senders.into(), receivers.into());
         let usages = self.usages;
         let processes = tokio::task::spawn_blocking(move || usages.end());
-        // Of an interrupted run nobody can say what was lost, nor of what may still come.
+        // After an interruption, lost messages are indistinguishable from those in flight.
         let whole = self.interrupted.is_none();
         let mut audit = self.crew.audit(whole && drain != Drain::GivenUp);
         if whole && drain == Drain::GivenUp {
@@ -363,7 +362,7 @@ impl Session<'_> {
         }
     }
 
-    /// Waits until everything that was confirmed has come and been settled.
+    /// Waits until every confirmed message was received and settled.
     async fn drain(&mut self, deadline: Instant) -> Drain {
         let mut changed = (self.progress.counts, Instant::now());
         loop {
@@ -377,7 +376,7 @@ impl Session<'_> {
             } else if !sending && counts.settled >= counts.received && self.crew.missing() == 0 {
                 return Drain::Complete;
             }
-            // What was never received, and is with nobody whose connection broke, comes at once.
+            // A message that no receiver holds arrives without delay.
             let kept = counts.settled < counts.received || disturbed;
             let idle = self.plan.drain_idle;
             let enough = if kept { idle.max(self.returning) } else { idle };
@@ -392,8 +391,8 @@ impl Session<'_> {
     }
 }
 
-/// Waits until receivers have divided the work among themselves. What they have not divided by then
-/// they may yet: it is told, and the load begins.
+/// Waits until receivers have divided the work. If they have not within the limit, the load begins
+/// nevertheless, and the error is reported.
 async fn gather(driver: &dyn Driver, plan: &Plan) -> BTreeMap<String, u64> {
     let relayed = plan.relay.as_ref().map(|relay| (&relay.from, relay.workers));
     let groups = [Some((&plan.topology, plan.receivers)), relayed].into_iter().flatten();
@@ -407,8 +406,8 @@ async fn gather(driver: &dyn Driver, plan: &Plan) -> BTreeMap<String, u64> {
     errors
 }
 
-/// For how long nothing must come before nothing will, where a receiver may be gone without a word:
-/// longer than it can keep what it had.
+/// Time without arrivals after which none will follow, where a receiver may have disappeared:
+/// longer than it can hold messages.
 fn returning(plan: &Plan, driver: &dyn Driver) -> Duration {
     let relayed = plan.relay.as_ref().map(|relay| &relay.from);
     let topologies = [Some(&plan.topology), relayed].into_iter().flatten();
@@ -416,7 +415,7 @@ fn returning(plan: &Plan, driver: &dyn Driver) -> Duration {
     away.unwrap_or_default() + RETURN_MARGIN
 }
 
-/// Never, if nobody is left who could turn it.
+/// Waits for true; for ever if the sender is gone.
 async fn turns_true(flag: &mut watch::Receiver<bool>) {
     if flag.wait_for(|value| *value).await.is_err() {
         std::future::pending().await

@@ -1,28 +1,27 @@
-//! Which part of a load each of several agents carries.
+//! An agent's part of a load.
 
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
 
-/// Numbers are those of the whole load, so that who does something makes no difference to what is
-/// done.
+/// Numbers are those of the whole load, so that the split does not change the workload.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Share {
     pub senders: Vec<u16>,
-    /// Among the receivers of all subscriptions.
+    /// Numbers among the receivers of all subscriptions.
     pub receivers: Vec<u32>,
     /// Workers of the stage between senders and receivers.
     pub relays: u32,
-    /// Reads the dead letters, where there are some.
+    /// Whether it reads the dead letters, if there are any.
     pub buries: bool,
-    /// Which of the streams of due messages is this share's, and how many there are: the rate of
-    /// an open loop is the same for each that has senders, however many.
+    /// This share's stream of due messages; `streams` is their number. Each share with senders has
+    /// the same part of an open loop's rate, whatever its number of senders.
     pub stream: u32,
     pub streams: u32,
 }
 
 impl Share {
-    /// Everything.
+    /// The whole load.
     pub fn whole(plan: &Plan) -> Self {
         Self {
             senders: (0..plan.senders).collect(),
@@ -34,8 +33,8 @@ impl Share {
         }
     }
 
-    /// As OpenMessaging Benchmark does it: senders are on the last half of the agents, receivers on
-    /// the rest, both in turns. The workers of a stage are on all.
+    /// Splits as OpenMessaging Benchmark does: senders are on the last half of the agents,
+    /// receivers on the rest, both round-robin. The workers of a stage are on all.
     pub fn split(plan: &Plan, agents: usize) -> Vec<Self> {
         if agents <= 1 {
             return vec![Self::whole(plan)];
@@ -67,7 +66,7 @@ impl Share {
         (0..agents).map(share).collect()
     }
 
-    /// Whether it is a share of that plan: one that came over the network may be anything.
+    /// Whether it is a share of that plan. A share from the network may be invalid.
     pub fn is_of(&self, plan: &Plan) -> bool {
         let workers = plan.relay.as_ref().map_or(0, |relay| relay.workers);
         self.senders.len() <= usize::from(plan.senders)
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_done_by_exactly_one_agent() {
+    fn split_assigns_each_part_to_exactly_one_agent() {
         for (senders, receivers, subscriptions) in [(1, 1, 1), (10, 20, 1), (3, 1, 64), (7, 2, 3)] {
             let plan = plan(senders, receivers, subscriptions);
             let whole = Share::whole(&plan);
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn senders_are_on_the_last_half_and_each_that_has_some_has_a_stream() {
+    fn senders_are_on_the_last_half_and_each_such_share_has_a_stream() {
         let shares = Share::split(&plan(3, 4, 1), 5);
         let senders: Vec<&[u16]> = shares.iter().map(|share| &share.senders[..]).collect();
         assert_eq!(senders, [&[][..], &[], &[], &[0, 2], &[1]]);
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_another_plan_is_known() {
+    fn share_of_another_plan_is_detected() {
         let (small, large) = (plan(2, 2, 1), plan(9, 9, 2));
         assert!(!Share::whole(&large).is_of(&small));
         assert!(!Share { streams: 0, ..Share::whole(&small) }.is_of(&small));

@@ -26,7 +26,7 @@ use crate::session::LoadError;
 use crate::share::Share;
 use crate::usage::{Usages, Watched};
 
-/// Connections that are made at the same time.
+/// Number of concurrent connects.
 const CONNECT_AT_ONCE: usize = 16;
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub struct Tasks {
     driver: Arc<dyn Driver>,
     share: Share,
     ledger: Arc<Ledger>,
-    /// Of an agent.
+    /// Present at an agent.
     journal: Option<Arc<Journal>>,
     payload: Arc<Payload>,
     stop_senders: watch::Sender<bool>,
@@ -44,12 +44,12 @@ pub struct Tasks {
     senders: JoinSet<()>,
     receivers: JoinSet<()>,
     pacer: Option<Pacer>,
-    /// Of an agent.
+    /// Present at an agent.
     usages: Option<Usages>,
 }
 
 impl Tasks {
-    /// The whole load, and the account of it.
+    /// The whole load, with its account.
     pub(crate) fn all(plan: Arc<Plan>, driver: Arc<dyn Driver>) -> Result<Self, LoadError> {
         let settles_confirmed = driver.about().settles_confirmed;
         let subscriptions = plan.topology.subscriptions;
@@ -61,15 +61,15 @@ impl Tasks {
         Self::new(plan, driver, share, ledger, None)
     }
 
-    /// What an agent does of it, by the coordinator's clock, who keeps the account.
-    pub fn of_agent(
+    /// An agent's share, by the clock of the coordinator, which keeps the account.
+    pub fn for_agent(
         plan: Arc<Plan>,
         driver: Arc<dyn Driver>,
         share: Share,
         clock: Clock,
     ) -> Result<Self, LoadError> {
         let journal = Arc::new(Journal::default());
-        let ledger = Ledger::of_agent(plan.senders, clock, Arc::clone(&journal));
+        let ledger = Ledger::for_agent(plan.senders, clock, Arc::clone(&journal));
         Self::new(plan, driver, share, ledger, Some(journal))
     }
 
@@ -189,7 +189,7 @@ impl Tasks {
 
     // ------------------------------------------------------------------------------- sending
 
-    /// Waits for that time, and lets the senders begin.
+    /// Waits until that time and starts the senders.
     pub async fn start_at(&mut self, start_ns: u64) -> Result<(), LoadError> {
         tokio::time::sleep(self.ledger.clock.until(start_ns)).await;
         if self.journal.is_some() {
@@ -205,7 +205,7 @@ impl Tasks {
         };
         let Share { stream, streams, .. } = self.share;
         let schedule =
-            Schedule::new(start_ns, per_second, connected.len()).of_stream(stream, streams);
+            Schedule::new(start_ns, per_second, connected.len()).nth_stream(stream, streams);
         let mut told = Vec::new();
         for (place, (task, sender)) in connected.into_iter().enumerate() {
             let (tell, due) = mpsc::unbounded_channel();
@@ -228,11 +228,11 @@ impl Tasks {
         self.ledger.senders.iter().any(|sender| sender.under_way() > 0)
     }
 
-    /// Of an agent: what happened since the last report.
+    /// Events since the last report; at an agent only.
     pub fn report(&mut self, latencies: bool) -> Result<Report, Overflow> {
         let taken = self.journal.as_ref().map(|journal| journal.take(self.ledger.clock));
         let taken = taken.transpose()?;
-        // What was sent is looked at later than the journal: nothing in there was sent after it.
+        // The sent counts are read after the journal, so that they cover every message in it.
         let sent = |number: &u16| (*number, self.ledger.senders[usize::from(*number)].sent());
         let sent = self.share.senders.iter().map(sent).collect();
         let (journal, until_ns, more) = match taken {
@@ -314,7 +314,7 @@ impl Crew for Tasks {
         let processes = tokio::task::spawn_blocking(end).await.unwrap_or_default();
         let progress = Progress {
             counts: self.ledger.recorder.counts(),
-            // Of an agent they are still to be reported.
+            // An agent reports them later.
             latencies: self.journal.is_none().then(|| self.ledger.recorder.take()),
             ..Progress::default()
         };

@@ -1,8 +1,8 @@
-//! What processes use, each with all that descend from it: CPU, memory and written bytes, as Linux
-//! counts them.
+//! Resource usage of processes, each with all its descendants: CPU, memory and written bytes, as
+//! Linux counts them.
 //!
-//! A thread of its own looks, once a second. Memory is asked for less often: to count pages that
-//! processes share once, the kernel walks all of their tables.
+//! A separate thread samples it once a second. Memory is sampled less often: to count shared pages
+//! once, the kernel walks all page tables.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -17,21 +17,21 @@ use results::{Process, Usage};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const MEMORY_EVERY: Duration = Duration::from_secs(5);
-/// Nor may looking at memory take a larger share of the time than one in so many.
+/// Sampling of memory takes at most one part in this many of the time.
 const MEMORY_SHARE: u32 = 50;
 
 /// Processes to watch, under one name.
 #[derive(Clone)]
 pub struct Watched {
     pub name: String,
-    /// Asked at every look: what was killed comes back under another number.
+    /// Evaluated at every sample: a killed process restarts with another id.
     pids: Arc<dyn Fn() -> Vec<u32> + Send + Sync>,
-    /// Whether what descends from them belongs to them.
+    /// Whether descendants are included.
     trees: bool,
 }
 
 impl Watched {
-    /// These processes and all that descend from them.
+    /// These processes and all their descendants.
     pub fn new(name: &str, pids: impl Fn() -> Vec<u32> + Send + Sync + 'static) -> Self {
         Self { name: name.to_owned(), pids: Arc::new(pids), trees: true }
     }
@@ -41,7 +41,7 @@ impl Watched {
         Self::own("suite")
     }
 
-    /// The same, of a process that carries a load for another.
+    /// This process, when it is an agent.
     pub(crate) fn agent() -> Self {
         Self::own("agent")
     }
@@ -58,7 +58,7 @@ impl fmt::Debug for Watched {
     }
 }
 
-/// Looks at processes until it is ended.
+/// Samples processes until it is ended.
 #[derive(Debug)]
 pub(crate) struct Usages {
     stop: mpsc::Sender<()>,
@@ -66,7 +66,7 @@ pub(crate) struct Usages {
 }
 
 impl Usages {
-    /// The first look is now, and times count from `start`.
+    /// The first sample is taken now, and times count from `start`.
     pub(crate) fn start(watched: Vec<Watched>, start: Instant) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let run = move || {
@@ -75,7 +75,7 @@ impl Usages {
                 let began = Instant::now();
                 looker.look(start.elapsed().as_secs_f64());
                 let wait = LOOK_EVERY.saturating_sub(began.elapsed());
-                // Who is gone without a word wants no more looks either.
+                // A dropped `Usages` ends the thread as well.
                 if stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
                     looker.look(start.elapsed().as_secs_f64());
                     return looker.watched.into_iter().map(|one| one.process).collect();
@@ -86,9 +86,9 @@ impl Usages {
         Ok(Self { stop, thread })
     }
 
-    /// What was seen. Waits for a look that is under way.
+    /// Ends the thread and returns its samples. Waits for a sample in progress.
     pub(crate) fn end(self) -> Vec<Process> {
-        // It cannot have ended by itself.
+        // The thread cannot have ended by itself.
         let _ = self.stop.send(());
         self.thread.join().unwrap_or_default()
     }
@@ -104,9 +104,9 @@ struct Looker {
 struct One {
     watched: Watched,
     process: Process,
-    /// By number and start: what each of the processes that were asked for had used, with its tree.
+    /// Last usage of each requested process with its tree, by process id and start time.
     seen: HashMap<(u32, u64), (f64, u64)>,
-    /// Of all that were ever seen.
+    /// Total of all processes ever seen.
     cpu: f64,
     written_bytes: u64,
     resident_bytes: u64,
@@ -151,7 +151,7 @@ impl One {
             };
             let (cpu, written) = self.used(&tree);
             let before = self.seen.insert((root, began), (cpu, written)).unwrap_or_default();
-            // What a process used that ended meanwhile may be missing for a moment.
+            // Usage of a process that ended meanwhile may be missing for a moment.
             self.cpu += (cpu - before.0).max(0.0);
             self.written_bytes += written.saturating_sub(before.1);
             members.extend(tree);
@@ -168,7 +168,7 @@ impl One {
         });
     }
 
-    /// CPU seconds and written bytes of processes since they began.
+    /// CPU seconds and written bytes of processes since their start.
     fn used(&self, members: &[u32]) -> (f64, u64) {
         let mut used = (0.0, 0);
         for stat in members.iter().flat_map(|pid| Stat::read(*pid)) {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_uses_something_and_not_what_it_started() {
+    fn suite_usage_excludes_child_processes() {
         let other = shell("while true; do :; done");
         let usages = Usages::start(vec![Watched::suite()], Instant::now()).expect("a thread");
         std::thread::sleep(Duration::from_millis(1_200));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_descends_from_a_process_counts_as_its_own() {
+    fn descendants_count_towards_their_process() {
         let parent = shell("sh -c 'while true; do :; done' & sh -c 'sleep 60' & wait");
         let pid = parent.id();
         let mut looker = Looker::of(vec![Watched::new("server", move || vec![pid])]);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_under_another_number_adds_to_what_was() {
+    fn usage_accumulates_over_restarts() {
         let busy = || shell("while true; do :; done");
         let now = Arc::new(std::sync::Mutex::new(Vec::new()));
         let asked = Arc::clone(&now);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_uses_nothing() {
+    fn missing_process_uses_nothing() {
         let mut looker = Looker::of(vec![Watched::new("gone", || vec![u32::MAX])]);
         looker.look(0.0);
         assert_eq!(looker.watched[0].process.usage[0], Usage::default());

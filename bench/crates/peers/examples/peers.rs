@@ -1,4 +1,4 @@
-//! Peers by hand: `peers up kafka --tier T3`, `peers down kafka`, `peers status`.
+//! Manages peers by hand: `peers up kafka --tier T3`, `peers down kafka`, `peers status`.
 
 use std::path::Path;
 use std::time::Instant;

@@ -2,7 +2,7 @@ use crate::errors::UnknownPeer;
 use crate::plan::System;
 use crate::{Peer, systems};
 
-/// The brokers that can be had, Postroad first.
+/// The available brokers, Postroad first.
 pub fn catalog() -> Vec<&'static Peer> {
     systems::ALL.iter().map(|system| system.peer()).collect()
 }
@@ -23,7 +23,7 @@ mod tests {
     use crate::peer::CLUSTER;
 
     #[test]
-    fn no_two_servers_of_the_suite_want_the_same_port() {
+    fn ports_of_all_servers_are_distinct() {
         let mut taken = BTreeMap::new();
         for peer in catalog() {
             let nodes = if peer.cluster_tiers.is_empty() { 1 } else { CLUSTER };
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ports_are_below_those_that_the_kernel_gives_to_clients() {
+    fn ports_are_below_the_ephemeral_range() {
         const FIRST_OF_LINUX: u16 = 32_768;
         let ports = catalog().into_iter().flat_map(|peer| peer.ports);
         for (purpose, port) in ports {
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_known_ones() {
+    fn unknown_name_error_lists_the_known_ones() {
         let failure = find("kafak").map(|_| ()).expect_err("there is none");
         assert!(failure.to_string().contains("kafka, rabbitmq"), "{failure}");
     }

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
-/// The lines of a server's configuration. Those that say only where it is (addresses, folders,
-/// names) are told apart from those that change what it does: the latter go into every result.
+/// The lines of a server's configuration. Locations (addresses, folders, names) are separate from
+/// settings that change its behaviour, because the latter go into every result.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Config {
     lines: Vec<(String, String)>,
@@ -10,13 +10,13 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Where it is; of no interest to who reads a result.
+    /// Adds a location, which is omitted from results.
     pub(crate) fn place(mut self, name: &str, value: impl Display) -> Self {
         self.lines.push((name.to_owned(), value.to_string()));
         self
     }
 
-    /// What it does, other than by default.
+    /// Adds a setting that differs from its default.
     pub(crate) fn set(mut self, name: &str, value: impl Display) -> Self {
         self.settings.insert(name.to_owned(), value.to_string());
         self.place(name, value)
@@ -26,7 +26,7 @@ impl Config {
         if condition { self.set(name, value) } else { self }
     }
 
-    /// The lines, with this between name and value.
+    /// Renders the lines, with `between` between name and value.
     pub(crate) fn render(&self, between: &str) -> String {
         let mut text = String::new();
         for (name, value) in &self.lines {

@@ -1,6 +1,6 @@
-//! A disk of its own for a peer's data, mounted where the data goes; only root can do that. One of a
-//! stated size is a file system in memory: for tests of what a server does when its disk is full.
-//! One that can lose power (`power.rs`) is a file system in a file.
+//! A peer's own disk, mounted at its data folder, which only root can do. A disk with a size limit
+//! is a file system in memory, for tests of servers on a full disk. A disk that can lose power
+//! (`power.rs`) is a file system in a file.
 
 use std::fs;
 use std::io;
@@ -13,12 +13,12 @@ use crate::catalog;
 use crate::errors::{DiskError, FolderError};
 use crate::plan::folder;
 
-/// What the file system calls itself among the mounts.
+/// Source name of the file system among the mounts.
 const SOURCE: &str = "postroad-bench";
 
 impl Peers {
-    /// Gives the data of a peer, which must have none and not run, a disk of so many bytes.
-    /// [`wipe`](Self::wipe) takes it away, and the data with it.
+    /// Mounts a disk of `bytes` bytes for the data of a peer, which must have none and not run.
+    /// [`wipe`](Self::wipe) removes the disk, and the data with it.
     pub fn confine(&self, name: &str, bytes: u64) -> Result<(), DiskError> {
         let place = self.place_of_a_disk(name)?;
         let mut mount = Command::new("mount");
@@ -26,7 +26,7 @@ impl Peers {
         done(mount).map_err(|why| DiskError::Mount { path: place, why })
     }
 
-    /// Whether this user may mount a disk.
+    /// Checks that this user may mount a disk.
     pub fn can_mount() -> Result<(), DiskError> {
         match rustix::process::geteuid().is_root() {
             true => Ok(()),
@@ -34,7 +34,7 @@ impl Peers {
         }
     }
 
-    /// Where the data of a peer goes, which must not run.
+    /// Data folder of a peer, which must not run.
     pub(crate) fn place_of_a_disk(&self, name: &str) -> Result<PathBuf, DiskError> {
         let peer = catalog::find(name)?.peer();
         Self::can_mount()?;
@@ -44,7 +44,7 @@ impl Peers {
         Ok(folder(self.data_of(peer))?)
     }
 
-    /// Makes that disk larger, whether the peer runs or not.
+    /// Enlarges the disk, whether the peer runs or not.
     pub fn enlarge(&self, name: &str, bytes: u64) -> Result<(), DiskError> {
         let place = self.data_of(catalog::find(name)?.peer());
         if !is_mounted(&place) {
@@ -57,8 +57,8 @@ impl Peers {
     }
 }
 
-/// Takes the disk away that is mounted there, if one is.
-pub(crate) fn take_away(place: &Path) -> Result<(), FolderError> {
+/// Unmounts the disk, if there is one.
+pub(crate) fn unmount(place: &Path) -> Result<(), FolderError> {
     if !is_mounted(place) {
         return Ok(());
     }
@@ -67,7 +67,7 @@ pub(crate) fn take_away(place: &Path) -> Result<(), FolderError> {
     done(unmount).map_err(FolderError::new("unmount", place))
 }
 
-/// What is mounted is on another device than the folder that it is in.
+/// A mounted folder is on another device than its parent.
 pub(crate) fn is_mounted(place: &Path) -> bool {
     let device = |path: &Path| fs::metadata(path).map(|about| about.dev()).ok();
     match (device(place), place.parent().and_then(device)) {
@@ -89,18 +89,16 @@ pub(crate) fn done(mut command: Command) -> io::Result<()> {
 pub(crate) mod tests {
     use super::*;
 
-    /// What a container may not do, even as root, is no failure of ours.
+    /// A container may forbid mounts even to root; such tests are skipped.
     pub(crate) fn may_mount() -> bool {
         let place = tempfile::tempdir().expect("a folder");
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", SOURCE]).arg(place.path());
-        rustix::process::geteuid().is_root()
-            && done(mount).is_ok()
-            && take_away(place.path()).is_ok()
+        rustix::process::geteuid().is_root() && done(mount).is_ok() && unmount(place.path()).is_ok()
     }
 
     #[test]
-    fn a_disk_is_full_when_it_is_full_until_it_is_made_larger() {
+    fn full_disk_accepts_writes_again_after_enlarging() {
         if !may_mount() {
             println!("skipped: nothing can be mounted here");
             return;

@@ -1,5 +1,4 @@
-//! Why something could not be done: one line each, saying what to do. What a log had to say is
-//! beside it, in `details`.
+//! Errors: one line each, with a remedy. Lines of a log are kept in `details`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tier::Tier;
 
-/// A file or folder of the suite's own cannot be used.
+/// A file or folder of the suite cannot be used.
 #[derive(Debug, Error)]
 #[error("cannot {what} {path}: {why}", path = path.display())]
 pub struct FolderError {
@@ -113,7 +112,7 @@ pub enum StopError {
     Folder(#[from] FolderError),
 }
 
-/// A disk of its own cannot be had.
+/// A peer's own disk is unavailable.
 #[derive(Debug, Error)]
 pub enum DiskError {
     #[error(transparent)]
@@ -134,19 +133,19 @@ pub enum DiskError {
     Folder(#[from] FolderError),
 }
 
-/// The error with these lines below it, marked as quoted.
+/// The error followed by these lines, marked as quoted.
 fn quoting(error: &impl std::fmt::Display, lines: &[String]) -> String {
     let lines: String = lines.iter().map(|line| format!("\n    | {line}")).collect();
     format!("{error}{lines}")
 }
 
 impl InstallError {
-    /// The error, and the last lines of what the failed command had to say.
+    /// The error, and the last output lines of the failed command.
     pub fn with_details(&self) -> String {
         quoting(self, self.details())
     }
 
-    /// The last lines of what the failed command had to say.
+    /// The last output lines of the failed command.
     pub fn details(&self) -> &[String] {
         match self {
             Self::Command { details, .. } => details,

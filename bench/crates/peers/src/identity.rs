@@ -1,4 +1,4 @@
-//! Which process is meant. A number is not enough: numbers are used again.
+//! Identity of a process. Its id is not enough, since ids are reused.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use host::process::{self, Stat};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 use serde::{Deserialize, Serialize};
 
-/// One process for all time: its number, the clock tick since boot in which it began, the boot, and
-/// the program that it ran when it was ready. (Its command line would say less: servers rewrite it.)
+/// A unique process: its id, its start in clock ticks since boot, the boot, and its program when it
+/// was ready. (The command line is less reliable, since servers rewrite it.)
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Identity {
     pub pid: u32,
@@ -19,22 +19,22 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The process with this number now.
+    /// The current process with this id.
     pub fn of(pid: u32) -> Option<Self> {
         let stat = Stat::read(pid).ok()?;
         Some(Self { pid, started_ticks: stat.started_ticks, boot: boot()?, program: None })
     }
 
-    /// The same with the program that it runs now: a script has become its server by then.
+    /// Adds the current program: by now a script has become its server.
     pub(crate) fn with_program(mut self) -> Self {
         self.program = program(self.pid);
         self
     }
 
-    /// Does this very process still run?
+    /// Whether this very process still runs.
     pub fn runs(&self) -> bool {
         let Ok(stat) = Stat::read(self.pid) else { return false };
-        // A link that may not be read says nothing against it.
+        // An unreadable link does not contradict.
         let same_program = match (&self.program, program(self.pid)) {
             (Some(then), Some(now)) => without_deleted(then) == without_deleted(&now),
             _ => true,
@@ -45,10 +45,10 @@ impl Identity {
             && same_program
     }
 
-    /// Sends a signal to this process and no other; false if it has ended.
+    /// Sends a signal to this process only; returns false if it has ended.
     pub(crate) fn signal(&self, signal: Signal) -> bool {
         let Some(pid) = Pid::from_raw(self.pid as i32) else { return false };
-        // The handle is taken first: what it names cannot change between the look and the signal.
+        // The handle is opened before the check, so that the process cannot change in between.
         match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
             Ok(handle) => self.runs() && rustix::process::pidfd_send_signal(handle, signal).is_ok(),
             Err(rustix::io::Errno::NOSYS) => {
@@ -58,12 +58,12 @@ impl Identity {
         }
     }
 
-    /// Waits until it has ended; false if it has not by then.
+    /// Waits until it has ended; returns false after the time limit.
     pub(crate) fn ended_within(&self, within: Duration) -> bool {
         let begun = Instant::now();
         loop {
             if let Some(pid) = Pid::from_raw(self.pid as i32) {
-                // A child of ours stays in the table until its end is taken note of.
+                // A child stays in the process table until it is waited for.
                 let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
             }
             if !self.runs() {
@@ -76,13 +76,13 @@ impl Identity {
         }
     }
 
-    /// This process and all that descend from it, itself first; nothing if it has ended, whoever
-    /// has its number now.
+    /// This process and all its descendants, itself first; empty if it has ended, even if its id is
+    /// in use again.
     pub fn tree(&self) -> Vec<Self> {
         let mut tree = vec![self.clone()];
         let members = process::tree(self.pid);
         tree.extend(members.into_iter().skip(1).filter_map(Self::of));
-        // It ran all the while, so those were its children and no one else's.
+        // It was running all the time, so those were its own children.
         if !self.runs() {
             tree.clear();
         }
@@ -90,8 +90,7 @@ impl Identity {
     }
 }
 
-/// Resident memory of a process and all that descend from it. Pages that they share are counted
-/// once, to each its part.
+/// Resident memory of a process and all its descendants. Shared pages are counted proportionally.
 pub fn resident_bytes(identity: &Identity) -> u64 {
     let members = identity.tree().into_iter();
     members.flat_map(|member| process::proportional_bytes(member.pid)).sum()
@@ -106,7 +105,7 @@ fn program(pid: u32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
-/// The kernel marks a program whose file was replaced meanwhile.
+/// The kernel marks a program whose file has been replaced.
 fn without_deleted(path: &Path) -> &str {
     let text = path.to_str().unwrap_or_default();
     text.strip_suffix(" (deleted)").unwrap_or(text)
@@ -123,19 +122,19 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_itself_until_it_ends() {
+    fn identity_holds_until_the_process_ends() {
         let mut child = sleeper();
         let identity = Identity::of(child.id()).expect("it runs").with_program();
         assert!(identity.runs());
         assert!(identity.signal(Signal::KILL));
         assert!(identity.ended_within(Duration::from_secs(5)));
         assert!(!identity.signal(Signal::KILL), "nobody is there any more");
-        // Its end was taken note of already.
+        // It has already been waited for.
         let _ = child.wait();
     }
 
     #[test]
-    fn another_process_with_the_same_number_is_not_signalled() {
+    fn process_with_a_reused_id_is_not_signalled() {
         let mut child = sleeper();
         let ours = Identity::of(child.id()).expect("it runs").with_program();
         let earlier = Identity { started_ticks: ours.started_ticks - 1, ..ours.clone() };
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_holds_children_and_theirs() {
+    fn tree_contains_all_descendants() {
         let mut shell = Command::new("sh").args(["-c", "sh -c 'sleep 60; :'; :"]).spawn().unwrap();
         let identity = Identity::of(shell.id()).expect("it runs");
         let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! A process to be started, as data: what is run, on which ports, and how one knows that it serves.
+//! Description of a process to be started: program, ports, and readiness check.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -16,12 +16,12 @@ use crate::identity::Identity;
 use crate::plan::Site;
 use crate::ready::Ready;
 
-/// Lines of a log that are worth showing.
+/// Number of log lines that an error shows.
 const LAST_LINES: usize = 15;
 
 #[derive(Debug)]
 pub(crate) struct Launch {
-    /// `broker` for a node; what it is, for a helper.
+    /// `broker` for a node, or the kind of a helper.
     pub(crate) role: &'static str,
     pub(crate) node: u32,
     pub(crate) program: PathBuf,
@@ -31,9 +31,9 @@ pub(crate) struct Launch {
     pub(crate) ports: Vec<u16>,
     pub(crate) ready: Ready,
     pub(crate) ready_within: Duration,
-    /// How it is asked to end in order.
+    /// Signal for a graceful stop.
     pub(crate) ending: Signal,
-    /// Another user than root, for servers that refuse to be root.
+    /// A user other than root, for servers that refuse to run as root.
     pub(crate) user: Option<u32>,
     pub(crate) log: PathBuf,
 }
@@ -97,7 +97,7 @@ impl Launch {
         self
     }
 
-    /// Starts it, detached from this process and its terminal: it outlives both.
+    /// Starts it, detached from this process and its terminal, so that it outlives both.
     pub(crate) fn spawn(&self) -> Result<Identity, StartError> {
         allow_many_files();
         let log = open_log(&self.log)?;
@@ -111,22 +111,22 @@ impl Launch {
         }
         let not_run = |why| StartError::NotRun { what: self.program.display().to_string(), why };
         let child = command.spawn().map_err(not_run)?;
-        // It is a child of ours and not waited for: even if it has ended, it is still there.
+        // The child is not waited for, so it exists even if it has ended.
         Identity::of(child.id()).ok_or_else(|| not_run(std::io::Error::other("it is gone")))
     }
 }
 
-/// Raises this process's limit of open files, which what it starts inherits, as far as it may: a
-/// broker has a file or more for every topic and connection.
+/// Raises this process's limit of open files, which its children inherit, to the maximum: a broker
+/// has a file or more for every topic and connection.
 fn allow_many_files() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    // A raise up to the maximum is never refused.
+    // A raise up to the maximum is never denied.
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
-/// A command with nothing of the caller's surroundings but what every program needs: a setting of
-/// some other server on this machine must not get in.
+/// A command with a minimal environment, so that settings of other servers on this machine have no
+/// effect.
 pub(crate) fn hermetic(program: &Path, home: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("HOME", home).env("LANG", "C.UTF-8");
@@ -145,7 +145,7 @@ fn open_log(path: &Path) -> Result<File, FolderError> {
     OpenOptions::new().create(true).append(true).open(path).map_err(FolderError::new("open", path))
 }
 
-/// The last lines of a file, those that are not empty.
+/// The last non-empty lines of a file.
 pub(crate) fn last_lines(path: &Path) -> Vec<String> {
     let Ok(file) = File::open(path) else { return Vec::new() };
     let mut last = VecDeque::new();
@@ -161,7 +161,7 @@ pub(crate) fn last_lines(path: &Path) -> Vec<String> {
     last.into()
 }
 
-/// Runs a command that prepares something to its end.
+/// Runs a preparing command to its end.
 pub(crate) fn run(mut command: Command, what: &str, log: &Path) -> Result<(), StartError> {
     let out = open_log(log)?;
     let errors = out.try_clone().map_err(FolderError::new("open", log))?;

@@ -1,16 +1,15 @@
-//! The brokers that the suite measures: installed in a folder of its own, started at a durability
-//! tier, and stopped.
+//! The brokers that the suite measures: installed in its own folder, started at a durability tier,
+//! and stopped.
 //!
-//! * [`catalog`]: which there are, in which version, from where, and which tiers they hold
-//! * [`Peers`]: a folder of installed ones; installs, starts, stops, kills, restarts and wipes
+//! * [`catalog`]: the brokers with their versions, sources and tiers
+//! * [`Peers`]: a folder of installed brokers; installs, starts, stops, kills, restarts and wipes
 //! * [`Tool`]: a program of a broker's project that puts load on brokers, installed beside them
-//! * [`Running`]: where a started one is, and every setting that was not left as it comes
+//! * [`Running`]: endpoints of a started broker, and every setting that differs from its default
 //!
 //! One rule shaped it: nothing on the machine but the folder changes. Packages are unpacked there
-//! and not installed, servers get ports that no default installation has, and a process is only
-//! ever signalled when the kernel says that it is the very one that was started here
-//! ([`Identity`]). Nothing here knows a broker's client: who asks whether a server is ready writes
-//! the few bytes himself.
+//! and not installed, and servers get ports that no default installation has. A process is only
+//! signalled if the kernel confirms that it is the very one that was started here ([`Identity`]).
+//! No broker's client is used: readiness checks write the few bytes themselves.
 
 mod catalog;
 mod config;

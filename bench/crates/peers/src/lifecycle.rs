@@ -1,5 +1,5 @@
-//! One process from before its start until nothing of it is left: what is refused before, how one
-//! waits until it serves, how it ends with all that descends from it.
+//! Life cycle of one process: checks before the start, the wait for readiness, and the end of the
+//! process with all its descendants.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use crate::launch::{Launch, last_lines};
 use crate::peer::CLUSTER;
 use crate::{Peer, Process, ports};
 
-/// How long a server may take to end in order.
+/// Time limit of a graceful stop.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
-/// The same after a signal that it cannot refuse.
+/// Time limit after SIGKILL.
 const DIES_WITHIN: Duration = Duration::from_secs(10);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
@@ -35,7 +35,7 @@ pub(crate) fn can_hold(peer: &'static Peer, tier: Tier, nodes: u32) -> Result<()
     Err(StartError::Tier { peer: peer.name, asked: tier, nodes, can })
 }
 
-pub(crate) fn free_ports(peer: &'static Peer, launch: &Launch) -> Result<(), StartError> {
+pub(crate) fn ensure_ports_free(peer: &'static Peer, launch: &Launch) -> Result<(), StartError> {
     for &port in &launch.ports {
         if let Some(by) = ports::owner(port) {
             return Err(StartError::PortTaken { peer: peer.name, port, by });
@@ -44,8 +44,8 @@ pub(crate) fn free_ports(peer: &'static Peer, launch: &Launch) -> Result<(), Sta
     Ok(())
 }
 
-/// Waits until it serves; the identity then knows the program too.
-pub(crate) fn serves(
+/// Waits until the process serves; the returned identity has its program.
+pub(crate) fn wait_until_ready(
     peer: &'static Peer,
     launch: &Launch,
     identity: &Identity,
@@ -58,7 +58,7 @@ pub(crate) fn serves(
             let details = last_lines(&log);
             return Err(StartError::Ended { peer: peer.name, node, log, details });
         }
-        if launch.ready.ask(live_nodes) {
+        if launch.ready.probe(live_nodes) {
             return Ok(identity.clone().with_program());
         }
         if begun.elapsed() > launch.ready_within {
@@ -69,15 +69,15 @@ pub(crate) fn serves(
     }
 }
 
-/// Ends processes and what descends from them: in order, and by force what does not follow. All are
-/// asked before any is waited for: the last one of a cluster would wait for the others. When they
-/// were told to.
+/// Ends processes and their descendants, gracefully if `in_order`, and then by SIGKILL. All are
+/// signalled before any is waited for, since the last node of a cluster would wait for the others.
+/// Returns the time of the signal.
 pub(crate) fn end(
     peer: &'static Peer,
     processes: &[&Process],
     in_order: bool,
 ) -> Result<Instant, StopError> {
-    // Taken before they end: their children lose their parents then.
+    // Taken before they end, because their children lose their parents then.
     let members: Vec<Identity> =
         processes.iter().flat_map(|process| process.identity.tree()).collect();
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! What is done to one node of a peer while the others go on, and what a node can be asked.
+//! Operations on one node of a peer while the others keep running.
 
 use std::process::Command;
 use std::time::Instant;
@@ -6,24 +6,24 @@ use std::time::Instant;
 use rustix::process::Signal;
 
 use crate::errors::{StartError, StopError};
-use crate::lifecycle::{end, free_ports, serves};
+use crate::lifecycle::{end, ensure_ports_free, wait_until_ready};
 use crate::running::BROKER;
 use crate::{Peers, Process, Running, catalog};
 
 impl Peers {
-    /// Stops one node in order; the others go on. When it was told to.
+    /// Stops one node gracefully; the others keep running. Returns the time of the signal.
     pub fn stop_node(&self, name: &str, node: u32) -> Result<Instant, StopError> {
         self.end_node(name, node, true)
     }
 
-    /// Kills one node as a power cut would, but for what is in the page cache (`kill -9`). When it
-    /// was.
+    /// Kills one node (`kill -9`), which is like a power cut that spares the page cache. Returns
+    /// the time of the signal.
     pub fn kill(&self, name: &str, node: u32) -> Result<Instant, StopError> {
         self.end_node(name, node, false)
     }
 
-    /// Stops all processes of one node where they are (SIGSTOP): its connections stay open, and
-    /// nobody answers. When they were.
+    /// Suspends all processes of one node (SIGSTOP): its connections stay open, but nothing
+    /// replies. Returns the time of the signal.
     pub fn pause(&self, name: &str, node: u32) -> Result<Instant, StopError> {
         let broker = self.broker(name, node)?;
         let members = broker.identity.tree();
@@ -35,7 +35,7 @@ impl Peers {
         Ok(paused)
     }
 
-    /// Lets a paused node go on.
+    /// Resumes a paused node.
     pub fn resume(&self, name: &str, node: u32) -> Result<(), StopError> {
         let broker = self.broker(name, node)?;
         for member in broker.identity.tree() {
@@ -49,7 +49,7 @@ impl Peers {
         end(peer, &[&self.broker(name, node)?], in_order)
     }
 
-    /// The broker of a node that runs.
+    /// The broker process of a running node.
     fn broker(&self, name: &str, node: u32) -> Result<Process, StopError> {
         let peer = catalog::find(name)?.peer();
         let running = self.live(peer).ok_or(StopError::NotRunning { peer: peer.name })?;
@@ -57,7 +57,7 @@ impl Peers {
         broker.cloned().ok_or(StopError::NoNode { peer: peer.name, node })
     }
 
-    /// Starts a node that was stopped or killed, on its data, and waits until it serves.
+    /// Starts a stopped or killed node on its data, and waits until it serves.
     pub fn restart(&self, name: &str, node: u32) -> Result<Running, StartError> {
         let system = catalog::find(name)?;
         let peer = system.peer();
@@ -75,31 +75,35 @@ impl Peers {
         }
         let site = self.site(peer, running.tier, running.nodes);
         let plan = system.plan(&site)?;
-        // A helper that has ended (a name server, say) is of no node, and needed by all.
+        // An ended helper (a name server, for example) belongs to no node, and all nodes need it.
         for launch in &plan.helpers {
             let same = |process: &&mut Process| process.role == launch.role;
             let Some(helper) = running.processes.iter_mut().find(same) else { continue };
             if !helper.identity.runs() {
-                free_ports(peer, launch)?;
+                ensure_ports_free(peer, launch)?;
                 helper.identity = launch.spawn()?;
-                helper.identity = serves(peer, launch, &helper.identity, 1)?;
+                helper.identity = wait_until_ready(peer, launch, &helper.identity, 1)?;
             }
         }
         let Some(launch) = plan.nodes.iter().find(|launch| launch.node == node) else {
             return Err(StartError::NoNode { peer: peer.name, node });
         };
-        free_ports(peer, launch)?;
+        ensure_ports_free(peer, launch)?;
         running.processes[index].identity = launch.spawn()?;
         self.record(peer, &running)?;
-        let identity =
-            serves(peer, launch, &running.processes[index].identity, running.live_nodes())?;
+        let identity = wait_until_ready(
+            peer,
+            launch,
+            &running.processes[index].identity,
+            running.live_nodes(),
+        )?;
         running.processes[index].identity = identity;
         self.record(peer, &running)?;
         Ok(running)
     }
 
-    /// The program by which this peer, which must run, is asked and told things; the caller adds
-    /// what. `None` if the peer has none here.
+    /// Command of the admin program of this peer, which must run; the caller adds arguments. `None`
+    /// if the peer has none here.
     pub fn console(&self, name: &str) -> Result<Option<Command>, StartError> {
         let system = catalog::find(name)?;
         let peer = system.peer();

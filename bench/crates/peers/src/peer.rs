@@ -2,37 +2,37 @@ use std::fmt;
 
 use tier::Tier;
 
-/// A broker that can be had.
+/// An available broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
-    /// As users write it: `rabbitmq`.
+    /// Name on the command line: `rabbitmq`.
     pub name: &'static str,
-    /// For people: `Apache Kafka`.
+    /// Display name: `Apache Kafka`.
     pub title: &'static str,
-    /// The version that is installed. Of a Debian package: the upstream part, which stays within a
-    /// release.
+    /// The version to install. For a Debian package: the upstream part, which does not change
+    /// within a release.
     pub version: &'static str,
     pub source: Source,
-    /// What must be on the machine.
+    /// Prerequisites on the machine.
     pub needs: &'static [Need],
-    /// What one node holds. Which of them a message gets may depend on the kind of queue too.
+    /// Tiers of a single node. The tier of a message may also depend on the kind of queue.
     pub tiers: &'static [Tier],
-    /// What three nodes hold; nothing if there is no such form here.
+    /// Tiers of three nodes; empty if there is no cluster here.
     pub cluster_tiers: &'static [Tier],
-    /// Of the first node; one node's ports are [`PORTS_OF_A_NODE`] apart from the next one's.
+    /// Ports of the first node; those of the next node are [`PORTS_OF_A_NODE`] higher.
     pub ports: &'static [(&'static str, u16)],
-    /// What decides the tier, and what else a reader of results should know.
+    /// The settings that decide the tier, and other notes for readers of results.
     pub note: &'static str,
 }
 
-/// How far apart the ports of the nodes of one system are.
+/// Distance between the ports of a system's nodes.
 pub(crate) const PORTS_OF_A_NODE: u16 = 10;
 
-/// Nodes of the clustered form: the fewest of which a majority survives one.
+/// Nodes of a cluster: the fewest whose majority survives the loss of one.
 pub(crate) const CLUSTER: u32 = 3;
 
 impl Peer {
-    /// The tiers that so many nodes hold.
+    /// The tiers with this number of nodes.
     pub fn tiers_of(&self, nodes: u32) -> &'static [Tier] {
         match nodes {
             1 => self.tiers,
@@ -48,7 +48,7 @@ impl Peer {
     }
 }
 
-/// Where a peer comes from.
+/// Origin of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
     /// Libraries or a distribution, through `mvn`.
@@ -57,11 +57,11 @@ pub enum Source {
     Debian,
     /// Built from a module, through `go install`.
     GoProxy,
-    /// A binary that the user names, or a build of this repository.
+    /// A binary set by the user, or a build of this repository.
     Own,
 }
 
-/// Something that must be on the machine.
+/// A prerequisite on the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
     /// Java 17 or newer.

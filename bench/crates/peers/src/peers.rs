@@ -1,4 +1,4 @@
-//! A folder of peers, and what can be done with them.
+//! A folder of peers, and the operations on them.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -9,23 +9,23 @@ use tier::Tier;
 use crate::errors::{FolderError, InstallError, OpenError, StartError, StopError};
 use crate::install::{self, Installed};
 use crate::launch::{self, Launch};
-use crate::lifecycle::{can_hold, end, free_ports, serves};
+use crate::lifecycle::{can_hold, end, ensure_ports_free, wait_until_ready};
 use crate::plan::{Plan, Site, folder, write};
 use crate::running::BROKER;
 use crate::{Peer, Process, Progress, Running, catalog, disk, power};
 
 const STATE: &str = "running.json";
 
-/// The folder that peers are installed in, each in one of its own:
+/// The folder of installed peers, with a folder for each:
 ///
 /// ```text
 /// kafka/software/     the programs, with a marker
 /// kafka/data/of-N/    data, by number of nodes
-/// kafka/config/ log/  what was written by us, and by them
-/// kafka/running.json  the processes that were started
+/// kafka/config/ log/  configuration files and logs
+/// kafka/running.json  the started processes
 /// ```
 ///
-/// All but the software may be [elsewhere](Self::with_data_dir).
+/// All but the software may be in [another folder](Self::with_data_dir).
 #[derive(Debug)]
 pub struct Peers {
     dir: PathBuf,
@@ -34,7 +34,7 @@ pub struct Peers {
     postroad_arguments: Vec<String>,
 }
 
-/// What there is of one peer.
+/// State of one peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct State {
     pub peer: &'static Peer,
@@ -43,26 +43,26 @@ pub struct State {
 }
 
 impl Peers {
-    /// The folder is made if it is not there.
+    /// Opens the folder, creating it if needed.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
         let dir = usable(dir)?;
         Ok(Self { data_dir: dir.clone(), dir, postroad: None, postroad_arguments: Vec::new() })
     }
 
-    /// Data, configuration, logs and what is known of running servers are kept in this folder: on
-    /// another disk, say. It is made if it is not there.
+    /// Keeps data, configuration, logs and the state of running servers in this folder, for example
+    /// on another disk. It is created if needed.
     pub fn with_data_dir(mut self, data_dir: &Path) -> Result<Self, OpenError> {
         self.data_dir = usable(data_dir)?;
         Ok(self)
     }
 
-    /// The binary to be taken for Postroad, instead of a build of this repository.
+    /// Uses this binary as Postroad, instead of a build of this repository.
     pub fn with_postroad(mut self, binary: PathBuf) -> Self {
         self.postroad = Some(binary);
         self
     }
 
-    /// Further arguments of `postroad serve`.
+    /// Adds arguments of `postroad serve`.
     pub fn with_postroad_arguments(mut self, arguments: Vec<String>) -> Self {
         self.postroad_arguments = arguments;
         self
@@ -76,13 +76,13 @@ impl Peers {
         &self.data_dir
     }
 
-    /// Where the programs of a peer are when it is installed, or of a tool.
+    /// Folder of an installed peer's or tool's programs.
     pub(crate) fn software(&self, name: &str) -> PathBuf {
         self.dir.join(name).join("software")
     }
 
-    /// Takes the folder for one that changes it; two would start the same server twice. Held until
-    /// it is dropped, or its process ends.
+    /// Locks the folder for changes, since two processes would start the same server twice. Held
+    /// until it is dropped, or its process ends.
     pub fn lock(&self) -> Result<File, OpenError> {
         let path = self.data_dir.join("lock");
         let file = File::create(&path).map_err(FolderError::new("create", &path))?;
@@ -93,13 +93,13 @@ impl Peers {
         }
     }
 
-    /// Installs a peer, unless it is.
+    /// Installs a peer, unless it is installed.
     pub fn install(&self, name: &str, progress: &dyn Progress) -> Result<Installed, InstallError> {
         let system = catalog::find(name)?;
         let peer = system.peer();
         let place = folder(self.dir.join(peer.name))?;
         if let Some(marker) = self.installed(peer) {
-            // What is built here may have been changed since.
+            // A build of this repository may be outdated.
             let may_be_old = peer.needs.is_empty() && self.live(peer).is_none();
             if !may_be_old {
                 return Ok(marker);
@@ -111,8 +111,8 @@ impl Peers {
         install::install(system, &place, self.postroad.clone(), progress)
     }
 
-    /// Starts a peer, which must be installed and not run, and waits until it serves. Data that is
-    /// there is kept.
+    /// Starts a peer, which must be installed and not run, and waits until it serves. Existing data
+    /// is kept.
     pub fn start(
         &self,
         name: &str,
@@ -137,7 +137,7 @@ impl Peers {
         progress.say(peer.name, &format!("starting {nodes} node(s) at {tier}"));
         let plan = system.plan(&site)?;
         for launch in plan.helpers.iter().chain(&plan.nodes) {
-            free_ports(peer, launch)?;
+            ensure_ports_free(peer, launch)?;
         }
         let mut running = Running {
             name: peer.name.to_owned(),
@@ -153,7 +153,7 @@ impl Peers {
             log: site.log(BROKER, 1),
         };
         if let Err(failure) = self.bring_up(&site, plan, &mut running) {
-            // Nothing that was started stays behind; why it could not start is what counts.
+            // All started processes are ended; the error that counts is that of the start.
             let _ = end(peer, &running.processes.iter().collect::<Vec<_>>(), false);
             self.forget(peer)?;
             return Err(failure);
@@ -163,19 +163,19 @@ impl Peers {
         Ok(running)
     }
 
-    /// Those that run and were started from this folder.
+    /// Running peers that were started from this folder.
     pub fn running(&self) -> Vec<Running> {
         catalog().into_iter().filter_map(|peer| self.live(peer)).collect()
     }
 
-    /// What there is of every peer.
+    /// State of every peer.
     pub fn states(&self) -> Vec<State> {
         let state =
             |peer| State { peer, installed: self.installed(peer), running: self.live(peer) };
         catalog().into_iter().map(state).collect()
     }
 
-    /// Stops a peer in order: all of its nodes, then its helpers.
+    /// Stops a peer gracefully: all of its nodes, then its helpers.
     pub fn stop(&self, name: &str) -> Result<(), StopError> {
         let peer = catalog::find(name)?.peer();
         let running = self.live(peer).ok_or(StopError::NotRunning { peer: peer.name })?;
@@ -194,7 +194,7 @@ impl Peers {
         }
     }
 
-    /// Kills whatever of a peer runs.
+    /// Kills all running processes of a peer.
     pub(crate) fn end_all(&self, name: &str) -> Result<(), StopError> {
         let peer = catalog::find(name)?.peer();
         let Some(running) = self.live(peer) else { return Ok(()) };
@@ -202,15 +202,14 @@ impl Peers {
         Ok(self.forget(peer)?)
     }
 
-    /// Removes all data, configuration and logs of a peer that does not run. What is installed
-    /// stays.
+    /// Removes all data, configuration and logs of a peer that does not run. Its software is kept.
     pub fn wipe(&self, name: &str) -> Result<(), StopError> {
         let peer = catalog::find(name)?.peer();
         if self.live(peer).is_some() {
             return Err(StopError::Runs { peer: peer.name });
         }
         let data = self.data_of(peer);
-        disk::take_away(&data)?;
+        disk::unmount(&data)?;
         let image = power::image_of(&data);
         if image.exists() {
             fs::remove_file(&image).map_err(FolderError::new("remove", &image))?;
@@ -225,7 +224,7 @@ impl Peers {
         for helper in &plan.helpers {
             self.spawn(site, helper, running)?;
             if let Some(process) = running.processes.last_mut() {
-                process.identity = serves(site.peer, helper, &process.identity, 1)?;
+                process.identity = wait_until_ready(site.peer, helper, &process.identity, 1)?;
             }
         }
         let first = running.processes.len();
@@ -234,7 +233,7 @@ impl Peers {
         }
         for (index, launch) in plan.nodes.iter().enumerate() {
             let process = &mut running.processes[first + index];
-            process.identity = serves(site.peer, launch, &process.identity, site.nodes)?;
+            process.identity = wait_until_ready(site.peer, launch, &process.identity, site.nodes)?;
         }
         if let Some(check) = plan.check {
             launch::run(check, "the check of the cluster", &site.log("check", 1))?;
@@ -242,7 +241,7 @@ impl Peers {
         Ok(self.record(site.peer, running)?)
     }
 
-    /// It is on record before anything else can go wrong.
+    /// Recorded before anything else can fail.
     fn spawn(&self, site: &Site, launch: &Launch, running: &mut Running) -> Result<(), StartError> {
         running.processes.push(Process {
             node: launch.node,
@@ -254,12 +253,12 @@ impl Peers {
         Ok(self.record(site.peer, running)?)
     }
 
-    /// Of everything but the software.
+    /// Folder of a peer's data, configuration, logs and state.
     fn home(&self, peer: &Peer) -> PathBuf {
         self.data_dir.join(peer.name)
     }
 
-    /// Of all its forms.
+    /// Data folder of a peer, for any number of nodes.
     pub(crate) fn data_of(&self, peer: &Peer) -> PathBuf {
         self.home(peer).join("data")
     }
@@ -274,13 +273,13 @@ impl Peers {
         install::installed(&self.software(peer.name), peer)
     }
 
-    /// What was started last, whether it still runs or not.
+    /// The last start, whether it still runs or not.
     pub(crate) fn recorded(&self, peer: &Peer) -> Option<Running> {
         let text = fs::read(self.home(peer).join(STATE)).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
-    /// What was started and of which anything still runs.
+    /// The last start, if any of its processes still runs.
     pub(crate) fn live(&self, peer: &Peer) -> Option<Running> {
         self.recorded(peer)
             .filter(|running| running.processes.iter().any(|process| process.identity.runs()))
@@ -305,7 +304,7 @@ impl Peers {
     }
 }
 
-/// A folder with its whole path, made if it is not there.
+/// The full path of a folder, which is created if needed.
 fn usable(path: &Path) -> Result<PathBuf, OpenError> {
     let path = folder(path.to_path_buf())?;
     let path = path.canonicalize().map_err(FolderError::new("find", &path))?;
@@ -323,7 +322,7 @@ mod tests {
     use crate::Identity;
 
     #[test]
-    fn data_may_be_elsewhere_than_the_software() {
+    fn data_folder_may_differ_from_the_software_folder() {
         let (dir, data) = (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("two"));
         let peers = Peers::open(dir.path()).and_then(|peers| peers.with_data_dir(data.path()));
         let peers = peers.expect("they are made");
@@ -336,7 +335,7 @@ mod tests {
     use crate::Silent;
 
     #[test]
-    fn a_tier_that_a_system_cannot_hold_is_refused_with_what_it_can() {
+    fn unsupported_tier_is_rejected_with_the_supported_ones() {
         let kafka = catalog::find("kafka").expect("there is one").peer();
         let refused = can_hold(kafka, Tier::T4, 1).expect_err("one node is no majority");
         assert_eq!(
@@ -351,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_installed_is_not_started() {
+    fn start_fails_without_an_installation() {
         let dir = tempfile::tempdir().expect("a folder");
         let peers = Peers::open(dir.path()).expect("it is made");
         let refused = peers.start("nats", Tier::T3, 1, &Silent).expect_err("it is not installed");
@@ -359,14 +358,14 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_with_a_space_is_refused_at_once() {
+    fn folder_with_a_space_is_rejected() {
         let dir = tempfile::tempdir().expect("a folder");
         let refused = Peers::open(&dir.path().join("my peers")).expect_err("it has a space");
         assert!(refused.to_string().contains("--peers-dir"), "{refused}");
     }
 
     #[test]
-    fn a_folder_is_used_by_one_at_a_time() {
+    fn folder_lock_is_exclusive() {
         let dir = tempfile::tempdir().expect("a folder");
         let peers = Peers::open(dir.path()).expect("it is made");
         let held = peers.lock().expect("nobody has it");
@@ -375,9 +374,9 @@ mod tests {
         peers.lock().expect("it was given back");
     }
 
-    /// A record of a process that is not the one that was started: its number was used again.
+    /// The recorded process is not the one that was started: its id is in use again.
     #[test]
-    fn a_process_that_was_not_started_here_is_never_stopped() {
+    fn process_not_started_here_is_never_stopped() {
         let dir = tempfile::tempdir().expect("a folder");
         let peers = Peers::open(dir.path()).expect("it is made");
         let mut stranger = std::process::Command::new("sleep").arg("60").spawn().expect("it runs");

@@ -1,4 +1,4 @@
-//! What a system must say about itself so that one piece of code installs and runs all of them.
+//! Interface of a system, by which common code installs and runs all of them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,39 +10,39 @@ use crate::install::Installer;
 use crate::launch::Launch;
 use crate::{Endpoint, FolderError, InstallError, Peer, StartError};
 
-/// One system: a file in `systems` each.
+/// One system, implemented in a file of `systems`.
 pub(crate) trait System: Sync {
     fn peer(&self) -> &'static Peer;
 
-    /// Puts the software where the installer says. The version that came, if it is not known before.
+    /// Installs the software into the installer's folder. Returns the version, if it is not known
+    /// before.
     fn install(&self, installer: &Installer<'_>) -> Result<Option<String>, InstallError>;
 
-    /// The system's own program by which a running server is asked and told things; arguments are
-    /// the caller's.
+    /// The system's own admin program for a running server; the caller adds arguments.
     fn console(&self, _: &Site) -> Result<Option<Command>, StartError> {
         Ok(None)
     }
 
-    /// Writes the configuration, prepares empty data folders, and says what to start. Run again on
-    /// data that is there, it leaves the data as it is.
+    /// Writes the configuration, prepares empty data folders, and returns the processes to start.
+    /// Existing data is left as it is.
     fn plan(&self, site: &Site) -> Result<Plan, StartError>;
 }
 
-/// Where a system is to run, and how.
+/// Folders and parameters of a system's run.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) peer: &'static Peer,
     pub(crate) software: PathBuf,
-    /// Configuration, logs and data of all nodes are below.
+    /// Contains configuration, logs and data of all nodes.
     pub(crate) home: PathBuf,
     pub(crate) tier: Tier,
     pub(crate) nodes: u32,
-    /// Further arguments of the server, for those that take any.
+    /// Further arguments of the server, for those that accept any.
     pub(crate) arguments: Vec<String>,
 }
 
 impl Site {
-    /// One that is somewhere.
+    /// A site with dummy folders.
     #[cfg(test)]
     pub(crate) fn somewhere(peer: &'static Peer, tier: Tier, nodes: u32) -> Self {
         let (software, home) = ("/s".into(), "/h".into());
@@ -70,7 +70,7 @@ impl Site {
         self.home.join("log").join(format!("{role}-{node}.log"))
     }
 
-    /// A node's data, made if it is not there. One node's data is never taken for a cluster's.
+    /// A node's data folder, created if needed. A single node and a cluster have separate data.
     pub(crate) fn data(&self, node: u32) -> Result<PathBuf, FolderError> {
         folder(self.data_root().join(format!("node-{node}")))
     }
@@ -79,13 +79,13 @@ impl Site {
         self.home.join("data").join(format!("of-{}", self.nodes))
     }
 
-    /// A node's configuration, made if it is not there.
+    /// A node's configuration folder, created if needed.
     pub(crate) fn config(&self, node: u32) -> Result<PathBuf, FolderError> {
         folder(self.home.join("config").join(format!("node-{node}")))
     }
 }
 
-/// A folder, made if it is not there.
+/// Creates the folder if needed.
 pub(crate) fn folder(path: PathBuf) -> Result<PathBuf, FolderError> {
     std::fs::create_dir_all(&path).map_err(FolderError::new("create", &path))?;
     Ok(path)
@@ -99,14 +99,14 @@ pub(crate) fn read(path: &Path) -> Result<String, FolderError> {
     std::fs::read_to_string(path).map_err(FolderError::new("read", path))
 }
 
-/// What to start, and what there is when it runs.
+/// Processes to start, and the endpoints that they serve.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// Started before all nodes, and not counted as part of any: a name server, a port mapper.
+    /// Started before all nodes, and not part of any: a name server, a port mapper.
     pub(crate) helpers: Vec<Launch>,
     /// One for each node, in order.
     pub(crate) nodes: Vec<Launch>,
-    /// Run when all nodes serve, and must go well: that they are one cluster, say.
+    /// Run when all nodes serve, and must succeed: for example, that they form one cluster.
     pub(crate) check: Option<Command>,
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) user: Option<String>,
@@ -115,7 +115,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Of one process a node, and nothing else.
+    /// A plan of one process for each node, and nothing else.
     pub(crate) fn of(nodes: Vec<Launch>, endpoints: Vec<Endpoint>) -> Self {
         Self {
             helpers: Vec::new(),

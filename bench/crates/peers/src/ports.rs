@@ -1,10 +1,11 @@
-//! Who has a port. The suite's own ports are fixed and no default of any broker, so a taken one is
-//! said, with its owner, and never worked around: results would be of the wrong server.
+//! Owners of ports. The suite's own ports are fixed, and no broker has them as defaults. So a port
+//! that is in use is reported with its owner, and never replaced: results would be of the wrong
+//! server.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 
-/// Says who has the port; nothing if it is free.
+/// Describes the owner of the port; `None` if it is free.
 pub(crate) fn owner(port: u16) -> Option<String> {
     if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
         return None;
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_taken_port_is_said_with_its_owner() {
+    fn taken_port_is_reported_with_its_owner() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
         let owner = owner(port).expect("it is taken");
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_listens_on_all_addresses_is_found_too() {
+    fn listener_on_all_addresses_is_found() {
         let listener = TcpListener::bind("0.0.0.0:0").expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
         assert!(owner(port).expect("it is taken").contains(&std::process::id().to_string()));

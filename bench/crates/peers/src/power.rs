@@ -1,14 +1,14 @@
-//! The power fails: of all nodes of a peer at one instant, and of their disk.
+//! Power failure of all nodes of a peer and their disk at one instant.
 //!
-//! The data lies on a file system of its own (ext4 in a file, by a loop device). To cut the power,
-//! all processes are stopped where they are, and then the file system is told to go down without
-//! writing anything more, its own journal included (`FS_IOC_SHUTDOWN`, which file systems have for
-//! tests of just that). So nothing is confirmed that was not before the cut, and what the kernel had
-//! not written to the disk by then is gone when the file system is mounted again: all that was not
-//! synced, but for what it wrote by itself, as it does after half a minute.
+//! The data lies on its own file system (ext4 in a file, by a loop device). To cut the power, all
+//! processes are suspended. Then the file system is shut down without any further writes, even of
+//! its journal (`FS_IOC_SHUTDOWN`, which file systems provide for such tests). So nothing is
+//! confirmed after the cut, and unwritten data is gone when the file system is mounted again. That
+//! is all data that was not synced, except for the kernel's own writeback, which starts after half
+//! a minute.
 //!
-//! The disk is one that keeps what was written to it. What a server would lose that writes past the
-//! page cache and never empties the cache of the disk itself cannot be seen.
+//! The disk keeps everything written to it. Losses of a server that bypasses the page cache and
+//! never flushes the disk's own cache cannot be detected.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::disk::{done, is_mounted, take_away};
+use crate::disk::{done, is_mounted, unmount};
 use crate::errors::{DiskError, FolderError};
 use crate::{Identity, Peers, catalog};
 
-/// `EXT4_GOING_FLAGS_NOLOGFLUSH`: not even the journal. There is no call for this that is safe by
-/// Rust's rules, and Perl is a part of every system that the packages of peers come from.
+/// `EXT4_GOING_FLAGS_NOLOGFLUSH`: not even the journal. There is no safe call for this in Rust, and
+/// Perl is part of every system that the packages of peers come from.
 const GO_DOWN: &str = r#"
 use Fcntl;
 sysopen(my $disk, $ARGV[0], O_RDONLY) or die "$!\n";
@@ -30,9 +30,9 @@ ioctl($disk, 0x8004587d, $without_the_journal) or die "$!\n";
 "#;
 
 impl Peers {
-    /// Gives the data of a peer, which must have none and not run, a disk of at most so many bytes
-    /// whose power can be [cut](Self::cut_power). [`wipe`](Self::wipe) takes it away, and the data
-    /// with it.
+    /// Mounts a disk of at most `bytes` bytes whose power can be [cut](Self::cut_power) for the
+    /// data of a peer, which must have none and not run. [`wipe`](Self::wipe) removes the disk, and
+    /// the data with it.
     pub fn put_on_own_disk(&self, name: &str, bytes: u64) -> Result<(), DiskError> {
         let place = self.place_of_a_disk(name)?;
         let image = image_of(&place);
@@ -44,8 +44,8 @@ impl Peers {
         mount(&place)
     }
 
-    /// Cuts the power of all nodes and of their disk, and gives the disk power again; what is on it
-    /// now is what it kept.
+    /// Cuts the power of all nodes and of their disk, and restores the power of the disk, which
+    /// then has only the data that it kept.
     pub fn cut_power(&self, name: &str) -> Result<(), DiskError> {
         let peer = catalog::find(name)?.peer();
         let place = self.data_of(peer);
@@ -55,19 +55,19 @@ impl Peers {
         }
         let running = self.running().into_iter().find(|running| running.name == name);
         let processes = running.map(|running| running.processes).unwrap_or_default();
-        stop_where_they_are(processes.iter().map(|process| &process.identity));
+        suspend_all(processes.iter().map(|process| &process.identity));
         let mut go_down = Command::new("perl");
         go_down.args(["-e", GO_DOWN]).arg(&place);
         let went_down = done(go_down);
-        // Whether it did or not, nobody may go on as if nothing had happened.
+        // No process may continue, whether the shutdown succeeded or not.
         self.end_all(name)?;
         went_down.map_err(|why| DiskError::Cut { path: place.clone(), why })?;
-        take_away(&place)?;
+        unmount(&place)?;
         mount(&place)
     }
 }
 
-/// The file that the disk is in, beside the folder that it is mounted on.
+/// The disk's file, beside the folder that it is mounted on.
 pub(crate) fn image_of(place: &Path) -> PathBuf {
     place.with_extension("disk")
 }
@@ -78,8 +78,8 @@ fn mount(place: &Path) -> Result<(), DiskError> {
     done(mount).map_err(|why| DiskError::Mount { path: place.to_path_buf(), why })
 }
 
-/// And all that descend from them: who is stopped has no more children.
-fn stop_where_they_are<'a>(roots: impl Iterator<Item = &'a Identity> + Clone) {
+/// Suspends processes and all their descendants: a suspended process starts no more children.
+fn suspend_all<'a>(roots: impl Iterator<Item = &'a Identity> + Clone) {
     let mut stopped: Vec<Identity> = Vec::new();
     loop {
         let all = roots.clone().flat_map(Identity::tree);
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::disk::tests::may_mount;
 
-    /// A file system in a file, for which a container needs more than to mount one in memory.
+    /// A file system in a file, for which a container needs more rights than for one in memory.
     fn on_own_disk(folder: &Path) -> Option<Peers> {
         let peers = Peers::open(folder).expect("it is made");
         if !may_mount() {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_synced_is_there_after_a_power_cut_and_the_rest_is_not() {
+    fn only_synced_data_survives_a_power_cut() {
         let folder = tempfile::tempdir().expect("a folder");
         let Some(peers) = on_own_disk(folder.path()) else { return };
         let data = folder.path().join("redis/data");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_not_its_own_is_not_cut_off() {
+    fn power_is_not_cut_without_an_own_disk() {
         let folder = tempfile::tempdir().expect("a folder");
         let peers = Peers::open(folder.path()).expect("it is made");
         fs::create_dir_all(folder.path().join("redis/data")).expect("it is made");
@@ -154,20 +154,20 @@ mod tests {
     }
 
     #[test]
-    fn who_is_stopped_does_nothing_more() {
+    fn suspended_processes_do_not_run() {
         let mut shell: Child = Command::new("sh")
             .args(["-c", "while true; do sleep 0.01; done"])
             .spawn()
             .expect("there is a shell");
         let identity = Identity::of(shell.id()).expect("it runs");
-        stop_where_they_are([&identity].into_iter());
+        suspend_all([&identity].into_iter());
         let state = || {
             let stat =
                 fs::read_to_string(format!("/proc/{}/stat", identity.pid)).expect("it is there");
             stat.rsplit_once(") ").expect("regular").1.chars().next()
         };
         assert_eq!(state(), Some('T'));
-        // Who is stopped and has no parent any more stays for ever.
+        // A suspended process without a parent would stay for ever.
         for member in identity.tree() {
             member.signal(Signal::KILL);
         }

@@ -1,4 +1,4 @@
-/// Who is told what goes on. The words are for people; one line each.
+/// Receives progress messages for the user; one line each.
 pub trait Progress: Sync {
     fn say(&self, peer: &str, what: &str);
 }
@@ -9,7 +9,7 @@ impl<F: Fn(&str, &str) + Sync> Progress for F {
     }
 }
 
-/// Nobody is told.
+/// Ignores all messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Silent;
 

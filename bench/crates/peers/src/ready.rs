@@ -1,38 +1,38 @@
-//! Whether a server serves: the first few bytes of its own protocol, and the answer to them. A log
-//! line would say only that it means to.
+//! Readiness checks: the first few bytes of a server's own protocol, and the expected reply. A log
+//! line would not prove that the server serves.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A question that only a server that serves answers.
+/// A request to which only a ready server replies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Ready {
     /// Kafka's Metadata lists as many brokers as there are nodes.
     Kafka(u16),
-    /// AMQP 0-9-1: the protocol header is answered with `connection.start`.
+    /// AMQP 0-9-1: the reply to the protocol header is `connection.start`.
     Amqp(u16),
-    /// AMQP 1.0: the protocol header is answered with one.
+    /// AMQP 1.0: the reply to the protocol header is one, too.
     Amqp1(u16),
-    /// A GET of this path is answered with 200.
+    /// The reply to a GET of this path is 200.
     Http(u16, &'static str),
-    /// `PING` is answered with `+PONG`, not with an error while data is loaded.
+    /// The reply to `PING` is `+PONG`, and not an error while data is loaded.
     Redis(u16),
-    /// A start-up message is answered with an authentication request, not with an error.
+    /// The reply to a start-up message is an authentication request, and not an error.
     Postgres(u16),
-    /// CONNECT is answered with CONNACK.
+    /// The reply to CONNECT is CONNACK.
     Mqtt(u16),
-    /// The name server knows a broker, and the proxy takes connections.
+    /// The name server knows a broker, and the proxy accepts connections.
     RocketMq { names: u16, proxy: u16 },
-    /// The port takes connections.
+    /// The port accepts connections.
     Listens(u16),
 }
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 impl Ready {
-    /// Asks once. `live_nodes`: how many nodes are expected.
-    pub(crate) fn ask(&self, live_nodes: u32) -> bool {
+    /// Probes once. `live_nodes`: the expected number of nodes.
+    pub(crate) fn probe(&self, live_nodes: u32) -> bool {
         let answer = match self {
             Self::Kafka(port) => kafka_brokers(*port).map(|brokers| brokers >= live_nodes),
             Self::Amqp(port) => begins(*port, b"AMQP\x00\x00\x09\x01", b"\x01\x00\x00"),
@@ -58,7 +58,7 @@ fn connect(port: u16) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Is this answered with that?
+/// Whether the reply to `question` begins with `beginning`.
 fn begins(port: u16, question: &[u8], beginning: &[u8]) -> io::Result<bool> {
     let mut stream = connect(port)?;
     stream.write_all(question)?;
@@ -88,7 +88,7 @@ fn http(port: u16, path: &str) -> io::Result<bool> {
     Ok(line.starts_with(b"HTTP/1.") && line.ends_with(b" 200"))
 }
 
-/// How many brokers Metadata (version 4, of no topic) lists. Fenced ones are not listed.
+/// Number of brokers that Metadata (version 4, without topics) lists. Fenced ones are not listed.
 fn kafka_brokers(port: u16) -> io::Result<u32> {
     const METADATA: [u8; 2] = 3_i16.to_be_bytes();
     const VERSION: [u8; 2] = 4_i16.to_be_bytes();
@@ -102,7 +102,7 @@ fn kafka_brokers(port: u16) -> io::Result<u32> {
     let mut stream = connect(port)?;
     stream.write_all(&(request.len() as i32).to_be_bytes())?;
     stream.write_all(&request)?;
-    // size, correlation, throttle time, number of brokers
+    // Size, correlation, throttle time, number of brokers.
     let mut answer = [0; 16];
     stream.read_exact(&mut answer)?;
     let [_, _, _, _, correlation @ .., _, _, _, _, _, _, _, _] = answer;
@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that answers one connection with these bytes, whatever it is asked.
+    /// A server that sends these bytes to one connection, whatever the request.
     fn answering(bytes: &'static [u8]) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
@@ -148,35 +148,35 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_loads_its_data_does_not_serve() {
-        assert!(Ready::Redis(answering(b"+PONG\r\n")).ask(1));
-        assert!(!Ready::Redis(answering(b"-LOADING Redis is loading\r\n")).ask(1));
+    fn redis_loading_its_data_is_not_ready() {
+        assert!(Ready::Redis(answering(b"+PONG\r\n")).probe(1));
+        assert!(!Ready::Redis(answering(b"-LOADING Redis is loading\r\n")).probe(1));
     }
 
     #[test]
-    fn a_server_that_starts_up_does_not_serve() {
-        assert!(Ready::Postgres(answering(b"R\0\0\0\x08\0\0\0\0")).ask(1));
-        assert!(!Ready::Postgres(answering(b"E\0\0\0\x08FATAL")).ask(1));
+    fn postgres_starting_up_is_not_ready() {
+        assert!(Ready::Postgres(answering(b"R\0\0\0\x08\0\0\0\0")).probe(1));
+        assert!(!Ready::Postgres(answering(b"E\0\0\0\x08FATAL")).probe(1));
     }
 
     #[test]
-    fn only_a_200_is_health() {
-        assert!(Ready::Http(answering(b"HTTP/1.1 200 OK\r\n\r\n"), "/").ask(1));
-        assert!(!Ready::Http(answering(b"HTTP/1.1 503 no leader\r\n\r\n"), "/").ask(1));
+    fn only_status_200_is_ready() {
+        assert!(Ready::Http(answering(b"HTTP/1.1 200 OK\r\n\r\n"), "/").probe(1));
+        assert!(!Ready::Http(answering(b"HTTP/1.1 503 no leader\r\n\r\n"), "/").probe(1));
     }
 
     #[test]
-    fn a_kafka_cluster_serves_when_all_its_brokers_are_listed() {
+    fn kafka_cluster_is_ready_once_all_brokers_are_listed() {
         const TWO: &[u8] = b"\0\0\0\x10\0\0\0\x01\0\0\0\0\0\0\0\x02";
-        assert!(Ready::Kafka(answering(TWO)).ask(2));
-        assert!(!Ready::Kafka(answering(TWO)).ask(3));
+        assert!(Ready::Kafka(answering(TWO)).probe(2));
+        assert!(!Ready::Kafka(answering(TWO)).probe(3));
     }
 
     #[test]
-    fn one_that_is_not_there_does_not_serve() {
+    fn closed_port_is_not_ready() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
         drop(listener);
-        assert!(!Ready::Listens(port).ask(1));
+        assert!(!Ready::Listens(port).probe(1));
     }
 }

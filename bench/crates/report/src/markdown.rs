@@ -1,4 +1,4 @@
-//! The same tables for a README or an issue: a summary for each tier, then the systems.
+//! The page's tables for a README or an issue: a summary for each tier, then the systems.
 
 mod failover;
 
@@ -12,7 +12,7 @@ use crate::figures::{self, RECEIVE};
 use crate::quantity;
 use crate::study::{self, Case, Lead, Row, Standing, Study};
 
-/// Tables about all the runs.
+/// Renders the tables of all runs.
 pub fn markdown(runs: &[Run]) -> String {
     let study = Study::of(runs);
     if runs.is_empty() {
@@ -28,7 +28,7 @@ pub fn markdown(runs: &[Run]) -> String {
     text + &failover::tables(&study) + &systems(&study) + &hosts(&study)
 }
 
-/// Text within a cell: nothing in it may end the cell, the row or the table.
+/// Escapes text in a cell, so that it cannot end the cell, the row or the table.
 pub(crate) fn cell(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_says_so() {
+    fn markdown_without_runs_says_so() {
         assert!(markdown(&[]).contains("no runs"));
     }
 }

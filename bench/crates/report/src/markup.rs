@@ -1,9 +1,9 @@
-//! Text from files on its way into HTML. Names, settings and reasons come from whoever wrote the
-//! file, so nothing of it reaches the page but through here.
+//! Escapes text from files for HTML. Names, settings and reasons are untrusted, so they reach the
+//! page only through this module.
 
 use std::fmt;
 
-/// Shows the text with everything escaped that could end an element or an attribute.
+/// Displays the text with all characters escaped that could end an element or an attribute.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Text<'a>(pub(crate) &'a str);
 

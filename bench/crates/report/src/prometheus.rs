@@ -1,10 +1,11 @@
-//! A run that is still going, for Prometheus: the metrics that mqperf has, with its names, labels
-//! and buckets, and beside them our own.
+//! Metrics of a run in progress, for Prometheus: those of mqperf with its names, labels and
+//! buckets, and the suite's own.
 //!
 //! mqperf's buckets begin at 50 ms; its percentiles below that are an artefact of interpolation in
-//! the first of them. They are kept exactly, whole milliseconds as there, so that its dashboards
-//! work; the histograms called `bench_` have buckets that resolve what a broker does. Tasks record
-//! with relaxed atomics only, each into a shard of its own, and the text adds the shards up.
+//! the first bucket. They are kept exactly, including whole milliseconds, so that its dashboards
+//! work. The histograms called `bench_` have buckets that resolve a broker's latencies. Tasks
+//! record with relaxed atomics only, each into its own shard, and the exposition adds the shards
+//! up.
 
 use std::cell::Cell;
 use std::fmt::Write;
@@ -13,7 +14,7 @@ use std::thread;
 
 use results::Latency;
 
-/// What the response's `Content-Type` must be.
+/// Value of the response's `Content-Type`.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Upper bounds of `mqperf_send_latency_ms`, in milliseconds.
@@ -21,13 +22,13 @@ const SEND_MS: [u64; 26] = [
     0, 50, 100, 150, 200, 250, 300, 350, 400, 450, 500, 600, 700, 800, 900, 1000, 1250, 1500, 1750,
     2000, 2500, 3000, 3500, 4000, 4500, 5000,
 ];
-/// Upper bounds of `mqperf_latency_ms`: the same and more.
+/// Upper bounds of `mqperf_latency_ms`: the same and further ones.
 const RECEIVE_MS: [u64; 36] = [
     0, 50, 100, 150, 200, 250, 300, 350, 400, 450, 500, 600, 700, 800, 900, 1000, 1250, 1500, 1750,
     2000, 2500, 3000, 3500, 4000, 4500, 5000, 6000, 7000, 8000, 9000, 10_000, 20_000, 30_000,
     40_000, 50_000, 60_000,
 ];
-/// Upper bounds of our own histograms, in microseconds.
+/// Upper bounds of the suite's own histograms, in microseconds.
 const FINE_US: [u64; 22] = [
     10,
     20,
@@ -54,7 +55,7 @@ const FINE_US: [u64; 22] = [
 ];
 const SHARDS_MAX: usize = 32;
 
-/// The counters of one run. Everything takes `&self` and locks nothing.
+/// The counters of one run. All methods take `&self` without locks.
 #[derive(Debug)]
 pub struct Live {
     labels: String,
@@ -64,7 +65,7 @@ pub struct Live {
     backlog: AtomicU64,
 }
 
-/// Two shards never share a cache line, nor the one that is fetched beside it.
+/// Aligned so that two shards never share a cache line, nor the adjacent one that is prefetched.
 #[repr(align(128))]
 #[derive(Debug)]
 struct Shard {
@@ -82,7 +83,7 @@ struct Shard {
     receive_sum_us: AtomicU64,
 }
 
-/// Counts by upper bound, not cumulative, and those beyond the last.
+/// Counts by upper bound, not cumulative, and the count beyond the last bound.
 #[derive(Debug)]
 struct Buckets<const N: usize> {
     counts: [AtomicU64; N],
@@ -125,7 +126,7 @@ thread_local! {
 }
 static NEXT_PLACE: AtomicUsize = AtomicUsize::new(0);
 
-/// Each thread keeps to one shard, in turn.
+/// Assigns a shard to each thread, in turn.
 fn place() -> usize {
     PLACE.get().unwrap_or_else(|| {
         let place = NEXT_PLACE.fetch_add(1, Relaxed);
@@ -135,7 +136,7 @@ fn place() -> usize {
 }
 
 impl Live {
-    /// The labels are mqperf's: the test's name, the run, the machine that drives it.
+    /// The labels are mqperf's: the test's name, the run, and the machine of the suite.
     pub fn new(test: &str, run: &str, host: &str) -> Self {
         let labels = [("test", test), ("run", run), ("host", host)];
         let labels = labels.map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).join(",");
@@ -153,12 +154,12 @@ impl Live {
         &self.shards[place() % self.shards.len()]
     }
 
-    /// Messages handed to the system and answered, as mqperf counts them: confirmed.
+    /// Messages sent and acknowledged, which mqperf counts as sent: confirmed ones.
     pub fn sent(&self, messages: u64) {
         self.shard().sent.fetch_add(messages, Relaxed);
     }
 
-    /// Messages whose sender was told that they are safe.
+    /// Messages whose sender received a confirmation.
     pub fn confirmed(&self, messages: u64) {
         self.shard().confirmed.fetch_add(messages, Relaxed);
     }
@@ -179,13 +180,13 @@ impl Live {
         self.shard().errors.fetch_add(errors, Relaxed);
     }
 
-    /// From the start of a call of send to its confirmation. mqperf has one for each call; where a
-    /// call carried several messages, here is one for each of them.
+    /// From the start of a send call to its confirmation. mqperf has one value for each call; here
+    /// a call with several messages has one for each of them.
     pub fn send_latencies(&self, latencies: &Latency) {
         latencies.recorded().for_each(|(micros, times)| self.send_latency_us(micros, times));
     }
 
-    /// From the start of the send to the receiver, of each message.
+    /// From the start of the send to the receiver, for each message.
     pub fn receive_latencies(&self, latencies: &Latency) {
         latencies.recorded().for_each(|(micros, times)| self.receive_latency_us(micros, times));
     }
@@ -212,7 +213,7 @@ impl Live {
         self.receiver_threads_done.fetch_add(threads, Relaxed);
     }
 
-    /// Messages confirmed and not yet received, over all subscriptions, as of now.
+    /// Messages confirmed and not yet received, over all subscriptions, at present.
     pub fn set_backlog(&self, messages: u64) {
         self.backlog.store(messages, Relaxed);
     }
@@ -323,7 +324,7 @@ impl Live {
                 format_args!("{name}_bucket{{{labels},le=\"{}\"}} {below}\n", written(*bound)),
             );
         }
-        // The count is what the buckets add up to, so that both agree however many record meanwhile.
+        // The count is the sum of the buckets, so that both agree despite concurrent recording.
         let all = below + total(&|shard| of(shard).0.beyond.load(Relaxed));
         let sum = total(&|shard| of(shard).1.load(Relaxed)) as f64 / per_unit;
         push(
@@ -339,7 +340,7 @@ fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
     text.write_fmt(what).expect("writes to memory");
 }
 
-/// As the text format wants label values.
+/// Escapes a label value for the text format.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -349,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_labels_and_buckets_are_those_of_mqperf() {
+    fn names_labels_and_buckets_match_mqperf() {
         let live = Live::new("mqperf/base", "1", "node \"a\"\\\n");
         live.sent(10);
         live.send_latency_us(900, 1);
@@ -365,7 +366,7 @@ mod tests {
             format!("mqperf_received_total{{{labels}}} 3"),
             format!("mqperf_sent_threads_done{{{labels}}} 1"),
             format!("mqperf_receive_threads_done{{{labels}}} 0"),
-            // less than a millisecond is none, as with a clock of whole milliseconds
+            // Less than a millisecond counts as zero, as with a clock of whole milliseconds.
             format!("mqperf_send_latency_ms_bucket{{{labels},le=\"0.0\"}} 1"),
             format!("mqperf_send_latency_ms_bucket{{{labels},le=\"50.0\"}} 2"),
             format!("mqperf_send_latency_ms_bucket{{{labels},le=\"5000.0\"}} 2"),
@@ -380,10 +381,10 @@ mod tests {
         }
     }
 
-    /// Line by line by the format's grammar: help and type before the samples, each family in one
-    /// piece, buckets cumulative and in order, `+Inf` equal to the count.
+    /// Checks each line against the format's grammar: help and type before the samples, each family
+    /// in one piece, buckets cumulative and in order, `+Inf` equal to the count.
     #[test]
-    fn the_text_keeps_to_the_format() {
+    fn exposition_follows_the_text_format() {
         let live = Live::new("a", "b", "c");
         (0..5_000).for_each(|step| live.receive_latency_us(step * step, 1));
         let text = live.exposition();
@@ -420,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_between_threads() {
+    fn concurrent_counts_add_up() {
         let live = Live::new("a", "b", "c");
         thread::scope(|scope| {
             for _ in 0..8 {
@@ -438,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn histograms_count_as_their_values_do() {
+    fn histogram_input_counts_like_single_values() {
         let (one_by_one, at_once) = (Live::new("a", "b", "c"), Live::new("a", "b", "c"));
         let mut latency = Latency::default();
         for micros in [120, 120, 480, 999, 70_016] {
@@ -450,7 +451,7 @@ mod tests {
         at_once.receive_latencies(&latency);
         let lines = |live: &Live| {
             let text = live.exposition();
-            // A histogram's values have three digits: its sum is nearly theirs.
+            // A histogram's values have three digits, so its sum is only approximate.
             text.lines()
                 .filter(|line| !line.contains("_sum{"))
                 .map(str::to_owned)
@@ -459,9 +460,9 @@ mod tests {
         assert_eq!(lines(&one_by_one), lines(&at_once));
     }
 
-    /// A panel that asks for what is not there shows nothing and says nothing.
+    /// A panel with an unknown metric shows nothing, and no error.
     #[test]
-    fn the_dashboard_asks_only_for_what_there_is() {
+    fn dashboard_queries_only_existing_metrics() {
         let dashboard = include_str!("../../../deploy/grafana.json");
         let read: serde_json::Value = serde_json::from_str(dashboard).expect("JSON");
         let text = Live::new("a", "b", "c").exposition();

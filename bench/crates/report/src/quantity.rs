@@ -1,15 +1,15 @@
-//! Figures as people read them: three significant digits, units that fit the size.
+//! Figures for people: three significant digits, units that fit the size.
 
-/// What stands where there is no figure.
+/// Placeholder for a missing figure.
 pub(crate) const NONE: &str = "–";
 
-/// How figures of a unit are written.
+/// Format of figures with a unit.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Kind {
-    /// So many microseconds each.
+    /// With this many microseconds in the unit.
     Duration(f64),
     Bytes,
-    /// Of one, written as per cent.
+    /// A fraction of one, written as per cent.
     Share,
     Plain,
 }
@@ -47,7 +47,7 @@ pub(crate) fn compact(value: f64, unit: &str) -> String {
     written(value, unit, thousands)
 }
 
-/// The unit for a column's head; empty where each cell carries its own.
+/// The unit for a column's head; empty if each cell has its own.
 pub(crate) fn head(unit: &str) -> &str {
     if Kind::of(unit) == Kind::Plain { unit } else { "" }
 }
@@ -64,7 +64,7 @@ fn written(value: f64, unit: &str, plain: fn(f64) -> String) -> String {
     }
 }
 
-/// Microseconds, in the unit that fits.
+/// Formats microseconds in a suitable unit.
 pub(crate) fn duration(micros: f64) -> String {
     let (value, unit) = match micros.abs() {
         size if size >= 60e6 => return minutes(micros),
@@ -93,12 +93,12 @@ pub(crate) fn bytes(value: f64) -> String {
 }
 
 /// Three significant digits, more only for whole thousands: `0.0123`, `1.23`, `12.3`, `12,345`.
-/// What is whole stays whole: `3`.
+/// Integers stay integers: `3`.
 pub(crate) fn digits(value: f64) -> String {
     if value.is_finite() && value.fract() == 0.0 { grouped(value) } else { significant(value) }
 }
 
-/// Three significant digits even where they are zeros: `3.00`.
+/// Three significant digits including trailing zeros: `3.00`.
 fn significant(value: f64) -> String {
     if !value.is_finite() {
         return NONE.to_owned();
@@ -140,7 +140,7 @@ fn thousands(value: f64) -> String {
     }
 }
 
-/// A change as people say it: `+12.3 %`.
+/// A relative change in per cent: `+12.3 %`.
 pub(crate) fn change(share: f64) -> String {
     if !share.is_finite() {
         return NONE.to_owned();
@@ -169,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn narrow_places_get_letters() {
+    fn compact_figures_use_unit_prefixes() {
         let texts: Vec<_> = [950.0, 12_345.0, 1_234_567.0].map(|n| compact(n, "messages/s")).into();
         assert_eq!(texts, ["950", "12.3k", "1.23M"]);
         assert_eq!(compact(1536.0, "bytes"), "1.50 KiB");
     }
 
     #[test]
-    fn what_is_no_number_is_a_dash() {
+    fn non_finite_value_is_shown_as_a_dash() {
         for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             for unit in ["ms", "bytes", "share", "messages/s", ""] {
                 assert_eq!(full(value, unit), NONE);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tiny_figure_is_not_shown_as_nothing() {
+    fn tiny_figure_is_not_shown_as_zero() {
         assert_eq!(digits(0.000_000_1), "~0");
     }
 }

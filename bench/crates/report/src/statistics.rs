@@ -1,23 +1,23 @@
-//! Medians, spreads, and what is noise. One rule throughout: a difference below two standard
-//! deviations is noise, and of one single run nobody knows its deviation. A small difference is noise
-//! however little a few runs spread: between two sets of them a machine changes more than that.
+//! Medians, spreads and noise. One rule applies throughout: a difference below two standard
+//! deviations is noise, and the deviation of a single run is unknown. A small difference is noise
+//! even with a tiny spread, since a machine changes by more than that between two sets of runs.
 
 use serde::Serialize;
 
-/// Of the larger of two figures; a smaller difference is noise.
+/// A difference below this share of the larger figure is noise.
 const NOISE_SHARE_MIN: f64 = 0.02;
 
-/// The same figure out of several runs.
+/// The same figure from several runs.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Spread {
     pub median: f64,
-    /// Standard deviation of one run. None: there was one run, and it said none.
+    /// Standard deviation of one run. `None`: a single run without a stated deviation.
     pub deviation: Option<f64>,
     pub runs: usize,
 }
 
 impl Spread {
-    /// None of no finite values. `stated`: the deviation that a single run gave itself.
+    /// Returns `None` without finite values. `stated`: the deviation that a single run states.
     pub fn of(values: &[f64], stated: Option<f64>) -> Option<Self> {
         let mut sorted: Vec<f64> =
             values.iter().copied().filter(|value| value.is_finite()).collect();
@@ -33,8 +33,8 @@ impl Spread {
         Some(Self { median, deviation, runs })
     }
 
-    /// Two standard deviations of one run, pooled over both sides, or a small share of the figure,
-    /// if that is more. None: no side knows its own.
+    /// Two standard deviations of one run, pooled over both sides, but at least a small share of
+    /// the figure. `None`: neither side has a deviation.
     pub fn noise(&self, other: &Self) -> Option<f64> {
         let variances: Vec<f64> =
             [self.deviation, other.deviation].into_iter().flatten().map(|d| d * d).collect();
@@ -46,7 +46,7 @@ impl Spread {
         Some(pooled.max(least))
     }
 
-    /// Whether the two differ by more than noise; None when nobody can know.
+    /// Whether the two differ by more than noise; `None` if the noise is unknown.
     pub fn differs(&self, other: &Self) -> Option<bool> {
         let difference = (self.median - other.median).abs();
         if difference == 0.0 {
@@ -56,7 +56,7 @@ impl Spread {
     }
 }
 
-/// With n - 1 below the line: the runs are a sample of what the system does.
+/// Divides by n - 1: the runs are a sample of the system's behaviour.
 fn sample_deviation(values: &[f64]) -> f64 {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_and_the_sample_deviation() {
+    fn median_and_sample_deviation_are_computed() {
         let odd = Spread::of(&[3.0, 1.0, 2.0], None).expect("values");
         assert_eq!((odd.median, odd.deviation, odd.runs), (2.0, Some(1.0), 3));
         let even = Spread::of(&[4.0, 1.0, 2.0, 3.0], None).expect("values");
@@ -77,18 +77,18 @@ mod tests {
     }
 
     #[test]
-    fn a_single_run_knows_no_deviation_but_the_one_it_states() {
+    fn single_run_has_only_its_stated_deviation() {
         assert_eq!(Spread::of(&[5.0], None).expect("one").deviation, None);
         assert_eq!(Spread::of(&[5.0], Some(0.5)).expect("one").deviation, Some(0.5));
         assert_eq!(Spread::of(&[5.0], Some(f64::NAN)).expect("one").deviation, None);
     }
 
     #[test]
-    fn below_two_deviations_is_noise() {
+    fn difference_below_two_deviations_is_noise() {
         let at = |median, deviation| Spread { median, deviation, runs: 3 };
         assert_eq!(at(100.0, Some(10.0)).differs(&at(119.0, Some(10.0))), Some(false));
         assert_eq!(at(100.0, Some(10.0)).differs(&at(121.0, Some(10.0))), Some(true));
-        // one side's spread stands for both
+        // The spread of one side applies to both.
         assert_eq!(at(100.0, Some(10.0)).differs(&at(121.0, None)), Some(true));
         assert_eq!(at(100.0, None).differs(&at(121.0, None)), None);
         assert_eq!(at(100.0, None).differs(&at(100.0, None)), Some(false));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_difference_is_noise_however_little_the_runs_spread() {
+    fn small_difference_is_noise_with_any_spread() {
         let at = |median| Spread { median, deviation: Some(0.1), runs: 3 };
         assert_eq!(at(1000.0).differs(&at(1015.0)), Some(false));
         assert_eq!(at(1000.0).differs(&at(1030.0)), Some(true));

@@ -1,8 +1,8 @@
-//! Runs put in order: which of them may be compared, and which is ahead.
+//! Organizes runs: their comparability and their ranking.
 //!
-//! A *case* is what is compared: one test, with the parameters that were varied on purpose, on one
-//! host. A *row* of it is one system at one tier, with all its repeated runs. A *chapter* holds the
-//! cases that differ by one number (`omb/topics-10`, `omb/topics-100`). Nothing is ever ranked
+//! A *case* is a unit of comparison: one test, with the parameters that were varied on purpose, on
+//! one host. A *row* of it is one system at one tier, with all its repeated runs. A *chapter* holds
+//! the cases that differ by one number (`omb/topics-10`, `omb/topics-100`). Nothing is ever ranked
 //! across tiers.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,29 +17,29 @@ use crate::statistics::Spread;
 #[derive(Debug)]
 pub(crate) struct Study<'a> {
     pub(crate) chapters: Vec<Chapter<'a>>,
-    /// In order of name; the place is the system's colour.
+    /// In order of name; the index is the system's colour.
     pub(crate) systems: Vec<System>,
     pub(crate) hosts: Vec<&'a Host>,
     pub(crate) suites: BTreeSet<&'a str>,
-    /// Those that were run.
+    /// Runs that took place.
     pub(crate) runs: Vec<&'a Run>,
 }
 
-/// One system in one version, whatever the tier.
+/// One version of a system, at any tier.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct System {
     pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) title: String,
-    /// Short and unlike all others.
+    /// Short and unique.
     pub(crate) label: String,
 }
 
 #[derive(Debug)]
 pub(crate) struct Chapter<'a> {
-    /// `omb/topics-N`, or the test's name where it stands alone.
+    /// `omb/topics-N`, or the test's name for a single case.
     pub(crate) name: String,
-    /// What the number is, where there is one.
+    /// Meaning of the number, if there is one.
     pub(crate) axis: Option<String>,
     pub(crate) cases: Vec<Case<'a>>,
 }
@@ -51,19 +51,19 @@ pub(crate) struct Case<'a> {
     pub(crate) form: &'a str,
     pub(crate) closed_loop: bool,
     pub(crate) host: usize,
-    /// Varied on purpose.
+    /// Parameters that were varied on purpose.
     pub(crate) axis: Vec<(String, String)>,
-    /// Where it stands among the cases of its chapter.
+    /// Position among the cases of its chapter.
     pub(crate) position: Option<f64>,
-    /// The same for all rows.
+    /// Parameters shared by all rows.
     pub(crate) parameters: Vec<(String, String)>,
     pub(crate) headline: Option<Headline>,
-    /// By tier, the most durable first; within it the best first, what does not count last.
+    /// By tier, the most durable first; within it the best first, and rows that do not count last.
     pub(crate) rows: Vec<Row<'a>>,
     pub(crate) unsupported: Vec<Unsupported<'a>>,
 }
 
-/// A system that does not have what the test asks for.
+/// A system that lacks a feature that the test needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Unsupported<'a> {
     pub(crate) system: usize,
@@ -86,7 +86,7 @@ pub(crate) struct Row<'a> {
     pub(crate) parameters: Vec<(String, String)>,
     pub(crate) runs: Vec<&'a Run>,
     pub(crate) standing: Standing,
-    /// The headline: of the runs that count, or if none does, of those that there are.
+    /// The headline over the runs that count, or over all runs if none does.
     pub(crate) figure: Option<Spread>,
     pub(crate) lead: Lead,
 }
@@ -102,8 +102,8 @@ pub(crate) enum Standing {
 pub(crate) enum Lead {
     /// Ahead of all others at its tier, by more than noise.
     Best,
-    /// Ahead, but single runs do not tell whether by more than noise, or a client-bound one might
-    /// be better than its bound.
+    /// Ahead, but unproven: single runs have no noise estimate, or a client-bound system might be
+    /// better than its bound.
     Unproven,
     /// Ahead, or behind by no more than noise.
     Tied,
@@ -152,13 +152,13 @@ impl<'a> Study<'a> {
         self.chapters.iter().flat_map(|chapter| &chapter.cases)
     }
 
-    /// The most durable first.
+    /// Tiers, the most durable first.
     pub(crate) fn tiers(&self) -> Vec<Tier> {
         let tiers: BTreeSet<Tier> = self.runs.iter().map(|run| run.system.tier).collect();
         tiers.into_iter().rev().collect()
     }
 
-    /// What to call the case: its test, and what sets it apart.
+    /// Title of the case: its test and its distinguishing attributes.
     pub(crate) fn title(&self, case: &Case<'_>) -> String {
         let mut title = case.test.to_owned();
         for (name, value) in &case.axis {
@@ -174,7 +174,7 @@ impl<'a> Study<'a> {
     }
 }
 
-/// Each system once.
+/// Lists each unsupported system once.
 fn unsupported<'a: 'b, 'b>(
     runs: impl Iterator<Item = &'b &'a Run>,
     systems: &[System],
@@ -190,7 +190,7 @@ fn unsupported<'a: 'b, 'b>(
     found
 }
 
-/// The delays of the disk are measured anew each time; they do not make another machine.
+/// The disk delays are measured for each run; a different value is not a different machine.
 fn same_machine(one: &Host, other: &Host) -> bool {
     let key = |host: &Host| Host { sync_4k: None, sync_128k: None, ..host.clone() };
     key(one) == key(other)
@@ -266,8 +266,9 @@ fn cases<'a>(key: &TestKey<'a>, runs: &[&'a Run], systems: &[System]) -> Vec<Cas
     groups.into_iter().map(case).collect()
 }
 
-/// Parameters that one system ran with several values of, and that are not its own: with more than
-/// one system, some value must be shared. (A rate derived from each system's own limit is no axis.)
+/// Parameters that a system ran with several values of, and that are not specific to one system:
+/// with several systems, some value must be shared. (A rate derived from each system's own limit is
+/// no axis.)
 fn varied_on_purpose(runs: &[&Run]) -> BTreeSet<String> {
     type Values = BTreeSet<String>;
     let mut seen: BTreeMap<String, BTreeMap<(&str, &str, Tier), Values>> = BTreeMap::new();
@@ -297,7 +298,7 @@ fn position(test: &str, axis: &[(String, String)]) -> Option<f64> {
     }
 }
 
-/// The first measure that most runs open with.
+/// The most frequent first measure of the runs.
 fn headline(runs: &[&Run]) -> Option<Headline> {
     let mut votes: Vec<(Headline, usize)> = Vec::new();
     for run in runs {
@@ -356,7 +357,7 @@ fn rows<'a>(
     groups.into_iter().map(row).collect()
 }
 
-/// One failed run fails the row; interrupted ones do when there is no other.
+/// One failed run fails the row; an interrupted run does so if there is no other.
 fn standing(runs: &[&Run]) -> Standing {
     let mut reasons: Vec<String> = Vec::new();
     let (mut interrupted, mut failed, mut passed) = (None, false, 0);
@@ -381,13 +382,13 @@ fn standing(runs: &[&Run]) -> Standing {
     }
 }
 
-/// A measure over the runs that count, or if none does, over all.
+/// A measure over the runs that count, or over all if none does.
 pub(crate) fn measured(runs: &[&Run], name: &str) -> Option<Spread> {
     let stated = |run: &&Run| run.measure(name).and_then(|measure| measure.deviation);
     spread(runs, |run| run.measure(name).map(|measure| measure.value), stated)
 }
 
-/// A figure over the runs that count, or if none does, over all.
+/// A figure over the runs that count, or over all if none does.
 pub(crate) fn figure(runs: &[&Run], of: impl Fn(&Run) -> Option<f64>) -> Option<Spread> {
     spread(runs, |run| of(run), |_| None)
 }
@@ -404,7 +405,7 @@ fn spread(
 }
 
 impl<'a> Row<'a> {
-    /// The run that stands for all in plots: the one nearest the median of those that count.
+    /// The run shown in plots: the one nearest the median of those that count.
     pub(crate) fn representative(&self, headline: Option<&Headline>) -> &'a Run {
         let any = self.runs.iter().any(|run| run.counts());
         let taken = self.runs.iter().copied().filter(|run| run.counts() || !any);
@@ -427,7 +428,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Sorts rows and says who is ahead at each tier; of one alone nobody says it.
+/// Sorts rows and determines the lead at each tier; a single system has none.
 fn order(rows: &mut [Row<'_>], headline: Option<&Headline>) {
     let better = headline.map_or(Better::Neither, |headline| headline.better);
     let worth = |row: &Row<'_>| match (row.figure, better) {
@@ -453,7 +454,7 @@ fn order(rows: &mut [Row<'_>], headline: Option<&Headline>) {
         let within_noise = |row: &&mut Row<'_>| {
             row.figure.is_some_and(|figure| first.differs(&figure) == Some(false))
         };
-        // Behind by its bound is not behind.
+        // A client-bound row may not really be behind.
         let unknown = |row: &&mut Row<'_>| {
             let alone = row.figure.is_some_and(|figure| first.differs(&figure).is_none());
             alone || row.is_client_bound()

@@ -1,43 +1,44 @@
 use serde::{Deserialize, Serialize};
 
-/// What became of every single message.
+/// Outcome of every message.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Audit {
-    /// Messages whose sender was told that they are safe.
+    /// Messages whose sender received a confirmation.
     pub confirmed: u64,
-    /// Messages whose sender was told that they are not, or nothing.
+    /// Messages whose sender received an error, or nothing.
     pub unconfirmed: u64,
-    /// Distinct messages that came, over all subscriptions.
+    /// Distinct received messages, over all subscriptions.
     pub received: u64,
     /// Confirmed and never received by a subscription: must be none.
     pub lost: u64,
-    /// Confirmed, and still on its way when the wait was given up: not lost, for all that is known.
+    /// Confirmed, and still in flight at the time limit: not known to be lost.
     #[serde(default)]
     pub late: u64,
     /// Not confirmed and yet received: allowed.
     pub unconfirmed_received: u64,
-    /// Deliveries of what had been received before.
+    /// Deliveries of messages that had been received before.
     pub repeated: u64,
-    /// Of these, those that the system did not mark as redelivered, though it has such a mark, and
-    /// that no fault or closed connection explains: must be none.
+    /// Repeated deliveries without a redelivery mark, though the system has such a mark, and
+    /// without a fault or a closed connection as the reason: must be none.
     pub repeated_unmarked: u64,
     /// Received again after its settle was confirmed: must be none.
     pub settled_again: u64,
-    /// A message of a lane came after a later one of the same sender, for the first time: must be
-    /// none where the test is ordered.
+    /// First delivery of a message after a later one of the same sender and lane: must be none
+    /// where the test is ordered.
     pub out_of_order: u64,
-    /// Bodies that are not what was sent.
+    /// Bodies that differ from the sent ones.
     pub damaged: u64,
-    /// The longest that a message was under way, in microseconds.
+    /// Longest time from send to first delivery, in microseconds.
     pub dwell_max_us: u64,
-    /// The slowest over the fastest: received messages by lane, and by subscription. 1 is fair.
+    /// The smallest over the largest number of received messages: by lane, and by subscription. 1
+    /// is fair.
     pub fairness_lanes: Option<f64>,
     pub fairness_subscriptions: Option<f64>,
-    /// The first few of everything that must not be.
+    /// The first few violations of each kind.
     pub findings: Vec<Finding>,
 }
 
-/// One thing that must not be.
+/// One violation.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Finding {
     /// `lost`, `out-of-order`, ...
@@ -50,7 +51,7 @@ pub struct Finding {
 }
 
 impl Audit {
-    /// Why the run fails by it; empty when it does not. `ordered`: the test promised order.
+    /// Reasons that the run fails; empty if it passes. `ordered`: the test requires order.
     pub fn faults(&self, ordered: bool) -> Vec<String> {
         let order = if ordered { self.out_of_order } else { 0 };
         [

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Debug)]
 pub struct Latency(Histogram<u64>);
 
-/// The figures of a histogram that are printed, in microseconds.
+/// Figures of a histogram for display, in microseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct LatencySummary {
     pub count: u64,
@@ -33,7 +33,7 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Longer than an hour counts as an hour.
+    /// Values above an hour count as an hour.
     pub fn record_us(&mut self, micros: u64) {
         self.0.saturating_record(micros.max(1));
     }
@@ -51,7 +51,7 @@ impl Latency {
         self.0.len()
     }
 
-    /// The latency that this share (0 to 1) of all does not exceed.
+    /// Latency that is not exceeded by this share (0 to 1) of all values.
     pub fn quantile_us(&self, share: f64) -> u64 {
         self.0.value_at_quantile(share)
     }
@@ -73,12 +73,12 @@ impl Latency {
         }
     }
 
-    /// How many took at most so long.
+    /// Number of values up to `micros`.
     pub fn count_up_to_us(&self, micros: u64) -> u64 {
         if self.0.is_empty() { 0 } else { self.0.count_between(0, micros) }
     }
 
-    /// What was recorded: microseconds, and how many took so long.
+    /// Recorded latencies in microseconds, and the count of each.
     pub fn recorded(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let step = |step: hdrhistogram::iterators::IterationValue<u64>| {
             (step.value_iterated_to(), step.count_since_last_iteration())
@@ -86,7 +86,7 @@ impl Latency {
         self.0.iter_recorded().map(step)
     }
 
-    /// Points of the curve of percentiles, for a plot: share and microseconds.
+    /// Points of the percentile curve, for a plot: share and microseconds.
     pub fn curve(&self) -> Vec<(f64, u64)> {
         self.0
             .iter_quantiles(5)
@@ -95,7 +95,7 @@ impl Latency {
     }
 }
 
-/// A histogram that was read and cannot be one.
+/// The text does not decode to a histogram.
 #[derive(Debug)]
 struct Unreadable(String);
 
@@ -116,7 +116,7 @@ impl Latency {
     }
 }
 
-/// In the file: the summary for people, the HDR histogram (V2, base64) for tools.
+/// Format in the file: the summary for people, the HDR histogram (V2, base64) for tools.
 #[derive(Serialize, Deserialize)]
 struct Written {
     #[serde(default)]
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_histogram_comes_back_as_it_was_written() {
+    fn histogram_round_trips() {
         let mut latency = Latency::default();
         for micros in 1..10_000 {
             latency.record_us(micros * 7);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_can_be_counted_again() {
+    fn recorded_values_are_listed_with_counts() {
         let mut latency = Latency::default();
         for micros in [3, 3, 700, 45_000] {
             latency.record_us(micros);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_an_hour_counts_as_an_hour() {
+    fn values_above_an_hour_count_as_an_hour() {
         let mut latency = Latency::default();
         latency.record_us(u64::MAX);
         assert_eq!(latency.count(), 1);

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// The machine that a run was made on.
+/// The machine of a run.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Host {
     pub cpu: String,
@@ -8,9 +8,9 @@ pub struct Host {
     pub memory_bytes: u64,
     pub kernel: String,
     pub system: String,
-    /// File system and device that the brokers' data were on.
+    /// File system and device of the brokers' data.
     pub disk: String,
-    /// How long one write and sync takes there, 4 KiB and 128 KiB.
+    /// Time of one write and sync there, 4 KiB and 128 KiB.
     pub sync_4k: Option<SyncDelay>,
     pub sync_128k: Option<SyncDelay>,
 }

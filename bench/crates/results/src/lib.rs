@@ -1,8 +1,8 @@
-//! The file that a run leaves: one JSON document, whole in itself.
+//! The result file of a run: one self-contained JSON document.
 //!
-//! It says what was run, on what, with which settings and under which tier; what happened in each
-//! second; all latencies as HDR histograms; what the audit found; and whether the run counts. A
-//! report is drawn from these files alone, so a run can be judged years later and elsewhere.
+//! It holds the test, the system, their settings and the tier; the events of each second; all
+//! latencies as HDR histograms; the findings of the audit; and the verdict. A report is drawn from
+//! these files alone, so a run can be judged years later and elsewhere.
 
 mod agent;
 mod audit;
@@ -18,5 +18,5 @@ pub use host::{Host, SyncDelay};
 pub use run::{Better, Mark, Measure, Process, Run, Second, Step, System, Test, Usage, Verdict};
 pub use store::{StoreError, read, read_all, write};
 
-/// The schema that this code writes. Readers take this one and older ones.
+/// Schema of written files. Readers accept this one and older ones.
 pub const SCHEMA: u32 = 2;

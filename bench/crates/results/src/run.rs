@@ -16,27 +16,27 @@ pub struct Run {
     pub test: Test,
     pub system: System,
     pub host: Host,
-    /// The machines that sent and received, if it was not that one.
+    /// The machines that sent and received, if agents did.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<Agent>,
     pub verdict: Verdict,
-    /// What the reader should know before believing a number: `client-bound`, errors, caveats.
+    /// Caveats for the reader: `client-bound`, errors.
     pub remarks: Vec<String>,
-    /// The figures that this test is about, the first of them its headline.
+    /// The figures of the test; the first one is its headline.
     pub measures: Vec<Measure>,
     pub seconds: Vec<Second>,
-    /// Things that happened: `kill -9 node 1`, `consumers paused`.
+    /// Events: `kill -9 node 1`, `consumers paused`.
     pub marks: Vec<Mark>,
-    /// What the run went through one after the other, if it did: shares of the load, tried rates.
+    /// Successive steps of the run, if it has any: shares of the load, tried rates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
-    /// By name: `send` (from the start of the call), `send-due` (from when it was due), `send-delay`
+    /// By name: `send` (from the start of the call), `send-due` (from the due time), `send-delay`
     /// (between the two), `receive` (sent to received), `receive-due`, `settle` (sent to settled),
-    /// and what a test adds.
+    /// and those that a test adds.
     pub latencies: BTreeMap<String, Latency>,
     pub processes: Vec<Process>,
     pub audit: Audit,
-    /// The same results in other suites' words: `omb`, `mqperf`, `perftest`.
+    /// The same results in the terms of other suites: `omb`, `mqperf`, `perftest`.
     pub compatibility: BTreeMap<String, serde_json::Value>,
 }
 
@@ -44,12 +44,12 @@ pub struct Run {
 pub struct Test {
     /// `mqperf/base`.
     pub name: String,
-    /// The question that it answers, in a sentence.
+    /// The question that the test answers, in a sentence.
     #[serde(default)]
     pub asks: String,
     /// `local` or `full`.
     pub form: String,
-    /// Senders wait for an answer before the next message is due, so a slow system is asked less.
+    /// A sender waits for a reply before its next message, so a slow system gets less load.
     pub closed_loop: bool,
     pub parameters: BTreeMap<String, serde_json::Value>,
 }
@@ -63,7 +63,7 @@ pub struct System {
     pub client: String,
     pub tier: Tier,
     pub sent_means: String,
-    /// Everything that was not left as it comes, of server and client.
+    /// All settings of server and client that differ from their defaults.
     pub settings: BTreeMap<String, String>,
 }
 
@@ -71,11 +71,11 @@ pub struct System {
 #[serde(tag = "is", content = "why", rename_all = "kebab-case")]
 pub enum Verdict {
     Passed,
-    /// It lost, reordered or doubled what it must not, or could not do what was asked.
+    /// It lost, reordered or duplicated messages against the rules, or did not complete the test.
     Failed(Vec<String>),
-    /// Somebody, or something, ended it before its time. What is here is what there was.
+    /// Ended early by the user or by a failure. The results are those so far.
     Interrupted(String),
-    /// The test asks for what the system does not have: nothing was run.
+    /// The test needs a feature that the system lacks: nothing was run.
     NotSupported(String),
 }
 
@@ -85,7 +85,7 @@ pub struct Measure {
     pub name: String,
     pub value: f64,
     pub unit: String,
-    /// Of a figure that was taken several times: the standard deviation.
+    /// Standard deviation of a figure that was measured several times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deviation: Option<f64>,
     pub better: Better,
@@ -99,10 +99,10 @@ pub enum Better {
     Neither,
 }
 
-/// What happened in one second.
+/// Events of one second.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Second {
-    /// Since the start of the load; the warm-up has negative ones.
+    /// Since the start of the load; negative in the warm-up.
     pub at: i64,
     pub sent: u64,
     pub confirmed: u64,
@@ -126,18 +126,18 @@ pub struct Mark {
     pub what: String,
 }
 
-/// One setting of several within a run, and the figures there.
+/// Figures at one of several settings within a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Step {
-    /// What was set: `offered rate`. The same in all steps of a run.
+    /// The varied parameter: `offered rate`. The same in all steps of a run.
     pub parameter: String,
     pub value: f64,
     pub unit: String,
-    /// The first of them is what the step is about.
+    /// The first one is the main figure of the step.
     pub measures: Vec<Measure>,
 }
 
-/// What a process used. The suite's own are among them.
+/// Resource usage of a process. The suite's own processes are included.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Process {
     /// `broker`, `broker 2`; the suite's own: `suite`, `agent 1`.
@@ -151,7 +151,7 @@ pub struct Usage {
     pub at: f64,
     /// CPU seconds used since the process began.
     pub cpu: f64,
-    /// Pages that processes share are counted once.
+    /// Shared pages are counted once.
     pub resident_bytes: u64,
     /// Bytes that it caused to be written since it began.
     pub written_bytes: u64,
@@ -162,7 +162,7 @@ impl Run {
         self.measures.iter().find(|measure| measure.name == name)
     }
 
-    /// Why nothing was run, if that is so.
+    /// Reason that nothing was run, if so.
     pub fn not_supported(&self) -> Option<&str> {
         match &self.verdict {
             Verdict::NotSupported(why) => Some(why),
@@ -176,8 +176,8 @@ impl Run {
 }
 
 impl Process {
-    /// CPU seconds between the first look and the last. Less than a moment ago means that the
-    /// process was killed and began anew: all that the new one used counts.
+    /// CPU seconds between the first sample and the last. A decrease means that the process was
+    /// killed and restarted: all usage of the new one counts.
     pub fn cpu_seconds(&self) -> f64 {
         let between = |pair: &[Usage]| match pair[1].cpu - pair[0].cpu {
             used if used >= 0.0 => used,
@@ -186,17 +186,17 @@ impl Process {
         self.usage.windows(2).map(between).sum()
     }
 
-    /// It belongs to the suite, not to the system under test.
+    /// Whether it belongs to the suite, and not to the system under test.
     pub fn is_suite(&self) -> bool {
         self.name.starts_with("suite") || self.is_agent()
     }
 
-    /// Of them, one that runs on a machine of its own.
+    /// Whether it is an agent, which runs on a machine of its own.
     pub fn is_agent(&self) -> bool {
         self.name.starts_with("agent")
     }
 
-    /// Bytes that it caused to be written between the first look and the last.
+    /// Bytes that it caused to be written between the first sample and the last.
     pub fn written_bytes(&self) -> u64 {
         let at = |usage: Option<&Usage>| usage.map_or(0, |usage| usage.written_bytes);
         at(self.usage.last()).saturating_sub(at(self.usage.first()))

@@ -16,7 +16,7 @@ pub enum StoreError {
     TooNew { path: PathBuf, found: u32 },
 }
 
-/// Writes the run into the folder, under a name of its test, system and time. A reader sees the
+/// Writes the run into the folder, under a name from its test, system and time. A reader sees the
 /// whole file or none.
 pub fn write(run: &Run, folder: &Path) -> Result<PathBuf, StoreError> {
     let Run { test, system, started_ms, .. } = run;
@@ -48,7 +48,7 @@ pub fn read(path: &Path) -> Result<Run, StoreError> {
     serde_json::from_slice(&text).map_err(malformed)
 }
 
-/// Every run in a folder, the oldest first.
+/// All runs in a folder, the oldest first.
 pub fn read_all(folder: &Path) -> Result<Vec<Run>, StoreError> {
     let failed = |source| StoreError::Io { path: folder.into(), source };
     let mut runs = Vec::new();

@@ -1,12 +1,12 @@
-//! The durability that a figure stands for. A crate of its own, so that what installs and starts
-//! brokers needs no more than these five words.
+//! Durability tiers. They have a crate of their own, so that the installer of brokers depends on
+//! nothing else of the suite.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What has happened to a message before its sender is told that it is sent.
+/// State of a message when its sender gets the confirmation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Tier {
     /// It is in the memory of a process.

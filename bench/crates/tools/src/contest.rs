@@ -1,5 +1,5 @@
-//! What all comparisons have in common: their options, the rounds in which each broker has a turn,
-//! and what becomes of the report. A [`Contest`] adds who takes part and what is measured.
+//! The common part of all comparisons: their options, the rounds in which each broker has a turn,
+//! and the output of the report. A [`Contest`] adds the contenders and the workloads.
 
 use std::fmt::Debug;
 use std::fs;
@@ -25,28 +25,28 @@ pub(crate) trait Entry:
 
 /// One comparison of Postroad with a peer.
 pub(crate) trait Contest: Sized {
-    /// In the names of files.
+    /// Name in file names.
     const NAME: &'static str;
-    /// Over the report.
+    /// Title of the report.
     const TITLE: &'static str;
-    /// The servers that are compared.
+    /// The compared servers.
     type Contender: Entry;
     type Workload: Entry;
-    /// What one turn gives.
+    /// Figures of one turn.
     type Figures: Serialize + 'static;
     const POSTROAD: Self::Contender;
-    /// Of the table of turns, after workload and contender.
+    /// Columns of the table of turns, after workload and contender.
     const COLUMNS: &'static [Column<Self::Figures>];
 
-    /// Installs what is needed for the legs, but for Postroad; leaves out those that cannot run
-    /// here, and says so.
+    /// Installs the software for the legs, except for Postroad. Legs that cannot run here are
+    /// removed with a message.
     fn prepare(stage: Stage, legs: &mut Vec<LegOf<Self>>) -> Outcome<Self>;
 
-    /// Who takes part in a workload.
+    /// Contenders of a workload.
     fn contenders(workload: Self::Workload) -> &'static [Self::Contender];
 
     /// Whether the targets of `asked` need this leg of another workload.
-    fn is_held_against(leg: LegOf<Self>, asked: Self::Workload) -> bool;
+    fn is_reference_for(leg: LegOf<Self>, asked: Self::Workload) -> bool;
 
     fn stage(&self) -> &Stage;
 
@@ -56,7 +56,7 @@ pub(crate) trait Contest: Sized {
     /// A turn's main figure, in a few words.
     fn main_figure(figures: &Self::Figures) -> String;
 
-    /// Every target whose figures are there.
+    /// Every target with available figures.
     fn targets(report: &ReportOf<Self>) -> Vec<Target>;
 }
 
@@ -98,7 +98,7 @@ pub struct Options<W: ValueEnum + Send + Sync + 'static, C: ValueEnum + Send + S
 }
 
 impl<W: ValueEnum + Send + Sync + 'static, C: ValueEnum + Send + Sync + 'static> Options<W, C> {
-    /// The brokers, where these options have them.
+    /// Applies these options to the folder of brokers.
     pub(crate) fn place(&self, peers: Peers) -> Outcome<Peers> {
         let peers = peers.with_postroad_arguments(self.serve.clone());
         match &self.data_dir {
@@ -121,7 +121,7 @@ pub(crate) fn run<C: Contest>(
 ) -> Outcome {
     let mut legs = legs::<C>(options);
     let peers = options.place(peers)?;
-    // Held to the end: another run beside it would start the same servers, and disturb the figures.
+    // Held to the end: a concurrent run would start the same servers, and disturb the figures.
     let _lock = peers.lock()?;
     if legs.iter().any(|&(_, contender)| contender == C::POSTROAD) {
         peers.install("postroad", progress)?;
@@ -135,7 +135,7 @@ pub(crate) fn run<C: Contest>(
     publish::<C>(options, &report)
 }
 
-/// Who runs what in a round, in that order.
+/// Workloads and contenders of a round, in order.
 fn legs<C: Contest>(options: &Options<C::Workload, C::Contender>) -> Vec<LegOf<C>> {
     let mut legs = Vec::new();
     for &workload in C::Workload::value_variants() {
@@ -143,7 +143,7 @@ fn legs<C: Contest>(options: &Options<C::Workload, C::Contender>) -> Vec<LegOf<C
             let leg = (workload, contender);
             let asked = options.only.is_empty()
                 || options.only.contains(&workload)
-                || options.only.iter().any(|&asked| C::is_held_against(leg, asked));
+                || options.only.iter().any(|&asked| C::is_reference_for(leg, asked));
             let takes_part =
                 options.contenders.is_empty() || options.contenders.contains(&contender);
             if asked && takes_part {
@@ -154,7 +154,7 @@ fn legs<C: Contest>(options: &Options<C::Workload, C::Contender>) -> Vec<LegOf<C
     legs
 }
 
-/// Every leg once a round, so that each pair of brokers takes turns.
+/// Runs every leg once a round, so that each pair of brokers takes turns.
 fn rounds<C: Contest>(
     options: &Options<C::Workload, C::Contender>,
     contest: &C,
@@ -195,7 +195,7 @@ fn publish<C: Contest>(
 ) -> Outcome {
     let folder = &options.out;
     fs::create_dir_all(folder).map_err(Failure::file("create", folder))?;
-    // Text and numbers, by keys that are text: this cannot fail.
+    // Text and numbers, with text as keys: this cannot fail.
     let json = serde_json::to_string_pretty(report).unwrap_or_default();
     let markdown = report.markdown(C::TITLE, C::COLUMNS);
     let file = |ending: &str| folder.join(format!("{}-{}.{ending}", C::NAME, report.date));
@@ -215,7 +215,7 @@ fn publish<C: Contest>(
     Ok(())
 }
 
-/// UTC, as it goes into a file's name. `date` knows the calendar, so we need not.
+/// UTC time for a file name. The `date` program saves us a calendar.
 fn date() -> Outcome<String> {
     let output = Command::new("date").args(["-u", "+%Y-%m-%dT%H%M%SZ"]).output();
     let output = output.map_err(|why| Failure::NotRun { program: "date", why })?;

@@ -1,5 +1,4 @@
-//! Why a comparison could not be made, for a person: what went wrong, and the last lines of whoever
-//! complained.
+//! Reasons that a comparison failed: the error, and the last lines of the program's output.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -67,7 +66,7 @@ impl Failure {
         move |why| Failure::File { what, path, why }
     }
 
-    pub(crate) fn of_the_compiler(why: Failure) -> Failure {
+    pub(crate) fn compiler(why: Failure) -> Failure {
         Failure::Compiler(Box::new(why))
     }
 
@@ -78,7 +77,7 @@ impl Failure {
 
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
-/// Lines of what a tool or a log said that are worth showing.
+/// Number of lines of a tool's output or a log that are shown.
 const LAST_LINES: usize = 15;
 
 pub(crate) fn last_lines<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<String> {
@@ -95,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_quotes_the_last_lines_of_the_tool() {
+    fn failure_quotes_the_last_lines_of_the_tool() {
         let said: Vec<String> = (1..=20).map(|number| number.to_string()).collect();
         let said = last_lines(said.iter().map(String::as_str));
         let failure = Failure::Tool { program: "PerfTest", how: "did not end".to_owned(), said };

@@ -1,11 +1,11 @@
-//! Java tools: run with a fixed heap, and their output taken.
+//! Java tools: run with a fixed heap, and their output captured.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::failure::{Failure, Outcome, last_lines};
 
-/// Enough for every tool that takes load off a broker here; all contenders get the same.
+/// Enough for every tool that generates load here; all contenders get the same.
 const HEAP: &str = "512m";
 
 /// `java` with this class path.
@@ -18,7 +18,7 @@ pub(crate) fn java(class_path: &[PathBuf]) -> Command {
     command
 }
 
-/// Runs a tool to its end; its output, or what it complained of.
+/// Runs a tool to its end. Returns its output, or its error messages.
 pub(crate) fn output_of(mut command: Command, program: &'static str) -> Outcome<String> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|why| Failure::NotRun { program, why })?;

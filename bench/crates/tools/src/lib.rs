@@ -1,12 +1,12 @@
 //! Postroad and a rival in turns on this machine, with the rival's own tools as the client of both:
-//! Kafka's performance tools, RabbitMQ's PerfTest. The result is the ratio: how busy the machine was
-//! is in both halves.
+//! Kafka's performance tools, RabbitMQ's PerfTest. The result is a ratio, because other load on the
+//! machine affects both halves.
 //!
-//! * [`kafka`], [`amqp`]: a comparison each, its workloads and contenders
-//! * [`Options`]: what both are told
+//! * [`kafka`], [`amqp`]: the comparisons, with their workloads and contenders
+//! * [`Options`]: the options of both
 //!
-//! The suite's own tests drive all systems by one load; here the load is the one that the rival's
-//! users know, so that nobody has to trust ours.
+//! The suite's own tests drive all systems with the same load. Here the load is the one that the
+//! rival's users know, so that readers need not trust the suite's load.
 
 pub mod amqp;
 mod contest;
@@ -21,7 +21,7 @@ use peers::{Peers, Progress};
 pub use contest::Options;
 pub use failure::Failure;
 
-/// Beside Apache Kafka, with Kafka's own performance tools.
+/// Compares with Apache Kafka, by Kafka's own performance tools.
 pub fn kafka(
     options: &Options<kafka::Workload, kafka::Contender>,
     peers: Peers,
@@ -30,7 +30,7 @@ pub fn kafka(
     contest::run::<kafka::Kafka>(options, peers, progress)
 }
 
-/// Beside RabbitMQ, with RabbitMQ's PerfTest.
+/// Compares with RabbitMQ, by RabbitMQ's PerfTest.
 pub fn amqp(
     options: &Options<amqp::Workload, amqp::Contender>,
     peers: Peers,
@@ -39,7 +39,7 @@ pub fn amqp(
     contest::run::<amqp::Amqp>(options, peers, progress)
 }
 
-/// Ends the brokers that a comparison which was interrupted has left running.
+/// Stops the brokers that an interrupted comparison has left running.
 pub fn interrupt<W, C>(options: &Options<W, C>, peers: Peers) -> Result<(), Failure>
 where
     W: clap::ValueEnum + Send + Sync + 'static,

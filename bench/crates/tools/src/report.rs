@@ -1,5 +1,5 @@
-//! From turns to a verdict: medians over the pairs, ratios, and each target of the product beside
-//! what was measured, as a table for people, Markdown for notes and JSON for machines.
+//! From turns to a verdict: medians over the pairs, ratios, and each target beside the measured
+//! figure. Rendered as a table for people, Markdown for notes and JSON for machines.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::contest::Entry;
 
-/// One turn, as it went.
+/// One turn.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Turn<W, C, F> {
     pub(crate) pair: u32,
@@ -18,7 +18,7 @@ pub(crate) struct Turn<W, C, F> {
     pub(crate) figures: F,
 }
 
-/// One comparison, and whether its target was met; some have no target and are told for their worth.
+/// One comparison, and whether its target was met; some have no target and are informative.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Target {
     pub(crate) what: String,
@@ -33,23 +33,24 @@ pub(crate) struct Report<W, C, F> {
     pub(crate) date: String,
     pub(crate) quick: bool,
     pub(crate) pairs: u32,
-    /// One probe a pair.
+    /// One probe for each pair.
     pub(crate) machine: Vec<Machine>,
     pub(crate) turns: Vec<Turn<W, C, F>>,
     pub(crate) targets: Vec<Target>,
 }
 
-/// One figure of a turn, if that turn has it.
+/// One figure of a turn, if it has that figure.
 pub(crate) type Figure<F> = fn(&F) -> Option<f64>;
 
 /// A column of the table of turns: medians over the pairs.
 #[derive(Debug)]
 pub(crate) struct Column<F: 'static> {
     pub(crate) title: &'static str,
-    /// Several stand in one cell, with slashes between.
+    /// Several figures share one cell, separated by slashes.
     pub(crate) figures: &'static [Figure<F>],
     pub(crate) decimals: usize,
-    /// The least and the most of the pairs behind the median: how much it can be trusted.
+    /// Shows the minimum and the maximum of the pairs after the median, as a measure of its
+    /// reliability.
     pub(crate) spread: bool,
 }
 
@@ -85,7 +86,7 @@ impl<W: Entry, C: Entry, F> Report<W, C, F> {
         turns.filter_map(|turn| figure(&turn.figures)).reduce(f64::max)
     }
 
-    /// The disk's best bandwidth with a sync after every write, whatever the size of the writes.
+    /// The disk's highest bandwidth with a sync after every write, over all write sizes.
     pub(crate) fn disk_megabytes_per_second(&self) -> Option<f64> {
         let best = |machine: &Machine| {
             machine.disk.iter().map(|synced| synced.megabytes_per_second).reduce(f64::max)
@@ -93,7 +94,7 @@ impl<W: Entry, C: Entry, F> Report<W, C, F> {
         median(self.machine.iter().filter_map(best).collect())
     }
 
-    /// The middle latency of the smallest write and sync.
+    /// Median latency of the smallest write and sync.
     fn disk_sync_us(&self) -> Option<f64> {
         let smallest = |machine: &Machine| machine.disk.first().map(|synced| synced.p50_us);
         median(self.machine.iter().filter_map(smallest).collect())
@@ -103,12 +104,12 @@ impl<W: Entry, C: Entry, F> Report<W, C, F> {
         median(self.machine.iter().map(|machine| machine.loopback_hop_us).collect())
     }
 
-    /// No durable broker can be quicker than this: there, a sync, and back.
+    /// Lower bound of any durable broker's latency: there, a sync, and back.
     pub(crate) fn two_hops_and_a_sync_us(&self) -> Option<f64> {
         Some(2.0 * self.loopback_hop_us()? + self.disk_sync_us()?)
     }
 
-    /// The whole report as Markdown, which is also what a person sees.
+    /// The whole report as Markdown, which is also the terminal output.
     pub(crate) fn markdown(&self, title: &str, columns: &[Column<F>]) -> String {
         let mut text = format!("# {title}, {}\n\n", self.date);
         let note = if self.quick { "; quick: counts are too small for conclusions" } else { "" };
@@ -211,8 +212,8 @@ fn largest(figures: &[f64]) -> f64 {
     figures.iter().copied().fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// A ratio that no target stands for.
-pub(crate) fn told(what: &str, ours: Option<f64>, theirs: Option<f64>) -> Option<Target> {
+/// A ratio without a target.
+pub(crate) fn without_target(what: &str, ours: Option<f64>, theirs: Option<f64>) -> Option<Target> {
     let target = at_most(what, ours, theirs, 0.0)?;
     Some(Target { target: "-".to_owned(), met: None, ..target })
 }
@@ -267,7 +268,7 @@ pub(crate) fn megabytes(what: &str, figure: Option<f64>, most: f64) -> Option<Ta
     })
 }
 
-/// A number with as many decimals as it needs to be told from another.
+/// A number with a suitable number of decimals.
 #[derive(Clone, Copy)]
 struct Short(f64);
 
@@ -361,14 +362,14 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_the_middle_or_between_the_two_middles() {
+    fn median_is_the_middle_value_or_the_mean_of_both() {
         assert_eq!(median(vec![]), None);
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
     }
 
     #[test]
-    fn a_target_is_judged_by_the_ratio_of_medians_and_only_where_both_were_measured() {
+    fn target_compares_medians_if_both_were_measured() {
         use Runner::{Hare, Tortoise};
         let report = report(&[(Hare, 100.0), (Hare, 120.0), (Hare, 500.0), (Tortoise, 40.0)]);
         let speed = |runner| report.median((Track::Field, runner), SPEED);
@@ -377,13 +378,13 @@ mod tests {
         assert_eq!(target.figure, "3.00x (120 / 40.00)");
         assert_eq!(at_least("speed", speed(Hare), speed(Tortoise), 2.0).unwrap().met, Some(true));
         assert_eq!(at_most("speed", speed(Hare), speed(Tortoise), 2.0).unwrap().met, Some(false));
-        assert_eq!(told("speed", speed(Hare), speed(Tortoise)).unwrap().met, None);
-        assert_eq!(told("speed", speed(Hare), None), None);
+        assert_eq!(without_target("speed", speed(Hare), speed(Tortoise)).unwrap().met, None);
+        assert_eq!(without_target("speed", speed(Hare), None), None);
         assert_eq!(report.worst(Hare, SPEED), Some(500.0));
     }
 
     #[test]
-    fn the_markdown_holds_every_leg_with_its_spread_and_every_target() {
+    fn markdown_contains_all_legs_with_spread_and_all_targets() {
         let mut report =
             report(&[(Runner::Hare, 42.0), (Runner::Hare, 43.0), (Runner::Hare, 50.0)]);
         report.targets.extend(at_least("speed", Some(42.0), Some(6.0), 7.0));

@@ -1,5 +1,5 @@
-//! Where a turn takes place: a server started fresh without data, measured from outside, and stopped.
-//! All servers go through the same function, so that none is treated better.
+//! Setting of a turn: a server that starts without data, is measured from outside, and stopped. All
+//! servers go through the same function, so that none is favored.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,24 +13,24 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
 
-/// What every turn needs.
+/// Common parts of all turns.
 pub(crate) struct Stage {
     pub(crate) peers: Peers,
     pub(crate) progress: &'static dyn Progress,
-    /// Does everything run? The figures need not mean anything.
+    /// A smoke test, whose figures need not be meaningful.
     pub(crate) quick: bool,
 }
 
-/// Which server has the turn.
+/// The server of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cast {
-    /// As `peers` names it.
+    /// Its name in `peers`.
     pub(crate) broker: &'static str,
     pub(crate) tier: Tier,
     pub(crate) protocol: &'static str,
 }
 
-/// A server that has the turn.
+/// The running server of a turn.
 #[derive(Debug)]
 pub(crate) struct Server {
     running: Running,
@@ -50,7 +50,7 @@ impl Server {
         CpuClock::start(self.running.pids())
     }
 
-    /// What it has in memory now, its child processes and helpers included.
+    /// Resident memory now, including child processes and helpers.
     pub(crate) fn resident_mb(&self) -> Outcome<f64> {
         self.megabytes(Memory::Resident)
     }
@@ -72,7 +72,7 @@ pub(crate) struct Footprint {
     pub(crate) after_mb: f64,
 }
 
-/// What the server used while it was measured.
+/// Resources that the server used during the measurement.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Used {
     pub(crate) cpu_seconds: f64,
@@ -80,7 +80,7 @@ pub(crate) struct Used {
 }
 
 impl Used {
-    /// For so many records.
+    /// CPU usage for this many records.
     pub(crate) fn of(cpu_seconds: f64, records: f64) -> Used {
         Used { cpu_seconds, cpu_seconds_per_million: cpu_seconds * 1e6 / records }
     }
@@ -89,7 +89,7 @@ impl Used {
 const REST: Duration = Duration::from_secs(2);
 
 impl Stage {
-    /// Below it everything that a turn writes.
+    /// Contains everything that a turn writes.
     pub(crate) fn folder(&self) -> &Path {
         self.peers.data_dir()
     }
@@ -100,7 +100,7 @@ impl Stage {
         cast: Cast,
         load: impl FnOnce(&Server) -> Outcome<F>,
     ) -> Outcome<(F, Footprint)> {
-        // A turn that was interrupted may have left a server or data.
+        // An interrupted turn may have left a server or data.
         self.peers.clear(cast.broker)?;
         let running = self.peers.start(cast.broker, cast.tier, 1, self.progress)?;
         let ended = Ended { peers: &self.peers, broker: cast.broker };
@@ -118,7 +118,7 @@ impl Stage {
     }
 }
 
-/// Ends a server when a turn fails. Its log stays, to be looked into.
+/// Stops the server when a turn fails. Its log is kept for inspection.
 struct Ended<'a> {
     peers: &'a Peers,
     broker: &'static str,
@@ -126,12 +126,12 @@ struct Ended<'a> {
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        // In the good case it has been stopped; in the other the turn's failure is the one to tell.
+        // After a success it is already stopped; otherwise the turn's error is reported.
         let _ = self.peers.stop(self.broker);
     }
 }
 
-/// The CPU that processes used over a stretch, their child processes included.
+/// CPU time of processes over an interval, including their child processes.
 #[derive(Debug)]
 pub(crate) struct CpuClock {
     pids: Vec<u32>,
@@ -160,8 +160,8 @@ fn cpu_seconds(pids: &[u32]) -> Outcome<f64> {
     Ok(seconds)
 }
 
-/// What was written to the disk below a folder over a stretch, by any process: the file system's
-/// own writes are part of what a message costs. Only the server should write there meanwhile.
+/// Bytes written to the disk of a folder over an interval, by any process: the file system's own
+/// writes are part of a message's cost. Only the server should write there meanwhile.
 #[derive(Debug)]
 pub(crate) struct DiskClock {
     stat: PathBuf,
@@ -169,7 +169,8 @@ pub(crate) struct DiskClock {
 }
 
 impl DiskClock {
-    /// `None` where the folder is on no block device, or the kernel keeps no account of it.
+    /// Returns `None` if the folder is on no block device, or the kernel does not report its
+    /// writes.
     pub(crate) fn start(folder: &Path) -> Option<DiskClock> {
         let device = fs::metadata(folder).ok()?.dev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -183,7 +184,7 @@ impl DiskClock {
     }
 }
 
-/// The seventh number is sectors of 512 bytes, whatever the disk's are (Linux,
+/// The seventh number is sectors of 512 bytes, whatever the disk's own size (Linux,
 /// `Documentation/block/stat.rst`).
 fn written_bytes(stat: &Path) -> Option<u64> {
     let text = fs::read_to_string(stat).ok()?;

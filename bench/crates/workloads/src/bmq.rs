@@ -1,5 +1,5 @@
-//! `bmq`: BlazingMQ's page of benchmarks: messages of 1 KB at a fixed rate; queues with one sender
-//! and one receiver each, and one sender whose messages go to several.
+//! `bmq`: BlazingMQ's published benchmarks: messages of 1 KB at a fixed rate; queues with one
+//! sender and one receiver each, and one sender whose messages go to several receivers.
 
 use std::time::Duration;
 

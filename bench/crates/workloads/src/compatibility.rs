@@ -1,8 +1,9 @@
-//! The same results in the words of the suites that published before.
+//! Results in the terms of earlier published suites.
 //!
 //! `omb`: field names of OpenMessaging Benchmark's result file (milliseconds; end-to-end samples of
-//! zero are kept here, that suite drops them). `mqperf`: what its Grafana panel would have shown: the
-//! 95th percentile interpolated within buckets of 50 ms, which says 47.5 for anything below 50.
+//! zero are kept here, while that suite drops them). `mqperf`: the values that its Grafana panel
+//! would have shown: the 95th percentile interpolated within buckets of 50 ms, which is 47.5 for
+//! anything below 50.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +50,7 @@ fn add_aggregate(block: &mut Map<String, Value>, name: &str, latency: &Latency, 
     }
 }
 
-/// Upper bounds in milliseconds, of send latencies; those of processing go on to a minute.
+/// Upper bounds of send latencies in milliseconds; those of processing extend to a minute.
 const BUCKETS: [u64; 25] = [
     0, 50, 100, 150, 200, 250, 300, 350, 400, 450, 500, 600, 700, 800, 900, 1000, 1250, 1500, 1750,
     2000, 2500, 3000, 3500, 4000, 4500,
@@ -64,12 +65,12 @@ fn mqperf(outcome: &Outcome) -> Value {
     })
 }
 
-/// `histogram_quantile` of Prometheus over those buckets. `None`: there is nothing.
+/// Prometheus' `histogram_quantile` over these buckets. `None`: there are no samples.
 fn bucketed(latency: &Latency, quantile: f64) -> Option<f64> {
     let wanted = quantile * latency.count() as f64;
     let mut below = (0_u64, 0_u64);
     for bound in BUCKETS.into_iter().chain(MORE_BUCKETS) {
-        // Whole milliseconds: what took 0.9 ms was counted as 0.
+        // Whole milliseconds: 0.9 ms counts as 0.
         let count = latency.count_up_to_us(bound * 1_000 + 999);
         if count as f64 >= wanted && count > 0 {
             let (bound_below, count_below) = below;
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_below_fifty_milliseconds_is_forty_seven_and_a_half() {
+    fn latency_below_50_ms_is_reported_as_47_5_ms() {
         for micros in [2_000, 20_000, 49_000] {
             let shown = bucketed(&latency(&[micros; 100]), 0.95).expect("there are some");
             assert!((shown - 47.5).abs() < 1e-9, "{micros}: {shown}");
@@ -100,14 +101,14 @@ mod tests {
     }
 
     #[test]
-    fn what_took_no_whole_millisecond_pulls_it_down() {
+    fn sub_millisecond_samples_lower_the_percentile() {
         let half: Vec<u64> = [300, 5_000].repeat(50);
         let shown = bucketed(&latency(&half), 0.95).expect("there are some");
         assert!((shown - 45.0).abs() < 0.1, "{shown}");
     }
 
     #[test]
-    fn beyond_the_last_bucket_is_a_minute_and_nothing_is_nothing() {
+    fn latency_beyond_the_last_bucket_is_a_minute_and_no_samples_are_none() {
         assert_eq!(bucketed(&latency(&[90_000_000; 10]), 0.95), Some(60_000.0));
         assert_eq!(bucketed(&latency(&[]), 0.95), None);
     }

@@ -11,14 +11,14 @@ use tokio::sync::watch;
 
 use crate::judge;
 
-/// How long and how large a test is.
+/// Length and size of a test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// A taste: a few seconds each.
+    /// A smoke test: a few seconds each.
     Quick,
     /// One machine, two minutes.
     Local,
-    /// A cluster, as it was published.
+    /// A cluster, as published.
     Full,
 }
 
@@ -32,30 +32,33 @@ impl Form {
     }
 }
 
-/// Makes nodes fail. Whoever started the servers can do that.
+/// Fault injection into nodes; only available for servers that the suite has started.
 #[async_trait]
 pub trait Faults: Send + Sync + std::fmt::Debug {
-    /// How many there are; the first one is 1.
+    /// Number of nodes; the first one is 1.
     fn nodes(&self) -> u32;
-    /// `kill -9`. Returns when it is gone, with when it was killed.
+    /// `kill -9`. Returns once the node is gone, with the time of the signal.
     async fn kill(&self, node: u32) -> Result<Instant, String>;
-    /// As an administrator would (SIGTERM). Returns when it is gone, with when it was told.
+    /// Stops the node as an administrator would (SIGTERM). Returns once it is gone, with the time
+    /// of the signal.
     async fn stop(&self, node: u32) -> Result<Instant, String>;
-    /// Its connections stay open, and nobody answers (SIGSTOP). Returns since when.
+    /// Suspends the node (SIGSTOP): its connections stay open, but nothing replies. Returns the
+    /// time of the signal.
     async fn pause(&self, _node: u32) -> Result<Instant, String> {
         Err("nobody here can stop it where it is".to_owned())
     }
-    /// It goes on where it was paused.
+    /// Resumes a paused node.
     async fn resume(&self, _node: u32) -> Result<(), String> {
         Err("nobody here can stop it where it is".to_owned())
     }
-    /// Returns when it serves again.
+    /// Starts the node. Returns once it serves again.
     async fn start(&self, node: u32) -> Result<(), String>;
-    /// Starts all nodes anew, without data, on a disk of so many bytes and no more.
+    /// Restarts all nodes, without data, on a disk limited to this many bytes.
     async fn confine(&self, _bytes: u64) -> Result<(), String> {
         Err("nobody here can mount one".to_owned())
     }
-    /// Starts all nodes anew, without data, on a disk of at most so many bytes whose power can be cut.
+    /// Restarts all nodes, without data, on a disk of at most this many bytes whose power can be
+    /// cut.
     async fn put_on_own_disk(&self, _bytes: u64) -> Result<(), String> {
         Err("nobody here can mount one".to_owned())
     }
@@ -63,64 +66,64 @@ pub trait Faults: Send + Sync + std::fmt::Debug {
     async fn cut_power(&self) -> Result<(), String> {
         Err("there is no disk whose power could be cut".to_owned())
     }
-    /// Starts all nodes on what that disk has kept. Returns when they serve again.
+    /// Starts all nodes on the data that the disk has kept. Returns once they serve again.
     async fn start_all(&self) -> Result<(), String> {
         Err("there is no disk whose power could be cut".to_owned())
     }
-    /// Makes the disk that they were confined to larger, and starts what has ended.
+    /// Enlarges the confined disk, and starts nodes that have ended.
     async fn enlarge(&self, _bytes: u64) -> Result<(), String> {
         Err("there is no small disk".to_owned())
     }
-    /// Starts all nodes anew, without data, on the disk that they had before.
+    /// Restarts all nodes, without data, on their original disk.
     async fn release(&self) -> Result<(), String> {
         Ok(())
     }
-    /// What its processes are now.
+    /// Current processes of the servers.
     fn watched(&self) -> Vec<Watched>;
 }
 
-/// Why there is no run.
+/// Reasons that there is no run.
 #[derive(Debug, Error)]
 pub enum Problem {
-    /// The test asks for what this system does not have: no fault, and no result.
+    /// The test needs a feature that this system lacks: neither a failure nor a result.
     #[error("does not apply: {0}")]
     Skipped(String),
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The servers are not as they must be for the next test.
+    /// The servers are not in the state that the next test needs.
     #[error("its servers cannot be started anew: {0}")]
     Servers(String),
     #[error("interrupted")]
     Interrupted,
-    /// Not by somebody: one of those who send and receive was lost.
+    /// Interrupted by the loss of an agent, not by the user.
     #[error("{0}")]
     Cut(String),
 }
 
-/// Made anew for each load: who shows it.
+/// Creates the observer of each load.
 pub type Watch = Box<dyn FnMut(&str) -> Box<dyn Observer> + Send>;
 
-/// A system under test, and how it is to be tested.
+/// A system under test, and the test parameters.
 pub struct Context {
     pub driver: Arc<dyn Driver>,
-    /// Who sends and receives.
+    /// Provides the workers of a load.
     pub recruiter: Arc<dyn Recruiter>,
-    /// As the server says it.
+    /// Version that the server reports.
     pub version: String,
     pub tier: Tier,
     pub form: Form,
     pub host: Host,
-    /// Of server and client, all that is not as it comes.
+    /// Settings of server and client that differ from their defaults.
     pub settings: BTreeMap<String, String>,
     pub faults: Option<Arc<dyn Faults>>,
-    /// Servers that were not started here.
+    /// Processes of servers that were not started here.
     pub watched: Vec<Watched>,
     pub replicas: u32,
     pub interrupt: watch::Receiver<bool>,
     pub watch: Watch,
     /// Version and commit of the suite.
     pub suite: String,
-    /// Begins every name on the server.
+    /// Prefix of every name on the server.
     pub prefix: String,
     /// By message size: the rate found by `omb/max-rate`.
     pub max_rates: BTreeMap<usize, f64>,
@@ -140,7 +143,7 @@ impl std::fmt::Debug for Context {
 }
 
 impl Context {
-    /// On this driver, at this tier, from this process, without faults and servers to watch.
+    /// A context for this driver and tier, in this process, without faults and servers to watch.
     pub fn new(driver: Arc<dyn Driver>, version: String, tier: Tier, form: Form) -> Self {
         Self {
             driver,
@@ -164,12 +167,12 @@ impl Context {
         }
     }
 
-    /// The result of a test that was [skipped](Problem::Skipped).
+    /// Result of a test that was [skipped](Problem::Skipped).
     pub fn not_supported(&self, test: &str, why: String) -> Run {
         judge::not_supported(self, test, why)
     }
 
-    /// One of three times, by form.
+    /// Selects one of three times by the form.
     pub(crate) fn seconds(
         &self,
         quick: impl Into<f64>,
@@ -191,18 +194,18 @@ impl Context {
         self.seconds(0.5, 3, 60)
     }
 
-    /// How long a server that was started may take until it confirms something.
+    /// Time limit from the start of a server to its first confirmation.
     pub(crate) fn back_within(&self) -> Duration {
         self.seconds(60, 60, 300)
     }
 
-    /// Of messages whose receivers lose a server: what those had is waited for so long, and it is
-    /// longer than any of them takes to settle what it has.
+    /// Lease of messages in tests that kill servers. It bounds the wait for redelivery, and is
+    /// longer than any receiver takes to settle.
     pub(crate) fn lease_of_the_killed(&self) -> Duration {
         self.seconds(5, 10, 10)
     }
 
-    /// An empty topology with names of its own.
+    /// An empty topology with its own names.
     pub(crate) fn topology(&mut self, style: Style) -> Topology {
         self.loads += 1;
         let mut topology =
@@ -211,16 +214,16 @@ impl Context {
         topology
     }
 
-    /// Of a test about queues: each message is settled.
+    /// Topology of a queue test: each message is settled.
     pub(crate) fn queue(&mut self) -> Result<Topology, Problem> {
         let about = self.driver.about();
-        // A log is what such systems have: their test harnesses settled by position, too.
+        // Such systems only have logs; their own test harnesses settle by position, too.
         let style = if about.styles.contains(&Style::Queue) { Style::Queue } else { Style::Log };
         self.style_is_there(style)?;
         Ok(self.topology(style))
     }
 
-    /// Of a test about streams of messages: by position where the system has that.
+    /// Topology of a stream test: read by position if the system supports it.
     pub(crate) fn stream(&mut self) -> Result<Topology, Problem> {
         let about = self.driver.about();
         let style = if about.styles.contains(&Style::Log) { Style::Log } else { Style::Queue };
@@ -244,7 +247,7 @@ impl Context {
         }
     }
 
-    /// Order by lane with several receivers, or with one.
+    /// Order guarantee by lane, with several receivers or with one.
     pub(crate) fn needs_lanes(&self) -> Result<Lanes, Problem> {
         let about = self.driver.about();
         match about.lanes {
@@ -258,7 +261,7 @@ impl Context {
         self.faults.clone().ok_or_else(|| Problem::Skipped(why.to_owned()))
     }
 
-    /// Carries the plan out and removes what it made.
+    /// Carries the plan out and removes its objects.
     pub(crate) async fn load(&mut self, test: &str, plan: Plan) -> Result<Outcome, Problem> {
         #[cfg(test)]
         if let Some(rehearsed) = &mut self.rehearsed {
@@ -284,7 +287,7 @@ impl Context {
         Ok(ran?)
     }
 
-    /// Of a test of several loads, one of which ended before its time: there is nothing to show.
+    /// Fails a test of several loads if one of them ended early: there is no result.
     pub(crate) fn whole(&self, outcome: &Outcome) -> Result<(), Problem> {
         match &outcome.interrupted {
             None => Ok(()),

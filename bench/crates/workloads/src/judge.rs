@@ -1,4 +1,4 @@
-//! From what happened to a result: the figures, and whether they count.
+//! Derives a result from an outcome: the figures, and whether they count.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use crate::compatibility;
 use crate::context::Context;
 
-/// Of all CPU time that there was: above it, the suite may be what is measured.
+/// Share of all CPU time above which the suite itself may be the bottleneck.
 const CLIENT_BOUND: f64 = 0.45;
 
-/// Of the receivers' p50: if clocks may be further apart, it is not known well.
+/// Share of the receivers' p50: with a larger clock difference the latency is uncertain.
 const UNCERTAIN: f64 = 0.1;
 
-/// What of a plan goes into the result.
+/// The part of a plan that goes into the result.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Facts {
     pub(crate) closed_loop: bool,
@@ -76,8 +76,7 @@ fn measure(name: &str, value: f64, unit: &str, better: Better) -> Measure {
     Measure { name: name.into(), value, unit: unit.into(), deviation: None, better }
 }
 
-/// The result of one load. `headline`: the figures that the test is about, before those that every
-/// test has.
+/// Result of one load. `headline`: the main figures of the test, shown before those of every test.
 pub(crate) fn run(
     context: &Context,
     test: &str,
@@ -109,7 +108,7 @@ pub(crate) fn run(
     let mut run = nothing_yet(context, test, facts.topology.tier, verdict);
     run.started_ms = run.started_ms.saturating_sub(ago.map_or(0, |usage| (usage.at * 1e3) as u64));
     run.system.settings.append(&mut context.driver.settings(&facts.topology));
-    // What the user said comes last.
+    // The user's settings come last.
     run.system.settings.extend(context.settings.clone());
     run.test.closed_loop = facts.closed_loop;
     run.test.parameters = facts.parameters;
@@ -131,7 +130,7 @@ pub(crate) fn run(
     }
 }
 
-/// The result of a test that asks for what the system does not have.
+/// Result of a test that needs a feature the system lacks.
 pub(crate) fn not_supported(context: &Context, test: &str, why: String) -> Run {
     nothing_yet(context, test, context.tier, Verdict::NotSupported(why))
 }
@@ -145,7 +144,7 @@ fn silence(phase: &PhaseOutcome) -> String {
     format!("phase {:?}: {what} within {within:.0} s, so it ended there", phase.name)
 }
 
-/// What is known without a load.
+/// The fields that are known without a load.
 fn nothing_yet(context: &Context, test: &str, tier: Tier, verdict: Verdict) -> Run {
     let about = context.driver.about();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -155,7 +154,7 @@ fn nothing_yet(context: &Context, test: &str, tier: Tier, verdict: Verdict) -> R
         started_ms: now.as_millis() as u64,
         test: Test {
             name: test.to_owned(),
-            asks: crate::asks(test).to_owned(),
+            asks: crate::question(test).to_owned(),
             form: context.form.name().to_owned(),
             closed_loop: false,
             parameters: BTreeMap::new(),
@@ -184,7 +183,7 @@ fn nothing_yet(context: &Context, test: &str, tier: Tier, verdict: Verdict) -> R
     }
 }
 
-/// Fails a run for what its audit does not know of.
+/// Fails a run for a reason outside its audit.
 pub(crate) fn fail(run: &mut Run, why: String) {
     match &mut run.verdict {
         Verdict::Interrupted(_) => {}
@@ -193,14 +192,14 @@ pub(crate) fn fail(run: &mut Run, why: String) {
     }
 }
 
-/// On each machine of which the suite itself used too much.
+/// Remarks for each machine on which the suite itself used too much CPU.
 fn client_bound(outcome: &Outcome, cores: u32) -> Vec<String> {
     let seconds = outcome.seconds.len().max(1) as f64;
     let (agents, here): (Vec<&Process>, Vec<&Process>) =
         outcome.processes.iter().filter(|one| one.is_suite()).partition(|one| one.is_agent());
     let here = here.into_iter().map(|process| (process, "the suite itself".to_owned(), cores));
     let there = agents.into_iter().filter_map(|process| {
-        // One that was lost has told nothing.
+        // A lost agent reported nothing.
         let number: usize = process.name.strip_prefix("agent ")?.parse().ok()?;
         let agent = outcome.agents.get(number.checked_sub(1)?)?;
         Some((process, format!("the agent at {}", agent.address), agent.host.cores))
@@ -213,7 +212,7 @@ fn client_bound(outcome: &Outcome, cores: u32) -> Vec<String> {
         .collect()
 }
 
-/// How well latencies between machines are known.
+/// Remark on the accuracy of latencies between machines.
 fn clocks(outcome: &Outcome) -> Option<String> {
     let machines = outcome.agents.len();
     let apart_us = results::clocks_apart_us(&outcome.agents);
@@ -230,7 +229,7 @@ fn clocks(outcome: &Outcome) -> Option<String> {
     }
 }
 
-/// The figures that every run has.
+/// The figures of every run.
 fn common(outcome: &Outcome, confirmed: u64, seconds: f64) -> Vec<Measure> {
     let mut measures = Vec::new();
     let broker = cpu(&outcome.processes, |one| !one.is_suite());
@@ -273,7 +272,7 @@ fn cpu(processes: &[Process], wanted: impl Fn(&Process) -> bool) -> f64 {
     processes.iter().filter(|one| wanted(one)).map(Process::cpu_seconds).sum()
 }
 
-/// Received messages a second, over everything that was measured.
+/// Received messages a second, over all measured phases.
 pub(crate) fn received_rate(outcome: &Outcome) -> f64 {
     let (counts, seconds) = outcome.measured();
     if seconds > 0.0 { counts.received as f64 / seconds } else { 0.0 }
@@ -295,7 +294,8 @@ mod tests {
     use super::*;
     use crate::Form;
 
-    /// Ten seconds, with so many client machines of four cores, whose clocks are known to 50 us.
+    /// Ten seconds of load on `machines` client machines with four cores, with clock offsets known
+    /// to 50 us.
     fn outcome(machines: u32, receive_us: u64) -> Outcome {
         let mut latencies = Interval::default();
         latencies.receive_due.record_us(receive_us);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_not_back_in_time_fails_and_is_told() {
+    async fn server_not_back_in_time_fails_the_run_with_a_reason() {
         let driver = drivers::connect(&Target::of("memory")).expect("it is always there");
         let context = Context::new(driver, "1".to_owned(), Tier::T0, Form::Quick);
         let topology = Topology::new("t", Style::Queue, Tier::T0);
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_are_too_far_apart_for_the_latencies_are_remarked() {
+    fn clock_differences_too_large_for_the_latencies_are_remarked() {
         assert_eq!(clocks(&outcome(0, 500)), None);
         assert_eq!(clocks(&outcome(1, 500)), None);
         let well = clocks(&outcome(2, 5_000)).expect("is told");
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn each_machine_has_its_own_bound() {
+    fn client_bound_is_judged_for_each_machine() {
         let mut outcome = outcome(2, 500);
         outcome.processes =
             [("suite", 6.0), ("broker", 20.0), ("agent 1", 12.0), ("agent 2", 30.0)]

@@ -1,11 +1,11 @@
-//! The published tests, and ours, as loads that any driver can carry.
+//! The published tests, and the suite's own, as loads for any driver.
 //!
-//! * [`tests`]: all of them, by family: what each asks, what it needs
-//! * [`Context`]: the system, the tier and the form (local, quick, full) to run them in
+//! * [`tests`]: all tests, by family: their questions and requirements
+//! * [`Context`]: the system, the tier and the form (local, quick, full) of a test
 //! * [`Test::run`]: runs one; leaves a [`results::Run`] for each system and parameter
 //!
-//! A family is a file. What the original harness did, with its traps, is said at its top; where
-//! ours differs, and why, too.
+//! A family is a file. It begins with the original harness and its traps, and the differences of
+//! this one with their reasons.
 
 mod bmq;
 mod compatibility;
@@ -41,12 +41,12 @@ use omb_file::OmbFile;
 pub struct Test {
     /// `omb/topics`; with a parameter, `omb/topics-1000`.
     pub name: &'static str,
-    /// The question that it answers, in a sentence.
+    /// The question that the test answers, in a sentence.
     pub asks: &'static str,
-    /// The parameters of its local form. Empty: it has none.
+    /// The parameters of its local form; empty if it has none.
     pub parameters: &'static [u32],
-    /// With which parameters it is of the first set, which says most in least time; of a test
-    /// without any, 0.
+    /// Parameters in the first set, which is the most informative for its time; 0 for a test
+    /// without parameters.
     pub(crate) first_set: &'static [u32],
     pub(crate) procedure: Procedure,
 }
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Test {
     }
 }
 
-/// A test with its parameter chosen.
+/// A test with a chosen parameter.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Chosen {
     /// `omb/topics-1000`.
@@ -90,7 +90,7 @@ pub fn tests() -> impl Iterator<Item = &'static Test> {
 }
 
 impl Test {
-    /// With each of its parameters, or without one.
+    /// The test with each of its parameters, or without one.
     pub fn chosen(&self) -> Vec<Chosen> {
         match self.parameters {
             [] => vec![self.with(0)],
@@ -107,18 +107,18 @@ impl Test {
     }
 }
 
-/// What says most in least time.
+/// The most informative tests for their time.
 pub fn first_set(form: Form) -> Vec<Chosen> {
     let parameters = |test: &Test| match form {
-        // To make a thousand topics takes some systems longer than a quick form lasts.
+        // Creating a thousand topics takes some systems longer than a whole quick form.
         Form::Quick if test.name == "omb/topics" => &[100],
         _ => test.first_set,
     };
     tests().flat_map(|test| parameters(test).iter().map(|of| test.with(*of))).collect()
 }
 
-/// The tests that a word means: a family (`omb`), a test with all its parameters (`omb/topics`),
-/// one with one of them (`omb/topics-250`), `first` for the first set, `all`.
+/// The tests named by a word: a family (`omb`), a test with all its parameters (`omb/topics`), or
+/// with one of them (`omb/topics-250`), `first` for the first set, `all`.
 pub fn choose(word: &str) -> Option<Vec<Chosen>> {
     let all_of = |wanted: &dyn Fn(&Test) -> bool| -> Vec<Chosen> {
         tests().filter(|test| wanted(test)).flat_map(Test::chosen).collect()
@@ -146,11 +146,11 @@ impl Chosen {
         Ok(Self { name: file.test_name(), source: Source::File(Arc::new(file)) })
     }
 
-    pub fn asks(&self) -> &'static str {
-        asks(&self.name)
+    pub fn question(&self) -> &'static str {
+        question(&self.name)
     }
 
-    /// Runs it. A run that failed is a run: a [`Problem`] is what kept it from being one.
+    /// Runs the test. A failed run is a result; a [`Problem`] means that there is none.
     pub async fn run(&self, context: &mut Context) -> Result<Run, Problem> {
         match &self.source {
             Source::Table { test, parameter } => {
@@ -161,8 +161,8 @@ impl Chosen {
     }
 }
 
-/// What a test asks, by the name that it has with its parameter.
-pub(crate) fn asks(name: &str) -> &'static str {
+/// The question of a test, by its name with a parameter.
+pub(crate) fn question(name: &str) -> &'static str {
     let named = |test: &&Test| match name.strip_prefix(test.name) {
         Some(rest) => rest.is_empty() || (rest.starts_with('-') && !test.parameters.is_empty()),
         None => false,
@@ -181,13 +181,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_every_word_means_something() {
+    fn names_are_unique_and_selectable() {
         let names: Vec<&str> = tests().map(|test| test.name).collect();
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
         for name in names {
             assert!(choose(name).is_some_and(|chosen| !chosen.is_empty()), "{name}");
             let test = find(name);
-            assert!(test.chosen().iter().all(|chosen| chosen.asks() == test.asks), "{name}");
+            assert!(test.chosen().iter().all(|chosen| chosen.question() == test.asks), "{name}");
             let family = name.split('/').next().expect("a family");
             assert!(choose(family).is_some());
         }

@@ -1,7 +1,7 @@
-//! `lowlat`: the 2026 comparison of latencies by message size, which gave neither rate nor
-//! acknowledgement nor clock. Its shape is kept (sizes; one sender, one receiver); the rest is said:
-//! open loop at 1,000 messages a second, latencies from when a message was due, one machine's clock;
-//! clients hold nothing back for company.
+//! `lowlat`: the 2026 comparison of latencies by message size, which stated neither rate nor
+//! acknowledgement nor clock. Its shape is kept (sizes; one sender, one receiver); the rest is
+//! defined here: open loop at 1,000 messages a second, latencies from the due time, one machine's
+//! clock. Clients hold nothing back for batching.
 
 use std::time::Duration;
 
@@ -47,8 +47,7 @@ async fn confirmed(context: &mut Context, name: &str, bytes: usize) -> Result<Ru
     Ok(run)
 }
 
-/// At the lowest tier, whatever the server was started for: what it is told to sync at once, it may
-/// still sync.
+/// Runs at the lowest tier, whatever the server's configuration; the server may sync nevertheless.
 async fn fire_and_forget(context: &mut Context, name: &str, bytes: usize) -> Result<Run, Problem> {
     let about = context.driver.about();
     if !about.tiers.contains(&Tier::T0) {
@@ -95,8 +94,8 @@ async fn open_loop(
     Ok(judge::run(context, name, facts, outcome, headline))
 }
 
-/// Through one destination, a stage that sends back what comes, and another destination: needs no
-/// clock that two machines share, and checks the figures of those that do.
+/// Sends through one destination, a stage that returns each message, and another destination. It
+/// needs no common clock of two machines, and verifies the figures of tests that do.
 async fn ping_pong(context: &mut Context, name: &str, bytes: usize) -> Result<Run, Problem> {
     let (from, topology) = (topology(context)?, topology(context)?);
     let mut plan = Plan::new(topology, bytes, Duration::ZERO);
@@ -116,7 +115,7 @@ async fn ping_pong(context: &mut Context, name: &str, bytes: usize) -> Result<Ru
     Ok(run)
 }
 
-/// By the same names, whichever way they were measured.
+/// The same names for both ways of measuring.
 fn one_way(p50_us: u64, p99_us: u64) -> Vec<Measure> {
     vec![lower("one way p50", ms(p50_us), "ms"), lower("one way p99", ms(p99_us), "ms")]
 }

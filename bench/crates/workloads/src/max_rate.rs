@@ -1,5 +1,5 @@
-//! The highest rate that a system keeps up with: tries at fixed rates until what passed and what
-//! failed are close. `omb/max-rate` and workload files that ask for it search by this.
+//! The highest rate that a system sustains: tries at fixed rates until the highest pass and the
+//! lowest failure are close. Used by `omb/max-rate` and by workload files.
 
 use load::search::{self, Search};
 use load::{Outcome, Plan};
@@ -8,26 +8,26 @@ use results::Step;
 use crate::context::{Context, Problem};
 use crate::judge::{Facts, confirmed_rate, higher, lower, ms, received_rate};
 
-/// Messages a second.
+/// In messages a second.
 const START: f64 = 10_000.0;
 const LEAST: f64 = 50.0;
 const MOST: f64 = 5_000_000.0;
 
-/// What the tries were like.
+/// Result of the tries.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// The highest that passed. Nothing where none did, nor where something was lost or damaged, or
-    /// what was kept up with did not come: such a system has no highest rate.
+    /// The highest rate that passed. `None` if none did, or if messages were lost, damaged, or
+    /// never arrived at a sustained rate: such a system has no highest rate.
     pub(crate) rate: Option<f64>,
     pub(crate) steps: Vec<Step>,
-    /// Why the lowest rate that did not pass did not.
+    /// Reason for the failure of the lowest failed rate.
     pub(crate) limit: Option<String>,
-    /// The try that the result is drawn from: the best, or the one that was found at fault.
+    /// The try shown in the result: the best, or the faulty one.
     pub(crate) best: Option<(Facts, Outcome)>,
 }
 
-/// Tries one rate after the other with the plan that `plan` makes of it. `precision`: how close
-/// what passed and what failed must be, as a share.
+/// Tries one rate after the other, with the plan that `plan` makes for it. `precision`: largest
+/// relative gap between the highest pass and the lowest failure.
 pub(crate) async fn find(
     context: &mut Context,
     name: &str,
@@ -66,7 +66,7 @@ pub(crate) async fn find(
     Ok(found)
 }
 
-/// Why the rate was too much; none when it was not.
+/// Reason that the rate was too high; `None` if it was not.
 fn too_much(outcome: &Outcome, rate: f64) -> Option<String> {
     let (counts, seconds) = outcome.measured();
     let late = outcome.latencies.send_delay.quantile_us(0.99);

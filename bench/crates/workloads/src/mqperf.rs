@@ -1,10 +1,11 @@
 //! `mqperf`: SoftwareMill's test of durable queues, 2021 edition.
 //!
-//! Senders send batches of a random size, each batch once the one before is safe; receivers receive,
-//! settle and go on. Messages have 100 bytes. It is a closed loop, so an overloaded system shows a
-//! low rate, not a high latency: both are in the title. The original ended by count, and its
-//! receivers a minute after their last message; here time ends it, and an empty system. Its
-//! latencies below 50 ms were an artefact of its buckets: ours are HDR, theirs is printed beside.
+//! Senders send batches of a random size, each batch once the previous one is safe; receivers
+//! receive and settle in a loop. Messages have 100 bytes. It is a closed loop, so an overloaded
+//! system shows a low rate, not a high latency: both are in the title. The original ended by count,
+//! and its receivers a minute after their last message; here it ends by time, and once the system
+//! is empty. The original's latencies below 50 ms were an artefact of its buckets: this suite uses
+//! HDR histograms, and prints the original's figures beside them.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

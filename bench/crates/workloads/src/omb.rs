@@ -1,8 +1,8 @@
-//! `omb`: OpenMessaging Benchmark's tests as StreamNative ran them in 2023, with their hand-made
-//! search for the highest rate made exact.
+//! `omb`: OpenMessaging Benchmark's tests as StreamNative ran them in 2023; their manual search for
+//! the highest rate is automated.
 //!
 //! Open loop: messages of 1 KB, half of it random, are due at fixed times, and latencies count from
-//! then. The original counted from the actual send and dropped end-to-end samples of 0 ms.
+//! the due time. The original counted from the actual send and dropped end-to-end samples of 0 ms.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::max_rate::{self, Found};
 use crate::outage::{self, Fault, longest_silence};
 
 pub(crate) const MESSAGE_BYTES: usize = 1024;
-/// Messages of one sender that are not yet safe; more are late.
+/// Unconfirmed messages of one sender; further ones are late.
 pub(crate) const WINDOW: usize = 5_000;
 
 pub(crate) static TESTS: [Test; 6] = [
@@ -76,7 +76,7 @@ pub(crate) fn plan(topology: Topology, per_second: f64, warm_up: Duration, time:
 }
 
 async fn max_rate(context: &mut Context, name: &str) -> Result<Run, Problem> {
-    // Of a taste: in steps of two, and one step in between.
+    // The quick form tries steps of two, and one step in between.
     let precision = context.by_form(0.45, PRECISION, PRECISION);
     let found = max_rate::find(context, name, precision, |context, rate| {
         let (warm_up, time) = (context.seconds(0.5, 2, 60), context.seconds(1, 5, 300));
@@ -109,7 +109,7 @@ fn stream(
     Ok(plan)
 }
 
-/// The highest rate, found now if it is not known.
+/// The highest rate, searched now if it is not known.
 pub(crate) async fn known_max_rate(context: &mut Context) -> Result<f64, Problem> {
     if !context.max_rates.contains_key(&MESSAGE_BYTES) {
         max_rate(context, "omb/max-rate").await?;
@@ -135,7 +135,7 @@ async fn fixed_load(context: &mut Context, name: &str, percent: u32) -> Result<R
 }
 
 async fn topics(context: &mut Context, name: &str, count: u32) -> Result<Run, Problem> {
-    // One rate for every count and system, so that what differs is the count.
+    // The same rate for every count and system, so that only the count differs.
     let rate = context.by_form(2_000.0, 5_000.0, 100_000.0);
     let mut topology = context.stream()?;
     topology.destinations = count;

@@ -1,8 +1,8 @@
-//! Workload files of OpenMessaging Benchmark, read as they are.
+//! Workload files of OpenMessaging Benchmark, in their original format.
 //!
-//! Every field works or is refused. Two differences remain: many producers and consumers share
-//! connections (there they were objects on shared connections, too), and the rate finder behind
-//! `producerRate: 0` is the exact search of `omb/max-rate`, since the original's misreads fan-out.
+//! Every field is supported or rejected. Two differences remain. Many producers and consumers share
+//! connections, as the original's objects did. The rate finder behind `producerRate: 0` is the
+//! exact search of `omb/max-rate`, since the original's misreads fan-out.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,9 +19,9 @@ use crate::judge::{self, Facts, confirmed_rate, higher, lower, ms, received_rate
 use crate::max_rate::{self, Found};
 use crate::omb::WINDOW;
 
-/// Keys of the original's distributors.
+/// Number of keys of the original's distributors.
 const KEYS: u32 = 10_000;
-/// Tasks on connections of their own; more producers or consumers share them.
+/// Largest number of tasks with their own connections; more producers or consumers share them.
 const TASKS_MAX: u32 = 64;
 const SECONDS_OF_A_TRY: Duration = Duration::from_secs(8);
 
@@ -90,7 +90,7 @@ fn all_of_it() -> f64 {
     1.0
 }
 
-/// A workload file, with what it refers to.
+/// A workload file, with the files that it refers to.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct OmbFile {
     fields: Fields,
@@ -106,7 +106,7 @@ impl OmbFile {
 
     fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
         let fields: Fields = serde_saphyr::from_str(text).map_err(|error| {
-            // The first line says what and where; a picture of the place follows.
+            // The first line names the error and its location; a code excerpt follows.
             let text = error.to_string();
             let why =
                 text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
@@ -140,7 +140,7 @@ impl OmbFile {
         Ok(Self { fields, content })
     }
 
-    /// As a test is named.
+    /// Name of the test.
     pub(crate) fn test_name(&self) -> String {
         let word = |letter: char| if letter.is_alphanumeric() { letter } else { '-' };
         format!("omb-file/{}", self.fields.name.chars().map(word).collect::<String>())
@@ -164,7 +164,7 @@ impl OmbFile {
         let Found { rate, steps, limit, best } = found.await?;
         let mut run = match (rate, best) {
             (Some(rate), _) => self.at(context, name, rate).await?,
-            // The search ended at a fault, or no rate at all passed: what it came to is the result.
+            // The search ended at a fault, or no rate passed: the result is that of the last try.
             (None, Some((facts, outcome))) => {
                 let headline = vec![higher("published", 0.0, "messages/s")];
                 judge::run(context, name, facts, outcome, headline)
@@ -236,7 +236,8 @@ impl Fields {
             let why = "or useRandomizedPayloads must be given".to_owned();
             return Err(field("payloadFile", why));
         };
-        // As there: from where it is run; and, since files travel together, beside the workload.
+        // Relative to the working directory, as in the original; or beside the workload file, since
+        // both files may be moved together.
         let beside = path.parent().map(|folder| folder.join(file));
         let found = [Some(file.clone()), beside].into_iter().flatten().find(|it| it.exists());
         let found = found.unwrap_or_else(|| file.clone());
@@ -250,7 +251,7 @@ impl Fields {
     }
 
     fn phases(&self, form: Form) -> Vec<Phase> {
-        // The quick form of a file is a twentieth of it.
+        // The quick form of a file has a twentieth of its time.
         let scale = if form == Form::Quick { 0.05 } else { 1.0 };
         let minutes = |minutes: f64| Duration::from_secs_f64(minutes * 60.0 * scale);
         let mut phases = vec![Phase::warm_up(minutes(self.warmup_duration_minutes))];
@@ -275,7 +276,7 @@ impl Fields {
 mod tests {
     use super::*;
 
-    /// As the original's repository has it.
+    /// A file of the original's repository.
     const FILE: &str = "
 name: 1 topic / 16 partitions / 1Kb
 
@@ -299,7 +300,7 @@ testDurationMinutes: 15
     }
 
     #[test]
-    fn a_file_is_read_as_it_is() {
+    fn workload_file_is_parsed() {
         let file = parse(FILE).expect("reads");
         assert_eq!(file.test_name(), "omb-file/1-topic---16-partitions---1Kb");
         assert_eq!(file.fields.partitions_per_topic, 16);
@@ -311,7 +312,7 @@ testDurationMinutes: 15
     }
 
     #[test]
-    fn what_is_wrong_is_one_line_that_names_it() {
+    fn errors_name_the_fault_in_one_line() {
         let cases = [
             ("topics: 1", "topics: 0", "topics"),
             ("topics: 1", "topics: many", "line 4"),
@@ -332,7 +333,7 @@ testDurationMinutes: 15
     }
 
     #[test]
-    fn a_payload_file_must_be_as_long_as_messages_are() {
+    fn payload_file_must_have_the_message_size() {
         let folder = std::env::temp_dir().join(format!("omb-file-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("makes a folder");
         std::fs::write(folder.join("payload.data"), [7; 1000]).expect("writes");

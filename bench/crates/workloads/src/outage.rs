@@ -1,4 +1,4 @@
-//! Nodes are gone for a while, and come back.
+//! Phases in which nodes fail and return.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,22 +8,22 @@ use load::{Outcome, Phase, Until};
 
 use crate::context::Faults;
 
-/// How the phases begin that wait for a node.
+/// Prefix of the phases that wait for a node.
 const BACK: &str = "back";
 
-/// What happens to a node.
+/// Kinds of faults of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// `kill -9`, and it is started again.
+    /// `kill -9`, and a restart.
     Kill,
-    /// SIGTERM, and it is started again.
+    /// SIGTERM, and a restart.
     Terminate,
-    /// SIGSTOP, and SIGCONT: its connections stay open, and nobody answers.
+    /// SIGSTOP, and SIGCONT: its connections stay open, but nothing replies.
     Pause,
 }
 
 impl Fault {
-    /// As marks have it.
+    /// The fault's name in marks.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Kill => "kill -9",
@@ -32,7 +32,7 @@ impl Fault {
         }
     }
 
-    /// Returns when it has happened, with when the signal was sent.
+    /// Injects the fault. Returns once it has taken effect, with the time of the signal.
     pub(crate) async fn strike(self, faults: &dyn Faults, node: u32) -> Result<Instant, String> {
         match self {
             Self::Kill => faults.kill(node).await,
@@ -41,7 +41,7 @@ impl Fault {
         }
     }
 
-    /// The node comes back.
+    /// Ends the fault and brings the node back.
     pub(crate) async fn end(self, faults: &dyn Faults, node: u32) -> Result<(), String> {
         match self {
             Self::Kill | Self::Terminate => faults.start(node).await,
@@ -57,7 +57,7 @@ impl Fault {
     }
 }
 
-/// A phase that begins with what is done to the nodes.
+/// A phase that begins with an action on the nodes.
 pub(crate) fn acting(
     faults: &Arc<dyn Faults>,
     what: impl Into<String>,
@@ -68,7 +68,7 @@ pub(crate) fn acting(
     Phase { action: Some((what.into(), Box::new(move || act(faults)))), ..phase }
 }
 
-/// Something happens to a node, and it is gone for so long.
+/// A phase in which a node has failed, of this length.
 pub(crate) fn struck(
     faults: &Arc<dyn Faults>,
     fault: Fault,
@@ -82,8 +82,8 @@ pub(crate) fn struck(
     })
 }
 
-/// It comes back. Servers that are started take from a tenth of a second to a quarter of a minute
-/// until they serve again, so that what follows begins only then.
+/// A phase in which the node returns. It lasts until the server confirms again, since a started
+/// server needs from a tenth of a second to fifteen seconds.
 pub(crate) fn back(
     faults: &Arc<dyn Faults>,
     fault: Fault,
@@ -97,14 +97,14 @@ pub(crate) fn back(
     })
 }
 
-/// The power of all nodes is cut.
+/// A phase that begins with a power cut of all nodes.
 pub(crate) fn without_power(faults: &Arc<dyn Faults>, name: &str) -> Phase {
     acting(faults, "the power fails", Phase::measured(name, Duration::ZERO), |faults| {
         Box::pin(async move { faults.cut_power().await })
     })
 }
 
-/// And back, as with [`back`].
+/// A phase in which the power returns, as with [`back`].
 pub(crate) fn power_back(faults: &Arc<dyn Faults>, which: &str, at_most: Duration) -> Phase {
     acting(faults, "the power is back", waiting(which, at_most), |faults| {
         Box::pin(async move { faults.start_all().await })
@@ -116,13 +116,13 @@ fn waiting(which: &str, at_most: Duration) -> Phase {
     Phase { until, ..Phase::measured(&format!("{BACK}{which}"), Duration::ZERO) }
 }
 
-/// The longest that it took, from the start of a node to a confirmation; seconds.
+/// Longest time from the start of a node to a confirmation; in seconds.
 pub(crate) fn longest_back(outcome: &Outcome) -> f64 {
     let waited = outcome.phases.iter().filter(|phase| phase.name.starts_with(BACK));
     waited.map(load::PhaseOutcome::seconds).fold(0.0, f64::max)
 }
 
-/// The most seconds in a row in which nothing was confirmed, for as long as there were senders.
+/// Largest number of consecutive seconds without a confirmation, while senders were active.
 pub(crate) fn longest_silence(outcome: &Outcome) -> usize {
     let end = outcome.phases.last().map_or(0.0, |phase| phase.to);
     let sending = outcome.seconds.partition_point(|second| (second.at as f64) < end);

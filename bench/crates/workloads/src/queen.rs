@@ -1,7 +1,7 @@
 //! `queen`: Queen MQ's tests of 2026: many ordered lanes in one queue, batches, queues, groups.
 //!
-//! The original's consumers settled automatically as they popped; here each message is settled. Its
-//! 99th percentiles were means of its workers' own; ours are of all messages.
+//! The original's consumers settled automatically at the pop; here each message is settled. Its
+//! 99th percentiles were means of its workers' own; ours cover all messages.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::Test;
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, higher, lower, ms, neither, received_rate};
 
-/// The original's message of 28 bytes; a stamp fits just so.
+/// The original's message of 28 bytes, which is exactly the size of a stamp.
 const MESSAGE_BYTES: usize = 28;
 const LANES: u32 = 1001;
 
@@ -99,7 +99,7 @@ async fn run(context: &mut Context, name: &str, shape: Shape) -> Result<Run, Pro
     let mut plan = Plan::new(topology, MESSAGE_BYTES, Duration::ZERO);
     plan.pace = Pace::Closed;
     plan.senders = context.by_form(20, 20, 500);
-    // Where order is kept for one receiver only, there is one for each queue.
+    // Where order needs a single receiver, each queue has one.
     plan.receivers = if single { queues } else { 10 };
     plan.batch = batch..=batch;
     plan.receive_max = 100;
@@ -122,7 +122,7 @@ async fn run(context: &mut Context, name: &str, shape: Shape) -> Result<Run, Pro
     Ok(judge::run(context, name, facts, outcome, headline))
 }
 
-/// What a worker does with a message, as published.
+/// A worker's processing time of a message, as published.
 fn work() -> Work {
     let millis = Duration::from_millis;
     Work::Take(vec![

@@ -1,5 +1,5 @@
-//! How long tests take, without the time: each load ends at once, and is noted, as if a system had
-//! carried it that keeps up with so many messages a second.
+//! Estimates the length of tests without running them: each load ends at once and is recorded, as
+//! if a system with a given rate had carried it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,9 +13,9 @@ const KEEPS_UP_WITH: f64 = 30_000.0;
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Rehearsed {
     pub(crate) test: String,
-    /// Of its phases, and of what is left over behind them.
+    /// Time of its phases, and of the backlog after them.
     pub(crate) time: Duration,
-    /// How often a server is started anew.
+    /// Number of server restarts.
     pub(crate) starts: usize,
     pub(crate) destinations: u32,
 }
@@ -89,11 +89,11 @@ mod tests {
     use super::*;
     use crate::{Context, Faults, Form, first_set};
 
-    /// Systems that `run` takes when none are named.
+    /// Number of systems in `run`'s default.
     const SYSTEMS: u32 = 7;
-    /// What is no phase, as means over those systems: to install nothing, start a server, stop it
-    /// and remove its data; to start it again, and for what receivers had of it to come again; to
-    /// connect, create, drain and remove around a load; to create and remove one more destination.
+    /// Times outside phases, as means over those systems: to install nothing, start a server, stop
+    /// it and remove its data; to restart it, including the redelivery to receivers; to connect,
+    /// create, drain and remove around a load; to create and remove one further destination.
     const SYSTEM: Duration = Duration::from_secs(3);
     const START: Duration = Duration::from_secs(7);
     const LOAD: Duration = Duration::from_millis(800);
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    /// Of the first set, on a system that has everything that tests ask for.
+    /// Loads of the first set, on a system that supports all features.
     async fn rehearse(form: Form) -> Vec<Rehearsed> {
         let driver = drivers::connect(&Target::of("memory")).expect("it is always there");
         let mut context = Context::new(driver, "1".to_owned(), Tier::T3, form);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_set_takes_an_hour_and_a_taste_of_it_ten_minutes() {
+    async fn first_set_fits_an_hour_and_its_quick_form_ten_minutes() {
         for (form, minutes) in [(Form::Local, 60), (Form::Quick, 10)] {
             let loads = rehearse(form).await;
             let time = all_systems(&loads);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_set_is_the_suggested_one() {
+    async fn first_set_contains_the_suggested_tests() {
         let loads = rehearse(Form::Local).await;
         for test in [
             "mqperf/base",
@@ -181,7 +181,7 @@ mod tests {
             let ran = loads.iter().any(|load| load.test.split(" at ").next() == Some(test));
             assert!(ran, "{test} is not of it: {loads:#?}");
         }
-        // Of three nodes, and of tier T0: they are of it, and say why they do not apply.
+        // Tests for three nodes, and for tier T0, are in the set, and report why they do not apply.
         let first = first_set(Form::Local);
         for test in ["omb/node-failure", "bmq/bcast-5"] {
             assert!(first.iter().any(|chosen| chosen.name == test), "{test}");

@@ -1,5 +1,5 @@
-//! `zmq`: what ZeroMQ's push and pull do, for systems that keep nothing (tier T0): as fast as it
-//! goes. Sent means handed over, so what counts is what came.
+//! `zmq`: ZeroMQ's push and pull, for systems without storage (tier T0): as fast as possible.
+//! "Sent" only means handed over, so received messages are counted.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The end of a load: nothing is called lost that may still come.
+//! The end of a load: a message that may still arrive does not count as lost.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn run_on(driver: Arc<dyn Driver>, plan: Plan) -> Outcome {
 }
 
 #[tokio::test]
-async fn what_is_leased_is_waited_for_until_its_lease_ends() {
+async fn drain_waits_for_leases_to_end() {
     let plan = plan(Duration::from_secs(7), Work::Forget { share: 0.1 });
     assert!(plan.drain_idle < plan.topology.lease);
     let outcome = run(plan).await;
@@ -39,7 +39,7 @@ async fn what_is_leased_is_waited_for_until_its_lease_ends() {
 }
 
 #[tokio::test]
-async fn what_comes_too_late_is_late_and_not_lost() {
+async fn message_after_the_drain_limit_is_late_not_lost() {
     let half = Duration::from_millis(500);
     let mut plan = plan(Duration::from_secs(60), Work::Take(vec![(1.0, half..=half)]));
     plan.receive_max = 1;
@@ -51,7 +51,7 @@ async fn what_comes_too_late_is_late_and_not_lost() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_message_that_will_not_come_is_not_waited_for() {
+async fn drain_does_not_wait_for_pending_receives() {
     let began = Instant::now();
     let outcome = run(plan(Duration::from_secs(60), Work::None)).await;
     assert_eq!(outcome.drain, Drain::Complete);
@@ -59,7 +59,7 @@ async fn who_waits_for_a_message_that_will_not_come_is_not_waited_for() {
     assert!(ended < driver::RECEIVE_WAIT / 2, "{ended:?} after its phases");
 }
 
-/// A broker that is killed and, if it is, back after so long.
+/// Runs a load on a broker that is killed, and restarted after `back_after`, if given.
 async fn killed(name: &str, back_after: Option<Duration>) -> Outcome {
     let mut target = Target::of("memory");
     target.endpoints.push(format!("memory://{name}"));
@@ -93,7 +93,7 @@ async fn killed(name: &str, back_after: Option<Duration>) -> Outcome {
 }
 
 #[tokio::test]
-async fn a_phase_lasts_until_something_is_confirmed_again() {
+async fn phase_lasts_until_the_next_confirmation() {
     let outcome = killed("back-soon", Some(Duration::from_millis(700))).await;
     let back = outcome.phase("back").expect("was there");
     assert!(back.reached && (0.7..1.9).contains(&back.seconds()), "{} s", back.seconds());
@@ -103,7 +103,7 @@ async fn a_phase_lasts_until_something_is_confirmed_again() {
 }
 
 #[tokio::test]
-async fn a_load_whose_server_does_not_come_back_ends() {
+async fn load_ends_if_its_server_does_not_return() {
     let outcome = killed("never-back", None).await;
     let back = outcome.phase("back").expect("was there");
     assert!(back.is_silent() && (2.0..2.9).contains(&back.seconds()), "{} s", back.seconds());

@@ -1,5 +1,5 @@
-//! `failover` from its first phase to its result, on a broker that goes on whatever is done to its
-//! nodes: nobody pauses, and all is accounted for.
+//! Runs `failover` from its first phase to its result, on a broker that is not affected by faults
+//! of its nodes: no sender pauses, and every message is accounted for.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use load::Watched;
 use results::Verdict;
 use workloads::{Context, Faults, Form, Problem, choose};
 
-/// Three nodes in name.
+/// Three nodes in name only.
 #[derive(Debug, Default)]
 struct Three {
     killed: Mutex<Vec<u32>>,
@@ -53,12 +53,12 @@ fn context(faults: Option<Arc<dyn Faults>>) -> Context {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_node_that_leads_is_struck_each_time_and_comes_back() {
+async fn leader_is_struck_each_time_and_returns() {
     let nodes = Arc::new(Three::default());
     let chosen = choose("failover/kill").expect("there is such a test");
     let run = chosen[0].run(&mut context(Some(Arc::clone(&nodes) as _))).await.expect("it runs");
     assert_eq!(run.verdict, Verdict::Passed, "{:?}", run.audit);
-    // The first place leads all of it.
+    // The first node leads all destinations.
     assert_eq!(*nodes.killed.lock().expect("nobody panicked"), [1, 1, 1]);
     assert_eq!(nodes.started.load(Ordering::Relaxed), 3);
     let value = |name: &str| run.measure(name).map(|measure| measure.value);
@@ -71,7 +71,7 @@ async fn the_node_that_leads_is_struck_each_time_and_comes_back() {
 }
 
 #[tokio::test]
-async fn without_three_nodes_that_can_fail_it_does_not_apply() {
+async fn failover_needs_three_nodes_with_faults() {
     for test in ["failover/kill", "failover/terminate", "failover/pause"] {
         let chosen = choose(test).expect("there is such a test");
         let skipped = chosen[0].run(&mut context(None)).await;

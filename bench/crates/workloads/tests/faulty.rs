@@ -1,5 +1,5 @@
-//! The audits must bite: on a system that loses, reorders, doubles or gives back what was settled,
-//! the tests fail; on the same system without the fault they pass.
+//! The audits must detect faults: the tests fail on a system that loses, reorders, duplicates or
+//! redelivers settled messages, and pass on the same system without the fault.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ use load::Watched;
 use results::{Run, Verdict};
 use workloads::{Context, Faults, Form, Problem, choose};
 
-/// The broker in memory, which whoever tests it can kill.
+/// The broker in memory, which a test can kill.
 #[derive(Debug)]
 struct Reach(MemoryBroker);
 
@@ -82,7 +82,7 @@ fn fails_by(run: &Run, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sound_broker_passes() {
+async fn sound_broker_passes() {
     for test in ["mqperf/mid", "verify/order", "verify/release", "verify/lease", "queen/cg-5"] {
         let run = run(test, &[]).await;
         assert_eq!(run.verdict, Verdict::Passed, "{test}: {:?}", run.audit);
@@ -91,7 +91,7 @@ async fn a_sound_broker_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_that_loses_fails() {
+async fn lost_messages_fail_the_run() {
     let tests = ["mqperf/mid", "verify/order", "lowlat/size-1024"];
     for run in join_all(tests.map(|test| run(test, &[("lose", "0.01")]))).await {
         fails_by(&run, "never received");
@@ -100,21 +100,21 @@ async fn a_broker_that_loses_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_that_keeps_what_it_confirmed_may_be_killed() {
+async fn killed_broker_with_all_confirmed_messages_passes() {
     for test in ["verify/lossless", "mqperf/crash"] {
         let run = run(test, &[]).await;
         assert_eq!(run.verdict, Verdict::Passed, "{test}: {:?}", run.audit);
         let killed = run.marks.iter().filter(|mark| mark.what.starts_with("kill -9")).count();
         let broke = run.remarks.iter().any(|remark| remark.contains("was killed"));
         assert!(killed > 0 && broke && run.audit.confirmed > 100, "{test}: {:?}", run.remarks);
-        // It is down for a second or less, and what drains afterwards is no silence.
+        // It is down for a second or less, and the drain afterwards is no silence.
         let silent = run.measure("silent").map_or(0.0, |silent| silent.value);
         assert!(silent <= 3.0, "{test}: {silent} s");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_that_forgets_when_it_is_killed_fails() {
+async fn messages_lost_in_a_kill_fail_the_run() {
     let tests = ["verify/lossless", "mqperf/crash"];
     for run in join_all(tests.map(|test| run(test, &[("crash-loses", "20")]))).await {
         fails_by(&run, "never received");
@@ -124,7 +124,7 @@ async fn a_broker_that_forgets_when_it_is_killed_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_that_forgets_when_the_power_fails_fails_where_it_promised_to_have_synced() {
+async fn messages_lost_in_a_power_cut_fail_the_run_at_a_synced_tier() {
     let run = async |tier: Tier, settings: &[(&str, &str)]| {
         let mut context = context(settings);
         context.tier = tier;
@@ -140,7 +140,7 @@ async fn a_broker_that_forgets_when_the_power_fails_fails_where_it_promised_to_h
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_that_reorders_fails_where_order_is_asked_for() {
+async fn reordering_fails_the_run_where_order_is_required() {
     fails_by(&run("verify/order", &[("reorder", "0.05")]).await, "out of order");
     let run = run("mqperf/mid", &[("reorder", "0.05")]).await;
     assert_eq!(run.verdict, Verdict::Passed, "nobody asked for order");
@@ -148,17 +148,17 @@ async fn a_broker_that_reorders_fails_where_order_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_that_doubles_without_a_mark_fails() {
+async fn unmarked_duplicates_fail_the_run() {
     fails_by(&run("mqperf/mid", &[("duplicate", "0.01")]).await, "twice");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_that_gives_back_what_was_settled_fails() {
+async fn redelivery_of_settled_messages_fails_the_run() {
     fails_by(&run("mqperf/mid", &[("return-settled", "0.01")]).await, "settle was confirmed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn half_of_there_and_back_is_one_way() {
+async fn one_way_latency_is_half_of_the_round_trip() {
     let slow = [("latency-us", "20000")];
     let (there, back) =
         (run("lowlat/fire-and-forget-512", &[]), run("lowlat/ping-pong-512", &slow));
@@ -168,8 +168,8 @@ async fn half_of_there_and_back_is_one_way() {
         assert_eq!(run.measures[0].name, "one way p50");
         assert!(run.audit.confirmed > 20, "{:?}", run.audit);
     }
-    // The broker in memory gives a message out before it confirms it, and the stage in between
-    // waits for that before it takes the next.
+    // The broker in memory delivers a message before it confirms it, and the stage in between waits
+    // for that before it receives the next.
     let trips = back.measure("round trips").expect("how many there were").value;
     assert!((5.0..60.0).contains(&trips), "{trips} a second");
     let round = back.latencies["receive"].quantile_us(0.5) as f64 / 1e3;
@@ -177,7 +177,7 @@ async fn half_of_there_and_back_is_one_way() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_subscription_that_stalls_harms_nobody_else() {
+async fn stalled_subscription_does_not_harm_others() {
     let run = run("verify/slow-consumer", &[]).await;
     assert_eq!(run.verdict, Verdict::Passed, "{:?}", run.audit);
     let piled_up = run.measure("piled up").expect("how much").value;
@@ -186,7 +186,7 @@ async fn one_subscription_that_stalls_harms_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_always_given_back_becomes_a_dead_letter_or_the_test_fails() {
+async fn always_released_messages_must_become_dead_letters() {
     let sound = run("verify/dlq", &[]).await;
     assert_eq!(sound.verdict, Verdict::Passed, "{:?}", sound.audit);
     assert!(sound.measure("buried").expect("how many").value > 20.0);
@@ -194,7 +194,7 @@ async fn what_is_always_given_back_becomes_a_dead_letter_or_the_test_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_sent_twice_comes_once_or_the_test_fails() {
+async fn duplicates_must_be_dropped_by_deduplication() {
     let sound = run("verify/dedup", &[]).await;
     assert_eq!(sound.verdict, Verdict::Passed, "{:?}", sound.audit);
     assert_eq!((sound.audit.repeated, sound.audit.lost), (0, 0));
@@ -202,12 +202,12 @@ async fn what_is_sent_twice_comes_once_or_the_test_fails() {
 }
 
 #[tokio::test]
-async fn what_a_system_does_not_have_is_a_result_too() {
+async fn unsupported_test_is_a_result() {
     let mut context = context(&[]);
     context.faults = None;
     let chosen = &choose("verify/lossless").expect("there is such a test")[0];
     let Err(Problem::Skipped(why)) = chosen.run(&mut context).await else { panic!("it ran") };
     let run = context.not_supported(&chosen.name, why);
     assert!(run.not_supported().is_some_and(|why| why.contains("cannot be made to fail")));
-    assert!(!run.counts() && run.test.asks == chosen.asks());
+    assert!(!run.counts() && run.test.asks == chosen.question());
 }

@@ -1,4 +1,4 @@
-//! `agent`: sends and receives on this machine what a coordinator on another tells it.
+//! `agent`: sends and receives on this machine for a coordinator on another.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ pub(crate) async fn run(arguments: AgentArguments) -> Result<ExitCode, CliError>
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the file holds, less what an editor puts at its end.
+/// Reads the file without the trailing whitespace that editors add.
 pub(crate) fn read_token(path: &Path) -> Result<String, CliError> {
     let text = std::fs::read_to_string(path).map_err(CliError::io(path))?;
     match text.trim_end() {
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_the_text_of_its_file() {
+    fn token_is_the_trimmed_text_of_its_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("token");
         for (text, token) in [("secret\n", Some("secret")), ("a b", Some("a b")), ("\n", None)] {

@@ -59,7 +59,7 @@ fn print(check: &Check) {
     println!("  {word:<7} {:<6} {:<60} {why}", check.style, check.name);
 }
 
-/// Every system that the suite knows; those that were checked now, with what came out.
+/// Writes all systems of the suite, with the results of those that were checked now.
 fn write_table(path: &Path, all: &[Conformance]) -> Result<(), CliError> {
     let mut table = String::from(
         "| system | client | server | checks passed | does not have | fails |\n|---|---|---|---|---|---|\n",

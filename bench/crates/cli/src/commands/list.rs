@@ -8,8 +8,9 @@ pub(crate) fn run(arguments: &ListArguments) -> Result<ExitCode, CliError> {
     let first: Vec<String> =
         workloads::choose("first").unwrap_or_default().into_iter().map(|it| it.name).collect();
     let chosen = workloads::tests().flat_map(workloads::Test::chosen);
-    let tests: Vec<(String, bool, &str)> =
-        chosen.map(|test| (test.name.clone(), first.contains(&test.name), test.asks())).collect();
+    let tests: Vec<(String, bool, &str)> = chosen
+        .map(|test| (test.name.clone(), first.contains(&test.name), test.question()))
+        .collect();
     match arguments.output {
         Output::Json => {
             let tests: Vec<_> = tests

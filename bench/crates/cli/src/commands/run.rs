@@ -119,8 +119,8 @@ fn client(arguments: &RunArguments) -> Result<Target, CliError> {
     Ok(client)
 }
 
-/// What the agents run on. All of them must be there before anything begins, and must be able to
-/// reach what they are to test.
+/// Hosts of the agents. All agents must be reachable before anything begins, and must be able to
+/// reach the systems under test.
 async fn machines(
     addresses: &[String],
     token: Option<&str>,
@@ -155,7 +155,7 @@ async fn machines(
     Ok(machines)
 }
 
-/// Whether that address is of this machine whichever machine it is.
+/// Whether the address is a loopback address, which each machine resolves to itself.
 fn is_here(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -206,20 +206,20 @@ struct Contest {
     arguments: RunArguments,
     tests: Vec<Chosen>,
     client: Target,
-    /// That the agents ask for.
+    /// Token for the agents.
     token: Option<String>,
     interrupt: watch::Receiver<bool>,
     host: Host,
-    /// By system: highest rates that were found.
+    /// Highest rates found, by system.
     rates: BTreeMap<String, BTreeMap<usize, f64>>,
     runs: Vec<Run>,
-    /// Systems and tests without a result, and why.
+    /// Systems and tests without a result, with the reason.
     troubles: Vec<String>,
     begun: Instant,
 }
 
 impl Contest {
-    /// All tests on one system. What is wrong with it does not keep the others from being tested.
+    /// Runs all tests on one system. Its failure does not stop the tests of the others.
     async fn system(&mut self, asked: &Asked) -> Result<(), CliError> {
         let RunArguments { tier, nodes, ref place, .. } = self.arguments;
         let station = match fleet::station(asked, tier, nodes, place, self.client.clone()).await {
@@ -304,15 +304,15 @@ impl Contest {
         self.troubles.push(what.to_owned());
     }
 
-    /// The report, and whether everything is well.
+    /// Writes the report, and returns whether all tests passed.
     fn end(self) -> Result<ExitCode, CliError> {
         let page = self.arguments.out.join("report.html");
-        // With what earlier runs left in the folder.
+        // Includes results of earlier runs in the folder.
         let runs = results::read_all(&self.arguments.out)?;
         write(&page, &report::html(&runs))?;
         write(&self.arguments.out.join("report.md"), &report::markdown(&runs))?;
         let interrupted = *self.interrupt.borrow();
-        // What nobody interrupted was cut short by the loss of an agent.
+        // Without a Ctrl-C an interruption means that an agent was lost.
         let failed: BTreeSet<String> = self
             .runs
             .iter()
@@ -350,7 +350,7 @@ fn write(path: &Path, text: &str) -> Result<(), CliError> {
     std::fs::write(path, text).map_err(CliError::io(path))
 }
 
-/// A run in one line.
+/// Summary of a run in one line.
 fn line(run: &Run, took: Duration) -> String {
     let figures: Vec<String> = run
         .measures
@@ -386,7 +386,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_is_this_machine_whatever_it_is_called() {
+    fn only_loopback_addresses_are_this_machine() {
         for here in ["127.0.0.1:7070", "[::1]:7070", "localhost:7070", "127.1.2.3:1"] {
             assert!(is_here(here), "{here}");
         }
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn agents_that_are_not_there_are_told_each_in_a_line() {
+    async fn each_unreachable_agent_is_reported_in_a_line() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let free = listener.local_addr().expect("has one").to_string();
         drop(listener);

@@ -10,7 +10,7 @@ use crate::arguments::{Place, ToolsCommand};
 use crate::failure::CliError;
 use crate::fleet::Telling;
 
-/// What a shell says of a program that Ctrl-C ended.
+/// Exit code of a program that Ctrl-C ended, as in a shell.
 const INTERRUPTED: u8 = 130;
 
 pub(crate) async fn run(comparison: ToolsCommand) -> Result<ExitCode, CliError> {
@@ -22,7 +22,7 @@ pub(crate) async fn run(comparison: ToolsCommand) -> Result<ExitCode, CliError> 
 
 type Compare<W, C> = fn(&Options<W, C>, Peers, &'static dyn Progress) -> Result<(), Failure>;
 
-/// Brokers outlive this process by design, so that an interrupted one has to end them.
+/// Brokers outlive this process by design, so an interrupted comparison has to stop them.
 async fn compare<W, C>(
     place: Place,
     options: Options<W, C>,

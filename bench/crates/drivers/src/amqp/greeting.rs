@@ -1,5 +1,5 @@
-//! The first frame that an AMQP 0-9-1 server sends: it says what it is, which the client library
-//! keeps to itself. Sections 2.2.4 (protocol header) and 4.2.5.5 (field tables) of the standard.
+//! The first frame of an AMQP 0-9-1 server, which names its product and version; the client library
+//! does not expose it. Sections 2.2.4 (protocol header) and 4.2.5.5 (field tables) of the standard.
 
 use driver::Failure;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,12 +9,12 @@ use tokio::time::timeout;
 use super::PATIENCE;
 
 const PROTOCOL_HEADER: &[u8] = b"AMQP\x00\x00\x09\x01";
-/// More than any server says of itself.
+/// Larger than any server's greeting.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 /// Class and method of `connection.start`, and its two version octets.
 const START: [u8; 6] = [0, 10, 0, 10, 0, 9];
 
-/// Product and version, as the server at `host:port` says them.
+/// Product and version, as reported by the server at `host:port`.
 pub(super) async fn product(address: &str) -> Result<String, Failure> {
     let unreachable = |why: String| Failure::Unreachable { endpoint: address.to_owned(), why };
     match timeout(PATIENCE, first_payload(address)).await {
@@ -56,7 +56,7 @@ fn parse(payload: &[u8]) -> Option<String> {
     Some([product, version].into_iter().flatten().collect::<Vec<_>>().join(" "))
 }
 
-/// Strings and tables are all that servers put there; others end the parse.
+/// Reads one field. Servers send strings and tables only; any other type ends the parse.
 fn string_value(table: &mut &[u8]) -> Option<Option<String>> {
     let kind = take(table, 1)?[0];
     match kind {
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_greeting_is_read_and_a_cut_one_is_not() {
+    fn greeting_is_parsed_unless_truncated() {
         let mut payload = START.to_vec();
         let table = [
             &b"\x0ccapabilitiesF\0\0\0\x04\x01at\x01"[..],

@@ -1,21 +1,21 @@
-//! AMQP 0-9-1, by lapin: RabbitMQ's classic and quorum queues, LavinMQ, and Postroad where it
-//! speaks AMQP (RabbitMQ's streams are in [`stream`]).
+//! AMQP 0-9-1, by lapin: RabbitMQ's classic and quorum queues, LavinMQ, and Postroad's AMQP gateway
+//! (RabbitMQ's streams are in [`stream`]).
 //!
-//! *Sent* means: the server confirmed the message, and did not return it. A nack is an error. What
-//! a confirm is worth depends on the queue: on RabbitMQ a classic queue has written to the page
+//! *Sent* means: the server confirmed the message, and did not return it. A nack is an error. The
+//! guarantee of a confirm depends on the queue: on RabbitMQ a classic queue has written to the page
 //! cache (T1), a quorum queue has synced on a majority (T3 with one replica, T4 with more).
 //!
-//! *Hiding*: a delivery belongs to the channel that got it until it is acknowledged, released, or
-//! the channel closes; there is no lease. Up to `prefetch` (100, for each queue) deliveries are the
-//! receiver's before it asks.
+//! *Hiding*: a delivery belongs to its channel until it is acknowledged, released, or the channel
+//! closes; there is no lease. Up to `prefetch` (100, for each queue) deliveries are sent to the
+//! receiver in advance.
 //!
 //! A destination is a queue; with several subscriptions an exchange and a queue for each. Order by
-//! lane, where a test asks for it, is by `partitions` queues with a single active consumer each; on
-//! Postroad it is the queue's, by key. Other tests get one queue, whatever their partitions.
+//! lane, where a test requires it, uses `partitions` queues with a single active consumer each; on
+//! Postroad the queue orders by key. Other tests get one queue, whatever their partitions.
 //!
-//! Settings: `window`, `prefetch`, `vhost`, `asked-at` (where servers say which node leads what, by
-//! node: RabbitMQ's management plugin, Postroad for Kafka's clients), and `queue.X` for arguments of
-//! the queues (numbers and booleans are sent as such).
+//! Settings: `window`, `prefetch`, `vhost`, `asked-at` (addresses that report the leaders, by node:
+//! RabbitMQ's management plugin, Postroad's Kafka listener), and `queue.X` for arguments of the
+//! queues (numbers and booleans are sent as such).
 
 mod greeting;
 mod receiver;
@@ -42,13 +42,13 @@ use lapin::{Channel, Connection, ConnectionProperties, ErrorKind, ExchangeKind};
 use tokio::time::timeout;
 
 use crate::pending::WINDOW;
-use crate::told::told;
+use crate::told::named_values;
 use crate::url::escaped;
 use sender::Way;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const ENDPOINT: &str = "127.0.0.1:5672";
-/// `connection.close` with this: wrong user, password or virtual host.
+/// Reply code of `connection.close` for a wrong user, password or virtual host.
 const ACCESS_REFUSED: u16 = 403;
 const GOODBYE: u16 = 200;
 
@@ -84,7 +84,7 @@ struct Amqp {
     server: Server,
     options: Options,
     arguments: Vec<(String, String)>,
-    /// Where servers say which node leads what; empty if nobody said.
+    /// Addresses that report the leaders; empty if not set.
     asked_at: String,
 }
 
@@ -103,14 +103,14 @@ impl Options {
     }
 }
 
-/// Where connections go.
+/// Addresses and login of the server.
 #[derive(Debug)]
 struct Server {
     addresses: Vec<String>,
     user: String,
     password: String,
     vhost: String,
-    /// Which address is next.
+    /// Index of the next address.
     turn: AtomicUsize,
 }
 
@@ -187,12 +187,12 @@ impl Server {
     }
 }
 
-/// A clean end: the server has read all that was written before.
+/// Closes cleanly: the server has read everything written before.
 async fn close(connection: Connection) -> Result<(), Failure> {
     connection.close(GOODBYE, "done".into()).await.map_err(refused)
 }
 
-/// The names that a topology gives to what is on the server.
+/// Names of a topology's objects on the server.
 #[derive(Clone, Debug)]
 struct Names {
     topology: Topology,
@@ -208,7 +208,7 @@ impl Names {
         self.topology.subscriptions.max(1)
     }
 
-    /// `None`: the server's nameless exchange, which puts a message into the queue of that name.
+    /// `None`: the default exchange, which routes a message to the queue named by its routing key.
     fn exchange(&self, destination: u32) -> Option<String> {
         let routed = self.subscriptions() > 1 || self.parts > 1;
         routed.then(|| self.topology.destination(destination))
@@ -254,12 +254,12 @@ impl Amqp {
                 set("x-queue-type", AMQPValue::LongString("quorum".into()));
                 let replicas = names.topology.replicas.max(1) as i32;
                 set("x-quorum-initial-group-size", AMQPValue::LongInt(replicas));
-                // Else all are led by the node that `create` is connected to.
+                // Otherwise the node that `create` is connected to leads all queues.
                 if replicas > 1 {
                     set("x-queue-leader-locator", AMQPValue::LongString("balanced".into()));
                 }
             }
-            // Classic queues count no deliveries.
+            // Classic queues do not count deliveries.
             Flavour::Postroad if names.topology.delivery_limit.is_some() => {
                 set("x-queue-type", AMQPValue::LongString("quorum".into()));
             }
@@ -272,7 +272,7 @@ impl Amqp {
         }
         if let Some(limit) = names.topology.delivery_limit {
             let dead = self.names(&names.topology.dead_letters()).queue(destination, 0, 0);
-            // The first delivery is none that was given back.
+            // The limit counts redeliveries, so the first delivery is excluded.
             set("x-delivery-limit", AMQPValue::LongInt(limit.saturating_sub(1) as i32));
             set("x-dead-letter-exchange", AMQPValue::LongString("".into()));
             set("x-dead-letter-routing-key", AMQPValue::LongString(dead.into()));
@@ -337,7 +337,7 @@ impl Amqp {
     }
 }
 
-/// An argument of a queue, as a result has it.
+/// An argument of a queue, as shown in a result.
 fn shown(value: &AMQPValue) -> String {
     match value {
         AMQPValue::LongString(text) => text.to_string(),
@@ -348,7 +348,7 @@ fn shown(value: &AMQPValue) -> String {
     }
 }
 
-/// As what it looks like.
+/// Infers the type from the text.
 fn typed(value: &str) -> AMQPValue {
     if let Ok(number) = value.parse() {
         return AMQPValue::LongLongInt(number);
@@ -408,21 +408,24 @@ impl Driver for Amqp {
     fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
         let durable = sender::is_durable(topology.tier);
         let mut settings = sender::settings(self.options.window, durable);
-        settings.extend(told(&[("prefetch", &self.options.prefetch), ("queue.durable", &durable)]));
+        settings.extend(named_values(&[
+            ("prefetch", &self.options.prefetch),
+            ("queue.durable", &durable),
+        ]));
         let arguments = self.queue_arguments(&self.names(topology), 0);
         let named = arguments.inner().iter();
         settings.extend(named.map(|(name, value)| (format!("queue.{name}"), shown(value))));
         settings
     }
 
-    /// Classic queues count no deliveries.
+    /// Classic queues do not count deliveries.
     fn has_dead_letters(&self) -> bool {
         matches!(self.flavour, Flavour::Quorum | Flavour::Lavin | Flavour::Postroad)
     }
 
     async fn version(&self) -> Result<String, Failure> {
         let product = greeting::product(self.server.next_address()).await?;
-        // A channel that is dropped closes itself, and would be in the way of the connection.
+        // A dropped channel closes itself, which would interfere with the close of the connection.
         let (connection, _channel) = self.server.open().await?;
         close(connection).await?;
         Ok(product)
@@ -486,10 +489,12 @@ impl Driver for Amqp {
             _ if self.asked_at.is_empty() => {}
             Flavour::Quorum => {
                 let login = (self.server.user.as_str(), self.server.password.as_str());
-                return replication::of_rabbitmq(&self.asked_at, login, &queues).await;
+                return replication::rabbitmq_queues(&self.asked_at, login, &queues).await;
             }
             #[cfg(feature = "kafka")]
-            Flavour::Postroad => return replication::of_postroad(&self.asked_at, &queues).await,
+            Flavour::Postroad => {
+                return replication::postroad_queues(&self.asked_at, &queues).await;
+            }
             _ => {}
         }
         let what = "way to ask which node leads what".into();

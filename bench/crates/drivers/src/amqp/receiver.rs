@@ -86,7 +86,7 @@ impl Receiver for AmqpReceiver {
     }
 
     async fn settle(&mut self, settles: &[(DeliveryId, Settle)]) -> Result<(), Failure> {
-        // Each is written with its first poll; together they wait for the socket once.
+        // Each ack is written at its first poll; together they wait for the socket once.
         let settling =
             settles.iter().map(|&(DeliveryId(tag), settle)| self.settle_one(tag, settle));
         future::try_join_all(settling).await.map(drop)

@@ -11,28 +11,28 @@ use lapin::{BasicProperties, Channel, Confirmation, Connection};
 
 use super::{close, refused};
 use crate::pending::{Confirmer, Outstanding, Window, send_by_post};
-use crate::told::told;
+use crate::told::named_values;
 
-/// `delivery-mode` of what shall survive the server.
+/// `delivery-mode` of messages that survive a restart of the server.
 const PERSISTENT: u8 = 2;
-/// What Postroad takes for a message's key.
+/// Header that Postroad uses as a message's key.
 const KEY_HEADER: &str = "postroad.key";
 
-/// What no queue would take is returned, and not confirmed in silence.
+/// Unroutable messages are returned instead of being confirmed.
 const MANDATORY: bool = true;
 
 /// Exchange and routing key.
 pub(super) type Way = Arc<(ShortString, ShortString)>;
 
-/// What it sends, and where to.
+/// Routes and properties of a sender's messages.
 pub(super) struct Shape {
     /// By destination, then by part.
     pub(super) ways: Vec<Vec<Way>>,
-    /// Whether messages say their lane in a header, as what Postroad orders them by.
+    /// Whether messages carry their lane in a header, by which Postroad orders them.
     pub(super) keyed: bool,
     /// See [`is_durable`].
     pub(super) durable: bool,
-    /// Messages that are not confirmed yet, at most.
+    /// Largest number of unconfirmed messages.
     pub(super) window: u32,
 }
 
@@ -52,9 +52,9 @@ impl fmt::Debug for AmqpSender {
     }
 }
 
-/// What a result says of senders. `durable`: see [`is_durable`].
+/// Settings of senders for the result. `durable`: see [`is_durable`].
 pub(super) fn settings(window: u32, durable: bool) -> BTreeMap<String, String> {
-    told(&[
+    named_values(&[
         ("window", &window),
         ("publisher.confirms", &true),
         ("publisher.mandatory", &MANDATORY),
@@ -62,7 +62,7 @@ pub(super) fn settings(window: u32, durable: bool) -> BTreeMap<String, String> {
     ])
 }
 
-/// Whether queues and messages are to survive the server.
+/// Whether queues and messages survive a restart of the server.
 pub(super) fn is_durable(tier: Tier) -> bool {
     tier != Tier::T0
 }
@@ -89,7 +89,7 @@ impl AmqpSender {
     }
 }
 
-/// Publishes with its first poll, and ends with the server's word.
+/// Publishes at its first poll, and ends with the server's confirm.
 async fn publish(
     channel: Channel,
     way: Way,
@@ -118,7 +118,7 @@ impl Sender for AmqpSender {
     async fn post(&mut self, destination: u32, message: Message, receipt: Receipt) {
         let outstanding = Outstanding { receipt, room: self.window.enter().await };
         let Some(ways) = self.ways.get(destination as usize) else {
-            return outstanding.tell(Err(Failure::refused("there is no such destination")));
+            return outstanding.resolve(Err(Failure::refused("there is no such destination")));
         };
         let way = Arc::clone(&ways[message.lane as usize % ways.len()]);
         let properties = self.properties(&message);

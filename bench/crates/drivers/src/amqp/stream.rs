@@ -1,13 +1,13 @@
 //! RabbitMQ's streams, by AMQP 0-9-1: a log that is read by position.
 //!
-//! *Sent* means: a majority of the stream's replicas have it; a stream is never synced before the
-//! confirm, so it is the page cache (T1 with one replica, T2 with more).
+//! *Sent* means: a majority of the stream's replicas have it. A stream is never synced before the
+//! confirm, so it is in the page cache (T1 with one replica, T2 with more).
 //!
-//! *Hiding*: AMQP has neither groups nor stored positions for streams, so each stream has a classic
-//! queue for each subscription beside it that does both. Its only message is the position, and who
-//! consumes it exclusively has the stream, until its connection ends. Receivers take one stream at
-//! a time, so that those who begin together divide them. Positions are written at most every 100 ms
-//! and when a receiver closes; what a release gives back comes to the same receiver again.
+//! *Hiding*: AMQP has neither groups nor stored positions for streams. So each stream has a classic
+//! queue for each subscription that provides both. Its only message is the position, and its
+//! exclusive consumer owns the stream until its connection ends. Receivers claim one stream at a
+//! time, so that concurrent receivers divide them. Positions are written at most every 100 ms and
+//! when a receiver closes; released messages return to the same receiver.
 //!
 //! A destination has `partitions` streams, by lane. Settings: `window`, `prefetch`, `vhost`.
 
@@ -35,14 +35,14 @@ use tokio::time::timeout;
 
 use super::{Options, Server, close, greeting, refused, sender};
 use crate::positions::Positions;
-use crate::told::{ms, told};
+use crate::told::{ms, named_values};
 
 const SYSTEM: &str = "rabbitmq-stream";
 const OFFSET: &str = "x-stream-offset";
 const COMMIT_EVERY: Duration = Duration::from_millis(100);
-/// How long a receiver lets others try before it takes another stream.
+/// Pause before a further claim, which lets other receivers claim first.
 const CLAIM_EVERY: Duration = Duration::from_millis(20);
-/// How long it waits after it found one taken.
+/// Pause after a claim that failed.
 const CLAIM_AGAIN: Duration = Duration::from_millis(500);
 const PERSISTENT: u8 = 2;
 
@@ -138,7 +138,7 @@ impl Driver for Streams {
 
     fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
         let mut settings = sender::settings(self.options.window, sender::is_durable(topology.tier));
-        settings.extend(told(&[
+        settings.extend(named_values(&[
             ("prefetch", &self.options.prefetch),
             ("positions are written each", &ms(COMMIT_EVERY)),
             ("queue.x-queue-type", &"stream"),
@@ -207,12 +207,12 @@ impl Driver for Streams {
     }
 }
 
-/// A stream that this receiver has.
+/// A stream that this receiver has claimed.
 struct Claim {
     channel: Channel,
     queue: String,
     positions: Consumer,
-    /// The message that holds the position, not acknowledged while it does.
+    /// Messages that hold the position, unacknowledged meanwhile.
     held: Vec<u64>,
 }
 
@@ -223,12 +223,12 @@ struct StreamReceiver {
     unclaimed: VecDeque<String>,
     claim_at: Instant,
     claims: Vec<Claim>,
-    /// Each delivery with the place of its claim.
+    /// Each delivery with the index of its claim.
     arriving: SelectAll<futures_util::stream::BoxStream<'static, (u32, lapin::Result<Delivery>)>>,
     positions: Positions,
-    /// Of what is not settled: claim, delivery tag and body.
+    /// Unsettled deliveries: claim, offset and body.
     bodies: HashMap<u64, (u32, i64, Bytes)>,
-    /// What was released.
+    /// Released messages.
     again: VecDeque<(u32, i64, Bytes)>,
     committed_at: Instant,
 }
@@ -250,7 +250,7 @@ fn offset_of(delivery: &Delivery) -> Option<i64> {
 }
 
 impl StreamReceiver {
-    /// Takes the next stream, if nobody has it.
+    /// Claims the next stream, if it is free.
     async fn claim_one(&mut self) -> Result<(), Failure> {
         let Some(stream) = self.unclaimed.pop_front() else { return Ok(()) };
         let channel = self.connection.create_channel().await.map_err(refused)?;
@@ -261,7 +261,7 @@ impl StreamReceiver {
         let none = FieldTable::default();
         let consumed = channel.basic_consume(queue.as_str().into(), "".into(), options, none);
         let Ok(mut positions) = consumed.await else {
-            // Somebody else has it; the server closed the channel for that.
+            // Another receiver owns it; the server closed the channel for that.
             self.unclaimed.push_back(stream);
             self.claim_at = Instant::now() + CLAIM_AGAIN;
             return Ok(());
@@ -273,7 +273,7 @@ impl StreamReceiver {
             let text = String::from_utf8_lossy(&found.data);
             position = position.max(text.parse().unwrap_or(0));
             held.push(found.delivery_tag);
-            // After a crash there may be more than one, and they come together.
+            // After a crash there may be several positions, and they arrive together.
             wait = Duration::from_millis(5);
         }
         let place = self.claims.len() as u32;
@@ -295,7 +295,7 @@ impl StreamReceiver {
         let delivery = delivery.map_err(refused)?;
         let offset = offset_of(&delivery)
             .ok_or_else(|| Failure::unknown("a message of a stream came without its offset"))?;
-        // Streams take acknowledgements for credit only.
+        // For streams an acknowledgement only grants credit.
         let tag = delivery.delivery_tag;
         let channel = &self.claims[place as usize].channel;
         channel.basic_ack(tag, BasicAckOptions::default()).await.map_err(refused)?;
@@ -313,7 +313,7 @@ impl StreamReceiver {
         for ((place, _), position) in self.positions.moved() {
             let claim = &mut self.claims[place as usize];
             write_position(&claim.channel, &claim.queue, position).await?;
-            // The new one is safe: what held the old ones may go.
+            // The new position is safe, so the old ones can be removed.
             let came = timeout(RECEIVE_WAIT, claim.positions.next()).await;
             let Ok(Some(Ok(new))) = came else {
                 return Err(Failure::unknown("the position did not come back"));

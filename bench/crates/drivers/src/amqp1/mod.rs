@@ -1,15 +1,15 @@
 //! AMQP 1.0, by fe2o3-amqp: ActiveMQ Artemis and ActiveMQ Classic.
 //!
-//! *Sent* means: the broker settled the transfer as accepted. Messages are durable, except at T0;
-//! both brokers write a durable one to their journal and sync it first (T3), unless their own
+//! *Sent* means: the broker settled the transfer as accepted. Messages are durable, except at T0.
+//! Both brokers write a durable one to their journal and sync it first (T3), unless their own
 //! configuration says otherwise (`journal-datasync`, `enableJournalDiskSyncs`: T1), which the
-//! protocol does not tell.
+//! protocol does not report.
 //!
-//! *Hiding*: a delivery belongs to the link that got it until it is accepted, released, or the link
-//! ends; there is no lease. Up to `prefetch` (100) deliveries are the receiver's before it asks.
+//! *Hiding*: a delivery belongs to its link until it is accepted, released, or the link ends; there
+//! is no lease. Up to `prefetch` (100) deliveries are sent to the receiver in advance.
 //!
-//! Queues are made by the brokers themselves when they are first used, and the protocol has no way
-//! to remove them: `create` and `remove` empty them.
+//! The brokers create queues at first use, and the protocol cannot delete them: `create` and
+//! `remove` empty them.
 //!
 //! Settings: `window`, `prefetch`.
 
@@ -32,11 +32,11 @@ use fe2o3_amqp::{Connection, Session};
 use tokio::time::timeout;
 
 use crate::pending::WINDOW;
-use crate::told::told;
+use crate::told::named_values;
 
 const ENDPOINT: &str = "127.0.0.1:5672";
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How many messages are taken at a time from a queue that is emptied.
+/// Messages received at a time to empty a queue.
 const EMPTYING: usize = 1_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ struct Amqp1 {
     prefetch: u32,
 }
 
-/// What a sender or a receiver keeps open.
+/// Connection and session of a sender or a receiver.
 #[derive(Debug)]
 struct Open {
     connection: ConnectionHandle<()>,
@@ -79,13 +79,13 @@ fn connect(target: &Target, broker: Broker) -> Result<Arc<dyn Driver>, Failure> 
     Ok(Arc::new(Amqp1 { broker, address, login, window, prefetch }))
 }
 
-/// Both brokers take an address with this capability for a queue, and make it.
+/// Both brokers create a queue for an address with this capability.
 fn queue() -> Array<Symbol> {
     Array::from(vec![Symbol::from("queue")])
 }
 
 impl Open {
-    /// The broker has read all that was written before.
+    /// Ends the session, so that the broker has read everything written before.
     async fn close(mut self) -> Result<(), Failure> {
         self.session.end().await.map_err(Failure::unknown)?;
         self.connection.close().await.map_err(Failure::unknown)
@@ -162,14 +162,14 @@ impl Driver for Amqp1 {
     }
 
     fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
-        told(&[
+        named_values(&[
             ("window", &self.window),
             ("prefetch", &self.prefetch),
             ("durable", &sender::is_durable(topology)),
         ])
     }
 
-    /// The client keeps what the broker says of itself to itself.
+    /// The client does not expose the broker's version.
     async fn version(&self) -> Result<String, Failure> {
         self.open().await?.close().await?;
         Ok("not told by the client".to_owned())

@@ -13,14 +13,14 @@ use tokio::time::timeout;
 
 use super::{Open, queue};
 
-/// What one link brought, and the place of the link.
+/// A delivery and the index of its link.
 type Arrived = Result<(usize, DeliveryInfo, Bytes), Failure>;
 
 #[derive(Debug)]
 pub(super) struct Amqp1Receiver {
     open: Open,
     disposers: Vec<ReceiverDisposer>,
-    /// Each reads one link.
+    /// One task for each link.
     tasks: Vec<JoinHandle<()>>,
     arriving: mpsc::Receiver<Arrived>,
     unsettled: HashMap<u64, (usize, DeliveryInfo)>,
@@ -105,7 +105,7 @@ impl DriverReceiver for Amqp1Receiver {
         Ok(())
     }
 
-    /// What is not settled goes back when the session ends.
+    /// Unsettled messages return when the session ends.
     async fn close(self: Box<Self>) -> Result<(), Failure> {
         for task in &self.tasks {
             task.abort();

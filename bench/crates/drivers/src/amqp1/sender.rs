@@ -36,7 +36,7 @@ impl Amqp1Sender {
     }
 }
 
-/// Whether messages are to survive the broker.
+/// Whether messages survive a restart of the broker.
 pub(super) fn is_durable(topology: &Topology) -> bool {
     topology.tier != Tier::T0
 }
@@ -57,14 +57,14 @@ impl DriverSender for Amqp1Sender {
     async fn post(&mut self, destination: u32, message: Sent, receipt: Receipt) {
         let outstanding = Outstanding { receipt, room: self.window.enter().await };
         let Some(link) = self.links.get_mut(destination as usize) else {
-            return outstanding.tell(Err(Failure::refused("there is no such destination")));
+            return outstanding.resolve(Err(Failure::refused("there is no such destination")));
         };
         let header = Header { durable: self.durable, ..Header::default() };
-        // The client wants a body of its own.
+        // The client requires an owned body.
         let body = Data(Binary::from(message.body.to_vec()));
         let transfer = Message::builder().header(header).data(body).build();
         match link.send_batchable(transfer).await {
-            Err(error) => outstanding.tell(Err(Failure::unknown(error))),
+            Err(error) => outstanding.resolve(Err(Failure::unknown(error))),
             Ok(settled) => {
                 let confirmation =
                     async move { settled.await.map_err(Failure::unknown).and_then(accepted) };

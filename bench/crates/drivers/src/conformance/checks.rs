@@ -1,4 +1,4 @@
-//! The stories.
+//! The scenarios.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use crate::connect;
 use crate::pending::Together;
 use crate::systems::SERVERLESS;
 
-/// A port at which nobody listens: it needs a privilege that no broker asks for.
+/// An unused port: a broker would need a privilege to listen there.
 const NOBODY: &str = "127.0.0.1:1";
-/// The largest body that all systems take as they come (SQS: 256 KiB with its attributes).
+/// Largest body that all systems accept by default (SQS: 256 KiB with its attributes).
 const LARGE_BYTES: usize = 200_000;
 
 pub(super) async fn unknown_settings_are_refused(target: &Target) -> Story {
@@ -35,13 +35,13 @@ pub(super) async fn unknown_settings_are_refused(target: &Target) -> Story {
     }
 }
 
-pub(super) async fn nobody_there_is_an_error(target: &Target) -> Story {
+pub(super) async fn unreachable_server_is_an_error(target: &Target) -> Story {
     if SERVERLESS.contains(&target.system.as_str()) {
         return Err(super::Fault::NoSuchThing(format!("{} has no server", target.system)));
     }
     let mut target = target.clone();
     let was = target.endpoints.first().map_or("", String::as_str);
-    // A URL keeps its scheme.
+    // Keeps the scheme of a URL.
     let scheme = was.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"));
     target.endpoints = vec![format!("{scheme}{NOBODY}")];
     if target.system == crate::memory::SYSTEM {
@@ -58,7 +58,7 @@ pub(super) async fn nobody_there_is_an_error(target: &Target) -> Story {
     }
 }
 
-pub(super) async fn a_wrong_password_is_an_error(target: &Target) -> Story {
+pub(super) async fn wrong_password_is_an_error(target: &Target) -> Story {
     if target.password.is_none() {
         return Err(super::Fault::NoSuchThing("the target has no password".into()));
     }
@@ -77,7 +77,7 @@ pub(super) async fn a_wrong_password_is_an_error(target: &Target) -> Story {
     }
 }
 
-/// A stage with one receiver that listens already, for systems that forget what nobody hears.
+/// Connects a receiver; it already listens on systems that drop messages without a receiver.
 async fn with_receiver(stage: &Stage) -> Result<Box<dyn Receiver>, super::Fault> {
     let receiver = stage.receiver(0).await?;
     let mut listening = [receiver];
@@ -88,11 +88,11 @@ async fn with_receiver(stage: &Stage) -> Result<Box<dyn Receiver>, super::Fault>
     Ok(receiver)
 }
 
-pub(super) async fn what_is_sent_is_received(scene: Scene) -> Story {
+pub(super) async fn sent_messages_are_received(scene: Scene) -> Story {
     let stage = scene.open().await?;
     let mut receiver = with_receiver(&stage).await?;
     let mut sender = stage.sender().await?;
-    // Mosquitto sends no more than 20 that are not acknowledged.
+    // Mosquitto sends at most 20 unacknowledged messages.
     let sent = messages("sent", 20);
     sender.send(0, &sent[..1]).await?;
     sender.send(0, &sent[1..]).await?;
@@ -107,7 +107,7 @@ pub(super) async fn what_is_sent_is_received(scene: Scene) -> Story {
     stage.end().await
 }
 
-pub(super) async fn bodies_come_whole(scene: Scene) -> Story {
+pub(super) async fn bodies_arrive_intact(scene: Scene) -> Story {
     let stage = scene.open().await?;
     let mut receiver = with_receiver(&stage).await?;
     let mut sender = stage.sender().await?;
@@ -123,7 +123,7 @@ pub(super) async fn bodies_come_whole(scene: Scene) -> Story {
     stage.end().await
 }
 
-pub(super) async fn what_is_posted_is_confirmed(scene: Scene) -> Story {
+pub(super) async fn posted_messages_are_confirmed(scene: Scene) -> Story {
     const COUNT: usize = 2_500;
     let stage = scene.open().await?;
     let mut receiver = with_receiver(&stage).await?;
@@ -160,7 +160,7 @@ pub(super) async fn what_is_posted_is_confirmed(scene: Scene) -> Story {
     stage.end().await
 }
 
-pub(super) async fn received_is_hidden(scene: Scene) -> Story {
+pub(super) async fn received_messages_are_hidden(scene: Scene) -> Story {
     const COUNT: usize = 20;
     let stage = scene.open().await?;
     let mut receivers = [stage.receiver(0).await?, stage.receiver(0).await?];
@@ -169,7 +169,7 @@ pub(super) async fn received_is_hidden(scene: Scene) -> Story {
     let sent = messages("hidden", COUNT);
     sender.send(0, &sent).await?;
     let [mut one, mut other] = receivers;
-    // Nothing is settled: what comes twice was not hidden. Less than a lease passes.
+    // Nothing is settled, so a duplicate was not hidden. The wait is shorter than a lease.
     let deadline = Instant::now() + LEASE * 2 / 3;
     let (mut to_one, mut to_other): (Vec<Received>, Vec<Received>) = (Vec::new(), Vec::new());
     let mut quiet = 0;
@@ -189,7 +189,7 @@ pub(super) async fn received_is_hidden(scene: Scene) -> Story {
     stage.end().await
 }
 
-pub(super) async fn settled_is_gone(scene: Scene) -> Story {
+pub(super) async fn settled_messages_are_gone(scene: Scene) -> Story {
     if scene.about.returns == Return::Never {
         return skip(&scene.about, "settling");
     }
@@ -202,7 +202,7 @@ pub(super) async fn settled_is_gone(scene: Scene) -> Story {
     receiver.close().await?;
     let mut another = stage.receiver(0).await?;
     nothing_comes(&mut another, LEASE + Duration::from_secs(2)).await?;
-    // That nothing came must not be because nothing would.
+    // A new message proves that the receiver would have received the old ones.
     sender.send(0, &messages("new", 1)).await?;
     let came = take(&mut another, 1).await?;
     same_bodies(&came, &messages("new", 1))?;
@@ -212,7 +212,7 @@ pub(super) async fn settled_is_gone(scene: Scene) -> Story {
     stage.end().await
 }
 
-pub(super) async fn released_comes_again(scene: Scene) -> Story {
+pub(super) async fn released_messages_are_redelivered(scene: Scene) -> Story {
     if scene.about.returns == Return::Never {
         return skip(&scene.about, "releasing");
     }
@@ -247,7 +247,7 @@ fn is_marked(stage: &Stage, again: &[Received]) -> Story {
     Ok(())
 }
 
-pub(super) async fn closed_gives_back(scene: Scene) -> Story {
+pub(super) async fn closed_receiver_returns_its_messages(scene: Scene) -> Story {
     let wait = match scene.about.returns {
         Return::Never => return skip(&scene.about, "redelivery"),
         Return::Lease => LEASE + GRACE,
@@ -273,7 +273,7 @@ pub(super) async fn closed_gives_back(scene: Scene) -> Story {
     stage.end().await
 }
 
-pub(super) async fn waiting_is_given_up(scene: Scene) -> Story {
+pub(super) async fn waiting_receive_is_cancellable(scene: Scene) -> Story {
     let stage = scene.open().await?;
     let mut waiting = [stage.receiver(0).await?];
     stage.gather_receivers(&mut waiting).await?;
@@ -286,7 +286,7 @@ pub(super) async fn waiting_is_given_up(scene: Scene) -> Story {
     let mut sender = stage.sender().await?;
     let sent = messages("later", 5);
     sender.send(0, &sent).await?;
-    // Some of it may have gone to whoever waited.
+    // The cancelled receive may have leased some of them.
     let came = take_within(&mut another, sent.len(), LEASE + GRACE).await?;
     same_bodies(&came, &sent)?;
     accept(&mut another, &came).await?;
@@ -295,7 +295,7 @@ pub(super) async fn waiting_is_given_up(scene: Scene) -> Story {
     stage.end().await
 }
 
-pub(super) async fn lease_gives_back(scene: Scene) -> Story {
+pub(super) async fn expired_lease_redelivers(scene: Scene) -> Story {
     if !matches!(scene.about.returns, Return::Lease | Return::LeaseOrConnection)
         || scene.topology.style == Style::Log && scene.about.lanes != Lanes::Unordered
     {
@@ -309,7 +309,7 @@ pub(super) async fn lease_gives_back(scene: Scene) -> Story {
     let held = take(&mut holder, 3).await?;
     same_bodies(&held, &sent)?;
     let mut receivers = [holder, stage.receiver(0).await?];
-    // What comes back to a partition goes to whoever has that by then.
+    // A redelivered record goes to the current owner of its partition.
     let takers = if stage.scene.about.lanes == Lanes::Partitioned { 0.. } else { 1.. };
     let takers = &mut receivers[takers];
     let again = take_by_any(takers, 3, LEASE + GRACE).await?;
@@ -365,13 +365,13 @@ pub(super) async fn lanes_are_in_order(mut scene: Scene) -> Story {
 
 #[derive(Default)]
 struct Arrived {
-    /// By lane: the number that is due.
+    /// By lane: the next number.
     due: HashMap<u32, u32>,
     count: usize,
 }
 
-/// Receives until all came, by whichever receiver. Looks at each message before it settles it: the
-/// next of its lane may come to another receiver from then on.
+/// Receives until all messages have arrived at any receiver. Checks each message before it settles
+/// it: from then on the next of its lane may go to another receiver.
 async fn receive_in_order(
     receiver: &mut Box<dyn Receiver>,
     arrived: &Mutex<Arrived>,

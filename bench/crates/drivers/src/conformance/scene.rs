@@ -1,5 +1,4 @@
-//! What a story of the conformance test needs: a topology of its own, senders, receivers, and
-//! words for what they do.
+//! Fixture of a conformance scenario: its own topology, senders, receivers, and helpers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +14,13 @@ use driver::{
 use super::{Fault, wrong};
 use crate::connect;
 
-/// How long a message may take that is there to be had.
+/// Time limit for a message that is available.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// The lease of all topologies: short, since some stories wait for its end.
+/// Lease of all topologies: short, since some scenarios wait for its end.
 pub(super) const LEASE: Duration = Duration::from_secs(3);
-/// How much later than its lease says a message may come back.
-/// Some servers have a least lease of 15 s.
+/// Largest delay of a redelivery after its lease. Some servers have a minimum lease of 15 s.
 pub(super) const GRACE: Duration = Duration::from_secs(20);
-/// How long consumer groups take to settle down when a member joins.
+/// Time in which a consumer group rebalances after a join.
 const JOINING: Duration = Duration::from_secs(6);
 
 pub(super) struct Scene {
@@ -41,7 +39,7 @@ impl Scene {
         Self { target: target.clone(), about: about.clone(), topology }
     }
 
-    /// Makes the topology, and gives what is needed to work with it.
+    /// Creates the topology and returns a stage on it.
     pub(super) async fn open(self) -> Result<Stage, Fault> {
         let driver = connect(&self.target)?;
         driver.create(&self.topology).await?;
@@ -49,7 +47,7 @@ impl Scene {
     }
 }
 
-/// A scene whose topology is there.
+/// A scene with an existing topology.
 pub(super) struct Stage {
     pub(super) driver: Arc<dyn Driver>,
     pub(super) scene: Scene,
@@ -64,13 +62,13 @@ impl Stage {
         Ok(self.driver.receiver(&self.scene.topology, &[0], subscription).await?)
     }
 
-    /// Whether a message that nobody receives is lost.
+    /// Whether the system drops a message without a receiver.
     pub(super) fn forgets(&self) -> bool {
         self.scene.about.returns == Return::Never
     }
 
-    /// Lets receivers that divide partitions among themselves come to terms, and receivers of
-    /// systems without storage begin to listen.
+    /// Lets receivers that divide partitions rebalance, and receivers of systems without storage
+    /// begin to listen.
     pub(super) async fn gather_receivers(
         &self,
         receivers: &mut [Box<dyn Receiver>],
@@ -113,7 +111,7 @@ pub(super) fn messages(word: &str, count: usize) -> Vec<Message> {
     (0..count).map(|number| message(0, format!("{word}-{number}"))).collect()
 }
 
-/// Receives this many, and fails if they do not come in time.
+/// Receives this many messages, and fails if they do not arrive in time.
 pub(super) async fn take(
     receiver: &mut Box<dyn Receiver>,
     count: usize,
@@ -142,7 +140,7 @@ pub(super) async fn take_within(
     Ok(taken)
 }
 
-/// Settles each as it comes: the lease of the first may end before the last has come.
+/// Settles each message on its arrival: the lease of the first may end before the last arrives.
 pub(super) async fn consume_within(
     receiver: &mut Box<dyn Receiver>,
     count: usize,
@@ -159,7 +157,7 @@ pub(super) async fn consume_within(
     Ok(consumed)
 }
 
-/// Receives this many by all of the receivers together: what came to each.
+/// Receives this many messages by all receivers together. Returns those of each.
 pub(super) async fn take_by_any(
     receivers: &mut [Box<dyn Receiver>],
     count: usize,
@@ -183,7 +181,7 @@ pub(super) async fn take_by_any(
     Ok(taken)
 }
 
-/// Fails if anything comes for as long as this.
+/// Fails if a message arrives within the duration.
 pub(super) async fn nothing_comes(
     receiver: &mut Box<dyn Receiver>,
     duration: Duration,
@@ -210,7 +208,7 @@ pub(super) async fn accept(
     Ok(receiver.settle(&settles).await?)
 }
 
-/// Fails unless the bodies are those of the messages, each as often, in any order.
+/// Fails unless the bodies equal those of the messages, including duplicates, in any order.
 pub(super) fn same_bodies<'a>(
     received: impl IntoIterator<Item = &'a Received>,
     sent: &[Message],

@@ -1,4 +1,4 @@
-//! What librdkafka says, in the suite's words.
+//! Maps librdkafka's errors and calls to the suite's terms.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use rdkafka::message::BorrowedMessage;
 use rdkafka::types::RDKafkaErrorCode;
 use tokio::time::timeout;
 
-/// How long a server may take to answer at all.
+/// Time limit for the server's first reply.
 const REACH_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) fn refused(error: KafkaError) -> Failure {
@@ -31,16 +31,16 @@ pub(crate) fn refused(error: KafkaError) -> Failure {
                 | RDKafkaErrorCode::AllBrokersDown
                 | RDKafkaErrorCode::PurgeInflight,
             ) => Failure::unknown(error),
-            // A producer goes on by itself; one made anew for each such message would be one more load
-            // for servers that are slow already.
+            // A producer recovers by itself. A new one for each such message would add load to
+            // servers that are already slow.
             Some(RDKafkaErrorCode::MessageTimedOut) => Failure::Unanswered(error.to_string()),
             _ => Failure::refused(error),
         },
     }
 }
 
-/// Some messages that mean something to the caller, at most `max`: waits for the first one as long
-/// as receivers do, and takes the rest only if they are there.
+/// Receives at most `max` messages that `read` accepts. Waits for the first one as long as
+/// receivers do, and adds others only if they are available.
 pub(crate) async fn receive_some<C: ConsumerContext + 'static, T>(
     client: &StreamConsumer<C>,
     max: usize,
@@ -70,7 +70,7 @@ pub(crate) async fn receive_some<C: ConsumerContext + 'static, T>(
     Ok(received)
 }
 
-/// What passes by itself is no message and no failure.
+/// Transient errors are neither a message nor a failure.
 pub(crate) fn is_passing(error: &KafkaError) -> bool {
     matches!(
         error.rdkafka_error_code(),
@@ -83,7 +83,7 @@ pub(crate) fn is_passing(error: &KafkaError) -> bool {
     )
 }
 
-/// Keeps the last thing that went wrong: the calls themselves only say that they timed out.
+/// Keeps the last error: the calls themselves only report a timeout.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Listening {
     last: Arc<Mutex<Option<(KafkaError, String)>>>,
@@ -101,7 +101,7 @@ impl ClientContext for Listening {
 
 impl ConsumerContext for Listening {}
 
-/// Returns when a broker answered, or with why none can be reached.
+/// Returns when a broker has replied, or the reason that none can be reached.
 pub(super) fn reached(base: &ClientConfig, endpoint: &str, user: &str) -> Result<(), Failure> {
     let listening = Listening::default();
     let client: BaseConsumer<Listening> =
@@ -111,7 +111,7 @@ pub(super) fn reached(base: &ClientConfig, endpoint: &str, user: &str) -> Result
         match client.fetch_metadata(None, Duration::from_millis(500)) {
             Ok(_) => return Ok(()),
             Err(error) => {
-                // Serves the errors.
+                // Polls, so that the error callback runs.
                 drop(client.poll(Duration::ZERO));
                 let last = listening.last.lock().clone();
                 let code = last.as_ref().and_then(|(error, _)| error.rdkafka_error_code());
@@ -134,7 +134,7 @@ pub(super) fn reached(base: &ClientConfig, endpoint: &str, user: &str) -> Result
     }
 }
 
-/// Waits until every group is stable with so many members.
+/// Waits until every group is stable with this many members.
 pub(super) fn wait_until_gathered(
     base: &ClientConfig,
     groups: &[String],

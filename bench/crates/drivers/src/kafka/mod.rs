@@ -1,25 +1,25 @@
-//! Kafka's protocol, by librdkafka: Apache Kafka, Redpanda, and Postroad where it speaks Kafka.
+//! Kafka's protocol, by librdkafka: Apache Kafka, Redpanda, and Postroad's Kafka gateway.
 //!
-//! *Sent* means: the leader answered the produce request, with `acks=all` and an idempotent
-//! producer (T0: `acks=0`, it is in the client's socket). What that is worth is the server's
-//! business, so `create` asks for what the tier needs: T3 and T4 set `flush.messages=1` on Apache
-//! Kafka (its default is the page cache), T2 and T4 need at least two replicas in sync. Redpanda
-//! and Postroad sync before they answer; for less, Redpanda's `write.caching` is turned on, and
-//! Postroad's `durability=replicated` at T2.
+//! *Sent* means: the leader replied to the produce request, with `acks=all` and an idempotent
+//! producer (T0: `acks=0`, it is in the client's socket). The guarantee of a reply depends on the
+//! server, so `create` configures the tier: T3 and T4 set `flush.messages=1` on Apache Kafka (its
+//! default is the page cache), T2 and T4 require at least two in-sync replicas. Redpanda and
+//! Postroad sync before they reply; lower tiers set Redpanda's `write.caching`, and Postroad's
+//! `durability=replicated` at T2.
 //!
-//! *Hiding* is by partition: each belongs to one receiver of the group at a time, and goes to
-//! another with all that was not committed when the receiver is gone: at once if it said so, else
-//! when its session ends (6 s). There is no lease by message.
-//! Settling moves the position of the group once all before it is settled; it is committed every
-//! `commit-ms` (100) and when a receiver closes or loses a partition. A release reads the partition
-//! from that message on once more, and gives out only it.
+//! *Hiding* is by partition: one receiver of the group owns each at a time. Another gets it with
+//! all uncommitted messages when the receiver is gone: at once if it left the group, else when its
+//! session ends (6 s). There is no lease by message. Settling moves the position of the group once
+//! all messages before it are settled. The position is committed every `commit-ms` (100) and when a
+//! receiver closes or loses a partition. A release reads the partition again from that message on,
+//! and delivers only it.
 //!
-//! What is sent goes at once. What is posted waits for company for as long as OpenMessaging
-//! Benchmark lets it (1 ms), and not at all where latency comes first.
+//! `send` sends at once. `post` lingers as OpenMessaging Benchmark does (1 ms), and not at all
+//! where latency comes first.
 //!
-//! Settings: `window`, `linger-ms` (of what is posted), `commit-ms`, `sasl-mechanism`,
-//! `request-timeout-ms`, and any of the client's and the topic's own as `producer.X`, `consumer.X`
-//! and `topic.X`.
+//! Settings: `window`, `linger-ms` (of posted messages), `commit-ms`, `sasl-mechanism`,
+//! `request-timeout-ms`, and any native setting of the client and the topic as `producer.X`,
+//! `consumer.X` and `topic.X`.
 
 pub(crate) mod client;
 mod receiver;
@@ -45,7 +45,7 @@ use crate::kafka_share;
 use crate::pending::WINDOW;
 use client::{reached, refused};
 
-/// The systems that speak this protocol.
+/// The systems that speak Kafka's protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flavour {
     Kafka,
@@ -54,18 +54,18 @@ pub(crate) enum Flavour {
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a topic that was deleted may still be known to some broker.
+/// Time for the deletion of a topic to reach all brokers.
 const UNKNOWN_AFTER: Duration = Duration::from_millis(200);
 const ENDPOINT: &str = "127.0.0.1:9092";
-/// As OpenMessaging Benchmark has it; the client's own are 5 ms.
+/// As in OpenMessaging Benchmark; the client's default is 5 ms.
 const LINGER_MS: f64 = 1.0;
 const SESSION_TIMEOUT: &str = "session.timeout.ms";
-/// As short as servers let it be (`group.min.session.timeout.ms`): the partitions of a member that
-/// is gone without a word go to others then. The client's own are 45 s, its server's restart and all.
+/// Minimum of the servers (`group.min.session.timeout.ms`), after which the partitions of a dead
+/// member are reassigned. The client's default of 45 s allows for a restart of its server.
 const SESSION_TIMEOUT_MS: u64 = 6_000;
-/// How soon a member learns that others have come or gone.
+/// Interval in which a member detects a rebalance.
 const HEARTBEAT_MS: u64 = 500;
-/// A server that was killed is back within seconds; the client's own are 10 s between two looks.
+/// A killed server restarts within seconds; the client's default for the longest pause is 10 s.
 const RECONNECT_MS_MAX: u64 = 500;
 
 pub(crate) fn connect_kafka(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
@@ -80,15 +80,15 @@ pub(crate) fn connect_postroad(target: &Target) -> Result<Arc<dyn Driver>, Failu
     connect(Flavour::Postroad, target)
 }
 
-/// Names and values; of a name that is there twice, the last one holds.
+/// Names and values; the last one of a repeated name applies.
 type Settings = Vec<(String, String)>;
 
 #[derive(Debug)]
 pub(crate) struct Kafka {
     flavour: Flavour,
-    /// What every client of this target begins with.
+    /// Base configuration of every client of this target.
     base: ClientConfig,
-    /// What of that is no address and no login.
+    /// The part of it without address and login.
     client: Settings,
     endpoint: String,
     user: String,
@@ -98,7 +98,7 @@ pub(crate) struct Kafka {
 #[derive(Clone, Debug)]
 struct Options {
     window: u32,
-    /// Where it was said.
+    /// `None` if not set.
     linger_ms: Option<f64>,
     commit_every: Duration,
     producer: Settings,
@@ -173,14 +173,14 @@ impl Kafka {
         self.base.create().map_err(refused)
     }
 
-    /// Waits for a broker to answer, so that what follows fails for reasons of its own.
+    /// Waits for a broker to reply, so that later failures have reasons of their own.
     async fn reach(&self) -> Result<(), Failure> {
         let (base, endpoint, user) = (self.base.clone(), self.endpoint.clone(), self.user.clone());
         let reached = tokio::task::spawn_blocking(move || reached(&base, &endpoint, &user));
         reached.await.map_err(Failure::unknown)?
     }
 
-    /// What the server must be told of a topic so that the tier holds.
+    /// Topic settings that the tier requires.
     fn configs(&self, topology: &Topology) -> Settings {
         let mut configs = Vec::new();
         let mut set = |name: &str, value: &str| configs.push((name.to_owned(), value.to_owned()));
@@ -212,7 +212,7 @@ impl Kafka {
             set("acks", Self::acks(topology.tier)),
             set("enable.idempotence", if idempotent { "true" } else { "false" }),
             set("message.timeout.ms", "120000"),
-            // More than the window, so that it is the window that bounds what is on its way.
+            // Larger than the window, so that the window bounds the messages in flight.
             set("queue.buffering.max.messages", &self.options.window.max(100_000).to_string()),
         ];
         settings.extend_from_slice(&self.options.producer);
@@ -232,14 +232,14 @@ impl Kafka {
         settings
     }
 
-    /// For a producer; when it sends is not set.
+    /// Configuration of a producer without `linger.ms`.
     pub(crate) fn producer_config(&self, topology: &Topology) -> ClientConfig {
         let mut config = self.base.clone();
         set_all(&mut config, &self.producer(topology));
         config
     }
 
-    /// For a member of the group, which commits by itself.
+    /// Configuration of a group member that commits explicitly.
     pub(crate) fn consumer_config(&self, group: &str) -> ClientConfig {
         let mut config = self.base.clone();
         config.set("group.id", group);
@@ -247,7 +247,7 @@ impl Kafka {
         config
     }
 
-    /// Topics and groups. Whether there was a topic.
+    /// Deletes topics and groups. Returns whether there was a topic.
     async fn delete(&self, topology: &Topology) -> Result<bool, Failure> {
         let names: Vec<_> =
             (0..topology.destinations).map(|index| topology.destination(index)).collect();
@@ -267,7 +267,7 @@ impl Kafka {
         let groups: Vec<_> =
             (0..topology.subscriptions.max(1)).map(|index| topology.subscription(index)).collect();
         let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
-        // A group that is not there, or has a member that is about to time out, does no harm.
+        // A missing group, or one with a member that is about to time out, does no harm.
         match admin.delete_groups(&groups, &patient()).await {
             Ok(_) | Err(KafkaError::AdminOp(_)) => Ok(any),
             Err(error) => Err(refused(error)),
@@ -297,7 +297,7 @@ impl Kafka {
         self.wait_until_led(&names, partitions as usize).await
     }
 
-    /// A topic is there before its partitions have leaders; who sends then waits for a retry.
+    /// A topic exists before its partitions have leaders; a send before that waits for a retry.
     async fn wait_until_led(&self, names: &[String], partitions: usize) -> Result<(), Failure> {
         let (base, names) = (self.base.clone(), names.to_vec());
         let waited = tokio::task::spawn_blocking(move || {
@@ -357,7 +357,7 @@ impl Driver for Kafka {
         of.into_iter().flat_map(named).chain(window).collect()
     }
 
-    /// Kafka knows its own retries by their numbers, and nothing by an id.
+    /// Kafka detects its own retries by sequence numbers, and has no deduplication by message id.
     fn deduplicates(&self) -> bool {
         self.flavour == Flavour::Postroad
     }
@@ -379,14 +379,16 @@ impl Driver for Kafka {
 
     async fn create(&self, topology: &Topology) -> Result<(), Failure> {
         let about = self.about();
-        // How it is read is not the server's business; share groups read these topics otherwise.
+        // The style does not matter to the server; share groups read these topics in the other
+        // style.
         about.offers(&Topology { style: about.styles[0], ..topology.clone() })?;
         if matches!(topology.tier, Tier::T2 | Tier::T4) && topology.replicas < 2 {
             return Err(Failure::refused("a majority of nodes needs replicas of at least 2"));
         }
         self.reach().await?;
         if self.delete(topology).await? {
-            // Deleted is answered before all brokers know, and a new topic of the name is refused.
+            // The reply to a delete precedes its propagation, and a new topic of the name would be
+            // rejected.
             tokio::time::sleep(UNKNOWN_AFTER).await;
         }
         self.create_topics(topology).await
@@ -443,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waits_for_company_where_latency_comes_first() {
+    fn nothing_lingers_where_latency_comes_first() {
         let topology = Topology::new("t", Style::Log, Tier::T3);
         let latency = Topology { latency_first: true, ..topology.clone() };
         let mut target = Target::of("kafka");
@@ -454,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_to_client_and_server_is_said_with_what_the_user_wants_last() {
+    fn settings_show_client_and_topic_values_with_the_users_last() {
         let mut target = Target::of("kafka");
         target.settings.insert("producer.acks".into(), "1".into());
         target.settings.insert("topic.retention.ms".into(), "60000".into());
@@ -467,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_postroad_syncs_is_said_where_it_is_less_than_it_does_by_itself() {
+    fn postroad_durability_is_set_only_below_its_default() {
         let driver = connect_postroad(&Target::of("postroad-kafka")).expect("needs no server yet");
         let at = |tier| driver.settings(&Topology::new("t", Style::Log, tier));
         assert_eq!(at(Tier::T2)["topic.durability"], "replicated");
@@ -478,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lost_member_had_is_waited_for_as_long_as_its_session_lasts() {
+    fn messages_of_a_lost_member_return_after_its_session_timeout() {
         let topology = Topology::new("t", Style::Log, Tier::T3);
         let mut target = Target::of("kafka");
         let driver = connect_kafka(&target).expect("needs no server yet");

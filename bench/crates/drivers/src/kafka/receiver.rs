@@ -19,18 +19,18 @@ use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
 use super::client::{receive_some, refused};
 use crate::positions::{Partition, Positions};
 
-/// Shared with the client, which tells of partitions that go to another receiver.
+/// Shared with the client, which reports partitions that are reassigned.
 #[derive(Clone, Debug)]
 struct Ground {
     positions: Arc<Mutex<Positions>>,
-    /// Topics by name, and the destination that each is.
+    /// Destinations by topic name.
     destinations: Arc<HashMap<String, u32>>,
-    /// Destinations, and the topic that each is.
+    /// Topic names by destination.
     topics: Arc<HashMap<u32, String>>,
 }
 
 impl Ground {
-    /// What is to be committed, if anything.
+    /// Positions to commit, if any.
     fn moved(&self) -> Option<TopicPartitionList> {
         let moved = self.positions.lock().moved();
         let mut list = TopicPartitionList::new();
@@ -62,7 +62,7 @@ impl ConsumerContext for Ground {
         if let Some(list) = self.moved()
             && let Err(error) = consumer.commit(&list, CommitMode::Sync)
         {
-            // They come again to whoever has the partitions now.
+            // The messages are redelivered to the new owner of the partitions.
             tracing::debug!("committing what is given up: {error}");
         }
         let elements = lost.elements();
@@ -116,7 +116,7 @@ impl KafkaReceiver {
     fn taken(&self, message: &BorrowedMessage<'_>) -> Option<Received> {
         let partition = self.ground.partition_of(message.topic(), message.partition())?;
         let id = self.ground.positions.lock().came(partition, message.offset())?;
-        // The client lends the body only for as long as the message is held.
+        // The client lends the body only while the message is held.
         let body = Bytes::copy_from_slice(message.payload().unwrap_or_default());
         Some(Received { id: DeliveryId(id), body, redelivered: None })
     }

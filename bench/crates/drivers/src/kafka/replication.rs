@@ -1,4 +1,4 @@
-//! Who leads the topics of a test, and how many copies are in sync, by Kafka's Metadata.
+//! Leaders of a test's topics and their in-sync replicas, from Kafka's Metadata.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use rdkafka::metadata::Metadata;
 
 use super::client::refused;
 
-/// A node that was just killed is asked first now and then.
+/// A node that was just killed may be the first one that is queried.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Of each topic, which has one partition. `endpoints`: the nodes, in order.
+/// Replication of each topic, which has one partition. `endpoints`: the nodes, in order.
 pub(crate) fn replication(
     base: &ClientConfig,
     topics: &[String],
@@ -22,10 +22,10 @@ pub(crate) fn replication(
     let client: BaseConsumer = base.create().map_err(refused)?;
     let metadata = client.fetch_metadata(None, PATIENCE).map_err(refused)?;
     let nodes = nodes(&metadata, endpoints);
-    topics.iter().map(|topic| of_topic(&metadata, topic, &nodes)).collect()
+    topics.iter().map(|topic| topic_replication(&metadata, topic, &nodes)).collect()
 }
 
-/// Which place among the endpoints a broker has, by its id.
+/// Index of each broker among the endpoints, by its id.
 fn nodes(metadata: &Metadata, endpoints: &str) -> HashMap<i32, usize> {
     let place = |host: &str, port: i32| {
         let address = format!("{host}:{port}");
@@ -35,7 +35,7 @@ fn nodes(metadata: &Metadata, endpoints: &str) -> HashMap<i32, usize> {
     brokers.filter_map(|it| Some((it.id(), place(it.host(), it.port())?))).collect()
 }
 
-fn of_topic(
+fn topic_replication(
     metadata: &Metadata,
     topic: &str,
     nodes: &HashMap<i32, usize>,
@@ -44,7 +44,7 @@ fn of_topic(
     let partition = found.and_then(|found| found.partitions().first());
     let partition =
         partition.ok_or_else(|| Failure::refused(format!("{topic} is not in the metadata")))?;
-    // Of a leader that is gone the id may still be told, without a broker of that id.
+    // The id of a dead leader may still be reported, without a broker of that id.
     let leader = nodes.get(&partition.leader()).copied();
     Ok(Replication { leader, in_sync: partition.isr().len() as u32 })
 }

@@ -14,7 +14,7 @@ use super::PATIENCE;
 use super::client::refused;
 use crate::pending::{Outstanding, Window, send_by_post};
 
-/// Tells receipts from the producer's own thread.
+/// Resolves receipts from the producer's own thread.
 struct Telling;
 
 impl ClientContext for Telling {
@@ -31,25 +31,25 @@ impl ProducerContext for Telling {
     type DeliveryOpaque = Box<Outstanding>;
 
     fn delivery(&self, result: &DeliveryResult<'_>, outstanding: Box<Outstanding>) {
-        outstanding.tell(match result {
+        outstanding.resolve(match result {
             Ok(_) => Ok(()),
             Err((error, _)) => Err(refused(error.clone())),
         });
     }
 }
 
-/// What Postroad knows a record by that was sent before.
+/// Header with the id by which Postroad detects a duplicate.
 const ID_HEADER: &str = "postroad.id";
 
-/// A new client asks for its producer id before there is a connection, and again each half a second;
-/// until it has it, it sends nothing, and says nothing about it.
+/// A new client requests its producer id before it has a connection, and again every half second.
+/// Without it, it sends nothing and reports nothing.
 const PRODUCER_ID_WITHIN: Duration = Duration::from_millis(100);
 const PRODUCER_ID_EVERY: Duration = Duration::from_millis(500);
 
 type Client = ThreadedProducer<Telling>;
 
-/// How messages go out: as soon as they come, or in company of what comes soon after. A client is
-/// made for one of them, and a sender that does both changes over only when nothing is on its way.
+/// Whether messages are sent at once or linger for a batch. A client is configured for one of them,
+/// and a sender that uses both switches only when nothing is in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     AtOnce,
@@ -63,7 +63,7 @@ pub(super) struct KafkaSender {
     deduplicate: bool,
     window: Window,
     client: Option<(Way, Client)>,
-    /// Of what is posted.
+    /// The way of posted messages.
     posting: Way,
     way: Way,
 }
@@ -75,7 +75,7 @@ impl fmt::Debug for KafkaSender {
 }
 
 impl KafkaSender {
-    /// `linger`: milliseconds that what is posted waits for company.
+    /// `linger`: milliseconds that posted messages wait for a batch.
     pub(super) fn new(
         config: ClientConfig,
         window: u32,
@@ -112,16 +112,16 @@ impl KafkaSender {
     }
 
     async fn produce(&mut self, destination: u32, message: &Message, receipt: Receipt) {
-        // Before there is room for it: a change of the client waits until all room is free.
+        // Taken before the room: a switch of the client waits until all room is free.
         let client = self.client().await;
         let outstanding = Box::new(Outstanding { receipt, room: self.window.enter().await });
         let Some(topic) = self.topics.get(destination as usize).cloned() else {
-            outstanding.tell(Err(Failure::refused("there is no such destination")));
+            outstanding.resolve(Err(Failure::refused("there is no such destination")));
             return;
         };
         let client = match client {
             Ok(client) => client,
-            Err(failure) => return outstanding.tell(Err(failure)),
+            Err(failure) => return outstanding.resolve(Err(failure)),
         };
         let key = message.key();
         let mut record = BaseRecord::with_opaque_to(&topic, outstanding).key(&key);
@@ -130,13 +130,13 @@ impl KafkaSender {
             let header = Header { key: ID_HEADER, value: Some(&id) };
             record = record.headers(OwnedHeaders::new().insert(header));
         }
-        // The client copies the body; it knows no other way.
+        // The client always copies the body.
         if let Err((error, record)) = client.send(record.payload(&message.body[..])) {
-            record.delivery_opaque.tell(Err(refused(error)));
+            record.delivery_opaque.resolve(Err(refused(error)));
         }
     }
 
-    /// Waits until the server has answered for everything.
+    /// Waits until the server has replied to everything.
     async fn deliver(&self) -> Result<(), Failure> {
         let Some((_, client)) = self.client.clone() else { return Ok(()) };
         let delivered = tokio::task::spawn_blocking(move || client.flush(PATIENCE));
@@ -144,13 +144,14 @@ impl KafkaSender {
     }
 }
 
-/// Since it was made: of a client that was connected then.
+/// Time since its creation after which a client has its producer id, if it connected after
+/// `connected`.
 fn has_producer_id_at(connected: Duration) -> Duration {
     let asks = connected.div_duration_f64(PRODUCER_ID_EVERY).ceil().max(1.0);
     PRODUCER_ID_EVERY.mul_f64(asks) + PRODUCER_ID_WITHIN
 }
 
-/// Its end joins a thread.
+/// Dropping a client joins a thread.
 async fn drop_client(client: Option<(Way, Client)>) -> Result<(), Failure> {
     tokio::task::spawn_blocking(move || drop(client)).await.map_err(Failure::unknown)
 }
@@ -161,7 +162,7 @@ impl Sender for KafkaSender {
         self.way = if posts { self.posting } else { Way::AtOnce };
         let client = self.client().await?;
         let made = Instant::now();
-        // It makes no connection before it is asked for something.
+        // It connects only at the first request.
         let known = tokio::task::spawn_blocking(move || {
             client.client().fetch_metadata(None, PATIENCE).map(drop)
         });
@@ -183,8 +184,8 @@ impl Sender for KafkaSender {
         self.produce(destination, &message, receipt).await;
     }
 
-    // There is no `flush`: what waits for company goes by itself, soon. The client's own waits for
-    // the server too, and with it there would be one batch on its way at a time.
+    // There is no `flush`: lingering messages are soon sent by themselves. The client's own flush
+    // also waits for the server, and would allow only one batch in flight.
 
     async fn close(mut self: Box<Self>) -> Result<(), Failure> {
         self.deliver().await?;
@@ -217,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_that_connected_late_is_waited_for_until_it_asks_again() {
+    fn late_client_is_waited_for_until_its_next_producer_id_request() {
         let at = |connected| has_producer_id_at(Duration::from_millis(connected)).as_millis();
         assert_eq!([at(0), at(3), at(499), at(501), at(1_200)], [600, 600, 600, 1_100, 1_600]);
     }

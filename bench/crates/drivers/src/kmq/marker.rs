@@ -1,7 +1,7 @@
-//! What the markers topic has of a message, byte for byte as KMQ's own library writes it, so that
-//! its trackers and ours understand each other.
+//! Records of the markers topic, byte for byte as KMQ's own library writes them, so that its
+//! trackers and these are compatible.
 
-/// A message of the queue's topic.
+/// Position of a message in the queue's topic.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Key {
     pub(super) partition: i32,
@@ -10,7 +10,7 @@ pub(super) struct Key {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Marker {
-    /// Somebody has the message, and so long to say that it is done.
+    /// A receiver has the message, and this long to finish it.
     Start {
         redeliver_after_ms: i64,
     },
@@ -20,7 +20,7 @@ pub(super) enum Marker {
 const START: u8 = 1;
 const END: u8 = 0;
 
-/// The header of a message that was redelivered: how often.
+/// Header of a redelivered message with its number of redeliveries.
 pub(super) const REDELIVERIES: &str = "kmq-redelivery-count";
 
 impl Key {
@@ -62,7 +62,7 @@ impl Marker {
     }
 }
 
-/// As short as it can be: one byte, or four.
+/// Encodes in one byte if it fits, else in four.
 pub(super) fn encode_count(count: i32) -> Vec<u8> {
     match i8::try_from(count) {
         Ok(count) => count.to_be_bytes().to_vec(),
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markers_are_the_bytes_of_kmq() {
+    fn markers_have_the_encoding_of_kmq() {
         let key = Key { partition: 3, offset: 258 };
         assert_eq!(key.encode(), [0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 1, 2]);
         let start = Marker::Start { redeliver_after_ms: 15_000 };
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn markers_round_trip() {
         let key = Key { partition: i32::MAX, offset: i64::MAX };
         assert_eq!(Key::decode(&key.encode()), Some(key));
         for marker in [Marker::Start { redeliver_after_ms: 1 }, Marker::End] {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_marker_is_none() {
+    fn malformed_markers_do_not_decode() {
         assert_eq!(Key::decode(&[0; 11]), None);
         assert_eq!(Key::decode(&[0; 13]), None);
         for bytes in [&[][..], &[1][..], &[1, 2, 3][..], &[0, 0][..], &[2][..]] {

@@ -1,17 +1,17 @@
 //! KMQ: messages of a Kafka topic that are settled one by one, by markers in a second topic
-//! (github.com/softwaremill/kmq). On Apache Kafka, and on Postroad where it speaks Kafka.
+//! (github.com/softwaremill/kmq). On Apache Kafka, and on Postroad's Kafka gateway.
 //!
-//! *Sent* means what it means in [`crate::kafka`].
+//! *Sent* means the same as in [`crate::kafka`].
 //!
-//! *Hiding*: who receives a message writes a start marker for it, waits for that, and commits its
-//! position; settling writes an end marker, which nobody waits for. A redelivery tracker reads the
-//! markers: what was begun and did not end within the lease is written to the end of the same
-//! partition once more, with a count in a header. A release does nothing but leave the message to
-//! that. What was redelivered `max-redeliveries` times goes to the topic `..__undelivered-N`.
+//! *Hiding*: a receiver writes a start marker for each message, waits for that, and commits its
+//! position. A settle writes an end marker without a wait. A redelivery tracker reads the markers.
+//! It writes a message without an end marker within the lease to the end of the same partition
+//! again, with a count in a header. A release just leaves the message to the tracker. After
+//! `max-redeliveries` a message goes to the topic `..__undelivered-N`.
 //!
-//! KMQ runs its tracker as a program of its own; here it runs in the driver, for as long as that
-//! has a receiver. A redelivered message is a new one for every group of the topic, so there is
-//! one subscription. The lease is the test's (KMQ has no default; its authors measured with 15 s).
+//! KMQ runs its tracker as a separate process. Here it runs in the driver as long as the driver has
+//! a receiver. A redelivered message is a new one for every group of the topic, so there is one
+//! subscription. The lease is the test's (KMQ has no default; its authors measured with 15 s).
 //!
 //! Settings: `max-redeliveries` (3), and those of [`crate::kafka`], but for `commit-ms`.
 
@@ -61,7 +61,7 @@ fn connect(
         return Err(Failure::Setting { name: "commit-ms".into(), why });
     }
     let queues = kafka::open(flavour, &target)?;
-    // So that all trackers of a partition agree when something is due.
+    // All trackers of a partition then agree on due times.
     target.settings.insert("topic.message.timestamp.type".into(), "LogAppendTime".into());
     let markers = kafka::open(flavour, &target)?;
     let trackers = Trackers::default();
@@ -71,7 +71,7 @@ fn connect(
 #[derive(Debug)]
 struct Kmq {
     queues: Kafka,
-    /// The same broker; topics that it makes are for markers.
+    /// The same broker, configured for the markers topics.
     markers: Kafka,
     trackers: Trackers,
     redeliveries_max: i32,
@@ -79,7 +79,7 @@ struct Kmq {
     title: &'static str,
 }
 
-/// What a destination is made of.
+/// Topics of a destination.
 #[derive(Clone, Debug)]
 struct Topics {
     queue: String,
@@ -87,7 +87,7 @@ struct Topics {
     undelivered: String,
 }
 
-/// The topology of the topics with this ending.
+/// Topology of the topics with this suffix.
 fn beside(topology: &Topology, ending: &str) -> Topology {
     let prefix = format!("{}{ending}", topology.prefix);
     Topology { prefix, deduplicate: None, delivery_limit: None, ..topology.clone() }
@@ -109,7 +109,7 @@ fn topics(topology: &Topology, destination: u32) -> Topics {
     }
 }
 
-/// A client that has nothing to tell but to the log.
+/// A client context that only logs.
 struct Quiet;
 
 impl ClientContext for Quiet {
@@ -130,7 +130,7 @@ impl Kmq {
         Plan {
             topics: (0..topology.destinations).map(|index| topics(topology, index)).collect(),
             consumer: self.markers.consumer_config(&group),
-            // It joins no group, but the client wants the name of one.
+            // It joins no group, but the client requires a group name.
             reader: self.queues.consumer_config(&group),
             producer: self.queues.producer_config(topology),
             redeliveries_max: self.redeliveries_max,
@@ -166,7 +166,7 @@ impl Driver for Kmq {
         self.queues.deduplicates()
     }
 
-    /// First somebody else must have its partition, and then know of the message.
+    /// First another receiver must get its partition, and then the tracker must read its marker.
     fn returns_within(&self, topology: &Topology) -> Duration {
         self.queues.returns_within(topology) + topology.lease + Duration::from_secs(2)
     }

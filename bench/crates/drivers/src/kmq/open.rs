@@ -1,39 +1,39 @@
-//! Which messages of a partition are in somebody's hands, and until when: what a tracker knows from
-//! the markers that it read.
+//! The open messages of a partition and their deadlines, as a tracker knows them from the markers
+//! that it has read.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::marker::{Key, Marker};
 
-/// For so long after a marker came, time is what the markers say: their end markers may be behind
-/// in the topic. After that, all of them have been read, and time is the clock's.
+/// For this long after a marker, the markers define the time: pending end markers may follow in the
+/// topic. After that all markers have been read, and the clock defines the time.
 const SILENCE_MS: i64 = 1_000;
 
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    /// Of its start marker in the markers topic.
+    /// Offset of its start marker in the markers topic.
     marker_offset: i64,
-    /// `None`: it is being redelivered.
+    /// `None`: a redelivery is in progress.
     due_ms: Option<i64>,
 }
 
-/// Of one partition.
+/// Open messages of one partition.
 #[derive(Debug)]
 pub(super) struct OpenMessages {
     open: HashMap<Key, Open>,
     by_offset: BTreeSet<(i64, Key)>,
     by_due: BTreeSet<(i64, Key)>,
-    /// What was in the topic when this tracker got the partition: until it is read, what is open
-    /// may have ended long ago.
+    /// End of the topic when this tracker was assigned the partition. Until it is reached, open
+    /// messages may have ended long ago.
     already_there: i64,
-    /// The marker to be read next.
+    /// Offset of the next marker.
     position: i64,
-    /// The time of the last marker, and when it came.
+    /// Timestamp of the last marker, and its arrival.
     latest: Option<(i64, i64)>,
 }
 
 impl OpenMessages {
-    /// `end`: where the topic's partition ended when it was given to this tracker.
+    /// `end`: end offset of the topic's partition when it was assigned to this tracker.
     pub(super) fn new(end: i64) -> Self {
         Self {
             open: HashMap::new(),
@@ -45,7 +45,7 @@ impl OpenMessages {
         }
     }
 
-    /// A marker, where it was, when it was written, and the time now.
+    /// Applies a marker with its offset and timestamp, at the time `now_ms`.
     pub(super) fn read(
         &mut self,
         (key, marker): (Key, Marker),
@@ -55,7 +55,7 @@ impl OpenMessages {
     ) {
         self.position = marker_offset + 1;
         self.latest = Some((written_ms, now_ms));
-        // A second start is of a message that was received twice: the later one counts.
+        // A second start belongs to a second delivery; the later one counts.
         self.ended(key);
         if let Marker::Start { redeliver_after_ms } = marker {
             let due_ms = written_ms + redeliver_after_ms;
@@ -73,7 +73,7 @@ impl OpenMessages {
         }
     }
 
-    /// What has to be redelivered now, the earliest first; each is given once.
+    /// Takes the messages due for redelivery, the earliest first; each is returned once.
     pub(super) fn due(&mut self, now_ms: i64, max: usize) -> Vec<Key> {
         let mut due = Vec::new();
         let Some((latest_ms, came_ms)) = self.latest else { return due };
@@ -94,14 +94,14 @@ impl OpenMessages {
         due
     }
 
-    /// Its redelivery failed: once more, at this time.
+    /// Schedules another redelivery at this time, after a failed one.
     pub(super) fn retry(&mut self, key: Key, at_ms: i64) {
         let Some(open) = self.open.get_mut(&key) else { return };
         open.due_ms = Some(at_ms);
         self.by_due.insert((at_ms, key));
     }
 
-    /// From where the next tracker must read to know of all that is open.
+    /// Offset from which the next tracker must read to find all open messages.
     pub(super) fn to_commit(&self) -> i64 {
         self.by_offset.first().map_or(self.position, |(offset, _)| *offset)
     }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_end_in_time_is_due_once() {
+    fn message_not_ended_in_time_is_due_once() {
         let mut messages = OpenMessages::new(0);
         for (at, offset) in [(0, 10), (1, 11), (2, 12)] {
             messages.read((key(offset), START), at, 1_000 + at, 1_000 + at);
@@ -132,19 +132,19 @@ mod tests {
     }
 
     #[test]
-    fn while_markers_come_their_time_counts() {
+    fn marker_time_applies_while_markers_arrive() {
         let mut messages = OpenMessages::new(0);
         messages.read((key(1), START), 0, 1_000, 5_000);
-        // The clock is far ahead of what was read: its end may be behind.
+        // The clock is far ahead of the markers, so its end marker may follow.
         assert!(messages.due(5_500, 10).is_empty());
         messages.read((key(2), START), 1, 1_100, 5_600);
         assert_eq!(messages.due(5_700, 10), [key(1)]);
-        // Nothing came for a while.
+        // No marker arrives for a while.
         assert_eq!(messages.due(6_600, 10), [key(2)]);
     }
 
     #[test]
-    fn nothing_is_due_before_all_that_was_there_is_read() {
+    fn nothing_is_due_before_the_existing_markers_are_read() {
         let mut messages = OpenMessages::new(2);
         messages.read((key(1), START), 0, 1_000, 1_000);
         assert!(messages.due(LONG_AFTER, 10).is_empty());
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_start_counts_from_then_on() {
+    fn second_start_restarts_the_lease() {
         let mut messages = OpenMessages::new(0);
         messages.read((key(1), START), 0, 1_000, 1_000);
         messages.read((key(1), START), 1, 1_090, 1_090);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_or_being_redelivered_is_not_committed() {
+    fn open_messages_hold_back_the_commit() {
         let mut messages = OpenMessages::new(0);
         assert_eq!(messages.to_commit(), 0);
         for (at, offset) in [(0, 10), (1, 11)] {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redelivery_that_failed_is_tried_again() {
+    fn failed_redelivery_is_retried() {
         let mut messages = OpenMessages::new(0);
         messages.read((key(1), START), 0, 1_000, 1_000);
         assert_eq!(messages.due(LONG_AFTER, 10), [key(1)]);

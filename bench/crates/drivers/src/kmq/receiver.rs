@@ -21,14 +21,14 @@ pub(super) struct KmqReceiver {
     topics: Vec<Topics>,
     markers: MarkerWriter,
     lease_ms: i64,
-    /// By delivery: whose topics, and the message.
+    /// By delivery: index of its topics, and the message.
     open: HashMap<u64, (usize, Key)>,
     deliveries: u64,
-    /// What redelivers, for as long as somebody receives.
+    /// Keeps the tracker running as long as there is a receiver.
     tracked: Tracked,
 }
 
-/// A message as it was polled.
+/// A polled message.
 struct Polled {
     topics: usize,
     key: Key,
@@ -72,7 +72,7 @@ impl KmqReceiver {
         let topics = self.topics.iter().position(|topics| topics.queue == message.topic())?;
         let key = Key { partition: message.partition(), offset: message.offset() };
         let redelivered = redeliveries(message) > 0;
-        // The client lends the body only for as long as the message is held.
+        // The client lends the body only while the message is held.
         let body = Bytes::copy_from_slice(message.payload().unwrap_or_default());
         Some(Polled { topics, key, body, redelivered })
     }
@@ -137,7 +137,7 @@ impl Receiver for KmqReceiver {
         Ok(received)
     }
 
-    /// There is no release: what has no end marker is redelivered in time.
+    /// There is no release: a message without an end marker is redelivered after its lease.
     async fn settle(&mut self, settles: &[(DeliveryId, Settle)]) -> Result<(), Failure> {
         self.markers.check().await?;
         for &(DeliveryId(delivery), settle) in settles {

@@ -1,5 +1,5 @@
-//! Reads messages of the queue's topic once more, and writes them to its end (or, if that was done
-//! often enough, to the topic of what could not be delivered).
+//! Reads messages of the queue's topic again and writes them to its end, or after the last
+//! redelivery to the topic of undelivered messages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::writer::{MarkerWriter, written};
 use super::{Quiet, Topics};
 use crate::kafka::client::{is_passing, refused};
 
-/// Messages that are this far apart are not read in one go.
+/// Messages with a larger gap between their offsets are not read in one pass.
 const GAP_MAX: i64 = 1_000;
 const READ_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -29,7 +29,7 @@ pub(super) struct Redeliverer {
     redeliveries_max: i32,
 }
 
-/// A message that was read once more.
+/// A message that was read again.
 struct Again {
     key: Option<Vec<u8>>,
     body: Option<Vec<u8>>,
@@ -50,8 +50,8 @@ impl Redeliverer {
         })
     }
 
-    /// Redelivers messages of one partition. Gives those of which that is done, and the first
-    /// reason why it is not of the others.
+    /// Redelivers messages of one partition. Returns the redelivered ones, and the first failure of
+    /// the others.
     pub(super) async fn redeliver(
         &self,
         topics: &Topics,
@@ -65,7 +65,7 @@ impl Redeliverer {
             Err(panicked) => return (Vec::new(), Some(Failure::unknown(panicked))),
         };
         let sending = read.into_iter().map(|(key, again)| async move {
-            // What retention has removed is gone; its marker is ended all the same.
+            // A message that retention removed is lost; its marker is ended nevertheless.
             if let Some(again) = again {
                 written(self.send(topics, key.partition, &again)?).await?;
             }
@@ -84,7 +84,7 @@ impl Redeliverer {
             written(self.markers.begin(&topics.markers, *key, Marker::End)?).await
         });
         for ended in join_all(ending).await {
-            // Whoever reads the markers from the beginning redelivers it once more.
+            // A tracker that reads the markers from the beginning redelivers it again.
             if let Err(failed) = ended {
                 tracing::warn!("a message was redelivered and is not marked so: {failed}");
             }
@@ -112,7 +112,7 @@ impl Redeliverer {
         self.producer.send_result(record).map_err(|(error, _)| refused(error))
     }
 
-    /// Its end joins threads.
+    /// Dropping it joins threads.
     pub(super) async fn close(self) {
         if let Err(failure) = tokio::task::spawn_blocking(move || drop(self)).await {
             tracing::debug!("the redeliverer ended badly: {failure}");
@@ -120,7 +120,7 @@ impl Redeliverer {
     }
 }
 
-/// The messages, as far as they can be read; `None` for what is not there any more.
+/// Reads the messages that are readable; `None` for those that no longer exist.
 fn read(
     reader: &BaseConsumer<Quiet>,
     topic: &str,

@@ -1,6 +1,6 @@
-//! The redelivery tracker: reads all markers of a topology, and has redelivered what was begun and
-//! did not end in time. One runs in each driver that has a receiver; those of several processes
-//! share the partitions as a consumer group does, and each goes on where another stopped.
+//! The redelivery tracker: reads all markers of a topology, and redelivers messages without an end
+//! marker in time. One runs in each driver with a receiver. Trackers of several processes share the
+//! partitions as a consumer group, and each resumes where another stopped.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -27,17 +27,17 @@ use super::open::OpenMessages;
 use super::redeliverer::Redeliverer;
 use crate::kafka::client::{is_passing, refused};
 
-/// How long to wait for a marker before looking what is due.
+/// Longest wait for a marker before the due messages are checked.
 const TURN: Duration = Duration::from_millis(100);
-/// Markers that are read before looking what is due.
+/// Markers that are read before the due messages are checked.
 const READ_MAX: usize = 10_000;
-/// Messages of a partition that are redelivered in one go.
+/// Messages of a partition that are redelivered in one pass.
 const REDELIVER_MAX: usize = 128;
 const RETRY_AFTER_MS: i64 = 1_000;
 const COMMIT_EVERY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a tracker needs.
+/// Configuration of a tracker.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) topics: Vec<Topics>,
@@ -47,7 +47,7 @@ pub(super) struct Plan {
     pub(super) redeliveries_max: i32,
 }
 
-/// The trackers that run in a driver, by the prefix of the topology.
+/// Running trackers of a driver, by the prefix of the topology.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trackers {
     running: Arc<Mutex<HashMap<String, Weak<Running>>>>,
@@ -55,7 +55,7 @@ pub(super) struct Trackers {
 
 #[derive(Debug)]
 struct Running {
-    /// Dropped, it ends the task.
+    /// Dropping it ends the task.
     quit: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
@@ -65,7 +65,7 @@ struct Running {
 pub(super) struct Tracked(Arc<Running>);
 
 impl Trackers {
-    /// The topology's tracker, which is started if it does not run.
+    /// Returns the topology's tracker, starting it if needed.
     pub(super) fn tracked(
         &self,
         prefix: &str,
@@ -86,7 +86,7 @@ impl Trackers {
 }
 
 impl Tracked {
-    /// The last who tracks waits until the tracker has left its group.
+    /// The last holder waits until the tracker has left its group.
     pub(super) async fn end(self) {
         let Some(Running { quit, task }) = Arc::into_inner(self.0) else { return };
         drop(quit);
@@ -96,10 +96,10 @@ impl Tracked {
     }
 }
 
-/// Whose topics, and which partition.
+/// Index of its topics, and the partition.
 type Place = (usize, i32);
 
-/// Shared with the client, which tells of partitions that go to another tracker.
+/// Shared with the client, which reports partitions that are reassigned.
 #[derive(Clone, Debug)]
 struct Ground {
     topics: Arc<Vec<Topics>>,
@@ -187,7 +187,7 @@ impl Tracker {
         for marker in self.read().await? {
             self.know(marker.place).await?;
             let mut open = self.ground.open.lock();
-            // Lost to another tracker since.
+            // Reassigned to another tracker since.
             let Some(open) = open.get_mut(&marker.place) else { continue };
             open.read(marker.what, marker.offset, marker.written_ms, now_ms());
         }
@@ -231,7 +231,7 @@ impl Tracker {
         })
     }
 
-    /// Sees to it that a partition that is new to this tracker is known, with its end.
+    /// Initializes a partition that is new to this tracker, with its end.
     async fn know(&self, place: Place) -> Result<(), Failure> {
         if self.ground.open.lock().contains_key(&place) {
             return Ok(());
@@ -266,7 +266,7 @@ impl Tracker {
             for key in &done {
                 open.ended(*key);
             }
-            // Of those that are done it knows nothing any more.
+            // Finished messages are no longer open, so a retry of them does nothing.
             for key in due {
                 open.retry(key, now_ms() + RETRY_AFTER_MS);
             }
@@ -293,7 +293,7 @@ impl Tracker {
         let ended = tokio::task::spawn_blocking(move || {
             let mut tracker = self;
             if let Err(failure) = tracker.commit(CommitMode::Sync) {
-                // Whoever is next reads more than it needs to.
+                // The next tracker reads more than it needs.
                 tracing::debug!("the redelivery tracker: {failure}");
             }
             tracker.redeliverer

@@ -9,13 +9,13 @@ use rdkafka::producer::{DeliveryFuture, FutureProducer, FutureRecord};
 use super::marker::{Key, Marker};
 use crate::kafka::client::refused;
 
-/// How many end markers may be on their way.
+/// Largest number of end markers in flight.
 const UNDER_WAY_MAX: usize = 10_000;
 
-/// As KMQ's own library sends markers.
+/// As in KMQ's own library.
 const LINGER_MS: &str = "1";
 
-/// Writes markers; of end markers it learns later whether they were written.
+/// Writes markers. The outcomes of end markers are checked later.
 pub(super) struct MarkerWriter {
     producer: FutureProducer,
     under_way: FuturesUnordered<DeliveryFuture>,
@@ -28,7 +28,7 @@ impl MarkerWriter {
         Ok(Self { producer, under_way: FuturesUnordered::new() })
     }
 
-    /// Begins to write a marker; [`written`] waits for it.
+    /// Starts to write a marker; [`written`] waits for it.
     pub(super) fn begin(
         &self,
         topic: &str,
@@ -36,12 +36,12 @@ impl MarkerWriter {
         marker: Marker,
     ) -> Result<DeliveryFuture, Failure> {
         let (bytes, marker) = (key.encode(), marker.encode());
-        // The partition of a marker is that of its message, so that one tracker has both.
+        // A marker has the partition of its message, so that one tracker reads both.
         let record = FutureRecord::to(topic).partition(key.partition).key(&bytes).payload(&marker);
         self.producer.send_result(record).map_err(|(error, _)| refused(error))
     }
 
-    /// Writes an end marker, and does not wait for it.
+    /// Writes an end marker without a wait.
     pub(super) async fn end(&mut self, topic: &str, key: Key) -> Result<(), Failure> {
         while self.under_way.len() >= UNDER_WAY_MAX {
             self.one().await?;
@@ -74,7 +74,7 @@ impl MarkerWriter {
         Ok(())
     }
 
-    /// Its end joins a thread.
+    /// Dropping it joins a thread.
     pub(super) async fn close(mut self) -> Result<(), Failure> {
         let drained = self.drained().await;
         tokio::task::spawn_blocking(move || drop(self)).await.map_err(Failure::unknown)?;
@@ -82,7 +82,7 @@ impl MarkerWriter {
     }
 }
 
-/// Waits until what was begun is written.
+/// Waits until the marker is written.
 pub(super) async fn written(delivery: DeliveryFuture) -> Result<(), Failure> {
     delivered_as(delivery.await)
 }

@@ -1,17 +1,17 @@
-//! KurrentDB (EventStoreDB before), by its official client: a stream a destination, and a
-//! persistent subscription a subscription.
+//! KurrentDB (formerly EventStoreDB), by its official client: a stream for each destination, and a
+//! persistent subscription for each subscription.
 //!
-//! *Sent* means: the server answered the append. It has synced it (T3) or, in a cluster, a majority
-//! of the nodes has (T4); a server that was told not to sync, or to keep all in memory, does not
-//! say so, and the user answers for that. `create` asks how many nodes there are and refuses T4 of
-//! fewer than three.
+//! *Sent* means: the server replied to the append. It has synced it (T3) or, in a cluster, a
+//! majority of the nodes has (T4). A server configured without syncs, or in memory, does not report
+//! that, so the user is responsible. `create` queries the number of nodes and rejects T4 with fewer
+//! than three.
 //!
-//! *Hiding*: an event that was given to a consumer of the subscription is its own until it is
-//! acknowledged, refused (`Retry`) or its time (the lease) is over; what a connection had comes
-//! again when it ends. Settles are not confirmed. One receiver gets the order of the stream,
-//! several do not: the subscription gives to each in turn.
+//! *Hiding*: an event belongs to its consumer until it is acknowledged, rejected (`Retry`) or its
+//! timeout (the lease) ends; events of a closed connection are redelivered. Settles are not
+//! confirmed. A single receiver gets the order of the stream. Several do not, since the
+//! subscription serves them round-robin.
 //!
-//! A release is never the last one: events are not parked.
+//! Releases are not limited: events are not parked.
 //!
 //! Settings: `window`, `batch` (the most events of one append, 500), `prefetch` (1000), `tls`
 //! (`false`).
@@ -35,16 +35,16 @@ use tokio::time::timeout;
 
 use crate::batching::BatchingSender;
 use crate::pending::WINDOW;
-use crate::told::{ms, told};
+use crate::told::{ms, named_values};
 use crate::url::escaped;
 
 const SYSTEM: &str = "kurrentdb";
 const TITLE: &str = "KurrentDB, persistent subscriptions";
 const ENDPOINT: &str = "127.0.0.1:2113";
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How many nodes have a majority that survives one.
+/// Smallest cluster whose majority survives the loss of a node.
 const CLUSTER: usize = 3;
-/// As the published test had them, in events.
+/// As in the published test, in events.
 const READ_BATCH: i32 = 1000;
 const HISTORY: i32 = 2000;
 const CHECKPOINT_AT_MOST: i32 = 10_000;
@@ -83,7 +83,7 @@ pub(crate) fn connect(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
     Ok(Arc::new(KurrentDb { settings, endpoint, user, window, batch, prefetch }))
 }
 
-/// Whether the server said no, or nobody knows.
+/// Distinguishes rejections from unknown outcomes.
 fn failure(error: Error) -> Failure {
     match error {
         Error::AccessDenied
@@ -96,7 +96,7 @@ fn failure(error: Error) -> Failure {
     }
 }
 
-/// Nothing to remove is well.
+/// A missing object counts as removed.
 fn removed(done: Result<(), Error>) -> Result<(), Failure> {
     match done {
         Ok(()) | Err(Error::ResourceNotFound | Error::ResourceDeleted) => Ok(()),
@@ -109,12 +109,12 @@ impl KurrentDb {
         Failure::Unreachable { endpoint: self.endpoint.clone(), why: why.to_string() }
     }
 
-    /// A client of its own; it connects when it is first used.
+    /// A client of its own; it connects at first use.
     fn client(&self) -> Result<Client, Failure> {
         Client::new(self.settings.clone()).map_err(|error| self.unreachable(error))
     }
 
-    /// A client that is connected.
+    /// A connected client, and the server's version.
     async fn open(&self) -> Result<(Client, String), Failure> {
         let client = self.client()?;
         let answered = timeout(PATIENCE, client.server_info()).await;
@@ -187,7 +187,7 @@ impl Driver for KurrentDb {
     }
 
     fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
-        told(&[
+        named_values(&[
             ("window", &self.window),
             ("batch", &self.batch),
             ("prefetch", &self.prefetch),
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nobody_there_is_said_at_the_first_call() {
+    async fn unreachable_server_fails_the_first_call() {
         let target = Target { endpoints: vec!["127.0.0.1:1".into()], ..Target::of(SYSTEM) };
         let driver = connect(&target).expect("reads the settings");
         let refused = driver.version().await.expect_err("nobody is there");
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_none_is_refused() {
+    fn invalid_address_is_rejected() {
         let target = Target { endpoints: vec!["host:many".into()], ..Target::of(SYSTEM) };
         assert!(matches!(connect(&target), Err(Failure::Unreachable { .. })));
     }

@@ -14,8 +14,8 @@ use uuid::Uuid;
 
 use super::failure;
 
-/// One stream's subscription lives in a task of its own: the client lets either read from it or
-/// settle, and gives up its task when the server ends it.
+/// Each stream's subscription runs in its own task. The client can either read from it or settle,
+/// and drops its task when the server ends it.
 struct Reading {
     settles: mpsc::UnboundedSender<(Vec<Uuid>, Settle)>,
     task: JoinHandle<()>,
@@ -23,9 +23,9 @@ struct Reading {
 
 pub(super) struct KurrentReceiver {
     streams: Vec<Reading>,
-    /// Bounded by the server, which sends only so many that are not settled.
+    /// Bounded by the server, which limits the unsettled events.
     arriving: mpsc::UnboundedReceiver<Result<Came, Failure>>,
-    /// Deliveries by number: which stream, and the event there.
+    /// Deliveries by number: the index of the stream, and the event.
     open: HashMap<u64, (usize, Uuid)>,
     deliveries: u64,
 }
@@ -144,7 +144,7 @@ impl Receiver for KurrentReceiver {
         self.settle_all(grouped)
     }
 
-    /// The server gives what is open to others when the subscriptions end.
+    /// The server redelivers open events when the subscriptions end.
     async fn close(self: Box<Self>) -> Result<(), Failure> {
         for Reading { settles, task } in self.streams {
             drop(settles);

@@ -10,7 +10,7 @@ use crate::batching::BatchWriter;
 
 const EVENT_TYPE: &str = "bench";
 
-/// Appends what is of one stream in one call.
+/// Appends the messages of each stream in one call.
 pub(super) struct Writer {
     pub(super) client: Client,
     pub(super) streams: Vec<String>,
@@ -32,7 +32,7 @@ impl Writer {
     }
 }
 
-/// The places of each destination's messages, in their order.
+/// Indexes of each destination's messages, in their order.
 fn by_destination(batch: &[(u32, Message)]) -> BTreeMap<u32, Vec<usize>> {
     let mut places: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (place, (destination, _)) in batch.iter().enumerate() {

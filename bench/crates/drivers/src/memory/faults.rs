@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// How this broker lies.
+/// Injected faults of the broker.
 #[derive(Debug)]
 pub(super) struct Faults {
     lose: f64,
@@ -17,7 +17,7 @@ pub(super) struct Faults {
     take_twice: f64,
     lose_dead: f64,
     fail: f64,
-    /// Messages of a queue that a crash forgets: the last that were confirmed.
+    /// Number of messages of a queue that a crash loses: the last confirmed ones.
     pub(super) crash_loses: usize,
     pub(super) latency: Duration,
     random: Mutex<StdRng>,
@@ -80,7 +80,7 @@ impl Faults {
         self.happens(self.fail)
     }
 
-    /// The message, or one that is not quite it.
+    /// The message, possibly damaged.
     pub(super) fn damaged(&self, message: Message) -> Message {
         if message.body.is_empty() || !self.happens(self.damage) {
             return message;

@@ -1,23 +1,23 @@
-//! `memory`: a broker within the suite's own process, for its own tests.
+//! `memory`: a broker within the suite's own process, for its tests.
 //!
 //! *Sent* means: it is in memory, and nothing more. *Hiding*: by lease, and until the receiver is
-//! gone. Queues keep the order of lanes with any number of receivers, by giving a lane to one of
-//! them at a time; logs give each partition to one receiver.
+//! gone. Queues keep the order of lanes with any number of receivers, because one receiver holds a
+//! lane at a time. In logs one receiver owns each partition.
 //!
-//! What it is for are its faults. Each is a probability by message (`lose=0.001`), so that a test
-//! can prove that an audit notices what it is there to notice:
+//! Its purpose is fault injection. Each fault is a probability for each message (`lose=0.001`), so
+//! that a test can prove that an audit detects it:
 //!
-//! * `lose`: confirmed and thrown away
+//! * `lose`: confirmed and dropped
 //! * `duplicate`: delivered twice, the second without a mark
-//! * `reorder`: goes behind the next message of its lane
+//! * `reorder`: moved behind the next message of its lane
 //! * `return-settled`: settled, confirmed, and delivered again
 //! * `damage`: a byte of the body is changed
-//! * `take-twice`: taken though it was taken before and is to be taken once
-//! * `lose-dead`: given back too often, and thrown away instead of being a dead letter
-//! * `fail`: refused with an error
+//! * `take-twice`: a duplicate is accepted despite deduplication
+//! * `lose-dead`: dropped after its last release instead of dead lettered
+//! * `fail`: rejected with an error
 //!
-//! [`MemoryBroker`] kills the broker of an endpoint, and starts it again on what it has kept: all
-//! that it confirmed, but for the last messages of each queue that `crash-loses=20` says.
+//! [`MemoryBroker`] kills the broker of an endpoint, and restarts it with all confirmed messages,
+//! except for the last messages of each queue that `crash-loses=20` sets.
 //!
 //! `latency-us` delays each confirmation, `seed` makes the faults repeatable. Drivers of one
 //! endpoint (`memory://a-name`) share a broker; without an endpoint each has its own.
@@ -40,26 +40,26 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::pending::{Confirmer, Outstanding, WINDOW, Window, send_by_post};
-use crate::told::{ms, told};
+use crate::told::{ms, named_values};
 use faults::Faults;
 use queue::{Queue, ReceiverId};
 
 pub(crate) const SYSTEM: &str = "memory";
 pub(crate) const TITLE: &str = "In memory, for the suite's own tests";
 
-/// The brokers that have a name.
+/// Brokers by name.
 static NAMED: LazyLock<Mutex<HashMap<String, Arc<Broker>>>> = LazyLock::new(Mutex::default);
 
-/// What the drivers of one endpoint share.
+/// State shared by the drivers of one endpoint.
 #[derive(Debug, Default)]
 struct Broker {
     spaces: Mutex<HashMap<String, Arc<Space>>>,
     down: AtomicBool,
-    /// How often it was killed: connections of an earlier life are broken.
+    /// Number of kills: connections of an earlier life are broken.
     deaths: AtomicU64,
 }
 
-/// The broker of `memory://name`, as whoever runs it has it at hand.
+/// Handle to the broker of `memory://name`, for the code that runs it.
 #[derive(Clone, Debug)]
 pub struct MemoryBroker(Arc<Broker>);
 
@@ -68,7 +68,7 @@ impl MemoryBroker {
         Self(named(name))
     }
 
-    /// As `kill -9` would: connections break, and what was not written is forgotten.
+    /// Acts like `kill -9`: connections break, and unwritten messages are lost.
     pub fn kill(&self) {
         self.0.down.store(true, Relaxed);
         self.0.deaths.fetch_add(1, Relaxed);
@@ -80,7 +80,7 @@ impl MemoryBroker {
         }
     }
 
-    /// Starts it on what it has kept.
+    /// Restarts it with the messages that it has kept.
     pub fn start(&self) {
         self.0.down.store(false, Relaxed);
     }
@@ -90,7 +90,7 @@ fn named(name: &str) -> Arc<Broker> {
     Arc::clone(NAMED.lock().entry(name.to_owned()).or_default())
 }
 
-/// A connection, as long as the broker lives.
+/// A connection, valid until the broker is killed.
 #[derive(Debug)]
 struct Connection {
     broker: Arc<Broker>,
@@ -106,14 +106,14 @@ impl Connection {
     }
 }
 
-/// What one topology made.
+/// Objects of one topology.
 #[derive(Debug)]
 struct Space {
     /// By destination, then by subscription.
     queues: Vec<Vec<Mutex<Queue>>>,
     arrived: Notify,
     dead_letters: Option<Arc<Space>>,
-    /// Where messages are taken once: those that were, and until when that is remembered.
+    /// With deduplication: its window, and the known ids with their expiry.
     known: Option<(Duration, Mutex<HashMap<String, Instant>>)>,
 }
 
@@ -129,7 +129,7 @@ impl Space {
         Self { queues, arrived: Notify::new(), dead_letters, known }
     }
 
-    /// Whether it was taken before, within the window.
+    /// Whether the message is a duplicate within the window.
     fn is_known(&self, message: &Message) -> bool {
         let Some((window, known)) = &self.known else { return false };
         let now = Instant::now();
@@ -221,7 +221,7 @@ impl Driver for Memory {
     }
 
     fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
-        told(&[("window", &self.window), ("lease", &ms(topology.lease))])
+        named_values(&[("window", &self.window), ("lease", &ms(topology.lease))])
     }
 
     async fn version(&self) -> Result<String, Failure> {
@@ -305,7 +305,7 @@ impl MemorySender {
         if self.faults.fail() {
             return Err(Failure::refused("by chance (setting fail)"));
         }
-        // Before anything is kept, so that a wrong destination is an error and nothing else.
+        // Checked before anything is kept, so that a wrong destination has no effect.
         self.space.queue(destination, 0)?;
         if self.space.is_known(&message) && !self.faults.take_twice() {
             return Ok(());
@@ -332,7 +332,7 @@ impl Sender for MemorySender {
         let outstanding = Outstanding { receipt, room: self.window.enter().await };
         let stored = self.store(destination, message);
         if self.faults.latency.is_zero() {
-            outstanding.tell(stored);
+            outstanding.resolve(stored);
         } else {
             let delay = tokio::time::sleep(self.faults.latency);
             let confirmation = async move {
@@ -357,9 +357,9 @@ struct MemoryReceiver {
     faults: Arc<Faults>,
     destinations: Vec<u32>,
     subscription: u32,
-    /// The destination to look into first, so that none of them starves.
+    /// Index of the destination to read first, so that none starves.
     next: usize,
-    /// Where each delivery came from.
+    /// Destination and place of each delivery.
     delivered: HashMap<DeliveryId, (u32, queue::Place)>,
     deliveries: u64,
 }
@@ -383,7 +383,7 @@ impl MemoryReceiver {
         Ok(taken)
     }
 
-    /// When something that is hidden now may come, though nothing arrives.
+    /// Time of the next possible redelivery, even without new arrivals.
     fn next_return(&self) -> Result<Option<Instant>, Failure> {
         let mut first: Option<Instant> = None;
         for &destination in &self.destinations {
@@ -393,9 +393,9 @@ impl MemoryReceiver {
         Ok(first)
     }
 
-    fn let_held_go(&self) -> Result<(), Failure> {
+    fn release_held(&self) -> Result<(), Failure> {
         for &destination in &self.destinations {
-            self.space.queue(destination, self.subscription)?.lock().let_held_go();
+            self.space.queue(destination, self.subscription)?.lock().release_held();
         }
         Ok(())
     }
@@ -409,7 +409,7 @@ impl Receiver for MemoryReceiver {
         loop {
             let arrived = space.arrived.notified();
             tokio::pin!(arrived);
-            // From here on an arrival is not missed.
+            // From here on no arrival is missed.
             arrived.as_mut().enable();
             self.connection.lives()?;
             let taken = self.take(max)?;
@@ -421,8 +421,8 @@ impl Receiver for MemoryReceiver {
             if timeout(wait.max(Duration::from_micros(100)), arrived).await.is_err()
                 && Instant::now() >= deadline
             {
-                // Nothing will come that a held message could go behind.
-                self.let_held_go()?;
+                // No message will arrive that a held one could move behind.
+                self.release_held()?;
                 return self.take(max);
             }
         }
@@ -448,7 +448,7 @@ impl Receiver for MemoryReceiver {
             }
         }
         self.space.arrived.notify_waiters();
-        // Of what it lost meanwhile nothing was settled.
+        // Fails if the broker was killed meanwhile: nothing was settled then.
         self.connection.lives()
     }
 

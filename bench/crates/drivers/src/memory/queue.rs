@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use driver::{Message, Style, Topology};
 
-/// Where a message is in its queue. What is put back keeps its place.
+/// Position of a message in its queue. A returned message keeps its place.
 pub(super) type Place = u64;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -18,14 +18,14 @@ impl ReceiverId {
     }
 }
 
-/// Who may have which message.
+/// Assignment of messages to receivers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sharing {
-    /// Anyone has any.
+    /// Any receiver gets any message.
     Free,
-    /// A lane belongs to whoever has a message of it that is not settled.
+    /// A receiver owns a lane while it has an unsettled message of it.
     Lanes,
-    /// A partition belongs to one of the receivers.
+    /// One receiver owns each partition.
     Partitions(u32),
 }
 
@@ -34,7 +34,7 @@ struct Entry {
     lane: u32,
     body: Bytes,
     redelivered: bool,
-    /// How often a receiver gave it back.
+    /// Number of releases.
     released: u32,
 }
 
@@ -46,7 +46,7 @@ struct InFlight {
     until: Option<Instant>,
 }
 
-/// A message as it is given out.
+/// A delivered message.
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub(super) place: Place,
@@ -62,11 +62,12 @@ pub(super) struct Queue {
     delivery_limit: Option<u32>,
     ready: BTreeMap<Place, Entry>,
     in_flight: BTreeMap<Place, InFlight>,
-    /// By lane: who has messages of it in flight, and how many.
+    /// By lane: the receiver with messages of it in flight, and their number.
     lane_holders: HashMap<u32, (ReceiverId, u32)>,
-    /// By lane: what waits to go behind the lane's next message.
+    /// By lane: messages to be moved behind the lane's next message.
     held: HashMap<u32, Vec<Entry>>,
-    /// What a crash forgets, the oldest first; nobody gets it before as much has come after it.
+    /// Messages that a crash loses, the oldest first. They are not delivered before as many others
+    /// follow.
     unwritten: VecDeque<Entry>,
     unwritten_max: usize,
     receivers: BTreeSet<ReceiverId>,
@@ -74,7 +75,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// `unwritten_max`: how many messages a crash forgets.
+    /// `unwritten_max`: number of messages that a crash loses.
     pub(super) fn of(topology: &Topology, unwritten_max: usize) -> Self {
         let sharing = match topology.style {
             Style::Log => Sharing::Partitions(topology.partitions.max(1)),
@@ -96,7 +97,7 @@ impl Queue {
         }
     }
 
-    /// `twice`: once more, unmarked. `later`: behind the next message of its lane.
+    /// `twice`: adds an unmarked duplicate. `later`: moves it behind the next message of its lane.
     pub(super) fn put(&mut self, message: &Message, twice: bool, later: bool) {
         let lane = message.lane;
         let entry = Entry { lane, body: message.body.clone(), redelivered: false, released: 0 };
@@ -127,14 +128,14 @@ impl Queue {
         }
     }
 
-    pub(super) fn let_held_go(&mut self) {
+    pub(super) fn release_held(&mut self) {
         for held in std::mem::take(&mut self.held).into_values().flatten() {
             self.append(held);
         }
         self.write_all_but(0);
     }
 
-    /// Its process is killed: what was not written is gone, and so are the receivers.
+    /// Simulates a kill of the process: unwritten messages and receivers are gone.
     pub(super) fn crash(&mut self) {
         self.unwritten.clear();
         self.receivers.clear();
@@ -154,8 +155,8 @@ impl Queue {
 
     pub(super) fn take(&mut self, by: ReceiverId, max: usize, now: Instant) -> Vec<Delivery> {
         self.take_back(|in_flight| in_flight.until.is_some_and(|until| until <= now));
-        // A lane of which one message was passed over must wait as a whole; lanes that another
-        // receiver has are passed over anyhow.
+        // If one message of a lane is skipped, the whole lane must wait; lanes of other receivers
+        // are skipped anyway.
         let allowed = self.ready.iter().filter(|(_, entry)| self.may_take(by, entry.lane));
         let places: Vec<Place> = allowed.map(|(place, _)| *place).take(max).collect();
         places.into_iter().filter_map(|place| self.give(by, place, now)).collect()
@@ -183,12 +184,12 @@ impl Queue {
         Some(Delivery { place, body, redelivered })
     }
 
-    /// What the receiver does not have any more is ignored, as brokers do.
+    /// A delivery that the receiver no longer holds is ignored, as brokers do.
     pub(super) fn accept(&mut self, by: ReceiverId, place: Place) {
         self.end(by, place);
     }
 
-    /// A message that was given back too often: it is not here any more.
+    /// Returns the message if it was released too often; it is no longer in the queue then.
     #[must_use]
     pub(super) fn release(&mut self, by: ReceiverId, place: Place) -> Option<Message> {
         let mut entry = self.end(by, place)?;
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_in_flight_is_its_holders_alone() {
+    fn lane_in_flight_belongs_to_one_receiver() {
         let mut queue = queue(Style::Queue, true, 1);
         let (one, other) = (ReceiverId::unique(), ReceiverId::unique());
         put(&mut queue, 1, "first");
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_receiver_leaves_comes_back_marked_and_in_its_place() {
+    fn messages_of_a_gone_receiver_return_marked_to_their_place() {
         let mut queue = queue(Style::Queue, false, 1);
         let (one, other) = (ReceiverId::unique(), ReceiverId::unique());
         put(&mut queue, 1, "first");
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_ended_gives_the_message_to_another_and_ignores_the_late_settle() {
+    fn expired_lease_redelivers_and_ignores_the_late_settle() {
         let mut queue = queue(Style::Queue, false, 1);
         let (one, other) = (ReceiverId::unique(), ReceiverId::unique());
         put(&mut queue, 1, "only");
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_too_often_leaves_and_what_comes_back_by_itself_does_not() {
+    fn only_releases_count_towards_the_delivery_limit() {
         let topology = Topology::new("test", Style::Queue, Tier::T0);
         let mut queue = Queue::of(&Topology { delivery_limit: Some(2), ..topology }, 0);
         let one = ReceiverId::unique();
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_forgets_the_last_messages_and_gives_back_what_was_leased() {
+    fn crash_loses_the_last_messages_and_returns_leased_ones() {
         let topology = Topology::new("test", Style::Queue, Tier::T0);
         let mut queue = Queue::of(&topology, 2);
         for text in ["leased", "kept", "forgotten", "forgotten too"] {
@@ -340,20 +341,20 @@ mod tests {
         let one = ReceiverId::unique();
         assert_eq!(queue.take(one, 1, Instant::now()).len(), 1);
         queue.crash();
-        queue.let_held_go();
+        queue.release_held();
         let taken = take(&mut queue, ReceiverId::unique());
         let left: Vec<_> = taken.iter().map(|(_, body, again)| (&body[..], *again)).collect();
         assert_eq!(left, [(&b"leased"[..], true), (&b"kept"[..], false)]);
     }
 
     #[test]
-    fn what_is_not_written_is_when_nothing_more_comes() {
+    fn unwritten_message_is_delivered_when_no_more_arrive() {
         let topology = Topology::new("test", Style::Queue, Tier::T0);
         let mut queue = Queue::of(&topology, 2);
         put(&mut queue, 1, "only");
         let one = ReceiverId::unique();
         assert_eq!(take(&mut queue, one).len(), 0);
-        queue.let_held_go();
+        queue.release_held();
         assert_eq!(take(&mut queue, one).len(), 1);
     }
 

@@ -1,4 +1,4 @@
-//! What a message is in the database, and what is done to it.
+//! Documents of messages, and the operations on them.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ const BODY: &str = "body";
 const NEXT_DELIVERY: &str = "next_delivery";
 const DELIVERIES: &str = "deliveries";
 
-/// Grows with each message of a sender, and is no other sender's: when it was sent, in nanoseconds
-/// since 1970, and a number of the sender.
+/// Unique id that grows with each message of a sender: send time in nanoseconds since 1970, and a
+/// number of the sender.
 pub(super) type Id = [u8; 16];
 
 pub(super) fn id(sent_ns: u64, sender: u64) -> Id {
@@ -36,12 +36,12 @@ pub(super) fn message(id: &Id, body: &[u8], now: DateTime) -> Document {
     doc! { "_id": binary(id), BODY: binary(body), NEXT_DELIVERY: now, DELIVERIES: 0 }
 }
 
-/// What may be taken now.
+/// Filter for messages that are visible now.
 pub(super) fn due(now: DateTime) -> Document {
     doc! { NEXT_DELIVERY: { "$lte": now } }
 }
 
-/// Hides it, and counts that.
+/// Hides a message and counts the delivery.
 pub(super) fn take(now: DateTime, lease: Duration) -> Document {
     let until = now.timestamp_millis().saturating_add(lease.as_millis() as i64);
     let until = DateTime::from_millis(until);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_may_be_taken_at_once() {
+    fn sent_message_is_due_at_once() {
         let sent = message(&id(1, 2), b"\0\xff", NOW);
         let next = sent.get_datetime("next_delivery").expect("is there");
         let due = due(NOW);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_read_as_it_was_sent() {
+    fn message_round_trips_with_its_redelivery_mark() {
         let mut document = message(&id(1, 2), b"\0\xff", NOW);
         document.insert("deliveries", 1);
         let first = taken(document.clone()).expect("is a message");

@@ -1,9 +1,9 @@
-//! What MongoDB's client says, in the suite's words.
+//! Maps errors of MongoDB's client to the suite's terms.
 
 use driver::Failure;
 use mongodb::error::{Error, ErrorKind, WriteFailure};
 
-/// Codes of the server for who may not do something.
+/// Server codes for missing permissions.
 const UNAUTHORIZED: i32 = 13;
 const AUTHENTICATION_FAILED: i32 = 18;
 
@@ -13,7 +13,7 @@ pub(super) fn failure(error: &Error) -> Failure {
             Failure::Refused(format!("{}: {}", said.code_name, said.message))
         }
         ErrorKind::Write(WriteFailure::WriteError(said)) => Failure::Refused(said.message.clone()),
-        // It was written, and not as safely as was asked for.
+        // Written, but less safely than requested.
         ErrorKind::Write(WriteFailure::WriteConcernError(said)) => {
             Failure::Unknown(said.message.clone())
         }
@@ -25,7 +25,7 @@ pub(super) fn failure(error: &Error) -> Failure {
     }
 }
 
-/// Of the first call, which finds out whether the server is there and lets us in.
+/// Maps the error of the first call, which shows whether the server is up and accepts the login.
 pub(super) fn unreached(error: &Error, endpoint: &str, user: &str) -> Failure {
     let (endpoint, user) = (endpoint.to_owned(), user.to_owned());
     match &*error.kind {
@@ -42,7 +42,7 @@ pub(super) fn unreached(error: &Error, endpoint: &str, user: &str) -> Failure {
     }
 }
 
-/// What became of each of so many documents that were to be inserted in their order.
+/// Outcome of each of `count` documents that are inserted in order.
 pub(super) fn outcomes(count: usize, error: Option<&Error>) -> Vec<Result<(), Failure>> {
     let Some(error) = error else { return vec![Ok(()); count] };
     let ErrorKind::InsertMany(said) = &*error.kind else {
@@ -55,7 +55,7 @@ pub(super) fn outcomes(count: usize, error: Option<&Error>) -> Vec<Result<(), Fa
     let first = said.write_errors.iter().flatten().min_by_key(|failed| failed.index);
     match first {
         None => vec![inserted; count],
-        // Behind the first that fails none is tried.
+        // The server stops at the first failure.
         Some(failed) => {
             let refused = Err(Failure::Refused(failed.message.clone()));
             let outcome = |index| if index < failed.index { &inserted } else { &refused };

@@ -1,23 +1,23 @@
 //! MongoDB as a queue: a collection for each destination and subscription, `findOneAndUpdate`.
 //!
-//! *Sent* means: `insertMany` was answered, with the tier's write concern: `w: 1` without the
-//! journal is T0 (it is in the server's memory), with the journal T3; `w: majority` with the
-//! journal is T4, and `create` refuses it where there is no replica set. Of the tiers between,
-//! which are about page caches, MongoDB has none.
+//! *Sent* means: `insertMany` returned, with the tier's write concern: `w: 1` without the journal
+//! is T0 (it is in the server's memory), with the journal T3; `w: majority` with the journal is T4,
+//! and `create` rejects it without a replica set. MongoDB has none of the tiers between, which
+//! concern page caches.
 //!
-//! *Hiding*: a document has the time of its next delivery, by the clock of who sent or took it; who
-//! takes it moves that by the lease. A release, and the end of a receiver, move it to now. Settling
-//! deletes, with the same write concern, and waits for it. Documents are taken one by one, as the
-//! published test does: a receiver that wants ten asks ten times.
+//! *Hiding*: a document has the time of its next delivery, by the clock of its sender or last
+//! receiver. A receiver moves it by the lease. A release, and the end of a receiver, move it to
+//! now. Settling deletes, with the same write concern, and waits for it. Documents are taken one by
+//! one, as in the published test: ten messages take ten requests.
 //!
-//! They are taken in no order, unless the test asks for it: then by `_id`, which grows with each
+//! They are taken in no order, unless the test requires it: then by `_id`, which grows with each
 //! message of a sender, so that one receiver gets them as they were sent.
 //!
-//! No server can be had from the package registries, so this is tested against a small one that
-//! speaks the wire protocol and knows the commands that are used here.
+//! The package registries have no server, so this is tested against a small one that speaks the
+//! wire protocol and supports the commands that are used here.
 //!
-//! Settings: `window`, `batch` (the most documents of one insert, 500), `database`, `poll-ms` (how
-//! long to sleep where nothing is there, 10).
+//! Settings: `window`, `batch` (largest number of documents in one insert, 500), `database`,
+//! `poll-ms` (pause when there is no message, 10).
 
 mod documents;
 mod failure;
@@ -43,20 +43,20 @@ use mongodb::{Client, Collection, Database, IndexModel};
 use crate::batching::BatchingSender;
 use crate::pending::WINDOW;
 use crate::tables::{TableReceiver, all_tables, table, tables_of};
-use crate::told::{ms, told};
+use crate::told::{ms, named_values};
 use failure::{failure, unreached};
 
 const SYSTEM: &str = "mongodb";
 const ENDPOINT: &str = "127.0.0.1:27017";
 const DATABASE: &str = "postroad_bench";
 const PATIENCE: Duration = Duration::from_secs(5);
-/// So that no sender and no receiver waits for another's connection.
+/// So large that no sender or receiver waits for a connection.
 const CONNECTIONS_MAX: u32 = 10_000;
 
 #[derive(Debug)]
 struct Mongo {
     options: ClientOptions,
-    /// Made by the first who needs it: it starts tasks.
+    /// Created at first use, because it starts tasks.
     client: OnceLock<Client>,
     endpoint: String,
     user: String,
@@ -162,7 +162,7 @@ impl Driver for Mongo {
     fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
         let concern = write_concern(topology.tier);
         let copies = if topology.tier == Tier::T4 { "majority" } else { "1" };
-        told(&[
+        named_values(&[
             ("window", &self.window),
             ("batch", &self.batch),
             ("poll-ms", &self.poll.as_millis()),

@@ -50,7 +50,7 @@ impl Table for MongoCollection {
             match self.take_one().await {
                 Ok(Some(taken)) => all.push(taken),
                 Ok(None) => break,
-                // What was taken before is handed out; the next call fails, too.
+                // Returns the messages taken before; the next call will fail, too.
                 Err(_) if !all.is_empty() => break,
                 Err(failure) => return Err(failure),
             }

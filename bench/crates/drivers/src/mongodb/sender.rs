@@ -11,11 +11,11 @@ use super::documents;
 use super::failure::outcomes;
 use crate::batching::BatchWriter;
 
-/// Inserts the documents of a batch, in the order in which they came.
+/// Inserts the documents of a batch in order.
 pub(super) struct Writer {
     /// By destination: one for each subscription.
     collections: Vec<Vec<Collection<Document>>>,
-    /// No other sender's.
+    /// Unique to this sender.
     number: u64,
     latest_ns: u64,
 }
@@ -34,7 +34,7 @@ impl Writer {
         Self { collections, number: rand::random(), latest_ns: 0 }
     }
 
-    /// The time, later than any that was given before.
+    /// The current time, increased so that it always grows.
     fn next_ns(&mut self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let now_ns = since.map_or(0, |since| since.as_nanos() as u64);
@@ -48,7 +48,7 @@ async fn insert(collection: &Collection<Document>, documents: &[Document]) -> Ou
     outcomes(documents.len(), inserted.err().as_ref())
 }
 
-/// Sent is what was sent to every subscription.
+/// A message is sent once every subscription has it.
 async fn insert_all(collections: &[Collection<Document>], documents: &[Document]) -> Outcomes {
     let each = collections.iter().map(|collection| insert(collection, documents));
     let each = join_all(each).await.into_iter();
@@ -62,7 +62,7 @@ async fn insert_all(collections: &[Collection<Document>], documents: &[Document]
 impl BatchWriter for Writer {
     async fn write(&mut self, batch: &[(u32, Message)]) -> Result<Outcomes, Failure> {
         let now = DateTime::now();
-        // By destination: the documents, and which of the batch each is.
+        // By destination: the documents, and their indexes in the batch.
         let mut documents: Vec<(Vec<Document>, Vec<usize>)> = Vec::new();
         documents.resize_with(self.collections.len(), Default::default);
         for (index, (destination, message)) in batch.iter().enumerate() {

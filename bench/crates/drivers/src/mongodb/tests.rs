@@ -1,5 +1,5 @@
-//! Exchanges with a server that speaks MongoDB's wire protocol and knows what is used here: the
-//! whole conformance test, what the server is asked, and what a well server does not answer.
+//! Tests with a server that speaks MongoDB's wire protocol: the whole conformance test, the
+//! requests to the server, and replies that a healthy server does not send.
 
 mod server;
 
@@ -48,7 +48,7 @@ async fn it_conforms() {
 }
 
 #[tokio::test]
-async fn the_write_concern_is_the_tiers() {
+async fn write_concern_matches_the_tier() {
     let server = Server::start().await;
     let expected = [
         (Tier::T0, doc! { "w": 1, "j": false }),
@@ -57,7 +57,7 @@ async fn the_write_concern_is_the_tiers() {
     ];
     for (tier, expected) in expected {
         sent(&server, tier, 1).await.expect("is sent");
-        let insert = server.asked("insert").pop().expect("it was asked to insert");
+        let insert = server.requests("insert").pop().expect("it was asked to insert");
         assert_eq!(*concern(&insert), expected, "{tier}");
     }
 }
@@ -67,7 +67,7 @@ async fn settling_is_as_safe_as_sending_and_there_is_an_index() {
     let server = Server::start().await;
     let driver = driver(&server);
     driver.create(&topology(Tier::T3)).await.expect("creates");
-    let index = server.asked("createIndexes").pop().expect("it was asked for an index");
+    let index = server.requests("createIndexes").pop().expect("it was asked for an index");
     let indexes = index.get_array("indexes").expect("has some");
     let key = indexes[0].as_document().and_then(|index| index.get_document("key").ok());
     assert_eq!(key, Some(&doc! { "next_delivery": 1 }));
@@ -76,13 +76,13 @@ async fn settling_is_as_safe_as_sending_and_there_is_an_index() {
     let came = receiver.receive(1).await.expect("comes");
     receiver.settle(&[(came[0].id, driver::Settle::Accept)]).await.expect("settles");
     for command in ["findAndModify", "delete"] {
-        let asked = server.asked(command).pop().expect(command);
+        let asked = server.requests(command).pop().expect(command);
         assert_eq!(*concern(&asked), doc! { "w": 1, "j": true }, "{command}");
     }
 }
 
 #[tokio::test]
-async fn a_majority_of_one_is_refused() {
+async fn majority_of_one_is_rejected() {
     let server = Server::start().await;
     let refused = driver(&server).create(&topology(Tier::T4)).await;
     assert!(matches!(refused, Err(Failure::Refused(_))), "{refused:?}");

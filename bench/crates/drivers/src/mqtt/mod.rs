@@ -1,12 +1,12 @@
 //! MQTT 3.1.1 at QoS 1, by rumqttc: Mosquitto, and brokers like it.
 //!
-//! *Sent* means: the broker answered with PUBACK. No more is promised by it: Mosquitto keeps what it
-//! has in memory and saves it from time to time (T0).
+//! *Sent* means: the broker replied with PUBACK, which promises nothing more: Mosquitto keeps
+//! messages in memory and saves them from time to time (T0).
 //!
 //! *Hiding*: the receivers of a subscription share it (`$share/...`), and each message goes to one
-//! of those who listen. It is acknowledged when it is settled; there is no way to give it back, and
-//! with the session of a receiver that closes goes what it had. So nothing comes again, and nobody
-//! is sent what came before he listened.
+//! of the connected receivers. A settle acknowledges it; there is no release. A closing receiver's
+//! session ends, and with it its unacknowledged messages. So nothing is redelivered, and a receiver
+//! gets no messages from before its subscription.
 //!
 //! Settings: `window` (at most 65,535).
 
@@ -27,7 +27,7 @@ use rumqttc::{
 use tokio::time::timeout;
 
 use crate::pending::WINDOW;
-use crate::told::{ms, told};
+use crate::told::{ms, named_values};
 
 const SYSTEM: &str = "mqtt";
 const ENDPOINT: &str = "127.0.0.1:1883";
@@ -115,7 +115,7 @@ impl Driver for Mqtt {
     }
 
     fn settings(&self, _topology: &Topology) -> BTreeMap<String, String> {
-        told(&[
+        named_values(&[
             ("window", &self.window),
             ("in flight", &self.window),
             ("manual acks", &true),
@@ -126,7 +126,7 @@ impl Driver for Mqtt {
         ])
     }
 
-    /// MQTT tells no version of the server, only of the protocol.
+    /// MQTT reports the version of the protocol, not of the server.
     async fn version(&self) -> Result<String, Failure> {
         let (client, mut events) = self.open().await?;
         let _ = client.disconnect().await;

@@ -16,7 +16,7 @@ pub(super) struct MqttReceiver {
     client: AsyncClient,
     arriving: mpsc::UnboundedReceiver<Publish>,
     task: JoinHandle<()>,
-    /// What the acknowledgement of each delivery needs: the packet without its body.
+    /// The packet of each delivery without its body, as its acknowledgement requires.
     open: HashMap<u64, Publish>,
     deliveries: u64,
 }
@@ -54,7 +54,7 @@ impl MqttReceiver {
             }
         });
         granted.await.map_err(|_| Failure::unknown("no answer to the subscription"))??;
-        // Bounded by the broker, which sends only so many that are not acknowledged.
+        // Bounded by the broker, which limits the unacknowledged messages.
         let task = tokio::spawn(async move {
             while let Ok(event) = events.poll().await {
                 if let Event::Incoming(Packet::Publish(publish)) = event {

@@ -10,7 +10,8 @@ use tokio::task::JoinHandle;
 
 use crate::pending::{Outstanding, Window, send_by_post};
 
-/// The client numbers a message only when it writes it, in the order in which it was given them.
+/// Unacknowledged messages. The client assigns packet ids only when it writes, in the order of the
+/// calls.
 #[derive(Debug, Default)]
 struct Unanswered {
     unnumbered: VecDeque<Outstanding>,
@@ -43,7 +44,7 @@ impl MqttSender {
         let task = tokio::spawn(async move {
             loop {
                 match events.poll().await {
-                    Ok(event) => shared.lock().hear(&event),
+                    Ok(event) => shared.lock().handle(&event),
                     Err(error) => return shared.lock().give_up(&error.to_string()),
                 }
             }
@@ -53,7 +54,7 @@ impl MqttSender {
 }
 
 impl Unanswered {
-    fn hear(&mut self, event: &Event) {
+    fn handle(&mut self, event: &Event) {
         match event {
             Event::Outgoing(Outgoing::Publish(number)) => {
                 if let Some(outstanding) = self.unnumbered.pop_front() {
@@ -62,7 +63,7 @@ impl Unanswered {
             }
             Event::Incoming(Packet::PubAck(answer)) => {
                 if let Some(outstanding) = self.numbered.remove(&answer.pkid) {
-                    outstanding.tell(Ok(()));
+                    outstanding.resolve(Ok(()));
                 }
             }
             _ => {}
@@ -72,7 +73,7 @@ impl Unanswered {
     fn give_up(&mut self, why: &str) {
         let numbered = self.numbered.drain().map(|(_, outstanding)| outstanding);
         for outstanding in numbered.chain(self.unnumbered.drain(..)) {
-            outstanding.tell(Err(Failure::unknown(why)));
+            outstanding.resolve(Err(Failure::unknown(why)));
         }
     }
 }
@@ -86,12 +87,12 @@ impl Sender for MqttSender {
     async fn post(&mut self, destination: u32, message: Message, receipt: Receipt) {
         let outstanding = Outstanding { receipt, room: self.window.enter().await };
         let Some(topic) = self.topics.get(destination as usize) else {
-            return outstanding.tell(Err(Failure::refused("there is no such destination")));
+            return outstanding.resolve(Err(Failure::refused("there is no such destination")));
         };
         if self.task.is_finished() {
-            return outstanding.tell(Err(Failure::unknown("the connection is gone")));
+            return outstanding.resolve(Err(Failure::unknown("the connection is gone")));
         }
-        // Before it is given to the client, which may write it at once.
+        // Registered before the call, because the client may write at once.
         self.unanswered.lock().unnumbered.push_back(outstanding);
         let publish = self.client.publish_bytes(topic, QoS::AtLeastOnce, false, message.body);
         if let Err(error) = publish.await {
@@ -102,7 +103,7 @@ impl Sender for MqttSender {
     async fn close(self: Box<Self>) -> Result<(), Failure> {
         self.window.drained().await;
         let _ = self.client.disconnect().await;
-        // Ends with the connection, which it is the one to close.
+        // The task ends with the connection, which it closes.
         let _ = self.task.await;
         Ok(())
     }

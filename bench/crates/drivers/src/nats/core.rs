@@ -13,10 +13,10 @@ use tokio::time::timeout;
 
 use super::{Server, refused};
 use crate::batching::{BatchWriter, BatchingSender};
-use crate::told::told;
+use crate::told::named_values;
 
 const SYSTEM: &str = "nats-core";
-/// The most messages between two flushes.
+/// Largest number of messages between two flushes.
 const BATCH: usize = 500;
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Driver for Core {
     }
 
     fn settings(&self, _topology: &Topology) -> BTreeMap<String, String> {
-        told(&[("window", &self.window), ("flush after", &BATCH)])
+        named_values(&[("window", &self.window), ("flush after", &BATCH)])
     }
 
     async fn version(&self) -> Result<String, Failure> {
@@ -81,7 +81,7 @@ impl Driver for Core {
             let subject = topology.destination(destination);
             arriving.push(client.queue_subscribe(subject, group).await.map_err(refused)?);
         }
-        // From here on the server knows that somebody listens.
+        // From here on the server has registered the subscriptions.
         client.flush().await.map_err(refused)?;
         Ok(Box::new(CoreReceiver { _client: client, arriving, deliveries: 0 }))
     }
@@ -116,7 +116,7 @@ impl BatchWriter for Writer {
 }
 
 struct CoreReceiver {
-    /// Its connection ends with it.
+    /// The connection ends when it is dropped.
     _client: Client,
     arriving: SelectAll<Subscriber>,
     deliveries: u64,
@@ -152,7 +152,7 @@ impl Receiver for CoreReceiver {
         Ok(received)
     }
 
-    /// What came is gone already.
+    /// Received messages are already gone.
     async fn settle(&mut self, _settles: &[(DeliveryId, Settle)]) -> Result<(), Failure> {
         Ok(())
     }

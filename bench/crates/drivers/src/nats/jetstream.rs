@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::{Server, monitor, refused, replication};
 use crate::pending::{Confirmer, Outstanding, Window, send_by_post};
-use crate::told::{ms, told};
+use crate::told::{ms, named_values};
 
 const SYSTEM: &str = "nats-jetstream";
 
@@ -37,7 +37,7 @@ pub(super) struct JetStream {
     pub(super) options: Options,
 }
 
-/// What is kept after it was settled depends on who reads it, and how.
+/// Retention after a settle, by the kind and number of readers.
 fn retention(topology: &Topology) -> RetentionPolicy {
     match topology.style {
         Style::Log => RetentionPolicy::Limits,
@@ -62,7 +62,7 @@ fn stream_config(topology: &Topology, name: String) -> Config {
 }
 
 impl JetStream {
-    /// The window of a sender bounds what is on its way; the client's own must not.
+    /// The sender's window bounds the messages in flight; the client's own limit must not.
     fn ack_inflight_max(&self) -> usize {
         self.options.window as usize + 1
     }
@@ -111,7 +111,7 @@ impl Driver for JetStream {
     fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
         let config = stream_config(topology, topology.destination(0));
         let Options { window, prefetch, max_ack_pending, .. } = &self.options;
-        let mut settings = told(&[
+        let mut settings = named_values(&[
             ("window", window),
             ("prefetch", prefetch),
             ("max-ack-pending", max_ack_pending),
@@ -122,7 +122,8 @@ impl Driver for JetStream {
             ("consumer.ack wait", &ms(topology.lease)),
         ]);
         if topology.deduplicate.is_some() {
-            settings.extend(told(&[("stream.duplicate window", &ms(config.duplicate_window))]));
+            settings
+                .extend(named_values(&[("stream.duplicate window", &ms(config.duplicate_window))]));
         }
         settings
     }
@@ -216,8 +217,8 @@ async fn remove(context: &Context, topology: &Topology) -> Result<(), Failure> {
     Ok(())
 }
 
-/// While a stream has no leader, the server says that nobody takes its messages, or says nothing;
-/// the connection is none the worse for that.
+/// Without a leader of the stream, the server reports no responders, or nothing. The connection is
+/// not affected.
 fn not_acknowledged(error: &PublishError) -> Failure {
     match error.kind() {
         PublishErrorKind::StreamNotFound => Failure::refused(error),
@@ -250,7 +251,7 @@ impl Sender for JetStreamSender {
     async fn post(&mut self, destination: u32, message: Message, receipt: Receipt) {
         let outstanding = Outstanding { receipt, room: self.window.enter().await };
         let Some(subject) = self.subjects.get(destination as usize).cloned() else {
-            return outstanding.tell(Err(Failure::refused("there is no such destination")));
+            return outstanding.resolve(Err(Failure::refused("there is no such destination")));
         };
         let mut headers = HeaderMap::new();
         if self.deduplicate {
@@ -261,7 +262,7 @@ impl Sender for JetStreamSender {
             false => self.context.publish_with_headers(subject, headers, message.body).await,
         };
         match published {
-            Err(error) => outstanding.tell(Err(refused(error))),
+            Err(error) => outstanding.resolve(Err(refused(error))),
             Ok(acknowledged) => {
                 let confirmation =
                     async move { acknowledged.await.map(drop).map_err(|it| not_acknowledged(&it)) };
@@ -343,7 +344,7 @@ impl Receiver for JetStreamReceiver {
         while let Some(Some(Ok(prefetched))) = self.arriving.next().now_or_never() {
             back.push(prefetched.split().1);
         }
-        // Asks for no more first: else what is given back comes here again.
+        // Stops the pull first, or released messages would return here.
         drop(self.arriving);
         self.client.flush().await.map_err(refused)?;
         for acker in back {

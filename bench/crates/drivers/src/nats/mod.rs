@@ -1,20 +1,20 @@
 //! NATS: JetStream with durable pull consumers, and core NATS without storage.
 //!
-//! *Sent* means, on JetStream: the server acknowledged the publish. A stream on file is written to
-//! the page cache then (T1), or synced where the server has `sync_interval: always` (T3); with
-//! three replicas a majority of them (T2, T4). The protocol does not tell the interval: with the
-//! setting `monitor=host:port` (the server's HTTP port) `create` looks it up and refuses a tier
-//! that does not hold, without it the user answers for it. T0 is a stream in memory.
-//! On core NATS: it was written to the socket; who listens then has it (T0).
+//! *Sent* means, on JetStream: the server acknowledged the publish. A file stream is then in the
+//! page cache (T1), or synced if the server has `sync_interval: always` (T3); with three replicas
+//! on a majority of them (T2, T4). The protocol does not report the interval. With the setting
+//! `monitor=host:port` (the server's HTTP port) `create` looks it up and rejects a tier that does
+//! not hold. Without it the user is responsible. T0 is a stream in memory. On core NATS: it was
+//! written to the socket; connected subscribers then get it (T0).
 //!
-//! *Hiding*, on JetStream: a delivery is the consumer's until it is acknowledged or the ack wait
-//! (the lease) ends; a release is a negative acknowledgement, and a receiver that closes sends one
-//! for all that it has. Up to `prefetch` (200) deliveries are the receiver's before it asks.
-//! On core NATS nothing is hidden and nothing comes again.
+//! *Hiding*, on JetStream: a delivery belongs to the consumer until it is acknowledged or the ack
+//! wait (the lease) ends. A release is a negative acknowledgement, and a closing receiver sends one
+//! for each of its messages. Up to `prefetch` (200) deliveries are sent to the receiver in advance.
+//! On core NATS nothing is hidden or redelivered.
 //!
 //! One receiver gets a destination in one order, several do not.
 //!
-//! Settings: `window`, `prefetch`, `max-ack-pending` (of a consumer, 1000 as it comes), `monitor`.
+//! Settings: `window`, `prefetch`, `max-ack-pending` (of a consumer, 1000 by default), `monitor`.
 
 mod core;
 mod jetstream;
@@ -32,7 +32,7 @@ use crate::pending::WINDOW;
 const ENDPOINT: &str = "127.0.0.1:4222";
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where the server is, and how to get in.
+/// Address and login of the server.
 #[derive(Clone, Debug)]
 struct Server {
     endpoints: Vec<String>,

@@ -1,4 +1,4 @@
-//! Whether a server syncs before it acknowledges, asked at its HTTP port.
+//! Queries a server's HTTP port for whether it syncs before it acknowledges.
 
 use driver::Failure;
 use tokio::time::timeout;

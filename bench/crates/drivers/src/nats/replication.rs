@@ -1,4 +1,4 @@
-//! Who leads the streams of a test, and how many copies are current, as a stream's info has it.
+//! Leaders of a test's streams and their current replicas, from the stream info.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use driver::{Failure, Replication, Topology};
 
 use super::{Server, refused};
 
-/// Of each stream. The nodes are the server's endpoints, in order.
+/// Replication of each stream. The nodes are the server's endpoints, in order.
 pub(super) async fn replication(
     server: &Server,
     topology: &Topology,
@@ -19,12 +19,12 @@ pub(super) async fn replication(
     for destination in 0..topology.destinations {
         let stream =
             context.get_stream(topology.destination(destination)).await.map_err(refused)?;
-        found.push(of_stream(stream.cached_info().cluster.as_ref(), &nodes));
+        found.push(stream_replication(stream.cached_info().cluster.as_ref(), &nodes));
     }
     Ok(found)
 }
 
-/// Which place a server has among the endpoints, by the name that it says. One that is not there
+/// Index of each server among the endpoints, by the name that it reports. An unreachable server
 /// leads nothing.
 async fn names(server: &Server) -> HashMap<String, usize> {
     let mut names = HashMap::new();
@@ -37,11 +37,14 @@ async fn names(server: &Server) -> HashMap<String, usize> {
     names
 }
 
-fn of_stream(cluster: Option<&ClusterInfo>, nodes: &HashMap<String, usize>) -> Replication {
+fn stream_replication(
+    cluster: Option<&ClusterInfo>,
+    nodes: &HashMap<String, usize>,
+) -> Replication {
     let leader = cluster.and_then(|cluster| cluster.leader.as_ref());
     let followers = cluster.into_iter().flat_map(|cluster| &cluster.replicas);
     let current = followers.filter(|follower| follower.current && !follower.offline).count();
-    // A server that is alone has no cluster to speak of.
+    // A standalone server reports no cluster.
     let leads = leader.is_some() || cluster.is_none();
     Replication {
         leader: leader.and_then(|name| nodes.get(name)).copied(),
@@ -56,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_that_lags_or_is_away_is_not_in_sync() {
+    fn lagging_or_offline_replica_is_not_in_sync() {
         let follower = |name: &str, current: bool, offline: bool| json!({ "name": name, "current": current, "offline": offline, "active": 1 });
         let of = |replicas: [serde_json::Value; 2]| -> ClusterInfo {
             let cluster = json!({ "name": "bench", "leader": "bench-2", "replicas": replicas });
@@ -64,11 +67,14 @@ mod tests {
         };
         let nodes = HashMap::from([("bench-1".to_owned(), 0), ("bench-2".to_owned(), 1)]);
         let whole = of([follower("bench-1", true, false), follower("bench-3", true, false)]);
-        let found = of_stream(Some(&whole), &nodes);
+        let found = stream_replication(Some(&whole), &nodes);
         assert_eq!(found, Replication { leader: Some(1), in_sync: 3 });
         let missed = of([follower("bench-1", false, false), follower("bench-3", true, true)]);
-        assert_eq!(of_stream(Some(&missed), &nodes).in_sync, 1);
+        assert_eq!(stream_replication(Some(&missed), &nodes).in_sync, 1);
         let unled = ClusterInfo { leader: None, ..missed };
-        assert_eq!(of_stream(Some(&unled), &nodes), Replication { leader: None, in_sync: 0 });
+        assert_eq!(
+            stream_replication(Some(&unled), &nodes),
+            Replication { leader: None, in_sync: 0 }
+        );
     }
 }

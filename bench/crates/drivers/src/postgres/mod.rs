@@ -1,19 +1,19 @@
 //! PostgreSQL as a queue: a table for each destination and subscription, `FOR UPDATE SKIP LOCKED`.
 //!
-//! *Sent* means: the transaction of the insert was committed. What that is worth is set for each
-//! session by `synchronous_commit`: `off` is T0 (a crash of the server loses what it had not
-//! written), `local` is T1 on a server with `fsync=off` and T3 on others, `remote_write` and `on`
-//! are T2 and T4 where the server has synchronous standbys. `create` refuses what does not hold.
+//! *Sent* means: the transaction of the insert was committed. Its guarantee is set for each session
+//! by `synchronous_commit`: `off` is T0 (a crash of the server loses unwritten data), `local` is T1
+//! on a server with `fsync=off` and T3 on others, `remote_write` and `on` are T2 and T4 where the
+//! server has synchronous standbys. `create` rejects a tier that does not hold.
 //!
-//! *Hiding*: a row has the time of its next delivery; who takes it moves that by the lease, in the
-//! transaction that locks it. A release, and the end of a receiver, move it to now. Settling
+//! *Hiding*: a row has the time of its next delivery. A receiver moves it by the lease, in the
+//! transaction that locks the row. A release, and the end of a receiver, move it to now. Settling
 //! deletes the row.
 //!
-//! Rows are taken in no order, as published tests do, unless the test asks for order: then by
-//! `id`, which one receiver gets as it was sent.
+//! Rows are taken in no order, as in published tests, unless the test requires order: then by `id`,
+//! which one receiver gets as it was sent.
 //!
-//! Settings: `window`, `batch` (the most rows of one insert, 500), `database`, `poll-ms` (how long
-//! to sleep where nothing is there, 10).
+//! Settings: `window`, `batch` (largest number of rows in one insert, 500), `database`, `poll-ms`
+//! (pause when there is no message, 10).
 
 mod receiver;
 mod sender;
@@ -33,7 +33,7 @@ use tokio_postgres::{Client, Config, NoTls};
 use crate::batching::BatchingSender;
 use crate::pending::WINDOW;
 use crate::tables::{TableReceiver, all_tables, table};
-use crate::told::{ms, told};
+use crate::told::{ms, named_values};
 
 const SYSTEM: &str = "postgres";
 const TITLE: &str = "PostgreSQL, SKIP LOCKED";
@@ -78,7 +78,7 @@ fn refused(error: tokio_postgres::Error) -> Failure {
     }
 }
 
-/// A name that has dashes.
+/// Quotes a name, which may have dashes.
 fn quoted(name: &str) -> String {
     format!("\"{name}\"")
 }
@@ -180,7 +180,7 @@ impl Driver for Postgres {
     }
 
     fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
-        told(&[
+        named_values(&[
             ("window", &self.window),
             ("batch", &self.batch),
             ("poll-ms", &self.poll.as_millis()),

@@ -9,7 +9,7 @@ use tokio_postgres::{Client, Statement};
 use super::refused;
 use crate::tables::{Table, Taken};
 
-/// One table, with what is done to it.
+/// One table, with its prepared statements.
 pub(super) struct PostgresTable {
     client: Arc<Client>,
     lease_seconds: f64,
@@ -68,7 +68,7 @@ impl Table for PostgresTable {
         rows.sort_by_key(|row| row.get::<_, i64>(0));
         let taken = rows.iter().map(|row| Taken {
             key: row.get(0),
-            // The row lends the body.
+            // The row only lends the body.
             body: Bytes::copy_from_slice(row.get(1)),
             redelivered: row.get::<_, i32>(2) > 1,
         });

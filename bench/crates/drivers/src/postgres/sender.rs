@@ -8,7 +8,7 @@ use super::{quoted, refused};
 use crate::batching::BatchWriter;
 use crate::tables::tables_of;
 
-/// Inserts the rows of a batch in one transaction, in the order in which they came.
+/// Inserts the rows of a batch in one transaction, in order.
 pub(super) struct Writer {
     client: Client,
     /// By destination: an insert for each subscription.

@@ -1,4 +1,4 @@
-//! What is asked of a broker at its HTTP port: topics, and how many bookies have a message.
+//! Requests to a broker's HTTP port: topics, and the number of bookies that store a message.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 /// Creating a topic waits for a ledger.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
-/// A broker names the one that has the topic.
+/// A broker redirects to the owner of the topic.
 const REDIRECTS_MAX: usize = 3;
 
 /// Before the first message.
@@ -27,9 +27,9 @@ pub(super) struct Admin {
 /// Bookies of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Bookies {
-    /// It is written to so many,
+    /// Write quorum.
     pub(super) written: u32,
-    /// and so many are waited for.
+    /// Ack quorum.
     pub(super) acknowledged: u32,
 }
 
@@ -59,7 +59,7 @@ impl Answer {
         Some(Self { status, location: lines.find_map(header), body: body.to_owned() })
     }
 
-    /// What the server says is wrong.
+    /// The server's reason for an error.
     fn why(&self) -> String {
         let reason = serde_json::from_str::<Value>(&self.body)
             .ok()
@@ -88,7 +88,7 @@ impl Admin {
     }
 
     pub(super) async fn version(&self) -> Result<String, Failure> {
-        let answer = self.ask("GET", "/admin/v2/brokers/version", "", &[200]).await?;
+        let answer = self.request("GET", "/admin/v2/brokers/version", "", &[200]).await?;
         Ok(answer.body.trim().trim_matches('"').to_owned())
     }
 
@@ -97,30 +97,31 @@ impl Admin {
             0 | 1 => (self.path(topic), String::new()),
             many => (format!("{}/partitions", self.path(topic)), many.to_string()),
         };
-        self.ask("PUT", &path, &body, &[204]).await.map(drop)
+        self.request("PUT", &path, &body, &[204]).await.map(drop)
     }
 
-    /// Whoever still has it open is cut off.
+    /// Deletes a topic and disconnects its clients.
     pub(super) async fn delete(&self, topic: &str, partitions: u32) -> Result<(), Failure> {
         let partitioned = if partitions > 1 { "/partitions" } else { "" };
         let path = format!("{}{partitioned}?force=true", self.path(topic));
-        self.ask("DELETE", &path, "", &[204, 404]).await.map(drop)
+        self.request("DELETE", &path, "", &[204, 404]).await.map(drop)
     }
 
     pub(super) async fn subscribe(&self, topic: &str, name: &str) -> Result<(), Failure> {
         let path = format!("{}/subscription/{name}", self.path(topic));
-        self.ask("PUT", &path, EARLIEST, &[204]).await.map(drop)
+        self.request("PUT", &path, EARLIEST, &[204]).await.map(drop)
     }
 
-    /// What the namespace says, or else the broker.
+    /// The policy of the namespace, or else the broker's default.
     pub(super) async fn bookies(&self) -> Result<Bookies, Failure> {
         let path = format!("/admin/v2/namespaces/{}/persistence", self.namespace);
-        let policy = self.ask("GET", &path, "", &[200, 204]).await?;
-        if let Some(bookies) = of_namespace(&policy.body) {
+        let policy = self.request("GET", &path, "", &[200, 204]).await?;
+        if let Some(bookies) = namespace_policy(&policy.body) {
             return Ok(bookies);
         }
-        let broker = self.ask("GET", "/admin/v2/brokers/configuration/runtime", "", &[200]).await?;
-        of_broker(&broker.body)
+        let broker =
+            self.request("GET", "/admin/v2/brokers/configuration/runtime", "", &[200]).await?;
+        broker_defaults(&broker.body)
             .ok_or_else(|| Failure::unknown("the broker does not say its default quorums"))
     }
 
@@ -128,8 +129,8 @@ impl Admin {
         format!("/admin/v2/persistent/{}/{topic}", self.namespace)
     }
 
-    /// An answer with another status is refused.
-    async fn ask(
+    /// A reply with another status is an error.
+    async fn request(
         &self,
         method: &str,
         path: &str,
@@ -191,14 +192,14 @@ fn place(location: &str, here: &str) -> (String, String) {
     (address.to_owned(), format!("/{path}"))
 }
 
-fn of_namespace(body: &str) -> Option<Bookies> {
+fn namespace_policy(body: &str) -> Option<Bookies> {
     let policy: Value = serde_json::from_str(body).ok()?;
     let number = |name: &str| u32::try_from(policy[name].as_u64()?).ok();
     let written = number("bookkeeperWriteQuorum").filter(|&bookies| bookies > 0)?;
     Some(Bookies { written, acknowledged: number("bookkeeperAckQuorum")? })
 }
 
-fn of_broker(body: &str) -> Option<Bookies> {
+fn broker_defaults(body: &str) -> Option<Bookies> {
     let settings: Value = serde_json::from_str(body).ok()?;
     let number = |name: &str| settings[name].as_str()?.parse().ok();
     Some(Bookies {
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_majority_is_more_than_half_of_those_that_are_written_to() {
+    fn majority_is_more_than_half_of_the_write_quorum() {
         let bookies = |written, acknowledged| Bookies { written, acknowledged };
         assert!(bookies(3, 2).hold(3, true));
         assert!(!bookies(3, 1).hold(3, true));
@@ -222,19 +223,19 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_of_a_namespace_comes_before_the_brokers_default() {
+    fn namespace_policy_precedes_the_brokers_default() {
         let policy =
             r#"{"bookkeeperEnsemble":3,"bookkeeperWriteQuorum":3,"bookkeeperAckQuorum":2}"#;
-        assert_eq!(of_namespace(policy), Some(Bookies { written: 3, acknowledged: 2 }));
-        assert_eq!(of_namespace(""), None);
-        assert_eq!(of_namespace("null"), None);
+        assert_eq!(namespace_policy(policy), Some(Bookies { written: 3, acknowledged: 2 }));
+        assert_eq!(namespace_policy(""), None);
+        assert_eq!(namespace_policy("null"), None);
         let broker =
             r#"{"managedLedgerDefaultWriteQuorum":"2","managedLedgerDefaultAckQuorum":"2"}"#;
-        assert_eq!(of_broker(broker), Some(Bookies { written: 2, acknowledged: 2 }));
+        assert_eq!(broker_defaults(broker), Some(Bookies { written: 2, acknowledged: 2 }));
     }
 
     #[test]
-    fn an_answer_is_read_and_a_redirection_followed() {
+    fn reply_is_parsed_and_redirect_followed() {
         let text =
             "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://b:8080/admin/v2/x?y=1\r\n\r\n";
         let answer = Answer::parse(text).expect("is HTTP");
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_the_servers_reason() {
+    fn error_contains_the_servers_reason() {
         let text = "HTTP/1.1 409 Conflict\r\n\r\n{\"reason\":\"This topic already exists\"}";
         let why = Answer::parse(text).expect("is HTTP").why();
         assert_eq!(why, "HTTP 409: This topic already exists");

@@ -1,5 +1,5 @@
-//! A batch is one entry of its ledger: acknowledging one of its messages would acknowledge all. So
-//! this counts, and says when the last one of a batch is settled.
+//! Counts open messages of batches. A batch is one entry of its ledger: acknowledging one of its
+//! messages would acknowledge all. So a batch is acknowledged when its last message is settled.
 
 use std::collections::HashMap;
 
@@ -8,15 +8,16 @@ pub(super) type Entry = (u64, u64);
 
 #[derive(Debug, Default)]
 pub(super) struct Batches {
-    /// Those of which more is to come, and the number of each: an entry may come again.
+    /// Partially received batches by entry, with their numbers: an entry may be redelivered.
     arriving: HashMap<Entry, u64>,
-    /// By number, how many are not settled.
+    /// By number: count of unsettled messages.
     open: HashMap<u64, u32>,
     next: u64,
 }
 
 impl Batches {
-    /// A message with this index in a batch of this size came: the number of its batch.
+    /// Registers a message with this index in a batch of this size. Returns the number of its
+    /// batch.
     pub(super) fn came(&mut self, entry: Entry, index: u32, size: u32) -> u64 {
         let number = match self.arriving.get(&entry) {
             Some(&number) if index > 0 => number,
@@ -33,7 +34,7 @@ impl Batches {
         number
     }
 
-    /// One is settled: whether it was the last of its batch.
+    /// Settles one message. Returns whether it was the last of its batch.
     pub(super) fn accept(&mut self, number: u64) -> bool {
         let Some(open) = self.open.get_mut(&number) else { return false };
         *open -= 1;
@@ -44,7 +45,7 @@ impl Batches {
         last
     }
 
-    /// Its batch is given back: whether it was not before.
+    /// Releases the whole batch. Returns whether it was not released before.
     pub(super) fn release(&mut self, number: u64) -> bool {
         self.open.remove(&number).is_some()
     }
@@ -57,7 +58,7 @@ mod tests {
     const HERE: Entry = (7, 1);
 
     #[test]
-    fn the_last_settles_the_batch() {
+    fn last_message_settles_the_batch() {
         let mut batches = Batches::default();
         let numbers: Vec<u64> = (0..3).map(|index| batches.came(HERE, index, 3)).collect();
         let settled: Vec<bool> =
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_is_counted_anew() {
+    fn released_batch_is_counted_from_the_start() {
         let mut batches = Batches::default();
         let first: Vec<u64> = (0..2).map(|index| batches.came(HERE, index, 2)).collect();
         assert!(batches.release(first[0]));
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_of_two_topics_may_come_mixed() {
+    fn batches_of_two_topics_may_interleave() {
         let mut batches = Batches::default();
         let other = (8, 1);
         let one = [batches.came(HERE, 0, 2)];

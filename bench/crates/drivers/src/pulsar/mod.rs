@@ -1,22 +1,22 @@
 //! Apache Pulsar, by pulsar (pulsar-rs).
 //!
-//! *Sent* means: the broker has sent its receipt, after a quorum of bookies had the message. Those
-//! have it in the page cache (T1, T2) or, with `journalSyncData=true`, on disk (T3, T4); that
-//! setting is the bookies' and cannot be asked for, so the user answers for it. How many bookies
-//! is the persistence policy of the namespace, or the broker's default: `create` looks it up and
-//! refuses replicas and majorities that it does not hold.
+//! *Sent* means: the broker has sent its receipt, after a quorum of bookies had the message. They
+//! have it in the page cache (T1, T2) or, with `journalSyncData=true`, on disk (T3, T4). That
+//! setting of the bookies cannot be queried, so the user is responsible for it. The number of
+//! bookies is the persistence policy of the namespace, or the broker's default: `create` looks it
+//! up and rejects replicas and majorities that do not hold.
 //!
-//! *Hiding*: what was sent to a consumer is its own until it acknowledges it, gives it back or is
-//! gone; there is no lease. The subscription is `Shared`, or `Key_Shared` where lanes must be in
-//! order: then the lane is the key. A settle is not confirmed, and the client does not tell whether
-//! a message came before.
+//! *Hiding*: a message belongs to its consumer until it is acknowledged, released or the consumer
+//! is gone; there is no lease. The subscription is `Shared`, or `Key_Shared` where lanes must be in
+//! order: then the lane is the key. A settle is not confirmed, and the client has no redelivery
+//! mark.
 //!
-//! Up to `prefetch` messages are a receiver's before it asks. As it comes, each message is sent by
-//! itself. With `batch` above 1 the client puts so many into one entry (or as many as come within
-//! `linger-ms`), as the published tests did, with one such batch on its way at a time; then a
-//! message is only settled when all of its batch are, and given back with all of them.
+//! Up to `prefetch` messages are sent to a receiver in advance. By default each message is sent by
+//! itself. With `batch` above 1 the client puts that many into one entry (or as many as arrive
+//! within `linger-ms`), as in the published tests, with one such batch in flight at a time. A
+//! message is then only settled when its whole batch is, and released with all of it.
 //!
-//! The client leaves Nagle's algorithm on. Topics are made by HTTP, at `admin`.
+//! The client leaves Nagle's algorithm on. Topics are created by HTTP, at `admin`.
 //!
 //! Settings: `window`, `prefetch` (1000), `batch` (1), `linger-ms` (1), `namespace`
 //! (`public/default`), `admin` (`host:port`; the broker's host, port 8080). A password without a
@@ -42,7 +42,7 @@ use pulsar::{
 };
 
 use crate::pending::WINDOW;
-use crate::told::{ms, told};
+use crate::told::{ms, named_values};
 use admin::{Admin, Bookies};
 
 const SYSTEM: &str = "pulsar";
@@ -50,7 +50,7 @@ const TITLE: &str = "Apache Pulsar";
 const ENDPOINT: &str = "127.0.0.1:6650";
 const ADMIN_PORT: u16 = 8080;
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How the client goes on trying where something does not work.
+/// Retry policy of the client.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 const CONNECTION_RETRIES: u32 = 3;
 const RETRY_DELAY: Duration = Duration::from_millis(500);
@@ -105,7 +105,7 @@ pub(crate) fn connect(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
     Ok(Arc::new(PulsarDriver { endpoint, admin, user, password, options }))
 }
 
-/// Whether the server said no, or nobody knows.
+/// Distinguishes rejections from unknown outcomes.
 fn failure(error: Error) -> Failure {
     let of_connection = match &error {
         Error::Connection(error)
@@ -129,7 +129,7 @@ impl PulsarDriver {
         Some(Authentication { name: name.to_owned(), data: data.into_bytes() })
     }
 
-    /// A connection of its own, which the client makes anew when it breaks.
+    /// A connection of its own, which the client reopens when it breaks.
     async fn open(&self) -> Result<Client, Failure> {
         let connecting = ConnectionRetryOptions {
             connection_timeout: PATIENCE,
@@ -185,7 +185,7 @@ impl PulsarDriver {
         )))
     }
 
-    /// As clients name it.
+    /// Topic name as clients use it.
     fn topic(&self, topology: &Topology, destination: u32) -> String {
         let namespace = self.admin.namespace();
         format!("persistent://{namespace}/{}", topology.destination(destination))
@@ -215,7 +215,7 @@ impl Driver for PulsarDriver {
     fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
         let Options { window, prefetch, batch, linger } = &self.options;
         let batching = self.options.is_batching(topology);
-        let mut settings = told(&[
+        let mut settings = named_values(&[
             ("window", window),
             ("batch", batch),
             ("outbound channel size", window),
@@ -233,7 +233,7 @@ impl Driver for PulsarDriver {
             ("consumer.initial position", &"Earliest"),
         ]);
         if batching {
-            settings.extend(told(&[
+            settings.extend(named_values(&[
                 ("linger-ms", &linger.as_millis()),
                 ("producer.batch bytes", &sender::BATCH_BYTES_MAX),
             ]));
@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_that_is_none_is_refused() {
+    fn invalid_address_is_rejected() {
         for endpoint in ["pulsar+ssl://broker:6651", "broker"] {
             let target = Target { endpoints: vec![endpoint.into()], ..Target::of(SYSTEM) };
             let refused = connect(&target).expect_err(endpoint);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lanes_are_not_batched() {
+    async fn ordered_lanes_reject_batching() {
         let mut target = Target::of(SYSTEM);
         target.settings.insert("batch".into(), "1000".into());
         let driver = connect(&target).expect("connects");

@@ -21,11 +21,11 @@ pub(super) struct PulsarReceiver {
     deliveries: u64,
 }
 
-/// What the acknowledgement of a delivery needs.
+/// The message id and batch that an acknowledgement requires.
 struct Place {
     topic: String,
     id: MessageIdData,
-    /// The number of the batch that it is of.
+    /// Number of its batch.
     batch: Option<u64>,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Debug for PulsarReceiver {
     }
 }
 
-/// Where lanes must be in order, a key belongs to one consumer at a time.
+/// Where lanes must be in order, one consumer owns a key at a time.
 pub(super) fn kind(ordered: bool) -> SubType {
     if ordered { SubType::KeyShared } else { SubType::Shared }
 }
@@ -67,7 +67,7 @@ impl PulsarReceiver {
     fn hand_out(&mut self, message: Message<Vec<u8>>) -> Received {
         let Message { topic, payload, message_id, .. } = message;
         let mut id = message_id.id;
-        // Whoever writes batches writes those of one, too.
+        // The batches' writer uses the same form for a batch of one.
         let size = payload.metadata.num_messages_in_batch.map(|size| size.max(1) as u32);
         let batch = size.zip(id.batch_index).map(|(size, index)| {
             self.batches.came((id.ledger_id, id.entry_id), index.max(0) as u32, size)
@@ -88,7 +88,7 @@ impl PulsarReceiver {
             Settle::Release if batch.is_none_or(|number| self.batches.release(number)) => {
                 self.consumer.nack_with_id(&topic, id).await
             }
-            // The rest of its batch is open, or its batch was given back already.
+            // The rest of its batch is open, or its batch was already released.
             Settle::Accept | Settle::Release => Ok(()),
         };
         settled.map_err(Failure::unknown)
@@ -126,7 +126,7 @@ impl Receiver for PulsarReceiver {
         Ok(())
     }
 
-    /// The broker gives what is open to others.
+    /// The broker redelivers open messages.
     async fn close(mut self: Box<Self>) -> Result<(), Failure> {
         self.consumer.close().await.map_err(failure)
     }

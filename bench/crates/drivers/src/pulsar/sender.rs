@@ -10,16 +10,16 @@ use pulsar::{Producer, ProducerOptions, TokioExecutor, producer};
 use super::{Client, Options, failure};
 use crate::pending::{Confirmer, Outstanding, Window, send_by_post};
 
-/// As the Java client has it.
+/// As in the Java client.
 pub(super) const BATCH_BYTES_MAX: usize = 128 << 10;
 
-/// How many producers are made at once.
+/// Number of producers that are created concurrently.
 const PRODUCERS_AT_ONCE: usize = 50;
 
 pub(super) struct PulsarSender {
     /// One for each destination.
     producers: Vec<Producer<TokioExecutor>>,
-    /// Those whose batch may wait for company.
+    /// Destinations with a possibly incomplete batch.
     unflushed: BTreeSet<u32>,
     ordered: bool,
     window: Window,
@@ -46,7 +46,7 @@ impl PulsarSender {
             batch_byte_size: batching.then_some(BATCH_BYTES_MAX),
             batch_timeout: batching.then_some(options.linger),
             block_queue_if_full: true,
-            // By the key of those that have one.
+            // Keyed messages are routed by their key.
             routing_policy: Some(RoutingPolicy::RoundRobin),
             ..ProducerOptions::default()
         };
@@ -74,7 +74,7 @@ impl Sender for PulsarSender {
     async fn post(&mut self, destination: u32, message: Message, receipt: Receipt) {
         let outstanding = Outstanding { receipt, room: self.window.enter().await };
         let Some(producer) = self.producers.get_mut(destination as usize) else {
-            return outstanding.tell(Err(Failure::refused("there is no such destination")));
+            return outstanding.resolve(Err(Failure::refused("there is no such destination")));
         };
         let partition_key = self.ordered.then(|| message.key());
         let payload = message.body.into();
@@ -87,7 +87,7 @@ impl Sender for PulsarSender {
                 let confirmation = async move { sent.await.map(drop).map_err(failure) };
                 self.confirmer.begin(confirmation, outstanding).await;
             }
-            Err(error) => outstanding.tell(Err(failure(error))),
+            Err(error) => outstanding.resolve(Err(failure(error))),
         }
     }
 

@@ -56,14 +56,14 @@ impl Http {
         Ok(Self { client: client(), base: format!("http://{place}"), user, authorization })
     }
 
-    /// The same server, by connections of its own.
+    /// A client for the same server with its own connections.
     pub(super) fn another(&self) -> Self {
         let Self { base, user, authorization, .. } = self;
         let (base, user, authorization) = (base.clone(), user.clone(), authorization.clone());
         Self { client: client(), base, user, authorization }
     }
 
-    /// The call that finds out whether the server is there.
+    /// The first call, which shows whether the server is up.
     pub(super) async fn first<A: DeserializeOwned>(&self, path: &str) -> Result<A, Failure> {
         let answer = self.call(Method::GET, path, None).await;
         let answer = answer.map_err(|failure| match failure {
@@ -81,14 +81,14 @@ impl Http {
         parsed(&self.call(Method::POST, path, Some(body)).await?)
     }
 
-    /// `None`: the server has nothing to say (204).
+    /// `None`: the reply is empty (204).
     pub(super) async fn get<A: DeserializeOwned>(&self, path: &str) -> Result<Option<A>, Failure> {
         let answer = self.call(Method::GET, path, None).await?;
         if answer.is_empty() { Ok(None) } else { parsed(&answer).map(Some) }
     }
 
-    /// The body of an answer that is no error. That of a 204 is nothing, whatever the server sends
-    /// with it (it sends the empty result; the client then takes another connection).
+    /// Body of a successful reply. For a 204 it is empty, although the server sends the empty
+    /// result with it (the client then opens another connection).
     pub(super) async fn call(
         &self,
         method: Method,
@@ -143,7 +143,7 @@ fn parsed<A: DeserializeOwned>(answer: &[u8]) -> Result<A, Failure> {
         .map_err(|why| Failure::unknown(format!("the answer cannot be read: {why}")))
 }
 
-/// The cause of causes: what is above it only says that something went wrong.
+/// The innermost cause; the outer errors carry no detail.
 fn broken(error: &(dyn Error + 'static)) -> Failure {
     let mut innermost = error;
     while let Some(source) = innermost.source() {

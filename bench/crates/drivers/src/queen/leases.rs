@@ -1,23 +1,23 @@
-//! What a receiver has leased. An acknowledgement of this server moves a position, past all that
-//! was before it. So messages are acknowledged in their order, and only when all before them are
-//! settled; what is settled later than one that is not stays here until then.
+//! A receiver's leases. An acknowledgement of this server moves a position past everything before
+//! it. So messages are acknowledged in their order, and only when everything before them is
+//! settled. Messages that are settled out of order stay here until then.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use driver::Settle;
 
-/// A partition that was leased, by the server's names for both.
+/// A leased partition, by the server's names of both.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Lease {
     pub(super) partition: String,
     pub(super) lease: String,
 }
 
-/// What the server is to be told.
+/// An acknowledgement for the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Acknowledgement {
     pub(super) lease: Lease,
-    /// The message.
+    /// Transaction id of the message.
     pub(super) transaction: String,
     pub(super) settle: Settle,
 }
@@ -31,20 +31,20 @@ struct Open {
 
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    /// By partition: the lease that we have, or had.
+    /// By partition: its current or last lease.
     current: HashMap<String, String>,
     open: HashMap<Lease, VecDeque<Open>>,
     /// By delivery: its lease, and the message.
     deliveries: HashMap<u64, (Lease, String)>,
     next: u64,
-    /// By partition: settled, and the server cannot be told, since the lease is over or a message
-    /// before it is not settled. If they come again, they are settled already.
+    /// By partition: settled messages that cannot be acknowledged, since the lease is over or an
+    /// earlier message is not settled. If they are redelivered, they count as settled.
     done: HashMap<String, HashSet<String>>,
 }
 
 impl Leases {
-    /// A message of a lease came, behind those that came before: its delivery, or `None` if it was
-    /// settled before and must not be given out again.
+    /// Registers the next message of a lease. Returns its delivery, or `None` if it was settled
+    /// before and must not be delivered again.
     pub(super) fn came(&mut self, lease: &Lease, transaction: String) -> Option<u64> {
         let before = self.current.insert(lease.partition.clone(), lease.lease.clone());
         if let Some(before) = before.filter(|before| *before != lease.lease) {
@@ -63,7 +63,7 @@ impl Leases {
         (!settled).then_some(delivery)
     }
 
-    /// False if there is no such delivery.
+    /// Returns false if there is no such delivery.
     pub(super) fn settle(&mut self, delivery: u64, settle: Settle) -> bool {
         let Some((lease, transaction)) = self.deliveries.remove(&delivery) else { return false };
         let open = self
@@ -72,15 +72,15 @@ impl Leases {
             .and_then(|open| open.iter_mut().find(|open| open.delivery == delivery));
         match open {
             Some(open) => open.settle = Some(settle),
-            // The lease is over, and the message goes to somebody again.
+            // The lease is over, and the message will be redelivered.
             None if settle == Settle::Accept => self.remember(&lease, transaction),
             None => {}
         }
         true
     }
 
-    /// What can be told the server now, of each lease in order. A release is the last word of its
-    /// lease, which is given back as soon as all that is before it is settled.
+    /// Takes the acknowledgements that are due, in order for each lease. A release ends its lease,
+    /// and is sent as soon as everything before it is settled.
     pub(super) fn take_due(&mut self) -> Vec<Acknowledgement> {
         let mut told = Vec::new();
         let mut given_back = Vec::new();
@@ -102,11 +102,11 @@ impl Leases {
         told
     }
 
-    /// Gives back all that is left.
+    /// Releases all open messages.
     pub(super) fn give_back(&mut self) -> Vec<Acknowledgement> {
         let mut told = self.take_due();
         for (lease, open) in self.open.drain() {
-            // The first is not settled, or it would have been told.
+            // The first one is not settled, or it would have been taken.
             let first = open.into_iter().next();
             told.extend(first.map(|Open { transaction, .. }| Acknowledgement {
                 lease,
@@ -118,7 +118,7 @@ impl Leases {
         told
     }
 
-    /// What of the lease was settled and not told is remembered.
+    /// Remembers messages of the lease that are settled and not acknowledged.
     fn over(&mut self, lease: &Lease) {
         for open in self.open.remove(lease).into_iter().flatten() {
             if open.settle == Some(Settle::Accept) {
@@ -154,7 +154,7 @@ mod tests {
         numbers.map(|number| leases.came(&lease(name), number.to_string())).collect()
     }
 
-    fn told(leases: &mut Leases) -> Vec<(String, Settle)> {
+    fn acknowledged(leases: &mut Leases) -> Vec<(String, Settle)> {
         leases.take_due().into_iter().map(|told| (told.transaction, told.settle)).collect()
     }
 
@@ -163,56 +163,56 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_acknowledged_when_all_before_it_are() {
+    fn message_is_acknowledged_after_all_before_it() {
         let (mut leases, ids) = leases(3);
         assert!(leases.settle(ids[1], Settle::Accept));
-        assert_eq!(told(&mut leases), []);
+        assert_eq!(acknowledged(&mut leases), []);
         assert!(leases.settle(ids[0], Settle::Accept));
-        assert_eq!(told(&mut leases), accepted([0, 1]));
+        assert_eq!(acknowledged(&mut leases), accepted([0, 1]));
         assert!(!leases.settle(ids[0], Settle::Accept));
     }
 
     #[test]
-    fn what_was_settled_behind_a_release_is_not_given_out_again() {
+    fn messages_settled_after_a_release_are_not_delivered_again() {
         let (mut leases, ids) = leases(4);
         for (id, settle) in [(0, Settle::Accept), (1, Settle::Release), (2, Settle::Accept)] {
             assert!(leases.settle(ids[id], settle));
         }
         let released = ("1".to_owned(), Settle::Release);
-        assert_eq!(told(&mut leases), [accepted([0]), vec![released]].concat());
-        // The partition was given back with the fourth message in it.
+        assert_eq!(acknowledged(&mut leases), [accepted([0]), vec![released]].concat());
+        // The release returned the partition, including the fourth message.
         assert!(leases.settle(ids[3], Settle::Accept));
-        assert_eq!(told(&mut leases), []);
+        assert_eq!(acknowledged(&mut leases), []);
         let again = come(&mut leases, "two", 1..5);
         let given: Vec<bool> = again.iter().map(Option::is_some).collect();
         assert_eq!(given, [true, false, false, true]);
         assert!(leases.settle(again[0].expect("came"), Settle::Accept));
-        assert_eq!(told(&mut leases), accepted([1, 2, 3]));
+        assert_eq!(acknowledged(&mut leases), accepted([1, 2, 3]));
     }
 
     #[test]
-    fn a_release_waits_for_what_is_before_it() {
+    fn release_waits_for_earlier_messages() {
         let (mut leases, ids) = leases(2);
         assert!(leases.settle(ids[1], Settle::Release));
-        assert_eq!(told(&mut leases), []);
+        assert_eq!(acknowledged(&mut leases), []);
         assert!(leases.settle(ids[0], Settle::Accept));
-        assert_eq!(told(&mut leases).len(), 2);
+        assert_eq!(acknowledged(&mut leases).len(), 2);
     }
 
     #[test]
-    fn a_new_lease_of_a_partition_ends_the_one_before() {
+    fn new_lease_of_a_partition_ends_the_previous_one() {
         let (mut leases, ids) = leases(2);
         assert!(leases.settle(ids[1], Settle::Accept));
         let again = come(&mut leases, "two", 0..2);
         assert!(again[0].is_some() && again[1].is_none());
         assert!(leases.settle(ids[0], Settle::Release));
-        assert_eq!(told(&mut leases), [], "it is nobody's business any more");
+        assert_eq!(acknowledged(&mut leases), [], "it is nobody's business any more");
         assert!(leases.settle(again[0].expect("came"), Settle::Accept));
-        assert_eq!(told(&mut leases), accepted([0, 1]));
+        assert_eq!(acknowledged(&mut leases), accepted([0, 1]));
     }
 
     #[test]
-    fn what_is_left_is_given_back_once_for_each_lease() {
+    fn open_messages_are_released_once_for_each_lease() {
         let (mut leases, ids) = leases(3);
         leases.came(&Lease { partition: "q".into(), lease: "one".into() }, "9".into());
         assert!(leases.settle(ids[0], Settle::Accept));

@@ -1,27 +1,27 @@
 //! Queen MQ, by HTTP: partitions of a queue that are leased whole, on PostgreSQL
 //! (github.com/smartpricing/queen).
 //!
-//! *Sent* means: the push answered `queued` for the message (or `duplicate`: a push of the same
-//! transaction id was stored before, and each of ours has its own). The server has committed a
-//! transaction of PostgreSQL then, which syncs unless somebody has told PostgreSQL otherwise; that
-//! cannot be seen from here. `buffered` is an error: the message is in a file beside the database.
+//! *Sent* means: the push returned `queued` for the message (or `duplicate`: a push with the same
+//! transaction id was stored before, and each message has its own). The server has then committed a
+//! transaction of PostgreSQL, which syncs unless PostgreSQL is configured otherwise; the driver
+//! cannot query that. `buffered` is an error: the message is in a file beside the database.
 //!
-//! *Hiding*: a pop leases partitions to one receiver, with all that they hold, until each message
+//! *Hiding*: a pop leases partitions to one receiver, with all their messages, until each message
 //! is acknowledged or the lease (of whole seconds) ends. A partition is a lane, so order is kept
 //! with any number of receivers. An acknowledgement moves a position within the partition, so
-//! messages are acknowledged in their order, whatever the order in which they are settled: what was
-//! settled out of turn waits, and is not given out again when it comes once more. A release gives
-//! the rest of the partition back (`retry`).
+//! messages are acknowledged in order, whatever the order of their settles. Settles out of order
+//! wait, and such a message is not delivered again when it returns. A release returns the rest of
+//! the partition (`retry`).
 //!
 //! A subscription is a consumer group; one subscription of a queue is the server's queue mode.
 //! Bodies are text in base64, since payloads are JSON. A password is sent as a bearer token.
 //!
-//! No server can be had from the package registries, so this is tested against exchanges that were
-//! written after the server's source.
+//! The package registries have no server, so this is tested against exchanges that follow the
+//! server's source.
 //!
-//! Settings: `window`, `batch` (the most messages of one push, 500), `partitions` (the most that
-//! one pop leases, 1, as published tests had it), `poll-ms` (how long to sleep where nothing is in
-//! any of several queues, 10).
+//! Settings: `window`, `batch` (largest number of messages in one push, 500), `partitions` (largest
+//! number that one pop leases, 1, as in published tests), `poll-ms` (pause when none of several
+//! queues has a message, 10).
 
 mod http;
 mod leases;
@@ -44,7 +44,7 @@ use serde_json::json;
 
 use crate::batching::BatchingSender;
 use crate::pending::WINDOW;
-use crate::told::told;
+use crate::told::named_values;
 use http::Http;
 
 const SYSTEM: &str = "queen";
@@ -69,7 +69,7 @@ pub(crate) fn connect(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
     Ok(Arc::new(Queen { http, window, batch, partitions, poll }))
 }
 
-/// The group that a subscription is, if the topology needs groups.
+/// The consumer group of a subscription, if the topology needs groups.
 fn group(topology: &Topology, subscription: u32) -> Option<String> {
     let grouped = topology.subscriptions > 1 || topology.style == Style::Log;
     grouped.then(|| topology.subscription(subscription))
@@ -107,7 +107,7 @@ impl Driver for Queen {
     }
 
     fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
-        told(&[
+        named_values(&[
             ("window", &self.window),
             ("batch", &self.batch),
             ("partitions", &self.partitions),
@@ -119,7 +119,7 @@ impl Driver for Queen {
 
     async fn version(&self) -> Result<String, Failure> {
         let health: Health = self.http.first("/health").await?;
-        // Anyone may ask for that; this tells whether we are let in.
+        // The version is public; this call checks the login.
         self.http.call(Method::GET, "/api/v1/resources/namespaces", None).await?;
         Ok(health.version)
     }

@@ -18,12 +18,12 @@ pub(super) struct QueenReceiver {
     group: Option<String>,
     partitions: u32,
     poll: Duration,
-    /// The queue to look into first, so that none of them starves.
+    /// Index of the queue to read first, so that none starves.
     next: usize,
     leases: Leases,
 }
 
-/// What a pop answers.
+/// Reply to a pop.
 #[derive(Deserialize)]
 struct Popped {
     #[serde(default)]
@@ -40,7 +40,7 @@ struct Message {
     data: String,
 }
 
-/// What became of one acknowledgement.
+/// Outcome of one acknowledgement.
 #[derive(Deserialize)]
 struct Acknowledged {
     success: bool,
@@ -90,8 +90,8 @@ impl QueenReceiver {
         Ok(received)
     }
 
-    /// Tells the server, which answers for each. Gives the first that it did not take.
-    async fn tell(&self, told: Vec<Acknowledgement>) -> Result<Option<String>, Failure> {
+    /// Sends acknowledgements. Returns the error of the first one that the server rejected.
+    async fn acknowledge(&self, told: Vec<Acknowledgement>) -> Result<Option<String>, Failure> {
         if told.is_empty() {
             return Ok(None);
         }
@@ -129,7 +129,7 @@ impl Receiver for QueenReceiver {
         if max == 0 || self.queues.is_empty() {
             return Ok(Vec::new());
         }
-        // Only one queue can be waited for: a call that is given up may have leased something.
+        // The call waits on a single queue only: a cancelled call may have leased messages.
         let waits = self.queues.len() == 1;
         let deadline = Instant::now() + RECEIVE_WAIT;
         let mut received = Vec::new();
@@ -144,9 +144,9 @@ impl Receiver for QueenReceiver {
                 }
             }
             self.next += 1;
-            // All that came may have been settled before; then its lease is to be ended now.
+            // All received messages may have been settled before; their lease must end now.
             let told = self.leases.take_due();
-            if let Some(why) = self.tell(told).await? {
+            if let Some(why) = self.acknowledge(told).await? {
                 return Err(Failure::Refused(why));
             }
             if !received.is_empty() || Instant::now() >= deadline {
@@ -165,7 +165,7 @@ impl Receiver for QueenReceiver {
             }
         }
         let told = self.leases.take_due();
-        match self.tell(told).await? {
+        match self.acknowledge(told).await? {
             None => Ok(()),
             Some(why) => Err(Failure::Refused(why)),
         }
@@ -173,7 +173,7 @@ impl Receiver for QueenReceiver {
 
     async fn close(mut self: Box<Self>) -> Result<(), Failure> {
         let told = self.leases.give_back();
-        // What the server does not take any more has been given back by time.
-        self.tell(told).await.map(drop)
+        // Acknowledgements that the server rejects concern leases that have expired.
+        self.acknowledge(told).await.map(drop)
     }
 }

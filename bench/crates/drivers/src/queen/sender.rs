@@ -14,12 +14,12 @@ pub(super) struct Writer {
     http: Http,
     /// By destination.
     queues: Vec<String>,
-    /// Together with the number of the message, no other sender's.
+    /// Together with the number of the message, unique to this sender.
     salt: u64,
     sent: u64,
 }
 
-/// What became of one message.
+/// Outcome of one message.
 #[derive(Deserialize)]
 struct Pushed {
     index: Option<usize>,
@@ -71,7 +71,7 @@ impl BatchWriter for Writer {
     ) -> Result<Vec<Result<(), Failure>>, Failure> {
         let items = batch.iter().enumerate().map(|(index, entry)| self.item(index, entry));
         let items = Value::Array(items.collect::<Result<_, _>>()?);
-        // Counted even if the call fails: nobody knows what became of these ids.
+        // Counted even if the call fails, since the outcome of these ids is unknown.
         self.sent += batch.len() as u64;
         let pushed: Vec<Pushed> =
             self.http.post("/api/v1/push", &json!({ "items": items })).await?;

@@ -1,5 +1,5 @@
-//! Exchanges with a server that answers as Queen's source says: the whole conformance test, and
-//! what a well server does not answer.
+//! Tests with a server that replies as Queen's source does: the whole conformance test, and replies
+//! that a healthy server does not send.
 
 mod server;
 
@@ -41,7 +41,7 @@ async fn it_conforms() {
 }
 
 #[tokio::test]
-async fn each_push_has_a_transaction_id_of_its_own_and_a_lane_is_a_partition() {
+async fn pushes_have_unique_transaction_ids_and_lanes_are_partitions() {
     let server = Server::start().await;
     let driver = driver(&server);
     driver.create(&topology()).await.expect("creates");
@@ -57,7 +57,7 @@ async fn each_push_has_a_transaction_id_of_its_own_and_a_lane_is_a_partition() {
 }
 
 #[tokio::test]
-async fn a_message_that_only_is_in_a_file_is_not_sent() {
+async fn buffered_message_is_not_sent() {
     let server = Server::start().await;
     let driver = driver(&server);
     driver.create(&topology()).await.expect("creates");
@@ -72,7 +72,7 @@ async fn a_message_that_only_is_in_a_file_is_not_sent() {
 }
 
 #[tokio::test]
-async fn an_acknowledgement_that_is_not_taken_is_an_error() {
+async fn rejected_acknowledgement_is_an_error() {
     let server = Server::start().await;
     let driver = driver(&server);
     driver.create(&topology()).await.expect("creates");
@@ -87,7 +87,7 @@ async fn an_acknowledgement_that_is_not_taken_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_token_is_sent_and_a_wrong_one_told_from_other_failures() {
+async fn token_is_sent_and_a_wrong_one_is_reported_as_not_allowed() {
     let server = Server::start_with_token("right").await;
     let mut target = target(&server);
     (target.user, target.password) = (Some("me".into()), Some("right".into()));

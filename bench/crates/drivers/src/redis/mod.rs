@@ -1,18 +1,18 @@
 //! Redis Streams (and Valkey): `XADD`, consumer groups, `XACK`.
 //!
-//! *Sent* means: the server answered `XADD`. What that is worth is its `appendfsync`: `always` has
+//! *Sent* means: the server replied to `XADD`. Its guarantee depends on `appendfsync`: `always` has
 //! synced (T3), `everysec` has written to the page cache (T1), without an append-only file it is in
-//! memory (T0). `create` asks the server which it is, and refuses a tier that it does not hold.
+//! memory (T0). `create` queries the setting, and rejects a tier that does not hold.
 //!
-//! *Hiding*: an entry that `XREADGROUP` gave to a consumer is pending there until `XACK`. A
-//! consumer that is gone gives nothing back by itself, so every receiver takes over what has been
-//! pending for a lease (`XAUTOCLAIM`); a release, and the end of a receiver, make an entry look as
-//! old as that (`XCLAIM .. IDLE`).
+//! *Hiding*: an entry that `XREADGROUP` delivered to a consumer is pending there until `XACK`.
+//! Entries of a dead consumer do not return by themselves. So every receiver takes over entries
+//! that have been pending for a lease (`XAUTOCLAIM`); a release, and the end of a receiver, set an
+//! entry's idle time to the lease (`XCLAIM .. IDLE`).
 //!
 //! A destination has `partitions` streams, by lane; one receiver gets a lane in order, several do
 //! not. A settled message of a queue with one subscription is deleted (`XDEL`), others stay.
 //!
-//! Settings: `window`, `batch` (the most `XADD`s of one pipeline, 500), `database`.
+//! Settings: `window`, `batch` (largest number of `XADD`s in one pipeline, 500), `database`.
 
 mod receiver;
 mod reply;
@@ -31,7 +31,7 @@ use redis::{AsyncConnectionConfig, ErrorKind, RedisError};
 
 use crate::batching::BatchingSender;
 use crate::pending::WINDOW;
-use crate::told::{ms, told};
+use crate::told::{ms, named_values};
 use crate::url::escaped;
 
 const SYSTEM: &str = "redis";
@@ -83,7 +83,7 @@ fn streams(topology: &Topology, destination: u32) -> Vec<String> {
 
 impl Redis {
     async fn open(&self) -> Result<MultiplexedConnection, Failure> {
-        // A blocking read takes as long as it was told to.
+        // A blocking read lasts as long as its own timeout.
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_connection_timeout(Some(PATIENCE));
@@ -102,7 +102,7 @@ impl Redis {
         })
     }
 
-    /// The tier that the server holds, by its settings.
+    /// The tier of the server's settings.
     async fn held(&self, connection: &mut MultiplexedConnection) -> Result<Tier, Failure> {
         let get = redis::cmd("CONFIG").arg("GET").arg("append*").to_owned();
         let pairs: Vec<String> = get.query_async(connection).await.map_err(refused)?;
@@ -138,7 +138,7 @@ impl Driver for Redis {
     }
 
     fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
-        told(&[
+        named_values(&[
             ("window", &self.window),
             ("batch", &self.batch),
             ("connection timeout", &ms(PATIENCE)),

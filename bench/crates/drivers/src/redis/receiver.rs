@@ -11,26 +11,26 @@ use redis::{Pipeline, Value};
 use super::refused;
 use super::reply::{self, Entry};
 
-/// How often, at most, a receiver looks for what others left.
+/// Longest interval between a receiver's checks for abandoned entries.
 const TAKE_OVER_EVERY_MAX: Duration = Duration::from_secs(1);
 const BLOCK_MIN: Duration = Duration::from_millis(50);
 
-/// How often what others left is looked for.
+/// Interval of checks for abandoned entries.
 pub(super) fn look_every(lease: Duration) -> Duration {
     (lease / 4).min(TAKE_OVER_EVERY_MAX)
 }
 
-/// How long it is waited for something new, in between.
+/// Wait for new entries between these checks.
 pub(super) fn block(lease: Duration) -> Duration {
     RECEIVE_WAIT.min(look_every(lease)).max(BLOCK_MIN)
 }
 
-/// Whether what is settled is of no use to anybody.
+/// Whether settled entries can be deleted.
 pub(super) fn deletes(topology: &Topology) -> bool {
     topology.style == Style::Queue && topology.subscriptions <= 1
 }
 
-/// An entry: which stream, and its id there.
+/// An entry: the index of its stream, and its id.
 type Place = (usize, String);
 
 pub(super) struct RedisReceiver {
@@ -40,12 +40,12 @@ pub(super) struct RedisReceiver {
     consumer: String,
     lease: Duration,
     delete: bool,
-    /// Came with others and was not asked for yet.
+    /// Received entries that have not been requested yet.
     waiting: VecDeque<(Place, Bytes, bool)>,
     open: HashMap<u64, Place>,
     deliveries: u64,
     looked_at: Instant,
-    /// Something was released here, so looking for it is worth while at once.
+    /// An entry was released here, so a check is due at once.
     released: bool,
 }
 
@@ -84,7 +84,7 @@ impl RedisReceiver {
 
     fn keep(&mut self, stream: usize, entries: Vec<Entry>, redelivered: bool) {
         for (id, body) in entries {
-            // Without a body it was settled and deleted: nothing is left to be done.
+            // An entry without a body was settled and deleted; nothing is left to do.
             if let Some(body) = body {
                 self.waiting.push_back(((stream, id), body, redelivered));
             }
@@ -108,7 +108,7 @@ impl RedisReceiver {
         Ok(())
     }
 
-    /// Takes over what has been pending for a lease, here or at others.
+    /// Takes over entries that have been pending for a lease, at any consumer.
     async fn take_over(&mut self, max: usize) -> Result<(), Failure> {
         self.looked_at = Instant::now();
         self.released = false;
@@ -118,7 +118,7 @@ impl RedisReceiver {
             claim.arg(self.lease_ms()).arg("0").arg("COUNT").arg(max);
             let reply: Value = claim.query_async(&mut self.connection).await.map_err(refused)?;
             if let Some((_, entries)) = reply::claimed(reply) {
-                // What waits here may have grown old itself.
+                // Entries waiting here may have been pending for a lease themselves.
                 let waiting: HashSet<&Place> =
                     self.waiting.iter().map(|(place, ..)| place).collect();
                 let entries = entries.into_iter();
@@ -150,7 +150,7 @@ impl RedisReceiver {
         }
     }
 
-    /// Makes the entry look abandoned, so that whoever looks next has it.
+    /// Makes the entry look abandoned, so that the next check takes it over.
     fn abandon(&self, pipe: &mut Pipeline, (stream, id): &Place) {
         let claim = pipe.cmd("XCLAIM").arg(&self.streams[*stream]).arg(&self.group);
         let claim = claim.arg(&self.consumer).arg(0).arg(id).arg("IDLE").arg(self.lease_ms());

@@ -1,9 +1,9 @@
-//! The nested arrays in which entries of streams come.
+//! Parses the nested arrays of stream replies.
 
 use bytes::Bytes;
 use redis::Value;
 
-/// An entry: its id and its body. An entry that was deleted meanwhile has no body.
+/// An entry: its id and its body. A deleted entry has no body.
 pub(super) type Entry = (String, Option<Bytes>);
 
 /// The streams of an `XREADGROUP`, each with its entries.
@@ -42,7 +42,7 @@ fn entries_of(entries: Value) -> Vec<Entry> {
         .collect()
 }
 
-/// The value of the entry's only field.
+/// Value of the entry's only field.
 fn body(fields: Value) -> Option<Bytes> {
     let [_, value] = pair(fields)?;
     match value {

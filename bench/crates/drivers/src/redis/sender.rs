@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use super::refused;
 use crate::batching::BatchWriter;
 
-/// The one field of each entry.
+/// The only field of each entry.
 pub(super) const FIELD: &str = "b";
 
 pub(super) struct Writer {

@@ -1,4 +1,4 @@
-//! A connection to a broker: many requests at a time, each answered by its number.
+//! A connection to a broker: concurrent requests, matched to replies by their number.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,12 +19,12 @@ use tokio::time::timeout;
 use super::wire::{Answer, Request};
 
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a broker may take to answer.
+/// Time limit of a broker's reply.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
-/// How many requests are written at once.
+/// Largest number of requests in one write.
 const WRITES_MAX: usize = 500;
 
-/// Who waits for which answer; nobody can any more once the connection has ended.
+/// Requests awaiting a reply, by number; `None` once the connection has ended.
 type Waiting = Arc<Mutex<Option<HashMap<i32, oneshot::Sender<Answer>>>>>;
 
 pub(super) struct Broker {
@@ -56,8 +56,8 @@ impl Broker {
         Ok(Self { outgoing, waiting, next: AtomicI32::new(0), reader })
     }
 
-    /// Sends at once; the future is only for the answer.
-    pub(super) fn ask(
+    /// Sends at once; the future only awaits the reply.
+    pub(super) fn request(
         &self,
         request: Request,
     ) -> impl Future<Output = Result<Answer, Failure>> + Send + use<> {
@@ -65,7 +65,7 @@ impl Broker {
         let (answered, answer) = oneshot::channel();
         if let Some(waiting) = self.waiting.lock().as_mut() {
             waiting.insert(number, answered);
-            // Nobody writes any more: whoever ends the connection forgets those who wait.
+            // If the writer is gone, the end of the connection has dropped all waiting requests.
             let _ = self.outgoing.send((number, request));
         }
         async move {
@@ -80,7 +80,7 @@ impl Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        // The writer ends with the queue, after what is in it.
+        // The writer ends once it has drained the queue.
         self.reader.abort();
     }
 }
@@ -92,7 +92,7 @@ async fn read(mut stream: OwnedReadHalf, waiting: Waiting) {
             match Answer::take(&mut bytes) {
                 Ok(Some(answer)) => {
                     let asked = waiting.lock().as_mut().and_then(|all| all.remove(&answer.number));
-                    // Who gave up waiting is not told.
+                    // The request may have timed out meanwhile.
                     let _ = asked.map(|asked| asked.send(answer));
                 }
                 Ok(None) => break,
@@ -116,7 +116,7 @@ async fn write(
     while arriving.recv_many(&mut taken, WRITES_MAX).await > 0 {
         for (number, request) in taken.drain(..) {
             if request.encode(number, &mut bytes).is_err() {
-                // Too long for a frame: its answer will not come.
+                // Too long for a frame, so there will be no reply.
                 let _ = waiting.lock().as_mut().map(|all| all.remove(&number));
             }
         }

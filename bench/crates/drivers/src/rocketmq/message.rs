@@ -1,37 +1,37 @@
-//! Messages as a broker stores and sends them, and what it says of a pop.
+//! Messages in the broker's storage format, and the metadata of a pop.
 
 use std::collections::HashMap;
 
 use bytes::{Buf, Bytes};
 use driver::Failure;
 
-/// A message with a topic of up to 127 bytes, and one with a longer one.
+/// Format with a topic of up to 127 bytes, and with a longer one.
 const MAGIC: [u32; 2] = [0xdaa3_20a7, 0xdaa3_20ab];
-/// Flags of a message: the host that made it, and the one that stores it, have a long address.
+/// Flags of a message: the host of its producer, and of its store, has an IPv6 address.
 const BORN_HOST_V6: u32 = 1 << 4;
 const STORE_HOST_V6: u32 = 1 << 5;
-/// Retry topics begin with it.
+/// Prefix of retry topics.
 const RETRY: &str = "%RETRY%";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Stored {
-    /// The one that it is stored in, which of one that came again is the group's retry topic.
+    /// The topic in which it is stored; for a redelivered message the group's retry topic.
     pub(super) topic: String,
     pub(super) queue: u32,
     pub(super) offset: u64,
-    /// How often it came before.
+    /// Number of earlier deliveries.
     pub(super) times: u32,
     pub(super) body: Bytes,
 }
 
 impl Stored {
-    /// It came again.
+    /// Whether it is a redelivery.
     pub(super) fn is_retry(&self) -> bool {
         self.topic.starts_with(RETRY)
     }
 }
 
-/// All messages of a body.
+/// Parses all messages of a body.
 pub(super) fn messages(mut body: Bytes) -> Result<Vec<Stored>, Failure> {
     let mut messages = Vec::new();
     while !body.is_empty() {
@@ -82,7 +82,7 @@ fn skip(from: &mut Bytes, length: usize) -> Option<()> {
     part(from, length).map(drop)
 }
 
-/// `0 QUEUE NUMBER;1 QUEUE NUMBER`: of the topic's queues, and of the retry topic's.
+/// `0 QUEUE NUMBER;1 QUEUE NUMBER`: numbers of the topic's queues, and of the retry topic's.
 #[derive(Debug)]
 pub(super) struct PerQueue(HashMap<(bool, String), u64>);
 
@@ -100,13 +100,13 @@ impl PerQueue {
         self.0.get(&(message.is_retry(), key)).copied()
     }
 
-    /// Of the message's queue.
+    /// The number of the message's queue.
     pub(super) fn of(&self, message: &Stored) -> Option<u64> {
         self.get(message, message.queue.to_string())
     }
 
-    /// Of the message itself, or else of its queue.
-    pub(super) fn of_one(&self, message: &Stored) -> Option<u64> {
+    /// The number of the message itself, or else of its queue.
+    pub(super) fn for_message(&self, message: &Stored) -> Option<u64> {
         let one = format!("qo{}%{}", message.queue, message.offset);
         self.get(message, one).or_else(|| self.of(message))
     }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_read_one_after_the_other() {
+    fn messages_are_parsed_in_sequence() {
         let mut body = stored("topic", 0, b"one");
         body.put(stored("%RETRY%group_topic", BORN_HOST_V6 | STORE_HOST_V6, b"two"));
         let read = messages(body.freeze()).expect("are messages");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_none_is_said() {
+    fn truncated_and_malformed_messages_are_errors() {
         let whole = stored("topic", 0, b"one").freeze();
         assert!(messages(whole.slice(..whole.len() - 1)).is_err());
         assert!(messages(Bytes::from_static(b"\0\0\0\x08none")).is_err());
@@ -169,15 +169,15 @@ mod tests {
     }
 
     #[test]
-    fn a_pop_says_where_it_began_and_how_often_each_came() {
+    fn pop_metadata_has_start_offsets_and_delivery_counts() {
         let mut message =
             Stored { topic: "topic".into(), queue: 1, offset: 7, times: 0, body: Bytes::new() };
         let starts = PerQueue::parse("0 0 5;0 1 6;1 1 2");
         assert_eq!(starts.of(&message), Some(6));
         let counts = PerQueue::parse("0 1 1;0 qo1%7 3");
-        assert_eq!(counts.of_one(&message), Some(3));
+        assert_eq!(counts.for_message(&message), Some(3));
         message.offset = 8;
-        assert_eq!(counts.of_one(&message), Some(1));
+        assert_eq!(counts.for_message(&message), Some(1));
         message.topic = "%RETRY%group_topic".into();
         assert_eq!(starts.of(&message), Some(2));
         assert_eq!(PerQueue::parse("").of(&message), None);

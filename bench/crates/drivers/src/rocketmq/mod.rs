@@ -1,27 +1,27 @@
-//! Apache RocketMQ 5 by its remoting protocol, spoken here: its Rust clients will not do. The
-//! official one (`rocketmq`, on crates.io since 2023) cannot give a message back and stands on a
-//! TLS stack that is no longer kept, the other one (`rocketmq-client-rust`) is a port of the whole
-//! server's code base with a runtime of its own.
+//! Apache RocketMQ 5 by its remoting protocol, implemented here because its Rust clients are
+//! unsuitable. The official one (`rocketmq`, on crates.io since 2023) cannot release a message and
+//! depends on an unmaintained TLS stack. The other one (`rocketmq-client-rust`) is a port of the
+//! whole server's code base with a runtime of its own.
 //!
-//! *Sent* means: the broker answered `SEND_OK`. What that is worth is its `flushDiskType` and
-//! `brokerRole`: `SYNC_FLUSH` has synced (T3), `SYNC_MASTER` has a second copy in a page cache (T2),
-//! otherwise it is in the mapped file (T1). `create` asks which it is, and refuses a tier that does
-//! not hold. Messages are not batched; those of a lane are sent one after the other, since a broker
-//! stores in any order what it is asked at once. It refuses what waited for it for 200 ms, which is
-//! sent again twice where no order is kept, as the Java client does; hence the small window.
+//! *Sent* means: the broker replied `SEND_OK`. Its guarantee depends on `flushDiskType` and
+//! `brokerRole`: `SYNC_FLUSH` has synced (T3), `SYNC_MASTER` has a second copy in a page cache
+//! (T2), otherwise it is in the mapped file (T1). `create` queries both, and rejects a tier that
+//! does not hold. Messages are not batched; those of a lane are sent one after the other, since a
+//! broker stores concurrent requests in any order. It rejects requests that waited for 200 ms.
+//! Without order these are retried twice, as in the Java client; hence the small window.
 //!
-//! *Hiding*: a message that was popped is invisible for the lease, and then comes again by the
-//! group's retry topic, some seconds late. A release, and the end of a receiver, shorten the lease
-//! to a second. A broker answers a settle from its memory: when it is killed, what was settled just
-//! before comes again, so a settle counts as not confirmed. Up to `prefetch` messages are a
-//! receiver's before it asks. Where lanes must be in order, a lane is a queue's, and
-//! the broker gives a queue's next messages out when the ones before are settled.
+//! *Hiding*: a popped message is invisible for the lease, and is then redelivered by the group's
+//! retry topic, some seconds late. A release, and the end of a receiver, shorten the lease to a
+//! second. A broker replies to a settle from memory: when it is killed, recently settled messages
+//! are redelivered, so a settle counts as not confirmed. Up to `prefetch` messages are popped in
+//! advance. Where lanes must be in order, each lane belongs to one queue, and the broker delivers a
+//! queue's next messages when the previous ones are settled.
 //!
 //! The address is a broker's (its master), not a name server's. A destination has `partitions`
 //! queues.
 //!
-//! Settings: `window` (64, as many as RocketMQ's own benchmark has threads), `prefetch`
-//! (64). There is no login (ACLs are not spoken).
+//! Settings: `window` (64, the number of threads of RocketMQ's own benchmark), `prefetch` (64).
+//! There is no login (ACLs are not supported).
 
 mod connection;
 mod message;
@@ -39,7 +39,7 @@ use driver::{
 };
 use serde_json::Value;
 
-use crate::told::{ms, told};
+use crate::told::{ms, named_values};
 use connection::Broker;
 use wire::{Answer, Request, code};
 
@@ -48,12 +48,12 @@ const TITLE: &str = "Apache RocketMQ";
 const ENDPOINT: &str = "127.0.0.1:10911";
 const WINDOW: u32 = 64;
 const PREFETCH: usize = 64;
-/// How much later than its lease says a message may come again.
+/// Largest delay of a redelivery after its lease.
 const REVIVED_WITHIN: Duration = Duration::from_secs(15);
-/// The topic that others are modelled on; it must be named and has no effect.
+/// Template topic; the request requires its name, which has no effect.
 const MODEL: &str = "TBW102";
 const PERM_READ_WRITE: u32 = 6;
-/// How long after its start a broker may have none.
+/// A broker may lack statistics for this long after its start.
 const STATISTICS_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -76,17 +76,17 @@ pub(crate) fn connect(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
     Ok(Arc::new(RocketMq { endpoint, window, prefetch }))
 }
 
-/// Of this machine's clock; brokers refuse what was asked long ago.
+/// This machine's clock; brokers reject outdated requests.
 fn now_ms() -> u128 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis())
 }
 
-/// What a broker says of itself, statistics among it; it fails until the first of those are there.
+/// A broker's runtime info; it fails until the first statistics exist.
 async fn runtime_info(broker: &Broker) -> Result<Answer, Failure> {
     let until = Instant::now() + STATISTICS_WITHIN;
     loop {
-        let answer = broker.ask(Request::new(code::GET_BROKER_RUNTIME_INFO)).await?.succeeded();
+        let answer = broker.request(Request::new(code::GET_BROKER_RUNTIME_INFO)).await?.succeeded();
         if answer.is_ok() || Instant::now() >= until {
             return answer;
         }
@@ -94,13 +94,13 @@ async fn runtime_info(broker: &Broker) -> Result<Answer, Failure> {
     }
 }
 
-/// What a broker was started with.
+/// A broker's configuration.
 #[derive(Debug)]
 struct Configuration(String);
 
 impl Configuration {
     async fn of(broker: &Broker) -> Result<Self, Failure> {
-        let answer = broker.ask(Request::new(code::GET_BROKER_CONFIG)).await?.succeeded()?;
+        let answer = broker.request(Request::new(code::GET_BROKER_CONFIG)).await?.succeeded()?;
         Ok(Self(String::from_utf8_lossy(&answer.body).into_owned()))
     }
 
@@ -149,13 +149,13 @@ impl RocketMq {
         for destination in 0..topology.destinations {
             let delete =
                 Request::new(code::DELETE_TOPIC).field("topic", topology.destination(destination));
-            broker.ask(delete).await?.succeeded()?;
+            broker.request(delete).await?.succeeded()?;
         }
         for subscription in 0..topology.subscriptions.max(1) {
             let delete = Request::new(code::DELETE_GROUP)
                 .field("groupName", topology.subscription(subscription))
                 .field("cleanOffset", true);
-            broker.ask(delete).await?.succeeded()?;
+            broker.request(delete).await?.succeeded()?;
         }
         Ok(())
     }
@@ -182,7 +182,7 @@ impl Driver for RocketMq {
     }
 
     fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
-        told(&[
+        named_values(&[
             ("window", &self.window),
             ("prefetch", &self.prefetch),
             ("messages a pop", &receiver::POP_MAX),
@@ -193,7 +193,7 @@ impl Driver for RocketMq {
         ])
     }
 
-    /// It takes the broker some seconds to notice.
+    /// The broker needs some seconds to notice.
     fn returns_within(&self, topology: &Topology) -> Duration {
         topology.lease + REVIVED_WITHIN
     }
@@ -223,7 +223,7 @@ impl Driver for RocketMq {
                 .field("topicFilterType", "SINGLE_TAG")
                 .field("topicSysFlag", 0)
                 .field("order", topology.ordered);
-            broker.ask(create).await?.succeeded()?;
+            broker.request(create).await?.succeeded()?;
         }
         for subscription in 0..topology.subscriptions.max(1) {
             let group = serde_json::json!({
@@ -231,7 +231,7 @@ impl Driver for RocketMq {
                 "consumeMessageOrderly": topology.ordered,
             });
             let create = Request::new(code::CREATE_GROUP).body(group.to_string());
-            broker.ask(create).await?.succeeded()?;
+            broker.request(create).await?.succeeded()?;
         }
         Ok(())
     }
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tier_is_what_the_broker_was_started_with() {
+    fn tier_follows_the_brokers_configuration() {
         let of = |flush: &str, role: &str| {
             Configuration(format!("brokerName=b\nflushDiskType={flush}\nbrokerRole={role}\n"))
         };

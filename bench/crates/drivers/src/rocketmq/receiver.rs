@@ -15,34 +15,34 @@ use super::message::{self, PerQueue, Stored};
 use super::now_ms;
 use super::wire::{Answer, Request, code, status};
 
-/// The most messages of one pop, by the broker's rule.
+/// Message limit of one pop, set by the broker.
 pub(super) const POP_MAX: usize = 32;
-/// How many settles may be unanswered: a broker refuses what it did not come to within 3 s.
+/// Largest number of unanswered settles: a broker rejects those that wait for 3 s.
 const SETTLING_MAX: usize = 32;
-/// After how long what was given back is visible again. Below this the broker's clock decides.
+/// Delay until a released message is visible. A shorter one is subject to the broker's clock.
 const SOON: Duration = Duration::from_secs(1);
 
-/// What is popped, and how.
+/// Parameters of pops.
 #[derive(Debug)]
 pub(super) struct Popping {
     pub(super) topics: Vec<String>,
     pub(super) group: String,
     pub(super) ordered: bool,
     pub(super) lease: Duration,
-    /// How many messages may wait here before no more are popped.
+    /// Number of waiting messages at which no more are popped.
     pub(super) prefetch: usize,
-    /// A part of what settles a message.
+    /// The broker's name, which a settle requires.
     pub(super) broker_name: String,
 }
 
 pub(super) struct RocketReceiver {
     broker: Broker,
     popping: Popping,
-    /// One of each topic that is not in `idle`. The broker holds it until something comes.
+    /// One pop for each topic that is not in `idle`. The broker holds it until a message arrives.
     pops: FuturesUnordered<BoxFuture<'static, (usize, Result<Answer, Failure>)>>,
     idle: Vec<usize>,
     waiting: VecDeque<Popped>,
-    /// Settles that are not answered.
+    /// Unanswered settles.
     settling: FuturesUnordered<BoxFuture<'static, Result<Answer, Failure>>>,
     open: HashMap<u64, Place>,
     deliveries: u64,
@@ -55,7 +55,7 @@ struct Popped {
     until: Instant,
 }
 
-/// What settles a message.
+/// Receipt data that settles a message.
 struct Place {
     topic: String,
     queue: u32,
@@ -74,13 +74,13 @@ impl Popping {
         Request::new(code::POP_MESSAGE)
             .field("consumerGroup", &self.group)
             .field("topic", &self.topics[topic])
-            // any
+            // Any queue.
             .field("queueId", -1)
             .field("maxMsgNums", POP_MAX)
             .field("invisibleTime", self.lease.as_millis())
             .field("pollTime", RECEIVE_WAIT.as_millis())
             .field("bornTime", now_ms())
-            // from the first message on
+            // From the first message on.
             .field("initMode", 0)
             .field("expType", "TAG")
             .field("exp", "*")
@@ -101,15 +101,15 @@ impl Popping {
             .field("extraInfo", &place.checkpoint)
     }
 
-    /// The messages of an answer to a pop.
+    /// The messages of a reply to a pop.
     fn popped(&self, answer: &Answer) -> Result<Vec<Popped>, Failure> {
-        // The broker counts from a little earlier, and gives back later than it says.
+        // The broker's lease starts slightly earlier, and its redelivery is later than announced.
         let until = answer.arrived + self.lease;
         let starts = PerQueue::parse(answer.field("startOffsetInfo"));
         let counts = PerQueue::parse(answer.field("orderCountInfo"));
         let popped = |stored: Stored| {
             let start = starts.of(&stored).unwrap_or(stored.offset);
-            let redelivered = stored.times > 0 || counts.of_one(&stored).unwrap_or(0) > 0;
+            let redelivered = stored.times > 0 || counts.for_message(&stored).unwrap_or(0) > 0;
             let checkpoint = format!(
                 "{start} {} {} {} {} {} {} {}",
                 answer.field("popTime"),
@@ -142,13 +142,13 @@ impl RocketReceiver {
         }
     }
 
-    /// Pops of every topic of which none is on its way, unless enough is here.
+    /// Pops from every idle topic, unless enough messages are waiting.
     fn pop(&mut self) {
         if !self.waiting.is_empty() && self.waiting.len() >= self.popping.prefetch {
             return;
         }
         for topic in self.idle.drain(..) {
-            let answer = self.broker.ask(self.popping.pop(topic));
+            let answer = self.broker.request(self.popping.pop(topic));
             self.pops.push(Box::pin(async move { (topic, answer.await) }));
         }
     }
@@ -172,7 +172,7 @@ impl RocketReceiver {
         while received.len() < max
             && let Some(popped) = self.waiting.pop_front()
         {
-            // It is somebody else's by now.
+            // The lease has expired, so another receiver may have it.
             if popped.until <= now {
                 continue;
             }
@@ -186,13 +186,13 @@ impl RocketReceiver {
 
     fn settle_all(&self, settles: impl IntoIterator<Item = (Place, Settle)>) {
         for (place, settle) in settles {
-            let answer = self.broker.ask(self.popping.settle(&place, settle));
+            let answer = self.broker.request(self.popping.settle(&place, settle));
             self.settling.push(Box::pin(async move { answer.await?.succeeded() }));
         }
     }
 
-    /// Hears the answers that are there.
-    fn hear_settles(&mut self) -> Result<(), Failure> {
+    /// Handles the settle replies that have arrived.
+    fn check_settles(&mut self) -> Result<(), Failure> {
         while let Some(Some(answer)) = self.settling.next().now_or_never() {
             answer?;
         }
@@ -203,7 +203,7 @@ impl RocketReceiver {
 #[async_trait]
 impl Receiver for RocketReceiver {
     async fn receive(&mut self, max: usize) -> Result<Vec<Received>, Failure> {
-        self.hear_settles()?;
+        self.check_settles()?;
         let until = time::Instant::now() + RECEIVE_WAIT;
         while self.waiting.is_empty() {
             self.pop();
@@ -235,11 +235,11 @@ impl Receiver for RocketReceiver {
         {
             answer?;
         }
-        self.hear_settles()
+        self.check_settles()
     }
 
     async fn close(mut self: Box<Self>) -> Result<(), Failure> {
-        // What these bring would be hidden for a lease.
+        // Messages of pending pops would stay hidden for a lease.
         let pops = std::mem::take(&mut self.pops);
         let arrived = timeout(RECEIVE_WAIT * 2, pops.collect::<Vec<_>>()).await;
         for (topic, answer) in arrived.unwrap_or_default() {

@@ -11,7 +11,7 @@ use super::connection::Broker;
 use super::wire::{Answer, Request, code, status};
 use crate::pending::{Confirmer, Outstanding, Window, send_by_post};
 
-/// How often a message is sent again that the broker was too busy for; the Java client's number.
+/// Number of retries of a message that the broker was too busy for, as in the Java client.
 pub(super) const AGAIN_MAX: u32 = 2;
 
 pub(super) struct RocketSender {
@@ -20,7 +20,7 @@ pub(super) struct RocketSender {
     queues: u32,
     ordered: bool,
     sent: u32,
-    /// By destination and lane: told when the last message that was posted is answered.
+    /// By destination and lane: resolves when the last posted message has its reply.
     last: HashMap<(u32, u32), oneshot::Receiver<()>>,
     window: Window,
     confirmer: Confirmer,
@@ -46,13 +46,13 @@ impl RocketSender {
         }
     }
 
-    /// A lane's own queue; else each in turn.
+    /// The queue of the lane if ordered; else round-robin.
     fn queue(&mut self, lane: u32) -> u32 {
         self.sent = self.sent.wrapping_add(1);
         if self.ordered { lane % self.queues } else { self.sent % self.queues }
     }
 
-    /// The broker stores what it is asked at once in any order, so those of a lane go one by one.
+    /// The broker stores concurrent requests in any order, so those of a lane are sent one by one.
     fn in_order(
         &mut self,
         destination: u32,
@@ -64,10 +64,10 @@ impl RocketSender {
         let broker = Arc::clone(&self.broker);
         async move {
             if let Some(before) = before {
-                // Forgotten or told: it is over.
+                // Resolved or dropped: the previous message is done.
                 let _ = before.await;
             }
-            let outcome = sent(&broker.ask(request).await?);
+            let outcome = sent(&broker.request(request).await?);
             let _ = answered.send(());
             outcome
         }
@@ -80,12 +80,12 @@ impl RocketSender {
         let broker = Arc::clone(&self.broker);
         async move {
             for _ in 0..AGAIN_MAX {
-                let answer = broker.ask(request.clone()).await?;
+                let answer = broker.request(request.clone()).await?;
                 if answer.code != status::SYSTEM_BUSY {
                     return sent(&answer);
                 }
             }
-            sent(&broker.ask(request).await?)
+            sent(&broker.request(request).await?)
         }
     }
 }
@@ -93,7 +93,7 @@ impl RocketSender {
 fn sent(answer: &Answer) -> Result<(), Failure> {
     match answer.code {
         status::SUCCESS => Ok(()),
-        // It is stored, but not as safely as the broker was told.
+        // Stored, but less safely than the broker's configuration demands.
         status::FLUSH_DISK_TIMEOUT | status::SLAVE_NOT_AVAILABLE | status::FLUSH_SLAVE_TIMEOUT => {
             Err(Failure::unknown(answer.refusal()))
         }
@@ -111,10 +111,10 @@ impl Sender for RocketSender {
         let outstanding = Outstanding { receipt, room: self.window.enter().await };
         let (lane, queue) = (message.lane, self.queue(message.lane));
         let Some(topic) = self.topics.get(destination as usize) else {
-            return outstanding.tell(Err(Failure::refused("there is no such destination")));
+            return outstanding.resolve(Err(Failure::refused("there is no such destination")));
         };
-        // The names of SendMessageRequestHeaderV2, which is made for short ones: group, topic, model
-        // and its queues, queue, flags, time, flag, properties.
+        // The short field names of SendMessageRequestHeaderV2: group, topic, model and its queues,
+        // queue, flags, time, flag, properties.
         let request = Request::new(code::SEND_MESSAGE)
             .field("a", "postroad-bench")
             .field("b", topic)

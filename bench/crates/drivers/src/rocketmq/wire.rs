@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use driver::Failure;
 use serde::{Deserialize, Serialize};
 
-/// Codes of requests.
+/// Request codes.
 pub(super) mod code {
     pub(crate) const CREATE_TOPIC: i32 = 17;
     pub(crate) const GET_BROKER_CONFIG: i32 = 26;
@@ -21,7 +21,7 @@ pub(super) mod code {
     pub(crate) const CHANGE_INVISIBLE_TIME: i32 = 200_053;
 }
 
-/// Codes of answers.
+/// Response codes.
 pub(super) mod status {
     pub(crate) const SUCCESS: i32 = 0;
     pub(crate) const SYSTEM_BUSY: i32 = 2;
@@ -33,9 +33,9 @@ pub(super) mod status {
     pub(crate) const POLLING_TIMEOUT: i32 = 210;
 }
 
-/// The longest frame that is believed.
+/// Largest frame that is accepted.
 const FRAME_BYTES_MAX: usize = 256 << 20;
-/// Both lengths; a frame's own is not counted in it.
+/// Size of each of the two lengths; the frame's length does not include its own.
 const LENGTH_BYTES: usize = 4;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,7 +60,7 @@ impl Request {
         self
     }
 
-    /// Appends the frame. `number` is what its answer is known by.
+    /// Appends the frame. `number` identifies its reply.
     pub(super) fn encode(&self, number: i32, to: &mut BytesMut) -> Result<(), Failure> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -84,7 +84,7 @@ impl Request {
         let length = LENGTH_BYTES + header.len() + self.body.len();
         let length = u32::try_from(length).map_err(Failure::refused)?;
         to.put_u32(length);
-        // The highest byte says how the header is written: 0 is JSON.
+        // The highest byte is the header's encoding: 0 is JSON.
         to.put_u32(header.len() as u32);
         to.put_slice(&header);
         to.put_slice(&self.body);
@@ -95,7 +95,7 @@ impl Request {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Answer {
     pub(super) code: i32,
-    /// The number of its request.
+    /// Number of its request.
     pub(super) number: i32,
     pub(super) arrived: Instant,
     remark: String,
@@ -104,7 +104,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Takes the next frame, if all of it is there.
+    /// Takes the next frame, if it is complete.
     pub(super) fn take(from: &mut BytesMut) -> Result<Option<Self>, Failure> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -150,7 +150,7 @@ impl Answer {
         self.fields.get(name).map_or("", String::as_str)
     }
 
-    /// Anything else than success is a refusal.
+    /// Maps any code other than success to an error.
     pub(super) fn succeeded(self) -> Result<Self, Failure> {
         match self.code {
             status::SUCCESS => Ok(self),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_a_frame() {
+    fn request_encodes_to_a_frame() {
         let mut bytes = BytesMut::new();
         let request = Request::new(code::SEND_MESSAGE).field("b", "topic").body("body");
         request.encode(7, &mut bytes).expect("is short");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_taken_when_all_of_it_is_there() {
+    fn answer_is_taken_once_complete() {
         let header =
             r#"{"code":1,"flag":1,"language":"JAVA","opaque":3,"remark":"no","version":5}"#;
         let whole = framed(header, b"x");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_said() {
+    fn malformed_answers_are_errors() {
         assert!(Answer::take(&mut BytesMut::from(&b"HTTP/1.1 400"[..])).is_err());
         assert!(Answer::take(&mut framed("no json", b"")).is_err());
         let mut binary = framed("{}", b"");

@@ -1,4 +1,4 @@
-//! Where SQS is, and who we are there.
+//! Endpoint and credentials of SQS.
 
 use std::env;
 use std::fmt;
@@ -14,7 +14,7 @@ use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use driver::{Failure, Target};
 
-/// Where ElasticMQ is by default.
+/// Default address of ElasticMQ.
 const ENDPOINT: &str = "http://127.0.0.1:9324";
 const AMAZON: &str = ".amazonaws.com";
 const REGION: &str = "us-east-1";
@@ -92,7 +92,7 @@ impl Access {
             .credentials_provider(self.credentials.clone())
             .http_client(http)
             .timeout_config(timeouts)
-            // What fails is to be counted.
+            // Failures must be counted, not retried.
             .retry_config(RetryConfig::disabled())
             // A request may wait for messages.
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
@@ -114,7 +114,7 @@ fn is_amazon(endpoint: &str) -> bool {
     host(endpoint).ends_with(AMAZON)
 }
 
-/// The region that the endpoint has in its name, or nothing.
+/// The region in the endpoint's name, or an empty string.
 fn region_of(endpoint: &str) -> String {
     let named = host(endpoint).strip_suffix(AMAZON).and_then(|rest| rest.split_once('.'));
     named.map_or_else(String::new, |(_, region)| region.to_owned())
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn amazon_is_known_by_its_name_and_so_is_the_region() {
+    fn amazon_and_its_region_are_detected_by_host_name() {
         let access = at("https://sqs.eu-west-1.amazonaws.com", Some(("key", "secret")));
         let access = access.expect("has keys");
         assert!(access.is_amazon());
@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn a_server_of_ones_own_needs_no_keys_and_no_scheme() {
+    fn own_server_needs_no_keys_and_no_scheme() {
         let access = at("127.0.0.1:24600", None).expect("nothing is missing");
         assert_eq!(access.endpoint, "http://127.0.0.1:24600");
         assert!(!access.is_amazon());
     }
 
     #[test]
-    fn a_name_that_only_looks_like_amazon_is_not() {
+    fn amazon_host_name_in_a_path_is_ignored() {
         assert!(!is_amazon("http://localhost:1/sqs.eu-west-1.amazonaws.com"));
     }
 

@@ -1,16 +1,16 @@
-//! Which messages go into which request.
+//! Groups messages into requests.
 
 use std::collections::HashMap;
 
 use driver::Message;
 
-/// What one request of SQS takes.
+/// Message limit of one request.
 pub(super) const ENTRIES_MAX: usize = 10;
-/// All bodies of one request together, with room for what is sent beside them. Amazon takes 1 MiB,
-/// others what it took before.
+/// Byte limit of all bodies in one request, with room for their attributes. Amazon accepts 1 MiB,
+/// other servers its former limit.
 const BYTES_MAX: usize = 256 * 1024 - ENTRIES_MAX * 256;
 
-/// One request: messages of one destination, by their index.
+/// One request: indexes of messages for one destination.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Chunk {
     pub(super) destination: u32,
@@ -34,7 +34,7 @@ impl Chunk {
     }
 }
 
-/// Requests that may go out at the same time.
+/// Requests that may be sent concurrently.
 pub(super) fn unordered(batch: &[(u32, Message)]) -> Vec<Chunk> {
     let mut filling: HashMap<u32, Chunk> = HashMap::new();
     let mut full = Vec::new();
@@ -50,7 +50,7 @@ pub(super) fn unordered(batch: &[(u32, Message)]) -> Vec<Chunk> {
     full
 }
 
-/// Requests in rows: rows may go out at the same time, the requests of one only in turn, so that
+/// Rows of requests. Rows may be sent concurrently, the requests of one row only in turn, so that
 /// each lane keeps its order. At most `group_batch` messages of a lane are in one request.
 pub(super) fn ordered(
     batch: &[(u32, Message)],
@@ -68,9 +68,9 @@ pub(super) fn ordered(
 #[derive(Default)]
 struct Row {
     chunks: Vec<Chunk>,
-    /// By lane: the last request that has some of it, and how many.
+    /// By lane: its last request, and the number of its messages there.
     last: HashMap<u32, (usize, usize)>,
-    /// Requests before this one have no room.
+    /// Requests before this one are full.
     first_with_room: usize,
 }
 
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_not_too_large_unless_one_message_is() {
+    fn request_stays_below_the_byte_limit_except_for_one_message() {
         let sizes = [200_000, 100_000, 50_000, 300_000, 1];
         let chunks = unordered(&batch(sizes.map(|bytes| (0, 0, bytes))));
         let indexes: Vec<Vec<usize>> = chunks.into_iter().map(|chunk| chunk.indexes).collect();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_is_in_one_row_in_order_and_once_in_a_request() {
+    fn lane_stays_in_one_row_in_order_and_once_per_request() {
         let batch = batch((0..60).map(|number| (0, number * 7 % 5, 100)));
         let rows = ordered(&batch, 1, 3);
         assert_eq!(rows.len(), 3);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_server_keeps_order_a_lane_fills_requests() {
+    fn lane_fills_requests_where_the_server_keeps_order() {
         let rows = ordered(&batch((0..25).map(|_| (0, 4, 100))), 10, 3);
         let sizes: Vec<usize> = rows[0].iter().map(|chunk| chunk.indexes.len()).collect();
         assert_eq!((rows.len(), sizes), (1, vec![10, 10, 5]));

@@ -1,4 +1,4 @@
-//! What Amazon's client says, in the suite's words.
+//! Maps errors of Amazon's client to the suite's terms.
 
 use std::error::Error;
 
@@ -22,7 +22,7 @@ where
     }
 }
 
-/// Of the first call, which finds out whether the server is there and lets us in.
+/// Maps the error of the first call, which shows whether the server is up and accepts the login.
 pub(super) fn unreached<E>(error: &SdkError<E>, access: &Access) -> Failure
 where
     E: ProvideErrorMetadata + Error + 'static,
@@ -61,7 +61,7 @@ fn said(error: &impl ProvideErrorMetadata) -> String {
     error.message().map_or_else(|| code.to_owned(), |message| format!("{code}: {message}"))
 }
 
-/// The cause of causes: what is above it only says that something went wrong.
+/// The innermost cause; the outer errors carry no detail.
 fn innermost(error: &(dyn Error + 'static)) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
@@ -70,7 +70,7 @@ fn innermost(error: &(dyn Error + 'static)) -> String {
     innermost.to_string()
 }
 
-/// One entry of a batch.
+/// Error of one entry of a batch.
 pub(super) fn entry_failure(entry: &BatchResultErrorEntry) -> Failure {
     let code = entry.code();
     let why = entry.message().map_or_else(|| code.to_owned(), |why| format!("{code}: {why}"));

@@ -1,26 +1,26 @@
-//! Amazon SQS, and what speaks like it (ElasticMQ): `SendMessageBatch`, `ReceiveMessage`,
+//! Amazon SQS and compatible servers (ElasticMQ): `SendMessageBatch`, `ReceiveMessage`,
 //! `DeleteMessageBatch`.
 //!
-//! *Sent* means: the server listed the message as successful. Of ElasticMQ that is T0, it is in
-//! memory; Amazon says that it has a message on several servers then, and not that it is synced:
-//! T2. What a batch lists as failed is an error of that message.
+//! *Sent* means: the server listed the message as successful. For ElasticMQ that is T0, it is in
+//! memory. Amazon states that a message is on several servers then, and not that it is synced: T2.
+//! An entry that a batch lists as failed is an error of that message.
 //!
 //! *Hiding*: for the queue's visibility timeout, which is the lease; a release, and the end of a
 //! receiver, end it (`ChangeMessageVisibilityBatch`). Settling deletes, and waits for it.
 //!
-//! A destination is a queue. Where the test wants order it is a FIFO queue, whose message groups
-//! are the lanes: while a message of one is hidden, no receiver gets another of it. A second
-//! subscription would be another service's (SNS), so there is none. Bodies are binary attributes,
-//! since text has no room for all bytes.
+//! A destination is a queue. Where the test requires order it is a FIFO queue, whose message groups
+//! are the lanes: while a message of a lane is hidden, no receiver gets another one of it. A second
+//! subscription would need another service (SNS), so there is none. Bodies are binary attributes,
+//! since text does not allow all bytes.
 //!
 //! User and password are the two keys of Amazon's credentials; else they are taken from
-//! `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`; servers that are not
-//! Amazon's get a made-up pair when there is none. The client tries nothing again by itself.
+//! `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`. Servers other than
+//! Amazon's get a made-up pair without them. The client does not retry.
 //!
-//! Settings: `window`, `parallel` (requests of one sender or receiver at a time, 10),
+//! Settings: `window`, `parallel` (concurrent requests of one sender or receiver, 10),
 //! `group-batch` (messages of one lane in a request, 1: ElasticMQ stores those of a request in any
-//! order; Amazon keeps it, so there it may be 10), `poll-ms` (how long to sleep where nothing is in
-//! any of several queues, 10), `region`.
+//! order; Amazon keeps it, so 10 is possible there), `poll-ms` (pause when none of several queues
+//! has a message, 10), `region`.
 
 mod access;
 mod batches;
@@ -42,19 +42,19 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use crate::batching::BatchingSender;
 use crate::pending::WINDOW;
-use crate::told::{ms, told};
+use crate::told::{ms, named_values};
 use access::Access;
 use batches::ENTRIES_MAX;
 use failure::{failure, is_called, unreached};
 
 const SYSTEM: &str = "sqs";
-/// An error has one name in Amazon's older protocol and one in its newer one; servers use both.
+/// Names of an error in Amazon's older protocol and in the newer one; servers use both.
 const ABSENT: [&str; 2] = ["AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"];
 const REMOVED_RECENTLY: [&str; 2] =
     ["AWS.SimpleQueueService.QueueDeletedRecently", "QueueDeletedRecently"];
-/// Queues that are made or removed at a time.
+/// Number of queues that are created or removed concurrently.
 const QUEUES_AT_ONCE: usize = 16;
-/// How long a name cannot be used again after its queue was removed: Amazon says 60 seconds.
+/// Time until the name of a removed queue can be reused: 60 seconds at Amazon.
 const NAME_FREE_AFTER: Duration = Duration::from_secs(70);
 const LEASE_SECONDS_MAX: u64 = 12 * 60 * 60;
 
@@ -94,7 +94,7 @@ fn queue(topology: &Topology, destination: u32) -> String {
 }
 
 impl Sqs {
-    /// The address of a queue, if it is there.
+    /// URL of a queue, if it exists.
     async fn url(&self, queue: &str) -> Result<Option<String>, Failure> {
         match self.client.get_queue_url().queue_name(queue).send().await {
             Ok(found) => Ok(found.queue_url),
@@ -174,7 +174,7 @@ impl Driver for Sqs {
     }
 
     fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
-        told(&[
+        named_values(&[
             ("window", &self.window),
             ("parallel", &self.parallel),
             ("group-batch", &self.group_batch),

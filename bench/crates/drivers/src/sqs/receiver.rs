@@ -22,9 +22,9 @@ pub(super) struct SqsReceiver {
     urls: Vec<String>,
     parallel: usize,
     poll: Duration,
-    /// The queue to look into first, so that none of them starves.
+    /// Index of the queue to read first, so that none starves.
     next: usize,
-    /// By delivery: the queue, and the receipt that the server wants to see again.
+    /// By delivery: the queue, and the receipt handle.
     open: HashMap<u64, (usize, String)>,
     deliveries: u64,
 }
@@ -34,7 +34,12 @@ impl SqsReceiver {
         Self { client, urls, parallel, poll, next: 0, open: HashMap::new(), deliveries: 0 }
     }
 
-    async fn ask(&self, queue: usize, max: usize, wait: Duration) -> Result<Vec<Message>, Failure> {
+    async fn request(
+        &self,
+        queue: usize,
+        max: usize,
+        wait: Duration,
+    ) -> Result<Vec<Message>, Failure> {
         let request = self
             .client
             .receive_message()
@@ -47,19 +52,21 @@ impl SqsReceiver {
         Ok(answer.messages.unwrap_or_default())
     }
 
-    /// Some messages of one queue. Where one request was not enough, more go out at once.
+    /// Receives messages of one queue. If one full request is not enough, others are sent
+    /// concurrently.
     async fn take(
         &self,
         queue: usize,
         max: usize,
         wait: Duration,
     ) -> Result<Vec<Message>, Failure> {
-        let mut taken = self.ask(queue, max, wait).await?;
+        let mut taken = self.request(queue, max, wait).await?;
         let left = max.saturating_sub(ENTRIES_MAX);
         if taken.len() == ENTRIES_MAX && left > 0 {
             let requests = left.div_ceil(ENTRIES_MAX).min(self.parallel);
             let share = |number: usize| (left - number * ENTRIES_MAX).min(ENTRIES_MAX);
-            let more = (0..requests).map(|number| self.ask(queue, share(number), Duration::ZERO));
+            let more =
+                (0..requests).map(|number| self.request(queue, share(number), Duration::ZERO));
             taken.extend(try_join_all(more).await?.into_iter().flatten());
         }
         Ok(taken)
@@ -111,7 +118,7 @@ impl SqsReceiver {
         Ok(answer.map_err(|error| failure(&error))?.failed)
     }
 
-    /// One request's worth.
+    /// Settles the entries of one request.
     async fn settle_some(
         &self,
         queue: usize,
@@ -124,7 +131,7 @@ impl SqsReceiver {
         }
     }
 
-    /// What the server did not do of it.
+    /// Returns the entries that the server did not settle.
     async fn settle_all(
         &self,
         settles: Vec<((usize, String), Settle)>,
@@ -150,7 +157,7 @@ impl Receiver for SqsReceiver {
         if max == 0 || self.urls.is_empty() {
             return Ok(Vec::new());
         }
-        // Only one queue can be waited for: a request that is given up may have taken messages.
+        // The request waits on a single queue only: a cancelled request may have received messages.
         let wait = if self.urls.len() == 1 { RECEIVE_WAIT } else { Duration::ZERO };
         let deadline = Instant::now() + RECEIVE_WAIT;
         let mut received = Vec::new();
@@ -189,7 +196,7 @@ impl Receiver for SqsReceiver {
     async fn close(mut self: Box<Self>) -> Result<(), Failure> {
         let open = std::mem::take(&mut self.open).into_values();
         let settles = open.map(|place| (place, Settle::Release)).collect();
-        // What the server does not know any more has been given back by time.
+        // Entries that the server no longer knows have returned after their lease.
         self.settle_all(settles).await.map(drop)
     }
 }

@@ -9,7 +9,7 @@ use super::batches::{self, Chunk};
 use super::failure::{entry_failure, failure};
 use crate::batching::BatchWriter;
 
-/// The attribute that has the body; the server wants some text beside it.
+/// The attribute with the body; the server requires a text beside it.
 pub(super) const BODY: &str = "body";
 const TEXT: &str = "-";
 
@@ -18,10 +18,10 @@ pub(super) struct Writer {
     client: Client,
     /// By destination.
     urls: Vec<String>,
-    /// Of FIFO queues: how many messages of a lane may be in one request.
+    /// For FIFO queues: largest number of a lane's messages in one request.
     ordered: Option<usize>,
     parallel: usize,
-    /// Together with the number of the message, no other sender's.
+    /// Together with the number of the message, unique to this sender.
     salt: u64,
     sent: u64,
 }
@@ -88,7 +88,7 @@ impl Writer {
         Ok(chunk.indexes.iter().map(|&index| (index, outcome(index))).collect())
     }
 
-    /// Sends one request after the other.
+    /// Sends the requests one after the other.
     async fn send_row(&self, row: Vec<Chunk>, batch: &[(u32, Message)]) -> Vec<(usize, Outcome)> {
         let mut outcomes = Vec::new();
         for chunk in row {

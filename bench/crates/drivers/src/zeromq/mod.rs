@@ -1,18 +1,18 @@
 //! ZeroMQ: PUSH and PULL over TCP, by zeromq (ZMTP in Rust: no libzmq is needed). There is no
-//! server: senders and receivers are connected with each other.
+//! server: senders and receivers connect directly.
 //!
-//! *Sent* means: it is in the local queue of the connection to one receiver, which is in the memory
-//! of its sender (T0). That queue is the client's own and holds 100,000 messages, as a high-water
-//! mark of 100,000 would have it; a sender waits while it is full. Receivers keep no queue beside
-//! the socket's buffer (4 MiB, the client's choice). `TCP_NODELAY` is set. What is queued when a
-//! sender closes is still written.
+//! *Sent* means: it is in the local queue of the connection to one receiver, in the memory of its
+//! sender (T0). That queue is the client's own and holds 100,000 messages, like a high-water mark
+//! of 100,000; a sender waits while it is full. Receivers have no queue beside the socket's buffer
+//! (4 MiB, the client's choice). `TCP_NODELAY` is set. Queued messages are still written after a
+//! sender closes.
 //!
-//! *Hiding*: not at all. A message goes to one of the receivers in turn and is gone then; nothing
-//! comes again, and what was on its way to a receiver that closes is lost. Only tests of latency,
-//! and of push and pull, say something about it.
+//! *Hiding*: none. A message goes to one of the receivers in turn and is gone then. Nothing is
+//! redelivered, and messages in flight to a closing receiver are lost. Only tests of latency, and
+//! of push and pull, are meaningful for it.
 //!
-//! The address is where the first receiver binds; each further one binds the next free port. One
-//! sender and one receiver keep the order.
+//! The first receiver binds at the address; each further one binds the next free port. One sender
+//! and one receiver keep the order.
 //!
 //! Settings: none. There are no users (mechanism NULL).
 
@@ -31,14 +31,14 @@ use driver::{
 };
 use parking_lot::Mutex;
 
-use crate::told::{ms, told};
+use crate::told::{ms, named_values};
 
 const SYSTEM: &str = "zeromq";
 const TITLE: &str = "ZeroMQ, push and pull";
 const ENDPOINT: &str = "127.0.0.1:25900";
-/// How many ports are tried, the address's own among them.
+/// Number of ports to try, including the address's own.
 const PORTS: u16 = 100;
-/// How long a connection between two of this process may take.
+/// Time limit of a connection within this process.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ struct ZeroMq {
     listeners: Arc<Listeners>,
 }
 
-/// Where receivers listen, for the senders of the same driver.
+/// Addresses of receivers, for the senders of the same driver.
 #[derive(Debug, Default)]
 struct Listeners {
     state: Mutex<ListenersState>,
@@ -56,7 +56,7 @@ struct Listeners {
 
 #[derive(Debug, Default)]
 struct ListenersState {
-    /// Grows with every receiver that comes.
+    /// Grows with every new receiver.
     changes: u64,
     listening: Vec<Listening>,
 }
@@ -83,13 +83,13 @@ impl Listeners {
         self.state.lock().listening.retain(|listening| listening.id != id);
     }
 
-    /// Those of a destination that came after the given change, and the last change.
+    /// Receivers of a destination that were added after the given change, and the last change.
     fn since(&self, change: u64, destination: &str) -> (u64, Vec<Listening>) {
         let state = self.state.lock();
         let wanted = |listening: &&Listening| {
             listening.id > change && listening.destinations.iter().any(|name| name == destination)
         };
-        // Asked for every message: nothing new is the rule.
+        // Called for every message, and mostly without a change.
         let new: &[Listening] = if state.changes == change { &[] } else { &state.listening[..] };
         (state.changes, new.iter().filter(wanted).cloned().collect())
     }
@@ -110,7 +110,7 @@ pub(crate) fn connect(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
 }
 
 impl ZeroMq {
-    /// The first free port from the address's on.
+    /// Binds the first free port from the address's own on.
     fn bind(&self) -> Result<TcpListener, Failure> {
         let last = self.port.saturating_add(PORTS - 1);
         let mut taken = None;
@@ -151,10 +151,10 @@ impl Driver for ZeroMq {
     }
 
     fn settings(&self, _topology: &Topology) -> BTreeMap<String, String> {
-        told(&[("connect timeout", &ms(PATIENCE))])
+        named_values(&[("connect timeout", &ms(PATIENCE))])
     }
 
-    /// The protocol's, if receivers can bind at the address.
+    /// The protocol's version, if receivers can bind at the address.
     async fn version(&self) -> Result<String, Failure> {
         self.bind()?;
         Ok("no server; ZMTP 3.0".to_owned())
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_none_and_a_user_are_refused() {
+    fn invalid_address_and_user_are_rejected() {
         for endpoint in ["127.0.0.1", "127.0.0.1:many"] {
             let refused = connect(&target(endpoint)).expect_err(endpoint);
             assert!(matches!(refused, Failure::Unreachable { .. }), "{refused}");

@@ -13,7 +13,7 @@ use super::{Listeners, SYSTEM};
 pub(super) struct PullReceiver {
     socket: PullSocket,
     listeners: Arc<Listeners>,
-    /// Its own number among the listeners.
+    /// Its number among the listeners.
     id: u64,
     deliveries: u64,
 }
@@ -37,13 +37,13 @@ impl PullReceiver {
         Ok(Self { socket, listeners, id, deliveries: 0 })
     }
 
-    /// The next message, from whichever sender. May be given up while it waits.
+    /// The next message from any sender. May be cancelled while it waits.
     async fn next(&mut self) -> Result<ZmqMessage, Failure> {
         loop {
             match self.socket.recv().await {
                 Ok(message) => return Ok(message),
                 Err(ZmqError::NoMessage) => return Err(Failure::unknown("the socket is closed")),
-                // A connection broke, and is forgotten with that: others may have something.
+                // A broken connection is dropped; other senders may have messages.
                 Err(error) => tracing::debug!(%error, "a sender is gone"),
             }
         }
@@ -74,7 +74,7 @@ impl Receiver for PullReceiver {
         Ok(received)
     }
 
-    /// What came is gone already.
+    /// Received messages are already gone.
     async fn settle(&mut self, settles: &[(DeliveryId, Settle)]) -> Result<(), Failure> {
         if settles.iter().any(|(_, settle)| *settle == Settle::Release) {
             let what = "way to give a message back".into();
@@ -95,7 +95,7 @@ impl Receiver for PullReceiver {
 impl Drop for PullReceiver {
     fn drop(&mut self) {
         self.listeners.remove(self.id);
-        // The socket's tasks keep its connections open otherwise.
+        // Otherwise the socket's tasks keep its connections open.
         self.socket.backend().shutdown();
     }
 }

@@ -12,11 +12,11 @@ pub(super) struct PushSender {
     outlets: Vec<Outlet>,
 }
 
-/// A destination: the socket that is connected with all who listen to it.
+/// A destination: the socket that is connected to all its receivers.
 struct Outlet {
     name: String,
     socket: PushSocket,
-    /// The last change of the listeners that it knows.
+    /// The last change of the listeners that was applied.
     change: u64,
 }
 
@@ -38,7 +38,7 @@ impl PushSender {
 }
 
 impl Outlet {
-    /// Connects with those who listen and did not before.
+    /// Connects to the new receivers.
     async fn reach(&mut self, listeners: &Listeners) -> Result<(), Failure> {
         let (change, new) = listeners.since(self.change, &self.name);
         for listening in new {
@@ -71,7 +71,7 @@ impl Sender for PushSender {
         Ok(())
     }
 
-    /// What is queued is still written when the sockets are gone.
+    /// Queued messages are still written after the sockets are dropped.
     async fn close(self: Box<Self>) -> Result<(), Failure> {
         Ok(())
     }

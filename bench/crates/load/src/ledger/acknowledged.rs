@@ -1,5 +1,5 @@
-//! When each sender was told that something is safe: what a pause of writes is read from. Kept only
-//! where a plan asks for it, since it costs 16 bytes a message.
+//! Times of acknowledgements by sender, from which pauses of writes are read. Kept only where a
+//! plan requests it, since it costs 16 bytes a message.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use super::{Ledger, SenderAccount};
 pub struct Acknowledged {
     /// When the message was sent.
     pub sent_ns: u64,
-    /// When its sender learned that it is safe.
+    /// When its sender received the confirmation.
     pub at_ns: u64,
 }
 
-/// Of one sender.
+/// Acknowledgements of one sender.
 #[derive(Debug, Default)]
 pub(super) struct Acknowledgements {
-    /// In order of time, if they are kept.
+    /// In order of time; `None` if they are not kept.
     pub(super) log: Option<Vec<Acknowledged>>,
-    /// When the newest message was sent that is known to be safe.
+    /// Send time of the newest confirmed message.
     pub(super) newest_ns: u64,
 }
 
@@ -41,13 +41,13 @@ impl Ledger {
         }
     }
 
-    /// What was kept, by sender; no more is.
+    /// Takes the kept acknowledgements, by sender, and stops keeping them.
     pub(crate) fn take_acknowledgements(&self) -> Vec<Vec<Acknowledged>> {
         let kept = |sender: &Arc<SenderAccount>| sender.state().acknowledgements.log.take();
         self.senders.iter().filter_map(kept).collect()
     }
 
-    /// Each sender has been told that something is safe that it sent at this time or later.
+    /// Every sender has a confirmation for a message that it sent at this time or later.
     pub(crate) fn confirmed_to_all_ns(&self) -> u64 {
         let newest = self.senders.iter().map(|sender| sender.state().acknowledgements.newest_ns);
         newest.min().unwrap_or(u64::MAX)
@@ -61,11 +61,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_is_known_whether_all_are_kept_or_not() {
+    fn newest_confirmation_is_tracked_with_and_without_a_log() {
         for log in [None, Some(Vec::new())] {
             let keeps = log.is_some();
             let mut acknowledgements = Acknowledgements { log, newest_ns: 0 };
-            // A retry may be confirmed after what was sent later.
+            // A retry may be confirmed after a message that was sent later.
             for (sent_ns, at_ns) in [(5, 8), (7, 9), (6, 10)] {
                 acknowledgements.add(Acknowledged { sent_ns, at_ns });
             }
@@ -75,11 +75,11 @@ mod tests {
     }
 
     #[test]
-    fn who_was_told_of_nothing_new_is_waited_for() {
+    fn confirmed_to_all_waits_for_every_sender() {
         let ledger = Ledger::new(2, 1, 4, true);
         let send = |sender: usize| {
             let stamp = ledger.senders[sender].next(0, None);
-            ledger.senders[sender].tell(stamp.sequence, Ok(()));
+            ledger.senders[sender].resolve(stamp.sequence, Ok(()));
             stamp
         };
         ledger.keep_acknowledgements();
@@ -87,7 +87,7 @@ mod tests {
         send(0);
         assert_eq!(ledger.confirmed_to_all_ns(), 0, "the other one was told of nothing yet");
         let (last, refused) = (send(1), ledger.senders[0].next(0, None));
-        ledger.senders[0].tell(refused.sequence, Err(Failure::unknown("broke")));
+        ledger.senders[0].resolve(refused.sequence, Err(Failure::unknown("broke")));
         assert!(ledger.confirmed_to_all_ns() < last.due_ns);
         let kept = ledger.take_acknowledgements();
         assert_eq!(kept.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);

@@ -1,8 +1,8 @@
-//! The account of every single message: who sent it, whether that was confirmed, who received it,
-//! in which order, whether it was settled. From it comes the audit.
+//! The account of every single message: its sender, its confirmation, its receivers, their order,
+//! and its settle. The audit is derived from it.
 //!
-//! Where agents carry the load, each writes what happens at it into a [`Journal`] and keeps nothing;
-//! the one account is the coordinator's, into which the journals are replayed (`account.rs`).
+//! Where agents carry the load, each writes its events into a [`Journal`] and keeps nothing. The
+//! one account is the coordinator's, into which the journals are replayed (`account.rs`).
 
 mod acknowledged;
 mod received;
@@ -33,28 +33,27 @@ pub(crate) struct Ledger {
     pub(crate) clock: Clock,
     pub(crate) senders: Vec<Arc<SenderAccount>>,
     subscriptions: Vec<Mutex<Received>>,
-    /// From here on a message may come twice without a mark: something was killed, a connection
-    /// broke, a message was left unsettled on purpose.
+    /// Unmarked redeliveries are allowed from here on: a process was killed, a connection broke, or
+    /// a message was left unsettled on purpose.
     disturbed: AtomicBool,
     settles_confirmed: bool,
     lanes: u32,
     arrived: Notify,
-    /// By sender: what came as a dead letter.
+    /// Dead letters by sender.
     buried: Mutex<Vec<Bits>>,
-    /// Of an agent, whose messages are accounted for elsewhere.
+    /// Present at an agent, whose messages are accounted for by the coordinator.
     journal: Option<Arc<Journal>>,
 }
 
-/// A message that a receiver got and that is to be settled.
+/// A received message that is to be settled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Came {
     pub(crate) stamp: Stamp,
-    /// For the first time.
+    /// This is its first delivery.
     pub(crate) first: bool,
 }
 
-/// What a receiver got: the stamp, or what is wrong with it, and whether the system says that it
-/// was delivered before.
+/// A received body: its stamp or its damage, and the system's redelivery mark.
 pub(crate) type Arrival = (Result<Stamp, Damage>, Option<bool>);
 
 impl Ledger {
@@ -74,8 +73,8 @@ impl Ledger {
         }
     }
 
-    /// Of an agent, by the coordinator's clock.
-    pub(crate) fn of_agent(senders: u16, clock: Clock, journal: Arc<Journal>) -> Self {
+    /// The ledger of an agent, by the coordinator's clock.
+    pub(crate) fn for_agent(senders: u16, clock: Clock, journal: Arc<Journal>) -> Self {
         Self::with(senders, clock, Some(journal))
     }
 
@@ -109,7 +108,7 @@ impl Ledger {
         self.disturbed.load(Relaxed)
     }
 
-    /// Messages came to a receiver.
+    /// Records messages that a receiver got.
     pub(crate) fn came(
         &self,
         task: usize,
@@ -135,7 +134,7 @@ impl Ledger {
         loop {
             let arrived = self.arrived.notified();
             tokio::pin!(arrived);
-            // From here on an arrival is not missed.
+            // From here on no arrival is missed.
             arrived.as_mut().enable();
             let seen = |received: &Mutex<Received>| {
                 received.lock().senders[usize::from(sender)].seen.contains(sequence)
@@ -147,7 +146,7 @@ impl Ledger {
         }
     }
 
-    /// Into the account; nothing if it is no message of this load.
+    /// Enters an arrival. Returns `None` if it is no message of this load.
     fn note(
         &self,
         received: &mut Received,
@@ -188,7 +187,7 @@ impl Ledger {
         sender.is_some_and(|sender| stamp.sequence < sender.sent()) && stamp.lane < self.lanes
     }
 
-    /// A receiver has settled these, and `settle` said that it went well.
+    /// Records messages that a receiver has settled successfully.
     pub(crate) fn settled(&self, task: usize, subscription: u32, stamps: &[Stamp]) {
         let now = Moment::here(self.clock.now_ns());
         if let Some(journal) = &self.journal {
@@ -210,7 +209,7 @@ impl Ledger {
         });
     }
 
-    /// Dead letters came: of the first subscription, they are settled by that.
+    /// Records dead letters. They count as settled for the first subscription.
     pub(crate) fn buried(&self, task: usize, read: Vec<Result<Stamp, Damage>>) {
         let now = Moment::here(self.clock.now_ns());
         if let Some(journal) = &self.journal {
@@ -235,7 +234,7 @@ impl Ledger {
         self.note_settled(task, 0, &stamps, now);
     }
 
-    /// What became of what is never settled.
+    /// Counts of dead lettering.
     pub(crate) fn burials(&self, is_poison: impl Fn(u64) -> bool) -> Burials {
         let mut burials = Burials::default();
         let Some(received) = self.subscriptions.first() else { return burials };
@@ -253,7 +252,7 @@ impl Ledger {
         burials
     }
 
-    /// Confirmed messages that not every subscription has received yet, counted once for each.
+    /// Confirmed messages not yet received, counted once for each subscription.
     pub(crate) fn missing(&self) -> u64 {
         let missing = |received: &Mutex<Received>| {
             let received = received.lock();
@@ -265,9 +264,9 @@ impl Ledger {
         self.subscriptions.iter().map(missing).sum()
     }
 
-    // ---------------------------------------------------------------------- told by an agent
+    // ------------------------------------------------------------------ reported by an agent
 
-    /// What happened at an agent. False: that cannot have happened there.
+    /// Enters an event of an agent. Returns false if it is impossible.
     pub(crate) fn replay(&self, event: Event, agent: u16, apart_ns: u64) -> bool {
         let now = Moment { at_ns: event.at_ns, agent, apart_ns };
         let task = usize::from(agent);
@@ -285,7 +284,7 @@ impl Ledger {
                 self.record_came(task, &[came], now);
             }
             What::Settled { subscription, stamp } if there(subscription) => {
-                // What nobody sent was told as damaged when it came.
+                // A message that was never sent was reported as damaged on its arrival.
                 if self.was_sent(stamp) {
                     self.note_settled(task, subscription, &[stamp], now);
                 }
@@ -296,7 +295,8 @@ impl Ledger {
         true
     }
 
-    /// How many an agent's sender has sent. False: there is no such sender.
+    /// Sets the number of messages that an agent's sender has sent. Returns false if there is no
+    /// such sender.
     pub(crate) fn sent_elsewhere(&self, sender: u16, count: u64) -> bool {
         let sender = self.senders.get(usize::from(sender));
         sender.inspect(|sender| sender.sent_elsewhere(count)).is_some()
@@ -304,8 +304,7 @@ impl Ledger {
 
     // ------------------------------------------------------------------------------ the audit
 
-    /// What became of everything. `drained`: nothing is still on its way, so what has not come is
-    /// lost.
+    /// Audits every message. `drained`: nothing is in flight, so missing messages are lost.
     pub(crate) fn audit(&self, drained: bool) -> Audit {
         let mut audit = Audit::default();
         for sender in &self.senders {
@@ -356,12 +355,12 @@ impl Ledger {
     }
 }
 
-/// An agent cannot know what came to others before: only the system's mark says so.
+/// An agent does not see deliveries at other agents; only the system's redelivery mark counts.
 fn came_to_agent((stamp, redelivered): &Arrival) -> Option<Came> {
     stamp.ok().map(|stamp| Came { stamp, first: *redelivered != Some(true) })
 }
 
-/// The least over the most; none where there is nothing to compare.
+/// The minimum over the maximum; `None` with fewer than two counts.
 fn fairness(counts: &[u64]) -> Option<f64> {
     let (least, most) = (*counts.iter().min()?, *counts.iter().max()?);
     (counts.len() > 1 && most > 0).then(|| least as f64 / most as f64)
@@ -380,7 +379,7 @@ mod tests {
     fn send(ledger: &Ledger, sender: usize, lane: u32) -> Stamp {
         let account = &ledger.senders[sender];
         let stamp = account.next(lane, None);
-        account.tell(stamp.sequence, Ok(()));
+        account.resolve(stamp.sequence, Ok(()));
         stamp
     }
 
@@ -389,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_confirmed_and_never_came_is_lost() {
+    fn confirmed_message_that_never_arrives_is_lost() {
         let ledger = ledger();
         let (came, lost) = (send(&ledger, 0, 0), send(&ledger, 1, 1));
         receive(&ledger, came, false);
@@ -401,19 +400,19 @@ mod tests {
     }
 
     #[test]
-    fn what_may_still_come_is_not_lost() {
+    fn message_in_flight_is_not_lost() {
         let ledger = ledger();
         send(&ledger, 0, 0);
         assert_eq!(ledger.audit(false).lost, 0);
     }
 
     #[test]
-    fn what_nobody_confirmed_may_come_or_not() {
+    fn unconfirmed_message_may_arrive_or_not() {
         let ledger = ledger();
         let account = &ledger.senders[0];
         let (came, gone) = (account.next(0, None), account.next(0, None));
-        account.tell(came.sequence, Err(Failure::unknown("broke")));
-        account.tell(gone.sequence, Err(Failure::unknown("broke")));
+        account.resolve(came.sequence, Err(Failure::unknown("broke")));
+        account.resolve(gone.sequence, Err(Failure::unknown("broke")));
         assert!(account.take_broken() && !account.take_broken());
         receive(&ledger, came, false);
         let audit = ledger.audit(true);
@@ -423,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_is_out_of_order_is_seen_and_other_lanes_do_not_matter() {
+    fn order_is_checked_within_each_lane() {
         let ledger = ledger();
         let (first, other, second) =
             (send(&ledger, 0, 0), send(&ledger, 0, 1), send(&ledger, 0, 0));
@@ -436,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn coming_again_needs_a_mark_or_a_reason() {
+    fn redelivery_needs_a_mark_or_a_disturbance() {
         let ledger = ledger();
         let stamp = send(&ledger, 0, 0);
         receive(&ledger, stamp, false);
@@ -451,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_settled_must_not_come_again_whatever_mark_it_has() {
+    fn settled_message_must_not_be_redelivered_even_with_a_mark() {
         let ledger = ledger();
         let stamp = send(&ledger, 0, 0);
         receive(&ledger, stamp, false);
@@ -462,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_of_strangers_are_damage_and_cost_no_memory() {
+    fn foreign_stamps_count_as_damage_and_allocate_nothing() {
         let ledger = ledger();
         let stamp = send(&ledger, 0, 0);
         let strange = [

@@ -1,4 +1,4 @@
-//! What one subscription received, and what is wrong with that.
+//! Messages received by one subscription, and their faults.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,30 +8,30 @@ use crate::bits::Bits;
 use crate::clock::micros_between;
 use crate::payload::Stamp;
 
-/// Of each kind, so that a broken system does not fill the result.
+/// Limit for each kind, so that a broken system does not fill the result.
 const FINDINGS_MAX: usize = 10;
 
-/// When something happened, and by whose clock: those of two agents are never quite the same.
+/// Time of an event and the agent whose clock it is by: two agents' clocks never agree fully.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Moment {
     pub(crate) at_ns: u64,
     pub(crate) agent: u16,
-    /// As much as the clocks of two agents may be apart.
+    /// Largest difference of two agents' clocks.
     pub(crate) apart_ns: u64,
 }
 
 impl Moment {
-    /// Where everything is in one process.
+    /// A moment of a load in one process.
     pub(super) fn here(at_ns: u64) -> Self {
         Self { at_ns, agent: 0, apart_ns: 0 }
     }
 
-    /// Whether it certainly was after what was noted before it.
+    /// Whether it is certainly after an event that was entered before it.
     fn is_after(self, at_ns: u64, agent: u16) -> bool {
         self.agent == agent || self.at_ns > at_ns.saturating_add(self.apart_ns)
     }
 
-    /// Others may have been noted before it though they were later.
+    /// Whether events entered earlier may have happened later.
     fn may_be_swapped(self) -> bool {
         self.apart_ns > 0
     }
@@ -43,7 +43,7 @@ pub(super) struct Received {
     pub(super) audit: Audit,
     pub(super) by_lane: Vec<u64>,
     pub(super) count: u64,
-    /// What was settled so short a time ago that another agent may have received it before.
+    /// Messages settled so recently that another agent may have received them before.
     just_settled: VecDeque<(Moment, u16, u64)>,
 }
 
@@ -51,12 +51,12 @@ pub(super) struct Received {
 pub(super) struct OfSender {
     pub(super) seen: Bits,
     settled: Bits,
-    /// Came as redelivered when it came first; kept where agents may be swapped.
+    /// Marked as redelivered at the first delivery; kept where events may be swapped.
     marked: Bits,
     lanes: HashMap<u32, Latest>,
 }
 
-/// The latest of a lane.
+/// The latest message of a lane.
 #[derive(Clone, Copy, Debug)]
 struct Latest {
     /// One past its sequence.
@@ -71,7 +71,7 @@ impl Received {
         Self { senders, by_lane: vec![0; lanes as usize], ..Self::default() }
     }
 
-    /// True when it is new.
+    /// Returns true if the message is new.
     pub(super) fn came(
         &mut self,
         stamp: Stamp,
@@ -131,7 +131,7 @@ impl Received {
         }
     }
 
-    /// By another agent, and maybe after this one had received it.
+    /// Whether another agent settled it, maybe after this delivery.
     fn was_just_settled(&self, stamp: Stamp, now: Moment) -> bool {
         self.just_settled.iter().any(|(settled, sender, sequence)| {
             (*sender, *sequence) == (stamp.sender, stamp.sequence)
@@ -139,7 +139,7 @@ impl Received {
         })
     }
 
-    /// True when it had not been settled before.
+    /// Returns true if it had not been settled before.
     pub(super) fn settled(&mut self, stamp: Stamp, now: Moment) -> bool {
         if now.may_be_swapped() {
             let over = |(settled, _, _): &mut (Moment, u16, u64)| {

@@ -1,4 +1,4 @@
-//! What a sender has sent, and what it was told about it.
+//! Messages sent by one sender, and their confirmations.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ pub(crate) struct SenderAccount {
     clock: Clock,
     recorder: Arc<Recorder>,
     journal: Option<Arc<Journal>>,
-    /// Sequences given out.
+    /// Next sequence to assign.
     next: AtomicU64,
     state: Mutex<Sent>,
-    /// The connection cannot be trusted any more.
+    /// The connection is broken.
     broken: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     pub(super) confirmed: Bits,
-    /// Sent and not yet answered: when due and when sent.
+    /// Messages without an outcome: their due and send times.
     under_way: HashMap<u64, (u64, u64)>,
     pub(super) acknowledgements: Acknowledgements,
 }
@@ -46,8 +46,7 @@ impl SenderAccount {
         Self { id, clock, recorder, journal, next, state, broken }
     }
 
-    /// The stamp of the next message, which is sent now. A closed loop has no time at which it is
-    /// due: that is now, too.
+    /// Stamp of the next message, which is sent now. In a closed loop it is also due now.
     pub(crate) fn next(&self, lane: u32, due_ns: Option<u64>) -> Stamp {
         let sequence = self.next.fetch_add(1, Relaxed);
         let now = self.clock.now_ns();
@@ -58,7 +57,7 @@ impl SenderAccount {
         Stamp { sender: self.id, lane, sequence, due_ns, delay_us }
     }
 
-    /// How many were sent.
+    /// Number of messages sent.
     pub(crate) fn sent(&self) -> u64 {
         self.next.load(Relaxed)
     }
@@ -67,7 +66,7 @@ impl SenderAccount {
         self.state.lock().under_way.len()
     }
 
-    /// Whether the connection has to be made anew; asked once.
+    /// Takes the flag that the connection must be reopened.
     pub(crate) fn take_broken(&self) -> bool {
         self.broken.load(Relaxed) && self.broken.swap(false, Relaxed)
     }
@@ -80,15 +79,15 @@ impl SenderAccount {
         self.state.lock()
     }
 
-    // ------------------------------------------------------------------- told by an agent
+    // ------------------------------------------------------------------ reported by an agent
 
-    /// An agent says how many its sender has sent so far.
+    /// Sets the number of messages that an agent's sender has sent so far.
     pub(super) fn sent_elsewhere(&self, count: u64) {
         let before = self.next.fetch_max(count, Relaxed);
         self.recorder.sent.fetch_add(count.saturating_sub(before), Relaxed);
     }
 
-    /// An agent says that these are safe. False when they were never sent.
+    /// Confirms messages of an agent's sender. Returns false if they were never sent.
     pub(super) fn confirmed_elsewhere(&self, first: u64, count: u64) -> bool {
         let Some(end) = first.checked_add(count).filter(|end| *end <= self.sent()) else {
             return false;
@@ -101,7 +100,7 @@ impl SenderAccount {
 }
 
 impl Confirmed for SenderAccount {
-    fn tell(&self, number: u64, sent: Result<(), Failure>) {
+    fn resolve(&self, number: u64, sent: Result<(), Failure>) {
         let now = self.clock.now_ns();
         let mut state = self.state.lock();
         let Some((due, started)) = state.under_way.remove(&number) else { return };

@@ -1,7 +1,7 @@
-//! From Debian's packages, without installing them: fetched by `apt-get` with lists of its own,
-//! unpacked into a folder with everything they depend on, the C library included. Their programs
-//! are then told to start through the loader of that folder, so that they run on any distribution
-//! that has `apt-get`, beside whatever it has installed, and need no root.
+//! Installation from Debian packages without root: fetched by `apt-get` with its own lists, and
+//! unpacked into a folder with all their dependencies, including the C library. Their programs are
+//! then patched to start through the loader of that folder. So they run on any distribution with
+//! `apt-get`, independently of installed packages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::errors::{FolderError, InstallError};
 use crate::launch::hermetic;
 use crate::plan::{folder, write};
 
-/// The release whose packages are taken.
+/// Debian release of the packages.
 const RELEASE: &str = "trixie";
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// Names the mirror where this machine's own lists do not.
+/// Environment variable with the mirror, if this machine's own lists have none.
 const MIRROR: &str = "POSTROAD_BENCH_DEBIAN_MIRROR";
 
 #[cfg(target_arch = "x86_64")]
@@ -31,7 +31,7 @@ mod machine {
 use machine::{LIBRARIES, LOADER};
 
 impl Installer<'_> {
-    /// Unpacks a package with what it depends on; the upstream version that came.
+    /// Unpacks a package with its dependencies. Returns its upstream version.
     pub(crate) fn debian(&self, package: &str) -> Result<String, InstallError> {
         let apt = Apt::prepare(self)?;
         self.say("reading Debian's lists");
@@ -68,7 +68,7 @@ impl Installer<'_> {
         })
     }
 
-    /// Makes every program start through the loader, and find the libraries, of its final place.
+    /// Makes every program use the loader and the libraries of its final place.
     fn use_own_loader(&self) -> Result<(), InstallError> {
         let loader = self.expect(LOADER)?;
         let libraries = self.expect(LIBRARIES)?;
@@ -79,13 +79,13 @@ impl Installer<'_> {
         let mut patch = hermetic(&loader, &self.staging);
         patch.arg("--library-path").arg(&libraries).arg(&patchelf);
         patch.arg("--set-interpreter").arg(self.place.join(LOADER));
-        // A library's own dependencies are looked for there too only with the older form.
+        // Only the older form (RPATH) also applies to the dependencies of libraries.
         patch.arg("--force-rpath").arg("--set-rpath").arg(self.place.join(LIBRARIES)).args(found);
         self.run(patch, "patchelf")
     }
 }
 
-/// `apt-get` with lists, configuration and downloads of its own.
+/// `apt-get` with its own lists, configuration and downloads.
 struct Apt {
     folder: PathBuf,
     configuration: PathBuf,
@@ -110,8 +110,8 @@ impl Apt {
             });
         }
         let path = root.display();
-        // Nothing of this machine's lists and installed packages counts, so all that is depended on
-        // is fetched; its proxies do count. What it does after an update is not done for us.
+        // This machine's lists and installed packages are ignored, so that all dependencies are
+        // fetched; its proxies apply. Its hooks after an update are disabled.
         let configuration = format!(
             r#"Dir::State "{path}/state";
 Dir::State::status "{path}/status";
@@ -143,7 +143,7 @@ Debug::NoLocking "true";
         command
     }
 
-    /// The packages that were fetched.
+    /// The fetched packages.
     fn archives(&self) -> Result<Vec<PathBuf>, FolderError> {
         let folder = self.folder.join("cache/archives");
         let entries = fs::read_dir(&folder).map_err(FolderError::new("read", &folder))?;
@@ -152,7 +152,7 @@ Debug::NoLocking "true";
     }
 }
 
-/// The mirror that this machine uses, or that the user names.
+/// The mirror set by the user, or that of this machine.
 fn mirror() -> Option<String> {
     if let Ok(named) = std::env::var(MIRROR) {
         return Some(named);
@@ -163,13 +163,13 @@ fn mirror() -> Option<String> {
     mirror_among(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// Debian's own archive has this name on every mirror.
+/// Debian's main archive has this name on every mirror.
 fn mirror_among(repositories: &str) -> Option<String> {
     let found = repositories.lines().find(|line| line.trim_end_matches('/').ends_with("/debian"));
     found.map(str::to_owned)
 }
 
-/// The `4.0.5` of `rabbitmq-server_4.0.5-6+deb13u2_all.deb`; an epoch is left out.
+/// Extracts `4.0.5` from `rabbitmq-server_4.0.5-6+deb13u2_all.deb`; an epoch is left out.
 fn version_in(archive: &str, package: &str) -> Option<String> {
     let rest = archive.strip_prefix(package)?.strip_prefix('_')?;
     let (version, _) = rest.split_once('_')?;
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_upstream_version_is_read_from_a_package_name() {
+    fn upstream_version_is_extracted_from_a_package_name() {
         let read = |archive| version_in(archive, "redis-server");
         assert_eq!(read("redis-server_5%3a8.0.2-3+deb13u1_amd64.deb").as_deref(), Some("8.0.2"));
         assert_eq!(read("redis-server_8.0.2-3_amd64.deb").as_deref(), Some("8.0.2"));

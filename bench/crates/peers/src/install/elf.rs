@@ -1,14 +1,14 @@
-//! Which files are programs that the kernel starts through a loader (`elf(5)`).
+//! Detects programs that the kernel starts through a loader (`elf(5)`).
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Enough for the header and all program headers of any program met.
+/// Large enough for the header and all program headers of the expected programs.
 const BEGINNING: usize = 4096;
 const PT_INTERP: u32 = 3;
 
-/// Does it name a loader? Libraries may do too, but are not started by themselves.
+/// Whether the file names a loader. Libraries may name one too, but are not started.
 pub(super) fn is_program(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if name.ends_with(".so") || name.contains(".so.") {
@@ -20,7 +20,7 @@ pub(super) fn is_program(path: &Path) -> bool {
     read.is_ok() && names_a_loader(&beginning).unwrap_or(false)
 }
 
-/// Of a 64-bit little-endian file.
+/// Parses a 64-bit little-endian file.
 fn names_a_loader(file: &[u8]) -> Option<bool> {
     if file.get(..6)? != b"\x7fELF\x02\x01" {
         return Some(false);
@@ -43,14 +43,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_told_from_a_script_and_a_library() {
+    fn program_is_distinguished_from_script_and_library() {
         assert!(is_program(&std::env::current_exe().expect("this is a program")));
         assert!(!is_program(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))));
         assert!(!is_program(Path::new("/nothing/here")));
     }
 
     #[test]
-    fn a_file_that_is_cut_off_is_no_program() {
+    fn truncated_file_is_no_program() {
         assert_eq!(names_a_loader(b"\x7fELF\x02\x01\x01"), None);
     }
 }

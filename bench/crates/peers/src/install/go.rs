@@ -1,4 +1,4 @@
-//! From the Go module proxy, built by the user's own `go`.
+//! Installation from the Go module proxy, built by the user's own `go`.
 
 use std::process::Command;
 

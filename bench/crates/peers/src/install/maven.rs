@@ -1,4 +1,4 @@
-//! From Maven Central, by the user's own `mvn` and its settings.
+//! Installation from Maven Central, by the user's own `mvn` and its settings.
 
 use std::fs;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::plan::write;
 pub(crate) type Coordinates = (&'static str, &'static str, &'static str);
 
 impl Installer<'_> {
-    /// Libraries and what they depend on, into `libs`.
+    /// Fetches libraries and their dependencies into `libs`.
     pub(crate) fn libraries(&self, wanted: &[Coordinates]) -> Result<(), InstallError> {
         self.say("fetching libraries (Maven)");
         write(&self.staging.join("pom.xml"), pom(wanted))?;
@@ -25,7 +25,7 @@ impl Installer<'_> {
         Ok(())
     }
 
-    /// A whole distribution that is a zip file, unpacked here.
+    /// Unpacks a whole distribution from a zip file.
     pub(crate) fn zip(&self, (group, artifact, version): Coordinates) -> Result<(), InstallError> {
         self.say("fetching the distribution (Maven)");
         let mut maven = self.maven();
@@ -35,7 +35,8 @@ impl Installer<'_> {
         self.run(maven, "Maven")
     }
 
-    /// The same of a compressed tar file. Maven would cut its long names short.
+    /// Unpacks a whole distribution from a compressed tar file. Maven itself would truncate its
+    /// long names.
     pub(crate) fn tar(&self, (group, artifact, version): Coordinates) -> Result<(), InstallError> {
         self.say("fetching the distribution (Maven)");
         let mut maven = self.maven();

@@ -1,5 +1,5 @@
-//! How software comes into the folder: whole or not at all. It is put together beside its place and
-//! moved there when it is complete, with a marker that says what it is.
+//! Atomic installation of software into the folder. It is assembled in a staging folder and moved
+//! to its place when complete, with a marker that describes it.
 
 mod debian;
 mod elf;
@@ -24,20 +24,20 @@ pub use needs::java;
 
 const MARKER: &str = "installed.json";
 
-/// What is installed.
+/// Description of installed software.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Installed {
-    /// As the package says it.
+    /// Version as the package reports it.
     pub version: String,
-    /// The version that was asked for; another one is installed anew.
+    /// The requested version; a different one is reinstalled.
     pub pinned: String,
-    /// Programs know their own place: moved elsewhere, it is installed anew.
+    /// Programs contain their own place: if moved, they are reinstalled.
     pub place: PathBuf,
     pub took_seconds: u64,
     pub bytes: u64,
 }
 
-/// What is to be installed: a server, or a tool.
+/// A package to be installed: a server, or a tool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Package {
     pub(crate) name: &'static str,
@@ -51,27 +51,27 @@ impl From<&Peer> for Package {
     }
 }
 
-/// Puts one package together.
+/// Assembles one package.
 pub(crate) struct Installer<'a> {
     pub(crate) package: Package,
-    /// Everything goes here first.
+    /// Everything is written here first.
     pub(crate) staging: PathBuf,
-    /// Where it will be in the end.
+    /// Final place.
     pub(crate) place: PathBuf,
     pub(crate) log: PathBuf,
-    /// A binary of Postroad that the user named.
+    /// A Postroad binary set by the user.
     pub(crate) postroad: Option<PathBuf>,
     progress: &'a dyn Progress,
 }
 
-/// What is installed here, if it is whole, of this version and in its place.
+/// The installed software, if it is complete, of this version and in its place.
 pub(crate) fn installed(place: &Path, package: impl Into<Package>) -> Option<Installed> {
     let text = fs::read(place.join(MARKER)).ok()?;
     let marker: Installed = serde_json::from_slice(&text).ok()?;
     (marker.pinned == package.into().version && marker.place == place).then_some(marker)
 }
 
-/// Installs a peer at `home/software`, in place of what is there.
+/// Installs a peer at `home/software`, replacing an existing one.
 pub(crate) fn install(
     system: &dyn System,
     home: &Path,
@@ -82,7 +82,7 @@ pub(crate) fn install(
     put(package, home, postroad, progress, |installer| system.install(installer))
 }
 
-/// Puts a package at `home/software`; `fill` makes its files, and says the version that came if it
+/// Installs a package at `home/software`. `fill` creates its files, and returns the version if it
 /// is not known before.
 pub(crate) fn put(
     package: Package,
@@ -127,7 +127,7 @@ impl Installer<'_> {
         self.progress.say(self.package.name, what);
     }
 
-    /// Runs a command to its end, its output into the log.
+    /// Runs a command to its end, with its output in the log.
     pub(crate) fn run(&self, mut command: Command, what: &str) -> Result<(), InstallError> {
         let log = fs::OpenOptions::new()
             .append(true)
@@ -147,7 +147,7 @@ impl Installer<'_> {
         })
     }
 
-    /// All files of this name below this folder.
+    /// All files with this name below the folder.
     pub(crate) fn named(&self, inside: &str, name: &str) -> Vec<PathBuf> {
         let mut found = Vec::new();
         files(&self.staging.join(inside), &mut found);
@@ -155,7 +155,7 @@ impl Installer<'_> {
         found
     }
 
-    /// The installation is of no use without this.
+    /// Fails unless the installation contains this path.
     pub(crate) fn expect(&self, inside: &str) -> Result<PathBuf, InstallError> {
         let path = self.staging.join(inside);
         match path.exists() {
@@ -165,7 +165,7 @@ impl Installer<'_> {
     }
 }
 
-/// Removes a folder with all that is in it, if it is there.
+/// Removes a folder with its content, if it exists.
 pub(crate) fn remove(path: &Path) -> Result<(), FolderError> {
     match fs::remove_dir_all(path) {
         Err(why) if why.kind() != std::io::ErrorKind::NotFound => {
@@ -175,7 +175,7 @@ pub(crate) fn remove(path: &Path) -> Result<(), FolderError> {
     }
 }
 
-/// Bytes of all files below.
+/// Size of all files below the path.
 fn size(path: &Path) -> u64 {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let of = |entry: fs::DirEntry| match entry.metadata() {
@@ -186,7 +186,7 @@ fn size(path: &Path) -> u64 {
     entries.map(of).sum()
 }
 
-/// Every file below that is not a link.
+/// Collects all files below the path, except links.
 fn files(path: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
         match entry.file_type() {
@@ -215,7 +215,7 @@ mod tests {
         note: "",
     };
 
-    /// One that is installed by writing a file, or fails half-way.
+    /// A test system that is installed by writing a file, or fails half-way.
     struct Written {
         fails: bool,
     }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_half_way_is_not_installed() {
+    fn failed_installation_leaves_nothing_installed() {
         let home = tempfile::tempdir().expect("a folder");
         let outcome = install(&Written { fails: true }, home.path(), None, &Silent);
         let failure = outcome.expect_err("a step fails");
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_or_place_is_not_taken_for_this_one() {
+    fn installation_of_another_version_or_place_does_not_count() {
         let home = tempfile::tempdir().expect("a folder");
         install(&Written { fails: false }, home.path(), None, &Silent).expect("it is installed");
         let newer = Peer { version: "2", ..PEER };

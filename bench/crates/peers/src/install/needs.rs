@@ -1,4 +1,4 @@
-//! What must be on the machine, looked for before anything is fetched.
+//! Checks the prerequisites on the machine before anything is fetched.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -51,7 +51,7 @@ pub(super) fn check(package: Package) -> Result<(), InstallError> {
     Ok(())
 }
 
-/// The `java` that is used: `JAVA_HOME`'s, else the one on the path.
+/// The `java` of `JAVA_HOME`, or else the one on the path.
 pub fn java() -> PathBuf {
     match std::env::var_os("JAVA_HOME") {
         Some(home) if !home.is_empty() => PathBuf::from(home).join("bin/java"),
@@ -64,13 +64,13 @@ fn java_version() -> Option<u32> {
     major_version(&output(java.to_str()?, "-version")?)
 }
 
-/// The 17 of `openjdk version "17.0.15" 2025-04-15`.
+/// Extracts 17 from `openjdk version "17.0.15" 2025-04-15`.
 fn major_version(text: &str) -> Option<u32> {
     let (_, version) = text.split_once("version \"")?;
     version.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// What a program says about itself, if it can be run.
+/// Output of a program, if it can be run.
 fn output(program: &str, argument: &str) -> Option<String> {
     let output = Command::new(program).arg(argument).stdin(Stdio::null()).output().ok()?;
     let said = [output.stdout, output.stderr].concat();
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_java_are_understood() {
+    fn java_versions_are_parsed() {
         assert_eq!(major_version("openjdk version \"17.0.15\" 2025-04-15\nOpenJDK"), Some(17));
         assert_eq!(major_version("openjdk version \"21\" 2023-09-19"), Some(21));
         assert_eq!(major_version("java version \"1.8.0_292\""), Some(1));

@@ -24,7 +24,7 @@ static PEER: Peer = Peer {
 };
 
 const DISTRIBUTION: &str = "apache-activemq-5.18.3";
-/// As its own start script has them.
+/// As in its own start script.
 const OPENED: [&str; 8] = [
     "java.base/java.lang=ALL-UNNAMED",
     "java.base/java.lang.reflect=ALL-UNNAMED",
@@ -98,7 +98,7 @@ impl System for ActiveMq {
     }
 }
 
-/// Its default configuration without the web console, the limit of connections and JMX's port.
+/// Its default configuration without the web console, the connection limit and the JMX port.
 fn broker(site: &Site) -> String {
     let persistent = site.tier > Tier::T0;
     let strategy = if site.tier.is_synced() { "always" } else { "never" };

@@ -62,7 +62,7 @@ impl System for Artemis {
             .ports(&[core, amqp, stomp])
             .folder(&instance)
             .arguments(java::HEAP)
-            // as its own profile has it
+            // As in its own profile.
             .arguments(["-XX:AutoBoxCacheMax=20000", "-XX:+UseG1GC", "-XX:+UseStringDeduplication"])
             .arguments(["--add-opens", "java.base/jdk.internal.misc=ALL-UNNAMED"])
             .arguments(properties(&home, &instance))
@@ -88,9 +88,9 @@ impl System for Artemis {
     }
 }
 
-/// Makes its folder; this measures the disk for a second or two.
+/// Creates its instance folder; it measures the disk for a second or two.
 fn create(site: &Site, home: &Path, instance: &Path) -> Result<(), StartError> {
-    // What an interrupted attempt left is refused by it.
+    // It rejects the leftovers of an interrupted attempt.
     let _ = fs::remove_dir_all(instance);
     let mut create = hermetic(&crate::install::java(), &site.home);
     create.arg("-cp").arg(home.join("lib/artemis-boot.jar"));
@@ -101,7 +101,7 @@ fn create(site: &Site, home: &Path, instance: &Path) -> Result<(), StartError> {
     run(create, "artemis create", &site.log("create", 1))
 }
 
-/// The first of the properties say where the software is, the others where its folder is.
+/// The first properties name the folder of the software, the others that of the instance.
 const HOME_PROPERTIES: usize = 2;
 
 fn properties(home: &Path, instance: &Path) -> Vec<String> {
@@ -121,7 +121,8 @@ fn properties(home: &Path, instance: &Path) -> Vec<String> {
     ]
 }
 
-/// What Artemis itself made for this disk, with our addresses and the tier's durability.
+/// Configuration that Artemis made for this disk, with the suite's addresses and the tier's
+/// durability.
 fn configure(text: &str, site: &Site) -> Option<String> {
     const COMMON: &str = "tcpSendBufferSize=1048576;tcpReceiveBufferSize=1048576;useEpoll=true";
     let acceptor = |port: &str, more: &str| {
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_distribution_that_looks_otherwise_is_refused() {
+    fn unexpected_distribution_layout_is_rejected() {
         assert_eq!(configure("<core/>", &Site::somewhere(&PEER, Tier::T3, 1)), None);
     }
 }

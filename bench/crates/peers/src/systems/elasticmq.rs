@@ -53,7 +53,7 @@ impl System for ElasticMq {
         let address = format!("http://{}", site.address("sqs", 1));
         let plan = Plan::of(vec![launch], vec![Endpoint::new(1, "sqs", address)]);
         let plan = plan.with_settings(config.settings()).with_settings(java::settings());
-        // It takes any.
+        // It accepts any login.
         Ok(Plan { user: Some("x".to_owned()), password: Some("x".to_owned()), ..plan })
     }
 }

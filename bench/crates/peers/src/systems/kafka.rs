@@ -89,7 +89,7 @@ fn launch(site: &Site, node: u32) -> Launch {
     java::launch(site, node, Ready::Kafka(port))
         .ports(&[port, site.port("controller", node)])
         .arguments(java::HEAP)
-        // as Kafka's own start script has it
+        // As in Kafka's own start script.
         .arguments(["-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"])
         .arguments(["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"])
         .argument(format!("-Dlog4j2.configurationFile={}", logging.display()))
@@ -123,7 +123,7 @@ fn config(site: &Site, node: u32) -> Config {
         .place("share.coordinator.state.topic.min.isr", in_sync)
         .set_if(site.is_cluster(), "default.replication.factor", copies)
         .set_if(site.is_cluster(), "min.insync.replicas", in_sync)
-        // Consumers begin at once; of no effect on what is measured after that.
+        // Consumers begin at once; without effect on later measurements.
         .set("group.initial.rebalance.delay.ms", 0)
         .set_if(site.tier.is_synced(), "log.flush.interval.messages", 1)
 }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_of_three_waits_for_two() {
+    fn cluster_of_three_requires_two_in_sync_replicas() {
         let config = config(&site(Tier::T2, 3), 2);
         let text = config.render("=");
         assert!(text.contains("min.insync.replicas=2\n"), "{text}");

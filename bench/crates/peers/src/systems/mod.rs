@@ -1,4 +1,4 @@
-//! One file a system: what it is, how it comes here, and how it is configured at each tier.
+//! One file for each system: description, installation, and configuration at each tier.
 
 mod activemq;
 mod artemis;

@@ -41,7 +41,7 @@ impl System for Mosquitto {
             .place("listener", format!("{port} 127.0.0.1"))
             .place("user", "root")
             .set("allow_anonymous", "true")
-            // It drops what is above, and the default is 1,000.
+            // It drops messages above the limit, and the default is 1,000.
             .set("max_queued_messages", 0);
         write(&path, config.render(" "))?;
         let program = site.software.join("usr/sbin/mosquitto");

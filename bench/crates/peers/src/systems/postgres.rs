@@ -30,7 +30,7 @@ static PEER: Peer = Peer {
 
 const PROGRAMS: &str = "usr/lib/postgresql/17/bin";
 
-/// The server refuses to be root; this user is on every machine.
+/// The server refuses to run as root; this user exists on every machine.
 const NOBODY: u32 = 65_534;
 
 impl System for Postgres {
@@ -73,7 +73,7 @@ impl System for Postgres {
             .argument(&data)
             .folder(&data)
             .user(user)
-            // "fast": it does not wait for its clients to leave.
+            // "Fast" mode: it does not wait for its clients to disconnect.
             .ending(Signal::INT);
         let endpoint = Endpoint::new(1, "postgres", site.address("postgres", 1));
         let plan = Plan::of(vec![launch], vec![endpoint]).with_settings(config.settings());
@@ -93,7 +93,7 @@ fn config(site: &Site) -> Config {
         .set_if(site.tier == Tier::T0, "synchronous_commit", "off")
 }
 
-/// May others pass through all folders above?
+/// Checks that other users can enter all parent folders.
 fn can_enter(data: &Path) -> Result<(), StartError> {
     use std::os::unix::fs::PermissionsExt;
     const OTHERS_ENTER: u32 = 0o001;
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_default_it_is_left_to_sync() {
+    fn synced_tier_keeps_the_default_sync() {
         let text = |tier| {
             let peer = &PEER;
             config(&Site::somewhere(peer, tier, 1)).render(" = ")

@@ -11,7 +11,7 @@ use crate::plan::{Plan, Site, System, folder};
 use crate::ready::Ready;
 use crate::{Endpoint, Peer, Source};
 
-/// Postroad itself: a binary that the user names, or a release build of this repository.
+/// Postroad itself: a binary set by the user, or a release build of this repository.
 pub(super) struct Postroad;
 
 static PEER: Peer = Peer {
@@ -27,7 +27,7 @@ static PEER: Peer = Peer {
            durability=replicated",
 };
 
-/// What clients speak to it.
+/// Protocols of its clients.
 const SPOKEN: [&str; 2] = ["kafka", "amqp"];
 
 const BINARY: &str = "bin/postroad";
@@ -42,7 +42,7 @@ impl System for Postroad {
             Some(named) => named.clone(),
             None => build(installer)?,
         };
-        // A copy: what is built meanwhile is not what was measured.
+        // A copy, so that a later build does not change the measured binary.
         let copy = folder(installer.staging.join("bin"))?.join("postroad");
         fs::copy(&binary, &copy).map_err(FolderError::new("copy", &binary))?;
         version(&copy).map(Some)
@@ -70,9 +70,9 @@ fn launch(site: &Site, node: u32) -> Result<Launch, StartError> {
     let mut launch = Launch::new(site, node, program, Ready::Kafka(site.port("kafka", node)))
         // As for Kafka: the first member of a group does not wait for others.
         .environment("POSTROAD_KAFKA_CONFIG", "group.initial.rebalance.delay.ms=0")
-        // Several may run beside each other.
+        // Several instances may run concurrently.
         .environment("POSTROAD_HTTP", "off")
-        // Not as an argument: the user's own `--log` would be a second one.
+        // Not as an argument, because the user may pass `--log` as well.
         .environment("POSTROAD_LOG", "warn")
         .arguments(["serve", "--data"])
         .argument(site.data(node)?);
@@ -94,7 +94,7 @@ fn launch(site: &Site, node: u32) -> Result<Launch, StartError> {
     Ok(launch.arguments(&site.arguments))
 }
 
-/// The workspace that this one stands in.
+/// Root of the repository that contains this workspace.
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
@@ -111,7 +111,7 @@ fn build(installer: &Installer<'_>) -> Result<PathBuf, InstallError> {
     installer.say("building it (cargo, some minutes the first time)");
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--release", "--package", "postroad"]).current_dir(&root);
-    // This workspace's choice of a compiler is not that one's.
+    // The toolchain of this workspace does not apply to that one.
     cargo.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO_TARGET_DIR");
     installer.run(cargo, "cargo build")?;
     Ok(root.join("target/release/postroad"))
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_a_cluster_have_the_same_seeds_and_one_alone_has_none() {
+    fn cluster_nodes_share_seeds_and_a_single_node_has_none() {
         let home = tempfile::tempdir().expect("a folder");
         let site = |tier, nodes| {
             let home = home.path().to_path_buf();

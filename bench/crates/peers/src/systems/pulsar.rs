@@ -24,7 +24,7 @@ static PEER: Peer = Peer {
 };
 
 const DISTRIBUTION: &str = "apache-pulsar-4.0.8";
-/// The distribution's own choice, with less of it.
+/// The distribution's own options, with less memory.
 const MEMORY: &str = "-Xms1g -Xmx1g -XX:MaxDirectMemorySize=1g";
 
 impl System for Pulsar {
@@ -43,7 +43,7 @@ impl System for Pulsar {
         let home = site.software.join(DISTRIBUTION);
         let (data, config_folder) = (site.data(1)?, site.config(1)?);
         let config = config(site);
-        // What is said later wins over what the distribution says.
+        // Later lines override those of the distribution.
         let text = read(&home.join("conf/standalone.conf"))?;
         let path = config_folder.join("standalone.conf");
         write(&path, format!("{text}\n{}", config.render("=")))?;
@@ -54,7 +54,7 @@ impl System for Pulsar {
             .environment("PULSAR_STANDALONE_CONF", path)
             .environment("PULSAR_MEM", MEMORY)
             .environment("PULSAR_LOG_DIR", folder(site.home.join("log"))?)
-            // Its log of garbage collections would go beside the programs.
+            // Otherwise its garbage collection log would be written beside the programs.
             .environment("PULSAR_GC_LOG", " ")
             .environment("PULSAR_LOG_ROOT_LEVEL", "warn")
             .environment("PULSAR_LOG_LEVEL", "warn")
@@ -78,7 +78,7 @@ fn config(site: &Site) -> Config {
     Config::default()
         .place("bindAddress", "127.0.0.1")
         .place("advertisedAddress", "127.0.0.1")
-        // of the bookie; it takes a free port
+        // For the bookie, which uses a free port.
         .place("allowLoopback", "true")
         .place("listeningInterface", "lo")
         .place("brokerServicePort", site.port("pulsar", 1))

@@ -13,7 +13,7 @@ use crate::plan::{Plan, Site, System, read, write};
 use crate::ready::Ready;
 use crate::{Endpoint, Need, Peer, Source};
 
-/// RabbitMQ with its own Erlang: classic and quorum queues and streams are of the same server.
+/// RabbitMQ with its own Erlang; one server has classic queues, quorum queues and streams.
 pub(super) struct RabbitMq;
 
 static PEER: Peer = Peer {
@@ -41,7 +41,7 @@ static PEER: Peer = Peer {
 const ERLANG: &str = "usr/lib/erlang";
 const SERVER: &str = "usr/lib/rabbitmq/bin/rabbitmq-server";
 const TOOL: &str = "usr/lib/rabbitmq/bin/rabbitmqctl";
-/// What its nodes know each other by. Any word does: only loopback is listened on.
+/// Shared secret of its nodes. Any word works, since they listen on loopback only.
 const COOKIE: &str = "POSTROADBENCH";
 
 impl System for RabbitMq {
@@ -52,7 +52,7 @@ impl System for RabbitMq {
     fn install(&self, installer: &Installer<'_>) -> Result<Option<String>, InstallError> {
         let version = installer.debian("rabbitmq-server")?;
         installer.expect(SERVER)?;
-        // Erlang's own scripts are told where they are when the package is built.
+        // The package build fixes the paths in Erlang's own scripts.
         let here = installer.place.join(ERLANG);
         for erl in installer.named(ERLANG, "erl") {
             let script = read(&erl)?.replace(&format!("/{ERLANG}"), &here.display().to_string());
@@ -94,7 +94,7 @@ impl System for RabbitMq {
     }
 }
 
-/// Who leads a queue is told by no protocol but that of the management plugin.
+/// Only the management plugin reports the leader of a queue.
 fn plugins(site: &Site) -> &'static str {
     if site.is_cluster() { "rabbitmq_stream,rabbitmq_management" } else { "rabbitmq_stream" }
 }
@@ -128,8 +128,8 @@ fn name(node: u32) -> String {
     format!("bench{node}@localhost")
 }
 
-/// Erlang's port mapper is started here, so that it does not stay behind as one that the server
-/// starts would, and is none that other nodes on this machine use.
+/// Starts a separate port mapper of Erlang. One started by the server would outlive it, and could
+/// be shared with other nodes on this machine.
 fn port_mapper(site: &Site) -> Launch {
     let port = site.port("epmd", 1);
     let program = site.software.join(ERLANG).join("bin/epmd");
@@ -153,7 +153,7 @@ fn launch(site: &Site, node: u32, config: &Path, data: &Path) -> Result<Launch, 
         .environment("HOME", config)
         .environment("RABBITMQ_NODENAME", name(node))
         .environment("RABBITMQ_CONFIG_FILE", config.join("rabbitmq"))
-        // No other file of this machine is read.
+        // Prevents reading other files of this machine.
         .environment("RABBITMQ_CONF_ENV_FILE", config.join("rabbitmq-env.conf"))
         .environment("RABBITMQ_ADVANCED_CONFIG_FILE", config.join("advanced.config"))
         .environment("RABBITMQ_CONFIG_FILES", config.join("conf.d"))
@@ -165,7 +165,8 @@ fn launch(site: &Site, node: u32, config: &Path, data: &Path) -> Result<Launch, 
         .environment("RABBITMQ_DIST_PORT", distribution.to_string())
         .environment("ERL_EPMD_PORT", site.port("epmd", 1).to_string())
         .environment("ERL_EPMD_ADDRESS", "127.0.0.1")
-        // The script then becomes the virtual machine instead of waiting for it; still no console.
+        // The script then execs the virtual machine instead of waiting for it; there is still no
+        // console.
         .environment("RABBITMQ_ALLOW_INPUT", "1")
         .environment(
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
@@ -173,13 +174,13 @@ fn launch(site: &Site, node: u32, config: &Path, data: &Path) -> Result<Launch, 
         ))
 }
 
-/// Erlang's programs first.
+/// `PATH` with Erlang's programs first.
 fn path(site: &Site) -> String {
     let erlang = site.software.join(ERLANG).join("bin");
     format!("{}:{}", erlang.display(), std::env::var("PATH").unwrap_or_default())
 }
 
-/// `rabbitmqctl`, told where the first node is.
+/// `rabbitmqctl`, set up for the first node.
 fn console(site: &Site) -> Result<Command, StartError> {
     let home = site.config(1)?;
     let port = site.port("tool", 1).to_string();
@@ -191,15 +192,15 @@ fn console(site: &Site) -> Result<Command, StartError> {
     Ok(console)
 }
 
-/// Nodes that begin at once find each other; if they did not, each would serve alone, and its
-/// quorum queues would be of one member.
+/// Concurrently started nodes find each other. Otherwise each would serve alone, and its quorum
+/// queues would have one member.
 fn one_cluster(site: &Site) -> Result<Command, StartError> {
     let mut check = console(site)?;
     check.args(["await_online_nodes", &site.nodes.to_string(), "--timeout", "60"]);
     Ok(check)
 }
 
-/// The one library folder of the server that carries its version in its name.
+/// The only library folder of the server with its version in the name.
 fn server_library(software: &Path) -> Result<PathBuf, StartError> {
     let library = software.join("usr/lib/rabbitmq/lib");
     let entries = fs::read_dir(&library).map_err(FolderError::new("read", &library))?;
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_of_a_cluster_know_each_other_and_one_alone_does_not() {
+    fn cluster_nodes_list_each_other_and_a_single_node_does_not() {
         let site = |tier, nodes| Site::somewhere(&PEER, tier, nodes);
         let cluster = config(&site(Tier::T4, 3), 2).render(" = ");
         assert!(cluster.contains("listeners.tcp.1 = 127.0.0.1:24210\n"), "{cluster}");

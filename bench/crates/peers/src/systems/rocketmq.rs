@@ -20,7 +20,7 @@ static PEER: Peer = Peer {
     needs: &[Need::Java, Need::Maven],
     tiers: &[Tier::T1, Tier::T3],
     cluster_tiers: &[],
-    // The broker takes two more, two below and one above its own.
+    // The broker uses two further ports, two below and one above its own.
     ports: &[
         ("grpc", 25_100),
         ("remoting", 25_101),
@@ -68,7 +68,7 @@ impl System for RocketMq {
             .place("listenPort", site.port("names", 1))
             .place("bindAddress", "127.0.0.1");
         write(&names_path, names.render("="))?;
-        // Its programs look below their home for this folder.
+        // Its programs expect this folder below their home.
         let proxy_path = folder(config_folder.join("conf"))?.join("rmq-proxy.json");
         let (grpc, remoting) = (site.port("grpc", 1), site.port("remoting", 1));
         let proxy = format!(

@@ -1,4 +1,4 @@
-//! Invented runs, for looking at a report and for its tests. No figure in here was ever measured.
+//! Invented runs, for reviewing a report and for its tests. No figure here was ever measured.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use results::{
     SyncDelay, System, Test, Usage, Verdict,
 };
 
-/// The same numbers each time.
+/// Random numbers, the same each time.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -17,7 +17,7 @@ impl Dice {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// Between 0 and 1.
+    /// Returns a value between 0 and 1.
     pub(crate) fn roll(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -25,14 +25,14 @@ impl Dice {
         (self.0 >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Around 1, seldom far off.
+    /// Returns a value around 1, rarely far from it.
     pub(crate) fn around(&mut self, spread: f64) -> f64 {
         let sum: f64 = (0..4).map(|_| self.roll()).sum();
         1.0 + (sum - 2.0) * spread
     }
 }
 
-/// What an invented system is like.
+/// Characteristics of an invented system.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
@@ -40,7 +40,7 @@ pub(crate) struct Kind {
     pub(crate) tier: Tier,
     pub(crate) rate: f64,
     pub(crate) median_us: f64,
-    /// How much longer the tail is.
+    /// Length of the tail relative to the median.
     pub(crate) tail: f64,
     pub(crate) cpu: f64,
     pub(crate) memory: u64,
@@ -184,7 +184,7 @@ pub(crate) const KINDS: [Kind; 12] = [
 /// A run that passed, of any test on any system.
 pub(crate) fn run(test: &str, system: &str) -> Run {
     let kind = KINDS.iter().find(|kind| kind.name == system).unwrap_or(&KINDS[0]);
-    let mut run = of_kind(test, kind, 1, 1.0, None);
+    let mut run = seeded_run(test, kind, 1, 1.0, None);
     run.system.name = system.to_owned();
     run
 }
@@ -199,7 +199,7 @@ fn latency(dice: &mut Dice, median_us: f64, tail: f64, samples: usize) -> Latenc
     latency
 }
 
-/// Killed at 20 s and back at 35 s, if so.
+/// Seconds of a run; with `crash`, killed at 20 s and back at 35 s.
 fn seconds(dice: &mut Dice, kind: &Kind, rate: f64, crash: bool) -> Vec<Second> {
     let mut backlog = 0u64;
     let second = |at: i64| {
@@ -254,8 +254,14 @@ pub(crate) fn measure(name: &str, value: f64, unit: &str, better: Better) -> Mea
     Measure { name: name.to_owned(), value, unit: unit.to_owned(), deviation: None, better }
 }
 
-/// `factor`: of the system's usual rate. `open`: the rate that is asked for.
-pub(crate) fn of_kind(test: &str, kind: &Kind, seed: u64, factor: f64, open: Option<f64>) -> Run {
+/// `factor`: relative to the system's usual rate. `open`: the offered rate.
+pub(crate) fn seeded_run(
+    test: &str,
+    kind: &Kind,
+    seed: u64,
+    factor: f64,
+    open: Option<f64>,
+) -> Run {
     let seed = test
         .bytes()
         .chain(kind.name.bytes())
@@ -352,11 +358,11 @@ fn host(dice: &mut Dice) -> Host {
 
 fn repeated(runs: &mut Vec<Run>, test: &str, kinds: &[&Kind], factor: f64) {
     for kind in kinds {
-        runs.extend((1..=3).map(|seed| of_kind(test, kind, seed, factor, None)));
+        runs.extend((1..=3).map(|seed| seeded_run(test, kind, seed, factor, None)));
     }
 }
 
-/// Everything that a report must be able to show.
+/// A sample of everything that a report must be able to show.
 pub(crate) fn suite() -> Vec<Run> {
     let some: Vec<&Kind> = [0, 1, 2, 3, 4, 5, 6].map(|place| &KINDS[place]).into();
     let mut runs = Vec::new();
@@ -369,13 +375,14 @@ pub(crate) fn suite() -> Vec<Run> {
     for bytes in ["512", "1k", "4k", "16k"] {
         for (place, kind) in some.iter().enumerate() {
             let open = Some(1000.0);
-            let mut run = of_kind(&format!("lowlat/{bytes}-disk"), kind, place as u64, 1.0, open);
+            let mut run =
+                seeded_run(&format!("lowlat/{bytes}-disk"), kind, place as u64, 1.0, open);
             run.test.parameters.insert("rate".to_owned(), 1000.into());
             runs.push(run);
         }
     }
     for kind in &some {
-        let mut run = of_kind("verify/order", kind, 1, 0.3, None);
+        let mut run = seeded_run("verify/order", kind, 1, 0.3, None);
         run.audit.out_of_order = 0;
         runs.push(run);
     }
@@ -385,7 +392,7 @@ pub(crate) fn suite() -> Vec<Run> {
 
 fn crash(runs: &mut Vec<Run>, kinds: &[&Kind]) {
     for kind in kinds {
-        let mut run = of_kind("mqperf/crash", kind, 1, 0.5, None);
+        let mut run = seeded_run("mqperf/crash", kind, 1, 0.5, None);
         let back = 28.0 + kind.tail;
         run.marks = vec![
             Mark { at: 20.0, what: "kill -9 of the leader".to_owned() },
@@ -404,7 +411,7 @@ fn topics(runs: &mut Vec<Run>, kinds: &[&Kind]) {
     for (name, topics) in [("10", 10.0), ("100", 100.0), ("1k", 1e3), ("10k", 1e4)] {
         for kind in kinds {
             let factor = (1.0 + kind.tail * f64::log10(topics)).recip() * 1.8;
-            let mut run = of_kind(&format!("omb/topics-{name}"), kind, 1, factor, None);
+            let mut run = seeded_run(&format!("omb/topics-{name}"), kind, 1, factor, None);
             run.measures.push(measure("creation", topics * kind.tail * 900.0, "us", Better::Lower));
             runs.push(run);
         }
@@ -413,7 +420,7 @@ fn topics(runs: &mut Vec<Run>, kinds: &[&Kind]) {
 
 fn fixed_load(runs: &mut Vec<Run>, kinds: &[&Kind]) {
     for kind in kinds {
-        let mut run = of_kind("omb/fixed-load", kind, 1, 1.0, Some(kind.rate * 0.75));
+        let mut run = seeded_run("omb/fixed-load", kind, 1, 1.0, Some(kind.rate * 0.75));
         run.steps = [0.25, 0.5, 0.75, 0.9]
             .map(|share| Step {
                 parameter: "load".to_owned(),
@@ -439,7 +446,7 @@ fn fixed_load(runs: &mut Vec<Run>, kinds: &[&Kind]) {
     }
 }
 
-/// One of each kind of run that a reader must not overlook.
+/// Adds one of each kind of run that a reader must not overlook.
 fn spoil(runs: &mut [Run]) {
     let mut of = |test: &str, system: &str, change: &dyn Fn(&mut Run)| {
         let found = runs.iter_mut().find(|run| run.test.name == test && run.system.name == system);
@@ -491,6 +498,6 @@ pub(crate) fn many(tests: usize) -> Vec<Run> {
         None => format!("own/test-number-{place}"),
     };
     let of_test =
-        |place: usize| KINDS.iter().map(move |kind| of_kind(&name(place), kind, 1, 1.0, None));
+        |place: usize| KINDS.iter().map(move |kind| seeded_run(&name(place), kind, 1, 1.0, None));
     (0..tests).flat_map(of_test).collect()
 }

@@ -1,4 +1,4 @@
-//! Writes reports of invented runs, only for looking at them: `sample FOLDER`.
+//! Writes reports of invented runs for review: `sample FOLDER`.
 
 mod invented;
 
@@ -25,7 +25,8 @@ fn main() -> io::Result<()> {
 /// A newer version that is a little faster and uses more memory.
 fn compared() -> report::Comparison {
     let of = |seeds: std::ops::RangeInclusive<u64>, factor: f64| -> Vec<results::Run> {
-        let run = |seed| invented::of_kind("mqperf/mid", &invented::KINDS[0], seed, factor, None);
+        let run =
+            |seed| invented::seeded_run("mqperf/mid", &invented::KINDS[0], seed, factor, None);
         seeds.map(run).collect()
     };
     let before = of(1..=3, 0.5);

@@ -1,6 +1,6 @@
-//! Line plots as SVG, drawn here and not in the browser: the page must be whole without scripts and
-//! on paper. Colours come from the page's style by number, so that dark mode reaches into the plots;
-//! a line is also told apart by its name at its end, and by dashes from the seventh on.
+//! Line plots as SVG, drawn here and not in the browser: the page must be complete without scripts
+//! and on paper. Colours come from the page's style by number, so that dark mode applies to the
+//! plots. A line is also identified by its name at its end, and by dashes from the seventh on.
 
 mod scale;
 
@@ -17,9 +17,9 @@ pub(crate) struct Chart {
     pub(crate) x: Axis,
     pub(crate) y: Axis,
     pub(crate) lines: Vec<Line>,
-    /// Events: where, and their number in the legend of marks.
+    /// Events: their position, and their number in the legend of marks.
     pub(crate) marks: Vec<(f64, String)>,
-    /// Shows single values rather than a course.
+    /// Shows single values rather than a curve.
     pub(crate) dots: bool,
 }
 
@@ -34,12 +34,12 @@ pub(crate) struct Axis {
 pub(crate) struct Line {
     pub(crate) label: String,
     pub(crate) colour: usize,
-    /// Does not count: failed or interrupted.
+    /// The run does not count: it failed or was interrupted.
     pub(crate) broken: bool,
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// The colours that the style has; from there on they come again, with other dashes.
+/// Number of colours in the style; further lines repeat them with other dashes.
 pub(crate) const COLOURS: usize = 12;
 
 const WIDTH: f64 = 470.0;
@@ -47,12 +47,12 @@ const HEIGHT: f64 = 232.0;
 const LEFT: f64 = 52.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 34.0;
-/// A line of names at the right.
+/// Height of a line of names at the right.
 const LABEL_HEIGHT: f64 = 12.5;
-/// Of the widest usual font.
+/// For the widest usual font.
 const LABEL_CHAR_WIDTH: f64 = 6.2;
 const LABEL_CHARS_MAX: usize = 22;
-/// More points than the plot has room for are thinned, keeping each stretch's least and most.
+/// A line with more points is thinned, keeping the minimum and the maximum of each section.
 const POINTS_MAX: usize = 300;
 
 struct Frame {
@@ -73,7 +73,7 @@ impl Frame {
 }
 
 impl Chart {
-    /// None when no line has a value.
+    /// Returns `None` if no line has a value.
     pub(crate) fn draw(&self) -> Option<String> {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let whole = || points().filter(|(x, y)| x.is_finite() && y.is_finite());
@@ -220,13 +220,13 @@ impl Chart {
         );
     }
 
-    /// Points farther apart than this are not joined.
+    /// Points farther apart than this are not connected.
     fn gap(&self) -> f64 {
         let longest = self.lines.iter().map(|line| line.points.len()).max().unwrap_or(0);
         5.0 * (longest as f64 / POINTS_MAX as f64).max(1.0)
     }
 
-    /// Names stand beside the ends of their lines, pushed apart where they would overlap.
+    /// Draws names beside the ends of their lines, spread where they would overlap.
     fn draw_labels(&self, frame: &Frame, svg: &mut String) {
         let end = |line: &Line| {
             let seen = line.points.iter().rev().find(|(x, y)| frame.holds(*x, *y));
@@ -296,7 +296,8 @@ fn trimmed(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Places at least a line of text apart, as near to the wanted ones as that allows. In order.
+/// Positions at least a line of text apart, as near to the wanted ones as possible, in the same
+/// order.
 fn apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut places = wanted.to_vec();
     for index in 1..places.len() {
@@ -308,7 +309,7 @@ fn apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
         limit = *place - LABEL_HEIGHT;
     }
     if places.first().is_some_and(|first| *first < top - 6.0) {
-        // More than fit: they share the height.
+        // If they do not fit, they share the height.
         let step = (bottom - top) / (places.len().max(2) - 1) as f64;
         places = (0..places.len()).map(|index| top + step * index as f64).collect();
     }
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_escaped_and_no_place_is_no_number() {
+    fn names_are_escaped_and_no_coordinate_is_nan() {
         let points = vec![(0.0, 1.0), (1.0, f64::NAN), (2.0, f64::INFINITY), (3.0, 4.0)];
         let svg = chart(vec![line("<b>\"x\" & 'y'", 0, points)]).draw().expect("draws");
         assert!(!svg.contains("<b>") && svg.contains("&lt;b&gt;&quot;x&quot; &amp; &#39;y&#39;"));
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_drawn_of_nothing() {
+    fn chart_without_values_is_not_drawn() {
         assert!(chart(vec![]).draw().is_none());
         assert!(chart(vec![line("a", 0, vec![])]).draw().is_none());
         assert!(chart(vec![line("a", 0, vec![(0.0, f64::NAN)])]).draw().is_none());
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_in_time_is_a_gap_in_the_line() {
+    fn time_gap_interrupts_the_line() {
         let points = vec![(0.0, 1.0), (1.0, 1.0), (20.0, 1.0), (21.0, 1.0)];
         let svg = chart(vec![line("a", 0, points)]).draw().expect("draws");
         let path = svg.split("data-l=\"a\" d=\"").nth(1).and_then(|rest| rest.split('"').next());
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_carry_no_idle_zeros() {
+    fn tick_labels_have_no_trailing_zeros() {
         let axis = |unit: &str| Axis {
             label: String::new(),
             spacing: Spacing::Log,

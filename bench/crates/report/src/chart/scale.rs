@@ -1,16 +1,16 @@
-//! From values to places on an axis, and the ticks that a reader expects there.
+//! Maps values to positions on an axis, and chooses its ticks.
 
-/// How values are spread along an axis.
+/// Spacing of values along an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Spacing {
     /// From zero.
     Linear,
     /// From zero, with ticks at powers of two: for bytes.
     Binary,
-    /// As they are: for time.
+    /// Without a fixed start: for time.
     Time,
     Log,
-    /// Shares of one, spread as `1 / (1 - share)` on a log scale, as HDR plots have it.
+    /// Shares of one, spaced as `1 / (1 - share)` on a log scale, as in HDR plots.
     Percentile,
 }
 
@@ -22,11 +22,11 @@ pub(crate) struct Scale {
     pub(crate) ticks: Vec<f64>,
 }
 
-/// Ticks of a linear axis.
+/// Number of ticks of a linear axis.
 const TICKS: f64 = 5.0;
 
 impl Scale {
-    /// None when there is nothing to show.
+    /// Returns `None` if there is nothing to show.
     pub(crate) fn of(spacing: Spacing, values: impl Iterator<Item = f64>) -> Option<Self> {
         let usable = |value: &f64| match spacing {
             Spacing::Log => value.is_finite() && *value > 0.0,
@@ -51,7 +51,7 @@ impl Scale {
         })
     }
 
-    /// Between 0 and 1 within the axis.
+    /// Position of a value; between 0 and 1 within the axis.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let along = |value: f64| match self.spacing {
             Spacing::Linear | Spacing::Binary | Spacing::Time => value,
@@ -65,7 +65,7 @@ impl Scale {
         value.is_finite() && (-0.001..=1.001).contains(&self.place(value))
     }
 
-    /// For the script that reads values off the plot: kind, lower and upper end.
+    /// Description for the script that reads values off the plot: kind, lower and upper end.
     pub(crate) fn described(&self) -> String {
         let kind = match self.spacing {
             Spacing::Linear | Spacing::Binary | Spacing::Time => "lin",
@@ -75,7 +75,7 @@ impl Scale {
         format!("{kind} {} {}", self.low, self.high)
     }
 
-    /// `step`: the round one that is no less than its argument.
+    /// `step`: rounds its argument up to a round number.
     fn linear(low: f64, high: f64, step: fn(f64) -> f64) -> Self {
         let (low, high) =
             (low.min(0.0), if high <= 0.0 && low >= 0.0 { 1.0 } else { high.max(0.0) });
@@ -131,13 +131,13 @@ impl Scale {
     }
 }
 
-/// Of 1, 2, 5, 10, 20, ... the one after this one.
+/// The number that follows in the sequence 1, 2, 5, 10, 20, ...
 fn next_of_1_2_5(value: f64) -> f64 {
     let leading = value / 10f64.powf((value.log10() + 1e-9).floor());
     if (1.5..3.0).contains(&leading) { value * 2.5 } else { value * 2.0 }
 }
 
-/// The least of the steps, times a power of ten, that is no less than this.
+/// The smallest step, times a power of ten, that is not below `least`.
 fn round_step(least: f64, steps: &[f64]) -> f64 {
     let decade = 10f64.powf(least.max(f64::MIN_POSITIVE).log10().floor());
     let found = steps.iter().find(|step| decade * **step >= least * 0.999_999);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn time_has_the_steps_of_a_clock() {
+    fn time_axes_use_clock_steps() {
         assert_eq!(ticks(Spacing::Time, &[-10.0, 60.0]), [0.0, 15.0, 30.0, 45.0, 60.0]);
     }
 
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_show_has_no_scale() {
+    fn no_usable_value_gives_no_scale() {
         for spacing in [Spacing::Linear, Spacing::Time, Spacing::Log, Spacing::Percentile] {
             assert!(Scale::of(spacing, [f64::NAN, f64::INFINITY].into_iter()).is_none());
         }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_spread_by_their_nines() {
+    fn percentile_axis_is_spaced_by_nines() {
         let scale = Scale::of(Spacing::Percentile, [0.5, 0.999].into_iter()).expect("a scale");
         let step = scale.place(0.99) - scale.place(0.9);
         assert!((scale.place(0.999) - scale.place(0.99) - step).abs() < 1e-9);

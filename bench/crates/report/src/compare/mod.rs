@@ -1,8 +1,8 @@
-//! Two sets of runs side by side: what is better, what is worse, and what is only noise.
+//! Comparison of two sets of runs: improvements, regressions and noise.
 //!
-//! Runs pair by test, form, system, tier and parameters; the version does not count, for most often
-//! it is what changed. Runs that failed or were interrupted give no figures, but their number is
-//! shown. Nobody is told that something is better on the word of one run without a spread.
+//! Runs are paired by test, form, system, tier and parameters; the version does not count, since it
+//! is usually what changed. Failed or interrupted runs have no figures, but their number is shown.
+//! A single run without a spread never proves an improvement.
 
 mod table;
 
@@ -16,16 +16,16 @@ use crate::figures;
 use crate::statistics::Spread;
 use crate::study;
 
-/// What [`compare`] found.
+/// Result of [`compare`].
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Comparison {
     pub pairs: Vec<Pair>,
-    /// Runs that have no counterpart.
+    /// Runs without a counterpart.
     pub only_before: Vec<Key>,
     pub only_after: Vec<Key>,
 }
 
-/// What runs are paired by.
+/// Attributes by which runs are paired.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct Key {
     pub test: String,
@@ -40,12 +40,12 @@ pub struct Pair {
     pub key: Key,
     pub before: Side,
     pub after: Side,
-    /// What else differs between the sides, and may be the cause.
+    /// Other differences between the sides, which may be the cause.
     pub differences: Vec<String>,
     pub lines: Vec<Line>,
 }
 
-/// How many runs there are, and of what kind.
+/// Number of runs of each kind.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Side {
     pub passed: usize,
@@ -54,7 +54,7 @@ pub struct Side {
     pub client_bound: usize,
 }
 
-/// One figure on both sides.
+/// One figure of both sides.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Line {
     pub measure: String,
@@ -62,9 +62,9 @@ pub struct Line {
     pub better: Better,
     pub before: Spread,
     pub after: Spread,
-    /// After over before, less one; None when there is nothing to divide by.
+    /// After over before, minus one; `None` if the division is impossible.
     pub change: Option<f64>,
-    /// The difference below which it is noise, in the measure's unit.
+    /// Threshold below which a difference is noise, in the measure's unit.
     pub noise: Option<f64>,
     pub outcome: Outcome,
 }
@@ -74,15 +74,15 @@ pub struct Line {
 pub enum Outcome {
     Better,
     Worse,
-    /// More than noise, and nobody says which way is better.
+    /// More than noise, but the measure has no better direction.
     Changed,
     /// Below two standard deviations, or below a small share.
     Noise,
-    /// Single runs: nobody knows the spread.
+    /// Single runs, so the spread is unknown.
     Unproven,
 }
 
-/// Puts the runs of both sides together and judges every figure.
+/// Pairs the runs of both sides and judges every figure.
 pub fn compare(before: &[Run], after: &[Run]) -> Comparison {
     let (before, after) = (by_key(before), by_key(after));
     let missing = |here: &BTreeMap<Key, Vec<&Run>>, there: &BTreeMap<Key, Vec<&Run>>| {
@@ -106,14 +106,14 @@ pub fn compare(before: &[Run], after: &[Run]) -> Comparison {
 }
 
 impl Comparison {
-    /// Whether something is worse by more than noise, or fails now that did not.
+    /// Whether a figure is worse by more than noise, or a test fails that did not fail before.
     pub fn is_worse(&self) -> bool {
         let fails = |pair: &Pair| pair.before.failed == 0 && pair.after.failed > 0;
         let worse = |pair: &Pair| pair.lines.iter().any(|line| line.outcome == Outcome::Worse);
         self.pairs.iter().any(|pair| fails(pair) || worse(pair))
     }
 
-    /// How many lines have this outcome.
+    /// Number of lines with this outcome.
     pub fn count(&self, outcome: Outcome) -> usize {
         self.pairs
             .iter()
@@ -122,7 +122,7 @@ impl Comparison {
             .count()
     }
 
-    /// For programs.
+    /// The comparison as JSON, for programs.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("names are texts and figures are finite")
     }
@@ -136,7 +136,7 @@ impl Side {
                 Verdict::Passed => side.passed += 1,
                 Verdict::Failed(_) => side.failed += 1,
                 Verdict::Interrupted(_) => side.interrupted += 1,
-                // There are none of it here.
+                // Such a run did not take place.
                 Verdict::NotSupported(_) => {}
             }
             side.client_bound += usize::from(figures::is_client_bound(run));
@@ -161,7 +161,7 @@ fn by_key(runs: &[Run]) -> BTreeMap<Key, Vec<&Run>> {
     groups
 }
 
-/// Only what is one value on each side can be said in a line.
+/// Lists the attributes that differ between the two sides.
 fn differences(before: &[&Run], after: &[&Run]) -> Vec<String> {
     let mut found = Vec::new();
     let mut note = |name: &str, of: &dyn Fn(&Run) -> String| {
@@ -190,7 +190,7 @@ fn differences(before: &[&Run], after: &[&Run]) -> Vec<String> {
     found
 }
 
-/// One figure of a run, and how to read it.
+/// One figure of a run, and its interpretation.
 struct Figure {
     unit: String,
     better: Better,
@@ -198,7 +198,7 @@ struct Figure {
     deviation: Option<f64>,
 }
 
-/// All figures of a run by name, in the order in which they are shown.
+/// All figures of a run by name, in display order.
 fn figures_of(run: &Run) -> Vec<(String, Figure)> {
     let mut found: Vec<(String, Figure)> = Vec::new();
     for measure in &run.measures {
@@ -252,7 +252,7 @@ fn lines(before: &[&Run], after: &[&Run]) -> Vec<Line> {
     lines
 }
 
-/// None unless both sides have it.
+/// Returns `None` unless both sides have the figure.
 fn line(
     name: &str,
     like: &Figure,
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_that_is_better_or_worse_as_the_measure_says() {
+    fn difference_beyond_noise_is_better_or_worse_by_the_measures_direction() {
         let (low, high) = ([100.0, 101.0, 99.0], [120.0, 121.0, 119.0]);
         assert_eq!(outcome_of(&low, &high).outcome, Outcome::Better);
         assert_eq!(outcome_of(&high, &low).outcome, Outcome::Worse);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn single_runs_prove_nothing_unless_they_state_a_deviation() {
+    fn single_runs_are_unproven_without_a_stated_deviation() {
         assert_eq!(outcome_of(&[100.0], &[500.0]).outcome, Outcome::Unproven);
         assert_eq!(outcome_of(&[100.0], &[100.0]).outcome, Outcome::Noise);
         let (mut before, after) = (runs(&[100.0]), runs(&[500.0]));
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_changed_is_said() {
+    fn other_differences_are_listed() {
         let (before, mut after) = (runs(&[100.0]), runs(&[100.0]));
         after[0].system.version = "1.1.0".to_owned();
         after[0].system.settings.insert("linger.ms".to_owned(), "5".to_owned());
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_no_numbers_make_no_line() {
+    fn non_finite_values_make_no_line() {
         let comparison = compare(&runs(&[f64::NAN]), &runs(&[1.0]));
         assert!(comparison.pairs[0].lines.iter().all(|line| line.measure != "received"));
         assert!(!comparison.json().contains("null,\n          \"deviation\""));

@@ -1,4 +1,4 @@
-//! A comparison for a terminal and for an issue.
+//! Renders a comparison for a terminal and for an issue.
 
 use results::Better;
 
@@ -10,7 +10,7 @@ use crate::statistics::Spread;
 const HEADS: [&str; 6] = ["measure", "before", "after", "change", "noise below", "so it is"];
 
 impl Outcome {
-    /// As it is printed.
+    /// The printed form.
     pub fn word(self) -> &'static str {
         match self {
             Self::Better => "better",
@@ -23,7 +23,7 @@ impl Outcome {
 }
 
 impl Comparison {
-    /// With aligned columns, for a terminal. No colours: it is read in logs too.
+    /// Renders aligned columns for a terminal. It has no colours, since it is also read in logs.
     pub fn terminal(&self) -> String {
         let mut text = String::new();
         for pair in &self.pairs {
@@ -44,7 +44,7 @@ impl Comparison {
         text + &plain_lines(&self.alone()) + &self.summary()
     }
 
-    /// For an issue or a README.
+    /// Renders Markdown for an issue or a README.
     pub fn markdown(&self) -> String {
         let mut text = String::new();
         for pair in &self.pairs {
@@ -91,7 +91,7 @@ impl Comparison {
     }
 }
 
-/// A terminal must not obey what stands in a file.
+/// Removes control characters, since a file must not control the terminal.
 fn plain(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
@@ -146,7 +146,7 @@ fn spread(spread: &Spread, unit: &str) -> String {
     format!("{}{deviation}", quantity::cell(spread.median, unit))
 }
 
-/// The first and the last to the left, figures to the right.
+/// Aligns the first and the last column to the left, figures to the right.
 fn aligned(row: &[String; 6], widths: &[usize]) -> String {
     let mut text = String::from("  ");
     for (place, (cell, width)) in row.iter().zip(widths).enumerate() {

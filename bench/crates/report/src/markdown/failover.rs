@@ -1,4 +1,4 @@
-//! What a fail-over costs does not fit in one headline: a table of all its figures.
+//! Tables of all failover figures, which do not fit into one headline.
 
 use results::Measure;
 
@@ -7,7 +7,7 @@ use crate::quantity;
 use crate::study::{Case, Study, measured};
 
 const FAMILY: &str = "failover/";
-/// The figures that every test has stand in the other tables.
+/// Figures of every test, which the other tables show.
 const COMMON: [&str; 8] = [
     "server CPU",
     "server memory",
@@ -19,7 +19,7 @@ const COMMON: [&str; 8] = [
     "receive p99",
 ];
 
-/// One for each test of that family; nothing if there is none.
+/// One table for each test of the family; empty if there is none.
 pub(super) fn tables(study: &Study<'_>) -> String {
     study.cases().filter(|case| case.test.starts_with(FAMILY)).map(|it| table(study, it)).collect()
 }
@@ -57,7 +57,7 @@ mod tests {
     use crate::{example, markdown};
 
     #[test]
-    fn all_figures_of_a_failover_stand_in_one_row() {
+    fn failover_figures_share_one_row() {
         let mut run = example::run("failover/kill", "kafka");
         let figure = |name: &str, value| Measure {
             name: name.to_owned(),

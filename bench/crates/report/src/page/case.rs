@@ -1,4 +1,4 @@
-//! One case: the figures of each system, what the audit found, what to know, and the plots.
+//! One case: the figures of each system, the findings of the audit, remarks, and the plots.
 
 use driver::Tier;
 use results::{Run, Verdict};
@@ -10,7 +10,7 @@ use crate::quantity;
 use crate::statistics::Spread;
 use crate::study::{self, Case, Row, Standing, Study, Unsupported};
 
-/// Findings of an audit that are shown; the files have all that were kept.
+/// Number of audit findings shown; the files have all that were kept.
 const FINDINGS_MAX: usize = 5;
 
 pub(super) fn draw(study: &Study<'_>, case: &Case<'_>, titled: bool) -> String {
@@ -25,7 +25,7 @@ pub(super) fn draw(study: &Study<'_>, case: &Case<'_>, titled: bool) -> String {
     text += &audit_table(study, case);
     text += &remarks(study, case);
     text += &plots::marks(study, case);
-    text += &plots::figures(&plots::of_case(study, case));
+    text += &plots::figures(&plots::case_charts(study, case));
     text + "</div>\n"
 }
 
@@ -204,7 +204,7 @@ fn verdict_cell(row: &Row<'_>) -> String {
     format!("<td class=\"verdict\">{word}{bound}</td>")
 }
 
-/// The measures beyond the headline, and the same in other suites' words.
+/// The measures beyond the headline, and those in other suites' terms.
 fn other_figures(study: &Study<'_>, case: &Case<'_>) -> String {
     let headline = case.headline.as_ref().map(|headline| headline.name.as_str());
     let mut columns: Vec<(String, String)> = Vec::new();
@@ -257,7 +257,7 @@ fn other_figures(study: &Study<'_>, case: &Case<'_>) -> String {
     text + "</table></div></details>\n"
 }
 
-/// Single numbers only; their series stay in the files.
+/// Single numbers only; series stay in the files.
 fn foreign_figures(run: &Run) -> impl Iterator<Item = (String, String, f64)> {
     run.compatibility.iter().flat_map(|(suite, value)| {
         let fields = value.as_object().into_iter().flatten();
@@ -319,7 +319,7 @@ fn audit_table(study: &Study<'_>, case: &Case<'_>) -> String {
     text + "</details>\n"
 }
 
-/// Counts are sums over the row's runs; the longest way and the fairness are the worst of them.
+/// Counts are sums over the row's runs; dwell time and fairness are the worst of them.
 fn audit_cells(row: &Row<'_>) -> String {
     let sum = |count: fn(&results::Audit) -> u64| {
         row.runs.iter().map(|run| count(&run.audit)).sum::<u64>()
@@ -346,7 +346,7 @@ fn audit_cells(row: &Row<'_>) -> String {
         plain(sum(|audit| audit.repeated)),
         fault(sum(|audit| audit.repeated_unmarked)),
         fault(sum(|audit| audit.settled_again)),
-        // whether order was promised is the test's matter, and stands in the verdict
+        // Whether order is required depends on the test, and is part of the verdict.
         plain(sum(|audit| audit.out_of_order)),
         fault(sum(|audit| audit.damaged)),
         format!("<td class=\"n\">{}</td>", quantity::duration(dwell as f64)),

@@ -10,13 +10,13 @@ use crate::markup::Text;
 use crate::quantity;
 use crate::study::{Case, Row, Standing, Study, Unsupported};
 
-/// More columns than this are printed across the sheet.
+/// With more columns than this the page is printed in landscape.
 const UPRIGHT_COLUMNS_MAX: usize = 7;
 
 /// A system at a tier.
 type Column = (Tier, usize);
 
-/// It does not fit upright on a sheet.
+/// Whether the matrix is too wide for portrait.
 pub(super) fn is_wide(study: &Study<'_>) -> bool {
     columns(study).len() > UPRIGHT_COLUMNS_MAX
 }
@@ -59,12 +59,12 @@ const EXPLAINED: &str = "<p class=\"small\">↑ higher is better, ↓ lower is b
     The bar is the share of the best at the same tier. ≥ ≤ client-bound: the load generator was the \
     limit. <s>Struck</s>: the run failed or was interrupted, and does not rank. · not run; n/a: the system does not have what the test asks for.</p>\n";
 
-/// The first column of a tier has a line before it.
+/// The first column of a tier has a line on its left.
 fn begins_tier(columns: &[Column], place: usize) -> &'static str {
     if place == 0 || columns[place - 1].0 != columns[place].0 { " begins" } else { "" }
 }
 
-/// Tiers above, systems below.
+/// Head rows: tiers above, systems below.
 fn heads(study: &Study<'_>, columns: &[Column]) -> String {
     let mut text = "<thead><tr><th rowspan=\"2\" scope=\"col\">Test</th>".to_owned();
     for tier in study.tiers() {
@@ -112,7 +112,7 @@ fn row_head(study: &Study<'_>, case: &Case<'_>) -> String {
     )
 }
 
-/// The best median that counts.
+/// The best median among the rows that count.
 fn best(case: &Case<'_>, tier: Tier) -> Option<f64> {
     let better = case.headline.as_ref()?.better;
     let counted = case.rows.iter().filter(|row| row.tier == tier && row.counts());

@@ -1,8 +1,8 @@
-//! The report as one HTML page: nothing is fetched, nothing needs a script, and it prints.
+//! The report as one HTML page: it fetches nothing, needs no script, and can be printed.
 //!
-//! Its order is that of a reader who distrusts benchmarks: who is ahead, at which tier, and which
-//! runs do not count; then every test with its latencies, costs and audit; then what was compared
-//! with what, on which machine, and how each figure is defined.
+//! Its order serves a reader who distrusts benchmarks. First come the ranking at each tier, and the
+//! runs that do not count. Every test follows with its latencies, costs and audit. Then come the
+//! compared systems, the machines, and the definition of each figure.
 
 mod case;
 mod matrix;
@@ -19,7 +19,7 @@ use crate::study::{Chapter, Lead, Row, Standing, Study};
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-/// One page about all the runs, whole in itself.
+/// Draws one self-contained page about all runs.
 pub fn html(runs: &[Run]) -> String {
     let study = Study::of(runs);
     let front = if matrix::is_wide(&study) { "front wide" } else { "front" };
@@ -74,7 +74,7 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// What a reader must know before the first figure.
+/// Notices for the reader before the first figure.
 fn notices(study: &Study<'_>) -> String {
     let rows = || study.cases().flat_map(|case| &case.rows);
     let having = |test: fn(&Row<'_>) -> bool| rows().filter(|row| test(row)).count();
@@ -157,7 +157,7 @@ fn draw_chapter(study: &Study<'_>, chapter: &Chapter<'_>, number: usize) -> Stri
         Text(&chapter.name),
         code(question)
     );
-    text += &plots::figures(&plots::of_chapter(study, chapter));
+    text += &plots::figures(&plots::chapter_charts(study, chapter));
     let several = chapter.cases.len() > 1;
     for case in &chapter.cases {
         text += &case::draw(study, case, several);
@@ -165,7 +165,7 @@ fn draw_chapter(study: &Study<'_>, chapter: &Chapter<'_>, number: usize) -> Stri
     text + "</section>\n"
 }
 
-/// Our own sentences may hold `code`.
+/// Renders `code` in the suite's own sentences.
 fn code(sentence: &str) -> String {
     let mut text = String::new();
     for (place, part) in sentence.split('`').enumerate() {

@@ -1,4 +1,4 @@
-//! Which plots a case and a chapter have.
+//! The plots of cases and chapters.
 
 use results::{Run, Second};
 
@@ -9,11 +9,11 @@ use crate::markup::Text;
 use crate::quantity;
 use crate::study::{self, Case, Chapter, Row, Study};
 
-/// Marks of the same name closer than this, in seconds, are one event.
+/// Marks of the same name within this many seconds are one event.
 const TOGETHER_SECONDS: f64 = 2.0;
-/// Figures of a step that are plotted.
+/// Number of a step's figures that are plotted.
 const STEP_MEASURES_MAX: usize = 4;
-/// Values this many times apart are spread on a log axis.
+/// Ratio of values from which the axis is logarithmic.
 const LOG_FROM: f64 = 20.0;
 
 pub(super) fn figures(charts: &[Chart]) -> String {
@@ -32,7 +32,7 @@ pub(super) fn figures(charts: &[Chart]) -> String {
     if drawn.is_empty() { drawn } else { format!("<div class=\"plots\">{drawn}</div>\n") }
 }
 
-/// What is over what in a plot.
+/// Axes of a plot.
 struct Plan<'a> {
     title: &'a str,
     x: (&'a str, Spacing, &'a str),
@@ -76,8 +76,8 @@ type Points<'a> = &'a dyn Fn(&Run) -> Vec<(f64, f64)>;
 /// A label, a spacing and a unit.
 type Scaled = (&'static str, Spacing, &'static str);
 
-/// In pairs: two stand side by side.
-pub(super) fn of_case(study: &Study<'_>, case: &Case<'_>) -> Vec<Chart> {
+/// The plots of a case, ordered in pairs, since two are shown side by side.
+pub(super) fn case_charts(study: &Study<'_>, case: &Case<'_>) -> Vec<Chart> {
     let marks: Vec<(f64, String)> =
         (1..).zip(events(case)).map(|(number, event)| (event.at, number.to_string())).collect();
     let over_time = |title: &str, y: Scaled, points: Points<'_>| {
@@ -90,7 +90,7 @@ pub(super) fn of_case(study: &Study<'_>, case: &Case<'_>) -> Vec<Chart> {
     };
     let each = |of: fn(&Second) -> u64| move |run: &Run| each_second(run, of);
     let some = |of: fn(&Second) -> u64| move |run: &Run| present(each_second(run, of));
-    let mut charts = of_steps(study, case);
+    let mut charts = step_charts(study, case);
     charts.extend([
         over_time("Confirmed over time", RATE, &each(|second| second.confirmed)),
         over_time("Received over time", RATE, &each(|second| second.received)),
@@ -128,13 +128,13 @@ fn present(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
 
 fn curve(run: &Run, names: &[&str]) -> Vec<(f64, f64)> {
     let Some(latency) = figures::latency(run, names) else { return Vec::new() };
-    // The last of n samples stands for one in n: no curve goes beyond what was counted.
+    // The last of n samples represents one in n: no curve extends beyond that share.
     let last = 1.0 - 1.0 / latency.count().max(2) as f64;
     latency.curve().into_iter().map(|(share, micros)| (share.min(last), micros as f64)).collect()
 }
 
-/// Within one run: figure against what was set.
-fn of_steps(study: &Study<'_>, case: &Case<'_>) -> Vec<Chart> {
+/// Within one run: figures against the varied parameter.
+fn step_charts(study: &Study<'_>, case: &Case<'_>) -> Vec<Chart> {
     let runs = || case.rows.iter().map(|row| row.representative(case.headline.as_ref()));
     let Some(first) = runs().flat_map(|run| &run.steps).next() else { return Vec::new() };
     let mut charts = Vec::new();
@@ -175,8 +175,8 @@ fn by_number(title: &str, x: (&str, &str), unit: &str, lines: Vec<Line>) -> Char
     chart(&plan, lines, vec![], true)
 }
 
-/// Over the cases of a chapter: figure against the number in which they differ.
-pub(super) fn of_chapter(study: &Study<'_>, chapter: &Chapter<'_>) -> Vec<Chart> {
+/// Over the cases of a chapter: figures against the number in which they differ.
+pub(super) fn chapter_charts(study: &Study<'_>, chapter: &Chapter<'_>) -> Vec<Chart> {
     let placed = || chapter.cases.iter().filter(|case| case.position.is_some());
     let Some(first) = placed().next() else { return Vec::new() };
     let comparable = |case: &&Case<'_>| case.host == first.host && case.form == first.form;
@@ -211,7 +211,7 @@ pub(super) fn of_chapter(study: &Study<'_>, chapter: &Chapter<'_>) -> Vec<Chart>
     charts
 }
 
-/// A line each system and tier; a case that does not count breaks into no line, it is left out.
+/// One line for each system and tier. A case that does not count is left out of the line.
 fn chapter_lines(
     study: &Study<'_>,
     cases: &[&Case<'_>],
@@ -239,7 +239,7 @@ fn chapter_lines(
     keys.into_iter().map(line).filter(|line| !line.points.is_empty()).collect()
 }
 
-/// Something that happened in the runs shown, and when.
+/// An event of the displayed runs, and its time.
 struct Event<'a> {
     at: f64,
     what: &'a str,
@@ -268,7 +268,7 @@ fn events<'a>(case: &'a Case<'a>) -> Vec<Event<'a>> {
     events
 }
 
-/// The legend of the numbers that stand in the plots.
+/// The legend of the numbers in the plots.
 pub(super) fn marks(study: &Study<'_>, case: &Case<'_>) -> String {
     let events = events(case);
     let item = |event: &Event<'_>| {

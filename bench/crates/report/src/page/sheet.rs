@@ -1,4 +1,4 @@
-//! What was compared with what: systems, settings, machines, and what each figure means.
+//! The compared systems, their settings, the machines, and the definitions of figures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -126,7 +126,7 @@ pub(super) fn hosts(study: &Study<'_>) -> String {
     text + "</section>\n"
 }
 
-/// It is measured before each run: a disk that changed meanwhile shows here.
+/// The delay is measured before each run, so that changes of the disk show here.
 fn sync(delays: impl Iterator<Item = SyncDelay>) -> String {
     let delays: Vec<SyncDelay> = delays.collect();
     let range = |of: fn(&SyncDelay) -> u64| {

@@ -1,4 +1,4 @@
-//! The page's structure: what must be on it, and what must never be.
+//! The page's structure: required content, and forbidden content.
 
 use results::{Better, Finding, Mark, Run, Step, Verdict};
 
@@ -6,7 +6,7 @@ use super::html;
 use crate::chart::COLOURS;
 use crate::example;
 
-/// Opened and closed alike, and nothing from elsewhere.
+/// Asserts that all elements are closed, and that nothing is fetched.
 fn assert_whole(page: &str) {
     for element in [
         "html", "body", "main", "section", "table", "thead", "tr", "svg", "figure", "details",
@@ -44,21 +44,21 @@ fn every_run_is_on_the_page() {
 }
 
 #[test]
-fn no_runs_make_a_page_that_says_so() {
+fn page_without_runs_says_so() {
     let page = html(&[]);
     assert_whole(&page);
     assert!(page.contains("no runs to report on"));
 }
 
 #[test]
-fn one_run_is_enough_and_ranks_nowhere() {
+fn single_run_is_shown_without_a_rank() {
     let page = html(&[example::run("mqperf/base", "alpha")]);
     assert_whole(&page);
     assert!(!page.contains("title=\"best at this tier\"") && !page.contains("class=\"lead-best\""));
 }
 
 #[test]
-fn a_bare_run_without_any_data_still_stands() {
+fn run_without_data_is_shown() {
     let mut run = example::run("own/test", "alpha");
     run.measures.clear();
     run.seconds.clear();
@@ -84,14 +84,14 @@ fn twelve_systems_and_twenty_tests_fit() {
 }
 
 #[test]
-fn what_does_not_count_is_struck_and_says_why() {
+fn runs_that_do_not_count_are_struck_with_the_reason() {
     let mut runs = vec![
         example::run("mqperf/base", "alpha"),
         example::run("mqperf/base", "bravo-log"),
         example::run("mqperf/base", "charlie-quorum"),
         example::run("mqperf/base", "delta-stream"),
     ];
-    // the fastest of all lost messages
+    // The fastest system lost messages.
     runs[0].measures = vec![example::measure("received", 9e9, "messages/s", Better::Higher)];
     runs[0].verdict = Verdict::Failed(vec!["7 confirmed messages were never received".to_owned()]);
     runs[1].verdict = Verdict::Interrupted("somebody pressed ^C".to_owned());
@@ -107,7 +107,7 @@ fn what_does_not_count_is_struck_and_says_why() {
 }
 
 #[test]
-fn the_best_is_marked_within_its_tier_and_only_beyond_noise() {
+fn best_is_marked_within_its_tier_only_beyond_noise() {
     let rates = |system: &str, rates: [f64; 3]| {
         rates.map(|rate| {
             let mut run = example::run("mqperf/base", system);
@@ -115,7 +115,7 @@ fn the_best_is_marked_within_its_tier_and_only_beyond_noise() {
             run
         })
     };
-    // alpha and bravo-log are T4, foxtrot-streams is T1 and faster than both
+    // Alpha and bravo-log are T4, foxtrot-streams is T1 and faster than both.
     let fast = rates("foxtrot-streams", [900.0, 901.0, 902.0]);
     let clear = [
         rates("alpha", [100.0, 101.0, 102.0]),
@@ -135,7 +135,7 @@ fn the_best_is_marked_within_its_tier_and_only_beyond_noise() {
 }
 
 #[test]
-fn hosts_are_never_mixed_silently() {
+fn different_hosts_make_separate_cases() {
     let mut runs =
         vec![example::run("mqperf/base", "alpha"), example::run("mqperf/base", "bravo-log")];
     runs[1].host.cores = 64;
@@ -145,13 +145,13 @@ fn hosts_are_never_mixed_silently() {
 }
 
 #[test]
-fn what_was_varied_on_purpose_makes_cases_and_a_plot() {
+fn varied_parameter_makes_cases_and_a_plot() {
     let mut runs = Vec::new();
     for senders in [1, 5, 25] {
         for system in ["alpha", "bravo-log"] {
             let mut run = example::run("own/senders", system);
             run.test.parameters.insert("senders".to_owned(), senders.into());
-            // each system's own limit is no axis
+            // A parameter that differs for each system is not an axis.
             run.test
                 .parameters
                 .insert("own limit".to_owned(), (senders * 100 + system.len()).into());
@@ -206,7 +206,7 @@ fn hostile() -> Run {
 }
 
 #[test]
-fn no_text_of_a_file_becomes_markup_and_no_number_is_none() {
+fn file_text_never_becomes_markup_and_no_nan_is_shown() {
     let page = html(&[hostile(), example::run("mqperf/base", "alpha")]);
     assert_whole(&page);
     assert!(!page.contains("<img") && !page.contains("onerror='"));
@@ -235,7 +235,7 @@ mod colours {
         ],
     ];
 
-    /// The light and the dark set.
+    /// The light and the dark palette.
     fn palettes() -> Vec<Vec<Three>> {
         let digits = |from: &str| {
             let part = |at: usize| u8::from_str_radix(&from[at..at + 2], 16).expect("a colour");
@@ -281,7 +281,7 @@ mod colours {
     }
 
     #[test]
-    fn lines_stay_apart_for_everyone() {
+    fn line_colours_are_distinguishable_with_colour_blindness() {
         for palette in palettes() {
             for group in palette.chunks(COLOURS / 2) {
                 for view in &VIEWS {
@@ -303,7 +303,7 @@ mod colours {
 }
 
 #[test]
-fn what_a_system_does_not_have_is_said_and_counts_for_nothing() {
+fn unsupported_test_is_reported_and_never_counts() {
     let ran = example::run("verify/dlq", "alpha");
     let mut other = example::run("verify/dlq", "beta");
     (other.measures, other.seconds) = Default::default();

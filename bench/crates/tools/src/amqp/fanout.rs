@@ -1,7 +1,7 @@
 //! One message, ten queues: a fanout exchange with a producer, and a consumer at each queue.
 //!
-//! What a message costs on the disk is held against the workload with one queue: a broker that stores a
-//! body once a queue writes ten times as much.
+//! The disk usage of a message is compared with the workload of one queue: a broker that stores a
+//! body once for each queue writes ten times as much.
 
 use super::perf_test::Plan;
 use super::{Amqp, Contender, Figures};
@@ -11,7 +11,7 @@ use crate::stage::Server;
 pub(super) const QUEUES: u32 = 10;
 
 impl Amqp {
-    /// "Consumed" are deliveries, of which a message has [`QUEUES`].
+    /// Measures deliveries as "consumed"; each message has [`QUEUES`].
     pub(super) fn fanout(&self, server: &Server, contender: Contender) -> Outcome<Figures> {
         let (warm_up, measured) = if self.stage.quick { (3, 5) } else { (8, 20) };
         let plan = Plan { interval_seconds: 1, warm_up, measured };

@@ -7,7 +7,7 @@ use crate::stage::Server;
 
 impl Amqp {
     pub(super) fn latency(&self, server: &Server, contender: Contender) -> Outcome<Figures> {
-        // Long intervals: a stall of one second then weighs in the p99 as much as it lasted.
+        // Long intervals: a stall of one second then weighs in the p99 by its length.
         let (interval_seconds, measured) = if self.stage.quick { (3, 1) } else { (10, 2) };
         let plan = Plan { interval_seconds, warm_up: 1, measured };
         let mut arguments = vec!["--producers", "1", "--consumers", "1", "--queue", "bench"];

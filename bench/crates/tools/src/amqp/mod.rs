@@ -1,7 +1,7 @@
 //! Postroad and RabbitMQ, with RabbitMQ's own PerfTest as the client of both.
 //!
-//! RabbitMQ has two kinds of durable queue: a classic one confirms what it has written, a quorum
-//! one what it has synced. Postroad syncs before every confirm and is held against both.
+//! RabbitMQ has two kinds of durable queue: a classic one confirms after a write, a quorum one
+//! after a sync. Postroad syncs before every confirm and is compared with both.
 
 mod fanout;
 mod latency;
@@ -20,7 +20,7 @@ use crate::report::{Column, Report, Target};
 use crate::stage::{Cast, Footprint, Stage, Used};
 use perf_test::{Measured, PerfTest};
 
-/// Who is measured.
+/// The compared servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contender {
@@ -42,7 +42,7 @@ impl Entry for Contender {
     }
 }
 
-/// What is measured.
+/// The measured workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
@@ -70,7 +70,7 @@ impl Entry for Workload {
     }
 }
 
-/// What one turn gave. Without a load that runs for a while there is no `used`.
+/// Figures of one turn. `used` is absent without a sustained load.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Figures {
     consumed_per_second: Option<f64>,
@@ -79,10 +79,10 @@ pub(crate) struct Figures {
     confirm_p99_us: Option<f64>,
     consumer_p50_us: Option<f64>,
     consumer_p99_us: Option<f64>,
-    /// How many cores PerfTest kept busy: near all of them, it is the client that is measured.
+    /// Cores that PerfTest kept busy. If that is nearly all of them, the client is the bottleneck.
     client_cores: Option<f64>,
     bytes_per_queue: Option<f64>,
-    /// Written to the disk for each message that was confirmed.
+    /// Bytes written to the disk for each confirmed message.
     disk_bytes_per_message: Option<f64>,
     #[serde(flatten)]
     used: Option<Used>,
@@ -91,7 +91,7 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Of a run of PerfTest in which the server did the work of so many messages.
+    /// Figures of a PerfTest run in which the server processed `messages` messages.
     fn of(run: &Measured, messages: f64) -> Self {
         let interval = &run.interval;
         Self {
@@ -112,7 +112,7 @@ impl Contender {
     fn cast(self) -> Cast {
         let (broker, tier) = match self {
             Contender::Postroad => ("postroad", Tier::T3),
-            // Which it is depends on the queue alone.
+            // The queue type alone decides.
             Contender::RabbitmqClassic => ("rabbitmq", Tier::T1),
             Contender::RabbitmqQuorum => ("rabbitmq", Tier::T3),
         };
@@ -120,7 +120,7 @@ impl Contender {
     }
 }
 
-/// The comparison.
+/// The comparison with RabbitMQ.
 pub(crate) struct Amqp {
     stage: Stage,
     perf_test: PerfTest,
@@ -172,7 +172,7 @@ impl Contest for Amqp {
         Contender::value_variants()
     }
 
-    fn is_held_against((workload, _): (Workload, Contender), asked: Workload) -> bool {
+    fn is_reference_for((workload, _): (Workload, Contender), asked: Workload) -> bool {
         asked == Workload::Fanout && workload == Workload::OneQueue
     }
 

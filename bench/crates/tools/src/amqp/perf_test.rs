@@ -1,6 +1,6 @@
-//! RabbitMQ's PerfTest, from Maven Central: run against whichever server has the turn, its lines
-//! read as they come, so that the server's and its own CPU time are taken over the very intervals
-//! that count. Its closing summary is not used: it has the warm-up of its virtual machine in it.
+//! RabbitMQ's PerfTest, from Maven Central, run against the server of each turn. Its lines are read
+//! on arrival, so that the CPU time of server and client covers exactly the measured intervals. Its
+//! closing summary is not used, because it includes the warm-up of its virtual machine.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -15,9 +15,9 @@ use crate::failure::{Failure, Outcome, last_lines};
 use crate::java::java;
 use crate::stage::{CpuClock, DiskClock, Server, Stage};
 
-/// In messages about it.
+/// Its name in messages.
 const PROGRAM: &str = "PerfTest";
-/// From its start to its first line, and from its last line to its end.
+/// Time limit from its start to its first line, and from its last line to its end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An installed PerfTest.
@@ -26,23 +26,23 @@ pub(super) struct PerfTest {
     class_path: Vec<PathBuf>,
 }
 
-/// How long it runs, and what of it counts.
+/// Length of a run, and its measured part.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) interval_seconds: u32,
-    /// Intervals that do not count.
+    /// Intervals before the measured ones.
     pub(super) warm_up: usize,
     pub(super) measured: usize,
 }
 
-/// Means over the intervals that count.
+/// Means over the measured intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Measured {
     pub(super) seconds: f64,
     pub(super) interval: Interval,
     pub(super) server_cpu_seconds: f64,
     pub(super) client_cpu_seconds: f64,
-    /// Bytes that the disk was given; `None` where the kernel does not tell.
+    /// Bytes written to the disk; `None` where the kernel does not report them.
     disk_bytes: Option<f64>,
 }
 
@@ -52,10 +52,10 @@ impl Measured {
     }
 }
 
-/// One line of it. A latency is the quantile of a sample of about 1,000 messages of the interval.
+/// One output line. A latency is the quantile of a sample of about 1,000 messages of the interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Interval {
-    /// Since its start.
+    /// Seconds since its start.
     at_seconds: f64,
     pub(super) confirmed_per_second: f64,
     pub(super) nacked_per_second: f64,
@@ -76,9 +76,9 @@ impl PerfTest {
         Ok(PerfTest { class_path: vec![libraries.join("*")] })
     }
 
-    /// 1 KB persistent messages, 200 unconfirmed a producer, each acknowledged by hand, at most 100
-    /// unacknowledged a consumer; `arguments` say through which queues.
-    /// The server's data is below `folder`.
+    /// Runs with 1 KB persistent messages, 200 unconfirmed for each producer, manual
+    /// acknowledgements, and at most 100 unacknowledged for each consumer. `arguments` define the
+    /// queues. The server's data is below `folder`.
     pub(super) fn run(
         &self,
         (server, folder): (&Server, &Path),
@@ -86,7 +86,7 @@ impl PerfTest {
         plan: Plan,
     ) -> Outcome<Measured> {
         let lines = plan.warm_up + plan.measured;
-        // Some seconds more, so that the last interval ends before the run does.
+        // Some extra seconds, so that the last interval ends before the run does.
         let seconds = lines as u64 * u64::from(plan.interval_seconds) + 3;
         let mut command = java(&self.class_path);
         // Rates below 10 have a decimal, which some locales write with a comma.
@@ -104,13 +104,13 @@ fn uri(address: SocketAddr) -> String {
     format!("amqp://guest:guest@{address}")
 }
 
-/// A run under way.
+/// A run in progress.
 #[derive(Debug)]
 struct Run {
     child: Child,
     lines: Receiver<String>,
     deadline: Instant,
-    /// What it said last that was not an interval.
+    /// Its last lines that were not intervals.
     said: Vec<String>,
 }
 
@@ -195,7 +195,7 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // Both fail on one that has ended already, which is what is wanted.
+        // Both fail if it has already ended, which is harmless.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -211,7 +211,7 @@ fn pass_on(stream: impl Read + Send + 'static, lines: Sender<String>) {
     });
 }
 
-/// The mean of all figures, each interval by its length.
+/// Means of all figures, weighted by the length of the intervals.
 fn mean(begun_seconds: f64, intervals: &[Interval]) -> Measured {
     let seconds = intervals.last().map_or(0.0, |last| last.at_seconds) - begun_seconds;
     let starts =
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_an_interval_is_understood_and_no_other() {
+    fn only_interval_lines_are_parsed() {
         let line = "id: test-191530-422, time 2.000 s, sent: 9000 msg/s, confirmed: 8900 msg/s, \
             nacked: 0 msg/s, received: 9.5 msg/s, min/median/75th/95th/99th/max \
             consumer latency: 1/20/30/40/500/600 µs, confirm latency: 2/30/40/50/600/700 µs";
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_count_by_their_length() {
+    fn intervals_are_weighted_by_their_length() {
         let interval = |at_seconds, received_per_second| Interval {
             at_seconds,
             received_per_second,

@@ -1,5 +1,5 @@
-//! What a queue with one message costs in memory: 10,000 of them, declared and published to by our
-//! own small client, as PerfTest would need a thousand connections for it.
+//! Memory of a queue with one message. A small client of our own declares 10,000 queues and
+//! publishes to them, as PerfTest would need a thousand connections for it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::failure::Outcome;
 use crate::stage::Server;
 
 const QUEUES: u32 = 10_000;
-/// So many declarations or messages are under way at once.
+/// Number of declarations or messages in flight.
 const WINDOW: usize = 100;
 const BODY_BYTES: usize = 1024;
-/// For each answer of the server.
+/// Time limit of each reply from the server.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// After it, garbage is collected and idle queues have been evicted from memory.
+/// Pause after which garbage is collected and idle queues are evicted from memory.
 const SETTLE: Duration = Duration::from_secs(15);
 
 impl Amqp {
@@ -39,8 +39,8 @@ impl Amqp {
     }
 }
 
-/// Declares them and publishes a message to each; returns once all are confirmed. The connection is
-/// closed then, so that what it took is not counted.
+/// Declares the queues and publishes a message to each; returns once all are confirmed. The
+/// connection is then closed, so that its memory is not counted.
 fn fill(address: SocketAddr, names: &[String], kind: &str) -> Result<(), AmqpError> {
     let body = [b'x'; BODY_BYTES];
     let mut connection = Connection::open(address, PATIENCE, Mode::Confirms)?;

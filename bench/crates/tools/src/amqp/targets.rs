@@ -1,7 +1,7 @@
-//! What Postroad is to reach beside RabbitMQ.
+//! Targets for Postroad relative to RabbitMQ.
 
 use super::{Contender, Figures, Workload};
-use crate::report::{Figure, Report, Target, at_least, at_most, told};
+use crate::report::{Figure, Report, Target, at_least, at_most, without_target};
 
 type AmqpReport = Report<Workload, Contender, Figures>;
 
@@ -12,7 +12,7 @@ const PEERS: [(Contender, &str); 2] = [
     (Contender::RabbitmqQuorum, "quorum (sync)"),
 ];
 
-/// Works out every target whose figures are there.
+/// Evaluates every target with available figures.
 pub(super) fn of(report: &AmqpReport) -> Vec<Target> {
     let mut targets = Vec::new();
     for workload in [Workload::OneQueue, Workload::TenQueues] {
@@ -46,9 +46,13 @@ fn judge_fanout(report: &AmqpReport, targets: &mut Vec<Option<Target>>) {
             (ours, report.median((Workload::Fanout, peer), figure))
         };
         let (ours, theirs) = pair(CONSUMED);
-        targets.push(told(&format!("fanout to 10: deliveries to {name}"), ours, theirs));
+        targets.push(without_target(&format!("fanout to 10: deliveries to {name}"), ours, theirs));
         let (ours, theirs) = pair(CPU);
-        targets.push(told(&format!("fanout to 10: CPU per delivery to {name}"), ours, theirs));
+        targets.push(without_target(
+            &format!("fanout to 10: CPU per delivery to {name}"),
+            ours,
+            theirs,
+        ));
     }
     let disk =
         |workload| report.median((workload, Contender::Postroad), |of| of.disk_bytes_per_message);
@@ -70,7 +74,7 @@ fn judge_latency(report: &AmqpReport, targets: &mut Vec<Option<Target>>) {
             let what = format!("2,000/s: {quantile} to {name}");
             targets.push(match has_target {
                 true => at_most(&what, ours, theirs, 0.5),
-                false => told(&what, ours, theirs),
+                false => without_target(&what, ours, theirs),
             });
         }
     }

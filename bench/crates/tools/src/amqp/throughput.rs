@@ -1,4 +1,4 @@
-//! As many messages as go through: published, confirmed, consumed and acknowledged.
+//! Highest throughput: published, confirmed, consumed and acknowledged.
 
 use super::perf_test::Plan;
 use super::{Amqp, Contender, Figures};
@@ -6,7 +6,7 @@ use crate::failure::Outcome;
 use crate::stage::Server;
 
 impl Amqp {
-    /// Through so many queues, each with a producer and a consumer.
+    /// Runs with this many queues, each with a producer and a consumer.
     pub(super) fn throughput(
         &self,
         server: &Server,
@@ -23,7 +23,7 @@ impl Amqp {
         let run = self.perf_test.run((server, self.stage.folder()), &arguments, plan)?;
         let (confirmed, consumed) =
             (run.interval.confirmed_per_second, run.interval.received_per_second);
-        // Where producers outrun consumers, half of a message's work is done for those that wait.
+        // Where producers outrun consumers, a waiting message has had half of its work.
         let messages = (confirmed + consumed) / 2.0 * run.seconds;
         let disk_bytes_per_message = run.disk_bytes_per_confirmed();
         Ok(Figures { disk_bytes_per_message, ..Figures::of(&run, messages) })
@@ -31,7 +31,7 @@ impl Amqp {
 }
 
 impl Contender {
-    /// PerfTest declares classic durable queues unless it is told otherwise.
+    /// PerfTest declares classic durable queues by default.
     pub(super) fn queue_type(self) -> Option<&'static str> {
         (self == Contender::RabbitmqQuorum).then_some("--quorum-queue")
     }

@@ -20,7 +20,7 @@ use crate::report::{Column, Report, Target};
 use crate::stage::{Cast, Footprint, Stage, Used};
 use tools::Tools;
 
-/// Who is measured.
+/// The compared servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contender {
@@ -42,7 +42,7 @@ impl Entry for Contender {
     }
 }
 
-/// What is measured.
+/// The measured workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
@@ -81,17 +81,17 @@ impl Workload {
     }
 }
 
-/// What one turn gave.
+/// Figures of one turn.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Figures {
-    /// Of ProducerPerformance or ConsumerPerformance.
+    /// From ProducerPerformance or ConsumerPerformance.
     records_per_second: Option<f64>,
     /// ConsumerPerformance without the time to join its group.
     fetched_per_second: Option<f64>,
-    /// Of EndToEndLatency.
+    /// From EndToEndLatency.
     tool_p50_ms: Option<f64>,
     tool_p99_ms: Option<f64>,
-    /// Of RoundTrip.
+    /// From RoundTrip.
     acknowledged_p50_us: Option<f64>,
     consumed_p50_us: Option<f64>,
     consumed_p99_us: Option<f64>,
@@ -112,7 +112,7 @@ impl Contender {
     }
 }
 
-/// The comparison.
+/// The comparison with Kafka.
 pub(crate) struct Kafka {
     stage: Stage,
     tools: Tools,
@@ -139,14 +139,14 @@ impl Contest for Kafka {
     ];
 
     fn prepare(stage: Stage, _legs: &mut Vec<(Workload, Contender)>) -> Outcome<Kafka> {
-        // Its tools are a part of it, so that the broker is there too.
+        // The tools are part of Kafka, so the broker is installed with them.
         let tools = Tools::install(&stage)?;
         let payload = stage.folder().join("payload1k.txt");
         fs::write(&payload, payload_line()).map_err(Failure::file("write", &payload))?;
         Ok(Kafka { stage, tools, payload })
     }
 
-    /// Kafka at 10,000 partitions is not asked for.
+    /// Kafka at 10,000 partitions is not measured.
     fn contenders(workload: Workload) -> &'static [Contender] {
         use Contender::{Kafka, KafkaFlush, Postroad};
         match workload {
@@ -158,8 +158,8 @@ impl Contest for Kafka {
         }
     }
 
-    /// Postroad at 10,000 partitions is held against itself at 16 and Kafka at 1,000.
-    fn is_held_against(leg: (Workload, Contender), asked: Workload) -> bool {
+    /// Postroad at 10,000 partitions is compared with itself at 16 and Kafka at 1,000.
+    fn is_reference_for(leg: (Workload, Contender), asked: Workload) -> bool {
         let held_against = matches!(
             leg,
             (Workload::Produce16, Contender::Postroad) | (Workload::Produce1000, Contender::Kafka)
@@ -206,7 +206,7 @@ impl Kafka {
     }
 }
 
-/// One line of 1,024 letters: the tool reads a record a line.
+/// One line of 1,024 letters: the tool reads one record from each line.
 fn payload_line() -> Vec<u8> {
     (0..1024_u32).map(|i| b'a' + (i * 7 % 26) as u8).collect()
 }

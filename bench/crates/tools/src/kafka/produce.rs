@@ -12,7 +12,7 @@ impl Kafka {
         workload: Workload,
         contender: Contender,
     ) -> Outcome<Figures> {
-        // Enough for a run of about ten seconds at the rate that each is known for.
+        // Enough for about ten seconds at the expected rate of each contender.
         let (warm_up, records) = match (contender, workload) {
             (Contender::KafkaFlush, Workload::Produce16) => (50_000, 300_000),
             (Contender::KafkaFlush, _) => (10_000, 60_000),

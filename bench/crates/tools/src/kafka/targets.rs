@@ -1,7 +1,7 @@
-//! What Postroad is to reach beside Kafka.
+//! Targets for Postroad relative to Kafka.
 
 use super::{Contender, Figures, Workload};
-use crate::report::{Figure, Report, Target, at_least, at_most, megabytes, told};
+use crate::report::{Figure, Report, Target, at_least, at_most, megabytes, without_target};
 
 type Leg = (Workload, Contender);
 type KafkaReport = Report<Workload, Contender, Figures>;
@@ -11,7 +11,7 @@ const POSTROAD_1000: Leg = (Workload::Produce1000, Contender::Postroad);
 const POSTROAD_10000: Leg = (Workload::Produce10000, Contender::Postroad);
 const KAFKA_1000: Leg = (Workload::Produce1000, Contender::Kafka);
 
-/// Rates held against each other: ours, theirs, and the least ratio that is wanted, if any is.
+/// Compared rates: ours, theirs, and the lowest acceptable ratio, if there is one.
 const RATES: [(&str, Leg, Leg, Option<f64>); 8] = [
     (
         "produce 16: rate to Kafka (no sync)",
@@ -51,7 +51,7 @@ const RATES: [(&str, Leg, Leg, Option<f64>); 8] = [
 const RATE: Figure<Figures> = |of| of.records_per_second;
 const CPU: Figure<Figures> = |of| Some(of.used.cpu_seconds_per_million);
 
-/// Works out every target whose figures are there.
+/// Evaluates every target with available figures.
 pub(super) fn of(report: &KafkaReport) -> Vec<Target> {
     let mut targets = Vec::new();
     judge_rates(report, &mut targets);
@@ -65,7 +65,7 @@ fn judge_rates(report: &KafkaReport, targets: &mut Vec<Option<Target>>) {
         let (ours, theirs) = (report.median(ours, RATE), report.median(theirs, RATE));
         match factor {
             Some(factor) => at_least(what, ours, theirs, factor),
-            None => told(what, ours, theirs),
+            None => without_target(what, ours, theirs),
         }
     }));
     let megabytes = report.median(POSTROAD_16, RATE).map(|records| records * 1024.0 / 1e6);
@@ -81,8 +81,8 @@ fn judge_latency(report: &KafkaReport, targets: &mut Vec<Option<Target>>) {
     targets.extend([
         at_most("latency p50 to Kafka (flush)", p50(Postroad), p50(KafkaFlush), 0.5),
         at_most("latency p99 to Kafka (flush)", p99(Postroad), p99(KafkaFlush), 0.5),
-        told("latency p50 to Kafka (no sync)", p50(Postroad), p50(Kafka)),
-        told("latency p99 to Kafka (no sync)", p99(Postroad), p99(Kafka)),
+        without_target("latency p50 to Kafka (no sync)", p50(Postroad), p50(Kafka)),
+        without_target("latency p99 to Kafka (no sync)", p99(Postroad), p99(Kafka)),
         at_most("latency p50 to two hops and a sync", p50(Postroad), bound, 1.5),
     ]);
 }

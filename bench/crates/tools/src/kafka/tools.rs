@@ -1,4 +1,4 @@
-//! Kafka's own performance tools, run against whichever broker has the turn.
+//! Kafka's own performance tools, run against the broker of each turn.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ pub(super) struct Tools {
     class_path: Vec<PathBuf>,
 }
 
-/// What ProducerPerformance says at its end.
+/// Final output of ProducerPerformance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Produced {
     pub(super) records_per_second: f64,
@@ -33,16 +33,16 @@ pub(super) struct Produced {
     pub(super) p99_ms: f64,
 }
 
-/// What ConsumerPerformance says at its end.
+/// Final output of ConsumerPerformance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Consumed {
-    /// Over the whole run, joining the group included.
+    /// Over the whole run, including the join of the group.
     pub(super) records_per_second: f64,
     /// While fetching only.
     pub(super) fetched_per_second: f64,
 }
 
-/// Whole milliseconds from EndToEndLatency, microseconds from our RoundTrip.
+/// In whole milliseconds from EndToEndLatency, in microseconds from our RoundTrip.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct EndToEnd {
     pub(super) p50_ms: f64,
@@ -58,8 +58,8 @@ pub(super) struct RoundTrip {
 }
 
 impl Tools {
-    /// Installs Kafka unless it is there, and compiles our own program beside the data: what is
-    /// installed is left as it is.
+    /// Installs Kafka unless it is installed, and compiles our own program beside the data, so that
+    /// the installation is not modified.
     pub(super) fn install(stage: &Stage) -> Outcome<Tools> {
         let libraries = stage.peers.install_tool(Tool::Kafka, stage.progress)?;
         let home = stage.folder().join("kafka-tools");
@@ -70,7 +70,7 @@ impl Tools {
         }
         let mut compiler = Command::new("javac");
         compiler.arg("-cp").arg(libraries.join("*")).arg("-d").arg(&home).arg(&source);
-        output_of(compiler, "javac").map_err(Failure::of_the_compiler)?;
+        output_of(compiler, "javac").map_err(Failure::compiler)?;
         Ok(Tools { class_path: vec![home, libraries.join("*")] })
     }
 
@@ -125,7 +125,7 @@ impl Tools {
         parse_end_to_end(&output).ok_or_else(|| unread("EndToEndLatency", &output))
     }
 
-    /// The same measure by our own program in microseconds, after a warm-up.
+    /// The same measurement by our own program in microseconds, after a warm-up.
     pub(super) fn round_trip(
         &self,
         address: SocketAddr,
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_closing_lines_of_kafkas_tools_are_understood() {
+    fn final_lines_of_kafkas_tools_are_parsed() {
         let produced = "501 records sent, 100.2 records/sec (0.10 MB/sec)\n\
             600000 records sent, 130491.5 records/sec (127.43 MB/sec), 340.10 ms avg latency, \
             900.00 ms max latency, 340 ms 50th, 600 ms 95th, 707 ms 99th, 720 ms 99.9th.\n";

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const RECORD_BYTES: usize = 1024;
 
 /// Creates the topic, waits until every partition has a leader, and writes one record to each:
-/// Kafka makes a partition's files at its first record, which is not what is measured here.
+/// Kafka creates a partition's files at its first record, which is not measured here.
 pub(super) fn create(server: &Server, partitions: i32) -> Outcome {
     let mut connection = Connection::open(server.address, PATIENCE)
         .map_err(Failure::call("connect to the server"))?;
@@ -35,13 +35,13 @@ pub(super) fn create(server: &Server, partitions: i32) -> Outcome {
     touch(&mut connection, (0..partitions).collect())
 }
 
-/// One record to each of these partitions. Kafka names a leader some time before that one takes
-/// records, so a refused partition is asked again.
+/// Writes one record to each of these partitions. Kafka reports a leader some time before the
+/// leader accepts records, so rejected partitions are retried.
 fn touch(connection: &mut Connection, mut partitions: Vec<i32>) -> Outcome {
     const IN_FLIGHT: usize = 5;
     let value = Bytes::from(vec![b'x'; RECORD_BYTES]);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // Of now: retention would delete a record of years ago.
+    // With the current time: retention would delete old records.
     let one = batch_of([NewRecord::of(value)], now.as_millis() as i64);
     let failed = || Failure::call("write the first records");
     let begun = Instant::now();

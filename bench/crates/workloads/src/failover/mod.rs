@@ -1,16 +1,17 @@
-//! `failover`: how long writes pause when the node that takes them is gone. Nobody published that for
-//! these systems side by side.
+//! `failover`: the pause of writes when their leader fails. No published comparison covers it for
+//! these systems.
 //!
-//! Each sender has a destination of its own (a topic of one partition, a queue, a stream) with three
-//! copies, and sends to it at a steady rate, whatever the system does, with acknowledgements. One node
-//! after another is struck and comes back. A pause lasts from the signal until a write is acknowledged
-//! that was sent when the node was gone; of a node that ends in order, whose work goes on meanwhile,
-//! it is the longest time without an acknowledgement between the signal and its start. Senders whose
-//! destination the node led are told apart from all others; how long nothing is acknowledged to anyone
-//! while all nodes are well is measured beside it, since that is what the machine itself contributes.
+//! Each sender has its own destination (a topic of one partition, a queue, a stream) with three
+//! copies. It sends at a steady rate with acknowledgements, whatever the system does. One node
+//! after another fails and returns. A pause lasts from the signal to the acknowledgement of a write
+//! sent after the fault. A gracefully stopped node keeps working meanwhile, so its pause is the
+//! longest time without an acknowledgement between the signal and its restart. Senders whose
+//! destination the node led are reported separately from the others. The longest time without an
+//! acknowledgement while all nodes are well is reported as well, since the machine itself
+//! contributes it.
 //!
-//! A node is started again once writes have resumed for everybody: a system whose writes resume at
-//! once is not given less time to choose a leader than one that takes ten seconds.
+//! A node is started again once writes have resumed for all senders. So a system with fast failover
+//! gets as much time to elect a leader as one that takes ten seconds.
 
 mod pauses;
 mod strikes;
@@ -56,17 +57,17 @@ pub(crate) static TESTS: [Test; 3] = [
 ];
 
 const MESSAGE_BYTES: usize = 256;
-/// Of each sender: a pause is known to a twentieth of a second.
+/// Rate of each sender: a pause is known to a twentieth of a second.
 const PER_SECOND: f64 = 20.0;
-/// Of each sender; a pause of a minute does not fill it.
+/// Window of each sender; a pause of a minute does not fill it.
 const WINDOW: usize = 2_000;
-/// What is noted as calm, before each fault.
+/// Time before each fault that is recorded as calm.
 const CALM: Duration = Duration::from_secs(3);
-/// A client that learns by a heartbeat that its server is gone may take a minute and more.
+/// A client that detects a dead server by heartbeat may take more than a minute.
 const RESUMED_WITHIN: Duration = Duration::from_secs(180);
 const CLUSTER: u32 = 3;
 
-/// As a measure has it.
+/// The fault's name in measures.
 fn times(fault: Fault) -> &'static str {
     match fault {
         Fault::Kill => "kills",
@@ -91,15 +92,16 @@ async fn run(context: &mut Context, name: &str, fault: Fault) -> Result<Run, Pro
         whole_within: context.back_within(),
         done: Arc::new(Mutex::new(Vec::new())),
     };
-    tells_leaders(&strikes).await?;
+    check_reports_leaders(&strikes).await?;
     plan.phases = phases(context, &strikes, times);
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;
     Ok(judged(context, name, facts, outcome, &strikes))
 }
 
-/// Without that nobody could say whose pause it was; asked before anything is there to be told of.
-async fn tells_leaders(strikes: &Strikes) -> Result<(), Problem> {
+/// Checks that the system reports leaders, without which a pause could not be attributed. It is
+/// called before the topology exists.
+async fn check_reports_leaders(strikes: &Strikes) -> Result<(), Problem> {
     match strikes.driver.replication(&strikes.topology).await {
         Err(failure @ Failure::Unsupported { .. }) => Err(Problem::Skipped(failure.to_string())),
         _ => Ok(()),
@@ -160,12 +162,12 @@ fn phases(context: &Context, strikes: &Strikes, times: u32) -> Vec<Phase> {
 
 type Act = fn(Strikes) -> BoxFuture<'static, Result<(), String>>;
 
-/// What one fault did to senders.
+/// Effect of one fault on the senders.
 #[derive(Clone, PartialEq, Debug)]
 struct Struck {
     led: Vec<Duration>,
     others: Vec<Duration>,
-    /// With all nodes there, just before.
+    /// With all nodes up, just before the fault.
     calm: Vec<Duration>,
 }
 
@@ -173,7 +175,7 @@ fn struck(fault: Fault, strike: &Strike, outcome: &Outcome) -> Struck {
     let mut struck = Struck { led: Vec::new(), others: Vec::new(), calm: Vec::new() };
     let calm_ns = strike.fault_ns.saturating_sub(CALM.as_nanos() as u64);
     let back_ns = strike.back_ns.unwrap_or(u64::MAX);
-    // Each sender has one destination, of its own number.
+    // Each sender has one destination, with the same number.
     for (acknowledged, led) in outcome.acknowledged.iter().zip(&strike.led) {
         let pause = match fault {
             Fault::Kill | Fault::Pause => {
@@ -182,7 +184,7 @@ fn struck(fault: Fault, strike: &Strike, outcome: &Outcome) -> Struck {
             Fault::Terminate if strike.back_ns.is_none() => None,
             Fault::Terminate => Some(longest_silence(acknowledged, strike.fault_ns, back_ns)),
         };
-        // One that never ended has ended the load, and failed it.
+        // If a pause never ended, the load has ended, and failed.
         let which = if *led { &mut struck.led } else { &mut struck.others };
         which.extend(pause);
         struck.calm.push(longest_silence(acknowledged, calm_ns, strike.fault_ns));
@@ -247,7 +249,7 @@ fn spread(whose: &str, pauses: &Pauses) -> Vec<Measure> {
     figures.into_iter().filter_map(measure).collect()
 }
 
-/// The longest of each fault, to be drawn over all of them.
+/// The longest pauses of each fault, plotted over all faults.
 fn step(time: u32, (struck, strike): (&Struck, &Strike)) -> Step {
     let longest = |of: &[Duration]| of.iter().max().copied();
     let figures = [

@@ -1,12 +1,12 @@
-//! How long writes paused, read from when each sender was told that something is safe. No clock and
-//! no system here: times in, times out.
+//! Pauses of writes, computed from the acknowledgements of each sender. Pure functions on times,
+//! without a clock or a system.
 
 use std::time::Duration;
 
 use load::Acknowledged;
 
-/// From a fault until a write is known to be safe that was sent when the fault had happened. What was
-/// sent before may have been answered by the node that is gone. `None`: there is no such write.
+/// Time from a fault to the confirmation of a write sent after it had taken effect. An earlier
+/// write may have been acknowledged by the failed node. `None`: there is no such write.
 pub(super) fn next_write(
     acknowledged: &[Acknowledged],
     fault_ns: u64,
@@ -17,7 +17,7 @@ pub(super) fn next_write(
     Some(Duration::from_nanos(first.saturating_sub(fault_ns)))
 }
 
-/// The longest time between these two in which a sender was told nothing.
+/// Longest time in the interval without an acknowledgement to the sender.
 pub(super) fn longest_silence(acknowledged: &[Acknowledged], from_ns: u64, to_ns: u64) -> Duration {
     let first = acknowledged.partition_point(|one| one.at_ns < from_ns);
     let within = acknowledged[first..].iter().map(|one| one.at_ns);
@@ -27,7 +27,7 @@ pub(super) fn longest_silence(acknowledged: &[Acknowledged], from_ns: u64, to_ns
     Duration::from_nanos(longest.max().unwrap_or(0))
 }
 
-/// Some of them, in order of length.
+/// Pauses in order of length.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Pauses(Vec<Duration>);
 
@@ -46,7 +46,7 @@ impl Pauses {
         self.0.last().copied()
     }
 
-    /// The pause that this share of all does not exceed: of few, the next longer one that there was.
+    /// The pause that this share of all does not exceed; with few pauses, the next longer one.
     pub(super) fn quantile(&self, share: f64) -> Option<Duration> {
         let place = (share * self.0.len() as f64).ceil() as usize;
         self.0.get(place.max(1) - 1).copied()
@@ -63,8 +63,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Sent and told, in milliseconds.
-    fn told(pairs: &[(u64, u64)]) -> Vec<Acknowledged> {
+    /// Send and acknowledgement times, in milliseconds.
+    fn acknowledgements(pairs: &[(u64, u64)]) -> Vec<Acknowledged> {
         let one = |&(sent, at): &(u64, u64)| Acknowledged { sent_ns: sent * MS, at_ns: at * MS };
         pairs.iter().map(one).collect()
     }
@@ -74,16 +74,17 @@ mod tests {
     }
 
     #[test]
-    fn the_last_answer_of_the_node_that_is_gone_ends_no_pause() {
-        // Killed at 100, gone at 110: what was sent at 99 and at 105 it may have answered itself.
-        let told = told(&[(80, 90), (99, 101), (105, 109), (120, 420), (115, 430)]);
+    fn reply_of_the_failed_node_ends_no_pause() {
+        // Killed at 100, gone at 110: it may have acknowledged the messages sent at 99 and 105
+        // itself.
+        let told = acknowledgements(&[(80, 90), (99, 101), (105, 109), (120, 420), (115, 430)]);
         assert_eq!(next_write(&told, 100 * MS, 110 * MS), Some(ms(320)));
         assert_eq!(next_write(&told, 500 * MS, 501 * MS), None);
     }
 
     #[test]
     fn silence_is_counted_within_its_bounds_only() {
-        let told = told(&[(10, 20), (95, 105), (120, 420), (430, 440), (440, 900)]);
+        let told = acknowledgements(&[(10, 20), (95, 105), (120, 420), (430, 440), (440, 900)]);
         assert_eq!(longest_silence(&told, 100 * MS, 500 * MS), ms(315));
         assert_eq!(longest_silence(&told, 30 * MS, 110 * MS), ms(75), "from its beginning");
         assert_eq!(longest_silence(&told, 430 * MS, 700 * MS), ms(260), "to its end");
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_pauses_that_there_were() {
+    fn quantiles_are_actual_pauses() {
         let pauses = Pauses::of([30, 10, 20, 40].map(ms));
         assert_eq!((pauses.quantile(0.5), pauses.quantile(0.99)), (Some(ms(20)), Some(ms(40))));
         assert_eq!((pauses.worst(), pauses.count()), (Some(ms(40)), 4));

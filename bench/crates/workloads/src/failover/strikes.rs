@@ -1,5 +1,5 @@
-//! What is done to nodes, one after the other, and what is known of it afterwards: which node it was,
-//! whose writes it took then, when it was gone, and when all copies were whole again.
+//! Faults on nodes, one after the other, and their records: the node, the destinations that it led,
+//! the time of the fault, and the time until all copies were in sync again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,34 +10,34 @@ use load::clock::Clock;
 use crate::context::Faults;
 use crate::outage::Fault;
 
-/// How long servers may take to say who leads what: a moment ago they may have chosen a leader anew.
+/// Time limit for the servers to report all leaders: an election may be in progress.
 const TOLD_WITHIN: Duration = Duration::from_secs(30);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// It happened once.
+/// Record of one fault.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Strike {
-    /// The first one is 1.
+    /// Number of the node; the first one is 1.
     pub(super) node: u32,
-    /// By destination: whether that node took its writes.
+    /// By destination: whether the node was its leader.
     pub(super) led: Vec<bool>,
-    /// When it was told, and when it had happened; by the clock that stamps carry.
+    /// Times of the signal, and of its effect, by the clock of stamps.
     pub(super) fault_ns: u64,
     pub(super) happened_ns: u64,
-    /// When it was started again, or let go on.
+    /// When it was started again, or resumed.
     pub(super) back_ns: Option<u64>,
-    /// From then until all copies had all.
+    /// Time from then until all copies were in sync.
     pub(super) whole: Option<Duration>,
 }
 
-/// All that happened so far, and what is asked and done for the next.
+/// All faults so far, and the parameters of the next.
 #[derive(Clone, Debug)]
 pub(super) struct Strikes {
     pub(super) fault: Fault,
     pub(super) topology: Topology,
     pub(super) driver: Arc<dyn Driver>,
     pub(super) faults: Arc<dyn Faults>,
-    /// How long a node may take to catch up.
+    /// Time limit for a node to catch up.
     pub(super) whole_within: Duration,
     pub(super) done: Arc<Mutex<Vec<Strike>>>,
 }
@@ -47,9 +47,9 @@ impl Strikes {
         self.done.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The next node in turn that leads anything is struck.
+    /// Strikes the next node in turn that leads any destination.
     pub(super) async fn strike(self) -> Result<(), String> {
-        let replication = self.told().await.map_err(|failure| failure.to_string())?;
+        let replication = self.leaders().await.map_err(|failure| failure.to_string())?;
         let last = self.done().last().map_or(0, |strike| strike.node);
         let node = next(&replication, last, self.faults.nodes())
             .ok_or("no node of the cluster leads anything")?;
@@ -68,15 +68,15 @@ impl Strikes {
         Ok(())
     }
 
-    /// The node that was struck last comes back.
+    /// Brings back the node that was struck last.
     pub(super) async fn back(self) -> Result<(), String> {
         let Some(strike) = self.done().pop() else { return Ok(()) };
         self.note(|strike| strike.back_ns = Some(Clock::default().now_ns()));
         self.fault.end(&*self.faults, strike.node).await
     }
 
-    /// Waits until every destination has all of its copies again. That it has not in time is noted,
-    /// and no reason to end the load.
+    /// Waits until every destination has all of its copies again. A timeout is recorded, and does
+    /// not end the load.
     pub(super) async fn whole(self) -> Result<(), String> {
         let begun = Instant::now();
         while begun.elapsed() < self.whole_within {
@@ -104,8 +104,8 @@ impl Strikes {
         }
     }
 
-    /// Who leads what, once everything has a leader.
-    async fn told(&self) -> Result<Vec<Replication>, Failure> {
+    /// Returns the leaders, once every destination has one.
+    async fn leaders(&self) -> Result<Vec<Replication>, Failure> {
         let begun = Instant::now();
         loop {
             let asked = self.driver.replication(&self.topology).await;
@@ -118,7 +118,7 @@ impl Strikes {
     }
 }
 
-/// The next node after that one, in turns, that leads anything.
+/// The next node in turn after `last` that leads any destination.
 fn next(replication: &[Replication], last: u32, nodes: u32) -> Option<u32> {
     let mut in_turns = (0..nodes).map(|step| (last + step) % nodes + 1);
     let leads = |node: &u32| {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_struck_in_turns_and_who_leads_nothing_is_left_out() {
+    fn strikes_take_turns_and_skip_nodes_that_lead_nothing() {
         let all = led_by(&[Some(0), Some(1), Some(2)]);
         assert_eq!([0, 1, 2, 3].map(|last| next(&all, last, 3)), [1, 2, 3, 1].map(Some));
         let two = led_by(&[Some(0), Some(2), None]);

@@ -8,12 +8,12 @@ use super::*;
 use crate::Form;
 
 const MS: u64 = 1_000_000;
-/// When the first node is struck.
+/// Time of the first fault.
 const AT: u64 = 10_000 * MS;
 
-/// One message each 50 ms, told at once, but for these milliseconds: what was sent then is told at
-/// their end.
-fn told(silence: std::ops::Range<u64>) -> Vec<Acknowledged> {
+/// One message each 50 ms, acknowledged at once. Acknowledgements within `silence` (milliseconds)
+/// are delayed to its end.
+fn acknowledgements(silence: std::ops::Range<u64>) -> Vec<Acknowledged> {
     let one = |number: u64| {
         let (sent_ns, told_ns) = (number * 50 * MS, (number * 50 + 2) * MS);
         let silent = silence.start * MS <= told_ns && told_ns < silence.end * MS;
@@ -77,11 +77,11 @@ fn judge(fault: Fault, silence: std::ops::Range<u64>, whole: Option<Duration>) -
         whole_within: Duration::from_secs(60),
         done: Arc::new(Mutex::new(vec![strike(whole)])),
     };
-    let outcome = outcome(vec![told(silence), told(0..0)]);
+    let outcome = outcome(vec![acknowledgements(silence), acknowledgements(0..0)]);
     judged(&context, "failover/kill", facts, outcome, &strikes)
 }
 
-/// Nothing is struck here.
+/// A cluster without faults.
 #[derive(Debug)]
 struct Nobody;
 
@@ -113,12 +113,12 @@ fn value(run: &Run, name: &str) -> f64 {
 }
 
 #[test]
-fn a_pause_is_of_those_whose_leader_was_gone_and_others_are_told_apart() {
+fn pauses_are_reported_separately_for_led_and_other_senders() {
     let run = judge(Fault::Kill, 10_010..10_600, Some(Duration::from_millis(1_500)));
     assert_eq!(run.verdict, Verdict::Passed);
     assert_eq!(run.measures[0].name, "its leader gone: p50");
     assert_eq!(value(&run, "its leader gone: worst"), 600.0);
-    // What is sent each 50 ms, and told 2 ms later.
+    // Messages are sent each 50 ms, and acknowledged 2 ms later.
     assert_eq!(value(&run, "leader alive: worst"), 52.0);
     assert_eq!(value(&run, "no fault: p99"), 50.0);
     assert_eq!(value(&run, "whole again: p50"), 1_500.0);
@@ -128,8 +128,8 @@ fn a_pause_is_of_those_whose_leader_was_gone_and_others_are_told_apart() {
 }
 
 #[test]
-fn a_node_that_ends_in_order_takes_writes_until_it_hands_over() {
-    // It goes on for half a second, and then nothing is told for 300 ms.
+fn gracefully_stopped_node_accepts_writes_until_its_handover() {
+    // The node works for another half second, and then nothing is acknowledged for 300 ms.
     let run = judge(Fault::Terminate, 10_510..10_810, Some(Duration::ZERO));
     let pause = value(&run, "its leader gone: worst");
     assert!((300.0..=360.0).contains(&pause), "{pause}");
@@ -138,14 +138,14 @@ fn a_node_that_ends_in_order_takes_writes_until_it_hands_over() {
 }
 
 #[test]
-fn copies_that_are_not_whole_in_time_fail_the_run() {
+fn copies_not_in_sync_in_time_fail_the_run() {
     let run = judge(Fault::Kill, 10_010..10_600, None);
     let Verdict::Failed(why) = &run.verdict else { panic!("it passed") };
     assert!(why[0].contains("in sync 60 s after"), "{why:?}");
 }
 
 #[test]
-fn a_pause_by_a_signal_is_called_that_and_no_cut() {
+fn remark_names_the_signal_of_a_paused_node() {
     let run = judge(Fault::Pause, 10_010..10_600, Some(Duration::ZERO));
     assert!(run.remarks.iter().any(|remark| remark.contains("SIGSTOP")), "{:?}", run.remarks);
 }

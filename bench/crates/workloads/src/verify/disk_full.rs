@@ -1,5 +1,5 @@
-//! The disk of the servers fills up while nobody receives, and is made larger again. A server may
-//! refuse what it has no room for, or end; what it confirmed it must have.
+//! The disk of the servers fills up while no receiver runs, and is then enlarged. A server may
+//! reject messages for lack of space, or end; it must keep all confirmed messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::context::{Context, Faults, Problem};
 use crate::judge::{self, Facts, higher, lower, neither};
 use crate::outage::{self, longest_silence};
 
-/// More than what servers want free from the first: RabbitMQ is set to 1 GB.
+/// Larger than the free space that servers require at their start: RabbitMQ is set to 1 GB.
 const DISK: u64 = 1_600 << 20;
 const MESSAGE_BYTES: usize = 64 << 10;
 const WITH_ROOM: &str = "with room";
@@ -21,7 +21,7 @@ pub(super) async fn run(context: &mut Context, name: &str) -> Result<Run, Proble
     let not_had = |why| Problem::Skipped(format!("its servers cannot have a small disk: {why}"));
     faults.confine(DISK).await.map_err(not_had)?;
     let ran = fill(context, name, &faults).await;
-    // Whatever came of it, the next test needs its servers as they were.
+    // After any outcome the next test needs its servers restored.
     faults.release().await.map_err(Problem::Servers)?;
     ran
 }

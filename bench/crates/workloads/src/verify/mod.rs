@@ -1,5 +1,5 @@
-//! `verify`: what no published comparison checked. A system that fails here has no business in the
-//! tables of the others.
+//! `verify`: guarantees that no published comparison checked. A system that fails here has no place
+//! in the tables of the other tests.
 
 mod disk_full;
 mod power_fail;
@@ -101,15 +101,15 @@ pub(crate) static TESTS: [Test; 11] = [
 const MESSAGE_BYTES: usize = 256;
 /// Longer than the test takes.
 const DEDUPLICATE: Duration = Duration::from_secs(120);
-/// Deliveries of a message that is always given back.
+/// Number of deliveries of a message that is always released.
 const DELIVERIES_MAX: u32 = 3;
 
-/// Several senders with some messages under way each, several receivers.
+/// Several senders with some messages in flight each, several receivers.
 fn plan(context: &mut Context, time: Duration) -> Result<Plan, Problem> {
     let mut topology = context.queue()?;
     topology.destinations = 4;
     topology.partitions = 4;
-    // What a killed server or a broken connection left leased comes before nothing is waited for.
+    // Leased messages of a killed server or a broken connection return before the drain gives up.
     topology.lease = Duration::from_secs(10);
     let mut plan = Plan::new(topology, MESSAGE_BYTES, time);
     plan.pace = Pace::Open { per_second: context.by_form(1_000.0, 2_000.0, 20_000.0), window: 500 };
@@ -126,7 +126,7 @@ async fn lossless(context: &mut Context, name: &str, fault: Fault) -> Result<Run
     let at_most = context.back_within();
     plan.phases = vec![
         Phase::warm_up(context.seconds(0.5, 1, 10)),
-        // Who is killed before it has anything cannot lose it.
+        // Before the first confirmation a server has nothing to lose.
         Phase { until: Until::Confirmed { at_most }, ..Phase::measured("before", Duration::ZERO) },
     ];
     for time in 1..=times {
@@ -146,7 +146,7 @@ async fn lossless(context: &mut Context, name: &str, fault: Fault) -> Result<Run
     outages(context, name, plan, what, times).await
 }
 
-/// A load whose servers went away that often, and came back.
+/// A load with this number of outages.
 async fn outages(
     context: &mut Context,
     name: &str,

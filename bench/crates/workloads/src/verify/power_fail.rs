@@ -1,6 +1,6 @@
-//! The power of all nodes and of their disk fails at one instant, while messages are sent and
-//! received. What a server had confirmed at a tier that is synced it must have when the power is back;
-//! `kill -9` cannot tell, since it leaves the page cache as it is.
+//! The power of all nodes and of their disk fails at one instant under load. A server must still
+//! have everything that it confirmed at a synced tier. `kill -9` cannot test that, since it leaves
+//! the page cache intact.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{outages, plan};
 use crate::context::{Context, Faults, Problem};
 use crate::outage;
 
-/// At most; what a server lays out beforehand and does not use takes no room.
+/// Upper limit; preallocated and unused space takes no room.
 const DISK: u64 = 8 << 30;
 
 pub(super) async fn run(context: &mut Context, name: &str) -> Result<Run, Problem> {
@@ -24,7 +24,7 @@ pub(super) async fn run(context: &mut Context, name: &str) -> Result<Run, Proble
     let not_had = |why| Problem::Skipped(format!("its servers have no power to be cut: {why}"));
     faults.put_on_own_disk(DISK).await.map_err(not_had)?;
     let ran = fail(context, name, &faults).await;
-    // Whatever came of it, the next test needs its servers as they were.
+    // After any outcome the next test needs its servers restored.
     faults.release().await.map_err(Problem::Servers)?;
     ran
 }
@@ -36,7 +36,7 @@ async fn fail(context: &mut Context, name: &str, faults: &Arc<dyn Faults>) -> Re
     let at_most = context.back_within();
     plan.phases = vec![
         Phase::warm_up(context.warm_up()),
-        // Who has nothing cannot lose it.
+        // Before the first confirmation a server has nothing to lose.
         Phase { until: Until::Confirmed { at_most }, ..Phase::measured("before", Duration::ZERO) },
     ];
     for cut in 1..=cuts {

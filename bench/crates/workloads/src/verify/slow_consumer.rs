@@ -1,5 +1,5 @@
-//! One subscription stops taking messages for a while, connected as it is. Senders and the other
-//! subscription must not notice, and what piled up must all come once it goes on.
+//! One subscription stops receiving for a while but stays connected. Senders and the other
+//! subscription must not be affected, and the backlog must all arrive once it resumes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::plan;
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, lower, ms, neither};
 
-/// Of what was offered, or of what was confirmed: less is harm.
+/// Lowest acceptable share of the offered, or of the confirmed, rate.
 const UNHARMED: f64 = 0.9;
 
 const BEFORE: &str = "before";
@@ -21,7 +21,7 @@ pub(super) async fn run(context: &mut Context, name: &str) -> Result<Run, Proble
     let mut plan = plan(context, Duration::ZERO)?;
     plan.topology.subscriptions = 2;
     let stalled = context.seconds(3, 15, 120);
-    // What is received and not settled must not come back while its receiver only stalls.
+    // Unsettled messages must not be redelivered while their receiver only stalls.
     plan.topology.lease = stalled + Duration::from_secs(20);
     plan.phases = phases(context, stalled);
     let (facts, offered) = (Facts::of(&plan), offered(&plan));
@@ -61,7 +61,7 @@ fn offered(plan: &Plan) -> f64 {
     }
 }
 
-/// What senders or the other subscription noticed that they must not.
+/// Harm to senders or the other subscription.
 fn harm(outcome: &Outcome, offered: f64) -> Vec<String> {
     let Some(stalled) = outcome.phase(STALLED) else { return Vec::new() };
     let (confirmed, received) = (stalled.rate(|n| n.confirmed), stalled.rate(|n| n.received));
@@ -79,7 +79,7 @@ fn harm(outcome: &Outcome, offered: f64) -> Vec<String> {
     harm
 }
 
-/// Bytes of memory that all servers together gained while one subscription stalled.
+/// Growth of the memory of all servers while one subscription stalled, in bytes.
 fn growth(outcome: &Outcome) -> f64 {
     let Some(stalled) = outcome.phase(STALLED) else { return 0.0 };
     let gained = |process: &Process| {

@@ -1,5 +1,5 @@
-//! A server that speaks MongoDB's wire protocol (`OP_MSG`) and does, in memory, what the driver
-//! asks: documents by `_id`, found by their next delivery.
+//! A server in memory that speaks MongoDB's wire protocol (`OP_MSG`): documents by `_id`, found by
+//! their next delivery.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -43,8 +43,8 @@ impl Server {
         self.address.to_string()
     }
 
-    /// What the server was asked by this command, the latest last.
-    pub(super) fn asked(&self, command: &str) -> Vec<Document> {
+    /// Requests with this command so far, the latest last.
+    pub(super) fn requests(&self, command: &str) -> Vec<Document> {
         let state = self.state.lock();
         let asked = state.asked.iter().filter(|(name, _)| name == command);
         asked.map(|(_, asked)| asked.clone()).collect()
@@ -95,7 +95,7 @@ impl State {
                 let filter = asked.get_document("query").expect("a filter");
                 let by_time = filter.get_document("next_delivery").expect("by time");
                 let now = by_time.get_datetime("$lte").expect("a time");
-                // Without a wish for order there is none: the youngest first.
+                // Without a sort the order is arbitrary; the youngest comes first here.
                 let due = |document: &&mut Document| next_delivery(document) <= *now;
                 let found = if asked.contains_key("sort") {
                     documents.values_mut().find(due)
@@ -169,7 +169,7 @@ fn array(asked: &Document, name: &str) -> Vec<Document> {
     all.iter().map(|one| one.as_document().expect("a document").clone()).collect()
 }
 
-/// The id of a message and its command, with the documents that came beside it.
+/// Reads the id of a message and its command, merged with its document sequences.
 async fn read(stream: &mut TcpStream) -> Option<(i32, Document)> {
     let length = stream.read_i32_le().await.ok()? as usize;
     let id = stream.read_i32_le().await.ok()?;

@@ -1,5 +1,5 @@
-//! A server that answers as Queen's source says (server/src/routes, lib/schema/procedures): in
-//! memory, one connection a task.
+//! A server in memory that replies as Queen's source does (server/src/routes,
+//! lib/schema/procedures), with one task for each connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -42,7 +42,7 @@ struct Partition {
     groups: HashMap<String, Position>,
 }
 
-/// Of a group in a partition.
+/// State of a group in a partition.
 #[derive(Default)]
 struct Position {
     consumed: usize,
@@ -91,7 +91,7 @@ impl Server {
         let mut stream = BufStream::new(stream);
         while let Some(request) = read(&mut stream).await {
             let (status, body) = self.answer(&request).await;
-            // Its server sends the empty result even with a 204.
+            // Queen's server sends the empty result even with a 204.
             let body = body.to_string();
             let head = format!(
                 "HTTP/1.1 {status} -\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
@@ -219,7 +219,7 @@ impl State {
         let group = body["consumerGroup"].as_str().unwrap_or("__QUEUE_MODE__").to_owned();
         let told = body["acknowledgments"].as_array().expect("acknowledgments");
         let now = Instant::now();
-        // All are looked at before any is done; then in the order of the messages.
+        // All are validated before any is applied; then in the order of the messages.
         let mut valid = Vec::new();
         for (index, told) in told.iter().enumerate() {
             let text = |name: &str| told[name].as_str().expect(name);
@@ -236,7 +236,7 @@ impl State {
             let (_, position) = self.position(partition, id, &group).expect("was there");
             match told[*index]["status"].as_str() {
                 Some("completed") => {
-                    // Whatever was before it is done with.
+                    // Everything before it counts as acknowledged.
                     position.consumed = place + 1;
                     position.acknowledged += 1;
                     if position.acknowledged >= position.leased {
@@ -255,8 +255,8 @@ impl State {
         (0..told.len()).map(answered).collect()
     }
 
-    /// Where a message is in its partition, and how far the group is there. Ids of partitions are
-    /// unique in the server, and so are those of messages here.
+    /// Index of a message in its partition, and the position of the group there. Partition ids are
+    /// unique in the server, and message ids are unique here.
     fn position(
         &mut self,
         partition: &str,
