@@ -9,7 +9,7 @@
 //! * [`blocking`]: the same for a blocking thread, without a runtime
 //! * [`transport`]: the byte stream below
 //! * `codec`: frames, methods and messages, without I/O
-//! * [`error`]: errors
+//! * [`error`]: error types
 
 pub mod blocking;
 mod channel;

@@ -23,10 +23,10 @@
 //! * [`producer`]: sending batches, idempotently
 //! * [`fetcher`]: reading partitions
 //! * [`requests`], [`records`]: requests and batches for callers that send them themselves
-//! * [`login`]: authentication
+//! * [`login`]: authentication of clients
 //! * [`connect`], `frame`, `codec`: streams, frames, and ordered replies
 //! * `consumer_protocol`: subscriptions and assignments exchanged by members of a group
-//! * [`error`]: errors
+//! * [`error`]: error types
 //!
 //! Channels and awaits carry batches, not single records.
 

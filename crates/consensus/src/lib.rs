@@ -12,7 +12,7 @@
 //! * [`members`]: founding a group, changing its members, transferring leadership
 //! * [`peers`]: the way to the other members, provided by the caller
 //! * [`machine`]: the interface that the shard implements, and its inputs
-//! * [`error`]: errors
+//! * [`error`]: error types
 //! * `types`: the names openraft gives our types
 //! * `log_store`: openraft's log, on the journal
 //! * `replica`: applies committed entries

@@ -13,7 +13,7 @@
 //! * [`scrub`]: verifying stored data
 //! * [`transfer`]: another replica's snapshot with its batches, sent and received
 //! * [`damage`]: damaged segments
-//! * [`error`]: errors
+//! * [`error`]: error types
 //! * [`inspect`]: reads a journal's directory without opening the journal
 
 pub mod address;

@@ -3,10 +3,10 @@
 //! * settled records, attempts of unsettled ones, and existing groups agree with the model
 //! * with `retention.settled` exactly those records are deleted that every group of a topic has
 //!   settled, and
-//! otherwise none
+//!   otherwise none
 //! * delivery is notified of every change that is not a settle
 //! * replaying a history, whole or from a snapshot taken anywhere in it, gives the same state,
-//! byte for byte, and the same outcomes
+//!   byte for byte, and the same outcomes
 
 mod common;
 #[path = "common/lease_steps.rs"]

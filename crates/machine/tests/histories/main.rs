@@ -1,9 +1,9 @@
 //! Random histories, compared with a plain model that keeps everything.
 //!
 //! * every append and every position agrees with the model: offsets are dense, a start never goes
-//! back, sequences follow Kafka's rules
+//!   back, sequences follow Kafka's rules
 //! * replaying a history, whole or from a snapshot taken anywhere in it, gives the same state,
-//! byte for byte, and the same outcomes
+//!   byte for byte, and the same outcomes
 
 #[path = "../common/mod.rs"]
 mod common;
