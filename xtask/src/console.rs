@@ -19,7 +19,7 @@ pub(crate) struct Options {
     /// Take pictures of each page into this folder
     #[arg(long, value_name = "FOLDER")]
     pictures: Option<PathBuf>,
-    /// Write console/dist anew in place of comparing it
+    /// Rebuild console/dist instead of comparing it
     #[arg(long)]
     write: bool,
 }

@@ -49,9 +49,9 @@ enum Chore {
     Guide(guide::Options),
     /// The HTTP API, tried with what its own description permits (schemathesis)
     Api(api::Options),
-    /// What reads bytes of strangers, tried with bytes that nobody would send (fuzz/)
+    /// Fuzz targets of the parsers of untrusted bytes (fuzz/)
     Fuzz(fuzz::Options),
-    /// What is handed out: a static binary, an archive, a Debian package, an image
+    /// Artifacts of a release: a static binary, an archive, a Debian package, an image
     Dist(dist::Options),
     /// Long runs with faults on the real binary (soak kill, soak power)
     #[command(subcommand)]

@@ -54,7 +54,7 @@ pub(crate) enum Measure {
     CatchUp(catch_up::CatchUpOptions),
     /// Processor time and memory of a node that is left alone with much stored
     Idle(idle::IdleOptions),
-    /// What TLS, log-ins, rules, quotas, scrapes and the history of records cost, beside a server without
+    /// Cost of TLS, log-ins, rules, quotas, scrapes and the history of records, against a server without
     Cost(cost::CostOptions),
     /// How soon the console's pages are there, with many topics, sessions and a load
     Console(console::ConsoleOptions),
@@ -63,7 +63,7 @@ pub(crate) enum Measure {
     /// Three nodes with very many partitions and queues: how soon they are made, their memory, and how soon another node
     /// leads
     Rows(scale::RowsOptions),
-    /// What this machine can do at best: write + fdatasync by size, and a hop over loopback
+    /// Limits of this machine: write + fdatasync by size, and a hop over loopback
     Machine(MachineOptions),
 }
 

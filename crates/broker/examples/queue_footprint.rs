@@ -1,4 +1,4 @@
-//! What a queue costs the broker in memory, part by part: a topic of one partition, what a gateway
+//! Memory of a queue in the broker, part by part: a topic of one partition, what a gateway
 //! keeps of it, the lease group that its consumers share, and one record of 1 KiB.
 //!
 //! `cargo run --release -p broker --example queue_footprint -- [--dir DIR] [--queues N]`
@@ -30,7 +30,7 @@ async fn main() {
     let (dir, queues) = arguments();
     let _ = std::fs::remove_dir_all(&dir);
     let broker = Broker::open(World::real(), &dir, BrokerOptions::default()).await.expect("opens");
-    // What the first of everything takes is no queue's.
+    // Memory of the first topic, group and consumer is not counted to a queue.
     all(WARM_UP, |number| create_topic(broker.clone(), u32::MAX - number)).await;
     tokio::time::sleep(REST / 5).await;
     let mut report = Report { queues, resident: resident_bytes() };

@@ -16,7 +16,7 @@ pub struct Payload {
     /// Batches of records, stored as they are.
     pub bodies: Vec<Body>,
     /// Returned with the committed entry, so that the proposer finds the waiting request. Local: it is never
-    /// stored, and 0 ("nobody waits") on every replica but the proposing one and on each replay.
+    /// stored, and 0 ("no caller waits") on every replica but the proposing one and on each replay.
     pub ticket: u64,
 }
 

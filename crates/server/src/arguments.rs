@@ -62,7 +62,7 @@ pub(crate) enum Command {
     Top(TopArguments),
     /// Clients' connections: list and close them
     Connection(ConnectionArguments),
-    /// Elect a leader anew
+    /// Elect a new leader
     Shard(ShardArguments),
     /// State of the nodes and shards: short for 'cluster status'
     Status(StatusArguments),
@@ -78,7 +78,7 @@ pub(crate) enum Command {
     User(UserArguments),
     /// Rules about who may do what by Kafka's protocol: add, list and remove them
     Acl(AclArguments),
-    /// Say why somebody may do something, or not
+    /// Explain why a user may do something, or may not
     Access(AccessArguments),
     /// How much clients may send, take and change in a second: list, set and remove quotas
     Quota(QuotaArguments),

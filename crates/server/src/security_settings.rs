@@ -31,7 +31,7 @@ pub(crate) enum AuditMode {
     #[default]
     Off,
     On,
-    /// What cannot be written is not done.
+    /// A change that cannot be written is rejected.
     Strict,
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct CatchUpOptions {
     /// A folder on another disk (or in memory) for the node that is away, so that it shares no disk with the others
     #[arg(long, value_name = "DIR")]
     apart: Option<PathBuf>,
-    /// What to print
+    /// Output format
     #[arg(long, value_enum, default_value = "table")]
     output: Output,
     /// The server's binary [default: a release build of this checkout]

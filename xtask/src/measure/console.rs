@@ -25,7 +25,7 @@ pub(crate) struct ConsoleOptions {
     /// Times that each page is opened
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     looks: u32,
-    /// What to print
+    /// Output format
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// The server's binary [default: a release build of this checkout]

@@ -40,7 +40,7 @@ pub(crate) struct IdleOptions {
     /// Seconds for which it is looked at
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// What to print
+    /// Output format
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// The server's binary [default: a release build of this checkout]

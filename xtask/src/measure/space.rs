@@ -40,7 +40,7 @@ pub(crate) struct SpaceOptions {
     /// Size of a journal segment in MiB
     #[arg(long, default_value_t = 16)]
     segment_mib: u64,
-    /// What to print
+    /// Output format
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// The server's binary [default: a release build of this checkout]

@@ -34,7 +34,7 @@ pub(crate) struct WaitingOptions {
     /// Memory is looked at so often while they are stored
     #[arg(long, default_value_t = 4)]
     steps: u64,
-    /// What to print
+    /// Output format
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// The server's binary [default: a release build of this checkout]

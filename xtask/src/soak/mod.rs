@@ -34,7 +34,7 @@ pub(crate) enum Soak {
     Abuse(abuse::AbuseOptions),
     /// Records with ids sent again after kills, restarts and moves: each is stored and delivered once
     Dedup(dedup::DedupOptions),
-    /// The leader is elected anew under load, in a loop: no error, nothing lost, short pauses
+    /// Leaders are elected again under load, in a loop: no error, nothing lost, short pauses
     Elections(leases::elections::ElectionsOptions),
     /// Three nodes under load, whose leaders go in a loop: nothing lost, and writes soon go on
     Failover(failover::FailoverOptions),

@@ -73,7 +73,7 @@ pub(crate) struct RunArguments {
     /// As long and as large as published; for a cluster
     #[arg(long)]
     pub(crate) full: bool,
-    /// What has happened to a message before it counts as sent; a system that cannot do it is run
+    /// Guarantee that a message has before it counts as sent; a system that cannot do it is run
     /// at the highest tier it has
     #[arg(long, default_value = "T3")]
     pub(crate) tier: Tier,
@@ -159,7 +159,7 @@ pub(crate) enum PeersAction {
     Up {
         #[arg(required = true)]
         names: Vec<String>,
-        /// What has happened to a message before it counts as sent
+        /// Guarantee that a message has before it counts as sent
         #[arg(long, default_value = "T3")]
         tier: Tier,
         #[arg(long, default_value_t = 1)]
@@ -167,7 +167,7 @@ pub(crate) enum PeersAction {
     },
     /// Stops brokers that were started here; all of them if none is named
     Down { names: Vec<String> },
-    /// What is installed, and what runs where
+    /// Brokers that are installed, and the place where each runs
     Status {
         #[arg(short, long, value_enum, default_value = "table")]
         output: Output,

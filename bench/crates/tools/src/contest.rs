@@ -64,7 +64,7 @@ pub(crate) type LegOf<C> = (<C as Contest>::Workload, <C as Contest>::Contender)
 pub(crate) type ReportOf<C> =
     Report<<C as Contest>::Workload, <C as Contest>::Contender, <C as Contest>::Figures>;
 
-/// What is said on the command line, beside where the brokers are installed.
+/// Arguments of the command line, without the folder of the brokers.
 #[derive(Clone, Debug, Args)]
 pub struct Options<W: ValueEnum + Send + Sync + 'static, C: ValueEnum + Send + Sync + 'static> {
     /// One short pair: does everything run?
@@ -79,7 +79,7 @@ pub struct Options<W: ValueEnum + Send + Sync + 'static, C: ValueEnum + Send + S
     /// Only these brokers
     #[arg(long, value_enum, value_delimiter = ',')]
     contenders: Vec<C>,
-    /// What to print; both are written in any case
+    /// Output format; both are written in any case
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// Where JSON and Markdown are written

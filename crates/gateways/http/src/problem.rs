@@ -180,7 +180,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What went wrong (RFC 9457).
+/// Problem details of an error (RFC 9457).
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct Document {
@@ -193,7 +193,7 @@ pub(crate) struct Document {
     /// The id of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     instance: Option<String>,
-    /// What there may be at most.
+    /// The limit that was exceeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

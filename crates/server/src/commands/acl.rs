@@ -41,11 +41,11 @@ enum AclCommand {
 struct Add {
     /// The user, or '*' for everybody
     user: String,
-    /// What it does: read, write, create, delete, alter, describe, describe-configs, alter-configs,
+    /// Operation: read, write, create, delete, alter, describe, describe-configs, alter-configs,
     /// idempotent-write, cluster-action or all
     #[arg(value_parser = action)]
     action: Action,
-    /// What it does that to: topic, group, cluster or transactional-id
+    /// Type of resource: topic, group, cluster or transactional-id
     #[arg(value_parser = resource)]
     resource: Resource,
     /// Its name, or '*' for all; the cluster needs none
@@ -103,10 +103,10 @@ enum AccessCommand {
 struct Explain {
     /// The user
     user: String,
-    /// What it does, as for 'acl add'
+    /// Operation, as for 'acl add'
     #[arg(value_parser = action)]
     action: Action,
-    /// What it does that to, as for 'acl add'
+    /// Type of resource, as for 'acl add'
     #[arg(value_parser = resource)]
     resource: Resource,
     /// Its name; the cluster needs none

@@ -47,15 +47,15 @@ struct Set {
     name: String,
     /// Regular expression that is found in the names of what it holds for
     pattern: String,
-    /// What it says, as JSON: '{"max-length": 1000, "overflow": "reject-publish"}'
+    /// Definition, as JSON: '{"max-length": 1000, "overflow": "reject-publish"}'
     #[arg(value_parser = definition)]
     definition: PolicyText,
     #[command(flatten)]
     vhost: VhostOption,
-    /// What it holds for
+    /// Kind of object that it applies to
     #[arg(long, value_enum, default_value = "all")]
     apply_to: Target,
-    /// Of the policies that fit a name, the one with the highest number holds, and no other
+    /// Priority: the policy with the highest number that matches a name applies, and no other
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     priority: i64,
 }

@@ -38,7 +38,7 @@ enum QuotaCommand {
     Remove(Remove),
 }
 
-/// Whom a quota is of.
+/// Entity that a quota applies to.
 #[derive(Args, Debug)]
 struct Of {
     /// A user
@@ -66,7 +66,7 @@ struct Of {
 struct Set {
     #[command(flatten)]
     of: Of,
-    /// What there may be in a second on each node: producer_byte_rate, consumer_byte_rate (such as 10MiB),
+    /// Limits per second on each node: producer_byte_rate, consumer_byte_rate (such as 10MiB),
     /// controller_mutation_rate (partitions made and deleted), or of an address connection_creation_rate
     #[arg(required = true, value_name = "QUOTA=VALUE", value_parser = assignment)]
     quotas: Vec<(Quota, f64)>,

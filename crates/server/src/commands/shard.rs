@@ -27,7 +27,7 @@ enum ShardCommand {
     Move(shard_move::Move),
     /// Have the cluster place all shards again, also those that were put somewhere by `move`
     Balance(shard_move::Balance),
-    /// End the leaders' terms and elect them anew: a rehearsal of what clients see when leaders change
+    /// End the leaders' terms and elect new ones: a rehearsal of a change of leaders
     ///
     /// Requests wait for some milliseconds. Nothing is lost and no lease ends.
     Elect,

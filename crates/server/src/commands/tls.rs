@@ -23,7 +23,7 @@ enum TlsCommand {
     SelfSigned(SelfSigned),
 }
 
-/// Make a certificate that nobody vouches for, and its key
+/// Create a self-signed certificate and its key
 ///
 /// To try encryption with: clients are given the certificate itself as the authority that they believe. The files are
 /// cert.pem and key.pem, and none that is there is replaced.

@@ -49,7 +49,7 @@ struct WithPassword {
     /// The password, which others on this machine may see while the command runs [default: a line
     /// of standard input]
     password: Option<String>,
-    /// Keep nothing to log in with by SCRAM, only by saying the password: whoever steals what is kept has to work
+    /// Store no SCRAM verifiers, so that the user logs in by password only: a thief of the stored hash has to work
     /// harder for it, and clients of Kafka need encryption
     #[arg(long)]
     no_scram: bool,

@@ -18,7 +18,7 @@ pub(crate) struct VhostArguments {
 
 #[derive(Subcommand, Debug)]
 enum VhostCommand {
-    /// Make a vhost; nobody may use it before 'postroad user allow'
+    /// Create a vhost; users get rights in it by 'postroad user allow'
     Add(Named),
     /// List vhosts
     List,

@@ -10,7 +10,7 @@ use crate::security_settings::{AuditMode, Auth};
 use crate::size;
 use crate::tls_settings::ClientAuth;
 
-/// What was said on the command line or in the environment.
+/// Settings of the command line and the environment.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ServeFlags {
     /// Read settings from this TOML file; keys are the long flags.
@@ -51,10 +51,10 @@ pub(crate) struct Said {
     /// Address to listen on for HTTP over TLS [default: none]
     #[arg(long, value_name = "ADDR", env = "POSTROAD_HTTP_TLS")]
     pub(super) http_tls: Option<String>,
-    /// A further name that browsers may call this node by where nobody logs in; may be given several times
+    /// Further host name that browsers may use for this node while no log-in is required; may be given several times
     #[arg(long, value_name = "NAME", env = "POSTROAD_HTTP_HOST", value_delimiter = ' ')]
     pub(super) http_host: Option<Vec<String>>,
-    /// Address to listen on for metrics and health alone, for whoever reaches it [default: none]
+    /// Address for metrics and health alone, open to every client that reaches it [default: none]
     #[arg(long, value_name = "ADDR", env = "POSTROAD_METRICS")]
     pub(super) metrics: Option<String>,
     /// File with the certificate for TLS, and those that it follows from, in PEM. Read again when it
@@ -73,8 +73,8 @@ pub(crate) struct Said {
     /// Whether clients show certificates of their own [default: required with --tls-client-ca, else none]
     #[arg(long, value_enum, value_name = "WHETHER", env = "POSTROAD_TLS_CLIENT_AUTH")]
     pub(super) tls_client_auth: Option<ClientAuth>,
-    /// Who a client is by its certificate, which then is its log-in: cn, dn, san, san:email, san:uri, or rules of Kafka's
-    /// (RULE:PATTERN/REPLACEMENT/[L|U], DEFAULT), with commas between [default: nobody, it only may connect]
+    /// User name in a client's certificate, which then is its log-in: cn, dn, san, san:email, san:uri, or rules of Kafka's
+    /// (RULE:PATTERN/REPLACEMENT/[L|U], DEFAULT), with commas between [default: none, the client may only connect]
     #[arg(long, value_name = "HOW", env = "POSTROAD_TLS_PRINCIPAL")]
     pub(super) tls_principal: Option<String>,
     /// Whether Kafka clients must log in: on ports that other machines reach always with "auto", on those of this
@@ -97,19 +97,19 @@ pub(crate) struct Said {
     /// Whether rules of Kafka's count for AMQP, too, and RabbitMQ's permissions for Kafka [default: true]
     #[arg(long, value_name = "BOOL", env = "POSTROAD_AUTHORIZE_CROSS_PROTOCOL")]
     pub(super) authorize_cross_protocol: Option<bool>,
-    /// A user who may do everything, whom commands made; may be given several times
+    /// User with all rights, created by commands; may be given several times
     #[arg(long, value_name = "NAME", env = "POSTROAD_SUPER_USER", value_delimiter = ' ')]
     pub(super) super_user: Option<Vec<String>>,
-    /// Take passwords from other machines on ports that do not encrypt, where anybody on the way reads them
+    /// Accept passwords from other machines on ports without TLS, readable by everyone on the network path
     #[arg(long, value_name = "BOOL", env = "POSTROAD_ALLOW_PLAINTEXT_AUTH", num_args = 0..=1, default_missing_value = "true")]
     pub(super) allow_plaintext_auth: Option<bool>,
-    /// Kafka clients that are logged in must do so anew after this time, such as 1h [default: never]
+    /// Time after which Kafka clients must authenticate again, such as 1h [default: never]
     #[arg(long, value_name = "TIME", env = "POSTROAD_SESSION_MAX")]
     pub(super) session_max: Option<String>,
-    /// Who issues tokens (JWT) by which somebody may log in, as their claim iss has it to the letter [default: nobody]
+    /// Issuer of tokens (JWT) for log-ins, exactly as in their claim iss [default: none]
     #[arg(long, value_name = "ISSUER", env = "POSTROAD_OIDC_ISSUER")]
     pub(super) oidc_issuer: Option<String>,
-    /// Whom a token must be for, by its claim aud; may be given several times, any of them will do
+    /// Audience of tokens, by their claim aud; may be given several times, one of them must match
     #[arg(long, value_name = "AUDIENCE", env = "POSTROAD_OIDC_AUDIENCE", value_delimiter = ' ')]
     pub(super) oidc_audience: Option<Vec<String>>,
     /// Where the issuer's public keys are (a JWK set): an address that begins with https://, or a file. Read again every
@@ -123,7 +123,7 @@ pub(crate) struct Said {
     /// machine believes]
     #[arg(long, value_name = "FILE", env = "POSTROAD_OIDC_CA")]
     pub(super) oidc_ca: Option<PathBuf>,
-    /// Who may log in by AMQP and do everything, as NAME:PASSWORD; may be given several times.
+    /// User with all rights who may log in by AMQP, as NAME:PASSWORD; may be given several times.
     /// Others are made with 'postroad user'. Without any there is guest:guest, from this machine only
     #[arg(long, value_name = "USER", env = "POSTROAD_AMQP_USER", value_delimiter = ' ')]
     pub(super) amqp_user: Option<Vec<String>>,
@@ -148,7 +148,7 @@ pub(crate) struct Said {
     #[arg(long, value_name = "HOST:PORT", env = "POSTROAD_JOIN", value_delimiter = ',')]
     pub(super) join: Option<Vec<String>>,
     /// A file with a secret of at least 32 random bytes, the same on each node: they encrypt what they say,
-    /// and believe nobody who does not have it. Without it only addresses of this machine are allowed
+    /// and reject nodes that do not have it. Without it only addresses of this machine are allowed
     #[arg(long, value_name = "FILE", env = "POSTROAD_PEER_SECRET")]
     pub(super) peer_secret: Option<PathBuf>,
     /// Say nothing encrypted to other nodes, though they are on other machines: for private wires

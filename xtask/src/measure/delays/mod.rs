@@ -55,7 +55,7 @@ pub(crate) struct DelaysOptions {
     /// Repeats the choices of an earlier run
     #[arg(long)]
     seed: Option<u64>,
-    /// What to print
+    /// Output format
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// The server's binary [default: a release build of this checkout]

@@ -57,7 +57,7 @@ pub(crate) struct KeysOptions {
     /// Rounds; in each round once without and once with the key that fails
     #[arg(long, default_value_t = 3)]
     pairs: u32,
-    /// What to print
+    /// Output format
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// The server's binary [default: a release build of this checkout]

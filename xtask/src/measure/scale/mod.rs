@@ -39,7 +39,7 @@ pub(crate) struct ScaleOptions {
     /// How long a load is measured, and nodes of which nothing is asked
     #[arg(long, default_value_t = 8.0)]
     seconds: f64,
-    /// What to print
+    /// Output format
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// The server's binary [default: a release build of this checkout]

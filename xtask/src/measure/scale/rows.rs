@@ -36,7 +36,7 @@ pub(crate) struct RowsOptions {
     /// How often a node is killed
     #[arg(long, default_value_t = 15)]
     kills: usize,
-    /// What to print
+    /// Output format
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// The server's binary [default: a release build of this checkout]

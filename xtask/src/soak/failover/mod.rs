@@ -43,10 +43,10 @@ pub(crate) struct FailoverOptions {
     /// Work queues beside them, of AMQP's clients
     #[arg(long, default_value_t = 2)]
     queues: usize,
-    /// Partitions that nobody uses, 1,000 a topic
+    /// Idle partitions, 1,000 a topic
     #[arg(long, default_value_t = 0)]
     idle_partitions: usize,
-    /// Queues of AMQP that nobody uses; needs at least one that is used
+    /// Idle AMQP queues; needs at least one that is used
     #[arg(long, default_value_t = 0)]
     idle_queues: usize,
     /// Ids of records in the window (`dedup.window.ms`) of a topic without clients
@@ -75,7 +75,7 @@ pub(crate) struct FailoverOptions {
     /// cut or SIGSTOP]
     #[arg(long)]
     pause_ms_p99_max: Option<f64>,
-    /// What to print
+    /// Output format
     #[arg(long, value_enum, default_value = "table")]
     output: Output,
     /// The server's binary [default: a release build of this checkout]

@@ -41,7 +41,7 @@ pub(super) struct LoadOptions {
     /// A restart may take this long until `ready`, in milliseconds
     #[arg(long, default_value_t = 5000)]
     ready_ms_max: u64,
-    /// What to print
+    /// Output format
     #[arg(long, value_enum, default_value_t = Output::Table)]
     pub(super) output: Output,
     /// The server's binary [default: a release build of this checkout]

@@ -18,7 +18,7 @@ pub(super) struct Version {
     node: u32,
 }
 
-/// What runs here.
+/// Version of this node.
 #[utoipa::path(get, path = "/v1/version", tag = "about", responses((status = 200, body = Version)))]
 pub(super) async fn version(State(front): State<Front>) -> Result<Json<Version>, Problem> {
     let node = front.opened()?;
@@ -32,13 +32,13 @@ pub(super) async fn version(State(front): State<Front>) -> Result<Json<Version>,
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct Whoami {
-    /// Null: nobody has logged in.
+    /// Null: the caller has not logged in.
     user: Option<String>,
     /// It may do everything.
     everything: bool,
 }
 
-/// Who asks.
+/// The caller.
 #[utoipa::path(get, path = "/v1/whoami", tag = "about", responses((status = 200, body = Whoami)))]
 pub(super) async fn whoami(Extension(asker): Extension<Asker>) -> Json<Whoami> {
     Json(Whoami { user: asker.name().map(str::to_owned), everything: asker.may_everything() })

@@ -69,7 +69,7 @@ pub(super) async fn shards(
     ask_for(&front, &asker, Operation::ListShards {}, Kind::NotFound).await.map(Json)
 }
 
-/// What is decided about a node.
+/// Decision about a node.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NodeChange {

@@ -27,16 +27,16 @@ pub(super) struct TopicConfigs {
 #[derive(Serialize, ToSchema)]
 struct ConfigValue {
     name: &'static str,
-    /// What holds.
+    /// Effective value.
     value: String,
     /// `topic`: its own; `node`: what the node sets for all topics; `default`.
     source: &'static str,
-    /// What would hold without a value of its own.
+    /// Effective value without an own value.
     otherwise: String,
     documentation: &'static str,
 }
 
-/// What a topic is set to, and where each value comes from.
+/// Settings of a topic and the source of each value.
 #[utoipa::path(
     get,
     path = "/v1/topics/{topic}/config",

@@ -153,7 +153,7 @@ pub(super) struct Redriving {
 pub(super) struct Moved {
     /// Moved, or deleted; with `dry_run`, that would be.
     records: u64,
-    /// They are meant and stay: a consumer has them, or nobody knows where they go.
+    /// Matching records that stay: a consumer has them, or their target is not known.
     left: u64,
     /// For the next request, together with `until`; null: the work is done.
     next: Option<String>,

@@ -129,7 +129,7 @@ pub(super) async fn declare(
     Ok((status, Json(declared)))
 }
 
-/// What is to be changed.
+/// Requested changes.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ChangedGroup {
@@ -184,12 +184,12 @@ struct SeekTo {
     offset: u64,
 }
 
-/// What was done.
+/// Result of a seek.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Sought {
     /// Where it goes on now, of partitions that were moved; with `dry_run`, where it would.
     offsets: Vec<SoughtTo>,
-    /// Of these partitions: records that were settled and are delivered again, about where some were settled out of order.
+    /// Settled records of these partitions that are delivered again; an estimate where some were settled out of order.
     again: u64,
     /// Records that are passed over.
     skipped: u64,
@@ -278,7 +278,7 @@ async fn places_of(
     Ok(places)
 }
 
-/// Settle all that nobody has leased. Answers how many records that were; with `dry_run`, how many it would be now.
+/// Settle all records that are not leased. Returns their number; with `dry_run`, the number that it would be now.
 #[utoipa::path(
     post,
     path = "/v1/topics/{topic}/groups/{group}/purge",
@@ -313,7 +313,7 @@ pub(super) struct Deleting {
     dry_run: bool,
 }
 
-/// What would be gone with a group.
+/// Data that is deleted with a group.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Unsettled {
     /// Records that it has not settled. They stay in the topic.

@@ -165,7 +165,7 @@ pub(super) async fn cancel(
     Ok(json_response(ask(&front, &asker, operation, Kind::NoSuchGroup).await?))
 }
 
-/// Settle single records, whoever waits for them. One that a consumer has is told and holds no other back.
+/// Settle single records that are not leased. A leased record is reported and holds no other back.
 #[utoipa::path(
     post,
     path = "/v1/topics/{topic}/groups/{group}/remove",

@@ -36,7 +36,7 @@ use crate::login::Asker;
 use crate::problem::{Document, Kind, Problem};
 use crate::quotas::Spending;
 
-/// What is wanted.
+/// Request for leases.
 #[derive(Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Take {
@@ -66,7 +66,7 @@ pub(super) struct Taken {
     leases: Vec<Lease>,
 }
 
-/// A record that nobody else gets meanwhile.
+/// A leased record: no other consumer gets it meanwhile.
 #[derive(Serialize, ToSchema)]
 struct Lease {
     /// By which it is settled.
@@ -111,7 +111,7 @@ fn lasting(lease_ms: u64) -> Result<i64, Problem> {
     Err(Problem::limited(Kind::BadRequest, detail, most as u64))
 }
 
-/// Take records of a group: nobody else gets them before they are settled, or their time is over. The group `main` is
+/// Lease records of a group: no other consumer gets them before they are settled or their lease expires. The group `main` is
 /// AMQP's queue.
 #[utoipa::path(
     post,
@@ -194,7 +194,7 @@ pub(super) struct Settles {
 struct SettleOne {
     token: String,
     action: Action,
-    /// Of a release: not delivered again before so long; else as the group's back-off says.
+    /// For a release: delay until the next delivery; otherwise the group's back-off applies.
     #[serde(default)]
     delay_ms: Option<u64>,
 }

@@ -35,7 +35,7 @@ use crate::problem::{Kind, Problem};
 #[derive(Serialize, ToSchema)]
 pub(super) struct OffsetGroup {
     name: String,
-    /// What it is by its members. Null: the node that answers does not coordinate it.
+    /// State by its members. Null: the node that answers does not coordinate the group.
     #[schema(value_type = Option<Object>)]
     membership: Option<Membership>,
 }
@@ -67,7 +67,7 @@ pub(super) struct DescribedGroup {
     name: String,
     /// The node that coordinates it, which is this one.
     coordinator: u32,
-    /// What it is by its members.
+    /// State by its members.
     #[schema(value_type = Object)]
     membership: Membership,
     /// In how many partitions it has committed an offset.
@@ -149,12 +149,12 @@ struct TopicPlace {
     offset: u64,
 }
 
-/// What was done.
+/// Result of a reset.
 #[derive(Serialize, ToSchema)]
 pub(super) struct GroupSought {
     /// Where it goes on now, of partitions that were named; with `dry_run`, where it would.
     offsets: Vec<GroupSoughtTo>,
-    /// Of these partitions: records that were read and are read again.
+    /// Records of these partitions that were read and are read again.
     again: u64,
     /// Records that are passed over.
     skipped: u64,
@@ -166,7 +166,7 @@ struct GroupSoughtTo {
     topic: String,
     partition: u32,
     offset: u64,
-    /// What it had committed. Null: nothing.
+    /// Former committed offset. Null: none.
     before: Option<u64>,
 }
 
@@ -305,7 +305,7 @@ async fn committed(
 
 // ----------------------------------------------------------------------------------------- delete
 
-/// What a group is no more.
+/// Result of a deletion.
 #[derive(Serialize, ToSchema)]
 pub(super) struct GroupLoss {
     /// Partitions in which it has committed an offset.

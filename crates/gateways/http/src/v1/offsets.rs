@@ -105,7 +105,7 @@ pub(super) struct Lag {
 struct PartitionLag {
     topic: String,
     partition: u32,
-    /// What it has committed: the offset of the next record that it reads.
+    /// Committed offset: the offset of the next record that it reads.
     offset: u64,
     end: u64,
     lag: u64,
@@ -146,9 +146,9 @@ pub(super) async fn lag(
 pub(super) struct OffsetRow {
     topic: String,
     partition: u32,
-    /// What it has committed: the offset of the next record that it reads.
+    /// Committed offset: the offset of the next record that it reads.
     offset: u64,
-    /// What it has said with it; empty: nothing.
+    /// Metadata of the commit; empty: none.
     metadata: String,
     /// The partition's first record. Records below it are gone, and count as no lag.
     start: u64,

@@ -22,9 +22,9 @@ pub(super) struct Overview {
     version: &'static str,
     cluster: String,
     node: u32,
-    /// What somebody should look at; empty: nothing.
+    /// Warnings for operators; empty: none.
     alarms: Vec<Alarm>,
-    /// Whether anybody who reaches this port may do everything.
+    /// Whether this port is open: every client that reaches it has all rights.
     open_to_everybody: bool,
     topics: u64,
     partitions: u64,
@@ -75,9 +75,9 @@ struct Disk {
     /// Null: the machine does not say.
     free_bytes: Option<u64>,
     size_bytes: Option<u64>,
-    /// Of the files with records that are full.
+    /// Bytes of full journal segments.
     segment_bytes: u64,
-    /// Of what may still be read, in the file that is written, too.
+    /// Bytes of readable records, including those of the segment that is being written.
     live_bytes: u64,
     segments: u64,
 }
@@ -103,13 +103,13 @@ struct Bucket {
 #[derive(Serialize, ToSchema)]
 struct Shard {
     shard: u32,
-    /// The node that leads it. Null: nobody, as far as this node knows.
+    /// The node that leads it. Null: none, as far as this node knows.
     leader: Option<u32>,
     term: u64,
     log_end: u64,
     /// Up to where the log was applied since the start; 0 where nothing was.
     applied: u64,
-    /// What the member lacks that lacks most. Null: it is led elsewhere, or has no others.
+    /// Log entries that the slowest member lacks. Null: the shard is led elsewhere, or has no other members.
     lag_entries: Option<u64>,
     segments: u64,
     segment_bytes: u64,

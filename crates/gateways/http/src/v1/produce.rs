@@ -37,7 +37,7 @@ const TRACE: &str = "traceparent";
 /// Valid only together with `traceparent`.
 const TRACE_STATE: &str = "tracestate";
 
-/// What became of each record, in their order.
+/// Result of each record, in order.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Produced {
     items: Vec<Item>,

@@ -24,7 +24,7 @@ struct Listed<'a> {
     quotas: &'a Values,
 }
 
-/// List quotas: whom each is of, and how much there may be in a second on each node.
+/// List quotas: the entity of each, and its limits per second on each node.
 #[utoipa::path(
     get,
     path = "/v1/quotas",
@@ -50,7 +50,7 @@ pub(super) async fn list(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct QuotaChange {
-    /// Whom they are of: `user`, `client-id`, both of these, or `ip`; null for all that have none of their own.
+    /// Entity that they apply to: `user`, `client-id`, both of these, or `ip`; null for all that have none of their own.
     entity: BTreeMap<String, Option<String>>,
     /// In a second, by Kafka's names: `producer_byte_rate`, `consumer_byte_rate`, `controller_mutation_rate`,
     /// `connection_creation_rate`; null takes one away.

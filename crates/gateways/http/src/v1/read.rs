@@ -61,7 +61,7 @@ pub(super) struct Read {
     records: Vec<Record>,
     /// Where to go on: `from` of the next request.
     next: u64,
-    /// What the partition has.
+    /// Readable range of the partition.
     start: u64,
     end: u64,
 }

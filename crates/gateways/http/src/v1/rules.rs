@@ -100,7 +100,7 @@ pub(super) struct Explaining {
     user: String,
     /// `topic`, `group`, `cluster`, ..
     resource: String,
-    /// Of the resource; the one cluster need not be named.
+    /// Name of the resource; not needed for the cluster.
     name: String,
     /// `read`, `write`, `describe`, ..
     action: String,

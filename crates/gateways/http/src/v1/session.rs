@@ -25,12 +25,12 @@ pub(super) struct LogIn {
     password: String,
 }
 
-/// Who asks, and whether somebody has to.
+/// The caller, and whether a log-in is required.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Session {
-    /// Null: nobody has logged in.
+    /// Null: the caller has not logged in.
     user: Option<String>,
-    /// It may do everything. False where nobody has logged in and somebody has to.
+    /// The caller has all rights. False where a log-in is required and missing.
     everything: bool,
     /// Whether a log-in is needed for all else.
     required: bool,
@@ -38,7 +38,7 @@ pub(super) struct Session {
     ends_ms: Option<i64>,
 }
 
-/// Say who asks, if anybody: for pages, which begin with this. Nobody has to log in for it.
+/// Describe the caller. Pages begin with this request, which needs no log-in.
 #[utoipa::path(get, path = "/v1/session", tag = "session", responses((status = 200, body = Session)))]
 pub(super) async fn show(
     State(front): State<Front>,

@@ -131,7 +131,7 @@ pub(super) async fn change(
     Err(Problem::busy("somebody else changes the topic all the time"))
 }
 
-/// What is to be changed.
+/// Requested changes.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct TopicChange {
@@ -141,7 +141,7 @@ pub(super) struct TopicChange {
     pub(super) config: BTreeMap<String, Option<String>>,
 }
 
-/// What a topic is now; with `dry_run`, what it would be.
+/// The topic after the change; with `dry_run`, as it would be.
 #[derive(Serialize, ToSchema)]
 pub(super) struct ChangedTopic {
     name: String,

@@ -80,7 +80,7 @@ pub(super) fn no_topic(name: &str) -> Problem {
     Problem::new(Kind::NoSuchTopic, format!("there is no topic {name}"))
 }
 
-/// What stands in a list.
+/// Topic in a list.
 #[derive(Serialize, ToSchema)]
 pub(super) struct TopicRow {
     name: String,
@@ -214,7 +214,7 @@ pub(super) struct Topic {
     id: String,
     created_ms: i64,
     partitions: Vec<Partition>,
-    /// What it was given itself; the rest is the node's.
+    /// Values of its own; the others are the node's.
     config: BTreeMap<String, String>,
     groups: Vec<String>,
 }
@@ -281,7 +281,7 @@ async fn described(broker: &Broker, name: &str) -> Result<Topic, Problem> {
     Ok(topic)
 }
 
-/// What would be gone with a topic.
+/// Data that is deleted with a topic.
 #[derive(Serialize, ToSchema)]
 pub(super) struct TopicLoss {
     /// Offsets that it has, which are records where nothing was compacted.

@@ -35,7 +35,7 @@ pub(super) struct Traced {
     id: Option<String>,
     /// AMQP's property.
     message_id: Option<String>,
-    /// Of `traceparent`: 32 hexadecimal digits, or the whole header.
+    /// Trace id of `traceparent`: 32 hexadecimal digits, or the whole header.
     trace_id: Option<String>,
     /// The name of a header, whose value is in `value`.
     header: Option<String>,

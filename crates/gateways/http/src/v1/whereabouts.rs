@@ -18,10 +18,10 @@ use crate::problem::{Kind, Problem};
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct Whereabouts {
-    /// `there`; `deleted`, by retention, compaction or somebody; `to-come`: nothing was appended at this place yet.
+    /// `there`; `deleted`, by retention, compaction or a user; `to-come`: nothing was appended at this place yet.
     #[schema(value_type = String)]
     record: Presence,
-    /// What the partition has.
+    /// Readable range of the partition.
     start: u64,
     end: u64,
     /// Null where it is not there.
@@ -45,7 +45,7 @@ struct InGroup {
     until_ms: Option<i64>,
     /// How often it was delivered and came back.
     attempts: u16,
-    /// Who has it: a number of a session.
+    /// Session that has it, by its number.
     session: Option<u64>,
     paused: bool,
 }
@@ -53,7 +53,7 @@ struct InGroup {
 #[derive(Serialize, ToSchema)]
 struct InOffsetGroup {
     group: String,
-    /// Of the next record that it reads.
+    /// Offset of the next record that it reads.
     offset: u64,
     /// Whether this one lies before that.
     read: bool,
@@ -102,7 +102,7 @@ pub(super) async fn find_out(
     }))
 }
 
-/// The same, and what happened to the record: when it was delivered, given back and settled, by whom, as far as the nodes
+/// The same, and what happened to the record: when and by which session it was delivered, released and settled, as far as the nodes
 /// remember it.
 #[utoipa::path(
     get,

@@ -44,7 +44,7 @@ pub(crate) struct ProduceArguments {
     /// Form of the lines
     #[arg(short, long, value_enum, default_value = "lines")]
     format: InputFormat,
-    /// What separates key and value in plain lines; without it a line is a value
+    /// Separator of key and value in plain lines; without it a line is a value
     #[arg(short = 's', long, value_name = "TEXT", value_parser = separator)]
     key_separator: Option<String>,
     /// Key of every record that has none of its own
@@ -62,7 +62,7 @@ pub(crate) struct ProduceArguments {
     /// How batches are compressed: none, gzip, snappy, lz4, zstd
     #[arg(short = 'z', long, value_name = "CODEC", default_value = "none")]
     compression: Compression,
-    /// Who has to have a record before it counts as sent
+    /// Replicas that must have a record before it counts as sent
     #[arg(long, value_enum, default_value = "all")]
     acks: Acks,
 }
@@ -70,7 +70,7 @@ pub(crate) struct ProduceArguments {
 /// Acknowledgement that counts a record as sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Acks {
-    /// Nobody: the broker does not answer.
+    /// None: the broker does not reply.
     #[value(name = "0")]
     None,
     /// The leader.

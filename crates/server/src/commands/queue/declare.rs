@@ -25,7 +25,7 @@ pub(super) struct Declare {
     /// Where a new queue begins in a topic that is there
     #[arg(long, value_enum, default_value = "earliest")]
     from: From,
-    /// What may be delivered at a time: any record, one of each key, or one of each partition
+    /// Records that may be in flight at a time: any record, one of each key, or one of each partition
     #[arg(long, value_enum)]
     ordering: Option<Ordering>,
     /// How long a record is a consumer's before it is delivered again; 0s is as long as it is
@@ -60,7 +60,7 @@ pub(super) struct Declare {
     /// How many bytes of records may wait in it, such as 1GiB
     #[arg(long, value_name = "SIZE", value_parser = size_in_bytes)]
     limit_bytes: Option<u64>,
-    /// What happens beyond a limit
+    /// Behaviour beyond a limit
     #[arg(long, value_enum)]
     overflow: Option<Overflow>,
     /// Take a record whose postroad.id was there within this time only once; 0s is off

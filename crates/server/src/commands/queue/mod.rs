@@ -45,7 +45,7 @@ enum QueueCommand {
     Describe(Describe),
     /// Show records of a queue without taking them
     Peek(Peek),
-    /// Settle what nobody has leased, or single records
+    /// Settle all records that are not leased, or single records
     Purge(Purge),
     /// Deliver nothing until 'resume'
     Pause(Named),
@@ -68,7 +68,7 @@ pub(super) struct Named {
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct GroupOption {
-    /// Whose queue it is: of AMQP's consumers, or of a share group by its name
+    /// Consumers of the queue: those of AMQP, or a share group by its name
     #[arg(short, long, value_name = "GROUP", default_value = MAIN)]
     pub(super) group: String,
 }

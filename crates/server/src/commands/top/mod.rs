@@ -32,10 +32,10 @@ use crate::time::parse_duration;
 pub(crate) struct TopArguments {
     #[command(flatten)]
     client: ClientOptions,
-    /// What the table is about
+    /// Kind of rows
     #[arg(long, value_enum, value_name = "WHAT", default_value = "topics")]
     table: TableName,
-    /// What stands first in it
+    /// Order of the rows
     #[arg(long, value_enum, value_name = "BY", default_value = "rate")]
     sort: Sort,
     /// Only what has this in its name, in whatever case
