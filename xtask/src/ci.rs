@@ -9,7 +9,7 @@ use clap::Args;
 use crate::ahead::Ahead;
 use crate::compat::{self, Counts};
 use crate::failure::{Context, Failure, Outcome};
-use crate::{api, console, fuzz, paths, soak, test_binaries};
+use crate::{api, console, fuzz, guide, paths, soak, test_binaries};
 
 /// A kill loop short enough for every change; `soak kill` is the long one.
 const KILLS: u32 = 10;
@@ -171,7 +171,14 @@ const STEPS: [Step; 13] = [
 ];
 
 /// Hours of the checks that every change runs for minutes, and checks that are too slow for every change.
-const FULL: [Step; 5] = [
+const FULL: [Step; 6] = [
+    Step {
+        title: "commands of README and the user guide",
+        lint: false,
+        remedy: "cargo xtask guide",
+        meanwhile: Vec::new,
+        run: || guide::in_ci().map(|()| Counts { passed: 1, failed: 0 }),
+    },
     Step {
         title: "the API by its own description",
         lint: false,

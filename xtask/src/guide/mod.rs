@@ -53,6 +53,11 @@ struct Tally {
     differences: Vec<String>,
 }
 
+/// Types all pages against the release build.
+pub(crate) fn in_ci() -> Outcome {
+    run(&Options { bin: None, page: None })
+}
+
 /// Types all pages, also after one has failed, and fails with the failures of all.
 pub(crate) fn run(options: &Options) -> Outcome {
     let mut names = names()?;
