@@ -35,7 +35,8 @@ pub enum AppendOutcome {
     Moving,
 }
 
-/// Result of a successful command. Sent between nodes: a variant is only ever added at the end.
+/// Result of a successful command. Sent between nodes in replies: a new variant is the last one, and only commands
+/// that are as new have it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Outcome {
     Done,
@@ -70,8 +71,8 @@ pub enum Outcome {
     },
 }
 
-/// Why a command, or a part of one, changed nothing. Sent between nodes: a variant is only ever
-/// added at the end.
+/// Why a command, or a part of one, changed nothing. Sent between nodes in replies: a new variant is the last one, and
+/// only commands that are as new have it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum Refusal {
     #[error("there is no topic {topic}")]

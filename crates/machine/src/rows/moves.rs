@@ -1,5 +1,4 @@
-//! Partitions of a topic that move between shards: the state of each, step by step
-//! ([`crate::moves`]). A topic without moves has none of it.
+//! Partitions of a topic that move between shards: the state of each ([`crate::moves`]). A topic without moves has none.
 
 use std::sync::Arc;
 
@@ -95,8 +94,7 @@ impl TopicMoves {
         guest.max(self.imports.last_key_value().map_or(0, |(index, _)| index + 1))
     }
 
-    /// Whether the steps can have led to this state, in a shard with these of the topic's
-    /// partitions.
+    /// Whether the steps can have led to this state, in a shard with these of the topic's partitions.
     pub(crate) fn is_sound(&self, rows: usize, stripe: Stripe) -> bool {
         let of_row = |index: &u32| stripe.row(*index).is_some_and(|row| row < rows);
         let here = |index: &u32| of_row(index) || self.guests.contains_key(index);

@@ -59,6 +59,7 @@ async fn consume(
     };
     let until = Instant::now() + Duration::from_secs(3);
     tokio::select! {
+        biased;
         () = consumer.settle_until(&mut at, &mut events, until) => {}
         () = move_leaders(shared, random.fork()) => {}
     }
