@@ -8,7 +8,7 @@ use crate::login::Credentials;
 pub enum PlainError {
     #[error("response is not three parts")]
     Parts,
-    #[error("it wants to act as somebody else")]
+    #[error("it wants to act as another user")]
     OtherIdentity,
 }
 

@@ -20,7 +20,7 @@ enum UnnamedError {
     Token(#[from] TokenError),
     #[error("the name that its token gives is none: {0}")]
     Name(#[from] NameError),
-    #[error("nobody logs in by tokens here")]
+    #[error("log-in by token is off")]
     None,
 }
 

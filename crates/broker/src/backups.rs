@@ -94,7 +94,7 @@ impl Backups {
         };
         for number in numbers {
             tracing::warn!(
-                "a backup is given up: whoever takes it asks for nothing more, or is too slow"
+                "a backup is abandoned: its client requests nothing more, or is too slow"
             );
             let _ = self.end(number);
         }

@@ -152,7 +152,7 @@ impl Broker {
                 Ok(members) if members.contains(&here) => continue,
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::debug!(shard = %shard.id(), %error, "it is not known who is in the group");
+                    tracing::debug!(shard = %shard.id(), %error, "the members of the group are not known");
                     continue;
                 }
             }

@@ -147,8 +147,8 @@ async fn replace_damaged_snapshot(shard: &LocalShard, scrub: &Scrub) {
         return;
     }
     match shard.consensus.force_snapshot().await {
-        Ok(()) => tracing::info!(shard = shard.id().0, "a damaged snapshot is written anew"),
-        Err(error) => tracing::warn!(%error, "a damaged snapshot is not written anew"),
+        Ok(()) => tracing::info!(shard = shard.id().0, "a damaged snapshot is rewritten"),
+        Err(error) => tracing::warn!(%error, "a damaged snapshot cannot be rewritten"),
     }
 }
 

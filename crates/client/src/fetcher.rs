@@ -235,7 +235,7 @@ impl Reader {
             // The offset is beyond the end: the topic was created again, or truncated.
             let what = format!("offset {offset} of {partition}");
             let code = ResponseError::OffsetOutOfRange;
-            let message = Some("it is beyond the end; the topic may have been made anew".into());
+            let message = Some("it is beyond the end; the topic may have been recreated".into());
             return Err(Refused { what, code, message }.into());
         }
         Ok(DeletedRange { partition: partition.clone(), from: offset, until: start })

@@ -108,7 +108,7 @@ impl Links {
         confirmed: &Confirmed,
         answer: Result<Bytes, PeerError>,
     ) -> AppendResult {
-        let unexpected = || refused(node, &Refusal::Malformed("nobody asked for it".to_owned()));
+        let unexpected = || refused(node, &Refusal::Malformed("it was not requested".to_owned()));
         let sent = window.pop();
         let reply = self.reply(node, &answer.map_err(failed)?)?;
         let sent = sent.ok_or_else(unexpected)?;

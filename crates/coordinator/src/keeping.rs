@@ -178,7 +178,7 @@ fn some_of(
         if let Some(mut kept) = registry.kept(&name, level) {
             if kept.len() > MEMBERSHIP_BYTES_MAX {
                 let (bytes, at_most) = (kept.len(), MEMBERSHIP_BYTES_MAX);
-                warn!(group = %name, bytes, at_most, "members of so large a group join anew when another node coordinates it");
+                warn!(group = %name, bytes, at_most, "members of so large a group join again when another node coordinates it");
                 kept.clear();
             }
             some.bytes += name.len() + kept.len();

@@ -253,7 +253,7 @@ impl ShareGroup {
     fn assign(&mut self) {
         self.members.assign(&self.own.subscriptions, simple::assign);
         self.own.assigned = self.members().map(|member| member.target.iter().count()).sum();
-        info!(group = %self.name, epoch = self.epoch(), members = self.members.len(), "assigned anew");
+        info!(group = %self.name, epoch = self.epoch(), members = self.members.len(), "assigned again");
     }
 
     pub fn leave(&mut self, member_id: &str) -> Result<(), GroupError> {

@@ -84,7 +84,7 @@ pub enum Violation {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ConnectError {
     /// The connection was refused: the process is gone, its machine is not.
-    #[error("nobody listens at the address")]
+    #[error("no process listens at the address")]
     NobodyListens,
     #[error("cannot be reached: {0}")]
     Unreachable(io::ErrorKind),

@@ -62,7 +62,7 @@ pub(crate) fn alarms(broker: &Broker) -> Vec<String> {
     let mut alarms = Vec::new();
     match broker.unready() {
         Some(Unready::NoLeader) => {
-            alarms.push("nobody leads the catalog: nothing is changed".to_owned());
+            alarms.push("the catalog has no leader: nothing can be changed".to_owned());
         }
         Some(Unready::DiskHangs(since)) => {
             let seconds = since.as_secs();
@@ -76,7 +76,7 @@ pub(crate) fn alarms(broker: &Broker) -> Vec<String> {
             alarms.push(format!("the disk is full for shard {number}: records are refused"));
         }
         if shard.leader.is_none() && shard.shard != base::ShardId::CATALOG {
-            alarms.push(format!("nobody leads shard {number}"));
+            alarms.push(format!("shard {number} has no leader"));
         }
     }
     for member in members(broker).into_iter().filter(|member| !member.live) {

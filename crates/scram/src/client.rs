@@ -58,7 +58,7 @@ impl Client {
         let challenge = text(challenge)?;
         let (nonce, rest) = attribute(challenge, "r=", "the server has no nonce")?;
         if !nonce.starts_with(&self.nonce) || nonce.len() == self.nonce.len() {
-            return Err(Malformed("the server answers somebody else"));
+            return Err(Malformed("the server's reply is for another client"));
         }
         let (salt, rest) = attribute(rest, "s=", "the server has no salt")?;
         let salt = decode_bytes(salt, "the server's salt is none")?;

@@ -24,7 +24,7 @@ pub enum ScramError {
     Malformed(#[from] Malformed),
     #[error("it binds to a channel, which is not offered")]
     ChannelBinding,
-    #[error("it wants to act as somebody else")]
+    #[error("it wants to act as another user")]
     OtherIdentity,
     #[error("it comes with a delegation token, and there are none")]
     DelegationToken,

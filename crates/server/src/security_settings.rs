@@ -96,7 +96,7 @@ impl SecuritySettings {
             [("tls-principal", &said.tls_principal), ("oidc-issuer", &said.oidc_issuer)]
         {
             if let (Some(Auth::Off), Some(value)) = (said.auth, value) {
-                let problem = "says who clients are, and with --auth off nobody is anybody";
+                let problem = "maps clients to users, and with --auth off there are no users";
                 return Err(invalid(setting, value, problem));
             }
         }

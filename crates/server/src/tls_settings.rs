@@ -109,7 +109,8 @@ impl TlsSettings {
             (Some(ClientAuth::Optional), Some(_)) => ClientCertificates::Optional,
             (Some(ClientAuth::Required) | None, Some(_)) => ClientCertificates::Required,
             (Some(_), None) => {
-                let problem = "needs to know who signs clients' certificates: --tls-client-ca FILE";
+                let problem =
+                    "needs the authority that signs clients' certificates: --tls-client-ca FILE";
                 return Err(invalid("tls-client-auth", "optional or required", problem));
             }
         };

@@ -32,8 +32,8 @@ pub(crate) fn of(said: SaidOfTokens) -> Result<Option<TokenOptions>, SettingsErr
         return Ok(None);
     };
     let missing = |what: &str| invalid(setting, &value, format!("needs to know {what}"));
-    let issuer = issuer.ok_or_else(|| missing("who issues tokens: --oidc-issuer"))?;
-    let audiences = audiences.ok_or_else(|| missing("whom tokens are for: --oidc-audience"))?;
+    let issuer = issuer.ok_or_else(|| missing("the issuer of tokens: --oidc-issuer"))?;
+    let audiences = audiences.ok_or_else(|| missing("the audience of tokens: --oidc-audience"))?;
     for (setting, text) in audiences
         .iter()
         .map(|audience| ("oidc-audience", audience))
@@ -56,7 +56,8 @@ pub(crate) fn of(said: SaidOfTokens) -> Result<Option<TokenOptions>, SettingsErr
         })?,
     };
     if let (KeySource::File(_), Some(path)) = (&keys, authorities) {
-        let problem = "is of no use with keys in a file: it says who is believed to be an address";
+        let problem =
+            "is of no use with keys in a file: it names the authority of an HTTPS address";
         return Err(invalid("oidc-ca", &path.display().to_string(), problem));
     }
     let mut options = TokenOptions::new(issuer, audiences, keys);

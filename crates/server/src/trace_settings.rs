@@ -34,7 +34,7 @@ pub(crate) fn of(said: SaidOfTraces) -> Result<Option<ExportOptions>, SettingsEr
     };
     let address = Address::parse(&endpoint).map_err(wrong)?;
     if let (Some(path), false) = (&authorities, address.is_encrypted) {
-        let problem = "is of no use with http://: it says who is believed to be the collector";
+        let problem = "is of no use with http://: it names the authority of the collector";
         return Err(invalid("otel-ca", &path.display().to_string(), problem));
     }
     let headers = match headers {

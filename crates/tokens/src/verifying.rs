@@ -57,7 +57,7 @@ pub enum TokenError {
     Ended,
     #[error("it is not good yet")]
     Early,
-    #[error("it does not say whom it names")]
+    #[error("it has no claim that names the user")]
     Nameless,
 }
 

@@ -36,7 +36,7 @@ pub enum NameError {
     Long,
     #[error("it has control characters")]
     Control,
-    #[error("it is a name that nobody has")]
+    #[error("no user has the name")]
     Reserved,
 }
 
@@ -62,7 +62,7 @@ impl Certified {
 enum UnnamedError {
     #[error("its certificate cannot be read: {0}")]
     Certificate(#[from] CertificateError),
-    #[error("its certificate names nobody: {0}")]
+    #[error("its certificate names no user: {0}")]
     Nameless(#[from] NamelessError),
     #[error("the name that its certificate gives is none: {0}")]
     Name(#[from] NameError),

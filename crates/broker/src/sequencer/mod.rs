@@ -149,7 +149,7 @@ impl Sequencer {
                     );
                 }
                 () = sleep(LEADERLESS_HOLD) => {
-                    tracing::warn!("nobody leads: requests are refused until a node does");
+                    tracing::warn!("the shard has no leader: requests are refused until it has one");
                 }
             }
             self.leaderless_since = Instant::now();

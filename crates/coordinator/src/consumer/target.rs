@@ -12,6 +12,6 @@ impl ConsumerGroup {
             assignor.assign(subscribers, partitions)
         });
         info!(group = %self.name, epoch = self.epoch(), members = self.members.len(),
-            assignor = assignor.name(), "assigned anew");
+            assignor = assignor.name(), "assigned again");
     }
 }

@@ -200,7 +200,7 @@ impl Session {
         let Some(certified) = self.certified.take() else { return Ok(()) };
         let (users, peer) = (self.gateway.users.clone(), self.peer.ip());
         if !response.is_empty() && response != certified.name().as_bytes() {
-            let reason = "it wants to act as somebody else than its certificate says";
+            let reason = "it wants to act as another user than its certificate names";
             users.note_refused(peer, reason);
             self.refuse_login(EXTERNAL, reason.to_owned());
             return Ok(());
@@ -262,7 +262,7 @@ impl Session {
         };
         let principal = login.map_err(|_| refused())?;
         if principal.name().as_ref() != self.user() {
-            self.gateway.users.note_refused(self.peer.ip(), "a new token is of somebody else");
+            self.gateway.users.note_refused(self.peer.ip(), "a new token names another user");
             return Err(refused());
         }
         self.login_ends = principal.ends_in().map(|left| Instant::now() + left);

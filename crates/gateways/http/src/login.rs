@@ -236,7 +236,7 @@ fn certified(node: &Node, peer: &Peer) -> Result<Option<Principal>, Problem> {
     let Some(certified) = peer.certified(users) else { return Ok(None) };
     match users.admit_certified(certified, peer.connection.peer().ip()) {
         Ok(principal) => Ok(Some(principal)),
-        Err(_) => Err(refused("the certificate of the client lets nobody in any more")),
+        Err(_) => Err(refused("the certificate of the client admits no user any more")),
     }
 }
 
@@ -262,7 +262,9 @@ pub(crate) async fn log_in(
     if !accepts_credentials(node, peer) {
         return Err(plaintext());
     }
-    let Some(users) = &node.users else { return Err(refused("nobody can log in here")) };
+    let Some(users) = &node.users else {
+        return Err(refused("this node has no users to log in as"));
+    };
     if by_token(node, &credentials) {
         return Ok(Principal::operator(users));
     }
@@ -281,9 +283,9 @@ async fn log_in_by_token(node: &Node, peer: &Peer, token: &str) -> Result<Princi
         }
         users => {
             if let Some(users) = users {
-                users.note_refused(ip, "it says a token, and nobody logs in by tokens here");
+                users.note_refused(ip, "it presented a token, and log-in by token is off");
             }
-            Err(refused("nobody logs in by tokens here"))
+            Err(refused("log-in by token is off"))
         }
     }
 }

@@ -61,10 +61,10 @@ kinds! {
          http-host alone, so that no page of another site can pass for its own. Use one of these, or add the name.";
     CrossSite: FORBIDDEN, "cross-site", "A page of another site asked for this",
         "Browsers may change something from pages of this node only.";
-    NotLoggedIn: UNAUTHORIZED, "not-logged-in", "Nobody is logged in",
+    NotLoggedIn: UNAUTHORIZED, "not-logged-in", "Not logged in",
         "Send the header Authorization with a name and a password (Basic), or with a token (Bearer) where the node takes \
          these; or show a certificate that names you. Browsers log in on the console.";
-    PlaintextLogin: FORBIDDEN, "password-in-the-clear", "Anybody on the way could read the password",
+    PlaintextLogin: FORBIDDEN, "password-in-the-clear", "The password would be readable on the network path",
         "Connect to the port that encrypts (http-tls), or from the node's own machine; or let the node take \
          passwords as they come (allow-plaintext-auth).";
     NotAllowed: FORBIDDEN, "not-allowed", "This user may not do that",
@@ -82,13 +82,13 @@ kinds! {
     NotFound: NOT_FOUND, "not-found", "What this is about is not there",
         "The detail says what; a list of those there are is one path above.";
     NoSuchLease: CONFLICT, "no-such-lease", "The lease is over",
-        "Somebody else may have the record by now: what was done with it may be done again. Extend leases in time, or          take them for longer.";
+        "Another consumer may have the record by now, and process it again. Extend leases in time, or          take them for longer.";
     NotThere: RANGE_NOT_SATISFIABLE, "not-there", "The partition does not have this offset",
         "What was there was deleted, by retention for one, or has not come. Go on with earliest, knowing that something is          missed.";
     AnotherNode: MISDIRECTED_REQUEST, "another-node", "Another node has to be asked",
         "The detail names the node, which alone knows of it.";
     Changed: PRECONDITION_FAILED, "changed", "It is not what it was any more",
-        "Somebody has changed it since the ETag that the header If-Match names. Look at it again, and decide anew.";
+        "It was changed after the ETag in the header If-Match. Read it again before the change.";
     Exists: CONFLICT, "exists", "It is there already",
         "Use it as it is, or choose another name.";
     Invalid: UNPROCESSABLE_ENTITY, "invalid", "That cannot be done",
@@ -103,7 +103,7 @@ kinds! {
         "Ask again when the header Retry-After says. `postroad quota list` shows how much there may be in a second.";
     Busy: SERVICE_UNAVAILABLE, "busy", "Not now",
         "Try again in a moment.";
-    Unanswered: GATEWAY_TIMEOUT, "unanswered", "Nobody knows whether it was done",
+    Unanswered: GATEWAY_TIMEOUT, "unanswered", "The outcome is not known",
         "The node that leads went away before it answered. To try again without doing it twice, give an Idempotency-Key.";
     Failed: INTERNAL_SERVER_ERROR, "failed", "The node could not do it",
         "The node's log has more, under the request's id.";

@@ -406,7 +406,7 @@ async fn bearer(users: &Users, message: &[u8], peer: IpAddr) -> Result<Principal
     match said.is_as(principal.name()) {
         true => Ok(principal),
         false => {
-            let reason = refused("it wants to act as somebody else than its token names");
+            let reason = refused("it wants to act as another user than its token names");
             Err(users.refuse("", peer, reason).await)
         }
     }

@@ -43,7 +43,7 @@ pub(crate) enum RequestError {
     Header(Malformed),
     #[error("it asks for api key {0} before it logs in")]
     NotLoggedIn(i16),
-    #[error("its log-in has ended, and it did not log in anew")]
+    #[error("its log-in has ended, and it did not log in again")]
     LoginEnded,
     #[error("its log-in was refused")]
     LoginRefused,

@@ -200,7 +200,7 @@ impl Index {
         let bytes = read.as_ref().map_or(0, |bytes| bytes.len() as u64);
         let sound = read.is_ok_and(|bytes| Sidecar::parse(bytes, segment, generation).is_ok());
         if !sound && self.is_current(segment, generation) {
-            warn!(segment, generation, "a sidecar is damaged: it is made anew");
+            warn!(segment, generation, "a sidecar is damaged: it is rebuilt");
             // If the rebuild fails, the segment is damaged as well, and that was recorded.
             if let Ok(sidecar) = self.rebuild(segment, generation) {
                 self.cache.insert(segment, generation, Arc::new(sidecar));

@@ -206,7 +206,7 @@ impl Import {
             self.writing = Some(self.begin()?);
         }
         let (Some(expected), Some(writing)) = (&self.expected, &mut self.writing) else {
-            return Err(ImportError::Refused("batches that nobody asked for"));
+            return Err(ImportError::Refused("batches that were not requested"));
         };
         for row in rows {
             let live = expected.live.get(row.stream);
@@ -224,7 +224,7 @@ impl Import {
     fn begin(&self) -> Result<Writing, ImportError> {
         let listed = self.expected.as_ref().and_then(|it| it.listed.get(it.next));
         let Some(listed) = listed else {
-            return Err(ImportError::Refused("batches that nobody asked for"));
+            return Err(ImportError::Refused("batches that were not requested"));
         };
         let segment = self.next_number()?;
         let before = self.files.last().map_or(self.base, |last| last.indexes.1);
@@ -245,10 +245,10 @@ impl Import {
     /// and the next one is to be requested. Blocking.
     pub fn finish_segment(&mut self) -> Result<(), ImportError> {
         let Some(expected) = &mut self.expected else {
-            return Err(ImportError::Refused("a segment that nobody asked for"));
+            return Err(ImportError::Refused("a segment that was not requested"));
         };
         let Some(listed) = expected.listed.get(expected.next) else {
-            return Err(ImportError::Refused("a segment that nobody asked for"));
+            return Err(ImportError::Refused("a segment that was not requested"));
         };
         let covered = listed.covered;
         if let Some(Writing { segment, indexes, writer, rows: 1.., .. }) = self.writing.take() {

@@ -267,7 +267,7 @@ impl Repair {
             return Err(ImportError::Refused("the segment is another one by now"));
         }
         let bytes = index.replace_generation(segment, generation, indexes, writer, &streams)?;
-        info!(segment, generation = generation + 1, bytes, "a damaged segment is written anew");
+        info!(segment, generation = generation + 1, bytes, "a damaged segment is rewritten");
         Ok(())
     }
 }

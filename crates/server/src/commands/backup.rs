@@ -76,7 +76,7 @@ fn refused(error: TakeError<ClientError>, dir: &Path) -> CommandError {
         TakeError::Asked(error) => {
             let is_the_users = super::failure::is_the_users(&error);
             let words = format!(
-                "{}; the backup in {} is not complete, type the command again to begin anew",
+                "{}; the backup in {} is not complete, type the command again to start over",
                 InWords(error),
                 dir.display()
             );

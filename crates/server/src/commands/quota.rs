@@ -118,7 +118,7 @@ impl Of {
         let entity = self.entity();
         match entity.0.is_empty() {
             true => Err(CommandError::user(
-                "say whom it is of: --user, --client (or both), --ip, or --user-default, --client-default, --ip-default",
+                "name the entity: --user, --client (or both), --ip, or --user-default, --client-default, --ip-default",
             )),
             false => Ok(entity),
         }

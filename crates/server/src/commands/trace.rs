@@ -216,7 +216,7 @@ fn group_text(group: &GroupHistory) -> String {
         GroupState::Delayed => format!("delayed{}", left(group.until_ms)),
         GroupState::DeadLettering => "on its way to the dead letters".to_owned(),
         GroupState::Gone => "gone".to_owned(),
-        GroupState::Unknown => "unknown, since nobody who leads has answered".to_owned(),
+        GroupState::Unknown => "unknown, since no leader has answered".to_owned(),
     };
     if group.attempts > 0 {
         let _ = write!(text, ", delivered and back {} times", group.attempts);

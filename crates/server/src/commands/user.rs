@@ -246,7 +246,7 @@ impl ListPermissions {
         }
         granted.retain(|one| self.vhost.as_ref().is_none_or(|vhost| *vhost == one.vhost));
         output.show(&granted, |granted| match granted.is_empty() {
-            true => "no permissions; those whom the settings name may do everything\n".into(),
+            true => "no permissions; users of the settings have all rights\n".into(),
             false => permissions_table(granted),
         })?;
         Ok(())

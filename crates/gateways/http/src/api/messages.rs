@@ -158,9 +158,7 @@ pub(super) async fn publish(call: &Call) -> Outcome {
     let each_queue = rights.check_key(&writable, key, vhost.name())?;
     if properties.user_id.is_some_and(|user| user != call.user_name().as_bytes()) {
         let user = call.user_name();
-        return Err(Refused::bad_request(format!(
-            "user_id is another one than the user, who is '{user}'"
-        )));
+        return Err(Refused::bad_request(format!("user_id differs from the user, '{user}'")));
     }
     let spending = call.spends(Quota::ProducerByteRate)?;
     spending.charge(body.len() as u64);
@@ -190,7 +188,7 @@ pub(super) async fn publish(call: &Call) -> Outcome {
         let partitions = batches.iter().flat_map(AppendBatch::partitions);
         let topics: Vec<TopicId> = partitions.map(|partition| partition.topic).collect();
         let appending = call.broker().append_at_leaders(batches);
-        let unknown = |_| Refused::unavailable("nobody answered whether it was published");
+        let unknown = |_| Refused::unavailable("no node answered whether it was published");
         let appended = timeout(HTTP_APPENDED_WITHIN, appending).await.map_err(unknown)?;
         let sent = Sent { exchange, key, properties: &properties, body: &body };
         let lost = rerouting::lost(&confirms, &topics, vec![sent], &appended);

@@ -432,7 +432,7 @@ impl Rows {
         let help = "Records that a group which settles one by one has not settled";
         writer.gauges("lease_group_depth", help, of(|it| it.depth))?;
         writer.gauges("lease_group_ready", "Those that can be delivered", of(|it| it.ready))?;
-        writer.gauges("lease_group_leased", "Those that somebody has", of(|it| it.leased))?;
+        writer.gauges("lease_group_leased", "Leased records", of(|it| it.leased))?;
         writer.gauges("lease_group_leased_bytes", "Bytes of them", of(|it| it.leased_bytes))?;
         let help = "Those that wait for their time";
         writer.gauges("lease_group_delayed", help, of(|it| it.delayed))?;

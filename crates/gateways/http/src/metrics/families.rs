@@ -179,7 +179,7 @@ fn disk(writer: &mut Writer<'_>, node: &Node, shards: &[ShardVitals]) -> Result 
         ("no_leader", unready == Some(Unready::NoLeader)),
     ];
     let alarms = alarms.map(|(alarm, is_raised)| (one("alarm", alarm), is_raised));
-    writer.gauges("alarm", "1: somebody should look", alarms)
+    writer.gauges("alarm", "1: an operator should look", alarms)
 }
 
 fn shards(writer: &mut Writer<'_>, shards: &[ShardVitals]) -> Result {
@@ -188,7 +188,7 @@ fn shards(writer: &mut Writer<'_>, shards: &[ShardVitals]) -> Result {
     };
     let help = "Whether this node leads the shard";
     writer.gauges("shard_leader", help, of(|shard| shard.is_led_here.into()))?;
-    let help = "Whether this node knows who leads it";
+    let help = "Whether this node knows the leader";
     writer.gauges("shard_has_leader", help, of(|shard| shard.leader.is_some().into()))?;
     writer.gauges("shard_term", "The term in which it is led", of(|shard| shard.term))?;
     let help = "The index after the last entry of its log";

@@ -322,7 +322,7 @@ async fn end(
     }
     let outcomes = outcomes.into_iter().map(|outcome| {
         outcome.unwrap_or_else(|| {
-            let problem = Problem::new(Kind::Unanswered, "nobody answered").as_item();
+            let problem = Problem::new(Kind::Unanswered, "no node answered").as_item();
             Outcome::Refused { problem }
         })
     });

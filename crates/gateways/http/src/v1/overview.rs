@@ -178,7 +178,7 @@ fn alarms(front: &Front, node: &Node, vitals: &Vitals) -> Vec<Alarm> {
     }
     match node.broker.unready() {
         Some(Unready::NoLeader) => {
-            raise("no_leader", "nobody leads the catalog: nothing is changed".into())
+            raise("no_leader", "the catalog has no leader: nothing can be changed".into())
         }
         Some(Unready::DiskHangs(since)) => {
             let text = format!("a write or sync has not returned for {} s", seconds(since));
@@ -195,7 +195,7 @@ fn alarms(front: &Front, node: &Node, vitals: &Vitals) -> Vec<Alarm> {
             raise("disk", text);
         }
         if shard.leader.is_none() && shard.shard != base::ShardId::CATALOG {
-            raise("no_leader", format!("nobody leads shard {}", shard.shard.0));
+            raise("no_leader", format!("shard {} has no leader", shard.shard.0));
         }
     }
     let damaged = node.broker.stored().damaged.len();

@@ -364,7 +364,7 @@ pub(super) fn unavailable(why: &Unavailable) -> Problem {
 fn unanswered() -> Problem {
     Problem::new(
         Kind::Unanswered,
-        "nobody answered whether it was done: to try again without doing it twice, give an Idempotency-Key",
+        "no node answered whether it was done: to retry without doing it twice, send an Idempotency-Key",
     )
 }
 

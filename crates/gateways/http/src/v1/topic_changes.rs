@@ -128,7 +128,7 @@ pub(super) async fn change(
             Err(error) => return Err(not_changed(&error)),
         }
     }
-    Err(Problem::busy("somebody else changes the topic all the time"))
+    Err(Problem::busy("other clients change the topic all the time"))
 }
 
 /// Requested changes.

@@ -39,7 +39,7 @@ struct Granted {
 }
 
 pub(super) fn node_users(node: &Node) -> Result<&Users, Problem> {
-    let nobody = || Problem::new(Kind::Invalid, "nobody can log in here");
+    let nobody = || Problem::new(Kind::Invalid, "this node has no users to log in as");
     node.users.as_ref().ok_or_else(nobody)
 }
 

@@ -173,7 +173,7 @@ impl Homes {
                     Err(ExecuteError::Unavailable(_)) => Err(TermOver),
                     // On a full disk groups continue, and members rejoin at the next coordinator.
                     Err(ExecuteError::Refused(why)) => {
-                        tracing::debug!(%why, "who is in groups is not kept");
+                        tracing::debug!(%why, "members of groups are not stored");
                         goes_on()
                     }
                 }
@@ -200,7 +200,7 @@ impl Homes {
                 }
             };
             if let Err(error) = groups.restore(&name, &kept, sessions) {
-                tracing::warn!(group = %name, %error, "its members have to join anew");
+                tracing::warn!(group = %name, %error, "its members have to join again");
             }
         }
     }

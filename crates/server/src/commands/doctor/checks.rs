@@ -256,7 +256,7 @@ fn settings_checks(settings: &Settings) -> Vec<Check> {
     for (name, finding, advice) in [
         (
             "insecure",
-            "everybody may do everything where nobody logs in (insecure)",
+            "all clients have all rights where no log-in is required (insecure)",
             "Make a first user (admin-user), and take it away.",
         ),
         (

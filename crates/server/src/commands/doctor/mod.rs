@@ -114,7 +114,7 @@ pub(crate) async fn run(arguments: DoctorArguments) -> Result<(), CommandError> 
     arguments.client.output().show(&report, in_words)?;
     match failed {
         0 => Ok(()),
-        failed => Err(CommandError::user(format!("{failed} of these need somebody"))),
+        failed => Err(CommandError::user(format!("{failed} of these need attention"))),
     }
 }
 

@@ -205,8 +205,8 @@ impl Names {
                 [(group, members)] if members.is_empty() => {
                     format!("group {group} has no members")
                 }
-                [(group, _)] => format!("keep who is in group {group}"),
-                all => format!("keep who is in each of {} groups", all.len()),
+                [(group, _)] => format!("store the members of group {group}"),
+                all => format!("store the members of each of {} groups", all.len()),
             },
             Command::Acknowledged { to, below } => {
                 format!("{to} has all messages below {below}")
