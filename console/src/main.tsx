@@ -178,7 +178,7 @@ function Frame() {
           <button type="button" class="quiet" onClick={() => { overlay.value = "palette"; }}>Go to <kbd>Ctrl K</kbd></button>
           <button type="button" class="quiet" onClick={() => { overlay.value = "help"; }}>Keys <kbd>?</kbd></button>
           <button type="button" class="quiet" onClick={nextTheme}>Theme <small>{theme.value}</small></button>
-          <p class="who">{who?.user ? <>{who.user}{who.ends_ms !== null && <><button type="button" class="quiet" onClick={() => logOut(false)}>Log out</button><button type="button" class="quiet" onClick={() => logOut(true)}>Log out everywhere</button></>}</> : <>Not logged in{!who?.required && <button type="button" class="quiet" onClick={() => { loggedOut.value = true; }}>Log in</button>}</>}</p>
+          <p class="who">{who?.user ? <>{who.user}{who.ends_ms !== null && <><button type="button" class="quiet" onClick={() => logOut(false)}>Log out</button><button type="button" class="quiet" onClick={() => logOut(true)}>Log out everywhere</button></>}</> : <>Nobody is logged in{!who?.required && <button type="button" class="quiet" onClick={() => { loggedOut.value = true; }}>Log in</button>}</>}</p>
         </div>
       </aside>
       <main id="content">

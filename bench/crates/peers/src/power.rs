@@ -139,7 +139,7 @@ mod tests {
         peers.cut_power("redis").expect("it is cut");
         assert_eq!(fs::read(data.join("synced")).expect("it is there"), [7; 100_000]);
         let left = fs::read(data.join("unsynced")).map_or(0, |left| left.len());
-        assert_eq!(left, 0, "it was not requested to be kept");
+        assert_eq!(left, 0, "nobody asked for it to be kept");
         peers.wipe("redis").expect("it is taken away");
         assert!(!image_of(&data).exists() && !data.exists());
     }
