@@ -43,12 +43,15 @@ pub(super) async fn disturb(shared: Shared, mut random: Random) {
     }
 }
 
-/// Appends to one partition, at any node, until everything is healed.
+/// Appends to one partition, at one node after the other, until everything is healed. At random nodes a writer could meet
+/// the one with the fault alone for all of [`TAKEN_WITHIN`].
 pub(super) async fn write(index: u32, shared: Shared, mut random: Random) {
     let topic = producers::topic_named(TOPIC, PARTITIONS, &shared, &mut random).await;
     let mut taken: Option<Instant> = None;
+    let mut turn = random.below(3) as usize;
     while !shared.lock().is_healed {
-        if append(topic, index, &shared, &mut random).await {
+        turn += 1;
+        if append(topic, index, turn, &shared).await {
             taken = Some(Instant::now());
         }
         if let Some(since) = taken.filter(|since| since.elapsed() > TAKEN_WITHIN) {
@@ -62,8 +65,9 @@ pub(super) async fn write(index: u32, shared: Shared, mut random: Random) {
 }
 
 /// Returns whether it was accepted.
-async fn append(topic: TopicId, index: u32, shared: &Shared, random: &mut Random) -> bool {
-    let Some(broker) = shared.any_broker(random) else { return false };
+async fn append(topic: TopicId, index: u32, turn: usize, shared: &Shared) -> bool {
+    let members = shared.members();
+    let Some(broker) = shared.broker(members[turn % members.len()]) else { return false };
     let partition = PartitionId::new(topic, index);
     let values = [New { key: None, value: b"-".to_vec(), headers: Vec::new() }];
     let batch = batch(partition, BatchOptions::default(), broker.clock().now_ms(), &values);
