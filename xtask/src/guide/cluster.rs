@@ -52,8 +52,8 @@ fn typed(section: &Section, by_hand: &Section, shell: &mut Shell) -> Outcome {
             shell.types(commands[0])?;
             wait_until_whole(shell)
         }
-        "On machines of their own" => commands.iter().try_for_each(|command| shell.types(command)),
-        "Nodes that come and go" => {
+        "Separate machines" => commands.iter().try_for_each(|command| shell.types(command)),
+        "Adding, replacing and removing nodes" => {
             three_nodes(by_hand, shell)?;
             shell.loses("n3")?;
             for command in commands {
@@ -72,7 +72,7 @@ fn typed(section: &Section, by_hand: &Section, shell: &mut Shell) -> Outcome {
             }
             shell.ends("n1", SETTLES_WITHIN).map(drop)
         }
-        "The majority is lost" => {
+        "Loss of the majority" => {
             three_nodes(by_hand, shell)?;
             shell.loses("n2")?;
             shell.loses("n3")?;
@@ -128,7 +128,7 @@ fn typed(section: &Section, by_hand: &Section, shell: &mut Shell) -> Outcome {
             shell.types("postroad topic create orders --partitions 6")?;
             commands.iter().try_for_each(|command| shell.types(command))
         }
-        "Upgrade" | "How it stands" | "What is stored is looked through" | "Backup and restore" => {
+        "Upgrade" | "Cluster status" | "Scrubbing" | "Backup and restore" => {
             three_nodes(by_hand, shell)?;
             commands.iter().try_for_each(|command| shell.types(command))
         }

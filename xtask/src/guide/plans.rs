@@ -195,9 +195,9 @@ const PLANS: [(&str, &[Part]); 15] = [
         "security",
         &[
             Part { sections: &["", "Tokens"], ..BARE },
-            Part { sections: &["Who must log in"], ..BARE },
+            Part { sections: &["Required log-ins"], ..BARE },
             Part {
-                sections: &["Certificates that say who a client is"],
+                sections: &["Client certificates"],
                 before: &[
                     "postroad tls self-signed --name broker.internal --dir .",
                     "cp cert.pem clients.pem",
@@ -205,10 +205,7 @@ const PLANS: [(&str, &[Part]); 15] = [
                 ..BARE
             },
             Part {
-                sections: &[
-                    "What somebody may do who is logged in",
-                    "How much somebody may do: quotas",
-                ],
+                sections: &["Authorization", "Quotas"],
                 before: &[
                     "(umask 077; echo 'correct horse' > password)",
                     "postroad serve --admin-user root --admin-password-file password",
@@ -216,7 +213,7 @@ const PLANS: [(&str, &[Part]); 15] = [
                 ..BARE
             },
             Part {
-                sections: &["Who did what: the audit"],
+                sections: &["Audit"],
                 before: &[
                     "(umask 077; echo 'correct horse' > password)",
                     "postroad serve --audit on --admin-user ada --admin-password-file password",
