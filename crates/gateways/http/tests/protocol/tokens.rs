@@ -19,7 +19,7 @@ async fn valid_bearer_token_identifies_the_client_and_others_are_rejected() {
     let (signer, folder) = (Signer::rsa("1"), tempfile::tempdir().expect("a folder"));
     let token = signer.token(&claims("root", 300));
     let unknown = bearing(&server, &token).await.is_problem(401, "not-logged-in");
-    assert!(unknown["detail"].as_str().is_some_and(|it| it.contains("by tokens")), "{unknown}");
+    assert!(unknown["detail"].as_str().is_some_and(|it| it.contains("by token")), "{unknown}");
 
     let path = folder.path().join("keys.json");
     std::fs::write(&path, document(&[&signer])).expect("is written");
