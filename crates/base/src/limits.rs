@@ -367,6 +367,9 @@ pub const AMQP_CLIENT_PROPERTIES_BYTES_MAX: usize = 4 << 10;
 pub const AMQP_HEARTBEAT: Duration = Duration::from_secs(60);
 /// Largest message (RabbitMQ's `max_message_size`). A topic may allow less.
 pub const AMQP_MESSAGE_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of messages over [`AMQP_READ_BYTES_MIN`] of which a part has arrived, of all connections of a node. Beyond
+/// it one connection at a time continues, the others wait.
+pub const AMQP_ARRIVING_BYTES_MAX: usize = 64 << 20;
 /// The largest frame before the login.
 pub const AMQP_HANDSHAKE_FRAME_BYTES_MAX: usize = 16 << 10;
 /// From connecting to an open connection (RabbitMQ's `handshake_timeout`).

@@ -243,7 +243,10 @@ impl Session {
     pub(crate) fn abandon_channel(&mut self, number: u16) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         let left = leave(channel);
-        self.contents -= usize::from(channel.content.is_some());
+        if let Some(content) = channel.content.take() {
+            self.contents -= 1;
+            self.arriving.discard(content.charged);
+        }
         *channel = Channel { is_closing: true, ..Channel::new(channel.generation, None) };
         self.settling.retain(|settling| *settling != number);
         if self.operation.as_ref().is_some_and(|operation| operation.channel == number) {
@@ -257,6 +260,8 @@ impl Session {
         self.hand_over();
         let mut left = Vec::new();
         for channel in self.channels.values_mut() {
+            let charged = channel.content.take().map_or(0, |content| content.charged);
+            self.arriving.discard(charged);
             left.extend(leave(channel));
         }
         self.channels.clear();
@@ -281,7 +286,10 @@ impl Session {
     /// Removes all consumers of a channel. Returns the queues that they consumed.
     pub(crate) fn leave_channel(&mut self, number: u16) -> Vec<Arc<Queue>> {
         let Some(channel) = self.channels.get_mut(&number) else { return Vec::new() };
-        self.contents -= usize::from(channel.content.take().is_some());
+        if let Some(content) = channel.content.take() {
+            self.contents -= 1;
+            self.arriving.discard(content.charged);
+        }
         leave(channel)
     }
 }

@@ -179,6 +179,7 @@ impl Connection {
         }
         let mut any = self.session.poll_operation(context).is_ready();
         any |= self.poll_admission(context);
+        any |= self.session.arriving.poll(context);
         any |= self.session.poll_appended(context).is_ready();
         any |= self.session.poll_quotas(context).is_ready();
         any |= self.poll_events(context);

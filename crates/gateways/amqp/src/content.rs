@@ -1,6 +1,7 @@
 //! Assembles a message from its frames: `basic.publish`, a header, and the body of the announced length. It is
 //! published once it is complete.
 
+use base::limits::AMQP_READ_BYTES_MIN;
 use bytes::Bytes;
 use rabbitmq::{ArrivingBody, Body};
 use tokio::time::Instant;
@@ -24,6 +25,9 @@ pub(crate) struct Content {
     pub(crate) body: Body,
     /// Bytes of the body that are still missing.
     missing: u64,
+    /// Bytes of the body that are charged; those of small messages are not.
+    pub(crate) charged: usize,
+    is_large: bool,
     /// Start of the wait for the rest; unknown while more input is buffered.
     began: Option<Instant>,
 }
@@ -31,7 +35,16 @@ pub(crate) struct Content {
 impl Content {
     fn new(publish: Bytes) -> Self {
         let (arriving, body) = (ArrivingBody::default(), Body::Empty);
-        Self { publish, header: None, arriving, body, missing: 0, began: None }
+        Self {
+            publish,
+            header: None,
+            arriving,
+            body,
+            missing: 0,
+            charged: 0,
+            is_large: false,
+            began: None,
+        }
     }
 
     pub(crate) fn read(&self) -> Option<(BasicPublish<'_>, &[u8])> {
@@ -115,10 +128,7 @@ impl Session {
         if header.body_bytes == 0 {
             return self.content_complete(number);
         }
-        let bytes = header.body_bytes as usize;
-        if bytes > base::limits::AMQP_READ_BYTES_MIN {
-            self.admit(bytes);
-        }
+        content.is_large = header.body_bytes > AMQP_READ_BYTES_MIN as u64;
         Ok(())
     }
 
@@ -143,7 +153,12 @@ impl Session {
         }
         content.missing -= payload.len() as u64;
         content.arriving.push(frame.slice_ref(payload), content.missing == 0);
-        if content.missing == 0 { self.content_complete(number) } else { Ok(()) }
+        let is_complete = content.missing == 0;
+        if content.is_large {
+            content.charged += payload.len();
+            self.arriving.add(&self.gateway, payload.len());
+        }
+        if is_complete { self.content_complete(number) } else { Ok(()) }
     }
 
     fn content_complete(&mut self, number: u16) -> Result<(), Failure> {
@@ -151,6 +166,7 @@ impl Session {
         let Some(mut content) = content else { return Ok(()) };
         content.body = std::mem::take(&mut content.arriving).finish();
         self.contents -= 1;
+        self.arriving.complete(content.charged);
         self.charge_sent(content.body.bytes());
         self.publish(number, content, Copy::AsItIs).map_err(|exception| Failure {
             channel: number,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::Users;
-use broker::{AppendError, Broker};
+use base::limits::AMQP_ARRIVING_BYTES_MAX;
+use broker::{AppendError, Broker, Budget};
 use futures_util::FutureExt;
 use tasks::Task;
 use tokio::sync::watch;
@@ -27,6 +28,8 @@ pub(crate) struct Gateway {
     pub(crate) options: GatewayOptions,
     pub(crate) replies: Arc<Replies>,
     pub(crate) transactions: Rooms,
+    /// Memory of messages that are being received.
+    pub(crate) arriving: Budget,
     pub(crate) counts: Counts,
     /// The disk is full, and publishers are blocked.
     pub(crate) alarm: watch::Sender<bool>,
@@ -49,6 +52,7 @@ impl Gateway {
             options,
             replies: Arc::default(),
             transactions: Rooms::default(),
+            arriving: Budget::new(AMQP_ARRIVING_BYTES_MAX),
             counts: Counts::default(),
             alarm,
             shutdown,

@@ -26,6 +26,7 @@
 //!   letters
 
 mod answer_timeout;
+mod arriving;
 mod channel;
 mod channel_methods;
 pub mod codec;

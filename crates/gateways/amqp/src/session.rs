@@ -27,6 +27,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use topology::{OwnerId, VirtualHost};
 
+use crate::arriving::Arriving;
 use crate::channel::{Channel, ChannelEvents};
 use crate::codec::frame::{self, FrameKind};
 use crate::codec::methods::{BasicAck, BasicNack, BasicPublish, BasicReject, MethodId};
@@ -128,7 +129,9 @@ pub(crate) struct Session {
     pub(crate) events: SelectAll<ChannelEvents>,
     /// Pending admission, and its bytes.
     pub(crate) admission: Option<(BoxFuture<'static, Permit>, usize)>,
-    /// Admitted memory for messages being received.
+    /// Memory of messages that are being received.
+    pub(crate) arriving: Arriving,
+    /// Admitted memory for messages that are passed to the broker next.
     pub(crate) permits: Vec<Permit>,
     pub(crate) permitted_bytes: usize,
     /// A method waits until all appends in flight are answered.
@@ -199,6 +202,7 @@ impl Session {
             operation: None,
             events: SelectAll::new(),
             admission: None,
+            arriving: Arriving::default(),
             permits: Vec::new(),
             permitted_bytes: 0,
             awaits_appends: false,
@@ -226,6 +230,7 @@ impl Session {
     fn handles_frames(&self) -> bool {
         self.operation.is_none()
             && self.admission.is_none()
+            && !self.arriving.waits()
             && !self.awaits_appends
             && !self.is_blocked
             && (self.charges.may_send() || self.phase != Phase::Running)
@@ -327,6 +332,7 @@ impl Session {
             }
             self.append();
         }
+        self.arriving.handed_over();
         for number in self.settling.drain(..) {
             if let Some(channel) = self.channels.get_mut(&number) {
                 channel.hand_over_settles();
@@ -342,12 +348,8 @@ impl Session {
         let (records, bytes) = AppendBatch::amount(&batches);
         self.connection.traffic().received(records, bytes);
         let kept = std::mem::take(&mut self.kept);
-        // Messages that are still being received keep their memory.
-        let mut permits = Vec::new();
-        if self.contents == 0 {
-            permits = std::mem::take(&mut self.permits);
-            self.permitted_bytes = 0;
-        }
+        let permits = std::mem::take(&mut self.permits);
+        self.permitted_bytes = 0;
         let in_flight = InFlight::begin(self, batches, confirms, kept, permits);
         self.in_flight.push_back(in_flight);
     }

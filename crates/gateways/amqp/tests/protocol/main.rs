@@ -12,6 +12,7 @@ mod connections;
 mod consuming;
 mod crossing;
 mod harness;
+mod large_messages;
 mod permissions;
 mod publishing;
 mod quotas;
