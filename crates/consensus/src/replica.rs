@@ -144,12 +144,12 @@ impl Replica {
     }
 
     /// Captures the present state; `None` if another snapshot would have the same content and free no more of the
-    /// log, unless one is wanted `anew`.
-    pub(crate) fn capture(&self, anew: bool) -> Result<Option<Captured>, SnapshotError> {
+    /// log, unless `force` is set.
+    pub(crate) fn capture(&self, force: bool) -> Result<Option<Captured>, SnapshotError> {
         let Some(applied) = self.applied else { return Ok(None) };
         let is_newest = self.snapshots.newest().and_then(|meta| meta.last_log_id) == Some(applied);
         let id = self.log.entry_id(applied);
-        if is_newest && !anew && !self.journal.would_claim_less(id) {
+        if is_newest && !force && !self.journal.would_claim_less(id) {
             return Ok(None);
         }
         let machine = catch_unwind(AssertUnwindSafe(|| self.machine.capture()))

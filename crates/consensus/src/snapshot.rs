@@ -149,13 +149,13 @@ impl Snapshots {
     async fn take_if(
         &self,
         raft: &Raft<TypeConfig, Replica>,
-        anew: bool,
+        force: bool,
     ) -> Result<(), SnapshotError> {
         let _one_at_a_time = self.one_at_a_time.lock().await;
         let begun = Instant::now();
         let captured = raft
             .with_state_machine(move |replica| {
-                let captured = replica.capture(anew);
+                let captured = replica.capture(force);
                 Box::pin(async move { captured })
             })
             .await

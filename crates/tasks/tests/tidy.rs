@@ -1,7 +1,11 @@
 //! Rules for the whole source. A failure names the offending place.
 
+mod common;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+
+use common::sources;
 
 /// Calls that start a task or a thread. Only this crate uses them: the end of a task outside its table would go
 /// unnoticed.
@@ -20,17 +24,6 @@ const FORBIDDEN: [&str; 9] = [
 /// Code outside a node. A command's process ends with its main thread and reports that to its user. The tasks of a
 /// client end with their connection, which its caller notices.
 const OUTSIDE_A_NODE: [&str; 3] = ["client/src/", "server/src/commands/", "test-cluster/src/"];
-
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
 
 /// Whether the file is source of a node, not of a test.
 fn is_node_source(path: &str) -> bool {

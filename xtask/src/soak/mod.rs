@@ -6,6 +6,7 @@ mod abuse;
 mod dedup;
 mod failover;
 mod faults;
+mod http;
 mod leases;
 mod ledger;
 mod load;

@@ -111,7 +111,7 @@ async fn counters_once(
     }
 }
 
-/// Checks that the group's leases are exactly those of its one consumer.
+/// Checks that the group leases no more records than its one consumer holds.
 async fn check(
     consumer: &Consumer,
     broker: &Broker,

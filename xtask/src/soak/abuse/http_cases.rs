@@ -1,7 +1,5 @@
 //! Abuse by HTTP clients.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use client::blocking::Connection;
@@ -10,6 +8,7 @@ use host::process::{self, Memory};
 use super::bystanders::failed;
 use super::{Abuse, Case, PATIENCE};
 use crate::failure::{Failure, Outcome};
+use crate::soak::http::request;
 
 const TOPIC: &str = "documents";
 const DOCUMENT_RECORDS: usize = 13_000_000;
@@ -45,7 +44,9 @@ fn wide_document(abuse: &Abuse) -> Outcome {
     let longest = std::thread::scope(|scope| {
         let probe = scope.spawn(|| probe(abuse));
         while abuse.continues() {
-            let status = post(abuse.http, &format!("/v1/topics/{TOPIC}/records"), &body)?;
+            let path = format!("/v1/topics/{TOPIC}/records");
+            let headers = [("Content-Type", "application/json")];
+            let status = request((abuse.http, PATIENCE), "POST", &path, &headers, &body)?.status;
             abuse.count((200..300).contains(&status));
             std::thread::sleep(POST_EVERY);
             if !(400..500).contains(&status) {
@@ -70,8 +71,7 @@ fn probe(abuse: &Abuse) -> Outcome<Duration> {
     let mut longest = Duration::ZERO;
     while abuse.continues() {
         let begun = Instant::now();
-        let request = format!("GET /health/live HTTP/1.1\r\n{}\r\n", headers(abuse.http));
-        let status = exchange(abuse.http, &[request.as_bytes()])?;
+        let status = request((abuse.http, PATIENCE), "GET", "/health/live", &[], "")?.status;
         if status != 200 {
             return Err(Failure::new(format!("/health/live is answered with {status}")));
         }
@@ -79,40 +79,4 @@ fn probe(abuse: &Abuse) -> Outcome<Duration> {
         std::thread::sleep(PROBE_EVERY);
     }
     Ok(longest)
-}
-
-fn headers(address: SocketAddr) -> String {
-    format!("Host: {address}\r\nConnection: close\r\n")
-}
-
-fn post(address: SocketAddr, path: &str, body: &str) -> Outcome<u16> {
-    let head = format!(
-        "POST {path} HTTP/1.1\r\n{}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        headers(address),
-        body.len()
-    );
-    exchange(address, &[head.as_bytes(), body.as_bytes()])
-}
-
-/// Sends a request and returns the status of its response.
-fn exchange(address: SocketAddr, request: &[&[u8]]) -> Outcome<u16> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    for part in request {
-        match stream.write_all(part) {
-            Ok(()) => {}
-            // The server has rejected the rest.
-            Err(error)
-                if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) =>
-            {
-                break;
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    let mut response = [0; 12];
-    stream.read_exact(&mut response)?;
-    let status = std::str::from_utf8(&response[9..]).ok().and_then(|status| status.parse().ok());
-    status.ok_or_else(|| Failure::new("a response without a status"))
 }

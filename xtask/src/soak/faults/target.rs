@@ -1,7 +1,6 @@
 //! Clients of the workloads, with a request timeout of five seconds and a random first node.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -102,62 +101,5 @@ impl Kafka {
     /// The node at this port.
     pub(super) fn place_of(&self, port: i32) -> Option<usize> {
         self.addresses.iter().position(|address| i32::from(address.port()) == port)
-    }
-}
-
-/// Response of an HTTP request.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) etag: Option<String>,
-}
-
-/// Sends one request on a connection of its own.
-pub(super) fn http(
-    address: SocketAddr,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: &str,
-) -> std::io::Result<Answer> {
-    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    let mut request = format!(
-        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n",
-        body.len()
-    );
-    for (name, value) in headers {
-        request.push_str(&format!("{name}: {value}\r\n"));
-    }
-    request.push_str("\r\n");
-    request.push_str(body);
-    stream.write_all(request.as_bytes())?;
-    let mut said = Vec::new();
-    stream.read_to_end(&mut said)?;
-    parse(&String::from_utf8_lossy(&said))
-        .ok_or_else(|| std::io::Error::other("the answer is no HTTP"))
-}
-
-fn parse(said: &str) -> Option<Answer> {
-    let (head, _) = said.split_once("\r\n\r\n")?;
-    let status = head.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    let etag = head.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("etag").then(|| value.trim().to_owned())
-    });
-    Some(Answer { status, etag })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answer_of_http_is_parsed_with_its_etag() {
-        let said = "HTTP/1.1 412 Precondition Failed\r\nETag: \"v7\"\r\nx: y\r\n\r\n{\"a\":1}";
-        let Answer { status, etag } = parse(said).unwrap();
-        assert_eq!((status, etag.as_deref()), (412, Some("\"v7\"")));
-        assert!(parse("cut").is_none());
     }
 }

@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_lingers_where_latency_comes_first() {
+    fn producer_does_not_linger_where_latency_comes_first() {
         let topology = Topology::new("t", Style::Log, Tier::T3);
         let latency = Topology { latency_first: true, ..topology.clone() };
         let mut target = Target::of("kafka");

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_due_before_the_existing_markers_are_read() {
+    fn message_is_not_due_before_the_existing_markers_are_read() {
         let mut messages = OpenMessages::new(2);
         messages.read((key(1), START), 0, 1_000, 1_000);
         assert!(messages.due(LONG_AFTER, 10).is_empty());

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use super::super::checkers::conditional::{Made, Write, check};
-use super::super::target::{Kafka, Target, http};
+use super::super::target::{Kafka, TIMEOUT, Target};
 use super::{Check, Found, joined};
 use crate::failure::{Failure, Outcome};
 use crate::random::Random;
+use crate::soak::http::request;
 
 const TOPIC: &str = "register";
 const PATH: &str = "/v1/topics/register";
@@ -45,7 +46,9 @@ pub(super) fn start(target: &Target, seed: u64) -> Check {
 fn last_version(target: &Target) -> Outcome<String> {
     let deadline = Instant::now() + READ_WITHIN;
     while Instant::now() < deadline {
-        let read = |node: &std::net::SocketAddr| http(*node, "GET", PATH, &[], "").ok()?.etag;
+        let read = |node: &std::net::SocketAddr| {
+            request((*node, TIMEOUT), "GET", PATH, &[], "").ok()?.etag
+        };
         let versions: Option<Vec<String>> = target.addresses.http.iter().map(read).collect();
         if let Some(versions) = versions
             && versions.windows(2).all(|pair| pair[0] == pair[1])
@@ -63,13 +66,15 @@ fn write(target: &Target, number: usize, seed: u64) -> Vec<Write> {
     let mut history = Vec::new();
     while !target.stops() {
         let reader = target.addresses.http[target.any(&mut random)];
-        let version = http(reader, "GET", PATH, &[], "").ok().and_then(|answer| answer.etag);
+        let version =
+            request((reader, TIMEOUT), "GET", PATH, &[], "").ok().and_then(|answer| answer.etag);
         if let Some(replaces) = version {
             let node = target.any(&mut random);
             let retention = 86_400_000 + random.between(0, 1 << 40);
             let change = format!("{{\"config\":{{\"retention.ms\":\"{retention}\"}}}}");
             let headers = [("If-Match", replaces.as_str()), ("Content-Type", "application/json")];
-            let answer = http(target.addresses.http[node], "PATCH", PATH, &headers, &change);
+            let answer =
+                request((target.addresses.http[node], TIMEOUT), "PATCH", PATH, &headers, &change);
             let made = match answer {
                 Ok(answer) if answer.status == OK => answer.etag.map_or(Made::Perhaps, Made::Yes),
                 Ok(answer) if answer.status == PRECONDITION_FAILED => Made::No,
