@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::error::{ExecuteError, Unavailable};
-use crate::hearsay::Known;
+use crate::leader_gossip::Known;
 use crate::local_shard::LocalShard;
 use crate::shard::Shard;
 

@@ -25,7 +25,7 @@ use crate::delivery::traced::TraceFeed;
 use crate::disk_health::DiskHealth;
 use crate::error::{OpenError, Unavailable};
 use crate::forwarding::Line;
-use crate::hearsay::Hearsay;
+use crate::leader_gossip::LeaderGossip;
 use crate::local_shard::{Common, LocalShard};
 use crate::peers::Peers;
 use crate::proxy::LedHere;
@@ -35,8 +35,8 @@ use crate::timeline::Timeline;
 use crate::turns::Turns;
 use crate::watch::{Watch, Watchers};
 use crate::{
-    adoption, cluster_id, founding, hearing, housekeeping, layout, leading, level, majority_report,
-    moves, scrub, slow_disk, watch_elsewhere, watchdog,
+    adoption, cluster_id, founding, gossip_forwarding, housekeeping, layout, leading, level,
+    majority_report, moves, scrub, slow_disk, watch_elsewhere, watchdog,
 };
 
 pub use crate::options::BrokerOptions;
@@ -61,7 +61,7 @@ struct Inner {
     /// Connections to the leader of each shard with rows. Empty where the node is alone.
     lines: Vec<Arc<Line>>,
     barriers: Barriers,
-    hearsay: Arc<Hearsay>,
+    leader_gossip: Arc<LeaderGossip>,
     disk_health: Arc<DiskHealth>,
     behind_at_open: u64,
     drivers: Arc<Drivers>,
@@ -209,7 +209,7 @@ impl Broker {
             peers,
             level: Arc::clone(&level),
             barriers: Barriers::default(),
-            hearsay: Arc::default(),
+            leader_gossip: Arc::default(),
             disk_health: Arc::clone(&health),
             watchers,
             budget: Budget::new(options.request_bytes_in_flight_max),
@@ -253,15 +253,15 @@ impl Broker {
         let housekeeping = tasks::vital(Task::Housekeeping, keeping, &failure);
         let leading = options.cluster.as_ref().map(|node| {
             let spreading = leading::run(Remote::new(node), Arc::clone(&health), shards.clone());
-            let heard = Arc::clone(&broker.0.hearsay);
-            let hearing = hearing::run(heard, Arc::clone(node), shards.clone());
+            let heard = Arc::clone(&broker.0.leader_gossip);
+            let gossip_forwarding = gossip_forwarding::run(heard, Arc::clone(node), shards.clone());
             let watchers = Arc::clone(&broker.0.watchers);
             let watching = watch_elsewhere::run(Remote::new(node), shards.clone(), watchers);
             let looking = slow_disk::run(Arc::clone(node), health, shards);
             let tasks = [
                 (Task::Leading, spreading.boxed()),
                 (Task::SlowDisk, looking.boxed()),
-                (Task::GroupsHeard, hearing.boxed()),
+                (Task::GroupsHeard, gossip_forwarding.boxed()),
                 (Task::WatchedElsewhere, watching.boxed()),
             ];
             tasks.map(|(task, run)| tasks::vital(task, run, &failure))
@@ -334,8 +334,8 @@ impl Broker {
         &self.0.barriers
     }
 
-    pub(crate) fn hearsay(&self) -> &Hearsay {
-        &self.0.hearsay
+    pub(crate) fn leader_gossip(&self) -> &LeaderGossip {
+        &self.0.leader_gossip
     }
 
     /// Waits until each shard has a known leader and has adopted the catalog.

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::broker::Broker;
 use crate::error::Unavailable;
 use crate::group_status::GroupStatus;
-use crate::hearsay::HeardGroup;
+use crate::leader_gossip::HeardGroup;
 use crate::local_shard::LocalShard;
 use crate::stored_status::StoredStatus;
 
@@ -181,7 +181,7 @@ impl Broker {
 
     /// Receives the groups led by another node, in place of its previous report.
     pub fn receive_led_groups(&self, from_node: u64, groups: Vec<HeardGroup>) {
-        self.hearsay().receive(from_node, groups);
+        self.leader_gossip().receive(from_node, groups);
     }
 
     /// Whether this node is a member of the shard's group, so that it has the rows, or is about to.

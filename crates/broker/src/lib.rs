@@ -10,7 +10,7 @@
 //! * `local_shard`: a shard on this node; `layout`, `directories`: its files
 //! * `leading`: spreads leaders over the nodes; `electing`: elections on request
 //! * `peers`: connections between shards; `outgoing`, `pusher`: messages from one shard to another
-//! * `hearsay`, `hearing`: leadership gossip of other nodes
+//! * `leader_gossip`, `gossip_forwarding`: leadership gossip of other nodes
 //! * `question`: queries to a shard's leader, and replies; `asking`, `telling`: their client and server
 //! * `forwarding`: appends forwarded to the leader, in order; `executing`: forwarded commands
 //! * `routing`: the shard of a partition or group; `adoption`: rows follow the catalog; `moves`: partitions move to
@@ -66,12 +66,12 @@ pub mod fetch;
 mod forwarding;
 mod founding;
 mod given_up;
+mod gossip_forwarding;
 mod group_status;
 mod groups;
-mod hearing;
-mod hearsay;
 mod housekeeping;
 mod layout;
+mod leader_gossip;
 mod leading;
 pub mod level;
 mod local_shard;
@@ -134,8 +134,8 @@ pub use error::{AppendError, ExecuteError, FetchError, OpenError, Unavailable};
 pub use fetch::{Batches, Bounds, TimedOffset};
 pub use group_status::{GroupStatus, MemberLag};
 pub use groups::GroupChangeError;
-pub use hearsay::HeardGroup;
 pub use journal::{SYNC_BUCKETS_MICROS, Stored};
+pub use leader_gossip::HeardGroup;
 pub use machine::config;
 pub use machine::producer::SequenceRefusal;
 pub use machine::{

@@ -26,7 +26,7 @@ use crate::delivery::relay::Ground;
 use crate::delivery::traced::TraceFeed;
 use crate::error::{ExecuteError, OpenError, Unavailable};
 use crate::given_up::{self, GivenUp};
-use crate::hearsay::Known;
+use crate::leader_gossip::Known;
 use crate::options::BrokerOptions;
 use crate::peers::Peers;
 use crate::pusher;

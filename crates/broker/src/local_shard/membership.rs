@@ -16,7 +16,7 @@ use super::LocalShard;
 use crate::error::Unavailable;
 use crate::given_up::{Files, GivenUp};
 use crate::group_status::{GroupStatus, MemberLag};
-use crate::hearsay::Known;
+use crate::leader_gossip::Known;
 use crate::majority;
 
 impl LocalShard {

@@ -1,4 +1,4 @@
-//! Forwards leadership gossip ([`crate::hearsay`]) to the local shards: one task for all of them.
+//! Forwards leadership gossip ([`crate::leader_gossip`]) to the local shards: one task for all of them.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use links::NodeId;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::hearsay::Hearsay;
+use crate::leader_gossip::LeaderGossip;
 use crate::local_shard::LocalShard;
 
 /// Interval of checks of the connections.
@@ -14,7 +14,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Forwards the gossip to the shards. Ends when they are gone.
 pub(crate) async fn run(
-    hearsay: Arc<Hearsay>,
+    leader_gossip: Arc<LeaderGossip>,
     node: Arc<cluster::Node>,
     shards: Vec<Weak<LocalShard>>,
 ) {
@@ -23,12 +23,12 @@ pub(crate) async fn run(
     loop {
         tokio::select! {
             biased;
-            () = hearsay.changed.notified() => {}
-            _ = looks.tick(), if !hearsay.is_empty() => {}
+            () = leader_gossip.changed.notified() => {}
+            _ = looks.tick(), if !leader_gossip.is_empty() => {}
         }
         let now = Instant::now();
-        hearsay.update_connections(|other| node.connected_for(NodeId(other)).is_some(), now);
-        let mut known = hearsay.known(now);
+        leader_gossip.update_connections(|other| node.connected_for(NodeId(other)).is_some(), now);
+        let mut known = leader_gossip.known(now);
         for shard in &shards {
             let Some(shard) = shard.upgrade() else { return };
             shard.set_gossip(known.remove(&shard.id()));

@@ -53,7 +53,7 @@ impl Known {
 
 /// The last report of each other node.
 #[derive(Debug, Default)]
-pub(crate) struct Hearsay {
+pub(crate) struct LeaderGossip {
     told: Mutex<BTreeMap<u64, Told>>,
     pub(crate) changed: Notify,
 }
@@ -65,7 +65,7 @@ struct Told {
     gone_since: Option<Instant>,
 }
 
-impl Hearsay {
+impl LeaderGossip {
     pub(crate) fn receive(&self, from: u64, groups: Vec<HeardGroup>) {
         self.told.lock().insert(from, Told { groups, gone_since: None });
         self.changed.notify_one();
@@ -111,47 +111,51 @@ mod tests {
         HeardGroup { shard: SHARD, term, voters: vec![1, 2, 3], learners: vec![5] }
     }
 
-    fn leader(hearsay: &Hearsay, now: Instant) -> Option<ToldLeader> {
-        hearsay.known(now).get(&SHARD)?.leader()
+    fn leader(leader_gossip: &LeaderGossip, now: Instant) -> Option<ToldLeader> {
+        leader_gossip.known(now).get(&SHARD)?.leader()
     }
 
     #[test]
     fn newest_reported_term_names_the_leader() {
-        let (hearsay, now) = (Hearsay::default(), Instant::now());
-        assert_eq!(leader(&hearsay, now), None);
-        hearsay.receive(1, vec![group(5)]);
-        hearsay.receive(2, vec![group(4)]);
-        assert_eq!(leader(&hearsay, now), Some(ToldLeader { node: 1, term: 5 }));
-        hearsay.receive(3, vec![group(6)]);
-        assert_eq!(leader(&hearsay, now), Some(ToldLeader { node: 3, term: 6 }));
-        hearsay.receive(3, Vec::new());
-        assert_eq!(leader(&hearsay, now), Some(ToldLeader { node: 1, term: 5 }));
-        let known = hearsay.known(now);
+        let (leader_gossip, now) = (LeaderGossip::default(), Instant::now());
+        assert_eq!(leader(&leader_gossip, now), None);
+        leader_gossip.receive(1, vec![group(5)]);
+        leader_gossip.receive(2, vec![group(4)]);
+        assert_eq!(leader(&leader_gossip, now), Some(ToldLeader { node: 1, term: 5 }));
+        leader_gossip.receive(3, vec![group(6)]);
+        assert_eq!(leader(&leader_gossip, now), Some(ToldLeader { node: 3, term: 6 }));
+        leader_gossip.receive(3, Vec::new());
+        assert_eq!(leader(&leader_gossip, now), Some(ToldLeader { node: 1, term: 5 }));
+        let known = leader_gossip.known(now);
         assert!(known[&SHARD].group.has(5) && !known[&SHARD].group.has(4));
     }
 
     #[test]
     fn disconnected_leader_counts_for_a_while_and_again_once_reconnected() {
-        let (hearsay, begun) = (Hearsay::default(), Instant::now());
-        hearsay.receive(1, vec![group(5)]);
-        hearsay.update_connections(|_| false, begun);
+        let (leader_gossip, begun) = (LeaderGossip::default(), Instant::now());
+        leader_gossip.receive(1, vec![group(5)]);
+        leader_gossip.update_connections(|_| false, begun);
         let soon = begun + COUNTS_FOR / 2;
-        hearsay.update_connections(|_| false, soon);
-        assert!(leader(&hearsay, soon).is_some());
+        leader_gossip.update_connections(|_| false, soon);
+        assert!(leader(&leader_gossip, soon).is_some());
         let later = begun + COUNTS_FOR;
-        assert_eq!(leader(&hearsay, later), None);
-        assert_eq!(hearsay.known(later)[&SHARD].group.voters, [1, 2, 3], "the members are known");
-        hearsay.update_connections(|_| true, later);
-        assert!(leader(&hearsay, later).is_some());
+        assert_eq!(leader(&leader_gossip, later), None);
+        assert_eq!(
+            leader_gossip.known(later)[&SHARD].group.voters,
+            [1, 2, 3],
+            "the members are known"
+        );
+        leader_gossip.update_connections(|_| true, later);
+        assert!(leader(&leader_gossip, later).is_some());
     }
 
     #[test]
     fn older_term_does_not_count_while_the_newer_leader_is_disconnected() {
-        let (hearsay, begun) = (Hearsay::default(), Instant::now());
-        hearsay.receive(1, vec![group(5)]);
-        hearsay.receive(2, vec![group(6)]);
-        hearsay.update_connections(|node| node == 1, begun);
+        let (leader_gossip, begun) = (LeaderGossip::default(), Instant::now());
+        leader_gossip.receive(1, vec![group(5)]);
+        leader_gossip.receive(2, vec![group(6)]);
+        leader_gossip.update_connections(|node| node == 1, begun);
         // The leader of the older term was replaced, whatever it reports.
-        assert_eq!(leader(&hearsay, begun + COUNTS_FOR), None);
+        assert_eq!(leader(&leader_gossip, begun + COUNTS_FOR), None);
     }
 }
