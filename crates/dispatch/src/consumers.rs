@@ -263,20 +263,24 @@ impl Consumers {
         }
         self.single_active = single_active;
         (self.draining, self.leaving) = (false, None);
-        let mut others: Vec<_> = self.by_id.iter().map(|(id, c)| (c.number, *id)).collect();
-        others.sort_unstable();
+        let mut all: Vec<_> = self.by_id.iter().map(|(id, c)| (c.number, *id)).collect();
+        all.sort_unstable();
         if single_active {
             self.choose_active();
             self.weigh();
         }
         let active = self.active;
-        let others = others.into_iter().map(|(_, id)| id).filter(|&id| Some(id) != active);
+        let all = all.into_iter().map(|(_, id)| id);
         if single_active {
+            let others = all.filter(|&id| Some(id) != active);
             self.events.extend(others.map(|id| (id, false)));
         } else {
             self.active = None;
-            for id in others {
-                self.events.push((id, true));
+            for id in all {
+                if Some(id) != active {
+                    self.events.push((id, true));
+                }
+                // The active one was not queued if it waited for records of the former one.
                 self.queue(id);
             }
         }

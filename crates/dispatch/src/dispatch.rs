@@ -277,9 +277,10 @@ impl Dispatch {
             return;
         }
         self.extended(partition, log_start);
-        self.claims.remove_range(partition, 0, log_start);
+        // A released record of an earlier term may hold its key.
+        let claimed = self.claims.remove_range(partition, 0, log_start);
         let found = &mut self.partitions[partition];
-        if found.is_empty() && found.leased == 0 {
+        if found.is_empty() && found.leased == 0 && claimed.is_empty() {
             found.scan_next = found.scan_next.max(log_start);
             self.depth -= found.lift_floor(log_start);
             self.count_attempts(partition);

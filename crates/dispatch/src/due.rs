@@ -113,11 +113,6 @@ impl Due {
         true
     }
 
-    /// Removes a record, whatever its turn.
-    pub(crate) fn take_any(&mut self, offset: Offset) -> bool {
-        self.take(offset) || !self.take_range(offset, offset + 1).is_empty()
-    }
-
     /// Removes the records in `first..end`, and returns them as ranges of one each.
     pub(crate) fn take_range(&mut self, first: Offset, end: Offset) -> Vec<(Offset, Offset)> {
         let mut taken = Vec::new();
@@ -193,7 +188,8 @@ mod tests {
         due.push(70);
         due.push(10);
         assert!(due.contains(70) && due.contains(90) && !due.contains(71));
-        assert!(due.take_any(10) && !due.take_any(10));
+        assert_eq!(due.take_range(10, 11), [(10, 11)]);
+        assert!(!due.contains(10));
         assert_eq!(due.take_range(60, 91), [(90, 91), (70, 71)]);
         due.put_back(20);
         assert_eq!((due.next(0, 99), due.len()), (Some((20, 21)), 2));

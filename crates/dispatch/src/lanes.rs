@@ -23,8 +23,8 @@ pub(crate) struct Lanes {
     by_key: HashMap<(u32, u64), Lane>,
     blocked: usize,
     /// Records leased while another one holds their lane: the end of that lease was not durable
-    /// when the term ended, and is repeated. They hold the lane after it. Key 0: the lane is the
-    /// partition.
+    /// when the term ended, and is repeated. They hold the lane after it, also if they are released
+    /// before. Key 0: the lane is the partition.
     further: BTreeMap<(u32, u64), BTreeSet<Offset>>,
 }
 
@@ -83,7 +83,6 @@ impl Lanes {
     }
 
     pub(crate) fn block(&mut self, partition: u32, offset: Offset, meta: Meta) {
-        self.remove_further(partition, meta.key, offset);
         if let Some(lane) = self.by_key.get_mut(&(partition, meta.key)) {
             let place = lane.blocked.partition_point(|waiting| waiting.0 < offset);
             lane.blocked.insert(place, (offset, meta));
@@ -104,15 +103,22 @@ impl Lanes {
         self.by_key.get(&(partition, key)).filter(|lane| lane.holder == offset)?;
         let further = self.next_further(partition, key);
         let lane = self.by_key.get_mut(&(partition, key))?;
-        if let Some(further) = further {
-            lane.holder = further;
-            return None;
-        }
-        let Some(next) = lane.blocked.pop_front() else {
-            self.by_key.remove(&(partition, key));
-            return None;
+        let next = match further {
+            Some(further) => {
+                lane.holder = further;
+                // It was released since, and waited for the former holder.
+                let place = lane.blocked.binary_search_by_key(&further, |waiting| waiting.0);
+                lane.blocked.remove(place.ok()?)?
+            }
+            None => {
+                let Some(next) = lane.blocked.pop_front() else {
+                    self.by_key.remove(&(partition, key));
+                    return None;
+                };
+                lane.holder = next.0;
+                next
+            }
         };
-        lane.holder = next.0;
         self.blocked -= 1;
         Some(next)
     }
@@ -233,11 +239,15 @@ mod tests {
             assert_eq!(lanes.release(0, 9, done[1]).map(|next| next.0), Some(3));
             assert!(lanes.further.is_empty());
         }
-        // The second one was released, and waits for the first.
+        // The second one was released, and precedes records that were never leased.
         let mut lanes = Lanes::default();
         lanes.hold(0, 9, 1);
         lanes.hold(0, 9, 2);
+        lanes.block(0, 0, meta(9));
         lanes.block(0, 2, meta(9));
         assert_eq!(lanes.release(0, 9, 1).map(|next| next.0), Some(2));
+        assert!(lanes.blocks(0, 9, 0) && lanes.further.is_empty());
+        assert_eq!(lanes.release(0, 9, 2).map(|next| next.0), Some(0));
+        assert_eq!(lanes.blocked(), 0);
     }
 }

@@ -15,8 +15,8 @@ impl Dispatch {
     /// The ordering changed: rebuilds lanes and holders from the leases.
     pub(crate) fn rebuild_order(&mut self) {
         let blocked = self.lanes.dissolve();
-        for partition in self.partitions.iter_mut().filter(|it| it.holder.is_some()) {
-            partition.holder = None;
+        for partition in self.partitions.iter_mut().filter(|it| it.ready.holder.is_some()) {
+            partition.ready.holder = None;
         }
         let all = self.leases.iter();
         let mut leased: Vec<_> =
@@ -52,7 +52,7 @@ impl Dispatch {
             Ordering::Key if key == 0 => {}
             Ordering::Key => self.lanes.hold(partition, key, offset),
             Ordering::Partition => {
-                let holder = *self.partitions[partition].holder.get_or_insert(offset);
+                let holder = *self.partitions[partition].ready.holder.get_or_insert(offset);
                 if holder != offset {
                     self.lanes.add_further(partition, 0, offset);
                 }
@@ -71,10 +71,13 @@ impl Dispatch {
                 }
             }
             Ordering::Partition => {
-                if self.partitions[partition].holder == Some(offset) {
+                if self.partitions[partition].ready.holder == Some(offset) {
                     let next = self.lanes.next_further(partition, 0);
-                    self.partitions[partition].holder = next;
+                    self.partitions[partition].ready.holder = next;
                     self.refresh_head(partition);
+                    if self.partitions[partition].ready.holder_to_look_up().is_some() {
+                        self.list(partition);
+                    }
                 } else {
                     self.lanes.remove_further(partition, 0, offset);
                 }
@@ -96,7 +99,7 @@ impl Dispatch {
                 }
             }
             Ordering::Partition => {
-                let holder = self.partitions[partition].holder.filter(gone);
+                let holder = self.partitions[partition].ready.holder.filter(gone);
                 if let Some(holder) = holder {
                     self.free(partition, holder, 0);
                 }
@@ -157,7 +160,7 @@ impl Dispatch {
         if found.is_empty() {
             return;
         }
-        let first = match found.holder {
+        let first = match found.ready.holder {
             None => {
                 let others = self.policy.is_turn_of_lower(found.handed_out);
                 let first = others.then(|| found.ready.first_behind(self.policy.rank(u8::MAX)));

@@ -65,8 +65,6 @@ pub(crate) struct Unsettled {
     seen_below: Offset,
     pub(crate) ending: BTreeMap<Offset, Ending>,
     pub(crate) ready: Ready,
-    /// If the group is ordered by partition: the one record that may be delivered.
-    pub(crate) holder: Option<Offset>,
     /// Its entry in the engine's list of heads.
     pub(crate) head: Option<Head>,
     /// The offset of the head record.
@@ -96,7 +94,6 @@ impl Unsettled {
             seen_below: 0,
             ending: BTreeMap::new(),
             ready: Ready::new(),
-            holder: None,
             head: None,
             head_offset: 0,
             head_timer_ms: i64::MAX,
@@ -117,7 +114,7 @@ impl Unsettled {
             && self.seen_below == 0
             && self.ending.is_empty()
             && self.ready.is_empty()
-            && self.holder.is_none()
+            && self.ready.holder.is_none()
             && self.head.is_none()
             && self.head_timer_ms == i64::MAX
             && self.delayed == 0

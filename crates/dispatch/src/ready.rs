@@ -53,6 +53,10 @@ pub(crate) struct Ready {
     ranged: BTreeMap<u8, OffsetRanges>,
     unranked: OffsetRanges,
     pub(crate) due: Due,
+    /// If the group is ordered by partition: the one record that may be delivered. It is loaded
+    /// first and never unloaded, since all others wait for it: it may be behind any number of them
+    /// if it was delivered under another ordering.
+    pub(crate) holder: Option<Offset>,
 }
 
 /// Ranges at most this far apart are looked up together: another read costs as much as unpacking
@@ -69,6 +73,7 @@ impl Ready {
             ranged: BTreeMap::new(),
             unranked: OffsetRanges::new(),
             due: Due::new(),
+            holder: None,
         }
     }
 
@@ -183,7 +188,7 @@ impl Ready {
             None => best < (rank, offset),
             Some(_) => best.0 < rank,
         });
-        if behind {
+        if behind && self.holder != Some(offset) {
             self.ranged.entry(rank).or_default().insert(offset, offset + 1);
             return;
         }
@@ -219,7 +224,10 @@ impl Ready {
                 }
             }
             (Some((rank, count)), _) => {
-                if let Some((offset, _)) = self.take_at(SortKey { rank, second: None }, count - 1) {
+                let last = self.ranks[&rank].back().map(|(offset, _)| *offset);
+                let back = if last == self.holder { 2 } else { 1 };
+                let Some(place) = count.checked_sub(back) else { return };
+                if let Some((offset, _)) = self.take_at(SortKey { rank, second: None }, place) {
                     self.ranged.entry(rank).or_default().insert(offset, offset + 1);
                 }
             }
@@ -236,6 +244,17 @@ impl Ready {
     fn ranged_first(&self) -> Option<(u8, Offset)> {
         let (&rank, ranges) = self.ranged.first_key_value()?;
         ranges.first().map(|(first, _)| (rank, first))
+    }
+
+    /// The record that the whole partition waits for, if it must be looked up.
+    pub(crate) fn holder_to_look_up(&self) -> Option<Offset> {
+        self.holder.filter(|&holder| self.has_in_ranges(holder))
+    }
+
+    fn has_in_ranges(&self, offset: Offset) -> bool {
+        self.due.contains(offset)
+            || self.unranked.contains(offset)
+            || self.ranged.values().any(|ranges| ranges.contains(offset))
     }
 
     /// The next range to look up beyond the loaded records, at most `span` offsets.
@@ -261,6 +280,9 @@ impl Ready {
     /// Removes a looked-up record from the ranges. Returns `false` if it must wait: a due one needs
     /// room, or a better rank than the worst loaded record; others must be the best and need room.
     pub(crate) fn look_up(&mut self, rank: u8, offset: Offset, window: usize) -> bool {
+        if self.holder == Some(offset) {
+            return !self.take_ranges(offset, offset + 1).is_empty();
+        }
         if self.unranked.remove(offset, offset + 1) > 0 {
             return true;
         }
@@ -305,10 +327,7 @@ impl Ready {
     }
 
     pub(crate) fn contains(&self, offset: Offset) -> bool {
-        self.find_any(offset).is_some()
-            || self.due.contains(offset)
-            || self.unranked.contains(offset)
-            || self.ranged.values().any(|ranges| ranges.contains(offset))
+        self.find_any(offset).is_some() || self.has_in_ranges(offset)
     }
 
     /// The place of a loaded record of any rank.
@@ -371,8 +390,9 @@ impl Ready {
         }
     }
 
+    /// Removes all records. The holder is leased at times.
     pub(crate) fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self { holder: self.holder, ..Self::default() };
     }
 }
 

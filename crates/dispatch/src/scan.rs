@@ -6,7 +6,6 @@ use crate::DeadReason;
 use crate::claim::Claimed;
 use crate::dispatch::Dispatch;
 use crate::meta::Meta;
-use crate::partition::Unsettled;
 use crate::place::Place;
 use crate::policy::Ordering;
 use crate::record::{Scanned, Want};
@@ -69,9 +68,8 @@ impl Dispatch {
             return Need::Nothing;
         }
         let read_due = partition.read_due;
-        let Unsettled { ready, holder, .. } = &mut **partition;
-        // The whole partition waits for this record.
-        if let Some(holder) = holder.filter(|&holder| ready.due.contains(holder)) {
+        let ready = &mut partition.ready;
+        if let Some(holder) = ready.holder_to_look_up() {
             return want(true, (holder, holder + 1));
         }
         let loaded = ready.loaded();
@@ -239,7 +237,8 @@ impl Dispatch {
         let found = &mut self.partitions[partition];
         found.waiting_bytes += Meta::from(record).value_bytes();
         let found = &self.partitions[partition];
-        if record.due_ms > now_ms && !self.is_expired(&Meta::from(record), now_ms) {
+        let dies = self.is_expired(&Meta::from(record), now_ms) && self.ending < self.bounds.dead;
+        if record.due_ms > now_ms && !dies {
             self.delay(partition, record.offset, record.due_ms, now_ms);
         } else if record.due_ms > i64::MIN
             && self.policy.ordering == Ordering::Free
@@ -274,11 +273,8 @@ impl Dispatch {
         if !found.ready.has_ranges() {
             return;
         }
-        let awaited = found.holder == Some(record.offset);
-        let looked_up = self.with_ready(partition, |ready| {
-            awaited && ready.due.take_any(record.offset)
-                || ready.look_up(rank, record.offset, window)
-        });
+        let looked_up =
+            self.with_ready(partition, |ready| ready.look_up(rank, record.offset, window));
         if looked_up {
             self.add_ready(partition, record, now_ms);
         }

@@ -22,12 +22,12 @@ impl World {
             }
             2 => self.policy.backoff_first_ms = i64::from(b % 100),
             3 => {
-                self.policy.single_active = b.is_multiple_of(2);
-                if !self.policy.single_active {
-                    self.active = None;
+                let single_active = b.is_multiple_of(2);
+                if single_active != self.policy.single_active {
+                    self.policy.single_active = single_active;
+                    (self.active, self.leaving) = (None, None);
+                    self.choose_active();
                 }
-                self.leaving = None;
-                self.choose_active();
             }
             4 => {
                 self.policy.priorities = [0, 2, 255][usize::from(b % 3)];
