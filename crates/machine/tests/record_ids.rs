@@ -1,6 +1,9 @@
 //! Ids of records in a shard's state: entries, snapshots and moves.
 
+mod common;
+
 use base::{Level, PartitionId, ShardId, TopicId};
+use common::histories;
 use machine::catalog::feed::AdoptedTopic;
 use machine::ids::{AppendedIds, KnownId, RecordIdsChange, TopicIdsChange};
 use machine::{
@@ -123,7 +126,7 @@ fn logged(steps: &[Appending]) -> Vec<Logged> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: histories(), ..ProptestConfig::default() })]
 
     #[test]
     fn snapshot_and_replay_has_the_ids_of_a_whole_replay(
@@ -235,6 +238,26 @@ fn ids_of_a_moving_partition_are_stored_by_the_importing_shard() {
     assert_eq!(again, state);
     let (_, discarded) = now(Step::Discard);
     assert!(discarded.rows.record_ids().is_empty());
+}
+
+/// A run of the property above found it.
+#[test]
+fn snapshot_without_ids_has_the_number_of_displaced_ones() {
+    let displacing = Appending {
+        partition: 0,
+        gap: 0,
+        ids: vec![0, 1],
+        later_ms: 0,
+        window_ms: 0,
+        at_most: 1,
+        drops: false,
+    };
+    let after_the_window = Appending { ids: Vec::new(), later_ms: 1, ..displacing.clone() };
+    let mut state = shard(1);
+    replay(&mut state, &logged(&[displacing, after_the_window]));
+    let ids = state.rows.record_ids();
+    assert_eq!((ids.len(), ids.forgotten_early()), (0, 1));
+    assert_eq!(State::decode(&state.encode()).expect("it was encoded by us"), state);
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl TopicIdsImage {
 impl RecordIds {
     /// True if nothing was ever stored: snapshots then have the format of earlier levels.
     pub(crate) fn is_unused(&self) -> bool {
-        self.topics.is_empty() && !self.complete
+        self.topics.is_empty() && !self.complete && self.forgotten_early == 0
     }
 
     /// Whether all ids within the windows are here. Some are missing until the first leader at
