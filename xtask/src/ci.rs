@@ -9,6 +9,7 @@ use clap::Args;
 use crate::ahead::Ahead;
 use crate::compat::{self, Counts};
 use crate::failure::{Context, Failure, Outcome};
+use crate::random::Random;
 use crate::{api, console, fuzz, guide, paths, soak, test_binaries};
 
 /// A kill loop short enough for every change; `soak kill` is the long one.
@@ -35,6 +36,7 @@ const WRITTEN_GIGABYTES: f64 = 9.5;
 const FULL_KILLS: u32 = 200;
 const FULL_ELECTION_SECONDS: u64 = 600;
 const FULL_FUZZ_SECONDS: u64 = 600;
+const FULL_HISTORIES: u32 = 500_000;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
@@ -171,7 +173,14 @@ const STEPS: [Step; 13] = [
 ];
 
 /// Hours of the checks that every change runs for minutes, and checks that are too slow for every change.
-const FULL: [Step; 6] = [
+const FULL: [Step; 7] = [
+    Step {
+        title: "random histories, others in each run",
+        lint: false,
+        remedy: "add the history to the test as a case, and mend it",
+        meanwhile: Vec::new,
+        run: random_histories,
+    },
     Step {
         title: "commands of README and the user guide",
         lint: false,
@@ -293,6 +302,19 @@ fn cargo(arguments: &[&str]) -> Outcome<Counts> {
         return Err(Failure::new(format!("cargo {} failed", arguments.join(" "))));
     }
     Ok(Counts::default())
+}
+
+/// Tests properties of the state machine and of delivery with cases that no run had before.
+fn random_histories() -> Outcome<Counts> {
+    let mut command =
+        cargo_command(&["test", "--locked", "--release", "-p", "dispatch", "-p", "machine"]);
+    command.env("PROPTEST_RNG_SEED", Random::any_seed().to_string());
+    command.env("HISTORIES", FULL_HISTORIES.to_string());
+    let status = command.status().context(|| "cannot run cargo")?;
+    if !status.success() {
+        return Err(Failure::new("a property does not hold"));
+    }
+    Ok(Counts { passed: 1, failed: 0 })
 }
 
 /// cargo-deny takes minutes to build, so it is used if it is installed and never installed here.
