@@ -65,7 +65,7 @@ pub use certificate::{CertificateMapping, Certified};
 pub use credentials::ScramCredential;
 pub use login::{Credentials, LoginError};
 pub use operation::Operation;
-pub use password::{PasswordError, hash_password, is_same};
+pub use password::{PasswordError, hash_password};
 pub use permissions::{Grant, PatternError, Permission, Permissions};
 pub use principal::Principal;
 pub use proof::Proof;

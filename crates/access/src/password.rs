@@ -101,11 +101,6 @@ pub(crate) fn digest(password: &str) -> Option<Digest> {
     Some(digest)
 }
 
-/// Compares two secrets in constant time.
-pub fn is_same(expected: &str, given: &str) -> bool {
-    same(expected.as_bytes(), given.as_bytes())
-}
-
 /// Compares in constant time.
 pub(crate) fn same(expected: &[u8], given: &[u8]) -> bool {
     let differ = expected.iter().zip(given).fold(0, |differ, (a, b)| differ | (a ^ b));

@@ -19,6 +19,7 @@ mod backups;
 mod endpoint;
 mod moves;
 mod operations;
+mod operator_tokens;
 mod placements;
 mod plan;
 mod reconcile;
@@ -42,6 +43,7 @@ use tasks::Task;
 use tokio::sync::watch;
 use world::Instant;
 
+use self::operator_tokens::OperatorTokens;
 use self::telling::Told;
 
 pub use self::operations::Administration;
@@ -63,6 +65,7 @@ pub struct LiveNode {
 pub struct Nodes {
     own: LiveNode,
     others: Option<Others>,
+    operator_tokens: OperatorTokens,
 }
 
 #[derive(Clone, Debug)]
@@ -74,25 +77,44 @@ struct Others {
 impl Nodes {
     /// A single node without a cluster.
     pub fn alone(id: u32, endpoints: Endpoints) -> Self {
-        Self { own: LiveNode { id, endpoints, is_unwell: false }, others: None }
+        let own = LiveNode { id, endpoints, is_unwell: false };
+        Self { own, others: None, operator_tokens: OperatorTokens::new(None, None) }
+    }
+
+    /// A single node whose operators log in by this token.
+    pub fn with_operator_token(self, token: &str) -> Self {
+        Self { operator_tokens: OperatorTokens::new(Some(token), self.others.clone()), ..self }
     }
 
     /// A member of a cluster: sends its client endpoints to the others, and registers itself in the catalog, retrying
-    /// until that succeeds. From then on only registered nodes are admitted.
-    pub fn join(broker: &Broker, cluster: &Arc<Node>, endpoints: Endpoints) -> Self {
+    /// until that succeeds. From then on only registered nodes are admitted. All nodes accept its operator token, if it
+    /// has one.
+    pub fn join(
+        broker: &Broker,
+        cluster: &Arc<Node>,
+        endpoints: Endpoints,
+        operator_token: Option<&str>,
+    ) -> Self {
         let heard = cluster.groups().latest_gossip();
-        let told = Told::of(endpoints.clone());
+        let others = Others { cluster: Arc::clone(cluster), heard: heard.clone() };
+        let operator_tokens = OperatorTokens::new(operator_token, Some(others.clone()));
+        let operator_token = operator_tokens.own_sha256().map(str::to_owned);
+        let told = Told { operator_token, ..Told::of(endpoints.clone()) };
         told.tell(cluster);
         let rack = endpoints.rack.clone();
         let following = registration::follow(broker.downgrade(), Arc::downgrade(cluster), rack);
         broker.vital(Task::Registration, following);
         let admitting = admission::run(broker.downgrade(), Arc::downgrade(cluster));
         broker.vital(Task::Admission, admitting);
-        let stepping =
-            reconcile::run(broker.downgrade(), Arc::downgrade(cluster), told, heard.clone());
+        let stepping = reconcile::run(broker.downgrade(), Arc::downgrade(cluster), told, heard);
         broker.vital(Task::Membership, stepping);
         let own = LiveNode { id: broker.node(), endpoints, is_unwell: false };
-        Self { own, others: Some(Others { cluster: Arc::clone(cluster), heard }) }
+        Self { own, others: Some(others), operator_tokens }
+    }
+
+    /// Whether this is the operator token of any node of the cluster.
+    pub fn accept_operator_token(&self, token: &str) -> bool {
+        self.operator_tokens.accept(token)
     }
 
     /// This node and the nodes connected to it, ascending by id.

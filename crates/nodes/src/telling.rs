@@ -72,6 +72,9 @@ pub(crate) struct Told {
     /// Removed replicas whose files it still has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) given_up: Vec<u32>,
+    /// SHA-256 of its operator token, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) operator_token: Option<String>,
 }
 
 /// A group, as sent by its leader.
@@ -99,7 +102,8 @@ impl From<ToldGroup> for HeardGroup {
 impl Told {
     pub(crate) fn of(endpoints: Endpoints) -> Self {
         let (leads, given_up) = (Vec::new(), Vec::new());
-        Self { endpoints, is_unwell: false, is_full: false, leads, given_up }
+        let (is_unwell, is_full, operator_token) = (false, false, None);
+        Self { endpoints, is_unwell, is_full, leads, given_up, operator_token }
     }
 
     /// Sends this status from now on, replacing the former one.
@@ -119,7 +123,7 @@ impl Told {
         let led = if spreads { broker.led_groups() } else { Vec::new() };
         let leads = led.into_iter().map(ToldGroup::from).collect();
         let given_up = broker.removed_replicas().into_iter().map(|shard| shard.0).collect();
-        let now = Self { endpoints: self.endpoints.clone(), is_unwell, is_full, leads, given_up };
+        let now = Self { is_unwell, is_full, leads, given_up, ..self.clone() };
         if *self != now {
             *self = now;
             self.tell(cluster);
@@ -152,7 +156,10 @@ mod tests {
         let in_rack = Endpoints { rack: Some("r1".into()), ..endpoints };
         let group = ToldGroup { shard: 3, term: 7, voters: vec![1, 2, 4], learners: vec![5] };
         let (leads, given_up) = (vec![group], vec![2]);
-        let unwell = Told { endpoints: in_rack, is_unwell: true, is_full: true, leads, given_up };
+        let operator_token = Some("00ff".to_owned());
+        let (is_unwell, is_full) = (true, true);
+        let unwell =
+            Told { endpoints: in_rack, is_unwell, is_full, leads, given_up, operator_token };
         assert_eq!(Told::decode(&unwell.to_bytes()), Some(unwell));
     }
 }

@@ -16,4 +16,8 @@ impl gateway_http::Operator for Operator {
     fn check(&self, rights: &Rights, operation: &Operation) -> Result<(), OperationError> {
         self.0.check(rights, operation)
     }
+
+    fn accept_token(&self, token: &str) -> bool {
+        self.0.accept_operator_token(token)
+    }
 }

@@ -195,9 +195,11 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         }
     };
     let endpoints = listeners.bound.endpoints(&settings);
+    let token =
+        operator_token::of(&settings.data, broker.entropy()).map_err(ServeError::OperatorToken)?;
     let nodes = match &cluster {
-        Some(cluster) => Nodes::join(&broker, cluster, endpoints),
-        None => Nodes::alone(broker.node(), endpoints),
+        Some(cluster) => Nodes::join(&broker, cluster, endpoints, Some(&token)),
+        None => Nodes::alone(broker.node(), endpoints).with_operator_token(&token),
     };
     configure(&broker, &settings.kafka_configs).await?;
     let (topology, users) = declared(&broker, &settings).await?;
@@ -224,10 +226,6 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let quotas = Quotas::open(broker.clone())?;
     connections.set_gate(Arc::new(Gate(quotas.clone())));
     options.quotas = quotas.clone();
-    let token =
-        operator_token::of(&settings.data, broker.entropy()).map_err(ServeError::OperatorToken)?;
-    let token: Arc<str> = token.into();
-    options.operator_token = Some(Arc::clone(&token));
     // Operators connect to the Kafka gateway, which forwards AMQP's operations.
     let administration = Administration::new(topology.clone(), users.clone());
     options.families.push((gateway_amqp::operations::FAMILY, Arc::new(administration)));
@@ -253,7 +251,6 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         users: Some(users.clone()),
         quotas: quotas.clone(),
         login: http_login,
-        operator_token: Some(token),
         version: env!("CARGO_PKG_VERSION"),
         tls: tls.cloned(),
         process: process::seen,

@@ -78,8 +78,6 @@ pub struct Node {
     pub quotas: Quotas,
     /// Carries out operations of operators.
     pub operator: Arc<dyn Operator>,
-    /// Clients with this token are the operator.
-    pub operator_token: Option<Arc<str>>,
     /// Version of the product.
     pub version: &'static str,
     /// TLS of the node's ports, if there is any.
@@ -97,6 +95,9 @@ pub trait Operator: Send + Sync + fmt::Debug {
 
     /// Whether the rights allow the operation, without doing it.
     fn check(&self, rights: &Rights, operation: &Operation) -> Result<(), OperationError>;
+
+    /// Whether clients with this token are operators.
+    fn accept_token(&self, token: &str) -> bool;
 }
 
 /// Whether clients should be sent to this node.

@@ -291,9 +291,7 @@ async fn log_in_by_token(node: &Node, peer: &Peer, token: &str) -> Result<Princi
 }
 
 fn by_token(node: &Node, credentials: &Credentials) -> bool {
-    let token = node.operator_token.as_deref();
-    credentials.name == OPERATOR
-        && token.is_some_and(|token| access::is_same(token, &credentials.password))
+    credentials.name == OPERATOR && node.operator.accept_token(&credentials.password)
 }
 
 /// Parses `Basic` credentials (RFC 7617): name, colon and password, in base64.

@@ -387,9 +387,8 @@ async fn plain(
         Ok(credentials) => credentials,
         Err(_) => return Err(users.refuse("", peer, nobody()).await),
     };
-    let token = gateway.options.operator_token.as_deref();
     if credentials.name == OPERATOR
-        && token.is_some_and(|token| access::is_same(token, &credentials.password))
+        && gateway.options.nodes.accept_operator_token(&credentials.password)
     {
         return Ok(Principal::operator(users));
     }

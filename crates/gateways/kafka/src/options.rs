@@ -45,8 +45,6 @@ pub struct GatewayOptions {
     pub fetch_sessions_max: usize,
     /// Bytes held by waiting requests on the whole node.
     pub waiting_bytes_max: usize,
-    /// Token of remote operators ([`crate::operations`]); `None`: remote operators are refused.
-    pub operator_token: Option<Arc<str>>,
     /// Users that may log in; `None`: login is impossible.
     pub users: Option<Users>,
     pub login: LoginOptions,
@@ -77,7 +75,6 @@ impl GatewayOptions {
             drain_within: Duration::from_secs(5),
             fetch_sessions_max: limits::FETCH_SESSIONS_MAX,
             waiting_bytes_max: limits::WAITING_BYTES_MAX,
-            operator_token: None,
             users: None,
             login: LoginOptions::default(),
             quotas: Quotas::default(),

@@ -44,7 +44,7 @@ fn number_of(hash: Hash) -> i8 {
 /// `subject`: the user or rule in question, for the audit log.
 pub(crate) fn check(gateway: &Gateway, request: &Request, subject: &str) -> Result<(), Fault> {
     if request.session.login.principal().is_none() {
-        operations::access::check(gateway, &request.session, None, None)?;
+        operations::access::check(gateway, &request.session, None)?;
     }
     request.asker.cluster_about(subject)
 }

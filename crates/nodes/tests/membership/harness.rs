@@ -40,10 +40,15 @@ pub(crate) struct Cluster {
     pub(crate) racks: BTreeMap<u64, String>,
 }
 
+pub(crate) fn operator_token(node: u64) -> String {
+    format!("operator token of node {node}")
+}
+
 fn follow(node: TestNode, rack: Option<String>) -> Member {
     let kafka = Endpoint { host: "localhost".to_owned(), port: node.broker.node() as u16 };
     let endpoints = Endpoints { kafka, amqp: None, kafka_tls: None, rack };
-    let nodes = Nodes::join(&node.broker, &node.member, endpoints);
+    let token = operator_token(node.broker.node().into());
+    let nodes = Nodes::join(&node.broker, &node.member, endpoints, Some(&token));
     Member { node, nodes }
 }
 

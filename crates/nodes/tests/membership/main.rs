@@ -15,7 +15,7 @@ use links::{ConnectError, Refusal};
 use operations::cluster::{Operation, Standing};
 use tokio::time::timeout;
 
-use crate::harness::{Cluster, Load, SOON, operate, wait_for};
+use crate::harness::{Cluster, Load, SOON, operate, operator_token, wait_for};
 
 /// Makes the node lead every shard, and returns its values.
 pub(crate) async fn all_of(cluster: &Cluster, node: u64) -> std::collections::BTreeSet<String> {
@@ -48,6 +48,29 @@ async fn fourth_node_joins_under_load_and_has_all_records() {
     let place = cluster.end(fourth).await;
     assert_eq!(cluster.start_again(place).await, fourth);
     cluster.becomes(&[1, 2, 3, 4]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operator_token_of_each_node_is_accepted_by_all_nodes_until_it_is_removed() {
+    let mut cluster = Cluster::start().await;
+    let fourth = cluster.join().await;
+    cluster.becomes(&[1, 2, 3, 4]).await;
+    let accepts = |cluster: &Cluster, node: u64, token: &str| {
+        cluster.members[&node].nodes.accept_operator_token(token)
+    };
+    for (node, of) in (1..=4).flat_map(|node| (1..=4).map(move |of| (node, of))) {
+        let accepted = async || accepts(&cluster, node, &operator_token(of));
+        wait_for(accepted, || format!("node {node} accepts the token of node {of}")).await;
+    }
+    for wrong in ["", "operator token of node 5", "operator token of node"] {
+        assert!(!accepts(&cluster, 1, wrong), "{wrong}");
+    }
+    cluster.end(fourth).await;
+    cluster.ask(1, Operation::RemoveNode { node: fourth }).await.expect("it is removed");
+    cluster.becomes(&[1, 2, 3]).await;
+    let refused = async || !accepts(&cluster, 1, &operator_token(fourth));
+    wait_for(refused, || "the token of the removed node is refused".to_owned()).await;
+    assert!(accepts(&cluster, 1, &operator_token(3)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

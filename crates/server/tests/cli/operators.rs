@@ -28,7 +28,7 @@ fn command_from_another_machine_needs_the_operator_token() {
     run(broker.command(&add), b"").fails(1, &["operator.token", "--token-file", "POSTROAD_TOKEN"]);
     let mut wrong = broker.command(&add);
     wrong.env("POSTROAD_TOKEN", "guess");
-    run(wrong, b"").fails(1, &["token is not this server's"]);
+    run(wrong, b"").fails(1, &["not that of a node of this cluster"]);
     let mut missing = broker.command(&add);
     missing.args(["--token-file", "/nowhere"]);
     run(missing, b"").fails(1, &["/nowhere"]);

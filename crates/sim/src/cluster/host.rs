@@ -211,8 +211,12 @@ async fn live(
         Err(error) => return End::Refused(error.to_string()),
     };
     let kafka = Endpoint { host: name(place).to_owned(), port: 9092 };
-    let nodes =
-        Nodes::join(&broker, &node, Endpoints { kafka, amqp: None, kafka_tls: None, rack: None });
+    let nodes = Nodes::join(
+        &broker,
+        &node,
+        Endpoints { kafka, amqp: None, kafka_tls: None, rack: None },
+        None,
+    );
     let serves_amqp = shared.lock().serves_amqp;
     let _gateways = match serves_amqp {
         true => match Gateways::start_amqp(&broker).await {

@@ -139,7 +139,6 @@ impl Server {
             users: Some(users.clone()),
             quotas,
             login,
-            operator_token: Some("token of operators".into()),
             version: "0.0.0-test",
             tls: None,
             process: ProcessSeen::default,
@@ -196,7 +195,9 @@ impl Operator {
         let address = listener.local_addr().expect("is bound");
         let kafka = Endpoint { host: "127.0.0.1".to_owned(), port: address.port() };
         let endpoints = Endpoints { kafka, amqp: None, kafka_tls: None, rack: None };
-        let options = gateway_kafka::GatewayOptions::new(Nodes::alone(broker.node(), endpoints));
+        let nodes =
+            Nodes::alone(broker.node(), endpoints).with_operator_token("token of operators");
+        let options = gateway_kafka::GatewayOptions::new(nodes);
         let (stop, stopping) = watch::channel(false);
         let kafka = Kafka::open(broker.clone(), options, stopping);
         let operations = kafka.operations();
@@ -212,6 +213,10 @@ impl gateway_http::Operator for Operator {
 
     fn check(&self, rights: &Rights, operation: &Operation) -> Result<(), OperationError> {
         self.operations.check(rights, operation)
+    }
+
+    fn accept_token(&self, token: &str) -> bool {
+        self.operations.accept_operator_token(token)
     }
 }
 

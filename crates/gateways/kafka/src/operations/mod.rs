@@ -76,9 +76,8 @@ pub(crate) fn start(
         };
         let answer = match asked {
             Ok(asked) => {
-                let expected = gateway.options.operator_token.as_deref();
                 let peer = session.connection.peer().ip();
-                let asker = access::check(&gateway, &session, asked.token.as_deref(), expected);
+                let asker = access::check(&gateway, &session, asked.token.as_deref());
                 let asker =
                     asker.map(|asker| access::audited_as_command(&gateway, &session, asker));
                 let allowed = asker.and_then(|asker| {

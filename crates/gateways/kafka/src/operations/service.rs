@@ -31,6 +31,11 @@ impl Operations {
         carry_out(&self.0, asker, operation).await.map_err(operation_error)
     }
 
+    /// Whether this is the operator token of a node of the cluster.
+    pub fn accept_operator_token(&self, token: &str) -> bool {
+        self.0.options.nodes.accept_operator_token(token)
+    }
+
     /// Checks that the caller may execute the operation, without executing it.
     pub fn check(&self, asker: &Rights, operation: &Operation) -> Result<(), OperationError> {
         let effect = |family: &str, operation: &_| families::effect(&self.0, family, operation);

@@ -139,7 +139,9 @@ async fn invalid_operations_are_answered_with_the_reason() {
 
 #[tokio::test]
 async fn wrong_operator_token_is_refused_on_loopback_too() {
-    let node = Node::with(|options| options.operator_token = Some("secret".into())).await;
+    let node =
+        Node::with(|options| options.nodes = options.nodes.clone().with_operator_token("secret"))
+            .await;
     let mut client = node.client().await;
     let ask = |token: &str| {
         let document = format!(

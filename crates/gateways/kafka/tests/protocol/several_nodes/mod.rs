@@ -116,7 +116,7 @@ async fn serve(node: TestNode) -> Node {
     let kafka = Endpoint { host: "127.0.0.1".to_owned(), port: address.port() };
     let rack = Some(rack(broker.node() as i32));
     let endpoints = Endpoints { kafka, amqp: None, kafka_tls: None, rack };
-    let nodes = Nodes::join(&broker, &member, endpoints);
+    let nodes = Nodes::join(&broker, &member, endpoints, None);
     let (stop, stopping) = watch::channel(false);
     let options = GatewayOptions::new(nodes.clone());
     let serving = gateway_kafka::serve(listener, broker.clone(), options, stopping);
