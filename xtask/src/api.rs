@@ -64,9 +64,8 @@ pub(crate) fn run(options: &Options) -> Outcome {
 }
 
 /// CI uses the release build of an earlier step.
-pub(crate) fn in_ci() -> Outcome {
-    let bin = Some(paths::target().join("release/postroad"));
-    run(&Options { bin, examples: 20, seed: 1 })
+pub(crate) fn in_ci(server: PathBuf) -> Outcome {
+    run(&Options { bin: Some(server), examples: 20, seed: 1 })
 }
 
 fn installed() -> Outcome<PathBuf> {

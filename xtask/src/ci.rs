@@ -1,6 +1,10 @@
-//! `cargo xtask ci`: all checks that a change must pass, the cheapest to fail first. Tests run in the dev profile,
-//! with its assertions. Real clients and the kill loop run against a release build, as users do.
+//! `cargo xtask ci`: the checks that a change must pass, the cheapest to fail first. `--full` adds the checks that take
+//! long, and is run before a larger piece of work is complete.
+//!
+//! Tests, clients and the browser meet one build in the dev profile, with its assertions. The lints run while it is
+//! compiled. Under `--full` clients and fault loops meet a release build, as users do.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,15 +16,7 @@ use crate::failure::{Context, Failure, Outcome};
 use crate::random::Random;
 use crate::{api, console, fuzz, guide, paths, soak, test_binaries};
 
-/// A kill loop short enough for every change; `soak kill` is the long one.
-const KILLS: u32 = 10;
-/// Length of the election loop, with a handful of elections a second.
-const ELECTION_SECONDS: u64 = 15;
-
-/// Length of each fuzz target's run. A real hunt takes hours.
-const FUZZ_SECONDS: u64 = 10;
-
-/// The benchmark suite is a workspace of its own. It is built here without the clients of its rivals, which would
+/// The benchmark suite is a workspace of its own. Its tests are built without the clients of its rivals, which would
 /// take longer than all other steps together.
 const SUITE: &str = "bench/Cargo.toml";
 
@@ -32,209 +28,187 @@ const RELEASE_BUILD: [&str; 5] = ["build", "--locked", "--release", "--package",
 /// Disk space that all steps together take, measured cold and rounded up.
 const WRITTEN_GIGABYTES: f64 = 9.5;
 
-/// Lengths of the loops under `--full`.
+/// Kills of the loop that each change runs, and of the long ones.
+const KILLS: u32 = 10;
 const FULL_KILLS: u32 = 200;
+/// Lengths under `--full`. An election loop has a handful of elections a second.
 const FULL_ELECTION_SECONDS: u64 = 600;
-const FULL_FUZZ_SECONDS: u64 = 600;
+const FULL_FUZZ_SECONDS: u64 = 60;
 const FULL_HISTORIES: u32 = 500_000;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// Also for hours: longer fuzzing and fault loops, and the API by its own description
+    /// Also the checks that take long: all clients, fuzzing, fault loops, the pages of the user guide, lints of all
+    /// benchmark drivers
     #[arg(long)]
     full: bool,
 }
 
-/// Selection of steps.
+/// The checks that a run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
-    /// All steps, including format, lints and licences.
-    Everything,
-    /// Only the steps that run the product.
-    Tests,
+enum Tier {
+    /// Those that every change must pass.
+    Short,
+    Full,
+}
+
+impl Tier {
+    /// The server that clients meet, built by an earlier step.
+    fn server(self) -> PathBuf {
+        let profile = match self {
+            Tier::Short => "debug",
+            Tier::Full => "release",
+        };
+        paths::target().join(profile).join("postroad")
+    }
 }
 
 struct Step {
     title: &'static str,
-    lint: bool,
+    /// `None`: of both.
+    tier: Option<Tier>,
     remedy: &'static str,
     /// Builds of later steps, made while this one waits.
-    meanwhile: fn() -> Vec<Command>,
+    meanwhile: fn(Tier) -> Vec<Command>,
     /// Returns the number of tests that it ran.
-    run: fn() -> Outcome<Counts>,
+    run: fn(Tier) -> Outcome<Counts>,
 }
 
-const STEPS: [Step; 13] = [
+const PASSED: Counts = Counts { passed: 1, failed: 0 };
+
+const STEPS: [Step; 15] = [
     Step {
         title: "format",
-        lint: true,
+        tier: None,
         remedy: "cargo fmt --all",
-        meanwhile: Vec::new,
-        run: || {
+        meanwhile: |_| Vec::new(),
+        run: |_| {
             cargo(&["fmt", "--all", "--check"])?;
             cargo(&["fmt", "--manifest-path", SUITE, "--all", "--check"])?;
             cargo(&["fmt", "--manifest-path", fuzz::MANIFEST, "--check"])
         },
     },
     Step {
-        title: "lints",
-        lint: true,
-        remedy: "cargo clippy --workspace --all-targets, and mend what it names",
-        meanwhile: Vec::new,
-        run: || {
-            let workspace = ["clippy", "--locked", "--workspace", "--all-targets"];
-            cargo(&[&workspace[..], &["--", "-D", "warnings"]].concat())
-        },
+        title: "licences",
+        tier: None,
+        remedy: "cargo deny check, and replace the dependency or decide in deny.toml",
+        meanwhile: |_| Vec::new(),
+        run: |_| deny(),
     },
     Step {
-        title: "lints of the benchmark suite",
-        lint: true,
+        title: "lints and tests of the workspace",
+        tier: None,
+        remedy: "cargo test -p PACKAGE NAME repeats a test, cargo clippy --workspace --all-targets the lints",
+        meanwhile: |tier| match tier {
+            Tier::Short => vec![test_binaries::build_only(&SUITE_TESTS)],
+            Tier::Full => vec![cargo_command(&RELEASE_BUILD)],
+        },
+        run: |_| test_binaries::run(&[]),
+    },
+    Step {
+        title: "release build",
+        tier: Some(Tier::Full),
+        remedy: "cargo build --release -p postroad",
+        meanwhile: |_| Vec::new(),
+        run: |_| cargo(&RELEASE_BUILD),
+    },
+    Step {
+        title: "the console in a browser",
+        tier: None,
+        remedy: "cargo xtask console",
+        meanwhile: |_| Vec::new(),
+        run: |tier| console::in_ci(tier.server()).map(|()| PASSED),
+    },
+    Step {
+        title: "real clients",
+        tier: None,
+        remedy: "cargo xtask compat FAMILY --name SCENARIO repeats one",
+        meanwhile: |tier| match tier {
+            Tier::Short => Vec::new(),
+            Tier::Full => fuzz::build_all()
+                .into_iter()
+                .chain([test_binaries::build_only(&SUITE_TESTS)])
+                .collect(),
+        },
+        run: |tier| compat::run(&compat::Options::for_ci(tier.server(), tier == Tier::Full)),
+    },
+    Step {
+        title: "lints and tests of the benchmark suite",
+        tier: None,
+        remedy: "cargo test --manifest-path bench/Cargo.toml -p PACKAGE NAME repeats one",
+        meanwhile: |_| Vec::new(),
+        run: |_| test_binaries::run(&SUITE_TESTS),
+    },
+    Step {
+        title: "lints of the benchmark drivers",
+        tier: Some(Tier::Full),
         remedy: "cargo clippy --manifest-path bench/Cargo.toml --workspace --all-targets --all-features",
-        meanwhile: Vec::new,
-        run: || {
+        meanwhile: |_| Vec::new(),
+        run: |_| {
             let workspace = ["clippy", "--locked", "--workspace", "--all-targets"];
-            // The suite's tests need no clients; only this step shows that every driver still compiles.
             let suite = ["--manifest-path", SUITE, "--all-features"];
             cargo(&[&workspace[..], &suite, &["--", "-D", "warnings"]].concat())
         },
     },
     Step {
-        title: "licences and advisories",
-        lint: true,
-        remedy: "cargo deny check, and replace the dependency or decide in deny.toml",
-        meanwhile: Vec::new,
-        run: deny,
-    },
-    Step {
-        title: "tests of the workspace",
-        lint: false,
-        remedy: "cargo test -p PACKAGE NAME repeats one",
-        meanwhile: || vec![cargo_command(&RELEASE_BUILD)],
-        run: || test_binaries::run(&[]),
-    },
-    Step {
-        title: "release build",
-        lint: false,
-        remedy: "cargo build --release -p postroad",
-        meanwhile: Vec::new,
-        run: || cargo(&RELEASE_BUILD),
-    },
-    Step {
-        title: "the console in a browser",
-        lint: false,
-        remedy: "cargo xtask console",
-        meanwhile: Vec::new,
-        run: || console::in_ci().map(|()| Counts { passed: 1, failed: 0 }),
-    },
-    Step {
-        title: "real clients",
-        lint: false,
-        remedy: "cargo xtask compat FAMILY --name SCENARIO repeats one",
-        meanwhile: || {
-            fuzz::build_all().into_iter().chain([test_binaries::build_only(&SUITE_TESTS)]).collect()
-        },
-        run: || compat::run(&compat::Options::for_ci()),
-    },
-    Step {
-        title: "fuzz targets",
-        lint: false,
-        remedy: "cargo xtask fuzz",
-        meanwhile: Vec::new,
-        run: || fuzz::short(FUZZ_SECONDS).map(|passed| Counts { passed, failed: 0 }),
-    },
-    Step {
-        title: "tests of the benchmark suite",
-        lint: false,
-        remedy: "cargo test --manifest-path bench/Cargo.toml -p PACKAGE NAME repeats one",
-        meanwhile: Vec::new,
-        run: || test_binaries::run(&SUITE_TESTS),
-    },
-    Step {
         title: "kill -9 under load",
-        lint: false,
+        tier: None,
         remedy: "cargo xtask soak kill",
-        meanwhile: Vec::new,
-        run: || soak::short_kill(KILLS).map(|()| Counts { passed: 1, failed: 0 }),
+        meanwhile: |_| Vec::new(),
+        run: |tier| {
+            let kills = if tier == Tier::Full { FULL_KILLS } else { KILLS };
+            soak::kill_in_ci(&tier.server(), kills).map(|()| PASSED)
+        },
     },
     Step {
         title: "kill -9 with consumers at work",
-        lint: false,
+        tier: Some(Tier::Full),
         remedy: "cargo xtask soak leases",
-        meanwhile: Vec::new,
-        run: || soak::short_leases(KILLS).map(|()| Counts { passed: 1, failed: 0 }),
+        meanwhile: |_| Vec::new(),
+        run: |tier| soak::leases_in_ci(&tier.server(), FULL_KILLS).map(|()| PASSED),
     },
     Step {
         title: "elections with clients at work",
-        lint: false,
+        tier: Some(Tier::Full),
         remedy: "cargo xtask soak elections",
-        meanwhile: Vec::new,
-        run: || soak::short_elections(ELECTION_SECONDS).map(|()| Counts { passed: 1, failed: 0 }),
-    },
-];
-
-/// Hours of the checks that every change runs for minutes, and checks that are too slow for every change.
-const FULL: [Step; 7] = [
-    Step {
-        title: "random histories, others in each run",
-        lint: false,
-        remedy: "add the history to the test as a case, and mend it",
-        meanwhile: Vec::new,
-        run: random_histories,
+        meanwhile: |_| Vec::new(),
+        run: |tier| soak::elections_in_ci(&tier.server(), FULL_ELECTION_SECONDS).map(|()| PASSED),
     },
     Step {
         title: "commands of README and the user guide",
-        lint: false,
+        tier: Some(Tier::Full),
         remedy: "cargo xtask guide",
-        meanwhile: Vec::new,
-        run: || guide::in_ci().map(|()| Counts { passed: 1, failed: 0 }),
+        meanwhile: |_| Vec::new(),
+        run: |_| guide::in_ci().map(|()| PASSED),
     },
     Step {
         title: "the API by its own description",
-        lint: false,
+        tier: Some(Tier::Full),
         remedy: "cargo xtask api",
-        meanwhile: Vec::new,
-        run: || api::in_ci().map(|()| Counts { passed: 1, failed: 0 }),
+        meanwhile: |_| Vec::new(),
+        run: |tier| api::in_ci(tier.server()).map(|()| PASSED),
     },
     Step {
-        title: "fuzz targets, longer",
-        lint: false,
-        remedy: "cargo xtask fuzz --seconds 600",
-        meanwhile: Vec::new,
-        run: || fuzz::short(FULL_FUZZ_SECONDS).map(|passed| Counts { passed, failed: 0 }),
+        title: "random histories, others in each run",
+        tier: Some(Tier::Full),
+        remedy: "add the history to the test as a case, and mend it",
+        meanwhile: |_| Vec::new(),
+        run: |_| random_histories(),
     },
     Step {
-        title: "kill -9 under load, longer",
-        lint: false,
-        remedy: "cargo xtask soak kill",
-        meanwhile: Vec::new,
-        run: || soak::short_kill(FULL_KILLS).map(|()| Counts { passed: 1, failed: 0 }),
-    },
-    Step {
-        title: "kill -9 with consumers at work, longer",
-        lint: false,
-        remedy: "cargo xtask soak leases",
-        meanwhile: Vec::new,
-        run: || soak::short_leases(FULL_KILLS).map(|()| Counts { passed: 1, failed: 0 }),
-    },
-    Step {
-        title: "elections with clients at work, longer",
-        lint: false,
-        remedy: "cargo xtask soak elections",
-        meanwhile: Vec::new,
-        run: || {
-            soak::short_elections(FULL_ELECTION_SECONDS).map(|()| Counts { passed: 1, failed: 0 })
-        },
+        title: "fuzz targets",
+        tier: Some(Tier::Full),
+        remedy: "cargo xtask fuzz",
+        meanwhile: |_| Vec::new(),
+        run: |_| fuzz::short(FULL_FUZZ_SECONDS).map(|passed| Counts { passed, failed: 0 }),
     },
 ];
 
 /// Runs the steps until one fails. Ends with one plain line that counts what was tested.
-pub(crate) fn run(scope: Scope, options: &Options) -> Outcome {
-    let longer = FULL.iter().filter(|_| options.full);
-    let steps: Vec<&Step> = STEPS
-        .iter()
-        .filter(|step| scope == Scope::Everything || !step.lint)
-        .chain(longer)
-        .collect();
+pub(crate) fn run(options: &Options) -> Outcome {
+    let tier = if options.full { Tier::Full } else { Tier::Short };
+    let steps: Vec<&Step> =
+        STEPS.iter().filter(|step| step.tier.is_none_or(|only| only == tier)).collect();
     let begun = Instant::now();
     let free = free_gigabytes()?;
     println!("{free:.1} GB are free on this disk");
@@ -247,8 +221,8 @@ pub(crate) fn run(scope: Scope, options: &Options) -> Outcome {
     for (index, step) in steps.iter().enumerate() {
         println!("\n=== {}/{} {} ===", index + 1, steps.len(), step.title);
         let step_begun = Instant::now();
-        ahead.push(Ahead::begin((step.meanwhile)()));
-        let ran = (step.run)().map_err(|failure| {
+        ahead.push(Ahead::begin((step.meanwhile)(tier)));
+        let ran = (step.run)(tier).map_err(|failure| {
             println!("{} passed, {} failed", counts.passed, counts.failed + 1);
             // A full disk makes any step fail, with messages that seldom say so.
             let free = free_gigabytes().unwrap_or_default();
@@ -285,6 +259,16 @@ pub(crate) fn cargo_command(arguments: &[&str]) -> Command {
     // Only for the dev profile: with debug symbols set for release, too, steps that start a server would build it
     // again.
     command.env("CARGO_PROFILE_DEV_DEBUG", "false");
+    command
+}
+
+/// As [`cargo_command`], with the lints as errors while the workspace's crates are compiled: what `cargo clippy` does,
+/// and the code is made in the same pass.
+pub(crate) fn linting_cargo_command(arguments: &[&str]) -> Command {
+    let mut command = cargo_command(arguments);
+    command
+        .env("RUSTC_WORKSPACE_WRAPPER", Path::new(env!("CARGO")).with_file_name("clippy-driver"));
+    command.env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
     command
 }
 

@@ -55,15 +55,13 @@ pub(crate) fn run(options: &Options) -> Outcome {
     }
 }
 
-/// The step of CI: uses the release build of an earlier step, and reports that it is skipped if there is no
-/// browser.
-pub(crate) fn in_ci() -> Outcome {
+/// The step of CI. Reports that it is skipped if there is no browser.
+pub(crate) fn in_ci(server: PathBuf) -> Outcome {
     if let Err(failure) = browser() {
         println!("skipped: {failure}");
         return Ok(());
     }
-    let bin = Some(paths::target().join("release/postroad"));
-    run(&Options { bin, pictures: None, write: false })
+    run(&Options { bin: Some(server), pictures: None, write: false })
 }
 
 /// The console's folder, with the packages that its tests need.

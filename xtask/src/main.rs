@@ -37,10 +37,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Everything that a change must pass: format, lints, all tests, real clients, kill loop
+    /// Everything that a change must pass: format, lints, all tests, real clients, a kill loop; `--full`: all checks
     Ci(ci::Options),
-    /// The same without format and lints
-    Test(ci::Options),
     /// Stock Kafka clients against the real binary (tests/compat)
     Compat(compat::Options),
     /// The console in a real browser, against the real binary (console/)
@@ -63,8 +61,7 @@ enum Chore {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
-        Chore::Ci(options) => ci::run(ci::Scope::Everything, &options),
-        Chore::Test(options) => ci::run(ci::Scope::Tests, &options),
+        Chore::Ci(options) => ci::run(&options),
         Chore::Compat(options) => compat::run(&options)
             .map(|counts| println!("{} passed, {} failed", counts.passed, counts.failed)),
         Chore::Console(options) => console::run(&options),

@@ -12,7 +12,7 @@ mod ledger;
 mod load;
 mod planted;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -24,8 +24,8 @@ use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
 use crate::random::Random;
 use crate::server::{self, Postroad, Server};
-pub(crate) use leases::elections::short as short_elections;
-pub(crate) use leases::short as short_leases;
+pub(crate) use leases::elections::in_ci as elections_in_ci;
+pub(crate) use leases::in_ci as leases_in_ci;
 use ledger::{Ledger, Reader};
 use load::{Producer, Target};
 
@@ -146,14 +146,14 @@ struct Run<'a> {
 }
 
 /// The short kill loop that every change must pass.
-pub(crate) fn short_kill(times: u32) -> Outcome {
+pub(crate) fn kill_in_ci(server: &Path, times: u32) -> Outcome {
     #[derive(Parser)]
     struct Defaults {
         #[command(flatten)]
         options: KillOptions,
     }
     let defaults = Defaults::parse_from(["soak"]).options;
-    kill(&KillOptions { times, ..defaults })
+    kill(&KillOptions { times, bin: Some(server.to_owned()), ..defaults })
 }
 
 fn kill(options: &KillOptions) -> Outcome {

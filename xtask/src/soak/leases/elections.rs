@@ -1,6 +1,7 @@
 //! `cargo xtask soak elections`: frequent leader elections under the load of `soak leases`. No client sees an
 //! error, no record is lost or delivered twice, and writes pause only shortly.
 
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -45,15 +46,16 @@ const ELECT: &[u8] = br#"{"elect-leader":{}}"#;
 const CALM_PART: u32 = 10;
 
 /// The short election loop that every change must pass.
-pub(crate) fn short(seconds: u64) -> Outcome {
+pub(crate) fn in_ci(server: &Path, seconds: u64) -> Outcome {
     #[derive(Parser)]
     struct Defaults {
         #[command(flatten)]
         options: ElectionsOptions,
     }
-    let defaults = Defaults::parse_from(["soak"]).options;
+    let mut options = Defaults::parse_from(["soak"]).options;
+    options.load.bin = Some(server.to_owned());
     // A busy machine has pauses of its own.
-    run(&ElectionsOptions { seconds, every_ms: 200, pause_ms_max: f64::INFINITY, ..defaults })
+    run(&ElectionsOptions { seconds, every_ms: 200, pause_ms_max: f64::INFINITY, ..options })
 }
 
 pub(crate) fn run(options: &ElectionsOptions) -> Outcome {

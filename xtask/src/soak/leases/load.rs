@@ -46,7 +46,7 @@ pub(super) struct LoadOptions {
     pub(super) output: Output,
     /// The server's binary [default: a release build of this checkout]
     #[arg(long)]
-    bin: Option<PathBuf>,
+    pub(super) bin: Option<PathBuf>,
     /// Further arguments of `postroad serve`, after `--`; small segments, so that many are begun
     #[arg(last = true, default_values = ["--segment-bytes", "16MiB"])]
     serve: Vec<String>,

@@ -14,6 +14,7 @@ pub(super) mod ledger;
 pub(super) mod load;
 pub(super) mod workers;
 
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -44,14 +45,15 @@ pub(crate) struct LeasesOptions {
 const FOLDER: &str = "soak-leases";
 
 /// The short kill loop that every change must pass.
-pub(crate) fn short(times: u32) -> Outcome {
+pub(crate) fn in_ci(server: &Path, times: u32) -> Outcome {
     #[derive(Parser)]
     struct Defaults {
         #[command(flatten)]
         options: LeasesOptions,
     }
-    let defaults = Defaults::parse_from(["soak"]).options;
-    run(&LeasesOptions { times, ..defaults })
+    let mut options = Defaults::parse_from(["soak"]).options;
+    options.load.bin = Some(server.to_owned());
+    run(&LeasesOptions { times, ..options })
 }
 
 pub(crate) fn run(options: &LeasesOptions) -> Outcome {
