@@ -9,9 +9,6 @@ use base::limits::{
 use base::{HashMap, LeaseGroupId, Offset, PartitionId};
 use broker::delivery::{Happened, Happening, HistoryEvents, SessionId, Step, What};
 use broker::{Broker, WeakBroker};
-use opentelemetry_proto::tonic::common::v1::KeyValue;
-use opentelemetry_proto::tonic::trace::v1::Span;
-use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind};
 use tokio::sync::{mpsc, watch};
 use world::{Clock, Entropy, Instant, World};
 
@@ -19,6 +16,7 @@ use crate::budget::Budget;
 use crate::context::Context;
 use crate::conventions::{self, Operation, number, text};
 use crate::counts::Counts;
+use crate::otlp::{KeyValue, Link, Span, SpanKind};
 
 /// Name prefix of internal topics. Their records belong to no trace.
 const INTERNAL: &str = "_postroad.";
@@ -224,7 +222,6 @@ impl Collector {
                     span_id: parent.span.to_vec(),
                     trace_state: parent.state.to_string(),
                     flags: FLAGS_OF_PARENT,
-                    ..Link::default()
                 }];
             }
         }

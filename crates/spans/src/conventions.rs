@@ -3,9 +3,8 @@
 
 use broker::delivery::DeadReason;
 use broker::delivery::What;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
-use opentelemetry_proto::tonic::resource::v1::Resource;
+
+use crate::otlp::{AnyValue, InstrumentationScope, KeyValue, Resource, Value};
 
 /// Operation of a span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +63,7 @@ pub(crate) fn number(key: &str, value: u64) -> KeyValue {
 
 fn attribute(key: &str, value: Value) -> KeyValue {
     let value = Some(AnyValue { value: Some(value) });
-    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
+    KeyValue { key: key.to_owned(), value }
 }
 
 /// Attributes of any operation on a record.
@@ -93,10 +92,10 @@ pub(crate) fn resource(node: u32, cluster: &str) -> Resource {
         text("postroad.cluster.id", cluster),
         number("postroad.node.id", node.into()),
     ];
-    Resource { attributes, ..Resource::default() }
+    Resource { attributes }
 }
 
 pub(crate) fn scope() -> InstrumentationScope {
     let (name, version) = ("postroad".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-    InstrumentationScope { name, version, ..InstrumentationScope::default() }
+    InstrumentationScope { name, version }
 }

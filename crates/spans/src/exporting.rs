@@ -10,11 +10,6 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Request, StatusCode};
-use opentelemetry_proto::tonic::collector::trace::v1::{
-    ExportTraceServiceRequest, ExportTraceServiceResponse,
-};
-use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use outbound::{Address, AuthoritiesError, Connection, RequestError, read_authorities};
 use prost::Message;
 use tasks::Task;
@@ -24,6 +19,10 @@ use world::{Instant, World};
 
 use crate::conventions;
 use crate::counts::Counts;
+use crate::otlp::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse, Resource, ResourceSpans, ScopeSpans,
+    Span,
+};
 
 /// Path below the address of the collector, as the specification requires.
 const PATH: &str = "v1/traces";
@@ -194,9 +193,9 @@ impl Exporter {
 
     fn encode(&self, spans: Vec<Span>) -> Bytes {
         let scope = Some(conventions::scope());
-        let scope_spans = vec![ScopeSpans { scope, spans, ..ScopeSpans::default() }];
+        let scope_spans = vec![ScopeSpans { scope, spans }];
         let resource = Some(self.resource.clone());
-        let of_node = ResourceSpans { resource, scope_spans, ..ResourceSpans::default() };
+        let of_node = ResourceSpans { resource, scope_spans };
         ExportTraceServiceRequest { resource_spans: vec![of_node] }.encode_to_vec().into()
     }
 

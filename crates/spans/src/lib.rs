@@ -18,6 +18,7 @@ pub mod context;
 mod conventions;
 mod counts;
 pub mod exporting;
+mod otlp;
 
 use base::limits::{TRACE_EVENTS_WAITING_MAX, TRACE_SPANS_WAITING_MAX};
 use broker::Broker;
