@@ -2,10 +2,10 @@
 
 mod common;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use common::sources;
+use common::{before_tests, sources};
 
 /// Calls that start a task or a thread. Only this crate uses them: the end of a task outside its table would go
 /// unnoticed.
@@ -33,11 +33,6 @@ fn is_node_source(path: &str) -> bool {
         && !path.contains("/tests/")
         && !path.ends_with("tests.rs")
         && !OUTSIDE_A_NODE.iter().any(|folder| path.starts_with(folder))
-}
-
-/// The part of a file before its tests, which stand at the end.
-fn before_tests(text: &str) -> &str {
-    text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
 }
 
 #[test]
@@ -230,155 +225,4 @@ fn no_source_file_is_longer_than_900_lines() {
         }
     }
     assert!(too_long.is_empty(), "{LINES_MAX} at most, split by subject:\n{}", too_long.join("\n"));
-}
-
-/// The broker's modules: files and folders of its first level, and within delivery each of its own.
-struct Modules {
-    folder: PathBuf,
-    /// The modules that each module uses.
-    uses: BTreeMap<String, BTreeSet<String>>,
-}
-
-impl Modules {
-    fn read_broker() -> Self {
-        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of crates");
-        let folder = crates.join("broker/src");
-        let mut files = Vec::new();
-        sources(&folder, &mut files);
-        let mut modules = Self { folder, uses: BTreeMap::new() };
-        let is_test = |file: &PathBuf| {
-            file.ends_with("tests.rs") || file.components().any(|it| it.as_os_str() == "tests")
-        };
-        files.retain(|file| !is_test(file));
-        let paths: Vec<Vec<String>> = files.iter().map(|file| modules.path_of(file)).collect();
-        for path in &paths {
-            modules.uses.entry(Self::name(path)).or_default();
-        }
-        for (file, path) in files.iter().zip(&paths) {
-            let text = std::fs::read_to_string(file).expect("text");
-            let code: String = before_tests(&text)
-                .lines()
-                .flat_map(|line| [line.split("//").next().unwrap_or_default(), "\n"])
-                .collect();
-            let from = Self::name(path);
-            let mut used: BTreeSet<String> =
-                paths_in(&code, path).iter().map(|used| modules.module_of(used)).collect();
-            used.remove(&from);
-            modules.uses.entry(from).or_default().extend(used);
-        }
-        modules
-    }
-
-    /// `delivery/driver/mod.rs` is `delivery::driver`; `lib.rs` is the root.
-    fn path_of(&self, file: &Path) -> Vec<String> {
-        let below = file.strip_prefix(&self.folder).expect("below it").with_extension("");
-        let mut path: Vec<String> =
-            below.iter().map(|part| part.to_string_lossy().into_owned()).collect();
-        path.pop_if(|last| last == "mod" || last == "lib");
-        path
-    }
-
-    fn name(path: &[String]) -> String {
-        let depth = if path.first().is_some_and(|first| first == "delivery") { 2 } else { 1 };
-        path[..depth.min(path.len())].join("::")
-    }
-
-    /// The module with the item; an unknown path belongs to its nearest known parent.
-    fn module_of(&self, path: &[String]) -> String {
-        (0..=path.len())
-            .rev()
-            .map(|length| Self::name(&path[..length]))
-            .find(|name| self.uses.contains_key(name))
-            .unwrap_or_default()
-    }
-
-    /// A cycle of modules: each uses the next, and the last uses the first.
-    fn circle(&self) -> Option<Vec<&str>> {
-        let mut done = BTreeSet::new();
-        self.uses.keys().find_map(|from| self.circle_from(from, &mut Vec::new(), &mut done))
-    }
-
-    fn circle_from<'a>(
-        &'a self,
-        from: &'a str,
-        way: &mut Vec<&'a str>,
-        done: &mut BTreeSet<&'a str>,
-    ) -> Option<Vec<&'a str>> {
-        if let Some(place) = way.iter().position(|before| *before == from) {
-            return Some(way[place..].to_vec());
-        }
-        if done.contains(from) {
-            return None;
-        }
-        way.push(from);
-        let found = self.uses[from].iter().find_map(|next| self.circle_from(next, way, done));
-        way.pop();
-        done.insert(from);
-        found
-    }
-}
-
-/// The paths named by code in the module `here`: from the crate's root, from a parent, or from a child module that it
-/// declares.
-fn paths_in(code: &str, here: &[String]) -> Vec<Vec<String>> {
-    let mut found = Vec::new();
-    for (at, _) in code.match_indices("crate::") {
-        add_paths(&code[at + "crate::".len()..], Vec::new(), &mut found);
-    }
-    let is_first = |at: usize| !code[..at].ends_with("super::");
-    for (at, _) in code.match_indices("super::").filter(|(at, _)| is_first(*at)) {
-        let (mut rest, mut base) = (&code[at..], here.to_vec());
-        while let Some(above) = rest.strip_prefix("super::") {
-            rest = above;
-            base.pop();
-        }
-        add_paths(rest, base, &mut found);
-    }
-    for declared in code.lines().filter_map(|line| line.trim().strip_suffix(';')) {
-        if let Some((before, name)) = declared.rsplit_once("mod ")
-            && (before.is_empty() || before.starts_with("pub"))
-        {
-            found.push([here, &[name.to_owned()]].concat());
-        }
-    }
-    found
-}
-
-/// The paths at the beginning of `code`, which may be `a::B` or `{a::B, c::{D, E}}`.
-fn add_paths(code: &str, base: Vec<String>, found: &mut Vec<Vec<String>>) {
-    let code = code.trim_start();
-    let Some(group) = code.strip_prefix('{') else {
-        let name: String = code.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-        let path = [base, vec![name.clone()]].concat();
-        return match code[name.len()..].strip_prefix("::") {
-            Some(rest) => add_paths(rest, path, found),
-            None => found.push(path),
-        };
-    };
-    let (mut depth, mut begins) = (0, 0);
-    for (at, c) in group.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth > 0 => depth -= 1,
-            ',' | '}' if depth == 0 => {
-                if !group[begins..at].trim().is_empty() {
-                    add_paths(&group[begins..at], base.clone(), found);
-                }
-                begins = at + 1;
-                if c == '}' {
-                    return;
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-#[test]
-fn broker_modules_have_no_dependency_cycle() {
-    let modules = Modules::read_broker();
-    assert!(modules.uses.len() > 50, "only {} modules were found", modules.uses.len());
-    if let Some(circle) = modules.circle() {
-        panic!("move what they share to a module of its own: {}", circle.join(" -> "));
-    }
 }
