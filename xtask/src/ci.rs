@@ -4,13 +4,14 @@
 //! Tests, clients and the browser meet one build in the dev profile, with its assertions. The lints run while it is
 //! compiled. Under `--full` clients and fault loops meet a release build, as users do.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 
 use crate::ahead::Ahead;
+use crate::cargo::cargo_command;
 use crate::compat::{self, Counts};
 use crate::failure::{Context, Failure, Outcome};
 use crate::random::Random;
@@ -247,29 +248,6 @@ pub(crate) fn run(options: &Options) -> Outcome {
 
 fn minutes(time: Duration) -> String {
     format!("{}:{:02}", time.as_secs() / 60, time.as_secs() % 60)
-}
-
-/// The cargo that built this program, in the repository's root, without standard input. Incremental data would only
-/// fill the disk, since each crate is compiled once. Debug symbols would fill more than half of it; a panic names
-/// its line without them.
-pub(crate) fn cargo_command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO"));
-    command.args(arguments).current_dir(paths::root()).stdin(Stdio::null());
-    command.env("CARGO_INCREMENTAL", "0");
-    // Only for the dev profile: with debug symbols set for release, too, steps that start a server would build it
-    // again.
-    command.env("CARGO_PROFILE_DEV_DEBUG", "false");
-    command
-}
-
-/// As [`cargo_command`], with the lints as errors while the workspace's crates are compiled: what `cargo clippy` does,
-/// and the code is made in the same pass.
-pub(crate) fn linting_cargo_command(arguments: &[&str]) -> Command {
-    let mut command = cargo_command(arguments);
-    command
-        .env("RUSTC_WORKSPACE_WRAPPER", Path::new(env!("CARGO")).with_file_name("clippy-driver"));
-    command.env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
-    command
 }
 
 /// Free space on the disk of the checkout.

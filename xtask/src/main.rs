@@ -3,6 +3,7 @@
 
 mod ahead;
 mod api;
+mod cargo;
 mod ci;
 mod cluster;
 mod command;

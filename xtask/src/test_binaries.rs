@@ -12,7 +12,7 @@ use std::{io, thread};
 
 use serde_json::Value;
 
-use crate::ci::linting_cargo_command;
+use crate::cargo::linting_cargo_command;
 use crate::compat::Counts;
 use crate::failure::{Context, Failure, Outcome};
 use crate::side_by_side::{at_once, side_by_side};
