@@ -1,4 +1,4 @@
-// Makes dist/, which is committed: names and bytes are the same on every machine.
+// Builds dist/, which is committed. The output is identical on every machine.
 import { copyFileSync } from "node:fs";
 import { build } from "esbuild";
 

@@ -1,4 +1,4 @@
-// What is asked of the node, and what went wrong with it.
+// HTTP client of the node: requests, problem documents, polling and event streams.
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 
@@ -23,9 +23,9 @@ export interface Session {
   ends_ms: number | null;
 }
 
-/** Null: not known yet. */
+/** Null until the first response. */
 export const session = signal<Session | null>(null);
-/** Whether the node answered the last time. */
+/** Whether the last request got a response. */
 export const reachable = signal(true);
 export const loggedOut = signal(false);
 
@@ -33,17 +33,17 @@ const HEADERS = { "postroad-console": "1" };
 
 async function problemOf(response: Response): Promise<Problem> {
   try {
-    const said = await response.json();
-    // RabbitMQ's management API has its own form.
-    if (said.reason !== undefined) return new Problem({ type: "", title: String(said.error), status: response.status, detail: String(said.reason) });
-    return new Problem(said);
+    const body = await response.json();
+    // RabbitMQ's management API has an error format of its own.
+    if (body.reason !== undefined) return new Problem({ type: "", title: String(body.error), status: response.status, detail: String(body.reason) });
+    return new Problem(body);
   } catch {
-    const title = response.statusText || "The node did not answer as expected";
+    const title = response.statusText || "Unexpected response of the node";
     return new Problem({ type: "", title, status: response.status, detail: `status ${response.status}` });
   }
 }
 
-export async function raw(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
+export async function send(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
   let response: Response;
   try {
     response = await fetch(path, {
@@ -57,92 +57,92 @@ export async function raw(method: string, path: string, body?: unknown, signal?:
     reachable.value = false;
     throw new Problem({
       type: "",
-      title: "The node does not answer",
+      title: "The node does not respond",
       status: 0,
-      detail: "It is down, or the network between here and there is. This page tries again by itself.",
+      detail: "The node is down or unreachable. This page retries automatically.",
     });
   }
   reachable.value = true;
-  // There it is also what a user may not do who is logged in.
+  // The management API also returns 401 to logged-in users without the required right.
   if (response.status === 401 && !path.startsWith("/api/")) loggedOut.value = true;
   if (!response.ok) throw await problemOf(response);
   return response;
 }
 
-export async function ask<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
-  const response = await raw(method, path, body, signal);
+export async function request<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  const response = await send(method, path, body, signal);
   return response.status === 204 || response.headers.get("content-length") === "0" || response.status === 201 && !response.headers.get("content-type")
     ? (undefined as T)
     : response.json();
 }
 
-export const get = <T>(path: string, signal?: AbortSignal) => ask<T>("GET", path, undefined, signal);
+export const get = <T>(path: string, signal?: AbortSignal) => request<T>("GET", path, undefined, signal);
 
 export const seg = encodeURIComponent;
 
-export async function whoAsks(): Promise<void> {
-  const now = await get<Session>("/v1/session");
-  session.value = now;
-  loggedOut.value = now.required && now.user === null;
+export async function loadSession(): Promise<void> {
+  const loaded = await get<Session>("/v1/session");
+  session.value = loaded;
+  loggedOut.value = loaded.required && loaded.user === null;
 }
 
 export interface Polled<T> {
   data: T | undefined;
-  /** The answer before, and the time between both: rates are made of them. */
-  before: T | undefined;
+  /** The previous response: pages compute rates from the difference. */
+  previous: T | undefined;
   error: Problem | undefined;
   reload: () => void;
 }
 
-/** Asks now and every few seconds, but not while nobody looks. What was there stays while it is asked again. */
+/** Polls a path while the page is visible. The last data stays until the next response. */
 export function usePoll<T>(path: string | null, everyMs = 5000): Polled<T> {
-  const [state, setState] = useState<{ path: string | null; data?: T; before?: T; error?: Problem }>({ path });
-  const [turn, setTurn] = useState(0);
+  const [state, setState] = useState<{ path: string | null; data?: T; previous?: T; error?: Problem }>({ path });
+  const [reloads, setReloads] = useState(0);
   const current = useRef(path);
   current.current = path;
   useEffect(() => {
     if (path === null) return;
     const abort = new AbortController();
     let timer = 0;
-    const once = async () => {
+    const poll = async () => {
       try {
         const data = await get<T>(path, abort.signal);
         if (abort.signal.aborted) return;
-        setState((last) => ({ path, data, before: last.path === path ? last.data : undefined }));
+        setState((last) => ({ path, data, previous: last.path === path ? last.data : undefined }));
       } catch (error) {
         if (abort.signal.aborted || !(error instanceof Problem)) return;
         setState((last) => ({ path, data: last.path === path ? last.data : undefined, error }));
       }
-      if (everyMs > 0 && !document.hidden) timer = window.setTimeout(once, everyMs);
+      if (everyMs > 0 && !document.hidden) timer = window.setTimeout(poll, everyMs);
     };
-    const shown = () => {
+    const onVisibilityChange = () => {
       window.clearTimeout(timer);
-      if (!document.hidden && everyMs > 0) void once();
+      if (!document.hidden && everyMs > 0) void poll();
     };
-    void once();
-    document.addEventListener("visibilitychange", shown);
+    void poll();
+    document.addEventListener("visibilitychange", onVisibilityChange);
     return () => {
       abort.abort();
       window.clearTimeout(timer);
-      document.removeEventListener("visibilitychange", shown);
+      document.removeEventListener("visibilitychange", onVisibilityChange);
     };
-  }, [path, everyMs, turn]);
-  const mine = state.path === path;
+  }, [path, everyMs, reloads]);
+  const isCurrent = state.path === path;
   return {
-    data: mine ? state.data : undefined,
-    before: mine ? state.before : undefined,
-    error: mine ? state.error : undefined,
-    reload: () => setTurn((now) => now + 1),
+    data: isCurrent ? state.data : undefined,
+    previous: isCurrent ? state.previous : undefined,
+    error: isCurrent ? state.error : undefined,
+    reload: () => setReloads((reloads) => reloads + 1),
   };
 }
 
-/** Events of a stream, as they come. */
-export async function follow(
+/** Reads server-sent events and passes each to `onEvent`. */
+export async function readEvents(
   path: string,
   signal: AbortSignal,
-  event: (kind: string, data: string) => void,
+  onEvent: (kind: string, data: string) => void,
 ): Promise<void> {
-  const response = await raw("GET", path, undefined, signal);
+  const response = await send("GET", path, undefined, signal);
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
@@ -159,7 +159,7 @@ export async function follow(
         else if (line.startsWith("data: ")) data += line.slice(6);
       }
       text = text.slice(end + 2);
-      if (data) event(kind, data);
+      if (data) onEvent(kind, data);
     }
   }
 }

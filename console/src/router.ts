@@ -1,29 +1,29 @@
-// Where in the console somebody is: all of it is in the address, which can be sent to others.
+// Routing by the URL's fragment, which holds the whole state of a page, so that links can be shared.
 import { signal } from "@preact/signals";
 
-export interface Place { path: string[]; query: URLSearchParams }
+export interface Route { path: string[]; query: URLSearchParams }
 
-function read(): Place {
+function parseRoute(): Route {
   const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const decode = (part: string) => { try { return decodeURIComponent(part); } catch { return part; } };
   return { path: path.split("/").filter(Boolean).map(decode), query: new URLSearchParams(query) };
 }
 
-export const place = signal<Place>(read());
-addEventListener("hashchange", () => { place.value = read(); });
+export const route = signal<Route>(parseRoute());
+addEventListener("hashchange", () => { route.value = parseRoute(); });
 
-export function to(...path: (string | number)[]): string {
+export function hrefOf(...path: (string | number)[]): string {
   return "#/" + path.map((part) => encodeURIComponent(String(part))).join("/");
 }
-export const go = (href: string) => { location.hash = href; };
+export const navigate = (href: string) => { location.hash = href; };
 
-/** Changes what stands behind the question mark, without a step to go back. */
-export function refine(changes: Record<string, string | null>): void {
-  const query = new URLSearchParams(place.value.query);
+/** Changes parameters of the query without a new entry in the browser history. */
+export function setQuery(changes: Record<string, string | null>): void {
+  const query = new URLSearchParams(route.value.query);
   for (const [name, value] of Object.entries(changes)) {
     if (value === null || value === "") query.delete(name); else query.set(name, value);
   }
   const text = query.toString();
-  history.replaceState(null, "", to(...place.value.path) + (text ? `?${text}` : ""));
-  place.value = read();
+  history.replaceState(null, "", hrefOf(...route.value.path) + (text ? `?${text}` : ""));
+  route.value = parseRoute();
 }

@@ -1,4 +1,4 @@
-// Documents of /v1, as docs/user/openapi.json has them.
+// Response types of /v1, as defined in docs/user/openapi.json.
 export type Payload = string | { base64: string } | null;
 export interface Page<T> { items: T[]; next: string | null }
 export interface TopicRow { name: string; partitions: number; groups: number; records?: number; appended?: number }
@@ -8,7 +8,7 @@ export interface Topic {
   config: Record<string, string>; groups: string[];
 }
 export interface ConfigValue { name: string; value: string; source: string; otherwise: string; documentation: string }
-export interface Rec {
+export interface StoredRecord {
   partition: number; offset: number; timestamp_ms: number; key: Payload; value: Payload;
   headers: { name: string; value: Payload }[];
 }
@@ -23,17 +23,17 @@ export interface QueueReport {
   progress: { partition: number; floor: number; end: number; settled_above: number; retried: number }[];
   leases: { partition: number; offset: number; attempt: number; session: number; expires_ms: number | null }[];
 }
-export interface WaitingRecord extends Rec { state: string; until_ms: number | null; attempts: number }
+export interface WaitingRecord extends StoredRecord { state: string; until_ms: number | null; attempts: number }
 export interface DeadCount {
   source: string | null; group: string | null; reason: string | null; records: number;
   first_ms: number | null; last_ms: number | null;
 }
-export interface DeadLetter extends Rec {
+export interface DeadLetter extends StoredRecord {
   death: { reason: string | null; attempts: number | null; topic: string | null; group: string | null;
     partition: number | null; offset: number | null; time_ms: number | null };
 }
 export interface Lag { lag: number; partitions: { topic: string; partition: number; offset: number; end: number; lag: number }[] }
-export interface Conn { id: number; protocol: string; peer: string; since_ms: number; client: string | null; user: string | null }
+export interface Connection { id: number; protocol: string; peer: string; since_ms: number; client: string | null; user: string | null }
 export interface Overview {
   at_ms: number; version: string; cluster: string; node: number; alarms: { alarm: string; text: string }[];
   open_to_everybody: boolean; topics: number; partitions: number; lease_groups: number;
@@ -60,29 +60,29 @@ export interface Cluster {
 export interface User { name: string; of_settings: boolean; loopback_only: boolean; scram: string[];
   permissions: { virtual_host: string; configure: string; write: string; read: string }[] }
 export interface Rule { resource: string; pattern: string; name: string; principal: string; host: string; action: string; verdict: string }
-export interface SessionSeen { session: number; protocol: string | null; user: string | null; client: string | null; peer: string | null }
-export interface HistoryEvent { at_ms: number; node: number; what: string; reason: string | null; attempt: number | null; session: SessionSeen | null }
+export interface SessionInfo { session: number; protocol: string | null; user: string | null; client: string | null; peer: string | null }
+export interface HistoryEvent { at_ms: number; node: number; what: string; reason: string | null; attempt: number | null; session: SessionInfo | null }
 export interface History {
-  topic: string; partition: number; offset: number; presence: "there" | "deleted" | "to-come"; start: number; end: number; record: Rec | null;
+  topic: string; partition: number; offset: number; presence: "there" | "deleted" | "to-come"; start: number; end: number; record: StoredRecord | null;
   death: null | { reason: string | null; topic: string | null; partition: number | null; offset: number | null };
-  groups: { group: string; state: string; until_ms: number | null; attempts: number; behind: number | null; session: SessionSeen | null;
+  groups: { group: string; state: string; until_ms: number | null; attempts: number; behind: number | null; session: SessionInfo | null;
     paused: boolean; dead_letter_topic: string | null; events: HistoryEvent[] }[];
   offset_groups: { group: string; offset: number; read: boolean }[]; truncated: boolean;
   remembered_since_ms: number | null; silent_nodes: number[];
   traced: { cut_short: boolean } | null;
 }
-export interface Traced { records: History[]; looked_at: number; next: string | null }
-export interface Searched { records: Rec[]; looked_at: number; looked_at_bytes: number; left: number; next: string | null }
+export interface TracePage { records: History[]; looked_at: number; next: string | null }
+export interface SearchPage { records: StoredRecord[]; looked_at: number; looked_at_bytes: number; left: number; next: string | null }
 export interface Membership { kind: string; state: string; assignor: string | null; epoch: number; members: number }
-export interface Assigned { topic: string; partitions: number[] }
+export interface Assignment { topic: string; partitions: number[] }
 export interface GroupMember {
   id: string; instance: string | null; client: string; address: string; topics: string[] | null;
-  assignment: Assigned[] | null; target: Assigned[] | null;
+  assignment: Assignment[] | null; target: Assignment[] | null;
 }
 export interface OffsetRow { topic: string; partition: number; offset: number; metadata: string; start: number; end: number; lag: number }
 
-// Documents of RabbitMQ's management API, as far as they are shown.
-export interface Numbered<T> { items: T[]; page: number; page_count: number; filtered_count: number }
+// Response types of RabbitMQ's management API: the fields that the console shows.
+export interface NumberedPage<T> { items: T[]; page: number; page_count: number; filtered_count: number }
 export type Arguments = Record<string, unknown>;
 export interface Queue {
   name: string; vhost: string; type: string; durable: boolean; auto_delete: boolean; exclusive: boolean; arguments: Arguments;
@@ -92,11 +92,11 @@ export interface Exchange { name: string; vhost: string; type: string; durable: 
 export interface Binding {
   source: string; vhost: string; destination: string; destination_type: string; routing_key: string; arguments: Arguments; properties_key: string;
 }
-export interface LiveConnection {
+export interface AmqpConnection {
   name: string; user: string; protocol: string; state: string; connected_at: number; client_properties: Arguments;
   vhost?: string; ssl?: boolean; channels?: number; user_provided_name?: string;
 }
-export interface Chan {
+export interface Channel {
   name: string; user: string; vhost: string; confirm: boolean; transactional: boolean; prefetch_count: number; global_prefetch_count: number;
   consumer_count: number; messages_unacknowledged: number; messages_unconfirmed: number;
 }

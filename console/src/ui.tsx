@@ -1,24 +1,24 @@
-// What all pages are made of.
+// Components that all pages share.
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Problem } from "./api";
-import { place, refine, to } from "./router";
-import { count } from "./words";
+import { route, setQuery, hrefOf } from "./router";
+import { count } from "./format";
 
 // ------------------------------------------------------------------------------------------- problems
 
-const NEXT: Record<number, string> = {
-  0: "Look whether the node runs: postroad serve, or its log.",
-  401: "Log in again, as somebody who may see this.",
-  403: "Somebody who may change the cluster can give you the right: postroad acl add, or the page Access.",
-  404: "It may have been deleted a moment ago. Go back to the list.",
-  409: "Somebody else was faster. Reload and look.",
-  412: "Somebody else was faster. Reload and look.",
-  416: "Those records are not there any more, or have not come. Begin at the earliest or the newest.",
-  421: "Open the console of the node that is named.",
-  503: "Try again in a moment.",
-  507: "Free some space on the node's disk, or delete records or topics.",
+const REMEDIES: Record<number, string> = {
+  0: "Check that the node is running (postroad serve), and read its log.",
+  401: "Log in again as a user with the required right.",
+  403: "Ask an administrator to grant the right: postroad acl add, or the page Access.",
+  404: "The object may have been deleted. Return to the list.",
+  409: "A concurrent change was applied first. Reload, then retry.",
+  412: "A concurrent change was applied first. Reload, then retry.",
+  416: "These records were deleted, or are not appended yet. Read from earliest or latest.",
+  421: "Open the console of the node named above.",
+  503: "Retry in a moment.",
+  507: "Free space on the node's disk, or delete records or topics.",
 };
 
 export function Failure({ problem }: { problem: Problem | undefined }) {
@@ -28,10 +28,10 @@ export function Failure({ problem }: { problem: Problem | undefined }) {
     <div class="failure" role="alert">
       <strong>{title}</strong>
       <p>{detail}</p>
-      {NEXT[status] && <p class="todo">{NEXT[status]}</p>}
+      {REMEDIES[status] && <p class="remedy">{REMEDIES[status]}</p>}
       <p class="fine">
         {status > 0 && `Status ${status}. `}
-        {type && <a href={type} target="_blank" rel="noopener">What can be done</a>}
+        {type && <a href={type} target="_blank" rel="noopener">Troubleshooting</a>}
         {instance && ` · request ${instance}`}
       </p>
     </div>
@@ -47,7 +47,7 @@ export function Header({ title, trail, children, sub }: {
   return (
     <header class="head">
       <div>
-        {trail && <nav class="trail" aria-label="Where this is">{trail.map(([label, href]) => <><a href={href}>{label}</a><span aria-hidden="true">/</span></>)}</nav>}
+        {trail && <nav class="trail" aria-label="Breadcrumb">{trail.map(([label, href]) => <><a href={href}>{label}</a><span aria-hidden="true">/</span></>)}</nav>}
         <h1 tabIndex={-1}>{title}</h1>
         {sub && <p class="sub">{sub}</p>}
       </div>
@@ -69,13 +69,13 @@ export function Fact({ label, value, note, tone }: { label: string; value: Compo
   return <div class={`fact ${tone ?? ""}`}><dt>{label}</dt><dd>{value}{note && <small>{note}</small>}</dd></div>;
 }
 
-/** Told by words and shape, not by colour alone. */
+/** State by text and shape, not by colour alone. */
 export function Tag({ tone, children }: { tone?: "good" | "warn" | "bad" | "calm"; children: ComponentChildren }) {
   return <span class={`tag ${tone ?? ""}`}>{children}</span>;
 }
 
-export function Loading({ what }: { what: string }) {
-  return <p class="loading" aria-busy="true">Asks for {what} …</p>;
+export function Loading({ subject }: { subject: string }) {
+  return <p class="loading" aria-busy="true">Loading {subject} …</p>;
 }
 
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
@@ -85,7 +85,7 @@ export function Empty({ title, children }: { title: string; children?: Component
 export function Command({ lines }: { lines: string[] }) {
   return (
     <details class="command">
-      <summary>As a command</summary>
+      <summary>Equivalent commands</summary>
       <pre tabIndex={0}>{lines.join("\n")}</pre>
     </details>
   );
@@ -93,9 +93,9 @@ export function Command({ lines }: { lines: string[] }) {
 
 export function Tabs({ base, tabs, current }: { base: string[]; tabs: [string, string][]; current: string }) {
   return (
-    <nav class="tabs" aria-label="Parts of this page">
+    <nav class="tabs" aria-label="Sections">
       {tabs.map(([key, label]) => (
-        <a href={to(...base, ...(key ? [key] : []))} aria-current={key === current ? "page" : undefined}>{label}</a>
+        <a href={hrefOf(...base, ...(key ? [key] : []))} aria-current={key === current ? "page" : undefined}>{label}</a>
       ))}
     </nav>
   );
@@ -107,7 +107,7 @@ export interface Column<T> {
   key: string;
   label: string;
   cell: (row: T) => ComponentChildren;
-  /** By which it is sorted; nothing: it is not. */
+  /** Sort key. Absent: the column is not sortable. */
   sort?: (row: T) => number | string | null;
   right?: boolean;
 }
@@ -115,35 +115,35 @@ export interface Column<T> {
 export function Table<T>({ label, rows, columns, id, sortedBy }: {
   label: string; rows: T[]; columns: Column<T>[]; id: (row: T) => string; sortedBy?: string;
 }) {
-  const [by, setBy] = useState<string>(sortedBy ?? "");
-  const column = columns.find((it) => it.key === by.replace("-", ""));
+  const [order, setOrder] = useState<string>(sortedBy ?? "");
+  const column = columns.find((column) => column.key === order.replace("-", ""));
   const sorted = column?.sort ? [...rows].sort((a, b) => {
     const [x, y] = [column.sort!(a), column.sort!(b)];
     if (x === y) return 0;
     if (x === null) return 1;
     if (y === null) return -1;
-    return (x < y ? -1 : 1) * (by.startsWith("-") ? -1 : 1);
+    return (x < y ? -1 : 1) * (order.startsWith("-") ? -1 : 1);
   }) : rows;
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={label}>
       <table>
         <thead><tr>
-          {columns.map((it) => {
-            const sorts = by === it.key ? "ascending" : by === `-${it.key}` ? "descending" : undefined;
+          {columns.map((column) => {
+            const direction = order === column.key ? "ascending" : order === `-${column.key}` ? "descending" : undefined;
             return (
-              <th scope="col" class={it.right ? "right" : ""} aria-sort={sorts}>
-                {it.sort
-                  ? <button type="button" onClick={() => setBy(by === `-${it.key}` ? it.key : by === it.key ? "" : `-${it.key}`)}>
-                      {it.label}<span aria-hidden="true">{sorts === "ascending" ? " ↑" : sorts ? " ↓" : ""}</span>
+              <th scope="col" class={column.right ? "right" : ""} aria-sort={direction}>
+                {column.sort
+                  ? <button type="button" onClick={() => setOrder(order === `-${column.key}` ? column.key : order === column.key ? "" : `-${column.key}`)}>
+                      {column.label}<span aria-hidden="true">{direction === "ascending" ? " ↑" : direction ? " ↓" : ""}</span>
                     </button>
-                  : it.label}
+                  : column.label}
               </th>
             );
           })}
         </tr></thead>
         <tbody>
           {sorted.map((row) => (
-            <tr key={id(row)}>{columns.map((it) => <td class={it.right ? "right" : ""}>{it.cell(row)}</td>)}</tr>
+            <tr key={id(row)}>{columns.map((column) => <td class={column.right ? "right" : ""}>{column.cell(row)}</td>)}</tr>
           ))}
         </tbody>
       </table>
@@ -151,43 +151,43 @@ export function Table<T>({ label, rows, columns, id, sortedBy }: {
   );
 }
 
-/** What the node's list is narrowed to, in the address. */
+/** Filter of a list. The node applies it, and the URL contains it. */
 export function Filter({ label, name = "filter" }: { label: string; name?: string }) {
-  const now = place.value.query.get(name) ?? "";
+  const current = route.value.query.get(name) ?? "";
   const timer = useRef(0);
   return (
     <label class="filter">
       <span>{label}</span>
-      <input type="search" data-filter placeholder="part of a name  ( / )" defaultValue={now} spellcheck={false}
+      <input type="search" data-filter placeholder="part of a name  ( / )" defaultValue={current} spellcheck={false}
         onInput={(event) => {
           const value = event.currentTarget.value;
           clearTimeout(timer.current);
-          timer.current = window.setTimeout(() => refine({ [name]: value, cursor: null, page: null, seen: null }), 200);
+          timer.current = window.setTimeout(() => setQuery({ [name]: value, cursor: null, page: null, seen: null }), 200);
         }} />
     </label>
   );
 }
 
 export function Pager({ next, shown }: { next: string | null | undefined; shown: number }) {
-  const cursor = place.value.query.get("cursor");
+  const cursor = route.value.query.get("cursor");
   if (!next && !cursor) return <p class="pager"><span>{count(shown)} shown</span></p>;
   return (
     <p class="pager">
       <span>{count(shown)} shown</span>
-      <button type="button" disabled={!cursor} onClick={() => refine({ cursor: null })}>First</button>
-      <button type="button" disabled={!next} onClick={() => refine({ cursor: next ?? null })}>Next</button>
+      <button type="button" disabled={!cursor} onClick={() => setQuery({ cursor: null })}>First</button>
+      <button type="button" disabled={!next} onClick={() => setQuery({ cursor: next ?? null })}>Next</button>
     </p>
   );
 }
 
 // --------------------------------------------------------------------------------------------- charts
 
-export function Spark({ values, label }: { values: number[]; label: string }) {
+export function Sparkline({ values, label }: { values: number[]; label: string }) {
   const points = values.length > 1 ? values : [0, ...values, 0].slice(0, 2);
-  const most = Math.max(...points, 1e-9);
-  const x = (at: number) => (at / (points.length - 1)) * 200;
-  const y = (value: number) => 38 - (value / most) * 34;
-  const line = points.map((value, at) => `${at ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+  const max = Math.max(...points, 1e-9);
+  const x = (index: number) => (index / (points.length - 1)) * 200;
+  const y = (value: number) => 38 - (value / max) * 34;
+  const line = points.map((value, index) => `${index ? "L" : "M"}${x(index).toFixed(1)} ${y(value).toFixed(1)}`).join("");
   return (
     <svg class="spark" viewBox="0 0 200 40" preserveAspectRatio="none" role="img" aria-label={label}>
       <path class="area" d={`${line}L200 40L0 40Z`} />
@@ -203,74 +203,74 @@ export function Bar({ part, whole, label }: { part: number; whole: number; label
 
 // -------------------------------------------------------------------------------------------- dialogs
 
-export interface Question {
+export interface Confirmation {
   title: string;
-  /** What will happen, with numbers. */
+  /** Effects of the action, with numbers. */
   text: ComponentChildren;
-  /** To be typed, where it cannot be undone. */
-  type?: string;
+  /** Name that the user must type, for an irreversible action. */
+  phrase?: string;
   button: string;
   danger?: boolean;
   command?: string[];
   run: () => Promise<unknown>;
 }
 
-const asked = signal<Question | null>(null);
-export const said = signal("");
-export const confirm = (question: Question) => { asked.value = question; };
+const confirmation = signal<Confirmation | null>(null);
+export const notice = signal("");
+export const confirm = (next: Confirmation) => { confirmation.value = next; };
 
-export function tell(text: string): void {
-  said.value = text;
-  window.setTimeout(() => { if (said.value === text) said.value = ""; }, 6000);
+export function notify(text: string): void {
+  notice.value = text;
+  window.setTimeout(() => { if (notice.value === text) notice.value = ""; }, 6000);
 }
 
-export function Asking() {
-  const question = asked.value;
+export function ConfirmDialog() {
+  const current = confirmation.value;
   const dialog = useRef<HTMLDialogElement>(null);
   const [typed, setTyped] = useState("");
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState<Problem>();
   useEffect(() => {
-    if (!question) return;
+    if (!current) return;
     setTyped(""); setProblem(undefined); setBusy(false);
     dialog.current?.showModal();
-  }, [question]);
-  if (!question) return null;
-  const ready = !busy && (!question.type || typed === question.type);
+  }, [current]);
+  if (!current) return null;
+  const isReady = !busy && (!current.phrase || typed === current.phrase);
   const run = async (event: Event) => {
     event.preventDefault();
-    if (!ready) return;
+    if (!isReady) return;
     setBusy(true);
     try {
-      await question.run();
-      asked.value = null;
+      await current.run();
+      confirmation.value = null;
     } catch (error) {
       setBusy(false);
       if (error instanceof Problem) setProblem(error); else throw error;
     }
   };
   return (
-    <dialog ref={dialog} onClose={() => { asked.value = null; }} aria-labelledby="asked">
+    <dialog ref={dialog} onClose={() => { confirmation.value = null; }} aria-labelledby="dialog-title">
       <form onSubmit={run}>
-        <h2 id="asked">{question.title}</h2>
-        <div class="asked">{question.text}</div>
-        {question.type && (
-          <label class="field"><span>Type <code>{question.type}</code> to go on</span>
+        <h2 id="dialog-title">{current.title}</h2>
+        <div class="message">{current.text}</div>
+        {current.phrase && (
+          <label class="field"><span>Type <code>{current.phrase}</code> to confirm</span>
             <input value={typed} onInput={(event) => setTyped(event.currentTarget.value)} spellcheck={false} autocomplete="off" />
           </label>
         )}
         <Failure problem={problem} />
-        {question.command && <Command lines={question.command} />}
+        {current.command && <Command lines={current.command} />}
         <div class="buttons">
-          <button type="button" onClick={() => { asked.value = null; }}>Cancel</button>
-          <button type="submit" class={question.danger ? "danger" : "primary"} disabled={!ready}>{busy ? "Works …" : question.button}</button>
+          <button type="button" onClick={() => { confirmation.value = null; }}>Cancel</button>
+          <button type="submit" class={current.danger ? "danger" : "primary"} disabled={!isReady}>{busy ? "Working …" : current.button}</button>
         </div>
       </form>
     </dialog>
   );
 }
 
-/** A form whose problems stand in it. */
+/** A form that shows the problem of its last submission. */
 export function Form({ children, button, run, danger }: { children: ComponentChildren; button: string; danger?: boolean; run: (form: FormData, element: HTMLFormElement) => Promise<unknown> }) {
   const [problem, setProblem] = useState<Problem>();
   const [busy, setBusy] = useState(false);
@@ -285,7 +285,7 @@ export function Form({ children, button, run, danger }: { children: ComponentChi
     }}>
       {children}
       <Failure problem={problem} />
-      <div class="buttons"><button type="submit" class={danger ? "danger" : "primary"} disabled={busy}>{busy ? "Works …" : button}</button></div>
+      <div class="buttons"><button type="submit" class={danger ? "danger" : "primary"} disabled={busy}>{busy ? "Working …" : button}</button></div>
     </form>
   );
 }
@@ -296,7 +296,7 @@ export function Field({ label, name, value, hint, type = "text", required, rows,
   return (
     <label class="field">
       <span>{label}</span>
-      {list ? <select name={name} defaultValue={value}>{list.map((it) => <option selected={it === value}>{it}</option>)}</select>
+      {list ? <select name={name} defaultValue={value}>{list.map((option) => <option selected={option === value}>{option}</option>)}</select>
         : rows ? <textarea name={name} rows={rows} spellcheck={false} defaultValue={value} />
         : <input name={name} type={type as "text"} defaultValue={value} required={required} spellcheck={false} autocomplete={autocomplete} />}
       {hint && <small>{hint}</small>}

@@ -1,4 +1,4 @@
-// As much of an AMQP 0-9-1 client as a page needs to have something to show: a connection with a channel that consumes.
+// Minimal AMQP 0-9-1 client: one connection with one channel and one consumer, as data for the AMQP pages.
 import { connect } from "node:net";
 
 const short = (text) => Buffer.concat([Buffer.from([Buffer.byteLength(text)]), Buffer.from(text)]);
@@ -6,27 +6,27 @@ const long = (bytes) => { const length = Buffer.alloc(4); length.writeUInt32BE(b
 const u16 = (value) => { const bytes = Buffer.alloc(2); bytes.writeUInt16BE(value); return bytes; };
 const table = (fields) => long(Buffer.concat(Object.entries(fields).flatMap(([name, value]) => [short(name), Buffer.from("S"), long(Buffer.from(value))])));
 
-/** Resolves once it consumes; the socket's end is what it is closed by. */
-export async function consuming(address, { user, password, name, queue, tag, prefetch }) {
+/** Opens a connection and starts a consumer. Ending the returned socket closes both. */
+export async function openConsumer(address, { user, password, name, queue, tag, prefetch }) {
   const [host, port] = address.split(":");
   const socket = connect(Number(port), host);
-  let [read, wake] = [Buffer.alloc(0), () => {}];
-  socket.on("data", (bytes) => { read = Buffer.concat([read, bytes]); wake(); });
+  let [received, notify] = [Buffer.alloc(0), () => {}];
+  socket.on("data", (bytes) => { received = Buffer.concat([received, bytes]); notify(); });
   socket.on("error", () => {});
-  const method = (channel, type, ...parts) => {
-    const payload = Buffer.concat([u16(type[0]), u16(type[1]), ...parts]);
+  const method = (channel, id, ...parts) => {
+    const payload = Buffer.concat([u16(id[0]), u16(id[1]), ...parts]);
     const head = Buffer.alloc(7);
     head.writeUInt8(1, 0); head.writeUInt16BE(channel, 1); head.writeUInt32BE(payload.length, 3);
     socket.write(Buffer.concat([head, payload, Buffer.from([0xce])]));
   };
-  /** What comes of this method; others are passed over. */
-  const expect = async (type) => {
+  /** Waits for a method, skips other frames, and returns its arguments. */
+  const expect = async (id) => {
     for (;;) {
-      while (read.length < 7 || read.length < 8 + read.readUInt32BE(3)) await new Promise((resolve, reject) => { wake = resolve; socket.once("close", () => reject(new Error("closed"))); });
-      const length = read.readUInt32BE(3);
-      const [kind, payload] = [read[0], read.subarray(7, 7 + length)];
-      read = read.subarray(8 + length);
-      if (kind === 1 && payload.readUInt16BE(0) === type[0] && payload.readUInt16BE(2) === type[1]) return payload.subarray(4);
+      while (received.length < 7 || received.length < 8 + received.readUInt32BE(3)) await new Promise((resolve, reject) => { notify = resolve; socket.once("close", () => reject(new Error("closed"))); });
+      const length = received.readUInt32BE(3);
+      const [frameType, payload] = [received[0], received.subarray(7, 7 + length)];
+      received = received.subarray(8 + length);
+      if (frameType === 1 && payload.readUInt16BE(0) === id[0] && payload.readUInt16BE(2) === id[1]) return payload.subarray(4);
     }
   };
   socket.write(Buffer.from("AMQP\x00\x00\x09\x01", "latin1"));

@@ -1,4 +1,4 @@
-// Nodes of a run, and the browser that looks at them. All that was started is gone once `end` is done.
+// Starts the nodes and the browser of a test run. `cleanUp` ends all node processes and removes their data.
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -7,22 +7,22 @@ import { chromium } from "playwright-core";
 
 export const folder = mkdtempSync(join(tmpdir(), "console-"));
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-/** Processes that `end` ends. */
-export const nodes = [];
+/** Child processes that `cleanUp` ends. */
+export const processes = [];
 
-/** Starts a node with a directory of this name, and tells where it is reached. */
-export async function serve(binary, name, ...more) {
-  const arguments_ = ["serve", "--data", join(folder, name), "--kafka", "127.0.0.1:0", "--amqp", "127.0.0.1:0", "--http", "127.0.0.1:0", ...more];
-  const process_ = spawn(binary, arguments_, { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, POSTROAD_LOG: "error" } });
-  nodes.push(process_);
-  let said = "";
-  process_.stdout.on("data", (bytes) => { said += bytes; });
-  for (let tries = 0; tries < 600 && !said.includes("\nready"); tries++) await sleep(50);
-  const console_ = said.match(/console (http:\/\/[\d.:]+\/)/);
-  const kafka = said.match(/kafka ([\d.:]+)/);
-  const amqp = said.match(/amqp ([\d.:]+)/);
-  if (!console_ || !kafka || !amqp) throw new Error(`the server did not say where it is: ${said}`);
-  return { url: console_[1], kafka: kafka[1], amqp: amqp[1] };
+/** Starts a node with a data directory of this name, and returns its addresses. */
+export async function startNode(binary, name, ...more) {
+  const options = ["serve", "--data", join(folder, name), "--kafka", "127.0.0.1:0", "--amqp", "127.0.0.1:0", "--http", "127.0.0.1:0", ...more];
+  const child = spawn(binary, options, { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, POSTROAD_LOG: "error" } });
+  processes.push(child);
+  let output = "";
+  child.stdout.on("data", (bytes) => { output += bytes; });
+  for (let attempt = 0; attempt < 600 && !output.includes("\nready"); attempt++) await sleep(50);
+  const url = output.match(/console (http:\/\/[\d.:]+\/)/);
+  const kafka = output.match(/kafka ([\d.:]+)/);
+  const amqp = output.match(/amqp ([\d.:]+)/);
+  if (!url || !kafka || !amqp) throw new Error(`the node did not print its addresses: ${output}`);
+  return { url: url[1], kafka: kafka[1], amqp: amqp[1] };
 }
 
 export async function api(node, method, path, body, headers = {}) {
@@ -32,10 +32,10 @@ export async function api(node, method, path, body, headers = {}) {
   return text ? JSON.parse(text) : undefined;
 }
 
-export const browserAt = (path) => chromium.launch({ executablePath: path, args: ["--no-sandbox", "--disable-background-networking", "--disable-dev-shm-usage"] });
+export const launchBrowser = (path) => chromium.launch({ executablePath: path, args: ["--no-sandbox", "--disable-background-networking", "--disable-dev-shm-usage"] });
 
-export async function end() {
-  for (const node of nodes) node.kill("SIGKILL");
+export async function cleanUp() {
+  for (const child of processes) child.kill("SIGKILL");
   await sleep(200);
   rmSync(folder, { recursive: true, force: true });
 }

@@ -1,32 +1,32 @@
-// Groups that commit offsets: which there are, how far each is, who is in it, moved and deleted.
-import { ask, seg, usePoll } from "../api";
-import { Card, Command, confirm, Empty, Fact, Failure, Header, Loading, Pager, Table, Tabs, Tag, tell } from "../ui";
-import type { Assigned, GroupMember, Lag, Membership, OffsetRow, Page } from "../types";
-import { count, curl, quoted } from "../words";
-import { go, place, to } from "../router";
+// Consumer groups: list, committed offsets, lag, members, seek and deletion.
+import { request, seg, usePoll } from "../api";
+import { Card, Command, confirm, Empty, Fact, Failure, Header, Loading, Pager, Table, Tabs, Tag, notify } from "../ui";
+import type { Assignment, GroupMember, Lag, Membership, OffsetRow, Page } from "../types";
+import { count, curl, quoted } from "../format";
+import { navigate, route, hrefOf } from "../router";
 import { Seek } from "../seek";
 
-const TONES: Record<string, "good" | "warn"> = { Stable: "good", Empty: "warn" };
-const State = ({ of }: { of: Membership | null }) => (of ? <Tag tone={TONES[of.state] ?? "warn"}>{of.state}</Tag> : <small>another node knows</small>);
-const paged = (path: string, limit: number) => {
-  const cursor = place.value.query.get("cursor");
+const STATE_TONES: Record<string, "good" | "warn"> = { Stable: "good", Empty: "warn" };
+const State = ({ membership }: { membership: Membership | null }) => (membership ? <Tag tone={STATE_TONES[membership.state] ?? "warn"}>{membership.state}</Tag> : <small>known by another node</small>);
+const pagePath = (path: string, limit: number) => {
+  const cursor = route.value.query.get("cursor");
   return `${path}?limit=${limit}${cursor ? `&cursor=${seg(cursor)}` : ""}`;
 };
 
 export function OffsetGroups() {
-  const list = usePoll<Page<{ name: string; membership: Membership | null }>>(paged("/v1/groups", 50));
+  const list = usePoll<Page<{ name: string; membership: Membership | null }>>(pagePath("/v1/groups", 50));
   return (
     <>
       <Failure problem={list.error} />
-      {list.data?.items.length === 0 && <Empty title="No group has committed an offset">Consumers of Kafka with a group.id stand here once they join or commit.</Empty>}
+      {list.data?.items.length === 0 && <Empty title="No consumer groups">A Kafka consumer with a group.id is listed after it joins or commits.</Empty>}
       {list.data && list.data.items.length > 0 && (
         <>
-          <Table label="Groups that commit offsets" rows={list.data.items} id={(it) => it.name} columns={[
-            { key: "name", label: "Group", cell: (it) => <a class="rowlink" href={to("groups", "offsets", it.name)}>{it.name}</a>, sort: (it) => it.name },
-            { key: "state", label: "State", cell: (it) => <State of={it.membership} />, sort: (it) => it.membership?.state ?? null },
-            { key: "kind", label: "Protocol", cell: (it) => it.membership?.kind ?? "–", sort: (it) => it.membership?.kind ?? null },
-            { key: "members", label: "Members", right: true, cell: (it) => count(it.membership?.members), sort: (it) => it.membership?.members ?? null },
-            { key: "lag", label: "Records behind", right: true, cell: (it) => <LagOf group={it.name} /> },
+          <Table label="Consumer groups" rows={list.data.items} id={(row) => row.name} columns={[
+            { key: "name", label: "Group", cell: (row) => <a class="rowlink" href={hrefOf("groups", "offsets", row.name)}>{row.name}</a>, sort: (row) => row.name },
+            { key: "state", label: "State", cell: (row) => <State membership={row.membership} />, sort: (row) => row.membership?.state ?? null },
+            { key: "kind", label: "Protocol", cell: (row) => row.membership?.kind ?? "–", sort: (row) => row.membership?.kind ?? null },
+            { key: "members", label: "Members", right: true, cell: (row) => count(row.membership?.members), sort: (row) => row.membership?.members ?? null },
+            { key: "lag", label: "Lag", right: true, cell: (row) => <GroupLag group={row.name} /> },
           ]} />
           <Pager next={list.data.next} shown={list.data.items.length} />
         </>
@@ -35,7 +35,7 @@ export function OffsetGroups() {
   );
 }
 
-function LagOf({ group }: { group: string }) {
+function GroupLag({ group }: { group: string }) {
   const lag = usePoll<Lag>(`/v1/groups/${seg(group)}/lag`, 15_000);
   return <>{lag.error ? "–" : lag.data ? count(lag.data.lag) : "…"}</>;
 }
@@ -44,72 +44,72 @@ export function OffsetGroup({ name, tab }: { name: string; tab: string }) {
   const path = `/v1/groups/${seg(name)}`;
   const group = usePoll<{ coordinator: number; membership: Membership; offsets: number }>(path, 3000);
   const lag = usePoll<Lag>(`${path}/lag`, 3000);
-  const change = lag.data && lag.before ? lag.data.lag - lag.before.lag : undefined;
-  const nothing = lag.error?.document.status === 404;
+  const change = lag.data && lag.previous ? lag.data.lag - lag.previous.lag : undefined;
+  const isUncommitted = lag.error?.document.status === 404;
   const membership = group.data?.membership;
   return (
     <>
-      <Header title={name} trail={[["Groups", to("groups", "offsets")]]} sub="Commits a position in each partition.">
+      <Header title={name} trail={[["Groups", hrefOf("groups", "offsets")]]} sub="Consumer group that commits an offset per partition.">
         {group.data && <button type="button" class="danger" disabled={membership!.members > 0} onClick={() => confirm({
-          title: `Delete the group ${name}?`, text: <p>What it has committed in <strong>{count(group.data!.offsets)} partitions</strong> is forgotten, for ever. The records stay.</p>,
-          type: name, danger: true, button: "Delete group", command: [curl("DELETE", path), "", `postroad group delete ${quoted(name)}`],
-          run: async () => { await ask("DELETE", path); tell("The group was deleted."); go(to("groups", "offsets")); },
+          title: `Delete group ${name}?`, text: <p>This permanently deletes its committed offsets in <strong>{count(group.data!.offsets)} partitions</strong>. The records stay.</p>,
+          phrase: name, danger: true, button: "Delete group", command: [curl("DELETE", path), "", `postroad group delete ${quoted(name)}`],
+          run: async () => { await request("DELETE", path); notify(`Deleted group ${name}.`); navigate(hrefOf("groups", "offsets")); },
         })}>Delete</button>}
       </Header>
-      <Tabs base={["groups", "offsets", name]} current={tab} tabs={[["", "Positions"], ["members", "Members"], ["seek", "Seek"]]} />
+      <Tabs base={["groups", "offsets", name]} current={tab} tabs={[["", "Offsets"], ["members", "Members"], ["seek", "Seek"]]} />
       <Failure problem={group.error} />
-      {!nothing && <Failure problem={lag.error} />}
-      {!group.data && !group.error && <Loading what="the group" />}
+      {!isUncommitted && <Failure problem={lag.error} />}
+      {!group.data && !group.error && <Loading subject="group" />}
       {membership && <Card><dl class="facts">
-        <Fact label="State" value={<State of={membership} />} note={membership.kind} />
-        <Fact label="Members" value={count(membership.members)} note={membership.assignor ? `divided by ${membership.assignor}` : ""} />
-        <Fact label="Records behind" value={count(lag.data?.lag)} note={change === undefined ? "" : change > 0 ? "it grows" : change < 0 ? "it falls" : "it stays"} />
-        <Fact label="Partitions" value={count(group.data?.offsets)} note="with a position" />
-        <Fact label="Coordinated by" value={`node ${group.data!.coordinator}`} />
+        <Fact label="State" value={<State membership={membership} />} note={membership.kind} />
+        <Fact label="Members" value={count(membership.members)} note={membership.assignor ? `assignor ${membership.assignor}` : ""} />
+        <Fact label="Lag" value={count(lag.data?.lag)} note={change === undefined ? "" : change > 0 ? "growing" : change < 0 ? "falling" : "unchanged"} />
+        <Fact label="Partitions" value={count(group.data?.offsets)} note="with a committed offset" />
+        <Fact label="Coordinator" value={`node ${group.data!.coordinator}`} />
       </dl></Card>}
-      {tab === "" && (nothing ? <Empty title="It has committed nothing yet" /> : <Positions path={path} />)}
+      {tab === "" && (isUncommitted ? <Empty title="No committed offsets" /> : <Offsets path={path} />)}
       {tab === "members" && <Members path={path} />}
       {tab === "seek" && membership && (membership.members > 0
-        ? <Empty title="It has members">They would go on from where they are, and commit over what is set here. Stop them first.</Empty>
-        : lag.data && <Seek name={name} type={name} path={path} topics={[...new Set(lag.data.partitions.map((it) => it.topic))]}
-            partitions={[...new Set(lag.data.partitions.map((it) => it.partition))].sort((a, b) => a - b)} done={lag.reload}>Its members read on from there when they come back.</Seek>)}
+        ? <Empty title="The group has members">Members would continue at their own offsets and overwrite the new ones. Stop the members first.</Empty>
+        : lag.data && <Seek name={name} phrase={name} path={path} topics={[...new Set(lag.data.partitions.map((row) => row.topic))]}
+            partitions={[...new Set(lag.data.partitions.map((row) => row.partition))].sort((a, b) => a - b)} onDone={lag.reload}>Members continue at the new offsets when they rejoin.</Seek>)}
       <Command lines={[curl("GET", path), curl("GET", `${path}/offsets`), "", `postroad group describe ${quoted(name)}`]} />
     </>
   );
 }
 
-function Positions({ path }: { path: string }) {
-  const list = usePoll<Page<OffsetRow>>(paged(`${path}/offsets`, 200), 3000);
+function Offsets({ path }: { path: string }) {
+  const list = usePoll<Page<OffsetRow>>(pagePath(`${path}/offsets`, 200), 3000);
   return (
     <>
       <Failure problem={list.error} />
-      {list.data && <Table label="Positions" rows={list.data.items} id={(it) => `${it.topic}/${it.partition}`} columns={[
-        { key: "topic", label: "Topic", cell: (it) => <a class="rowlink" href={to("topics", it.topic)}>{it.topic}</a>, sort: (it) => it.topic },
-        { key: "partition", label: "Partition", right: true, cell: (it) => it.partition, sort: (it) => it.partition },
-        { key: "offset", label: "Committed", right: true, cell: (it) => it.offset < it.start ? <><Tag tone="bad">gone</Tag> {count(it.offset)}</> : count(it.offset), sort: (it) => it.offset },
-        { key: "end", label: "End", right: true, cell: (it) => count(it.end), sort: (it) => it.end },
-        { key: "lag", label: "Behind", right: true, cell: (it) => count(it.lag), sort: (it) => it.lag },
+      {list.data && <Table label="Committed offsets" rows={list.data.items} id={(row) => `${row.topic}/${row.partition}`} columns={[
+        { key: "topic", label: "Topic", cell: (row) => <a class="rowlink" href={hrefOf("topics", row.topic)}>{row.topic}</a>, sort: (row) => row.topic },
+        { key: "partition", label: "Partition", right: true, cell: (row) => row.partition, sort: (row) => row.partition },
+        { key: "offset", label: "Committed", right: true, cell: (row) => row.offset < row.start ? <><Tag tone="bad">deleted</Tag> {count(row.offset)}</> : count(row.offset), sort: (row) => row.offset },
+        { key: "end", label: "End", right: true, cell: (row) => count(row.end), sort: (row) => row.end },
+        { key: "lag", label: "Lag", right: true, cell: (row) => count(row.lag), sort: (row) => row.lag },
       ]} />}
       {list.data && <Pager next={list.data.next} shown={list.data.items.length} />}
     </>
   );
 }
 
-const parts = (assigned: Assigned[] | null) => assigned === null ? <small>not said by partitions</small>
-  : assigned.length === 0 ? <small>nothing</small>
-  : assigned.map((it) => <div><a href={to("topics", it.topic)}>{it.topic}</a> <small>{it.partitions.join(", ")}</small></div>);
+const assignmentCell = (assigned: Assignment[] | null) => assigned === null ? <small>not reported by partition</small>
+  : assigned.length === 0 ? <small>none</small>
+  : assigned.map((topic) => <div><a href={hrefOf("topics", topic.topic)}>{topic.topic}</a> <small>{topic.partitions.join(", ")}</small></div>);
 
 function Members({ path }: { path: string }) {
-  const list = usePoll<Page<GroupMember>>(paged(`${path}/members`, 100), 3000);
+  const list = usePoll<Page<GroupMember>>(pagePath(`${path}/members`, 100), 3000);
   return (
     <>
       <Failure problem={list.error} />
-      {list.data?.items.length === 0 && <Empty title="Nobody is in it">Where it goes on is kept.</Empty>}
-      {list.data && list.data.items.length > 0 && <Table label="Members" rows={list.data.items} id={(it) => it.id} columns={[
-        { key: "client", label: "Client", cell: (it) => <>{it.client || "–"}{it.instance && <small> as {it.instance}</small>}<div><small><code>{it.id}</code></small></div></>, sort: (it) => it.client },
-        { key: "address", label: "From", cell: (it) => <code>{it.address}</code>, sort: (it) => it.address },
-        { key: "has", label: "Has", cell: (it) => parts(it.assignment) },
-        { key: "target", label: "Is to have", cell: (it) => it.target === null ? <small>the same</small> : parts(it.target) },
+      {list.data?.items.length === 0 && <Empty title="No members">The committed offsets are kept.</Empty>}
+      {list.data && list.data.items.length > 0 && <Table label="Members" rows={list.data.items} id={(row) => row.id} columns={[
+        { key: "client", label: "Client", cell: (row) => <>{row.client || "–"}{row.instance && <small> instance {row.instance}</small>}<div><small><code>{row.id}</code></small></div></>, sort: (row) => row.client },
+        { key: "address", label: "Address", cell: (row) => <code>{row.address}</code>, sort: (row) => row.address },
+        { key: "assignment", label: "Assignment", cell: (row) => assignmentCell(row.assignment) },
+        { key: "target", label: "Target assignment", cell: (row) => row.target === null ? <small>unchanged</small> : assignmentCell(row.target) },
       ]} />}
       {list.data && <Pager next={list.data.next} shown={list.data.items.length} />}
     </>
