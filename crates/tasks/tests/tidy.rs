@@ -1,11 +1,14 @@
 //! Rules for the whole source. A failure names the offending place.
 
 mod common;
+#[path = "common/product.rs"]
+mod product;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use common::{before_tests, sources};
+use common::sources;
+use product::before_tests;
 
 /// Calls that start a task or a thread. Only this crate uses them: the end of a task outside its table would go
 /// unnoticed.

@@ -15,8 +15,3 @@ pub(crate) fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
         }
     }
 }
-
-/// The part of a file before its tests, which stand at the end.
-pub(crate) fn before_tests(text: &str) -> &str {
-    text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
-}
