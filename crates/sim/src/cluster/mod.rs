@@ -213,8 +213,12 @@ pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, 
     let mut random = Random::new(seed);
     let verdict = Verdict::new(trace.clone());
     let places = shape.seeds + shape.spares;
-    let nodes: Vec<Place> =
+    let mut nodes: Vec<Place> =
         (0..places).map(|place| Place::new(place < shape.seeds, &mut random)).collect();
+    if shape.stalls {
+        // A slow disk is a fault, too: with one node cut off, a follower's late reply ends leaderships.
+        nodes.iter_mut().for_each(|place| place.slow_once_in = None);
+    }
     let (fewest, most) = match shape.spreads {
         true => SPREAD_SHARDS,
         false => (if shape.moves { 2 } else { 1 }, SHARDS_MAX),
