@@ -23,17 +23,17 @@ pub enum OpenError {
 }
 
 /// State of a user's document.
-pub(crate) enum Known {
+pub(crate) enum UserDocumentState {
     User(Account),
     /// Deleted, even if it is the default user; the version of the document.
     Gone(u64),
 }
 
-fn decode(name: &str, found: Found<UserDocument>) -> Result<Known, OpenError> {
+fn decode(name: &str, found: Found<UserDocument>) -> Result<UserDocumentState, OpenError> {
     let version = found.stored.version;
     match Account::from_document(name, version, found.body) {
-        Ok(Some(account)) => Ok(Known::User(account)),
-        Ok(None) => Ok(Known::Gone(version)),
+        Ok(Some(account)) => Ok(UserDocumentState::User(account)),
+        Ok(None) => Ok(UserDocumentState::Gone(version)),
         Err(reason) => Err(inconsistent(found.stored.name, &reason)),
     }
 }
@@ -50,7 +50,7 @@ pub(crate) fn names(broker: &Broker) -> Vec<Arc<str>> {
 }
 
 /// `None`: there is no document.
-pub(crate) fn one(broker: &Broker, name: &str) -> Result<Option<Known>, OpenError> {
+pub(crate) fn one(broker: &Broker, name: &str) -> Result<Option<UserDocumentState>, OpenError> {
     let found = read::<UserDocument>(broker, SPACE, &documents::join(&[name]))?;
     found.map(|found| decode(name, found)).transpose()
 }

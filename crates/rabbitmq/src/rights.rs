@@ -22,7 +22,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use access::acl::Verdict;
-use access::{Operation, Principal, Target, Users};
+use access::{AccessTarget, Operation, Principal, Users};
 use topology::names::topic_name;
 use topology::{Destination, Routed};
 
@@ -75,7 +75,7 @@ impl Rights {
         let Resource { kind, name, vhost } = resource;
         let may = match kind {
             "exchange" => {
-                self.rights.may(operation, Target::Exchange { virtual_host: vhost, name })
+                self.rights.may(operation, AccessTarget::Exchange { virtual_host: vhost, name })
             }
             // A queue that does not exist yet would be this topic.
             _ => self.may_queue(operation, resource, &topic_name(vhost, name)),
@@ -85,7 +85,7 @@ impl Rights {
 
     fn may_queue(&self, operation: Operation, queue: Resource<'_>, topic: &str) -> bool {
         let Resource { name, vhost, .. } = queue;
-        self.rights.may(operation, Target::Queue { virtual_host: vhost, name, topic })
+        self.rights.may(operation, AccessTarget::Queue { virtual_host: vhost, name, topic })
     }
 
     fn check_append_by_rules(&self, topic: &str, vhost: &str) -> Result<(), Exception> {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use access::Operation;
-use access::limits::{Limit, LimitOf};
+use access::limits::{Limit, LimitTarget};
 use topology::{BindingRequest, Destination, OwnerId, VirtualHost};
 
 use crate::codec::fields::EncodedTable;
@@ -159,7 +159,8 @@ impl Session {
         let (exclusive, auto_delete) = (declare.exclusive, declare.auto_delete);
         let rights = self.rights()?;
         let charged = self.charged();
-        let most = self.gateway.users.limit(LimitOf::VirtualHost(vhost.name()), Limit::MaxQueues);
+        let most =
+            self.gateway.users.limit(LimitTarget::VirtualHost(vhost.name()), Limit::MaxQueues);
         if passive {
             self.check_queue(Operation::Describe, &name)?;
         } else {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use access::Quotas;
-use access::limits::{Limit, LimitOf};
-use access::quotas::{Asker, Meter, Protocol, Quota};
+use access::limits::{Limit, LimitTarget};
+use access::quotas::{Meter, Protocol, Quota, QuotaClient};
 use base::HashMap;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -40,7 +40,7 @@ pub(crate) struct Charged {
 impl Charged {
     /// Charges the creation or deletion of a queue.
     pub(crate) fn changed_a_queue(&self) {
-        let asker = Asker::new(Some(&*self.user), &self.client);
+        let asker = QuotaClient::new(Some(&*self.user), &self.client);
         self.meter.take(Quota::ControllerMutationRate, asker, 1);
     }
 }
@@ -99,7 +99,7 @@ impl Session {
         if self.charges.is_idle() {
             return;
         }
-        let asker = Asker::new(Some(self.user()), &self.charges.client);
+        let asker = QuotaClient::new(Some(self.user()), &self.charges.client);
         if !self.charges.sends.take(quota, asker, bytes as u64).is_zero() {
             self.notify_blocked();
         }
@@ -108,7 +108,7 @@ impl Session {
     /// Charges bytes that were delivered.
     pub(crate) fn charge_delivered(&mut self, bytes: usize) {
         if !self.charges.is_idle() {
-            let asker = Asker::new(Some(self.user()), &self.charges.client);
+            let asker = QuotaClient::new(Some(self.user()), &self.charges.client);
             self.charges.takes.take(Quota::ConsumerByteRate, asker, bytes as u64);
         }
     }
@@ -134,13 +134,13 @@ impl Session {
     pub(crate) fn count_connection(&mut self, vhost: &str) -> Result<(), Exception> {
         let (users, counts) = (&self.gateway.users, &self.gateway.counts);
         let user = self.user();
-        let most = users.limit(LimitOf::User(user), Limit::MaxConnections);
+        let most = users.limit(LimitTarget::User(user), Limit::MaxConnections);
         let of_user = counts.enter(Counted::Connections(user.into()), most).map_err(|most| {
             not_allowed(format!(
                 "Connection refused for user '{user}': user connection limit ({most}) is reached"
             ))
         })?;
-        let most = users.limit(LimitOf::VirtualHost(vhost), Limit::MaxConnections);
+        let most = users.limit(LimitTarget::VirtualHost(vhost), Limit::MaxConnections);
         let of_vhost = counts.enter(Counted::VhostConnections(vhost.into()), most);
         let of_vhost = of_vhost.map_err(|most| {
             not_allowed(format!(
@@ -154,7 +154,7 @@ impl Session {
     /// Counts a channel against its user's limit.
     pub(crate) fn count_channel(&self) -> Result<Entered, Exception> {
         let user = self.user();
-        let most = self.gateway.users.limit(LimitOf::User(user), Limit::MaxChannels);
+        let most = self.gateway.users.limit(LimitTarget::User(user), Limit::MaxChannels);
         self.gateway.counts.enter(Counted::Channels(user.into()), most).map_err(|most| {
             not_allowed(format!(
                 "number of channels opened for user '{user}' has reached the maximum allowed user limit of ({most})"

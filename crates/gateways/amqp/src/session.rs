@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::{Certified, Principal};
+use access::{CertifiedName, Principal};
 use base::HashMap;
 use base::limits::{
     AMQP_HANDSHAKE_FRAME_BYTES_MAX, AMQP_POSTED_MAX, PROPOSAL_BYTES_MAX,
@@ -98,7 +98,7 @@ pub(crate) struct Session {
     /// The client's `client_properties`.
     pub(crate) client_properties: FieldTable,
     /// The user named by the client's certificate, until the login.
-    pub(crate) certified: Option<Box<Certified>>,
+    pub(crate) certified: Option<Box<CertifiedName>>,
     /// The logged-in user.
     pub(crate) principal: Option<Principal>,
     /// The client logged in by a token, and may renew it.
@@ -157,7 +157,7 @@ impl Session {
     pub(crate) fn new(
         connection: Connection,
         encrypted: bool,
-        certified: Option<Certified>,
+        certified: Option<CertifiedName>,
         gateway: Arc<Gateway>,
     ) -> Self {
         let id = OwnerId(connection.id());

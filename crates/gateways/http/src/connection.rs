@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use access::{Certified, Users};
+use access::{CertifiedName, Users};
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
@@ -45,7 +45,7 @@ pub(crate) struct Peer {
 #[derive(Debug)]
 struct Shown {
     der: Vec<u8>,
-    named: OnceLock<Option<Certified>>,
+    named: OnceLock<Option<CertifiedName>>,
 }
 
 impl Peer {
@@ -56,7 +56,7 @@ impl Peer {
     }
 
     /// The principal named by the certificate. Parsed once, since connections have many requests.
-    pub(crate) fn certified(&self, users: &Users) -> Option<&Certified> {
+    pub(crate) fn certified(&self, users: &Users) -> Option<&CertifiedName> {
         let shown = self.certificate.as_ref()?;
         let named = || users.certify(Some(&shown.der), self.connection.peer().ip());
         shown.named.get_or_init(named).as_ref()

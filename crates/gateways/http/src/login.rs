@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use access::acl::{Action, CLUSTER, Resource};
-use access::{Audit, Credentials, OPERATOR, Operation, Principal, Rights, Target, Users};
+use access::{AccessTarget, Audit, Credentials, OPERATOR, Operation, Principal, Rights, Users};
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
@@ -90,26 +90,32 @@ impl Asker {
         self.rights.is_everything()
     }
 
-    pub(crate) fn may(&self, operation: Operation, target: Target<'_>) -> Result<(), Problem> {
+    pub(crate) fn may(
+        &self,
+        operation: Operation,
+        target: AccessTarget<'_>,
+    ) -> Result<(), Problem> {
         if self.rights.may(operation, target) {
             return Ok(());
         }
         let of = match target {
-            Target::Topic(topic) => format!("the topic {topic}"),
-            Target::Group { topic, group } => format!("the topic {topic} and its group {group}"),
-            Target::Queue { virtual_host, name, .. } => {
+            AccessTarget::Topic(topic) => format!("the topic {topic}"),
+            AccessTarget::Group { topic, group } => {
+                format!("the topic {topic} and its group {group}")
+            }
+            AccessTarget::Queue { virtual_host, name, .. } => {
                 format!("the queue {name} of {virtual_host}")
             }
-            Target::Exchange { virtual_host, name } => {
+            AccessTarget::Exchange { virtual_host, name } => {
                 format!("the exchange {name} of {virtual_host}")
             }
-            Target::Cluster => "the cluster".to_owned(),
+            AccessTarget::Cluster => "the cluster".to_owned(),
         };
         Err(Problem::new(Kind::NotAllowed, format!("this user may not do that to {of}")))
     }
 
     /// Whether the client may see this target.
-    pub(crate) fn sees(&self, target: Target<'_>) -> bool {
+    pub(crate) fn sees(&self, target: AccessTarget<'_>) -> bool {
         self.rights.would(Operation::Describe, target)
     }
 
@@ -134,7 +140,7 @@ impl Asker {
             (Some(principal), _) if principal.has_ended() => false,
             (Some(principal), Some(users)) if !self.rights.is_current(users) => {
                 let rights = users.rights(principal, self.peer.connection.peer().ip());
-                rights.would(Operation::Browse, Target::Topic(topic))
+                rights.would(Operation::Browse, AccessTarget::Topic(topic))
             }
             (Some(_), _) => true,
             (None, users) => {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use access::Quotas;
-use access::quotas::{Asker as Charged, Meter, Protocol, Quota};
+use access::quotas::{Meter, Protocol, Quota, QuotaClient as Charged};
 
 use crate::front::Node;
 use crate::login::Asker;

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use access::{Principal, Standing, Users};
+use access::{CredentialFingerprint, Principal, Users};
 use aws_lc_rs::digest::{SHA256, digest};
 use axum::http::HeaderMap;
 use axum::http::header::COOKIE;
@@ -34,7 +34,7 @@ pub(crate) struct Sessions(Mutex<BTreeMap<Digest, Session>>);
 #[derive(Clone, Debug)]
 struct Session {
     principal: Principal,
-    standing: Standing,
+    standing: CredentialFingerprint,
     begun: Instant,
     used: Instant,
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use access::acl::{Action, CLUSTER, Resource};
-use access::{Operation, Rights, Said, Target};
+use access::{AccessTarget, Operation, RequestContext, Rights};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::ApiKey;
 use parking_lot::Mutex;
@@ -282,7 +282,7 @@ impl Asker {
         resource: Resource,
         name: &str,
     ) -> bool {
-        let said = Said { request: self.request, subject };
+        let said = RequestContext { request: self.request, subject };
         match action {
             Some(action) => self.rights.allows_by(said, action, resource, name),
             None => self.is_unrestricted(),
@@ -305,12 +305,12 @@ impl Asker {
     /// Whether the caller may create the topic's group `main`, which makes it a queue (as a declaration
     /// does).
     pub(crate) fn may_make_queue(&self, name: &str) -> bool {
-        self.rights.would(Operation::Alter, Target::Topic(name))
+        self.rights.would(Operation::Alter, AccessTarget::Topic(name))
     }
 
     /// Whether the caller may discard records of the topic that the group has not settled.
     pub(crate) fn purges(&self, name: &str, group: &str) -> bool {
-        let target = Target::Group { topic: name, group };
+        let target = AccessTarget::Group { topic: name, group };
         self.rights.may_by(self.request, Operation::Seek, target)
     }
 

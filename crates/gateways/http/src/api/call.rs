@@ -3,9 +3,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use access::limits::{Limit, LimitOf};
+use access::limits::{Limit, LimitTarget};
 use access::quotas::Quota;
-use access::{Operation, Target, Users};
+use access::{AccessTarget, Operation, Users};
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method};
 use axum::response::Response;
@@ -95,7 +95,7 @@ impl Call {
     }
 
     /// The limit in effect; `None`: unlimited.
-    pub(super) fn limit(&self, of: LimitOf<'_>, limit: Limit) -> Result<Option<u64>, Refused> {
+    pub(super) fn limit(&self, of: LimitTarget<'_>, limit: Limit) -> Result<Option<u64>, Refused> {
         Ok(self.node()?.users.as_ref().and_then(|users| users.limit(of, limit)))
     }
 
@@ -135,14 +135,14 @@ impl Call {
     }
 
     pub(super) fn looks(&self) -> bool {
-        self.asker.rights().would(Operation::Look, Target::Cluster)
+        self.asker.rights().would(Operation::Look, AccessTarget::Cluster)
     }
 
     /// Whether the user may administer the cluster. Reads are not audited.
     fn administers(&self, method: &Method) -> bool {
         match *method == Method::GET {
-            true => self.asker.rights().would(Operation::Administer, Target::Cluster),
-            false => self.asker.rights().may(Operation::Administer, Target::Cluster),
+            true => self.asker.rights().would(Operation::Administer, AccessTarget::Cluster),
+            false => self.asker.rights().may(Operation::Administer, AccessTarget::Cluster),
         }
     }
 

@@ -2,7 +2,7 @@
 //! administrator, and the log has the user's name.
 
 use access::Verifiers;
-use access::limits::LimitOf;
+use access::limits::LimitTarget;
 use axum::Json;
 use axum::response::IntoResponse;
 use serde_json::{Map, Value, json};
@@ -66,7 +66,7 @@ pub(super) async fn export(call: &Call) -> Outcome {
 fn limits(call: &Call, vhosts: &[VirtualHost], with_vhost: bool) -> Result<Vec<Value>, Refused> {
     let limits = call.users()?.limits();
     let rows = vhosts.iter().filter_map(|vhost| {
-        let set = limits.of(LimitOf::VirtualHost(vhost.name()))?;
+        let set = limits.of(LimitTarget::VirtualHost(vhost.name()))?;
         let mut row =
             json!({"component": "vhost-limits", "name": "limits", "value": values(Some(set))});
         if with_vhost {
@@ -89,7 +89,7 @@ fn users(call: &Call) -> Result<(Vec<Value>, Vec<Value>), Refused> {
         };
         rows.push(json!({
             "name": &*user.name, "password_hash": hash, "hashing_algorithm": algorithm,
-            "tags": user.tags.names(), "limits": values(limits.of(LimitOf::User(&user.name))),
+            "tags": user.tags.names(), "limits": values(limits.of(LimitTarget::User(&user.name))),
         }));
         let set = user.permissions.iter();
         granted.extend(set.map(|(vhost, set)| permissions::row(&user.name, vhost, set)));

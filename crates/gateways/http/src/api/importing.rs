@@ -1,7 +1,7 @@
 //! Import of a definitions file. The whole file is parsed and validated first, so that an unsupported entry changes
 //! nothing. Existing objects with the same definition are kept.
 
-use access::limits::LimitOf;
+use access::limits::LimitTarget;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
@@ -123,7 +123,7 @@ impl File {
             }
             // Limits of the file's virtual host, which are among its parameters, too.
             if section == "limits" && !of.is_empty() {
-                file.add_limits(Said(document).object(section)?, LimitOf::VirtualHost(of))?;
+                file.add_limits(Said(document).object(section)?, LimitTarget::VirtualHost(of))?;
                 continue;
             }
             let rows = match value {
@@ -166,14 +166,14 @@ impl File {
                 let wanted = vhosts::Wanted::of(row)?;
                 vhosts::check_name(&name()?)?;
                 let name = name()?;
-                self.add_limits(said.object("limits")?, LimitOf::VirtualHost(&name))?;
+                self.add_limits(said.object("limits")?, LimitTarget::VirtualHost(&name))?;
                 self.vhosts.push((name, wanted));
                 Ok(())
             }
             "users" => {
                 users::check(row)?;
                 let name = name()?;
-                self.add_limits(said.object("limits")?, LimitOf::User(&name))?;
+                self.add_limits(said.object("limits")?, LimitTarget::User(&name))?;
                 self.users.push((name, row.clone()));
                 Ok(())
             }
@@ -215,7 +215,7 @@ impl File {
             "global_parameters" if IGNORED_GLOBAL_PARAMETERS.contains(&name()?.as_str()) => Ok(()),
             // RabbitMQ's format for limits of virtual hosts.
             "parameters" if said.text("component")? == Some("vhost-limits") => {
-                self.add_limits(said.object("value")?, LimitOf::VirtualHost(&vhost()?))
+                self.add_limits(said.object("value")?, LimitTarget::VirtualHost(&vhost()?))
             }
             "parameters" => Err(Refused::bad_request(format!(
                 "component {} not found",
@@ -228,15 +228,15 @@ impl File {
     fn add_limits(
         &mut self,
         said: Option<&Map<String, Value>>,
-        of: LimitOf<'_>,
+        of: LimitTarget<'_>,
     ) -> Result<(), Refused> {
         for (word, value) in said.into_iter().flatten() {
             let wrong = || Refused::bad_request(format!("limits: {word} is no number"));
             let value = value.as_i64().ok_or_else(wrong)?;
             limits::check(of, word, value)?;
             let name = match of {
-                LimitOf::User(name) => (true, name.to_owned()),
-                LimitOf::VirtualHost(name) => (false, name.to_owned()),
+                LimitTarget::User(name) => (true, name.to_owned()),
+                LimitTarget::VirtualHost(name) => (false, name.to_owned()),
             };
             self.limits.push((name, word.clone(), value));
         }
@@ -256,7 +256,8 @@ impl File {
             users::set(call, name, said, true).await?;
         }
         for ((is_user, name), word, value) in &self.limits {
-            let of = if *is_user { LimitOf::User(name) } else { LimitOf::VirtualHost(name) };
+            let of =
+                if *is_user { LimitTarget::User(name) } else { LimitTarget::VirtualHost(name) };
             limits::set_to(call, of, word, *value).await?;
         }
         for (vhost, user, set) in self.permissions {

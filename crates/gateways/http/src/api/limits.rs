@@ -1,6 +1,6 @@
 //! Limits of users and virtual hosts: connections, channels and queues.
 
-use access::limits::{Limit, LimitOf, LimitsSet};
+use access::limits::{Limit, LimitTarget, LimitsSet};
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
@@ -47,7 +47,7 @@ pub(super) async fn list_of_vhost(call: &Call) -> Outcome {
     Ok(Json(rows("vhost", found.into_iter())).into_response())
 }
 
-async fn set(call: &Call, of: LimitOf<'_>) -> Outcome {
+async fn set(call: &Call, of: LimitTarget<'_>) -> Outcome {
     let said = call.object()?;
     if !Said(&said).is_there("value") {
         return Err(Refused::bad_request("key_missing: value"));
@@ -60,7 +60,7 @@ async fn set(call: &Call, of: LimitOf<'_>) -> Outcome {
 /// -1 means unlimited, which is also the default.
 pub(super) async fn set_to(
     call: &Call,
-    of: LimitOf<'_>,
+    of: LimitTarget<'_>,
     word: &str,
     value: i64,
 ) -> Result<(), Refused> {
@@ -71,11 +71,11 @@ pub(super) async fn set_to(
 }
 
 /// Validates the name and value of a limit.
-pub(super) fn check(of: LimitOf<'_>, word: &str, value: i64) -> Result<Limit, Refused> {
+pub(super) fn check(of: LimitTarget<'_>, word: &str, value: i64) -> Result<Limit, Refused> {
     let limit = of.limit(word).ok_or_else(|| {
         let names = match of {
-            LimitOf::User(_) => "max-connections and max-channels of a user",
-            LimitOf::VirtualHost(_) => "max-connections and max-queues of a virtual host",
+            LimitTarget::User(_) => "max-connections and max-channels of a user",
+            LimitTarget::VirtualHost(_) => "max-connections and max-queues of a virtual host",
         };
         Refused::bad_request(format!("there is no limit {word}; there are {names}"))
     })?;
@@ -85,7 +85,7 @@ pub(super) fn check(of: LimitOf<'_>, word: &str, value: i64) -> Result<Limit, Re
     Ok(limit)
 }
 
-async fn clear(call: &Call, of: LimitOf<'_>) -> Outcome {
+async fn clear(call: &Call, of: LimitTarget<'_>) -> Outcome {
     let limit = of.limit(call.arg("name")).ok_or_else(Refused::not_found)?;
     // As in RabbitMQ, clearing a limit that is not set is no error.
     call.users()?.set_limit(of, limit, None).await?;
@@ -94,20 +94,20 @@ async fn clear(call: &Call, of: LimitOf<'_>) -> Outcome {
 
 pub(super) async fn set_of_user(call: &Call) -> Outcome {
     known(call.users()?, call.arg("user"))?;
-    set(call, LimitOf::User(call.arg("user"))).await
+    set(call, LimitTarget::User(call.arg("user"))).await
 }
 
 pub(super) async fn clear_of_user(call: &Call) -> Outcome {
     known(call.users()?, call.arg("user"))?;
-    clear(call, LimitOf::User(call.arg("user"))).await
+    clear(call, LimitTarget::User(call.arg("user"))).await
 }
 
 pub(super) async fn set_of_vhost(call: &Call) -> Outcome {
     let vhost = call.vhost().await?;
-    set(call, LimitOf::VirtualHost(vhost.name())).await
+    set(call, LimitTarget::VirtualHost(vhost.name())).await
 }
 
 pub(super) async fn clear_of_vhost(call: &Call) -> Outcome {
     let vhost = call.vhost().await?;
-    clear(call, LimitOf::VirtualHost(vhost.name())).await
+    clear(call, LimitTarget::VirtualHost(vhost.name())).await
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use access::Operation;
-use access::limits::{Limit, LimitOf};
+use access::limits::{Limit, LimitTarget};
 use access::quotas::Quota;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
@@ -242,7 +242,7 @@ impl Declared {
             arguments: &self.arguments,
         };
         let spending = call.spends(Quota::ControllerMutationRate)?;
-        let most = call.limit(LimitOf::VirtualHost(vhost.name()), Limit::MaxQueues)?;
+        let most = call.limit(LimitTarget::VirtualHost(vhost.name()), Limit::MaxQueues)?;
         let declared = queues::declare(vhost, call.owner(), declaration, most).await?;
         if declared.is_new {
             spending.charge(1);

@@ -1,6 +1,6 @@
 //! Users: created, changed and deleted in the store of all gateways.
 
-use access::limits::{LimitOf, Limits};
+use access::limits::{LimitTarget, Limits};
 use access::rabbitmq_hash::{RabbitMqHash, RabbitMqHashing};
 use access::{ListedUser, Tags, UserError, Users, Verifiers};
 use axum::http::StatusCode;
@@ -23,7 +23,7 @@ fn row(user: &ListedUser, limits: &Limits) -> Value {
         "password_hash": "",
         "hashing_algorithm": ARGON2ID,
         "tags": user.tags.names(),
-        "limits": values(limits.of(LimitOf::User(&user.name))),
+        "limits": values(limits.of(LimitTarget::User(&user.name))),
     })
 }
 

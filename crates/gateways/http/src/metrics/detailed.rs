@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Result as Written;
 
 use access::acl::{Action, Resource};
-use access::{Operation, Target};
+use access::{AccessTarget, Operation};
 use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
@@ -209,8 +209,9 @@ impl Rows {
 fn named(broker: &Broker, asker: &Asker, wanted: &Wanted, most: usize) -> Vec<(TopicId, String)> {
     let catalog = broker.catalog();
     let topics = catalog.topics_from(std::ops::Bound::Unbounded);
-    let seen = topics
-        .filter(|topic| wanted.topic(topic.name()) && asker.sees(Target::Topic(topic.name())));
+    let seen = topics.filter(|topic| {
+        wanted.topic(topic.name()) && asker.sees(AccessTarget::Topic(topic.name()))
+    });
     seen.take(most).map(|topic| (topic.id(), topic.name().to_string())).collect()
 }
 
@@ -284,7 +285,7 @@ async fn lease_groups(broker: &Broker, asker: &Asker, wanted: &Wanted, rows: &mu
                 .map(move |group| (group.id(), topic.name().to_string(), group.name().to_string()))
         });
         let may = |topic: &str, group: &str| {
-            asker.rights().would(Operation::DescribeGroup, Target::Group { topic, group })
+            asker.rights().would(Operation::DescribeGroup, AccessTarget::Group { topic, group })
         };
         let seen = groups.filter(|(_, topic, group)| wanted.group(group) && may(topic, group));
         seen.take(most).collect()
@@ -354,7 +355,7 @@ async fn lag(
             let topic = catalog.topic(id.topic)?.name().to_string();
             Some((id, committed.offset, topic))
         });
-        let is_seen = |topic: &str| wanted.topic(topic) && asker.sees(Target::Topic(topic));
+        let is_seen = |topic: &str| wanted.topic(topic) && asker.sees(AccessTarget::Topic(topic));
         named.filter(|(_, _, topic)| is_seen(topic)).collect()
     };
     let ids: Vec<PartitionId> = seen.iter().map(|(id, _, _)| *id).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use access::{Operation, Target};
+use access::{AccessTarget, Operation};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
@@ -107,7 +107,7 @@ pub(super) async fn change(
     body: Body,
 ) -> Result<Response, Problem> {
     let ChangedConfig { config } = asked::document(&front, body).await?;
-    asker.may(Operation::Alter, Target::Topic(&topic))?;
+    asker.may(Operation::Alter, AccessTarget::Topic(&topic))?;
     let broker = &front.opened()?.broker;
     find(broker, &asker, Operation::Describe, &topic)?;
     let wanted = TopicChange { partitions: None, config };

@@ -233,7 +233,10 @@ pub(super) async fn seek(
             return Err(Problem::new(Kind::BadRequest, detail));
         }
     };
-    asker.may(access::Operation::Seek, access::Target::Group { topic: &topic, group: &group })?;
+    asker.may(
+        access::Operation::Seek,
+        access::AccessTarget::Group { topic: &topic, group: &group },
+    )?;
     let looked = Operation::DescribeQueue { queue: queue(topic.clone(), group.clone()) };
     let report: QueueReport = ask_for(&front, &asker, looked).await?;
     let floors: BTreeMap<u32, u64> =
@@ -264,7 +267,7 @@ async fn places_of(
         let detail = "to: an offset is of one partition, and stands in offsets";
         return Err(Problem::new(Kind::BadRequest, detail));
     }
-    asker.may(access::Operation::Seek, access::Target::Group { topic, group })?;
+    asker.may(access::Operation::Seek, access::AccessTarget::Group { topic, group })?;
     let broker = &front.opened()?.broker;
     let found = find(broker, asker, access::Operation::Describe, topic)?;
     let position = position(to, broker)?;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use access::quotas::Quota;
-use access::{Operation, Target};
+use access::{AccessTarget, Operation};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -89,7 +89,7 @@ fn group(
     topic: &str,
     name: &str,
 ) -> Result<Group, Problem> {
-    asker.may(operation, Target::Group { topic, group: name })?;
+    asker.may(operation, AccessTarget::Group { topic, group: name })?;
     let found = find(broker, asker, Operation::Describe, topic)?;
     let catalog = broker.catalog();
     let group = catalog.lease_group_named(found.id, name).ok_or_else(|| {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use access::acl::{Action, Resource};
-use access::{Operation, Target};
+use access::{AccessTarget, Operation};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
@@ -258,7 +258,9 @@ async fn places_of(
             let named = committed.into_iter().filter_map(|(id, _)| {
                 let topic = catalog.topic(id.topic)?;
                 topic.partition(id.index)?;
-                asker.sees(Target::Topic(topic.name())).then(|| (topic.name().to_string(), id))
+                asker
+                    .sees(AccessTarget::Topic(topic.name()))
+                    .then(|| (topic.name().to_string(), id))
             });
             partitions.extend(named);
         }
@@ -268,7 +270,7 @@ async fn places_of(
         return Err(Problem::limited(Kind::Invalid, detail, HTTP_OFFSETS_MAX as u64));
     }
     for (topic, _) in &partitions {
-        asker.may(Operation::Browse, Target::Topic(topic))?;
+        asker.may(Operation::Browse, AccessTarget::Topic(topic))?;
     }
     let ids: Vec<PartitionId> = partitions.iter().map(|(_, id)| *id).collect();
     current(broker, &ids).await?;

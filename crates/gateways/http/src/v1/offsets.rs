@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use access::Target;
+use access::AccessTarget;
 use access::acl::{Action, Resource};
 use axum::extract::{Path, State};
 use axum::http::Uri;
@@ -48,7 +48,7 @@ pub(super) async fn count(broker: &Broker, asker: &Asker, group: &str) -> Result
         let is_counted = |partition: &PartitionId| {
             let topic = catalog.topic(partition.topic);
             topic.is_none_or(|topic| {
-                !is_of_other_vhost(topic.name()) || asker.sees(Target::Topic(topic.name()))
+                !is_of_other_vhost(topic.name()) || asker.sees(AccessTarget::Topic(topic.name()))
             })
         };
         count += found.iter().filter(|(partition, _)| is_counted(partition)).count();
@@ -88,7 +88,7 @@ fn named(
 ) -> BTreeMap<TopicId, String> {
     let catalog = broker.catalog();
     let topics = offsets.iter().filter_map(|(partition, _)| catalog.topic(partition.topic));
-    let seen = topics.filter(|topic| asker.sees(Target::Topic(topic.name())));
+    let seen = topics.filter(|topic| asker.sees(AccessTarget::Topic(topic.name())));
     seen.map(|topic| (topic.id(), topic.name().to_string())).collect()
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use access::quotas::Quota;
-use access::{Operation, Target};
+use access::{AccessTarget, Operation};
 use aws_lc_rs::digest;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -175,7 +175,7 @@ pub(super) async fn patch(
 ) -> Result<Response, Problem> {
     let Trying { dry_run } = asked::query(&uri)?;
     let wanted: TopicChange = asked::document(&front, body).await?;
-    asker.may(Operation::Alter, Target::Topic(&name))?;
+    asker.may(Operation::Alter, AccessTarget::Topic(&name))?;
     let node = front.opened()?;
     let broker = &node.broker;
     let found = find(broker, &asker, Operation::Describe, &name)?;

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use access::quotas::Quota;
-use access::{Operation, Target};
+use access::{AccessTarget, Operation};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
@@ -65,7 +65,7 @@ pub(super) fn find(
     operation: Operation,
     name: &str,
 ) -> Result<Found, Problem> {
-    asker.may(operation, Target::Topic(name))?;
+    asker.may(operation, AccessTarget::Topic(name))?;
     let catalog = broker.catalog();
     let topic = catalog.topic_named(name).ok_or_else(|| no_topic(name))?;
     Ok(Found {
@@ -132,7 +132,9 @@ pub(super) async fn list(
         let from = cursor.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut seen: Vec<_> = catalog
             .topics_from(from)
-            .filter(|topic| filter.fits(topic.name()) && asker.sees(Target::Topic(topic.name())))
+            .filter(|topic| {
+                filter.fits(topic.name()) && asker.sees(AccessTarget::Topic(topic.name()))
+            })
             .take(limit + 1)
             .collect();
         let more = seen.len() > limit;

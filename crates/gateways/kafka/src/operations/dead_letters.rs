@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use access::{Operation, Rights, Target};
+use access::{AccessTarget, Operation, Rights};
 use base::limits::{OPERATION_PAGE_SCAN_MAX, OPERATION_RECORDS_MAX};
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, headers};
 use broker::delivery::{Peeked, RedriveError, RedriveTo, RedriveWhat};
@@ -94,7 +94,7 @@ pub(super) async fn topics(gateway: &Gateway, asker: &Rights) -> Result<DeadLett
             }
         }
     }
-    topics.retain(|topic| asker.would(Operation::Describe, Target::Topic(topic)));
+    topics.retain(|topic| asker.would(Operation::Describe, AccessTarget::Topic(topic)));
     Ok(DeadLetterTopics { topics: topics.into_iter().collect() })
 }
 

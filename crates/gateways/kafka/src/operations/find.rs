@@ -1,7 +1,7 @@
 //! Finds records by key, header or trace, in one topic or in all that the caller may read, a bounded range
 //! per request.
 
-use access::{Operation, Rights, Target};
+use access::{AccessTarget, Operation, Rights};
 use base::headers::ID;
 use base::limits::{LEASE_READ_BYTES, OPERATION_RECORDS_MAX};
 use base::{PartitionId, TopicId};
@@ -149,7 +149,7 @@ fn topics(
         let name = &**topic.name();
         from.is_none_or(|from| name >= from)
             && !name.starts_with(OWN_PREFIX)
-            && asker.would(Operation::Browse, Target::Topic(name))
+            && asker.would(Operation::Browse, AccessTarget::Topic(name))
     });
     let named = all.map(|topic| (topic.name().to_string(), topic.id(), topic.partition_count()));
     let mut named: Vec<_> = named.collect();

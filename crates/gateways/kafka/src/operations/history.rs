@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use access::acl::{Action, Resource};
-use access::{Operation, Rights, Target};
+use access::{AccessTarget, Operation, Rights};
 use base::limits::{HTTP_GROUPS_ASKED_MAX, HTTP_PAGE_MAX};
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::delivery::{
@@ -93,7 +93,7 @@ pub(super) async fn describe(
             }
         };
         // As in the list of connections.
-        if !asker.would(Operation::Look, Target::Cluster) {
+        if !asker.would(Operation::Look, AccessTarget::Cluster) {
             known.users.values_mut().for_each(keep_protocol);
         }
         history.groups = in_groups(groups, &known, presence);
@@ -122,7 +122,7 @@ fn groups(
     let topic = catalog.topic_named(name).ok_or_else(|| no_topic(name))?;
     let of_topic = catalog.lease_groups_of(topic.id());
     let mut seen = of_topic.filter(|group| {
-        let target = Target::Group { topic: name, group: group.name() };
+        let target = AccessTarget::Group { topic: name, group: group.name() };
         asker.would(Operation::DescribeGroup, target)
     });
     let asked = seen.by_ref().take(HTTP_PAGE_MAX).map(|group| {

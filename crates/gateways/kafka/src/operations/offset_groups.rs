@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use access::acl::{Action, Resource};
-use access::{Operation as Right, Rights, Target};
+use access::{AccessTarget, Operation as Right, Rights};
 use base::PartitionId;
 use base::limits::OPERATION_RECORDS_MAX;
 use broker::{CommitOffset, ExecuteError, Pace, Refusal};
@@ -234,7 +234,7 @@ fn consumer_members(
 
 /// Resolves the names of topics, and leaves out those that the caller may not see.
 fn shown(gateway: &Gateway, asker: &Rights, found: Found) -> OffsetGroupMember {
-    let sees = |topic: &str| asker.would(Right::Describe, Target::Topic(topic));
+    let sees = |topic: &str| asker.would(Right::Describe, AccessTarget::Topic(topic));
     let named = |assignment: &Assignment| -> Vec<AssignedTopic> {
         let catalog = gateway.broker.catalog();
         let topics = assignment.topics().filter_map(|(topic, partitions)| {

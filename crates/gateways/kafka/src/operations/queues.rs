@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use access::{Operation, Rights, Target};
+use access::{AccessTarget, Operation, Rights};
 use base::limits::{BARRIER_WITHIN, OPERATION_LEASES_MAX, OPERATION_RECORDS_MAX};
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId};
 use broker::config::{LEASE_GROUP_CONFIGS, Overrides};
@@ -138,7 +138,7 @@ pub(super) async fn list(
         let catalog = gateway.broker.catalog();
         let from = after.map_or(Bound::Unbounded, |after| Bound::Included(&*after.topic));
         // Sorted by name, and the groups of each topic too.
-        let seen = |topic: &str| asker.would(Operation::Describe, Target::Topic(topic));
+        let seen = |topic: &str| asker.would(Operation::Describe, AccessTarget::Topic(topic));
         let topics = catalog.topics_from(from).filter(|topic| seen(topic.name()));
         let groups = topics.flat_map(|topic| {
             catalog.lease_groups_of(topic.id()).filter(move |group| {
@@ -480,7 +480,7 @@ pub(super) async fn ensure_main(
         catalog.lease_group_named(topic.id(), MAIN_LEASE_GROUP).is_some()
     };
     if !is_there {
-        if !asker.may(Operation::Alter, Target::Topic(topic)) {
+        if !asker.may(Operation::Alter, AccessTarget::Topic(topic)) {
             return Err(Fault::new(
                 ResponseError::TopicAuthorizationFailed,
                 format!(

@@ -11,9 +11,9 @@ use tokio::sync::oneshot;
 
 /// Hands out turns. Clones share them.
 #[derive(Debug)]
-pub(crate) struct Turns<K: Eq + Hash + Clone>(Arc<Shared<K>>);
+pub(crate) struct FairQueue<K: Eq + Hash + Clone>(Arc<Shared<K>>);
 
-impl<K: Eq + Hash + Clone> Clone for Turns<K> {
+impl<K: Eq + Hash + Clone> Clone for FairQueue<K> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
@@ -47,33 +47,33 @@ struct Queue {
 
 /// A turn, which ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn<K: Eq + Hash + Clone> {
-    turns: Turns<K>,
+pub(crate) struct FairQueueSlot<K: Eq + Hash + Clone> {
+    turns: FairQueue<K>,
     key: K,
 }
 
 /// Too many requests of this key are waiting already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Crowded;
+pub(crate) struct QueueFull;
 
-impl<K: Eq + Hash + Clone> Turns<K> {
+impl<K: Eq + Hash + Clone> FairQueue<K> {
     pub(crate) fn new(total: usize, each: usize, waiting_max: usize) -> Self {
         let state = State { taken: 0, keys: HashMap::default(), ready: VecDeque::new() };
         Self(Arc::new(Shared { total, each, waiting_max, state: Mutex::new(state) }))
     }
 
     /// Waits for a turn of this key.
-    pub(crate) async fn take(&self, key: K) -> Result<Turn<K>, Crowded> {
+    pub(crate) async fn take(&self, key: K) -> Result<FairQueueSlot<K>, QueueFull> {
         let mut entry = {
             let mut state = self.0.state.lock();
             let queue = state.keys.entry(key.clone()).or_default();
             if queue.waiting.len() >= self.0.waiting_max {
-                return Err(Crowded);
+                return Err(QueueFull);
             }
             let (sender, receiver) = oneshot::channel();
             queue.waiting.push_back(sender);
             self.0.serve(&mut state, Some(&key));
-            Waiting { turns: self, key, receiver, has_begun: false }
+            QueuedRequest { turns: self, key, receiver, has_begun: false }
         };
         // A sender is never dropped without being used.
         let _ = (&mut entry.receiver).await;
@@ -82,21 +82,21 @@ impl<K: Eq + Hash + Clone> Turns<K> {
 }
 
 /// A waiting request. Dropping it removes it from the queue.
-struct Waiting<'t, K: Eq + Hash + Clone> {
-    turns: &'t Turns<K>,
+struct QueuedRequest<'t, K: Eq + Hash + Clone> {
+    turns: &'t FairQueue<K>,
     key: K,
     receiver: oneshot::Receiver<()>,
     has_begun: bool,
 }
 
-impl<K: Eq + Hash + Clone> Waiting<'_, K> {
-    fn begin(mut self) -> Turn<K> {
+impl<K: Eq + Hash + Clone> QueuedRequest<'_, K> {
+    fn begin(mut self) -> FairQueueSlot<K> {
         self.has_begun = true;
-        Turn { turns: self.turns.clone(), key: self.key.clone() }
+        FairQueueSlot { turns: self.turns.clone(), key: self.key.clone() }
     }
 }
 
-impl<K: Eq + Hash + Clone> Drop for Waiting<'_, K> {
+impl<K: Eq + Hash + Clone> Drop for QueuedRequest<'_, K> {
     fn drop(&mut self) {
         if self.has_begun {
             return;
@@ -104,7 +104,7 @@ impl<K: Eq + Hash + Clone> Drop for Waiting<'_, K> {
         self.receiver.close();
         if self.receiver.try_recv().is_ok() {
             // Its turn had begun meanwhile.
-            drop(Turn { turns: self.turns.clone(), key: self.key.clone() });
+            drop(FairQueueSlot { turns: self.turns.clone(), key: self.key.clone() });
             return;
         }
         let mut state = self.turns.0.state.lock();
@@ -115,7 +115,7 @@ impl<K: Eq + Hash + Clone> Drop for Waiting<'_, K> {
     }
 }
 
-impl<K: Eq + Hash + Clone> Drop for Turn<K> {
+impl<K: Eq + Hash + Clone> Drop for FairQueueSlot<K> {
     fn drop(&mut self) {
         let shared = &self.turns.0;
         let mut state = shared.state.lock();
@@ -172,24 +172,27 @@ mod tests {
 
     use super::*;
 
-    type Asked = BoxFuture<'static, Result<Turn<&'static str>, Crowded>>;
+    type SlotFuture = BoxFuture<'static, Result<FairQueueSlot<&'static str>, QueueFull>>;
 
-    fn ask(turns: &Turns<&'static str>, key: &'static str) -> Asked {
+    fn ask(turns: &FairQueue<&'static str>, key: &'static str) -> SlotFuture {
         let turns = turns.clone();
         let mut asked = async move { turns.take(key).await }.boxed();
         assert!((&mut asked).now_or_never().is_none(), "it waits");
         asked
     }
 
-    fn now(turns: &Turns<&'static str>, key: &'static str) -> Result<Turn<&'static str>, Crowded> {
+    fn now(
+        turns: &FairQueue<&'static str>,
+        key: &'static str,
+    ) -> Result<FairQueueSlot<&'static str>, QueueFull> {
         turns.take(key).now_or_never().expect("at once")
     }
 
     #[test]
     fn flood_of_one_key_delays_another_by_one_turn() {
-        let turns = Turns::new(1, 1, 10);
+        let turns = FairQueue::new(1, 1, 10);
         let first = now(&turns, "flood").expect("a turn");
-        let mut flood: Vec<Asked> = (0..3).map(|_| ask(&turns, "flood")).collect();
+        let mut flood: Vec<SlotFuture> = (0..3).map(|_| ask(&turns, "flood")).collect();
         let mut other = ask(&turns, "other");
         drop(first);
         let turn = (&mut other).now_or_never().expect("is next").expect("a turn");
@@ -205,10 +208,10 @@ mod tests {
 
     #[test]
     fn one_key_cannot_exceed_its_turns_and_waiting_places() {
-        let turns = Turns::new(2, 1, 1);
+        let turns = FairQueue::new(2, 1, 1);
         let first = now(&turns, "a").expect("a turn");
         let waiting = ask(&turns, "a");
-        assert_eq!(now(&turns, "a").err(), Some(Crowded));
+        assert_eq!(now(&turns, "a").err(), Some(QueueFull));
         let other = now(&turns, "b").expect("another key has one");
         drop(waiting);
         drop((first, other));
@@ -218,7 +221,7 @@ mod tests {
 
     #[test]
     fn turn_of_a_waiter_that_left_goes_to_the_next() {
-        let turns = Turns::new(1, 1, 10);
+        let turns = FairQueue::new(1, 1, 10);
         let first = now(&turns, "a").expect("a turn");
         let gone = ask(&turns, "a");
         let mut next = ask(&turns, "b");

@@ -10,11 +10,11 @@ use crate::users::{OPERATOR, Users};
 /// Fingerprint of the credentials behind a log-in. It changes when the password changes, or when the user is deleted
 /// and created again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Standing([u8; 32]);
+pub struct CredentialFingerprint([u8; 32]);
 
 impl Users {
     /// `None`: the user no longer exists.
-    pub fn standing(&self, principal: &Principal) -> Option<Standing> {
+    pub fn standing(&self, principal: &Principal) -> Option<CredentialFingerprint> {
         let name = &**principal.name();
         let mut context = Context::new(&SHA256);
         let mut add = |part: &str| {
@@ -37,11 +37,16 @@ impl Users {
         }
         let mut digest = [0; 32];
         digest.copy_from_slice(context.finish().as_ref());
-        Some(Standing(digest))
+        Some(CredentialFingerprint(digest))
     }
 
     /// Whether a principal with this standing would be admitted now, from this address.
-    pub fn still_admits(&self, principal: &Principal, standing: Standing, peer: IpAddr) -> bool {
+    pub fn still_admits(
+        &self,
+        principal: &Principal,
+        standing: CredentialFingerprint,
+        peer: IpAddr,
+    ) -> bool {
         self.standing(principal) == Some(standing)
             && (&**principal.name() == OPERATOR || self.admitted(principal.name(), peer).is_ok())
     }

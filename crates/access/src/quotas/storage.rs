@@ -13,11 +13,11 @@ const DOCUMENT: &str = "kafka";
 
 #[derive(Default, Serialize, Deserialize)]
 struct QuotasDocument {
-    quotas: Vec<Kept>,
+    quotas: Vec<StoredQuota>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredQuota {
     entity: Entity,
     values: Values,
 }
@@ -34,7 +34,7 @@ pub(super) fn current(broker: &Broker) -> Result<(u64, Table), OpenError> {
 pub(super) async fn write(broker: &Broker, table: &Table, version: u64) -> Result<(), StoreError> {
     let quotas = table
         .iter()
-        .map(|(entity, values)| Kept { entity: entity.clone(), values: values.clone() })
+        .map(|(entity, values)| StoredQuota { entity: entity.clone(), values: values.clone() })
         .collect();
     let (name, body) = (DOCUMENT.to_owned(), QuotasDocument { quotas });
     put(broker, SPACE, name, &body, Expect::Version(version)).await.map(drop)
