@@ -134,7 +134,7 @@ pub use error::{AppendError, ExecuteError, FetchError, OpenError, Unavailable};
 pub use fetch::{Batches, Bounds, TimedOffset};
 pub use group_status::{GroupStatus, MemberLag};
 pub use groups::GroupChangeError;
-pub use journal::{SYNC_BUCKETS_MICROS, Stored};
+pub use journal::{SYNC_BUCKETS_MICROS, StoredBatches};
 pub use leader_gossip::HeardGroup;
 pub use machine::config;
 pub use machine::producer::SequenceRefusal;

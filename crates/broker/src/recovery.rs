@@ -353,7 +353,7 @@ fn open(
     dir: &Path,
     options: &BrokerOptions,
     shard: ShardId,
-) -> Result<journal::Opened, OpenError> {
+) -> Result<journal::OpenedJournal, OpenError> {
     let of_journal = journal_options(options, role(shard));
     Ok(Journal::open(world, &LocalShard::dir(dir, shard), of_journal)?)
 }

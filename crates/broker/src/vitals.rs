@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::limits::SYNC_HUNG_AFTER;
 use base::{ShardId, TopicId};
-use journal::Room;
+use journal::DiskRoom;
 use machine::rows::record_ids::TopicIds;
 
 use crate::broker::Broker;
@@ -136,7 +136,7 @@ fn vitals(local: &LocalShard) -> ShardVitals {
         segment_bytes: segments.iter().map(|segment| segment.file_bytes).sum(),
         live_bytes: segments.iter().map(|segment| segment.live_bytes).sum(),
         hung_for: hung_for(&stats),
-        is_full: matches!(journal.room(), Room::Full { .. }),
+        is_full: matches!(journal.room(), DiskRoom::Full { .. }),
         leases: local.delivery().map(|delivery| delivery.totals.seen()).unwrap_or_default(),
         unplaced: local.shard.unplaced.records(),
         record_ids: local.read(record_ids),

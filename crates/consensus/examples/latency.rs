@@ -14,7 +14,7 @@ use consensus::{
     ApplyError, Committed, Consensus, ConsensusOptions, Encode, Leadership, Payload, Replace,
     RestoreError, StateMachine,
 };
-use journal::{Body, Entry, EntryId, EntryKind, Journal, Opened, Options};
+use journal::{Body, Entry, EntryId, EntryKind, Journal, OpenedJournal, Options};
 use tokio::sync::oneshot;
 use world::{Instant, World};
 
@@ -70,7 +70,7 @@ fn millis(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-fn open(dir: &Path) -> Result<Opened, journal::OpenError> {
+fn open(dir: &Path) -> Result<OpenedJournal, journal::OpenError> {
     Journal::open(&World::real(), dir, Options::default())
 }
 

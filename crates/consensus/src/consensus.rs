@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use base::limits;
 use futures_util::FutureExt;
-use journal::{Journal, Opened, Snapshot};
+use journal::{Journal, OpenedJournal, Snapshot};
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::Fatal;
 use openraft::{Raft, ServerState};
@@ -132,11 +132,11 @@ impl Consensus {
     pub async fn start(
         world: &World,
         node: u64,
-        opened: Opened,
+        opened: OpenedJournal,
         machine: Arc<dyn StateMachine>,
         options: ConsensusOptions,
     ) -> Result<Self, StartError> {
-        let Opened { journal, snapshot, report } = opened;
+        let OpenedJournal { journal, snapshot, report } = opened;
         let begun = Instant::now();
         let newest = snapshot.map(|snapshot| restore(&snapshot, &*machine)).transpose()?;
         let meta = newest.as_ref().map(|(meta, _)| meta.clone()).unwrap_or_default();

@@ -8,7 +8,7 @@ use std::io;
 
 use base::limits::PROPOSAL_BYTES_MAX;
 use bytes::Bytes;
-use journal::{Entry, EntryId, EntryKind, Journal, JournalFailed, Opened, ReadError};
+use journal::{Entry, EntryId, EntryKind, Journal, JournalFailed, OpenedJournal, ReadError};
 use tokio::sync::oneshot;
 
 use crate::encoding::{self, DecodeError};
@@ -42,8 +42,8 @@ pub enum RecoveryError {
 }
 
 /// Reads the state of a member. Blocking.
-pub fn standing(opened: &Opened) -> Result<Standing, RecoveryError> {
-    let Opened { journal, snapshot, .. } = opened;
+pub fn standing(opened: &OpenedJournal) -> Result<Standing, RecoveryError> {
+    let OpenedJournal { journal, snapshot, .. } = opened;
     let vote = vote(journal)?;
     let last = journal.last_id();
     let term = vote.map_or(0, |vote| vote.leader_id.term).max(last.map_or(0, |last| last.term));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt};
 use journal::Journal;
-use journal::transfer::Here;
+use journal::transfer::ReceiverState;
 use openraft::entry::EntryPayload;
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
@@ -112,7 +112,7 @@ impl Replica {
             let _entered = tasks::enter(Task::Apply);
             put(switch);
         };
-        let here = Here { applied, renewed: renewed() };
+        let here = ReceiverState { applied, renewed: renewed() };
         let installed = self.journal.install(&self.world, import, received, here, put).await;
         installed.map_err(io::Error::other)
     }

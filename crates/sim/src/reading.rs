@@ -1,7 +1,7 @@
 //! Reads all of a partition, as a consumer does.
 
 use base::PartitionId;
-use broker::{Broker, Stored};
+use broker::{Broker, StoredBatches};
 use bytes::Bytes;
 use record::Batch;
 
@@ -24,7 +24,7 @@ pub async fn read_all(broker: &Broker, partition: PartitionId) -> Result<Vec<Fou
         if batches.records.is_empty() {
             return Ok(found);
         }
-        for bytes in batches.records.into_iter().map(Stored::into_bytes) {
+        for bytes in batches.records.into_iter().map(StoredBatches::into_bytes) {
             offset = records_of(&bytes, offset, &mut found)?;
         }
     }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use base::limits::DEDUP_IDS_MAX;
 use base::{HashMap, PartitionId, TopicId};
 use machine::KnownId;
-use record::{Batch, Reserved};
+use record::{Batch, ReservedHeaders};
 
 use super::{Going, Seen};
 use crate::record_ids::hash;
@@ -84,7 +84,7 @@ impl Learned {
         let window = self.topics.entry(partition.topic).or_default();
         for record in batch.records().map_while(Result::ok) {
             let at_ms = record.timestamp.min(now_ms);
-            if let Some(id) = Reserved::read(&record.headers).id
+            if let Some(id) = ReservedHeaders::read(&record.headers).id
                 && at_ms >= from_ms
             {
                 let offset = record.offset;

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use journal::Body;
 use machine::ids::IdsOfBatch;
 use machine::{Command, RecordIds as StoredIds};
-use record::{BatchHeader, Retained, retain_or_empty};
+use record::{BatchHeader, CompactionResult, retain_or_empty};
 
 use crate::append::AppendBatch;
 use crate::cpu::is_quick;
@@ -77,8 +77,8 @@ pub(crate) fn without(batch: &[u8], copies: &[u64]) -> Option<Vec<u8>> {
     let base = header.base_offset;
     let is_new = |offset: Offset| copies.binary_search(&(offset - base)).is_err();
     match retain_or_empty(batch, |record| is_new(record.offset)) {
-        Ok(Retained::Part(rest)) => Some(rest),
-        Ok(Retained::All | Retained::None) | Err(_) => None,
+        Ok(CompactionResult::Part(rest)) => Some(rest),
+        Ok(CompactionResult::All | CompactionResult::None) | Err(_) => None,
     }
 }
 

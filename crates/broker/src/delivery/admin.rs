@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::{LeaseGroupId, Offset, PartitionId};
 use dispatch::Peeked as Known;
-use record::{Reserved, SharedBatch, SharedRecord};
+use record::{ReservedHeaders, SharedBatch, SharedRecord};
 use tokio::sync::oneshot;
 
 use crate::broker::Broker;
@@ -327,7 +327,7 @@ impl Broker {
         let (now_ms, shifts) = (self.timeline().now_ms(), self.timeline().shifts());
         let records = batch.records().map_while(Result::ok).filter(|it| it.offset >= from);
         let delayed = records.filter_map(|record| {
-            let reserved = Reserved::read(&record.headers);
+            let reserved = ReservedHeaders::read(&record.headers);
             let waits = |due_ms: &i64| shifts.place(*due_ms, record.timestamp) > now_ms;
             let due_ms = reserved.deliver_at_ms.filter(waits)?;
             let (partition, offset) = (id.index, record.offset);

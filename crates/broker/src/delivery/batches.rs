@@ -9,7 +9,7 @@ use base::collections::HashState;
 use base::limits::LEASE_BATCH_CACHE_BYTES;
 use base::{HashMap, Offset, PartitionId};
 use dispatch::Scanned;
-use record::{Reserved, SharedBatch, SharedRecord};
+use record::{ReservedHeaders, SharedBatch, SharedRecord};
 use std::hash::BuildHasher;
 
 use crate::timeline::Shifts;
@@ -106,7 +106,7 @@ impl Facts {
         let records = batch.records_from(from).take(if control { 0 } else { usize::MAX });
         // All records were read when the batch was decoded.
         records.map_while(Result::ok).map(move |record| {
-            let reserved = Reserved::read(&record.headers);
+            let reserved = ReservedHeaders::read(&record.headers);
             let stamp_ms = record.timestamp;
             let place = |date_ms: i64| shifts.place(date_ms, stamp_ms);
             // A record whose expiry date is not after its timestamp has expired, though the timeline may be

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use journal::error::ReadError;
-use journal::{Journal, Stored};
+use journal::{Journal, StoredBatches};
 use record::{SharedBatch, SharedRecord};
 use tasks::Task;
 
@@ -71,7 +71,7 @@ async fn read(journal: Journal, cpu: CpuPool, read: Read) -> ReadDone {
 
 /// Decodes batches up to [`LEASE_READ_UNPACKED_BYTES`] decompressed, at least one: a stored megabyte may be
 /// gigabytes.
-fn decode(partition: PartitionId, pieces: &[Stored]) -> Vec<Arc<SharedBatch>> {
+fn decode(partition: PartitionId, pieces: &[StoredBatches]) -> Vec<Arc<SharedBatch>> {
     let mut batches: Vec<Arc<SharedBatch>> = Vec::new();
     let mut unpacked = 0;
     for batch in batches_in(pieces) {
@@ -274,9 +274,9 @@ mod tests {
             let mut builder = BatchBuilder::new(options);
             builder.push(0, None, Some(&vec![b'x'; 3 << 20]), &[]).expect("it fits");
             let bytes = builder.finish().into();
-            Stored { base_offset: Some(base_offset), bytes }
+            StoredBatches { base_offset: Some(base_offset), bytes }
         };
-        let pieces: Vec<Stored> = (0..20).map(bomb).collect();
+        let pieces: Vec<StoredBatches> = (0..20).map(bomb).collect();
         assert!(pieces.iter().map(|it| it.bytes.len()).sum::<usize>() < LEASE_READ_BYTES);
         let batches = decode(PartitionId::new(TopicId(1), 0), &pieces);
         assert_eq!(batches.len(), 2);

@@ -31,7 +31,7 @@ use std::time::Duration;
 use base::limits::TAIL_CACHE_AGE_MAX;
 use base::{HashMap, PartitionId, ShardId};
 use futures_util::future::join_all;
-use journal::Reclaimed;
+use journal::ReclaimReport;
 use machine::Command;
 use tasks::Task;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
@@ -221,7 +221,7 @@ impl Housekeeping {
         let now = Instant::now();
         match reclaimed {
             Ok(Ok(reclaimed)) => {
-                if reclaimed != Reclaimed::default() {
+                if reclaimed != ReclaimReport::default() {
                     tracing::debug!(?reclaimed, "space came back");
                 }
                 if self.space.passed(now, reclaimed, shard.journal().snapshot_bytes()) {

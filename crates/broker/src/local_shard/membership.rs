@@ -7,7 +7,7 @@ use std::path::Path;
 use base::limits::{MAJORITY_AWAITED_FOR, REPLICAS};
 use base::{Level, ShardId};
 use consensus::{Floor, LogEnd, Members};
-use journal::Room;
+use journal::DiskRoom;
 use links::NodeId;
 use tokio::sync::watch;
 use world::Disk;
@@ -53,7 +53,7 @@ impl LocalShard {
 
     /// Whether this node rejects records until its disk has room.
     pub(crate) fn disk_is_full(&self) -> bool {
-        matches!(self.journal().room(), Room::Full { .. })
+        matches!(self.journal().room(), DiskRoom::Full { .. })
     }
 
     /// The nodes that have the shard, ascending.

@@ -4,7 +4,7 @@ use std::mem;
 
 use base::{HashMap, Offset, PartitionId, TopicId};
 use bytes::{Bytes, BytesMut};
-use journal::{Body, Room};
+use journal::{Body, DiskRoom};
 use machine::config::{Durability, LimitOverflow};
 use machine::ids::AppendedIds;
 use machine::partition::Partition;
@@ -62,7 +62,7 @@ struct Part {
 pub(super) struct Terms<'a> {
     pub(super) term: u64,
     pub(super) leader_epoch: i32,
-    pub(super) room: Room,
+    pub(super) room: DiskRoom,
     pub(super) now_ms: i64,
     pub(super) shard: &'a Shard,
 }

@@ -2,7 +2,7 @@
 
 use base::{Offset, PartitionId};
 use bytes::Bytes;
-use journal::Stored;
+use journal::StoredBatches;
 use record::verify_checksum;
 
 use crate::broker::Broker;
@@ -41,7 +41,7 @@ impl Broker {
                 }
                 let records = match body.is_empty() {
                     true => Vec::new(),
-                    false => vec![Stored { bytes: body, base_offset: None }],
+                    false => vec![StoredBatches { bytes: body, base_offset: None }],
                 };
                 Ok(Batches { records, high_watermark: end, log_start })
             }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use base::checksum::crc32c;
 use base::limits::APPEND_MESSAGE_BYTES_MAX;
 use bytes::Bytes;
-use journal::transfer::{Import, ImportError, NotYet, Received, Repair, Section};
+use journal::transfer::{Import, ImportError, ReceivedSections, Repair, RepairDeferral, Section};
 use openraft::async_runtime::WatchReceiver;
 use tasks::Task;
 use thiserror::Error;
@@ -64,7 +64,7 @@ pub(super) enum FetchError {
     #[error("there is no other member")]
     NobodyElse,
     #[error("the log does not let go of it yet ({0:?})")]
-    InUse(NotYet),
+    InUse(RepairDeferral),
     #[error("this member lacks entries that the other one has applied")]
     Behind,
     #[error("a partition has left and come back since a former attempt; all is asked for again")]
@@ -160,7 +160,7 @@ impl Consensus {
         fetch.is_at(import.progress());
         let meta = self.section(fetch, &manifest, Section::Meta).await?;
         let machine = self.section(fetch, &manifest, Section::Machine).await?;
-        self.install(fetch, import, Received { id, meta, machine }).await
+        self.install(fetch, import, ReceivedSections { id, meta, machine }).await
     }
 
     async fn begin_import(&self) -> Result<Import, FetchError> {
@@ -290,7 +290,7 @@ impl Consensus {
         &self,
         fetch: &Fetch,
         import: Import,
-        received: Received,
+        received: ReceivedSections,
     ) -> Result<(), FetchError> {
         let meta = encoding::decode_snapshot_meta(&received.meta)
             .map_err(|_| FetchError::Wrong("members that make no sense"))?;

@@ -28,7 +28,7 @@ mod sending;
 mod stepping_down;
 
 use bytes::Bytes;
-use journal::transfer::{Import, Received};
+use journal::transfer::{Import, ReceivedSections};
 
 use crate::machine::Replace;
 
@@ -40,7 +40,7 @@ pub(crate) use sending::Sending;
 /// A snapshot of another member, complete and not installed yet.
 pub(crate) struct Ready {
     pub(crate) import: Import,
-    pub(crate) received: Received,
+    pub(crate) received: ReceivedSections,
     pub(crate) replace: Replace,
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use journal::Damage;
-use journal::transfer::{Covered, NotYet, Repair, Section};
+use journal::transfer::{CoveredEntries, Repair, RepairDeferral, Section};
 use openraft::async_runtime::WatchReceiver;
 use tasks::Task;
 use tokio::time::{sleep, timeout};
@@ -103,14 +103,14 @@ impl Consensus {
     async fn begin_repair(&self, segment: u32) -> Result<Option<Repair>, FetchError> {
         if self.journal.is_claimed(segment) {
             let let_go = timeout(LOG_WITHIN, self.release_segment(segment)).await;
-            let_go.unwrap_or(Err(FetchError::InUse(NotYet::Claimed)))?;
+            let_go.unwrap_or(Err(FetchError::InUse(RepairDeferral::Claimed)))?;
         }
         let journal = self.journal.clone();
         let begin = move || journal.repair(segment);
         let begun = self.workers.blocking(Task::ConsensusDisk, begin).await;
         match begun.map_err(|_| FetchError::Stopped)?? {
             Ok(repair) => Ok(Some(repair)),
-            Err(NotYet::Gone) => Ok(None),
+            Err(RepairDeferral::Gone) => Ok(None),
             Err(why) => Err(FetchError::InUse(why)),
         }
     }
@@ -160,7 +160,7 @@ impl Consensus {
     }
 
     async fn repair_from(&self, from: &Target, mut repair: Repair) -> Result<(), FetchError> {
-        let Covered { first, last } = repair.covers();
+        let CoveredEntries { first, last } = repair.covers();
         let asked = CoveringAsked { have: first.saturating_sub(1), up_to: last };
         let (reply, _) = self.request(from, Request::Covering(asked)).await?;
         let Reply::Manifest(manifest) = reply else { return Err(FetchError::Wrong("no manifest")) };

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use base::{HashMap, HashSet, Offset, PartitionId, TopicId};
-use broker::{Bounds, EpochEnd, Pace, Stored, batches_in};
+use broker::{Bounds, EpochEnd, Pace, StoredBatches, batches_in};
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
 use tokio::sync::OwnedSemaphorePermit;
@@ -460,7 +460,7 @@ pub(crate) fn check_leader_epoch(
 }
 
 /// The offset after the last of these batches.
-fn next_offset(records: &[Stored]) -> Option<Offset> {
+fn next_offset(records: &[StoredBatches]) -> Option<Offset> {
     let last = std::slice::from_ref(records.last()?);
     batches_in(last).map_while(Result::ok).last().map(|(header, _)| header.next_offset())
 }

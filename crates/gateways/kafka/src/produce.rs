@@ -15,8 +15,8 @@ use broker::{AppendBatch, AppendReply, Permit, RecordIds};
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::error::ResponseError;
 use record::{
-    BatchError, BatchHeader, Compression, CompressionError, RefusedRecord, ValidateLimits,
-    Validated,
+    BatchError, BatchHeader, Compression, CompressionError, RefusedRecord, ValidBatch,
+    ValidateLimits,
 };
 
 use base::limits::{BATCH_BYTES_MAX, PRODUCE_TIMEOUT_MIN, REFUSED_RECORDS_NAMED_MAX};
@@ -322,7 +322,7 @@ impl Policy<'_> {
     /// Applies the topic's policy to a valid batch. Returns its log append time, or -1.
     fn apply(
         &self,
-        validated: &Validated,
+        validated: &ValidBatch,
         mut bytes: BytesMut,
     ) -> Result<(BatchHeader, BytesMut, i64), BatchError> {
         let config = &*self.resolved.config;

@@ -5,8 +5,8 @@ use std::io;
 
 use base::{HashMap, Offset, PartitionId};
 use bytes::Bytes;
-use journal::{Address, Journal, Keep, Stored};
-use record::{Batch, BatchHeader, RecordView, Retained};
+use journal::{Address, CompactionDecision, Journal, StoredBatches};
+use record::{Batch, BatchHeader, CompactionResult, RecordView};
 
 use crate::housekeeping::outlook::{Outlook, Rule};
 
@@ -135,7 +135,7 @@ fn read(journal: &Journal, partition: PartitionId, batch: &Address) -> io::Resul
     let same = |bytes: &Bytes| {
         BatchHeader::parse(bytes).is_ok_and(|header| header.base_offset == batch.base_offset)
     };
-    Ok(found.into_iter().next().map(Stored::into_bytes).filter(same))
+    Ok(found.into_iter().next().map(StoredBatches::into_bytes).filter(same))
 }
 
 impl Pass {
@@ -182,34 +182,34 @@ impl Pass {
                 continue;
             }
             let Some(bytes) = read(journal, self.candidate.partition, address)? else { continue };
-            if self.keep(&bytes, now_ms) != Keep::Same {
+            if self.keep(&bytes, now_ms) != CompactionDecision::Same {
                 self.segments.insert(address.segment);
             }
         }
         Ok(())
     }
 
-    fn keep(&self, batch: &[u8], now_ms: i64) -> Keep {
+    fn keep(&self, batch: &[u8], now_ms: i64) -> CompactionDecision {
         // A batch that cannot be decoded is kept.
-        let Ok(header) = BatchHeader::parse(batch) else { return Keep::Same };
+        let Ok(header) = BatchHeader::parse(batch) else { return CompactionDecision::Same };
         if header.base_offset >= self.up_to {
-            return Keep::Same;
+            return CompactionDecision::Same;
         }
         let tombstones_go = header.delete_horizon().is_some_and(|horizon| horizon <= now_ms);
         let kept = record::retain(batch, Some(self.candidate.horizon_ms), |record| {
             self.keeps(record, tombstones_go)
         });
         match kept {
-            Ok(Retained::All) => Keep::Same,
-            Ok(Retained::None) if header.next_offset() >= self.candidate.end => {
+            Ok(CompactionResult::All) => CompactionDecision::Same,
+            Ok(CompactionResult::None) if header.next_offset() >= self.candidate.end => {
                 emptied(&header, batch)
             }
-            Ok(Retained::None) => Keep::Drop,
-            Ok(Retained::Part(rest)) => Keep::Replace(Bytes::from(rest)),
+            Ok(CompactionResult::None) => CompactionDecision::Drop,
+            Ok(CompactionResult::Part(rest)) => CompactionDecision::Replace(Bytes::from(rest)),
             Err(error) => {
                 tracing::error!(partition = %self.candidate.partition, %error,
                     offset = header.base_offset, "a stored batch cannot be read; it is left as it is");
-                Keep::Same
+                CompactionDecision::Same
             }
         }
     }
@@ -228,14 +228,14 @@ impl Pass {
 }
 
 /// Replacement of a partition's last batch when none of its records is kept.
-fn emptied(header: &BatchHeader, batch: &[u8]) -> Keep {
+fn emptied(header: &BatchHeader, batch: &[u8]) -> CompactionDecision {
     if header.record_count == 0 {
-        return Keep::Same;
+        return CompactionDecision::Same;
     }
     match record::retain_or_empty(batch, |_| false) {
-        Ok(Retained::Part(empty)) => Keep::Replace(Bytes::from(empty)),
+        Ok(CompactionResult::Part(empty)) => CompactionDecision::Replace(Bytes::from(empty)),
         // Cannot happen, since the batch was decoded a moment ago; the batch is kept.
-        _ => Keep::Same,
+        _ => CompactionDecision::Same,
     }
 }
 
@@ -249,7 +249,7 @@ pub(super) fn rewrite(
         passes.iter().map(|pass| (pass.candidate.partition.stream(), pass)).collect();
     for segment in segments {
         journal.rewrite(segment, &mut |stream, _, batch| {
-            by_stream.get(&stream).map_or(Keep::Same, |pass| pass.keep(batch, now_ms))
+            by_stream.get(&stream).map_or(CompactionDecision::Same, |pass| pass.keep(batch, now_ms))
         })?;
     }
     Ok(())

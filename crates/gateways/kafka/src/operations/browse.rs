@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::limits::{LEASE_READ_BYTES, OPERATION_PAGE_BYTES_MAX};
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use broker::delivery::{BrowseError, PeekOptions, Peeked, RecordState};
-use broker::{Broker, Stored, batches_in};
+use broker::{Broker, StoredBatches, batches_in};
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
 use record::{RecordView, SharedBatch, SharedRecord};
@@ -126,7 +126,7 @@ pub(super) async fn read_log(
 
 async fn shared_batches(
     broker: &Broker,
-    pieces: &[Stored],
+    pieces: &[StoredBatches],
 ) -> Result<Vec<Arc<SharedBatch>>, Fault> {
     let damaged = |error: record::BatchError| {
         Fault::new(ResponseError::KafkaStorageError, format!("a batch cannot be read: {error}"))

@@ -13,7 +13,7 @@ use broker::delivery::{
 use broker::{Broker, LeaseProgress};
 use futures_util::future::join_all;
 use kafka_protocol::error::ResponseError;
-use record::Reserved;
+use record::ReservedHeaders;
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
@@ -339,7 +339,8 @@ fn queued(peeked: &Peeked, now_ms: i64) -> QueuedRecord {
     let (state, until_ms) = match peeked.state {
         // A record that the engine has not read yet is ready, unless it is scheduled.
         BrokerState::Ready => {
-            let due = Reserved::read(&view.headers).deliver_at_ms.filter(|due| *due > now_ms);
+            let due =
+                ReservedHeaders::read(&view.headers).deliver_at_ms.filter(|due| *due > now_ms);
             (if due.is_some() { RecordState::Delayed } else { RecordState::Ready }, due)
         }
         BrokerState::Blocked => (RecordState::Blocked, None),

@@ -1,7 +1,7 @@
 //! Scheduled records: lists them, and cancels them before they are due.
 
 use base::limits::OPERATION_RECORDS_MAX;
-use record::Reserved;
+use record::ReservedHeaders;
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
@@ -80,7 +80,7 @@ async fn is_scheduled(gateway: &Gateway, source: &Source, place: Place) -> Resul
     let now_ms = gateway.broker.clock().now_ms();
     let mut found = false;
     let visit = |peeked: broker::delivery::Peeked| {
-        let due = Reserved::read(&peeked.record.view().headers).deliver_at_ms;
+        let due = ReservedHeaders::read(&peeked.record.view().headers).deliver_at_ms;
         found = peeked.offset == place.offset && due.is_some_and(|due| due > now_ms);
         Visit::Stop
     };

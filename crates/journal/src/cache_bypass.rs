@@ -10,12 +10,12 @@ use world::{Disk, DiskFile};
 use crate::read_only::{ReadOnly, Reader};
 
 #[derive(Debug)]
-pub(crate) struct PastCache {
+pub(crate) struct CacheBypassFile {
     cached: Arc<dyn DiskFile>,
     uncached: Arc<dyn DiskFile>,
 }
 
-impl PastCache {
+impl CacheBypassFile {
     /// `cached` is the file at `path`, opened before.
     pub(crate) fn open(
         disk: &dyn Disk,
@@ -26,7 +26,7 @@ impl PastCache {
     }
 }
 
-impl Reader for PastCache {
+impl Reader for CacheBypassFile {
     fn file(&self) -> &dyn DiskFile {
         &*self.cached
     }
@@ -61,7 +61,7 @@ mod tests {
         file.write_at(&mut [IoSlice::new(&content)], 0).unwrap();
         file.sync().unwrap();
         file.forget(0, content.len() as u64);
-        let past = PastCache::open(&disk, &path, file).unwrap();
+        let past = CacheBypassFile::open(&disk, &path, file).unwrap();
         for (from, len) in [(0, 10), (4_095, 9_000), (99_990, 100)] {
             let mut buf = vec![0; len];
             let read = past.read_at(&mut buf, from as u64).unwrap();

@@ -14,7 +14,7 @@ const AHEAD_BYTES: usize = 256 << 10;
 
 /// A file with a read-ahead window in memory.
 #[derive(Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct ReadAheadFile {
     file: Arc<dyn DiskFile>,
     window: Mutex<Window>,
 }
@@ -25,13 +25,13 @@ struct Window {
     bytes: Vec<u8>,
 }
 
-impl Ahead {
+impl ReadAheadFile {
     pub(crate) fn read(file: Arc<dyn DiskFile>) -> ReadOnly<Self> {
         ReadOnly(Self { file, window: Mutex::default() })
     }
 }
 
-impl Reader for Ahead {
+impl Reader for ReadAheadFile {
     fn file(&self) -> &dyn DiskFile {
         &*self.file
     }
@@ -82,7 +82,7 @@ mod tests {
         let file = disk.open(Path::new("/d/file"), true).unwrap();
         let content: Vec<u8> = (0..3 * AHEAD_BYTES / 2).map(|at| (at * 7 / 3) as u8).collect();
         file.write_at(&mut [IoSlice::new(&content)], 0).unwrap();
-        let ahead = Ahead::read(file);
+        let ahead = ReadAheadFile::read(file);
         let end = content.len();
         for (from, len) in
             [(0, 1), (5, 9_000), (AHEAD_BYTES - 3, 9), (end - 4, 90), (end, 4), (0, end)]

@@ -15,7 +15,7 @@ use crate::frame::EncodedEntry;
 
 /// A placed entry that leaves the log.
 #[derive(Debug)]
-pub(crate) struct Cut {
+pub(crate) struct TruncatedEntry {
     pub(crate) index: u64,
     slot: Slot,
     /// Always present while the entry is not durable: its segment need not have it yet.
@@ -24,11 +24,11 @@ pub(crate) struct Cut {
 
 impl LogState {
     /// The placed entries that a truncation from `index` on removes.
-    pub(crate) fn cut(&self, index: u64) -> Vec<Cut> {
+    pub(crate) fn cut(&self, index: u64) -> Vec<TruncatedEntry> {
         let placed = self.placed_from(index).into_iter();
         let cut = placed.map(|(index, slot)| {
             let encoded = self.tail.get(index).cloned();
-            Cut { index, slot, encoded }
+            TruncatedEntry { index, slot, encoded }
         });
         cut.collect()
     }
@@ -36,7 +36,10 @@ impl LogState {
 
 impl Log {
     /// Stream and address of each body of a truncated entry. Blocking, unless it is in memory.
-    pub(crate) fn cut_bodies(&self, cut: &Cut) -> Result<Vec<(u64, Address)>, ReadError> {
+    pub(crate) fn cut_bodies(
+        &self,
+        cut: &TruncatedEntry,
+    ) -> Result<Vec<(u64, Address)>, ReadError> {
         self.bodies_at(cut.index, &cut.slot, cut.encoded.as_deref())
     }
 }
