@@ -4,7 +4,7 @@
 use base::PartitionId;
 use bytes::Bytes;
 use journal::{Body, Encoded, EntryKind};
-use machine::{Append, Applied, Entry, State};
+use machine::{Append, Entry, EntryEffects, State};
 use record::BatchHeader;
 use thiserror::Error;
 
@@ -41,14 +41,14 @@ pub struct Replay {
     /// Time of each entry from the start of the window on.
     times: Vec<(u64, i64)>,
     appends: Vec<Append>,
-    applied: Applied,
+    applied: EntryEffects,
 }
 
 impl Replay {
     /// `machine` is the state after the entry `snapshot`; the window goes from `from` to `end`.
     pub fn new(machine: &[u8], snapshot: u64, from: u64, end: u64) -> Result<Self, ReplayError> {
         let state = State::decode(machine).map_err(ReplayError::State)?;
-        let (appends, applied) = (Vec::new(), Applied::new());
+        let (appends, applied) = (Vec::new(), EntryEffects::new());
         let (known, times) = (Vec::new(), Vec::new());
         let mut replay = Self { state, index: snapshot, from, end, known, times, appends, applied };
         replay.note();

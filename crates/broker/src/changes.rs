@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use base::{HashMap, PartitionId, TopicId};
-use machine::outcome::{AppendOutcome, Applied};
+use machine::outcome::{AppendOutcome, EntryEffects};
 use machine::{Append, Command, MoveStep, Step};
 use parking_lot::Mutex;
 
@@ -47,7 +47,7 @@ impl Default for Changes {
 }
 
 impl Changes {
-    pub(crate) fn note(&self, appends: &[Append], commands: &[Command], applied: &Applied) {
+    pub(crate) fn note(&self, appends: &[Append], commands: &[Command], applied: &EntryEffects) {
         let mut changed = self.0.lock();
         changed.topics.extend(applied.removed.iter().map(|(topic, _)| *topic));
         for command in commands {
@@ -139,7 +139,11 @@ mod tests {
         for stamp in [30, 10, 20] {
             let appends = [append(0, stamp), append(1, 5)];
             let outcomes = vec![taken, AppendOutcome::UnknownPartition];
-            changes.note(&appends, &[], &Applied { appends: outcomes, ..Applied::default() });
+            changes.note(
+                &appends,
+                &[],
+                &EntryEffects { appends: outcomes, ..EntryEffects::default() },
+            );
         }
         let changed = changes.take();
         assert_eq!(changed.partitions.len(), 1, "what was refused changed nothing");
@@ -151,10 +155,10 @@ mod tests {
     #[test]
     fn all_replaces_the_partitions_and_keeps_removed_topics() {
         let changes = Changes::default();
-        let gone = Applied { removed: vec![(TopicId(7), 3)], ..Applied::default() };
+        let gone = EntryEffects { removed: vec![(TopicId(7), 3)], ..EntryEffects::default() };
         changes.note(&[], &[], &gone);
         let trimmed = vec![(PartitionId::new(TopicId(1), 0), 5)];
-        changes.note(&[], &[], &Applied { trimmed, ..Applied::default() });
+        changes.note(&[], &[], &EntryEffects { trimmed, ..EntryEffects::default() });
         let changed = changes.take();
         assert!(changed.all && changed.partitions.is_empty());
         assert!(changed.topics.contains(&TopicId(7)));

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 
 use base::limits::DOCUMENT_CHANGES_NOTED_MAX;
 use machine::Command;
-use machine::outcome::Applied;
+use machine::outcome::EntryEffects;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -82,7 +82,7 @@ impl DocumentWatchers {
     }
 
     /// Notes applied commands, before their clients get a reply.
-    pub(crate) fn note(&self, commands: &[Command], applied: &Applied) {
+    pub(crate) fn note(&self, commands: &[Command], applied: &EntryEffects) {
         let mut names = Vec::new();
         for (command, outcome) in commands.iter().zip(&applied.commands) {
             match command {
@@ -154,7 +154,7 @@ mod tests {
 
     fn note(watchers: &DocumentWatchers, commands: &[Command]) {
         let outcomes = commands.iter().map(|_| Ok(Outcome::Done)).collect();
-        watchers.note(commands, &Applied { commands: outcomes, ..Applied::default() });
+        watchers.note(commands, &EntryEffects { commands: outcomes, ..EntryEffects::default() });
     }
 
     /// After the initial "all" is taken.
@@ -192,7 +192,8 @@ mod tests {
     fn rejected_change_is_not_named() {
         let watchers = DocumentWatchers::default();
         let watch = watch(&watchers);
-        let refused = Applied { commands: vec![Err(Refusal::NotInUnit)], ..Applied::default() };
+        let refused =
+            EntryEffects { commands: vec![Err(Refusal::NotInUnit)], ..EntryEffects::default() };
         watchers.note(&[put("a", "x")], &refused);
         assert!(watch.is_empty());
     }

@@ -27,7 +27,7 @@ use bytes::{Bytes, BytesMut};
 use cluster::Node;
 use consensus::Role;
 use links::NodeId;
-use machine::Numbered;
+use machine::RowSequence;
 use parking_lot::Mutex;
 use tasks::Task;
 use tokio::sync::{oneshot, watch};
@@ -192,7 +192,7 @@ impl Line {
     }
 
     /// Numbers a request's rows, if the cluster's level permits it.
-    fn number(&self, forwarded: &Forwarded) -> Option<Numbered> {
+    fn number(&self, forwarded: &Forwarded) -> Option<RowSequence> {
         if self.node.level().now() < Level::NUMBERED {
             return None;
         }
@@ -200,7 +200,7 @@ impl Line {
         let mut queue = self.queue.lock();
         let number = queue.number;
         queue.number += forwarded.rows() as u64;
-        Some(Numbered { node, incarnation: self.incarnation, number })
+        Some(RowSequence { node, incarnation: self.incarnation, number })
     }
 
     /// Sends appends to the leader, through changes of the leader. `leaderless_since` persists between calls: the
@@ -275,7 +275,7 @@ impl Line {
         &self,
         leader: u64,
         forwarded: &Forwarded,
-        from: Option<Numbered>,
+        from: Option<RowSequence>,
         role: &mut watch::Receiver<Role>,
     ) -> Result<Appends, Unavailable> {
         let (reply, answer) = oneshot::channel();
@@ -300,7 +300,7 @@ impl Line {
     async fn append_forwarded_here(
         &self,
         forwarded: &Forwarded,
-        from: Option<Numbered>,
+        from: Option<RowSequence>,
     ) -> Result<Appends, Unavailable> {
         let (reply, answer) = oneshot::channel();
         let batches = forwarded.copied();

@@ -4,7 +4,7 @@
 use base::{Offset, PartitionId, ShardId, TopicId};
 use machine::Command;
 use machine::rows::moves::Phase;
-use machine::topic::Moving;
+use machine::topic::MoveTarget;
 
 use crate::broker::Broker;
 use crate::error::{ExecuteError, Unavailable};
@@ -113,7 +113,7 @@ impl Broker {
 
 fn status(
     partition: PartitionId,
-    moving: &Moving,
+    moving: &MoveTarget,
     (from, source): (ShardId, MoveFacts),
     (to, target): (ShardId, MoveFacts),
 ) -> MoveStatus {

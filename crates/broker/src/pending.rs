@@ -2,7 +2,7 @@
 
 use base::{Offset, PartitionId, ShardId};
 use bytes::Bytes;
-use machine::outcome::{AppendOutcome, Applied};
+use machine::outcome::{AppendOutcome, EntryEffects};
 use machine::{Origin, Refusal, Rows};
 use tokio::sync::oneshot;
 
@@ -112,7 +112,7 @@ impl PendingAppend {
 }
 
 impl PendingUnit {
-    fn answer(self, rows: &Rows, applied: &Applied, outgoing: &Outgoing) {
+    fn answer(self, rows: &Rows, applied: &EntryEffects, outgoing: &Outgoing) {
         let Self { slots, sent, reply } = self;
         let rows: Vec<_> = slots.into_iter().map(|slot| slot.answer(rows, applied)).collect();
         let receipt = |(to, number, places): (ShardId, Offset, Vec<usize>)| {
@@ -136,7 +136,7 @@ impl PendingUnit {
 }
 
 impl PendingMessage {
-    fn answer(self, rows: &Rows, applied: &Applied, unplaced: &Unplaced) {
+    fn answer(self, rows: &Rows, applied: &EntryEffects, unplaced: &Unplaced) {
         let expected = rows.channels().expected(self.origin.shard);
         let answer = match expected >= self.origin.next {
             true => {
@@ -199,7 +199,7 @@ impl Pending {
     pub(crate) fn answer(
         self,
         rows: &Rows,
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
         outgoing: &Outgoing,
         unplaced: &Unplaced,
     ) {
@@ -257,11 +257,11 @@ impl Slot {
     }
 
     /// Returns the result of a row that stands alone, in no message.
-    fn answer_here(self, rows: &Rows, applied: &Applied) -> Result<Appended, AppendError> {
+    fn answer_here(self, rows: &Rows, applied: &EntryEffects) -> Result<Appended, AppendError> {
         self.answer(rows, applied)?.ok_or(AppendError::UnitRefused)
     }
 
-    fn answer(self, rows: &Rows, applied: &Applied) -> Result<Option<Appended>, AppendError> {
+    fn answer(self, rows: &Rows, applied: &EntryEffects) -> Result<Option<Appended>, AppendError> {
         let taken = |partition, base_offset, duplicate| {
             let log_start = log_start(rows, partition);
             Ok(Some(Appended { base_offset, log_start, duplicate }))

@@ -22,7 +22,7 @@ use consensus::{Consensus, Payload, ProposeError};
 use journal::Journal;
 use machine::rows::topic::TopicRows;
 use machine::{
-    Catalog, Channels, Command, CommitOffset, DocumentsChange, Group, Outbox, Role, Skipped,
+    Catalog, Channels, Command, CommitOffset, DocumentsChange, Group, MinimumCounters, Outbox, Role,
 };
 use tasks::Failure;
 use world::World;
@@ -214,7 +214,7 @@ async fn put_right<E>(
     }
     let (skipped, change, now_ms) = catalog.shard.read(|view| {
         let (next_topic, next_group, next_producer) = view.catalog.next_numbers();
-        let skipped = Skipped {
+        let skipped = MinimumCounters {
             version: adopted + 1,
             next_topic: next_topic.max(topics).saturating_add(NUMBERS_SKIPPED),
             next_lease_group: next_group.max(groups).saturating_add(NUMBERS_SKIPPED),
@@ -368,7 +368,7 @@ async fn close(world: &World, journal: Journal) {
 mod tests {
     use super::*;
 
-    use machine::{Append, Applied, Entry, SentBatch, State, Unit};
+    use machine::{Append, Entry, EntryEffects, SentBatch, State, Unit};
 
     const A: ShardId = ShardId(1);
     const B: ShardId = ShardId(2);
@@ -376,7 +376,7 @@ mod tests {
     /// A sender of messages with these numbers of records to another shard, which acknowledged all below.
     fn sender(of: ShardId, to: ShardId, messages: &[u32], acknowledged: Offset) -> Channels {
         let mut state = State::of(Role::Rows(of));
-        let mut applied = Applied::new();
+        let mut applied = EntryEffects::new();
         let mut apply = |appends: &[Append], command: Command, units: &[Unit]| {
             let commands = &[command][..];
             let entry = Entry { now_ms: 1, leader_epoch: None, appends, commands, units };
@@ -408,7 +408,7 @@ mod tests {
         let command = Command::ResumeChannels { sent: Vec::new(), taken: vec![(from, next)] };
         let commands = &[command][..];
         let entry = Entry { now_ms: 1, leader_epoch: None, appends: &[], commands, units: &[] };
-        state.apply(&entry, &mut Applied::new());
+        state.apply(&entry, &mut EntryEffects::new());
         state.rows.channels().clone()
     }
 

@@ -2,7 +2,7 @@
 
 use base::Offset;
 use base::limits::ENTRY_ROW_BYTES;
-use machine::{Command, MoveStep, Numbered, Origin, Outcome};
+use machine::{Command, MoveStep, Origin, Outcome, RowSequence};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -19,7 +19,7 @@ pub(crate) enum Request {
         batches: Vec<AppendBatch>,
         /// Number of the first row, in an append of another node, or one of this node after another one did not
         /// reply. Rows accepted before get their former results, and are not appended again.
-        from: Option<Numbered>,
+        from: Option<RowSequence>,
         reply: oneshot::Sender<Appends>,
     },
     /// At least one batch, and commands for the same entry: all take effect, or none. Rows for partitions of other

@@ -12,7 +12,7 @@ use base::{ClusterLevel, PartitionId, ShardId};
 use bytes::Bytes;
 use consensus::{ApplyError, Committed, Encode, Replace, RestoreError, StateMachine};
 use journal::{Body, Journal};
-use machine::outcome::{AppendOutcome, Applied};
+use machine::outcome::{AppendOutcome, EntryEffects};
 use machine::{Append, Catalog, Command, Entry, Head, Role, Rows, State};
 use parking_lot::Mutex;
 use record::BatchHeader;
@@ -108,7 +108,7 @@ pub(crate) struct Shard {
 #[derive(Debug, Default)]
 struct Scratch {
     appends: Vec<Append>,
-    applied: Applied,
+    applied: EntryEffects,
     marked: MarkedWatches,
 }
 
@@ -219,7 +219,7 @@ impl Shard {
     }
 
     /// Notifies the delivery and housekeeping of each shard with rows of a change of the catalog.
-    fn notify_followers(&self, commands: &[Command], applied: &Applied) {
+    fn notify_followers(&self, commands: &[Command], applied: &EntryEffects) {
         self.document_watchers.note(commands, applied);
         let version = self.state.read().catalog.version();
         self.versions.send_if_modified(|known| std::mem::replace(known, version) != version);
@@ -336,7 +336,7 @@ impl Shard {
     }
 
     /// Carries out the machine's decisions about bytes: which are live, and which are dead.
-    fn settle_bytes(&self, index: u64, applied: &Applied) {
+    fn settle_bytes(&self, index: u64, applied: &EntryEffects) {
         for (body, outcome) in applied.appends.iter().enumerate() {
             match outcome {
                 AppendOutcome::Taken { .. } => self.journal.accept(index, body),
@@ -361,7 +361,7 @@ impl Shard {
     }
 
     /// Announces messages before the pusher can see them, so that their receipts are awaited.
-    fn announce_sent(&self, rows: &Rows, appends: &[Append], applied: &Applied) {
+    fn announce_sent(&self, rows: &Rows, appends: &[Append], applied: &EntryEffects) {
         for (append, outcome) in appends.iter().zip(&applied.appends) {
             let taken = matches!(outcome, AppendOutcome::Taken { .. });
             let Some(to) = append.partition.as_channel().filter(|_| taken) else { continue };
@@ -372,7 +372,7 @@ impl Shard {
         }
     }
 
-    fn wake(&self, appends: &[Append], applied: &Applied) {
+    fn wake(&self, appends: &[Append], applied: &EntryEffects) {
         let gone = applied.removed.iter().flat_map(|&(topic, partitions)| {
             (0..partitions).map(move |index| PartitionId::new(topic, index))
         });

@@ -7,7 +7,7 @@ use base::limits::{
     TRACE_LEASES_REMEMBERED_MAX, TRACE_RECORDS_LOOKED_AT_MAX, TRACE_RECORDS_OF_EVENT_MAX,
 };
 use base::{HashMap, LeaseGroupId, Offset, PartitionId};
-use broker::delivery::{Happened, Happening, HistoryEvents, SessionId, Step, What};
+use broker::delivery::{Happened, Happening, HistoryEvents, SessionId, Step, StepKind};
 use broker::{Broker, WeakBroker};
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -130,7 +130,7 @@ impl Collector {
     async fn step(&mut self, broker: &Broker, at_ms: i64, group: LeaseGroupId, step: Step) {
         let Step { what, partition: index, first, count, session, attempt } = step;
         let Some((partition, topic)) = topic_of_group(broker, group, index) else { return };
-        if matches!(what, What::Leased | What::HandedOut) {
+        if matches!(what, StepKind::Leased | StepKind::HandedOut) {
             let contexts = self.contexts(broker, partition, first, count).await;
             for (offset, context) in contexts {
                 let mut more = vec![number("postroad.attempt", attempt.into())];
@@ -138,7 +138,7 @@ impl Collector {
                 let operation = Operation::Deliver;
                 let span = Made { operation, from_ms: at_ms, to_ms: at_ms, more };
                 self.make(span, &topic, index, offset, &context);
-                if what == What::Leased {
+                if what == StepKind::Leased {
                     self.leases.begin((group, index, offset), Lease { context, since_ms: at_ms });
                 }
             }

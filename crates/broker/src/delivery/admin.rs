@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use base::{LeaseGroupId, Offset, PartitionId};
-use dispatch::Peeked as Known;
+use dispatch::RecordInfo as Known;
 use record::{ReservedHeaders, SharedBatch, SharedRecord};
 use tokio::sync::oneshot;
 

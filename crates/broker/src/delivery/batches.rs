@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base::collections::HashState;
 use base::limits::LEASE_BATCH_CACHE_BYTES;
 use base::{HashMap, Offset, PartitionId};
-use dispatch::Scanned;
+use dispatch::ScannedRecord;
 use record::{ReservedHeaders, SharedBatch, SharedRecord};
 use std::hash::BuildHasher;
 
@@ -101,7 +101,7 @@ impl Facts {
         keyed: bool,
         now_ms: i64,
         shifts: &'a Shifts,
-    ) -> impl Iterator<Item = Scanned> + 'a {
+    ) -> impl Iterator<Item = ScannedRecord> + 'a {
         let control = batch.header().attributes.is_control();
         let records = batch.records_from(from).take(if control { 0 } else { usize::MAX });
         // All records were read when the batch was decoded.
@@ -113,7 +113,7 @@ impl Facts {
             // some milliseconds behind the wall clock.
             let place_expiry =
                 |date_ms: i64| if date_ms <= stamp_ms { i64::MIN } else { place(date_ms) };
-            Scanned {
+            ScannedRecord {
                 offset: record.offset,
                 bytes: record.encoded_len() as u32,
                 value_bytes: record.value.map_or(0, |value| value.len() as u32),

@@ -2,7 +2,7 @@
 
 use base::{LeaseGroupId, Offset};
 use bytes::Bytes;
-use dispatch::{Assignment, Claim, ConsumerId, Selection, SessionId, Terms, Token};
+use dispatch::{Assignment, Claim, ConsumerId, LeaseAttributes, Selection, SessionId, Token};
 use record::{RecordView, SharedRecord};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -41,7 +41,7 @@ pub struct Delivery {
     /// 1 for the first delivery.
     pub attempt: u16,
     /// Terms for the claim of the lease at the next leader. `None`: it was settled on send.
-    pub(crate) terms: Option<Terms>,
+    pub(crate) terms: Option<LeaseAttributes>,
     pub record: SharedRecord,
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use base::{HashMap, LeaseGroupId, Offset, PartitionId, Stripe, TopicId};
-use dispatch::{Changes, ConsumerId, Dispatch, Joined, PartitionStart, Policy, Pools, Token};
+use dispatch::{Changes, ConsumerId, Dispatch, PartitionStart, Policy, Pools, PushConsumer, Token};
 use machine::config::{LeaseGroupConfig, LeaseOrdering, PrioritiesOrder};
 use machine::{GroupSettle, TopicConfig};
 use record::SharedRecord;
@@ -36,7 +36,7 @@ pub(super) struct Group {
     /// Log start offset of each of its partitions here, as last seen.
     log_starts: Vec<Offset>,
     /// Kept so that they can join again if the engine has to be rebuilt.
-    pub(super) consumers: HashMap<ConsumerId, Joined>,
+    pub(super) consumers: HashMap<ConsumerId, PushConsumer>,
     pub(super) takers: VecDeque<Taker>,
     pub(super) dead: DeadLetters,
     /// Requests in flight and their settles, of other groups too.

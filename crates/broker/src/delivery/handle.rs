@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::{LeaseGroupId, Offset, PartitionId};
 use bytes::Bytes;
 use dispatch::{Claim, ConsumerId, LeaseView, SessionId};
-use machine::outcome::Applied;
+use machine::outcome::EntryEffects;
 use machine::{ALL_PARTITIONS, Command, Outcome};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
@@ -228,7 +228,7 @@ pub(crate) enum Question {
         partition: u32,
         from: Offset,
         records_max: usize,
-        reply: oneshot::Sender<Option<Vec<dispatch::Peeked>>>,
+        reply: oneshot::Sender<Option<Vec<dispatch::RecordInfo>>>,
     },
     Leases {
         group: LeaseGroupId,
@@ -317,7 +317,7 @@ impl Handle {
     }
 
     /// Forwards the effects of a log entry on groups. Called by apply, for every entry.
-    pub(crate) fn applied(&self, commands: &[Command], applied: &Applied) {
+    pub(crate) fn applied(&self, commands: &[Command], applied: &EntryEffects) {
         for &(group, partition) in &applied.moved {
             let sought = commands.iter().any(|command| {
                 matches!(command, Command::SeekLeaseGroup { group: moved, .. } if *moved == group)

@@ -17,7 +17,7 @@ use std::pin::pin;
 use base::limits::LEASE_MESSAGES_PER_TURN;
 use base::{HashMap, HashSet, LeaseGroupId, Offset};
 use consensus::{Consensus, Leadership};
-use dispatch::{BackOff, Claim, ConsumerId, DeadLetterClaim, Joined, SessionId};
+use dispatch::{BackOff, Claim, ConsumerId, DeadLetterClaim, PushConsumer, SessionId};
 
 use crate::error::Unavailable;
 
@@ -54,7 +54,7 @@ pub(super) struct Handover {
 /// The consumers of a group, and its leases.
 pub(super) struct Users {
     pub(super) group: LeaseGroupId,
-    pub(super) consumers: Vec<(ConsumerId, Joined)>,
+    pub(super) consumers: Vec<(ConsumerId, PushConsumer)>,
     pub(super) claims: Vec<Claim>,
     pub(super) back_offs: Vec<BackOff>,
     /// Its engine, by which waiters for dead letters identify it.
@@ -177,7 +177,7 @@ impl Handover {
 
 impl Users {
     /// Consumers without leases: another node led.
-    pub(super) fn anew(group: LeaseGroupId, consumers: Vec<(ConsumerId, Joined)>) -> Self {
+    pub(super) fn anew(group: LeaseGroupId, consumers: Vec<(ConsumerId, PushConsumer)>) -> Self {
         let (claims, back_offs, dead_letters) = (Vec::new(), Vec::new(), Vec::new());
         let (engine, dead) = (0, DeadLetters::default());
         Self { group, consumers, claims, back_offs, engine, dead, dead_letters }

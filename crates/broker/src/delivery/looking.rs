@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use base::{LeaseGroupId, Offset, PartitionId, ShardId};
-use dispatch::{SessionId, What};
+use dispatch::{SessionId, StepKind};
 use futures_util::future::{join, join_all};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -43,7 +43,7 @@ pub struct HistoryEvent {
     /// The leader of the shard at that time.
     pub node: u32,
     pub group: LeaseGroupId,
-    pub what: What,
+    pub what: StepKind,
     /// 0: no session.
     pub session: SessionId,
     /// 1: the first delivery; 0: no delivery.

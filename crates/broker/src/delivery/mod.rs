@@ -66,7 +66,7 @@ mod waiter;
 
 pub use dead_letter::{DeadLetterRouter, DeadRecord, DeathReason};
 pub use dispatch::{
-    ConsumerId, DeadReason, Selection as SettleWhat, SessionId, Settlement, Step, Token, What,
+    ConsumerId, DeadReason, Selection as SettleWhat, SessionId, Settlement, Step, StepKind, Token,
 };
 pub use error::{
     BrowseError, ConsumeError, RedriveError, RemoveError, SeekError, SettleError, TakeError,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use base::limits::OVERFLOW_BYTES_AT_ONCE;
 use base::{Offset, PartitionId};
 use bytes::Bytes;
-use dispatch::{SessionId, Settlement, Take};
+use dispatch::{PullRequest, SessionId, Settlement};
 use record::{BatchHeader, SharedBatch};
 use tasks::Task;
 use tokio::sync::oneshot;
@@ -51,7 +51,7 @@ pub(super) fn drop_oldest(group: &mut Group, now_ms: i64) -> bool {
             (records, _) => (records, u64::MAX),
         };
         let before = assigned.len();
-        let take = Take {
+        let take = PullRequest {
             session: DROPPING,
             consumer: 0,
             records_max: records_max.min(u64::from(u32::MAX)) as u32,

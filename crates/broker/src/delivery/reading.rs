@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::limits::{LEASE_READ_BYTES, LEASE_READ_UNPACKED_BYTES, LEASE_READS_IN_FLIGHT_MAX};
 use base::{HashSet, LeaseGroupId, Offset, PartitionId};
-use dispatch::Want;
+use dispatch::ReadRange;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -96,8 +96,8 @@ fn decode(partition: PartitionId, pieces: &[StoredBatches]) -> Vec<Arc<SharedBat
 }
 
 impl Read {
-    fn wanted(group: &Group, want: Want) -> Self {
-        let Want { partition, from, up_to, known } = want;
+    fn wanted(group: &Group, want: ReadRange) -> Self {
+        let ReadRange { partition, from, up_to, known } = want;
         let records = up_to.saturating_sub(from);
         let bytes = (records as usize).saturating_mul(group.record_bytes + READ_OVERHEAD_BYTES);
         // The records behind a known one are not wanted; its whole batch is read even for the smallest limit.
@@ -192,7 +192,7 @@ impl Reader {
     pub(super) fn read_wanted(
         &mut self,
         group: &Group,
-        want: Want,
+        want: ReadRange,
         budget: &mut usize,
     ) -> Option<ReadDone> {
         let what = Read::wanted(group, want);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::limits::LEASE_CONSUMERS_PER_SESSION_MAX;
 use base::{HashMap, HashSet, LeaseGroupId, ShardId};
-use dispatch::{Assignment, ConsumerId, Joined, Pools, SessionId};
+use dispatch::{Assignment, ConsumerId, Pools, PushConsumer, SessionId};
 
 use super::divided_credit::{CreditKind, GivenBack, Notice};
 use super::error::ConsumeError;
@@ -388,8 +388,8 @@ impl Sessions {
 }
 
 /// A consumer in the terms of its group's engine.
-pub(super) fn joined(session: SessionId, options: &ConsumeOptions) -> Joined {
-    Joined {
+pub(super) fn joined(session: SessionId, options: &ConsumeOptions) -> PushConsumer {
+    PushConsumer {
         session,
         records: options.credit.records,
         bytes: options.credit.bytes,

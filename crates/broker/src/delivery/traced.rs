@@ -114,14 +114,14 @@ fn mixed(mut bits: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use dispatch::What;
+    use dispatch::StepKind;
 
     use super::*;
 
     fn step(first: Offset) -> TracedStep {
         let (topic_name, group_name) = ("t".into(), "g".into());
         let step =
-            Step { what: What::Leased, partition: 0, first, count: 1, session: 1, attempt: 1 };
+            Step { what: StepKind::Leased, partition: 0, first, count: 1, session: 1, attempt: 1 };
         let (topic, group) = (TopicId(1), LeaseGroupId(1));
         TracedStep { at_ms: 7, topic, topic_name, group, group_name, per_million: 1_000_000, step }
     }

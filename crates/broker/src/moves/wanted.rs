@@ -2,7 +2,7 @@
 //! step is taken only where a newer copy could not contradict it.
 
 use base::{PartitionId, ShardId, TopicId};
-use machine::rows::moves::{Leaving, Phase};
+use machine::rows::moves::{OutgoingMove, Phase};
 
 use crate::shard::View;
 
@@ -58,8 +58,8 @@ pub(super) fn next(view: &View<'_>, rests: impl Fn(PartitionId) -> bool) -> Opti
         topic.moving.get(&partition.index)
     };
     let is_gone = |topic: TopicId| catalog.topic(topic).is_none() && topic.0 < catalog.next_topic();
-    let of_leaving = |(partition, leaving): (PartitionId, Leaving)| {
-        let Leaving { id, to, phase } = leaving;
+    let of_leaving = |(partition, leaving): (PartitionId, OutgoingMove)| {
+        let OutgoingMove { id, to, phase } = leaving;
         let it = Move { partition, id, to, frozen: phase == Phase::Frozen };
         let is_wanted = moving(partition).is_some_and(|moving| moving.id == id);
         match phase {

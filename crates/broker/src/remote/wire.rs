@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use dispatch::SessionId;
 use links::{Message, NodeId, Received};
 use machine::moves::MOVES_SINCE;
-use machine::{Command, MoveStep, Numbered, Origin, Outcome};
+use machine::{Command, MoveStep, Origin, Outcome, RowSequence};
 use record::verify_checksum;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -104,9 +104,9 @@ base::levels!(Asked {
 
 impl Asked {
     /// Builds the request; the receiver knows the sending node, so its id is left out.
-    fn appends(batches: Vec<Batch>, from: Option<Numbered>) -> Self {
+    fn appends(batches: Vec<Batch>, from: Option<RowSequence>) -> Self {
         match from {
-            Some(Numbered { incarnation, number, .. }) => {
+            Some(RowSequence { incarnation, number, .. }) => {
                 Self::Bring { incarnation, number, batches }
             }
             None => Self::Append { batches },
@@ -244,7 +244,7 @@ pub(crate) fn divide(batches: Vec<AppendBatch>) -> (Vec<Batch>, Vec<Bytes>) {
 pub(crate) fn encode_append_request(
     batches: &[AppendBatch],
     bytes: &[Bytes],
-    from: Option<Numbered>,
+    from: Option<RowSequence>,
 ) -> Message {
     let apart = |(batch, bytes): (&AppendBatch, &Bytes)| Batch {
         partition: batch.partition,
@@ -319,7 +319,7 @@ pub(crate) fn decode(message: Received, asker: NodeId) -> Option<Decoded> {
         Asked::Bring { incarnation, number, batches } => {
             let (reply, answer) = oneshot::channel();
             let (batches, node) = (join(batches, body)?, u32::try_from(asker.0).ok()?);
-            let from = Some(Numbered { node, incarnation, number });
+            let from = Some(RowSequence { node, incarnation, number });
             (Request::Append { batches, from, reply }, Asking::Append(answer))
         }
         Asked::Receive { from, number, next, batches } => {

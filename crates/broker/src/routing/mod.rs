@@ -11,7 +11,7 @@ use std::sync::Arc;
 use base::checksum::crc32c;
 use base::limits::GROUP_SLOTS;
 use base::{PartitionId, ShardId, TopicId};
-use machine::catalog::placement::{Placed, Placement};
+use machine::catalog::placement::{MovedPlacement, Placement};
 
 use crate::broker::Broker;
 use crate::local_shard::LocalShard;
@@ -234,7 +234,7 @@ impl Leaders {
     /// The same, with a partition that was moved to another shard.
     #[must_use]
     pub fn with_moved(mut self, partition: u32, shard: ShardId, epoch_base: i32) -> Self {
-        self.placement.place(partition, Placed { shard, epoch_base });
+        self.placement.place(partition, MovedPlacement { shard, epoch_base });
         self
     }
 

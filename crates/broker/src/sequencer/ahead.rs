@@ -3,7 +3,7 @@
 use base::{HashMap, Offset, PartitionId, ShardId, TopicId};
 use machine::partition::Partition;
 use machine::producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
-use machine::{Command, MoveStep, Numbered, Origin, Step};
+use machine::{Command, MoveStep, Origin, RowSequence, Step};
 
 /// Each value has the ticket of the last proposal that changed it.
 #[derive(Default)]
@@ -79,7 +79,7 @@ impl Ahead {
         self.brings.contains_key(&node)
     }
 
-    pub(super) fn record_brought(&mut self, from: Numbered, ticket: u64, touched: &mut Touched) {
+    pub(super) fn record_brought(&mut self, from: RowSequence, ticket: u64, touched: &mut Touched) {
         self.brings.insert(from.node, ticket);
         touched.nodes.push(from.node);
     }

@@ -3,7 +3,7 @@
 //! A node has one request in flight at a time, and repeats it unchanged if the reply is lost. All accepted rows of a
 //! request are in one entry, so they are in the log as a whole, or not at all.
 
-use machine::{Numbered, Unit};
+use machine::{RowSequence, Unit};
 
 use super::proposal::{Context, Proposal};
 use crate::append::{AppendBatch, Appended, Appends};
@@ -13,7 +13,7 @@ use crate::pending::Slot;
 /// Returns the results of a repeated request, whose rows are in the log or pending.
 pub(super) fn known(
     batches: &[AppendBatch],
-    from: Numbered,
+    from: RowSequence,
     context: &Context<'_>,
 ) -> Option<Appends> {
     let rows = &context.state.rows;
@@ -40,7 +40,7 @@ impl Proposal {
     /// Records in the entry which of its bodies are the rows of a request. `from` is the number of the first row.
     pub(super) fn bind_brought(
         &mut self,
-        from: Numbered,
+        from: RowSequence,
         slots: &[Slot],
         context: &mut Context<'_>,
     ) {

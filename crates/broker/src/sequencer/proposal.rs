@@ -9,7 +9,7 @@ use machine::config::{Durability, LimitOverflow};
 use machine::ids::AppendedIds;
 use machine::partition::Partition;
 use machine::producer::{BatchSequence, SequenceVerdict};
-use machine::{Command, Numbered, Unit};
+use machine::{Command, RowSequence, Unit};
 use record::BatchHeader;
 use tokio::sync::oneshot;
 
@@ -244,7 +244,7 @@ impl Proposal {
     fn add_appends(
         &mut self,
         batches: Vec<AppendBatch>,
-        from: Option<Numbered>,
+        from: Option<RowSequence>,
         reply: oneshot::Sender<Appends>,
         context: &mut Context<'_>,
     ) {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use base::{Offset, PartitionId, ShardId};
 use bytes::BytesMut;
-use machine::rows::channels::{self, Arrival, bytes_of};
+use machine::rows::channels::{self, ArrivalOrder, bytes_of};
 use machine::{Command, SentBatch, Unit};
 use tokio::sync::oneshot;
 
@@ -233,13 +233,13 @@ impl Proposal {
         let known = || context.state.rows.channels().expected(origin.shard);
         let expected = context.ahead.expected(origin.shard).unwrap_or_else(known);
         match channels::arrival(expected, origin) {
-            Arrival::Next => {}
-            Arrival::Duplicate => {
+            ArrivalOrder::Next => {}
+            ArrivalOrder::Duplicate => {
                 // It may still be pending: the reply is sent when all earlier proposals are in the log.
                 self.messages.push(PendingMessage { origin, rows: Vec::new(), reply });
                 return;
             }
-            Arrival::OutOfOrder => {
+            ArrivalOrder::OutOfOrder => {
                 let _ = reply.send(Err(ReceiveError::OutOfOrder { expected }));
                 return;
             }

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use broker::config::{
-    ConfigKind, ConfigSource, Described, Overrides, describe_group, describe_node, describe_topic,
+    ConfigKind, ConfigSource, DescribedSetting, Overrides, describe_group, describe_node,
+    describe_topic,
 };
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::create_topics_response::CreatableTopicConfigs;
@@ -114,7 +115,7 @@ fn describe_resource(
         Some(keys) => keys.iter().any(|key| **key == *name),
         None => true,
     };
-    let show = |owner: Owner, entry: Described<'_>| shown(owner, &entry, detail);
+    let show = |owner: Owner, entry: DescribedSetting<'_>| shown(owner, &entry, detail);
     let catalog = gateway.broker.catalog();
     let mut configs: Vec<_> = match &resource {
         Resource::Topic(topic) => {
@@ -234,7 +235,11 @@ fn client_metrics() -> [Fixed; 3] {
     ]
 }
 
-fn shown(owner: Owner, entry: &Described<'_>, detail: Detail) -> DescribeConfigsResourceResult {
+fn shown(
+    owner: Owner,
+    entry: &DescribedSetting<'_>,
+    detail: Detail,
+) -> DescribeConfigsResourceResult {
     DescribeConfigsResourceResult::default()
         .with_name(StrBytes::from_static_str(entry.name))
         .with_value(Some(StrBytes::from_string(entry.value.to_owned())))
@@ -247,7 +252,7 @@ fn shown(owner: Owner, entry: &Described<'_>, detail: Detail) -> DescribeConfigs
 }
 
 /// Possible sources of the value, the effective one first.
-fn synonyms(owner: Owner, entry: &Described<'_>) -> Vec<DescribeConfigsSynonym> {
+fn synonyms(owner: Owner, entry: &DescribedSetting<'_>) -> Vec<DescribeConfigsSynonym> {
     let mut synonyms = Vec::new();
     if entry.source == ConfigSource::Own {
         synonyms.push(synonym(entry.name, entry.value, owner.source(ConfigSource::Own)));

@@ -80,7 +80,7 @@ impl Driver {
         partition: u32,
         from: Offset,
         records_max: usize,
-    ) -> Option<Vec<dispatch::Peeked>> {
+    ) -> Option<Vec<dispatch::RecordInfo>> {
         if !self.groups.load(group) {
             return None;
         }

@@ -5,7 +5,7 @@ use std::pin::pin;
 
 use base::{HashSet, LeaseGroupId, Offset};
 use consensus::Consensus;
-use dispatch::{Assignment, Claim, ConsumerId, DeadLetterClaim, Joined, Settlement};
+use dispatch::{Assignment, Claim, ConsumerId, DeadLetterClaim, PushConsumer, Settlement};
 use tokio::time::Instant;
 
 use super::super::commit::Unit;
@@ -66,7 +66,7 @@ impl Driver {
         }
     }
 
-    fn rejoin_consumer(&mut self, id: LeaseGroupId, consumer: ConsumerId, joined: Joined) {
+    fn rejoin_consumer(&mut self, id: LeaseGroupId, consumer: ConsumerId, joined: PushConsumer) {
         let Some(group) = self.groups.get_mut(id) else { return };
         if !self.sessions.note_use(joined.session, id) {
             return;

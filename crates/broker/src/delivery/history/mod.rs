@@ -18,7 +18,7 @@ pub use feed::{Happened, Happening, HistoryEvents, HistoryFeed};
 pub use who::SessionUser;
 
 use base::{LeaseGroupId, Offset};
-use dispatch::{SessionId, What};
+use dispatch::{SessionId, StepKind};
 use serde::{Deserialize, Serialize};
 
 use super::inspect::RecordState;
@@ -67,7 +67,7 @@ impl Standing {
 pub(crate) struct Past {
     pub(crate) at_ms: i64,
     pub(crate) group: LeaseGroupId,
-    pub(crate) what: What,
+    pub(crate) what: StepKind,
     pub(crate) session: SessionId,
     pub(crate) attempt: u16,
 }

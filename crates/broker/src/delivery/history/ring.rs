@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use base::{LeaseGroupId, Offset};
-use dispatch::{SessionId, Step, What};
+use dispatch::{SessionId, Step, StepKind};
 
 use super::{Look, Past};
 
@@ -17,7 +17,7 @@ struct Kept {
     partition: u32,
     count: u32,
     attempt: u16,
-    what: What,
+    what: StepKind,
 }
 
 /// First capacity that is allocated.
@@ -86,7 +86,7 @@ mod tests {
     const BYTES: usize = 64 << 10;
 
     fn step(first: Offset, count: u32) -> Step {
-        Step { what: What::Leased, partition: 1, first, count, session: 3, attempt: 1 }
+        Step { what: StepKind::Leased, partition: 1, first, count, session: 3, attempt: 1 }
     }
 
     fn look(partition: u32, offset: Offset) -> Look {
@@ -98,10 +98,10 @@ mod tests {
         let mut ring = Ring::new(BYTES);
         ring.add(100, GROUP, step(10, 5));
         ring.add(101, LeaseGroupId(8), step(10, 5));
-        ring.add(102, GROUP, Step { what: What::Accepted, ..step(14, 1) });
+        ring.add(102, GROUP, Step { what: StepKind::Accepted, ..step(14, 1) });
         let found = ring.of(&look(1, 14));
         let times: Vec<_> = found.iter().map(|past| (past.at_ms, past.what)).collect();
-        assert_eq!(times, [(100, What::Leased), (102, What::Accepted)]);
+        assert_eq!(times, [(100, StepKind::Leased), (102, StepKind::Accepted)]);
         assert_eq!(ring.of(&look(1, 10)).len(), 1);
         assert_eq!(ring.of(&look(1, 15)), []);
         assert_eq!(ring.of(&look(0, 14)), []);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::{LeaseGroupId, Offset};
 use bytes::Bytes;
-use dispatch::{ConsumerId, Terms, Token};
+use dispatch::{ConsumerId, LeaseAttributes, Token};
 use record::{BatchHeader, HEADER_LEN, SharedBatch};
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,7 @@ struct Lease {
     offset: Offset,
     attempt: u16,
     /// Their deadline is a remaining time.
-    terms: Option<Terms>,
+    terms: Option<LeaseAttributes>,
 }
 
 impl Handed {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base::limits::{FETCH_WAIT_MAX, OPERATION_RECORDS_MAX, RELAY_TAKE_BYTES_MAX};
 use base::{LeaseGroupId, Level, Offset};
-use dispatch::{Claim, ConsumerId, LeaseView, Peeked, Selection, SessionId};
+use dispatch::{Claim, ConsumerId, LeaseView, RecordInfo, Selection, SessionId};
 use serde::{Deserialize, Serialize};
 
 use crate::append::Appended;
@@ -167,7 +167,7 @@ pub(super) enum Answer {
     Settled(Settled),
     Transferred(Result<Vec<Option<Appended>>, Refused>),
     Counters(Option<Counters>),
-    Unsettled(Option<Vec<Peeked>>),
+    Unsettled(Option<Vec<RecordInfo>>),
     Leases(Vec<LeaseView>),
     /// With the results of its settles.
     Purged(Result<(u64, Settled), RemoveError>),

@@ -41,7 +41,7 @@ use base::{HashMap, HashSet, LeaseGroupId};
 use bytes::Bytes;
 use cluster::Node;
 use consensus::Role;
-use dispatch::{Claim, ConsumerId, Joined, SessionId};
+use dispatch::{Claim, ConsumerId, PushConsumer, SessionId};
 use futures_util::future::BoxFuture;
 use links::NodeId;
 use tokio::sync::watch;
@@ -126,7 +126,7 @@ impl Relay {
     pub(super) fn take_over(
         mut ground: Ground,
         sessions: HashMap<SessionId, Session>,
-        groups: Vec<(LeaseGroupId, Vec<(ConsumerId, Joined)>)>,
+        groups: Vec<(LeaseGroupId, Vec<(ConsumerId, PushConsumer)>)>,
         leased: Vec<(LeaseGroupId, Claim)>,
     ) -> Self {
         ground.role.mark_unchanged();

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use base::{HashMap, LeaseGroupId};
-use dispatch::{Claim, ConsumerId, Joined, SessionId};
+use dispatch::{Claim, ConsumerId, PushConsumer, SessionId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -34,7 +34,7 @@ pub(super) struct Roster {
 pub(super) struct Member {
     pub(super) session: SessionId,
     pub(super) group: LeaseGroupId,
-    pub(super) joined: Joined,
+    pub(super) joined: PushConsumer,
     /// Last report to its session, in a group with a single active consumer; `None`: not known here.
     active: Option<bool>,
     /// The caller that waits for its first join, and the deadline.
@@ -64,7 +64,7 @@ impl Roster {
     }
 
     /// Adds a consumer that a driver of this node had until it lost the shard.
-    pub(super) fn add(&mut self, group: LeaseGroupId, consumer: ConsumerId, joined: Joined) {
+    pub(super) fn add(&mut self, group: LeaseGroupId, consumer: ConsumerId, joined: PushConsumer) {
         let Some(session) = self.sessions.get_mut(&joined.session) else { return };
         session.consumers.insert(consumer, group);
         let member = Member { session: joined.session, group, joined, active: None, reply: None };
@@ -324,7 +324,7 @@ impl Roster {
     /// This node leads: its driver gets all sessions, and the consumers that have joined, by group. Consumers
     /// that wait for their first join do so by a message.
     pub(super) fn hand_over(mut self, leased: Vec<(LeaseGroupId, Claim)>) -> HandedOver {
-        let mut groups: BTreeMap<LeaseGroupId, Vec<(ConsumerId, Joined)>> = BTreeMap::new();
+        let mut groups: BTreeMap<LeaseGroupId, Vec<(ConsumerId, PushConsumer)>> = BTreeMap::new();
         let mut messages = Vec::new();
         for consumer in self.in_order() {
             let Some(mut member) = self.members.remove(&consumer) else { continue };
@@ -355,7 +355,7 @@ impl Roster {
 /// Initial state for a driver of this node.
 pub(crate) struct HandedOver {
     pub(crate) sessions: HashMap<SessionId, Session>,
-    pub(crate) groups: BTreeMap<LeaseGroupId, Vec<(ConsumerId, Joined)>>,
+    pub(crate) groups: BTreeMap<LeaseGroupId, Vec<(ConsumerId, PushConsumer)>>,
     pub(crate) leased: Vec<(LeaseGroupId, Claim)>,
     pub(crate) messages: Vec<Message>,
 }

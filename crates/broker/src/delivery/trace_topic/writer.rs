@@ -171,7 +171,7 @@ async fn learn(
 #[cfg(test)]
 mod tests {
     use base::{LeaseGroupId, TopicId};
-    use dispatch::{Step, What};
+    use dispatch::{Step, StepKind};
 
     use super::*;
 
@@ -184,7 +184,7 @@ mod tests {
             group_name: "g".into(),
             per_million,
             step: Step {
-                what: What::Removed,
+                what: StepKind::Removed,
                 partition: 0,
                 first: 10,
                 count,

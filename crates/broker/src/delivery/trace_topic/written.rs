@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
-use dispatch::{DeadReason, SessionId, Step, What};
+use dispatch::{DeadReason, SessionId, Step, StepKind};
 use serde::{Deserialize, Serialize};
 
 use super::super::dead_letter::DeathReason;
@@ -118,21 +118,21 @@ impl<'a> Written<'a> {
 }
 
 /// Names of steps and reasons in the format.
-fn named(what: What) -> (&'static str, Option<&'static str>) {
+fn named(what: StepKind) -> (&'static str, Option<&'static str>) {
     let name = match what {
-        What::Leased => "delivered",
-        What::HandedOut => "delivered-and-settled",
-        What::Accepted => "accepted",
-        What::Released => "released",
-        What::Rejected => "rejected",
-        What::LeaseEnded => "timed-out",
-        What::Left => "session-ended",
-        What::Withheld => "accepted-in-transaction",
-        What::GivenBack => "given-back",
-        What::Voided => "voided",
-        What::Died(reason) => return ("died", Some(reason_of(reason).name())),
-        What::Ended => "settled",
-        What::Removed => "removed",
+        StepKind::Leased => "delivered",
+        StepKind::HandedOut => "delivered-and-settled",
+        StepKind::Accepted => "accepted",
+        StepKind::Released => "released",
+        StepKind::Rejected => "rejected",
+        StepKind::LeaseEnded => "timed-out",
+        StepKind::Left => "session-ended",
+        StepKind::Withheld => "accepted-in-transaction",
+        StepKind::GivenBack => "given-back",
+        StepKind::Voided => "voided",
+        StepKind::Died(reason) => return ("died", Some(reason_of(reason).name())),
+        StepKind::Ended => "settled",
+        StepKind::Removed => "removed",
     };
     (name, None)
 }
@@ -146,25 +146,25 @@ fn reason_of(reason: DeadReason) -> DeathReason {
 }
 
 /// All steps that have a name.
-const ALL: [What; 15] = [
-    What::Leased,
-    What::HandedOut,
-    What::Accepted,
-    What::Released,
-    What::Rejected,
-    What::LeaseEnded,
-    What::Left,
-    What::Withheld,
-    What::GivenBack,
-    What::Voided,
-    What::Died(DeadReason::Rejected),
-    What::Died(DeadReason::Attempts),
-    What::Died(DeadReason::Expired),
-    What::Ended,
-    What::Removed,
+const ALL: [StepKind; 15] = [
+    StepKind::Leased,
+    StepKind::HandedOut,
+    StepKind::Accepted,
+    StepKind::Released,
+    StepKind::Rejected,
+    StepKind::LeaseEnded,
+    StepKind::Left,
+    StepKind::Withheld,
+    StepKind::GivenBack,
+    StepKind::Voided,
+    StepKind::Died(DeadReason::Rejected),
+    StepKind::Died(DeadReason::Attempts),
+    StepKind::Died(DeadReason::Expired),
+    StepKind::Ended,
+    StepKind::Removed,
 ];
 
-fn meant(name: &str, reason: Option<&str>) -> Option<What> {
+fn meant(name: &str, reason: Option<&str>) -> Option<StepKind> {
     ALL.into_iter().find(|what| named(*what) == (name, reason))
 }
 
@@ -213,7 +213,7 @@ mod tests {
             br#"{"time_ms":1,"node":2,"topic":"t","topic_id":1,"partition":0,"offset":0,"count":1,
             "group":"g","group_id":1,"what":"delivered","new":[1]}"#;
         let read: Written<'_> = serde_json::from_slice(bytes).expect("is read");
-        assert_eq!(read.event().map(|event| event.what), Some(What::Leased));
+        assert_eq!(read.event().map(|event| event.what), Some(StepKind::Leased));
         assert_eq!(read.session_user(), None);
         assert_eq!(meant("died", None), None);
         assert_eq!(meant("delivered", Some("rejected")), None);

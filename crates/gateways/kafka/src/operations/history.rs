@@ -8,7 +8,7 @@ use base::limits::{HTTP_GROUPS_ASKED_MAX, HTTP_PAGE_MAX};
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::delivery::{
     DeadReason, DeathReason, HistoryEvent, RecordHistory as Known, RecordState, SessionId,
-    SessionUser, Standing, What,
+    SessionUser, Standing, StepKind,
 };
 use kafka_protocol::error::ResponseError;
 
@@ -188,17 +188,17 @@ fn state(standing: Option<Option<Standing>>, presence: Presence) -> (GroupState,
 fn shown_event(event: &HistoryEvent, users: &BTreeMap<SessionId, SessionUser>) -> Event {
     let mut reason = None;
     let what = match event.what {
-        What::Leased => Happened::Delivered,
-        What::HandedOut => Happened::DeliveredAndSettled,
-        What::Accepted => Happened::Accepted,
-        What::Released => Happened::Released,
-        What::Rejected => Happened::Rejected,
-        What::LeaseEnded => Happened::TimedOut,
-        What::Left => Happened::SessionEnded,
-        What::Withheld => Happened::AcceptedInTransaction,
-        What::GivenBack => Happened::GivenBack,
-        What::Voided => Happened::Voided,
-        What::Died(why) => {
+        StepKind::Leased => Happened::Delivered,
+        StepKind::HandedOut => Happened::DeliveredAndSettled,
+        StepKind::Accepted => Happened::Accepted,
+        StepKind::Released => Happened::Released,
+        StepKind::Rejected => Happened::Rejected,
+        StepKind::LeaseEnded => Happened::TimedOut,
+        StepKind::Left => Happened::SessionEnded,
+        StepKind::Withheld => Happened::AcceptedInTransaction,
+        StepKind::GivenBack => Happened::GivenBack,
+        StepKind::Voided => Happened::Voided,
+        StepKind::Died(why) => {
             let why = match why {
                 DeadReason::Rejected => DeathReason::Rejected,
                 DeadReason::Attempts => DeathReason::Attempts,
@@ -207,8 +207,8 @@ fn shown_event(event: &HistoryEvent, users: &BTreeMap<SessionId, SessionUser>) -
             reason = Some(why.name().to_owned());
             Happened::Died
         }
-        What::Ended => Happened::Settled,
-        What::Removed => Happened::Removed,
+        StepKind::Ended => Happened::Settled,
+        StepKind::Removed => Happened::Removed,
     };
     Event {
         at_ms: event.at_ms,

@@ -9,7 +9,7 @@ const _: () = assert!(PARTITIONS_PER_TOPIC_MAX <= 1 << PARTITION_BITS);
 const _: () = assert!(PARTITION_BITS + EPOCH_BITS + 1 == u32::BITS);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct WheelSubject {
     pub(crate) partition: u32,
     pub(crate) kind: Kind,
 }
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     Head,
 }
 
-impl Place {
+impl WheelSubject {
     pub(crate) fn record(partition: u32, epoch: u32) -> Self {
         Self { partition, kind: Kind::Record { epoch } }
     }
@@ -59,10 +59,10 @@ mod tests {
     #[test]
     fn packed_place_is_unpacked_unchanged() {
         for partition in [0, 1, PARTITIONS_PER_TOPIC_MAX - 1] {
-            for place in [Place::head(partition), Place::record(partition, 2_047)] {
-                assert_eq!(Place::unpack(place.pack()), place);
+            for place in [WheelSubject::head(partition), WheelSubject::record(partition, 2_047)] {
+                assert_eq!(WheelSubject::unpack(place.pack()), place);
             }
         }
-        assert_eq!(Place::next_epoch(2_047), 0);
+        assert_eq!(WheelSubject::next_epoch(2_047), 0);
     }
 }

@@ -8,10 +8,10 @@ use super::Rows;
 
 /// The move by which each partition arrived; partitions that never moved are absent.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Lives(BTreeMap<PartitionId, u64>);
+pub struct ArrivalMoves(BTreeMap<PartitionId, u64>);
 
 impl Rows {
-    pub fn lives(&self) -> Lives {
+    pub fn lives(&self) -> ArrivalMoves {
         let topics = self.moving.iter().filter_map(|topic| Some((*topic, self.topic(*topic)?)));
         let lives = topics.flat_map(|(topic, rows)| {
             let moves = rows.moves();
@@ -23,11 +23,11 @@ impl Rows {
                 .chain(imports.map(|(index, it)| (*index, it.id)))
                 .map(move |(index, id)| (PartitionId::new(topic, index), id))
         });
-        Lives(lives.collect())
+        ArrivalMoves(lives.collect())
     }
 }
 
-impl Lives {
+impl ArrivalMoves {
     /// Partitions whose stays differ between the two, or that have a stay in only one. Their
     /// records here belong to the earlier stay.
     pub fn differing<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = PartitionId> + 'a {
@@ -47,7 +47,7 @@ mod tests {
     fn partition_with_another_move_or_with_none_is_another_stay() {
         let lives = |told: &[(u32, u64)]| {
             let one = |(index, by): &(u32, u64)| (PartitionId::new(TopicId(1), *index), *by);
-            Lives(told.iter().map(one).collect())
+            ArrivalMoves(told.iter().map(one).collect())
         };
         let there = lives(&[(1, 10), (2, 11), (3, 12)]);
         let here = lives(&[(1, 10), (2, 4), (5, 1)]);
