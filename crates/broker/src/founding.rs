@@ -10,7 +10,7 @@ use std::time::Duration;
 use base::limits::REPLICAS;
 use base::{Level, Levels, ShardId};
 use cluster::Node;
-use consensus::{FoundError, Members};
+use consensus::{FoundingError, Members};
 use futures_util::future::join_all;
 use links::NodeId;
 use machine::{Command, Refusal, Role};
@@ -169,7 +169,7 @@ async fn found_with(shard: &LocalShard, members: Members) -> Result<(), OpenErro
             tracing::info!(shard = %shard.id(), "the group of the shard is founded");
             Ok(())
         }
-        Err(FoundError::Founded) => Ok(()),
+        Err(FoundingError::Founded) => Ok(()),
         Err(error) => Err(OpenError::Shards(error.to_string())),
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use base::ShardId;
-use consensus::ToldLeader;
+use consensus::ReportedLeader;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -46,8 +46,8 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    pub(crate) fn leader(&self) -> Option<ToldLeader> {
-        self.counts.then_some(ToldLeader { node: self.by, term: self.group.term })
+    pub(crate) fn leader(&self) -> Option<ReportedLeader> {
+        self.counts.then_some(ReportedLeader { node: self.by, term: self.group.term })
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
         HeardGroup { shard: SHARD, term, voters: vec![1, 2, 3], learners: vec![5] }
     }
 
-    fn leader(leader_gossip: &LeaderGossip, now: Instant) -> Option<ToldLeader> {
+    fn leader(leader_gossip: &LeaderGossip, now: Instant) -> Option<ReportedLeader> {
         leader_gossip.known(now).get(&SHARD)?.leader()
     }
 
@@ -121,11 +121,11 @@ mod tests {
         assert_eq!(leader(&leader_gossip, now), None);
         leader_gossip.receive(1, vec![group(5)]);
         leader_gossip.receive(2, vec![group(4)]);
-        assert_eq!(leader(&leader_gossip, now), Some(ToldLeader { node: 1, term: 5 }));
+        assert_eq!(leader(&leader_gossip, now), Some(ReportedLeader { node: 1, term: 5 }));
         leader_gossip.receive(3, vec![group(6)]);
-        assert_eq!(leader(&leader_gossip, now), Some(ToldLeader { node: 3, term: 6 }));
+        assert_eq!(leader(&leader_gossip, now), Some(ReportedLeader { node: 3, term: 6 }));
         leader_gossip.receive(3, Vec::new());
-        assert_eq!(leader(&leader_gossip, now), Some(ToldLeader { node: 1, term: 5 }));
+        assert_eq!(leader(&leader_gossip, now), Some(ReportedLeader { node: 1, term: 5 }));
         let known = leader_gossip.known(now);
         assert!(known[&SHARD].group.has(5) && !known[&SHARD].group.has(4));
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use base::limits::SHARDS_MAX;
 use base::{Offset, ShardId};
-use consensus::recovery::{RecoveryError, Standing, continue_alone, standing};
+use consensus::recovery::{MemberLogState, RecoveryError, continue_alone, standing};
 use consensus::{Consensus, Payload, ProposeError};
 use journal::Journal;
 use machine::rows::topic::TopicRows;
@@ -61,7 +61,7 @@ pub enum RecoverError {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShardStanding {
     pub shard: ShardId,
-    pub standing: Standing,
+    pub standing: MemberLogState,
     /// Time of the log's last entry for the machine after the snapshot, ms since the epoch.
     pub last_ms: Option<i64>,
 }

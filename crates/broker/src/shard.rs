@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use base::{ClusterLevel, PartitionId, ShardId};
 use bytes::Bytes;
-use consensus::{ApplyError, Committed, Encode, Replace, RestoreError, StateMachine};
+use consensus::{ApplyError, CommittedEntry, Encode, Replace, RestoreError, StateMachine};
 use journal::{Body, Journal};
 use machine::outcome::{AppendOutcome, EntryEffects};
 use machine::{Append, Catalog, Command, Entry, Head, Role, Rows, State};
@@ -384,7 +384,7 @@ impl Shard {
 }
 
 impl StateMachine for Shard {
-    fn apply(&self, entry: Committed<'_>) -> Result<u64, ApplyError> {
+    fn apply(&self, entry: CommittedEntry<'_>) -> Result<u64, ApplyError> {
         let mut scratch = self.scratch.lock();
         let Scratch { appends, applied, marked } = &mut *scratch;
         let Head { now_ms, commands, units, epochs_are_terms } =

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use base::ShardId;
 use bytes::Bytes;
-use consensus::{CatchUpPace, Consensus, Fetched, LogEnd, ReceivedAppend, Starvation};
+use consensus::{BulkReply, CatchUpPace, Consensus, LogEnd, ReceivedAppend, Starvation};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use links::{
@@ -167,7 +167,7 @@ impl Service for Groups {
         if lane == Lane::Bulk {
             return match self.of(shard) {
                 Some(group) => async move {
-                    let Fetched { head, piece } = group.answer_fetch(message.head).await;
+                    let BulkReply { head, piece } = group.answer_fetch(message.head).await;
                     Ok(Message { head, body: vec![piece] })
                 }
                 .boxed(),

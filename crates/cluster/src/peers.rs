@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use base::ShardId;
 use bytes::Bytes;
-use consensus::peers::Answers;
-use consensus::{AppendMessage, Fetched, PeerError, Peers, Target};
+use consensus::peers::ReplyStream;
+use consensus::{AppendMessage, BulkReply, MessageTarget, PeerError, Peers};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, Stream, StreamExt};
@@ -37,7 +37,7 @@ impl LinkedPeers {
 
     /// The links' address wins where the two differ: it is newer, because the addresses of members are stored
     /// once.
-    fn peer(&self, to: &Target) -> Result<Peer, PeerError> {
+    fn peer(&self, to: &MessageTarget) -> Result<Peer, PeerError> {
         let gone = || PeerError::Unreachable("this node's links have ended".to_owned());
         let links = self.links.upgrade().ok_or_else(gone)?;
         let node = NodeId(to.node);
@@ -49,7 +49,7 @@ impl LinkedPeers {
 impl Peers for LinkedPeers {
     fn request(
         &self,
-        to: Target,
+        to: MessageTarget,
         request: Bytes,
         within: Duration,
     ) -> BoxFuture<'static, Result<Bytes, PeerError>> {
@@ -59,9 +59,9 @@ impl Peers for LinkedPeers {
 
     fn append(
         &self,
-        to: Target,
+        to: MessageTarget,
         appends: BoxStream<'static, AppendMessage>,
-    ) -> BoxFuture<'static, Result<Answers, PeerError>> {
+    ) -> BoxFuture<'static, Result<ReplyStream, PeerError>> {
         let mut appends = appends.fuse();
         let (peer, shard) = (self.peer(&to), self.shard);
         async move {
@@ -91,16 +91,16 @@ impl Peers for LinkedPeers {
 
     fn fetch(
         &self,
-        to: Target,
+        to: MessageTarget,
         request: Bytes,
         within: Duration,
-    ) -> BoxFuture<'static, Result<Fetched, PeerError>> {
+    ) -> BoxFuture<'static, Result<BulkReply, PeerError>> {
         let (peer, shard) = (self.peer(&to), self.shard);
         async move {
             let (message, deadline) = (Message::from_head(request), Instant::now() + within);
             let answer = peer?.request(Lane::Bulk, shard, message, deadline).await;
             let Received { head, body } = answer.map_err(not_answered)?;
-            Ok(Fetched { head, piece: body })
+            Ok(BulkReply { head, piece: body })
         }
         .boxed()
     }

@@ -18,7 +18,7 @@ use base::limits::{
 };
 use base::{ClusterLevel, Level, PartitionId, TopicId};
 use cluster::Node;
-use consensus::{Consensus, Leadership, Payload, ProposeError, Proposed};
+use consensus::{Consensus, Leadership, Payload, PendingProposal, ProposeError};
 use futures_util::FutureExt;
 use futures_util::stream::StreamExt;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -42,7 +42,7 @@ struct Term {
 
 struct UnderWay {
     ticket: u64,
-    proposed: Result<Proposed, ProposeError>,
+    proposed: Result<PendingProposal, ProposeError>,
     touched: Touched,
     sequenced: Sequenced,
 }
