@@ -8,7 +8,7 @@ use base::limits::BARRIER_WITHIN;
 use cluster::Proxy;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use links::{Declined, Message, NodeId, Received};
+use links::{Declined, Message, NodeId, ReceivedMessage};
 
 use tokio::time::{Instant, timeout};
 
@@ -84,7 +84,7 @@ impl Proxy for LedHere {
         &self,
         shard: ShardId,
         from: NodeId,
-        request: Received,
+        request: ReceivedMessage,
         _: Duration,
     ) -> BoxFuture<'static, Result<Message, Declined>> {
         let Some(peers) = self.peers.upgrade() else {

@@ -34,7 +34,7 @@ mod wire;
 pub use directory::{DirectoryError, MEMBER_FILE};
 pub use groups::Groups;
 pub use joining::ApplicantWatch;
-pub use links::Joining;
+pub use links::JoiningNode;
 pub use node::{KnownNode, Node, NodeOptions, NodeStartError};
 pub use peers::LinkedPeers;
 pub use proxy::Proxy;

@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use gateway::Connections;
 use links::{
     Admission, ConnectError, DirectoryIdentity, GossipTooLong, Identity, Lane, Links, Message,
-    NodeId, Peer, PeerListener, Phase, Received, Refusal, RequestError, Security, Service,
+    NodeId, Peer, PeerListener, Phase, ReceivedMessage, Refusal, RequestError, Security, Service,
     StartError,
 };
 use parking_lot::Mutex;
@@ -455,7 +455,7 @@ impl Node {
         shard: ShardId,
         message: Message,
         deadline: Instant,
-    ) -> Result<Received, RequestError> {
+    ) -> Result<ReceivedMessage, RequestError> {
         let peer = self.links.peer(node).ok_or(RequestError::Gone)?;
         peer.request(Lane::Proxy, shard, message, deadline).await
     }

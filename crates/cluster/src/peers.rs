@@ -11,7 +11,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, Stream, StreamExt};
 use links::{
-    AppendError, Appends, Lane, Links, Message, NodeId, Peer, Received, Replies, RequestError,
+    AppendError, AppendSender, Lane, Links, Message, NodeId, Peer, ReceivedMessage, Replies,
+    RequestError,
 };
 use world::Instant;
 
@@ -99,7 +100,7 @@ impl Peers for LinkedPeers {
         async move {
             let (message, deadline) = (Message::from_head(request), Instant::now() + within);
             let answer = peer?.request(Lane::Bulk, shard, message, deadline).await;
-            let Received { head, body } = answer.map_err(not_answered)?;
+            let ReceivedMessage { head, body } = answer.map_err(not_answered)?;
             Ok(BulkReply { head, piece: body })
         }
         .boxed()
@@ -118,7 +119,7 @@ async fn send_request(
 
 /// Sends as the window allows: consensus builds an append only when there is a slot for it.
 async fn send(
-    mut sender: Appends,
+    mut sender: AppendSender,
     mut appends: BoxStream<'static, AppendMessage>,
 ) -> Result<(), PeerError> {
     loop {

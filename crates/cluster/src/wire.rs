@@ -21,7 +21,7 @@
 use base::Level;
 use bytes::Bytes;
 use consensus::LogEnd;
-use links::{Message, NodeId, Received};
+use links::{Message, NodeId, ReceivedMessage};
 use uuid::Uuid;
 
 const REQUEST: &[u8] = &[0];
@@ -82,7 +82,7 @@ impl From<Asked> for Message {
 
 impl Asked {
     /// `None`: this version does not know the message.
-    pub(crate) fn of(Received { head, body }: Received) -> Option<Self> {
+    pub(crate) fn of(ReceivedMessage { head, body }: ReceivedMessage) -> Option<Self> {
         match &body[..] {
             REQUEST => Some(Self::Request(head)),
             APPEND_ALONE => Some(Self::AppendAlone(head)),
@@ -126,7 +126,7 @@ impl From<Opinion> for Message {
 
 impl Opinion {
     /// `None`: this version does not know the reply.
-    pub(crate) fn of(answer: &Received) -> Option<Self> {
+    pub(crate) fn of(answer: &ReceivedMessage) -> Option<Self> {
         let (seen, rest) = answer.head.split_first_chunk::<1>()?;
         let (term, rest) = rest.split_first_chunk::<8>()?;
         let index = <[u8; 8]>::try_from(rest).ok()?;
@@ -144,8 +144,8 @@ impl Opinion {
 mod tests {
     use super::*;
 
-    fn received(Message { head, body }: Message) -> Received {
-        Received { head, body: body.concat().into() }
+    fn received(Message { head, body }: Message) -> ReceivedMessage {
+        ReceivedMessage { head, body: body.concat().into() }
     }
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
         }
         for body in [&b""[..], &[2], &[3], &[4], &[0, 0], &[1, 7]] {
             let body = Bytes::from_static(body);
-            assert_eq!(Asked::of(Received { head: message.clone(), body }), None);
+            assert_eq!(Asked::of(ReceivedMessage { head: message.clone(), body }), None);
         }
     }
 
@@ -173,12 +173,12 @@ mod tests {
             let opinion = Opinion { looks_gone, log_end: LogEnd { term: 7, index: 1 << 40 } };
             let answer = received(opinion.into());
             assert_eq!(Opinion::of(&answer), Some(opinion));
-            let shorter = Received { head: answer.head.slice(1..), body: Bytes::new() };
+            let shorter = ReceivedMessage { head: answer.head.slice(1..), body: Bytes::new() };
             assert_eq!(Opinion::of(&shorter), None);
         }
         for head in [&b""[..], &[1], &[2; 17], &[1; 18]] {
             let head = Bytes::from_static(head);
-            assert_eq!(Opinion::of(&Received { head, body: Bytes::new() }), None);
+            assert_eq!(Opinion::of(&ReceivedMessage { head, body: Bytes::new() }), None);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use base::Level;
 use base::limits::{NODES_JOINED_MAX, NODES_MAX};
 use broker::{Broker, Unavailable, WeakBroker};
-use cluster::{Joining, Node};
+use cluster::{JoiningNode, Node};
 use tokio::time::timeout;
 
 use crate::registry::{Can, DecideError, Decided, Registration, Registry, Standing, decide};
@@ -38,7 +38,7 @@ pub(crate) async fn run(broker: WeakBroker, cluster: Weak<Node>) {
     }
 }
 
-async fn register(broker: &Broker, joining: &Joining) -> Result<(), DecideError> {
+async fn register(broker: &Broker, joining: &JoiningNode) -> Result<(), DecideError> {
     let is_founded = broker.groups().iter().all(|group| !group.voters.is_empty());
     if !is_founded && broker.level().now() >= Level::REPLICAS {
         // This node may not know the leader of a group without a replica here, or not at the moment: the joining node
@@ -57,8 +57,12 @@ pub(crate) fn nodes_max(level: Level) -> usize {
 }
 
 /// The document of a joining node; none if it has one already.
-fn admit(registry: &Registry, joining: &Joining, is_founded: bool) -> Result<Decided, DecideError> {
-    let Joining { directory, boot, address, levels } = joining.clone();
+fn admit(
+    registry: &Registry,
+    joining: &JoiningNode,
+    is_founded: bool,
+) -> Result<Decided, DecideError> {
+    let JoiningNode { directory, boot, address, levels } = joining.clone();
     let refused = |reason: String| Err(DecideError::Refused(reason));
     if let Some((id, known)) =
         registry.nodes.iter().find(|(_, known)| known.node.directory == directory)
@@ -116,9 +120,9 @@ mod tests {
     use super::*;
     use crate::registry::Registered;
 
-    fn joining(directory: u128) -> Joining {
+    fn joining(directory: u128) -> JoiningNode {
         let (directory, address) = (Uuid::from_u128(directory), "new:1".to_owned());
-        Joining { directory, boot: 1, address, levels: Levels::UNTOLD }
+        JoiningNode { directory, boot: 1, address, levels: Levels::UNTOLD }
     }
 
     fn registry(standings: &[Standing]) -> Registry {
@@ -175,7 +179,7 @@ mod tests {
             let mut registry = registry(&vec![Standing::Active; count]);
             registry.level = (Level::REPLICAS, 7);
             let levels = Levels { min: Level(1), max: Level::REPLICAS };
-            admit(&registry, &Joining { levels, ..joining(99) }, true)
+            admit(&registry, &JoiningNode { levels, ..joining(99) }, true)
         };
         assert_eq!(admitted(5).expect("it is let in").into_keys().collect::<Vec<_>>(), [6]);
         assert!(admitted(NODES_MAX - 1).is_ok());
@@ -190,7 +194,7 @@ mod tests {
         let error = admit(&registry, &joining(9), true).expect_err("it cannot");
         assert!(error.to_string().contains("feature level 2"), "{error}");
         let levels = Levels { min: Level(1), max: Level(2) };
-        let joining = Joining { levels, ..joining(9) };
+        let joining = JoiningNode { levels, ..joining(9) };
         let admitted = admit(&registry, &joining, true).expect("it can");
         assert_eq!(admitted[&4].can.levels, levels);
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use base::{Level, Offset, PartitionId, ShardId};
 use bytes::{Bytes, BytesMut};
 use dispatch::SessionId;
-use links::{Message, NodeId, Received};
+use links::{Message, NodeId, ReceivedMessage};
 use machine::moves::MOVES_SINCE;
 use machine::{Command, MoveStep, Origin, Outcome, RowSequence};
 use record::verify_checksum;
@@ -306,8 +306,8 @@ pub(crate) fn catalog_versions(answer: &[u8]) -> Result<CatalogVersions, Unavail
 }
 
 /// Decodes a request of another node; `None` if it is unknown or malformed.
-pub(crate) fn decode(message: Received, asker: NodeId) -> Option<Decoded> {
-    let Received { head, body } = message;
+pub(crate) fn decode(message: ReceivedMessage, asker: NodeId) -> Option<Decoded> {
+    let ReceivedMessage { head, body } = message;
     let (asked, rest) = postcard::take_from_bytes(&head).ok()?;
     let (request, asking) = match asked {
         Asked::Relay => return Some(Decoded::Relay(head.slice_ref(rest), body)),
@@ -463,7 +463,7 @@ mod tests {
     fn head_of_a_relay_message_differs_from_all_requests() {
         assert_eq!(bytes_of(&Asked::Relay), relay_head());
         let head = [relay_head(), b"the rest"].concat().into();
-        let received = Received { head, body: Bytes::from_static(b"body") };
+        let received = ReceivedMessage { head, body: Bytes::from_static(b"body") };
         let Some(Decoded::Relay(rest, body)) = decode(received, NodeId(2)) else {
             panic!("a relay's")
         };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cluster::{Joining, KnownNode, Node, NodeStartError, SeedsError};
+use cluster::{JoiningNode, KnownNode, Node, NodeStartError, SeedsError};
 use links::{ConnectError, NodeId, Refusal};
 
 use crate::harness::{Place, found, is_linked, known, soon, stop};
@@ -19,7 +19,7 @@ async fn founded() -> (Vec<Place>, Vec<Node>, Vec<KnownNode>) {
 }
 
 /// Waits for an applicant.
-async fn applicant(node: &Node) -> Joining {
+async fn applicant(node: &Node) -> JoiningNode {
     let mut applicants = node.applicants();
     let asks = async {
         loop {
@@ -33,8 +33,8 @@ async fn applicant(node: &Node) -> Joining {
 }
 
 /// Assigns the applicant a number in the catalog.
-async fn let_in(nodes: &[Node], all: &mut Vec<KnownNode>, joining: &Joining, number: u64) {
-    let Joining { directory, boot, address, .. } = joining.clone();
+async fn let_in(nodes: &[Node], all: &mut Vec<KnownNode>, joining: &JoiningNode, number: u64) {
+    let JoiningNode { directory, boot, address, .. } = joining.clone();
     all.push(KnownNode { id: NodeId(number), directory, boot, address });
     for node in nodes {
         node.know(all.clone()).await.expect("written");

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use cluster::Proxy;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use links::{Declined, Lane, Message, NodeId, Received, RequestError};
+use links::{Declined, Lane, Message, NodeId, ReceivedMessage, RequestError};
 use world::Instant;
 
 use crate::harness::{Place, found, known, soon};
@@ -21,10 +21,10 @@ impl Proxy for Echo {
         &self,
         shard: ShardId,
         from: NodeId,
-        request: Received,
+        request: ReceivedMessage,
         within: Duration,
     ) -> BoxFuture<'static, Result<Message, Declined>> {
-        let Received { head, body } = request;
+        let ReceivedMessage { head, body } = request;
         async move {
             if &head[..] == b"busy" {
                 return Err(Declined::Busy);

@@ -13,7 +13,7 @@ use base::Level;
 use base::checksum::{crc32c, crc32c_append};
 use base::limits::{RELAY_BATCH_ITEMS_MAX, RELAY_HEAD_BYTES_MAX};
 use bytes::Bytes;
-use links::{Message, Received};
+use links::{Message, ReceivedMessage};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -135,8 +135,10 @@ pub(super) fn heard(items: &[Vec<u8>], body: Vec<Bytes>) -> Message {
     Message { head: head_of(&[], &reply, items), body }
 }
 
-pub(super) fn read_reply(received: Received) -> Result<(Reply, Vec<Heard>, Bytes), Malformed> {
-    let Received { head, body } = received;
+pub(super) fn read_reply(
+    received: ReceivedMessage,
+) -> Result<(Reply, Vec<Heard>, Bytes), Malformed> {
+    let ReceivedMessage { head, body } = received;
     let (reply, rest) = start(&head)?;
     let count = match reply {
         Reply::Heard { items, checksum } => {

@@ -14,13 +14,13 @@ use cluster::Node;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use links::{Message, NodeId, Received, RequestError};
+use links::{Message, NodeId, ReceivedMessage, RequestError};
 use world::Instant;
 
 use super::frame::{self, Malformed, RelayId, Reply, Request};
 use super::items::{AskId, Heard, Said};
 
-pub(super) type Answered = Result<Received, RequestError>;
+pub(super) type Answered = Result<ReceivedMessage, RequestError>;
 
 /// Messages to send, in order.
 pub(super) enum Out {

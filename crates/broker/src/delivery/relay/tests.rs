@@ -7,7 +7,7 @@ use base::LeaseGroupId;
 use base::limits::{RELAY_BATCH_ITEMS_MAX, RELAY_HEAD_BYTES_MAX};
 use bytes::Bytes;
 use dispatch::{Claim, Selection, SessionId, Settlement};
-use links::{Message, Received};
+use links::{Message, ReceivedMessage};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use record::{BatchBuilder, BatchOptions, Compression, SharedBatch};
@@ -29,8 +29,8 @@ const GROUP: LeaseGroupId = LeaseGroupId(7);
 const SESSION: SessionId = 3;
 const RELAY: RelayId = RelayId { boot: 3, number: 9 };
 
-fn received(message: Message) -> Received {
-    Received { head: message.head, body: message.body.concat().into() }
+fn received(message: Message) -> ReceivedMessage {
+    ReceivedMessage { head: message.head, body: message.body.concat().into() }
 }
 
 fn shared(count: usize, compression: Compression) -> Arc<SharedBatch> {
@@ -260,7 +260,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_are_read_or_rejected(head in vec(any::<u8>(), 0..400), body in vec(any::<u8>(), 0..200)) {
         let _ = frame::read_request(&head, body.clone().into());
-        let _ = frame::read_reply(Received { head: head.into(), body: body.into() });
+        let _ = frame::read_reply(ReceivedMessage { head: head.into(), body: body.into() });
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Requests for the backup steps of another node, and a member's replies.
 
 use bytes::Bytes;
-use links::{Message, Received};
+use links::{Message, ReceivedMessage};
 
 use super::{Answer, Asked, bytes_of, elsewhere};
 use crate::backup_parts::{BackupError, BackupPart, BackupStep};
@@ -21,7 +21,7 @@ pub(crate) fn encode_backup_reply(done: Result<(BackupPart, Bytes), BackupError>
 }
 
 /// Decodes the member's reply.
-pub(crate) fn backed_up(reply: Received) -> Result<(BackupPart, Bytes), BackupError> {
+pub(crate) fn backed_up(reply: ReceivedMessage) -> Result<(BackupPart, Bytes), BackupError> {
     match postcard::from_bytes(&reply.head) {
         Ok(Answer::BackedUp(Ok(part))) => Ok((part, reply.body)),
         Ok(Answer::BackedUp(Err(BackupError::Unavailable(why)))) => Err(elsewhere(why).into()),

@@ -1,7 +1,7 @@
 //! Queries about the rows of a shard, and its leader's replies.
 
 use bytes::Bytes;
-use links::{Message, Received};
+use links::{Message, ReceivedMessage};
 
 use super::{Answer, Asked, bytes_of, elsewhere};
 use crate::error::{FetchError, Unavailable};
@@ -20,7 +20,7 @@ pub(crate) fn encode_rows_reply(answered: Answered) -> Message {
 }
 
 /// Decodes the leader's reply.
-pub(crate) fn decode_rows_reply(reply: Received) -> Result<(Told, Bytes), FetchError> {
+pub(crate) fn decode_rows_reply(reply: ReceivedMessage) -> Result<(Told, Bytes), FetchError> {
     match postcard::from_bytes(&reply.head) {
         Ok(Answer::Rows(Ok(told))) => Ok((told, reply.body)),
         Ok(Answer::Rows(Err(FetchError::Unavailable(why)))) => Err(elsewhere(why).into()),
@@ -38,8 +38,8 @@ mod tests {
     use super::*;
     use crate::bounds::Bounds;
 
-    fn received(message: Message) -> Received {
-        Received { head: message.head, body: message.body.concat().into() }
+    fn received(message: Message) -> ReceivedMessage {
+        ReceivedMessage { head: message.head, body: message.body.concat().into() }
     }
 
     #[test]
@@ -64,7 +64,7 @@ mod tests {
             |error: Unavailable| decode_rows_reply(received(encode_rows_reply(Err(error.into()))));
         assert_eq!(told(Unavailable::Stopping), Err(Unavailable::Unanswered.into()));
         assert_eq!(told(Unavailable::NotLeader), Err(Unavailable::NotLeader.into()));
-        let nonsense = Received { head: Bytes::from_static(b"?"), body: Bytes::new() };
+        let nonsense = ReceivedMessage { head: Bytes::from_static(b"?"), body: Bytes::new() };
         assert_eq!(decode_rows_reply(nonsense), Err(Unavailable::Unanswered.into()));
     }
 }

@@ -14,7 +14,7 @@ mod tests;
 
 use std::sync::Arc;
 
-pub(crate) use accepted::Accepted;
+pub(crate) use accepted::AcceptedConnections;
 pub use appends::{IncomingAppend, IncomingAppends};
 use base::limits::LINK_HANDSHAKE_WITHIN;
 use futures_util::FutureExt;
@@ -25,27 +25,27 @@ use tracing::{debug, info, warn};
 use world::net::Stream;
 
 use crate::connection::drive;
-use crate::end::{ConnectError, End};
-use crate::handshake::{self, Arrival, Side};
+use crate::end::{ConnectError, ConnectionEnd};
+use crate::handshake::{self, AcceptedConnection, HandshakeSide};
 use crate::identity::{Admission, Identity};
 use crate::outbox::Outbox;
 use crate::refusal::Refusal;
 use crate::security::{Security, Wire};
-use crate::seen::Seen;
+use crate::seen_runs::SeenRuns;
 use crate::service::Service;
-use role::Answering;
+use role::Responder;
 
 /// State shared by all connections of peers.
-pub(crate) struct Answerer {
+pub(crate) struct ResponderState {
     pub(crate) ours: Identity,
     pub(crate) security: Security,
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) seen: Arc<SeenRuns>,
     pub(crate) admission: Arc<dyn Admission>,
     pub(crate) service: Arc<dyn Service>,
-    pub(crate) accepted: Accepted,
+    pub(crate) accepted: AcceptedConnections,
 }
 
-impl Answerer {
+impl ResponderState {
     /// Serves one connection until it ends.
     pub(crate) async fn serve(
         self: Arc<Self>,
@@ -70,8 +70,8 @@ impl Answerer {
             }
         };
         let (peer, lane, incoming) = match arrival {
-            Arrival::Peer(peer, lane, incoming) => (peer, lane, incoming),
-            Arrival::Newcomer(peer) => {
+            AcceptedConnection::Peer(peer, lane, incoming) => (peer, lane, incoming),
+            AcceptedConnection::Newcomer(peer) => {
                 info!(node = %peer.at.node, %address, "a newcomer was told of this cluster");
                 return;
             }
@@ -86,22 +86,23 @@ impl Answerer {
             let _ = stopping.wait_for(|stopping| *stopping).await;
         };
         let service = Arc::clone(&self.service);
-        let mut role = Answering::new(node, lane, service, Arc::clone(&outbox));
+        let mut role = Responder::new(node, lane, service, Arc::clone(&outbox));
         role.ends_when(replaced, stopping.boxed(), connection);
         let end = drive(&mut wire, incoming, &outbox, &mut role).await;
         match end {
-            End::Left | End::Here | End::Replaced => {
+            ConnectionEnd::Left | ConnectionEnd::Here | ConnectionEnd::Replaced => {
                 debug!(%node, lane = lane_name, %end, "a node's connection ended");
             }
             _ => info!(%node, lane = lane_name, %end, "a node's connection ended"),
         }
     }
 
-    async fn handshake(&self, stream: Stream) -> Result<(Wire, Arrival), ConnectError> {
+    async fn handshake(&self, stream: Stream) -> Result<(Wire, AcceptedConnection), ConnectError> {
         let handshake = async {
             let wire = self.security.accept(stream).await;
-            let mut wire = wire.map_err(|error| ConnectError::Ended(End::of(&error)))?;
-            let side = Side { ours: &self.ours, seen: &self.seen, admission: &*self.admission };
+            let mut wire = wire.map_err(|error| ConnectError::Ended(ConnectionEnd::of(&error)))?;
+            let side =
+                HandshakeSide { ours: &self.ours, seen: &self.seen, admission: &*self.admission };
             let arrival = handshake::accept(&mut wire, side).await?;
             Ok((wire, arrival))
         };

@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::frame::{Kind, Message, Outgoing};
+use crate::frame::{Kind, Message, QueuedFrame};
 use crate::lane::Lane;
 use crate::outbox::Outbox;
 use crate::service::{Declined, Request, Service};
-use crate::window::Counting;
+use crate::window::WindowGuard;
 
 /// Runs the service on a request within the request's time. The service is called at once, so that it sees
 /// requests in the order of their arrival.
@@ -19,7 +19,7 @@ pub(super) fn answer(
     request: Request,
     number: u32,
     outbox: Arc<Outbox>,
-    counting: Counting,
+    counting: WindowGuard,
 ) -> impl Future<Output = ()> + Send + 'static {
     let (from, lane, within) = (request.from, request.lane, request.within);
     let answering = service.answer(request);
@@ -31,7 +31,7 @@ pub(super) fn answer(
                 warn!(%from, lane = lane.name(), bytes, "an answer is too long for its lane");
                 declined(number, Declined::AnswerTooLong)
             }
-            Ok(message) => Outgoing::new(Kind::Reply, number, message),
+            Ok(message) => QueuedFrame::new(Kind::Reply, number, message),
             Err(reason) => declined(number, reason),
         };
         outbox.push_with_room(frame).await;
@@ -39,8 +39,8 @@ pub(super) fn answer(
     }
 }
 
-fn declined(number: u32, reason: Declined) -> Outgoing {
-    Outgoing::new(Kind::Declined, number, Message::from_head(vec![reason.code()]))
+fn declined(number: u32, reason: Declined) -> QueuedFrame {
+    QueuedFrame::new(Kind::Declined, number, Message::from_head(vec![reason.code()]))
 }
 
 /// The time limit of a frame. A frame without a deadline, which links do not send, gets as long as a lane may make
@@ -57,6 +57,6 @@ pub(super) async fn answer_append(lane: Lane, number: u32, message: Message, out
     if message.bytes() > lane.message_bytes_max() {
         outbox.push_with_room(declined(number, Declined::AnswerTooLong)).await;
     } else {
-        outbox.push_with_room(Outgoing::new(Kind::Reply, number, message)).await;
+        outbox.push_with_room(QueuedFrame::new(Kind::Reply, number, message)).await;
     }
 }

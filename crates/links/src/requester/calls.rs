@@ -7,16 +7,16 @@ use base::limits::{LINK_APPENDS_BYTES_MAX, LINK_APPENDS_MAX, LINK_PROGRESS_WITHI
 use tokio::sync::oneshot;
 use world::Instant;
 
-use super::Answer;
-use crate::end::End;
+use super::CallResult;
+use crate::end::ConnectionEnd;
 use crate::frame::FIRST;
 use crate::service::Declined;
 use crate::window::{Bounds, Slot, Window};
 
 /// Reason why a request or an append has no reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Lost {
-    Ended(End),
+pub(crate) enum LostReply {
+    Ended(ConnectionEnd),
     Declined(Declined),
     /// The deadline passed before it was sent.
     NotSent,
@@ -32,7 +32,7 @@ const APPENDS: Bounds = Bounds { count: LINK_APPENDS_MAX, bytes: LINK_APPENDS_BY
 
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    ended: Option<End>,
+    ended: Option<ConnectionEnd>,
     next: u32,
     /// Includes calls whose caller is gone, until the peer replies: the peer still counts them.
     unanswered: HashMap<u32, Call>,
@@ -42,12 +42,12 @@ pub(crate) struct Calls {
 
 #[derive(Debug)]
 struct Call {
-    answer: oneshot::Sender<Answer>,
-    what: What,
+    answer: oneshot::Sender<CallResult>,
+    what: CallKind,
 }
 
 #[derive(Debug)]
-enum What {
+enum CallKind {
     Request {
         deadline: Instant,
         _slot: Slot,
@@ -69,7 +69,7 @@ struct Stream {
     /// When it began to wait, or received its last reply.
     progress: Instant,
     window: Window,
-    lost: Option<Lost>,
+    lost: Option<LostReply>,
 }
 
 #[derive(Debug)]
@@ -89,11 +89,11 @@ impl Calls {
         number
     }
 
-    fn check(&self) -> Result<(), End> {
+    fn check(&self) -> Result<(), ConnectionEnd> {
         self.ended.clone().map_or(Ok(()), Err)
     }
 
-    pub(super) fn ended(&self) -> Option<End> {
+    pub(super) fn ended(&self) -> Option<ConnectionEnd> {
         self.ended.clone()
     }
 
@@ -101,18 +101,18 @@ impl Calls {
         &mut self,
         deadline: Instant,
         slot: Slot,
-    ) -> Result<(u32, oneshot::Receiver<Answer>), End> {
+    ) -> Result<(u32, oneshot::Receiver<CallResult>), ConnectionEnd> {
         self.check()?;
         let number = self.number();
         let (answer, answered) = oneshot::channel();
-        let what = What::Request { deadline, _slot: slot };
+        let what = CallKind::Request { deadline, _slot: slot };
         self.unanswered.insert(number, Call { answer, what });
         Ok((number, answered))
     }
 
-    pub(super) fn begin_stream(&mut self, shard: u16) -> Result<NewStream, End> {
+    pub(super) fn begin_stream(&mut self, shard: u16) -> Result<NewStream, ConnectionEnd> {
         self.check()?;
-        self.lose_stream(shard, Lost::Superseded);
+        self.lose_stream(shard, LostReply::Superseded);
         let (id, window) = (self.number(), Window::new(APPENDS));
         let stream = Stream {
             id,
@@ -131,11 +131,11 @@ impl Calls {
         &mut self,
         shard: u16,
         id: u32,
-    ) -> Result<(u32, u8, oneshot::Receiver<Answer>), Lost> {
-        self.check().map_err(Lost::Ended)?;
+    ) -> Result<(u32, u8, oneshot::Receiver<CallResult>), LostReply> {
+        self.check().map_err(LostReply::Ended)?;
         let later = self.number();
         let Some(stream) = self.streams.get_mut(&shard).filter(|stream| stream.id == id) else {
-            return Err(Lost::Superseded);
+            return Err(LostReply::Superseded);
         };
         if let Some(lost) = &stream.lost {
             return Err(lost.clone());
@@ -148,7 +148,8 @@ impl Calls {
         }
         stream.unanswered += 1;
         let (answer, answered) = oneshot::channel();
-        self.unanswered.insert(number, Call { answer, what: What::Append { shard, stream: id } });
+        self.unanswered
+            .insert(number, Call { answer, what: CallKind::Append { shard, stream: id } });
         Ok((number, flags, answered))
     }
 
@@ -157,20 +158,22 @@ impl Calls {
         stream.is_some_and(|stream| stream.id == id && stream.is_begun && stream.lost.is_none())
     }
 
-    pub(super) fn why_ended(&self, shard: u16, id: u32) -> Lost {
+    pub(super) fn why_ended(&self, shard: u16, id: u32) -> LostReply {
         if let Some(end) = &self.ended {
-            return Lost::Ended(end.clone());
+            return LostReply::Ended(end.clone());
         }
         match self.streams.get(&shard) {
-            Some(stream) if stream.id == id => stream.lost.clone().unwrap_or(Lost::StreamEnded),
-            _ => Lost::Superseded,
+            Some(stream) if stream.id == id => {
+                stream.lost.clone().unwrap_or(LostReply::StreamEnded)
+            }
+            _ => LostReply::Superseded,
         }
     }
 
     /// Handles a reply. A reply without a waiting call belongs to a stream that is over.
-    pub(super) fn answer(&mut self, number: u32, answer: Answer) {
+    pub(super) fn answer(&mut self, number: u32, answer: CallResult) {
         let Some(call) = self.unanswered.remove(&number) else { return };
-        if let What::Append { shard, stream: id } = call.what
+        if let CallKind::Append { shard, stream: id } = call.what
             && let Some(stream) = self.streams.get_mut(&shard)
             && stream.id == id
         {
@@ -183,7 +186,7 @@ impl Calls {
     /// The peer accepts no more of the stream that began with this number.
     pub(super) fn stream_ended(&mut self, shard: u16, id: u32) {
         if self.streams.get(&shard).is_some_and(|stream| stream.id == id) {
-            self.lose_stream(shard, Lost::StreamEnded);
+            self.lose_stream(shard, LostReply::StreamEnded);
         }
     }
 
@@ -196,7 +199,7 @@ impl Calls {
         let stalled = self.streams.iter().filter(|(_, stream)| is_stalled(stream));
         let stalled: Vec<_> = stalled.map(|(shard, stream)| (*shard, stream.id)).collect();
         for (shard, _) in &stalled {
-            self.lose_stream(*shard, Lost::Stalled);
+            self.lose_stream(*shard, LostReply::Stalled);
         }
         stalled
     }
@@ -204,22 +207,22 @@ impl Calls {
     /// Whether the peer has left a request unanswered long after it should have declined it.
     pub(super) fn is_stalled(&self, now: Instant) -> bool {
         self.unanswered.values().any(|call| match call.what {
-            What::Request { deadline, .. } => {
+            CallKind::Request { deadline, .. } => {
                 now.saturating_duration_since(deadline) >= LINK_PROGRESS_WITHIN
             }
-            What::Append { .. } => false,
+            CallKind::Append { .. } => false,
         })
     }
 
-    fn lose_stream(&mut self, shard: u16, lost: Lost) {
+    fn lose_stream(&mut self, shard: u16, lost: LostReply) {
         let Some(stream) = self.streams.get_mut(&shard) else { return };
         stream.window.close();
         stream.unanswered = 0;
         let id = stream.id;
         let lost = stream.lost.get_or_insert(lost).clone();
         let is_of_it = |call: &Call| match call.what {
-            What::Append { shard: of, stream } => (of, stream) == (shard, id),
-            What::Request { .. } => false,
+            CallKind::Append { shard: of, stream } => (of, stream) == (shard, id),
+            CallKind::Request { .. } => false,
         };
         for (_, call) in self.unanswered.extract_if(|_, call| is_of_it(call)) {
             let _ = call.answer.send(Err(lost.clone()));
@@ -227,7 +230,7 @@ impl Calls {
     }
 
     /// Returns the channels of the calls that will get no reply.
-    pub(super) fn end(&mut self, end: &End) -> Vec<oneshot::Sender<Answer>> {
+    pub(super) fn end(&mut self, end: &ConnectionEnd) -> Vec<oneshot::Sender<CallResult>> {
         self.ended.get_or_insert_with(|| end.clone());
         for stream in std::mem::take(&mut self.streams).into_values() {
             stream.window.close();

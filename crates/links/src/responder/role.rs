@@ -17,47 +17,47 @@ use world::Instant;
 use super::requests;
 use super::{IncomingAppend, IncomingAppends};
 use crate::connection::Role;
-use crate::end::{End, Violation};
-use crate::frame::{ABANDONED, FIRST, Frame, Header, Kind, Message, Outgoing};
+use crate::end::{ConnectionEnd, Violation};
+use crate::frame::{ABANDONED, FIRST, Frame, Header, Kind, Message, QueuedFrame};
 use crate::identity::NodeId;
 use crate::lane::Lane;
 use crate::outbox::Outbox;
 use crate::refusal::Refusal;
 use crate::service::{Request, Service};
-use crate::window::{Bounds, Counted};
+use crate::window::{Bounds, ReceiveWindow};
 
 const APPENDS: Bounds = Bounds { count: LINK_APPENDS_MAX, bytes: LINK_APPENDS_BYTES_MAX };
 
-pub(super) struct Answering {
+pub(super) struct Responder {
     from: NodeId,
     lane: Lane,
     service: Arc<dyn Service>,
     outbox: Arc<Outbox>,
-    requests: Counted,
+    requests: ReceiveWindow,
     /// By shard. Streams that this side has ended stay, for frames that are still in flight.
     streams: BTreeMap<u16, Stream>,
     /// Tasks that compute replies; dropped with the connection.
     tasks: tasks::Set,
-    ends: Option<Ends>,
+    ends: Option<EndSignals>,
 }
 
 /// A stream of appends. Dropping it drops its future.
 struct Stream {
     id: u32,
-    window: Counted,
+    window: ReceiveWindow,
     /// `None`: the peer has ended the stream.
     appends: Option<mpsc::UnboundedSender<IncomingAppend>>,
     _cuts_off: oneshot::Sender<()>,
 }
 
 /// Further reasons that end the connection.
-struct Ends {
+struct EndSignals {
     replaced: oneshot::Receiver<()>,
     stopping: BoxFuture<'static, ()>,
     connection: Connection,
 }
 
-impl Answering {
+impl Responder {
     pub(super) fn new(
         from: NodeId,
         lane: Lane,
@@ -69,7 +69,7 @@ impl Answering {
             lane,
             service,
             outbox,
-            requests: Counted::new(lane.requests()),
+            requests: ReceiveWindow::new(lane.requests()),
             streams: BTreeMap::new(),
             tasks: tasks::Set::default(),
             ends: None,
@@ -82,7 +82,7 @@ impl Answering {
         stopping: BoxFuture<'static, ()>,
         connection: Connection,
     ) {
-        self.ends = Some(Ends { replaced, stopping, connection });
+        self.ends = Some(EndSignals { replaced, stopping, connection });
     }
 
     fn allow_append(&self, header: &Header) -> Result<(), Violation> {
@@ -144,7 +144,7 @@ impl Answering {
         let (cuts_off, cut_off) = oneshot::channel::<()>();
         let stream = Stream {
             id,
-            window: Counted::new(APPENDS),
+            window: ReceiveWindow::new(APPENDS),
             appends: Some(appends),
             _cuts_off: cuts_off,
         };
@@ -159,8 +159,8 @@ impl Answering {
                 biased;
                 _ = cut_off => {}
                 () = serving => {
-                    let end = Outgoing::new(Kind::AppendsEnd, id, Message::default());
-                    outbox.push_with_room(Outgoing { shard, ..end }).await;
+                    let end = QueuedFrame::new(Kind::AppendsEnd, id, Message::default());
+                    outbox.push_with_room(QueuedFrame { shard, ..end }).await;
                 }
             }
         });
@@ -179,7 +179,7 @@ impl Answering {
     }
 }
 
-impl Role for Answering {
+impl Role for Responder {
     fn allow(&mut self, header: &Header) -> Result<(), Violation> {
         header.check_length(self.lane.message_bytes_max())?;
         match header.kind {
@@ -192,7 +192,7 @@ impl Role for Answering {
         }
     }
 
-    fn take(&mut self, frame: Frame) -> Result<(), End> {
+    fn take(&mut self, frame: Frame) -> Result<(), ConnectionEnd> {
         match frame.header.kind {
             Kind::Request => self.take_request(frame),
             Kind::Append => self.take_append(frame),
@@ -203,32 +203,32 @@ impl Role for Answering {
                 if let Some(refusal) = Refusal::decode(&frame.message.head) {
                     warn!(node = %self.from, %refusal, "a node refuses this one");
                 }
-                return Err(End::Left);
+                return Err(ConnectionEnd::Left);
             }
-            _ => return Err(End::Violation(frame.header.not_allowed())),
+            _ => return Err(ConnectionEnd::Violation(frame.header.not_allowed())),
         }
         Ok(())
     }
 
     /// Frames of this side have no deadline.
-    fn expire(&mut self, _frame: Outgoing) {}
+    fn expire(&mut self, _frame: QueuedFrame) {}
 
-    fn tick(&mut self, _now: Instant) -> Result<(), End> {
+    fn tick(&mut self, _now: Instant) -> Result<(), ConnectionEnd> {
         Ok(())
     }
 
-    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<End> {
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<ConnectionEnd> {
         while let Poll::Ready(Some(ended)) = pin!(self.tasks.join_next()).poll(context) {
             if let Err(error) = ended
                 && error.is_panic()
             {
                 error!(node = %self.from, %error, "a request of a node panicked; its connection is closed");
-                return Poll::Ready(End::Here);
+                return Poll::Ready(ConnectionEnd::Here);
             }
         }
         let Some(ends) = &mut self.ends else { return Poll::Pending };
         if Pin::new(&mut ends.replaced).poll(context).is_ready() {
-            return Poll::Ready(End::Replaced);
+            return Poll::Ready(ConnectionEnd::Replaced);
         }
         if ends.connection.is_closing() || ends.stopping.as_mut().poll(context).is_ready() {
             self.ends = None;

@@ -6,11 +6,11 @@ use base::ShardId;
 use tokio::sync::mpsc;
 
 use super::requests::answer_append;
-use crate::frame::{Message, Received};
+use crate::frame::{Message, ReceivedMessage};
 use crate::identity::NodeId;
 use crate::lane::Lane;
 use crate::outbox::Outbox;
-use crate::window::Counting;
+use crate::window::WindowGuard;
 
 /// The appends of one shard by one peer, in the order in which they were sent.
 #[derive(Debug)]
@@ -26,11 +26,11 @@ pub struct IncomingAppends {
 #[derive(Debug)]
 pub struct IncomingAppend {
     /// Its body holds entries with their own checksums.
-    pub message: Received,
+    pub message: ReceivedMessage,
     pub(super) number: u32,
     pub(super) lane: Lane,
     pub(super) outbox: Arc<Outbox>,
-    pub(super) counting: Counting,
+    pub(super) counting: WindowGuard,
 }
 
 impl IncomingAppends {
@@ -57,7 +57,7 @@ impl IncomingAppend {
     }
 
     /// Takes the message out, leaving the part that can reply.
-    pub fn take_message(&mut self) -> Received {
+    pub fn take_message(&mut self) -> ReceivedMessage {
         std::mem::take(&mut self.message)
     }
 }

@@ -14,9 +14,9 @@ use tokio::time::{Duration, sleep};
 use uuid::Uuid;
 use world::Instant;
 
-use super::{Asking, Lost, Session};
+use super::{LostReply, Requester, Session};
 use crate::connection::drive;
-use crate::end::{End, Violation};
+use crate::end::{ConnectionEnd, Violation};
 use crate::frame::{HEADER_BYTES, Header, Incoming, Kind, Message};
 use crate::gossip::Gossip;
 use crate::identity::{DirectoryIdentity, Identity, NodeId};
@@ -31,7 +31,7 @@ fn session(lane: Lane) -> Arc<Session> {
     ))
 }
 
-fn serve<W>(session: &Arc<Session>, mut wire: W) -> JoinHandle<End>
+fn serve<W>(session: &Arc<Session>, mut wire: W) -> JoinHandle<ConnectionEnd>
 where
     W: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -39,26 +39,26 @@ where
     tokio::spawn(async move {
         let gossip = Arc::new(Gossip::default());
         let incoming = Incoming::new(session.lane.read_ahead());
-        let mut role = Asking::new(Arc::clone(&session), gossip, std::future::pending().boxed());
+        let mut role = Requester::new(Arc::clone(&session), gossip, std::future::pending().boxed());
         let end = drive(&mut wire, incoming, &session.outbox, &mut role).await;
         session.end(&end);
         end
     })
 }
 
-async fn send_request(session: &Session, bytes: usize, within: Duration) -> Result<(), Lost> {
+async fn send_request(session: &Session, bytes: usize, within: Duration) -> Result<(), LostReply> {
     let message = Message::from_head(vec![0; bytes]);
     let room = async { session.window.fill(session.window.place().await?, bytes).await };
-    let closed = |_| Lost::Ended(session.ended().unwrap_or(End::Here));
+    let closed = |_| LostReply::Ended(session.ended().unwrap_or(ConnectionEnd::Here));
     let slot = room.await.map_err(closed)?;
     let answer = session.request(0, message, Instant::now() + within, slot);
-    let answered = answer.map_err(Lost::Ended)?.await;
+    let answered = answer.map_err(LostReply::Ended)?.await;
     answered.expect("everything is answered").map(drop)
 }
 
 async fn send(peer: &mut DuplexStream, kind: Kind) {
     let mut unsent = gateway::Unsent::default();
-    let frame = crate::frame::Outgoing::bare(kind);
+    let frame = crate::frame::QueuedFrame::bare(kind);
     crate::frame::write_frame(frame, Instant::now(), &mut unsent);
     let mut bytes = Vec::new();
     let mut context = Context::from_waker(std::task::Waker::noop());
@@ -86,9 +86,9 @@ async fn peer_that_reads_no_requests_is_disconnected_and_its_queue_is_bounded() 
         sleep(Duration::from_millis(200)).await;
     }
     assert!(began.elapsed() >= LINK_PROGRESS_WITHIN);
-    assert_eq!(ends.await.expect("no panic"), End::Stalled);
+    assert_eq!(ends.await.expect("no panic"), ConnectionEnd::Stalled);
     for asks in asking {
-        assert_eq!(asks.await.expect("no panic"), Err(Lost::Ended(End::Stalled)));
+        assert_eq!(asks.await.expect("no panic"), Err(LostReply::Ended(ConnectionEnd::Stalled)));
     }
     assert_eq!(session.outbox.held(), 0);
 }
@@ -110,10 +110,10 @@ async fn request_that_expires_in_the_queue_is_not_sent() {
     sleep(Duration::from_millis(600)).await;
     let mut received = vec![0; (1 << 20) + HEADER_BYTES + 12];
     tokio::io::AsyncReadExt::read_exact(&mut peer, &mut received).await.expect("read");
-    assert_eq!(second.await.expect("no panic"), Err(Lost::NotSent));
+    assert_eq!(second.await.expect("no panic"), Err(LostReply::NotSent));
     drop(peer);
-    assert_eq!(ends.await.expect("no panic"), End::Closed);
-    assert_eq!(first.await.expect("no panic"), Err(Lost::Ended(End::Closed)));
+    assert_eq!(ends.await.expect("no panic"), ConnectionEnd::Closed);
+    assert_eq!(first.await.expect("no panic"), Err(LostReply::Ended(ConnectionEnd::Closed)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,7 +132,7 @@ async fn peer_that_leaves_an_expired_request_unanswered_is_disconnected() {
         sleep(Duration::from_millis(200)).await;
     }
     assert!(began.elapsed() >= within + LINK_PROGRESS_WITHIN);
-    assert_eq!(asks.await.expect("no panic"), Err(Lost::Ended(End::Stalled)));
+    assert_eq!(asks.await.expect("no panic"), Err(LostReply::Ended(ConnectionEnd::Stalled)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,7 +142,7 @@ async fn frames_of_the_requesting_side_from_the_peer_close_the_connection() {
         let ends = serve(&session(Lane::Control), wire);
         send(&mut peer, kind).await;
         let violation = Violation::Kind { kind: kind as u8 };
-        assert_eq!(ends.await.expect("no panic"), End::Violation(violation));
+        assert_eq!(ends.await.expect("no panic"), ConnectionEnd::Violation(violation));
     }
 }
 

@@ -12,7 +12,7 @@ use crate::identity::{Admission, Identity, NodeId};
 use crate::refusal::Refusal;
 
 #[derive(Debug, Default)]
-pub(crate) struct Seen(Mutex<BTreeMap<NodeId, Run>>);
+pub(crate) struct SeenRuns(Mutex<BTreeMap<NodeId, Run>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -20,7 +20,7 @@ struct Run {
     run: Uuid,
 }
 
-impl Seen {
+impl SeenRuns {
     /// Whether the peer may connect; if so its run becomes the last seen one.
     pub(crate) fn admit(
         &self,

@@ -6,16 +6,16 @@ use base::limits::LINK_PROGRESS_WITHIN;
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use super::{Answer, Lost, Session};
-use crate::end::End;
-use crate::frame::{Message, Received};
+use super::{CallResult, LostReply, Session};
+use crate::end::ConnectionEnd;
+use crate::frame::{Message, ReceivedMessage};
 use crate::window::{Slot, Window};
 
 /// Reason why an append has no reply. Whether the follower has written it is unknown.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum AppendError {
     #[error("the connection ended: {0}")]
-    Ended(#[from] End),
+    Ended(#[from] ConnectionEnd),
     /// No append of the stream was answered for [`LINK_PROGRESS_WITHIN`], though the link is alive: the follower's
     /// disk hangs.
     #[error("no progress for {LINK_PROGRESS_WITHIN:?}, though the link is alive")]
@@ -31,14 +31,16 @@ pub enum AppendError {
     TooLong { bytes: usize, max: usize },
 }
 
-impl From<Lost> for AppendError {
-    fn from(lost: Lost) -> Self {
+impl From<LostReply> for AppendError {
+    fn from(lost: LostReply) -> Self {
         match lost {
-            Lost::Ended(end) => Self::Ended(end),
-            Lost::Stalled => Self::Stalled,
-            Lost::Superseded => Self::Superseded,
+            LostReply::Ended(end) => Self::Ended(end),
+            LostReply::Stalled => Self::Stalled,
+            LostReply::Superseded => Self::Superseded,
             // An append has no deadline. A follower that declines one accepts no more either.
-            Lost::StreamEnded | Lost::Declined(_) | Lost::NotSent => Self::StreamEnded,
+            LostReply::StreamEnded | LostReply::Declined(_) | LostReply::NotSent => {
+                Self::StreamEnded
+            }
         }
     }
 }
@@ -46,14 +48,14 @@ impl From<Lost> for AppendError {
 /// The sending side. Appends arrive in the order in which they are sent. Dropping it tells the follower that the
 /// stream is complete; appends already sent are still answered.
 #[derive(Debug)]
-pub struct Appends {
+pub struct AppendSender {
     session: Arc<Session>,
     shard: u16,
     stream: u32,
     window: Window,
     /// The window slot of the next append, if the caller has waited for it.
     place: Option<OwnedSemaphorePermit>,
-    sent: mpsc::UnboundedSender<Sent>,
+    sent: mpsc::UnboundedSender<SentAppend>,
 }
 
 /// The receiving side for replies, in the order of the appends. An append occupies the window until its reply is
@@ -61,26 +63,35 @@ pub struct Appends {
 #[derive(Debug)]
 pub struct Replies {
     /// Bounded by the stream's window.
-    sent: mpsc::UnboundedReceiver<Sent>,
+    sent: mpsc::UnboundedReceiver<SentAppend>,
     /// The append whose reply is awaited.
-    first: Option<Sent>,
+    first: Option<SentAppend>,
 }
 
 #[derive(Debug)]
-struct Sent {
-    answer: oneshot::Receiver<Answer>,
+struct SentAppend {
+    answer: oneshot::Receiver<CallResult>,
     _slot: Slot,
 }
 
-pub(crate) fn begin(session: Arc<Session>, shard: u16) -> Result<(Appends, Replies), End> {
+pub(crate) fn begin(
+    session: Arc<Session>,
+    shard: u16,
+) -> Result<(AppendSender, Replies), ConnectionEnd> {
     let stream = session.begin_appends(shard)?;
     let (sent, replies) = mpsc::unbounded_channel();
-    let appends =
-        Appends { session, shard, stream: stream.id, window: stream.window, place: None, sent };
+    let appends = AppendSender {
+        session,
+        shard,
+        stream: stream.id,
+        window: stream.window,
+        place: None,
+        sent,
+    };
     Ok((appends, Replies { sent: replies, first: None }))
 }
 
-impl Appends {
+impl AppendSender {
     /// Waits until the window has a slot. A caller that fetches entries from elsewhere fetches them after that.
     /// Nothing is lost if this is dropped.
     pub async fn ready(&mut self) -> Result<(), AppendError> {
@@ -107,7 +118,7 @@ impl Appends {
         let slot = filled.map_err(|_| self.why_ended())?;
         let answer = self.session.append(self.shard, self.stream, message)?;
         // If the receiver of replies is gone, the next append fails.
-        let _ = self.sent.send(Sent { answer, _slot: slot });
+        let _ = self.sent.send(SentAppend { answer, _slot: slot });
         Ok(())
     }
 
@@ -116,22 +127,22 @@ impl Appends {
     }
 }
 
-impl Drop for Appends {
+impl Drop for AppendSender {
     fn drop(&mut self) {
         self.session.finish_appends(self.shard, self.stream);
     }
 }
 
 impl Replies {
-    /// The reply to the next append; `None` once all are taken and [`Appends`] is dropped. Nothing is lost if this
+    /// The reply to the next append; `None` once all are taken and [`AppendSender`] is dropped. Nothing is lost if this
     /// is dropped.
-    pub async fn next(&mut self) -> Option<Result<Received, AppendError>> {
+    pub async fn next(&mut self) -> Option<Result<ReceivedMessage, AppendError>> {
         if self.first.is_none() {
             self.first = self.sent.recv().await;
         }
         let answer = (&mut self.first.as_mut()?.answer).await;
         self.first = None;
         // The link answers every accepted append before it drops it.
-        Some(answer.unwrap_or(Err(Lost::StreamEnded)).map_err(AppendError::from))
+        Some(answer.unwrap_or(Err(LostReply::StreamEnded)).map_err(AppendError::from))
     }
 }

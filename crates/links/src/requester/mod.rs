@@ -11,23 +11,23 @@ mod role;
 mod tests;
 
 pub(crate) use appends::begin as begin_appends;
-pub use appends::{AppendError, Appends, Replies};
+pub use appends::{AppendError, AppendSender, Replies};
 use base::ShardId;
-pub(crate) use calls::Lost;
+pub(crate) use calls::LostReply;
 use calls::{Calls, NewStream};
 use parking_lot::Mutex;
-pub(crate) use role::Asking;
+pub(crate) use role::Requester;
 use tokio::sync::oneshot;
 use world::Instant;
 
-use crate::end::End;
-use crate::frame::{Kind, Message, Outgoing, Received};
+use crate::end::ConnectionEnd;
+use crate::frame::{Kind, Message, QueuedFrame, ReceivedMessage};
 use crate::identity::Identity;
 use crate::lane::Lane;
 use crate::outbox::Outbox;
 use crate::window::{Slot, Window};
 
-pub(crate) type Answer = Result<Received, Lost>;
+pub(crate) type CallResult = Result<ReceivedMessage, LostReply>;
 
 /// One connection, as requesters hold it. It outlives the connection, and then reports how the connection ended.
 #[derive(Debug)]
@@ -58,17 +58,17 @@ impl Session {
         message: Message,
         deadline: Instant,
         slot: Slot,
-    ) -> Result<oneshot::Receiver<Answer>, End> {
+    ) -> Result<oneshot::Receiver<CallResult>, ConnectionEnd> {
         // Numbers ascend in the order of the queue because both are given under this lock.
         let mut calls = self.calls.lock();
         let (number, answer) = calls.request(deadline, slot)?;
-        let frame = Outgoing::new(Kind::Request, number, message);
-        self.outbox.push(Outgoing { shard, deadline: Some(deadline), ..frame });
+        let frame = QueuedFrame::new(Kind::Request, number, message);
+        self.outbox.push(QueuedFrame { shard, deadline: Some(deadline), ..frame });
         Ok(answer)
     }
 
     /// Begins a stream of appends of the shard, which ends an earlier one.
-    pub(crate) fn begin_appends(&self, shard: u16) -> Result<NewStream, End> {
+    pub(crate) fn begin_appends(&self, shard: u16) -> Result<NewStream, ConnectionEnd> {
         self.calls.lock().begin_stream(shard)
     }
 
@@ -78,39 +78,39 @@ impl Session {
         shard: u16,
         stream: u32,
         message: Message,
-    ) -> Result<oneshot::Receiver<Answer>, Lost> {
+    ) -> Result<oneshot::Receiver<CallResult>, LostReply> {
         let mut calls = self.calls.lock();
         let (number, flags, answer) = calls.append(shard, stream)?;
-        let frame = Outgoing::new(Kind::Append, number, message);
-        self.outbox.push(Outgoing { shard, flags, ..frame });
+        let frame = QueuedFrame::new(Kind::Append, number, message);
+        self.outbox.push(QueuedFrame { shard, flags, ..frame });
         Ok(answer)
     }
 
     /// Ends the stream after the appends sent so far, which are still answered.
     pub(crate) fn finish_appends(&self, shard: u16, stream: u32) {
         if self.calls.lock().is_begun(shard, stream) {
-            let end = Outgoing::new(Kind::AppendsEnd, stream, Message::default());
-            self.outbox.push(Outgoing { shard, ..end });
+            let end = QueuedFrame::new(Kind::AppendsEnd, stream, Message::default());
+            self.outbox.push(QueuedFrame { shard, ..end });
         }
     }
 
     /// The reason why a stream is over.
-    pub(crate) fn why_appends_ended(&self, shard: u16, stream: u32) -> Lost {
+    pub(crate) fn why_appends_ended(&self, shard: u16, stream: u32) -> LostReply {
         self.calls.lock().why_ended(shard, stream)
     }
 
     /// Ends the session with the connection, and wakes all waiting callers.
-    pub(crate) fn end(&self, end: &End) {
+    pub(crate) fn end(&self, end: &ConnectionEnd) {
         self.outbox.end();
         self.window.close();
         let answers = self.calls.lock().end(end);
         for answer in answers {
-            let _ = answer.send(Err(Lost::Ended(end.clone())));
+            let _ = answer.send(Err(LostReply::Ended(end.clone())));
         }
     }
 
     /// How the connection ended, if it has.
-    pub(crate) fn ended(&self) -> Option<End> {
+    pub(crate) fn ended(&self) -> Option<ConnectionEnd> {
         self.calls.lock().ended()
     }
 }

@@ -12,9 +12,9 @@ use crate::identity::NodeId;
 use crate::lane::Lane;
 
 #[derive(Debug, Default)]
-pub(crate) struct Accepted(Mutex<BTreeMap<(NodeId, Lane), oneshot::Sender<()>>>);
+pub(crate) struct AcceptedConnections(Mutex<BTreeMap<(NodeId, Lane), oneshot::Sender<()>>>);
 
-impl Accepted {
+impl AcceptedConnections {
     /// Ready once a later connection replaces this one.
     pub(crate) fn insert(&self, node: NodeId, lane: Lane) -> oneshot::Receiver<()> {
         let (replaces, replaced) = oneshot::channel();

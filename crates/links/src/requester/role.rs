@@ -7,15 +7,15 @@ use base::limits::LINK_GOSSIP_EVERY;
 use futures_util::future::BoxFuture;
 use world::Instant;
 
-use super::{Lost, Session};
+use super::{LostReply, Session};
 use crate::connection::Role;
-use crate::end::{End, Violation};
-use crate::frame::{ABANDONED, Frame, Header, Kind, Message, Outgoing};
+use crate::end::{ConnectionEnd, Violation};
+use crate::frame::{ABANDONED, Frame, Header, Kind, Message, QueuedFrame};
 use crate::gossip::Gossip;
 use crate::lane::Lane;
 use crate::service::Declined;
 
-pub(crate) struct Asking {
+pub(crate) struct Requester {
     session: Arc<Session>,
     /// Gossip of this node, on the lane that carries it.
     gossip: Option<Arc<Gossip>>,
@@ -24,7 +24,7 @@ pub(crate) struct Asking {
     closing: Option<BoxFuture<'static, ()>>,
 }
 
-impl Asking {
+impl Requester {
     pub(crate) fn new(
         session: Arc<Session>,
         gossip: Arc<Gossip>,
@@ -43,7 +43,7 @@ impl Asking {
     }
 }
 
-impl Role for Asking {
+impl Role for Requester {
     fn allow(&mut self, header: &Header) -> Result<(), Violation> {
         header.check_length(self.session.lane.message_bytes_max())?;
         match header.kind {
@@ -52,33 +52,33 @@ impl Role for Asking {
         }
     }
 
-    fn take(&mut self, frame: Frame) -> Result<(), End> {
+    fn take(&mut self, frame: Frame) -> Result<(), ConnectionEnd> {
         let Frame { header, message, .. } = frame;
         let mut calls = self.session.calls.lock();
         match header.kind {
             Kind::Reply => calls.answer(header.number, Ok(message)),
             Kind::Declined => {
                 let code = message.head.first().copied().unwrap_or_default();
-                calls.answer(header.number, Err(Lost::Declined(Declined::from_code(code))));
+                calls.answer(header.number, Err(LostReply::Declined(Declined::from_code(code))));
             }
             Kind::AppendsEnd => calls.stream_ended(header.shard, header.number),
-            _ => return Err(End::Violation(header.not_allowed())),
+            _ => return Err(ConnectionEnd::Violation(header.not_allowed())),
         }
         Ok(())
     }
 
-    fn expire(&mut self, frame: Outgoing) {
-        self.session.calls.lock().answer(frame.number, Err(Lost::NotSent));
+    fn expire(&mut self, frame: QueuedFrame) {
+        self.session.calls.lock().answer(frame.number, Err(LostReply::NotSent));
     }
 
-    fn tick(&mut self, now: Instant) -> Result<(), End> {
+    fn tick(&mut self, now: Instant) -> Result<(), ConnectionEnd> {
         let mut calls = self.session.calls.lock();
         if calls.is_stalled(now) {
-            return Err(End::Stalled);
+            return Err(ConnectionEnd::Stalled);
         }
         for (shard, id) in calls.lose_stalled(now) {
-            let end = Outgoing::new(Kind::AppendsEnd, id, Message::default());
-            self.session.outbox.push(Outgoing { shard, flags: ABANDONED, ..end });
+            let end = QueuedFrame::new(Kind::AppendsEnd, id, Message::default());
+            self.session.outbox.push(QueuedFrame { shard, flags: ABANDONED, ..end });
         }
         drop(calls);
         if now - self.told >= LINK_GOSSIP_EVERY {
@@ -88,7 +88,7 @@ impl Role for Asking {
         Ok(())
     }
 
-    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<End> {
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<ConnectionEnd> {
         if let Some(closing) = &mut self.closing
             && closing.as_mut().poll(context).is_ready()
         {
