@@ -8,7 +8,7 @@ use machine::{Append, Entry, EntryEffects, State};
 use record::BatchHeader;
 use thiserror::Error;
 
-use crate::cut::{Knowledge, Window};
+use crate::cut::{InterShardState, Window};
 
 #[derive(Debug, Error)]
 pub enum ReplayError {
@@ -37,7 +37,7 @@ pub struct Replay {
     index: u64,
     from: u64,
     end: u64,
-    known: Vec<(u64, Knowledge)>,
+    known: Vec<(u64, InterShardState)>,
     /// Time of each entry from the start of the window on.
     times: Vec<(u64, i64)>,
     appends: Vec<Append>,
@@ -108,7 +108,7 @@ impl Replay {
             return;
         }
         self.times.push((self.index, self.state.last_ms()));
-        let known = Knowledge::of(&self.state);
+        let known = InterShardState::of(&self.state);
         if self.known.last().is_none_or(|(_, last)| *last != known) {
             self.known.push((self.index, known));
         }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use backup::{Stored, StoredError};
+use backup::{StoredBackup, StoredError};
 use base::ShardId;
 use base::limits::PROPOSAL_BYTES_MAX;
 use bytes::Bytes;
@@ -40,7 +40,7 @@ pub async fn write_shards(
     world: &World,
     dir: &Path,
     options: &BrokerOptions,
-    stored: &Stored,
+    stored: &StoredBackup,
     mut written: impl FnMut(ShardId),
 ) -> Result<(), RestoreError> {
     for entry in &stored.manifest().shards {
@@ -64,7 +64,7 @@ pub async fn write_shards(
 
 async fn write_shard(
     world: &World,
-    stored: &Stored,
+    stored: &StoredBackup,
     entry: &backup::ShardEntry,
     journal: &Journal,
 ) -> Result<(), RestoreError> {

@@ -121,7 +121,7 @@ impl Applicants {
 
 /// The reply to a node that joined.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Joined {
+pub(crate) struct JoinReply {
     pub(crate) node: NodeId,
     pub(crate) cluster: Uuid,
     /// The member that replied.
@@ -138,7 +138,7 @@ pub(crate) async fn learn_number(
     address: &str,
     members: &[String],
     levels: Levels,
-) -> Result<Joined, NodeStartError> {
+) -> Result<JoinReply, NodeStartError> {
     let Content { directory, boot, .. } = *content;
     let joining = JoiningNode { directory, boot, address: address.to_owned(), levels };
     let asking = request_number(world, listener, &joining, members);
@@ -154,7 +154,7 @@ async fn request_number(
     listener: &PeerListener,
     joining: &JoiningNode,
     members: &[String],
-) -> Result<Joined, NodeStartError> {
+) -> Result<JoinReply, NodeStartError> {
     let (run, mut said) = (world.entropy.uuid(), None);
     loop {
         for member in members {
@@ -164,7 +164,7 @@ async fn request_number(
                     let DirectoryIdentity { cluster, node: by, directory, boot, epoch: _ } = by.at;
                     let directory = Some(directory);
                     let known = Record { address: member.clone(), directory, boot };
-                    return Ok(Joined { node, cluster, by, known });
+                    return Ok(JoinReply { node, cluster, by, known });
                 }
                 Err(error) => error,
             };

@@ -16,7 +16,7 @@ use links::{
 };
 use world::Instant;
 
-use crate::wire::Asked;
+use crate::wire::ControlRequest;
 
 /// A lone append without a reply for this long did not reach the follower.
 const HEARD_WITHIN: Duration = Duration::from_millis(800);
@@ -55,7 +55,8 @@ impl Peers for LinkedPeers {
         within: Duration,
     ) -> BoxFuture<'static, Result<Bytes, PeerError>> {
         let (peer, shard) = (self.peer(&to), self.shard);
-        async move { send_request(&peer?, shard, Asked::Request(request), within).await }.boxed()
+        async move { send_request(&peer?, shard, ControlRequest::Request(request), within).await }
+            .boxed()
     }
 
     fn append(
@@ -72,8 +73,12 @@ impl Peers for LinkedPeers {
                 // A lone append without entries is a heartbeat. It goes with the votes: on the other lane it would
                 // wait behind bodies.
                 Some(None) if first.entries.is_empty() => {
-                    let answer =
-                        send_request(&peer, shard, Asked::AppendAlone(first.head), HEARD_WITHIN);
+                    let answer = send_request(
+                        &peer,
+                        shard,
+                        ControlRequest::AppendAlone(first.head),
+                        HEARD_WITHIN,
+                    );
                     return Ok(stream::iter([answer.await]).boxed());
                 }
                 Some(second) => [Some(first), second],
@@ -110,7 +115,7 @@ impl Peers for LinkedPeers {
 async fn send_request(
     peer: &Peer,
     shard: ShardId,
-    asked: Asked,
+    asked: ControlRequest,
     within: Duration,
 ) -> Result<Bytes, PeerError> {
     let answer = peer.request(Lane::Control, shard, asked.into(), Instant::now() + within).await;

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use crate::plan::{self, View};
 use crate::reconcile::view_of;
-use crate::registry::{AGAIN_AFTER, DecideError, Registry, Standing, TRIES};
+use crate::registry::{AGAIN_AFTER, DecideError, NodeLifecycle, Registry, TRIES};
 
 /// Name space of the documents.
 pub(crate) const SPACE: &str = "placements";
@@ -88,7 +88,7 @@ pub(crate) async fn balance(
     .await
 }
 
-type Decided = BTreeMap<ShardId, Option<BTreeSet<u64>>>;
+type PlacementChanges = BTreeMap<ShardId, Option<BTreeSet<u64>>>;
 
 /// Decides on the current state and writes the decision. Retries with fresh state if another decision was made
 /// meanwhile.
@@ -96,7 +96,7 @@ async fn change(
     broker: &Broker,
     cluster: &Node,
     words: &str,
-    decision: impl Fn(&View, &Placements) -> Result<Decided, DecideError>,
+    decision: impl Fn(&View, &Placements) -> Result<PlacementChanges, DecideError>,
 ) -> Result<document::Placements, DecideError> {
     for _ in 0..TRIES {
         broker.catalog_is_current().await?;
@@ -179,7 +179,7 @@ fn may_be_placed(
     for node in nodes {
         match view.nodes.get(node) {
             None => return Err(refused(format!("there is no node {node} in the cluster"))),
-            Some(known) if matches!(known.standing, Standing::Leaving { .. }) => {
+            Some(known) if matches!(known.standing, NodeLifecycle::Leaving { .. }) => {
                 return Err(refused(format!("node {node} leaves the cluster")));
             }
             Some(known) if !known.is_live => {
@@ -220,7 +220,7 @@ mod tests {
     use crate::plan::{Group, Node as Seen};
 
     fn view(count: u64) -> View {
-        let active = Seen { standing: Standing::Active, is_live: true };
+        let active = Seen { standing: NodeLifecycle::Active, is_live: true };
         let group = |shard| Group {
             shard: ShardId(shard),
             leader: Some(1),
@@ -254,7 +254,7 @@ mod tests {
         let mut away = five.clone();
         away.nodes.get_mut(&4).expect("there").is_live = false;
         assert!(error(&away, 1, &[1, 2, 4]).contains("start it first"));
-        let leaving = Standing::Leaving { replaced_by: None };
+        let leaving = NodeLifecycle::Leaving { replaced_by: None };
         away.nodes.get_mut(&5).expect("there").standing = leaving;
         assert!(error(&away, 1, &[1, 2, 5]).contains("leaves"));
         assert!(error(&view(3), 1, &[1, 2, 3]).contains("every shard"));

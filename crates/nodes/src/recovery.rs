@@ -9,13 +9,13 @@ use std::path::Path;
 use base::ShardId;
 use broker::recovery::{RecoverError, Recovered, ShardStanding, survey};
 use broker::{BrokerOptions, Catalog};
-use cluster::{DirectoryError, Survivor, SurvivorError};
+use cluster::{DirectoryError, SurvivorDirectory, SurvivorError};
 use documents::{Change, Expect, StoreError};
 use serde::Serialize;
 use uuid::Uuid;
 use world::World;
 
-use crate::registry::{DECISIONS, Decision, LAST_DECISION, Registration, SPACE, Standing};
+use crate::registry::{DECISIONS, Decision, LAST_DECISION, NodeLifecycle, Registration, SPACE};
 
 /// Contents of a directory, and the outcome of its recovery.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -92,7 +92,7 @@ pub async fn look(
     options: BrokerOptions,
     lost: &BTreeSet<u64>,
 ) -> Result<Report, RecoveryError> {
-    let survivor = Survivor::claim(world, dir).await?;
+    let survivor = SurvivorDirectory::claim(world, dir).await?;
     let node = survivor.node().0;
     let shards = survey(world, dir, &node_options(options, node)?).await?;
     check(node, &shards, lost, survivor.is_recovering())?;
@@ -106,7 +106,7 @@ pub async fn recover(
     options: BrokerOptions,
     lost: &BTreeSet<u64>,
 ) -> Result<Report, RecoveryError> {
-    let survivor = Survivor::claim(world, dir).await?;
+    let survivor = SurvivorDirectory::claim(world, dir).await?;
     let node = survivor.node().0;
     let address = survivor.address().map(str::to_owned).ok_or(RecoveryError::NoAddress)?;
     let options = node_options(options, node)?;
@@ -145,9 +145,9 @@ fn without_others(catalog: &Catalog, here: u64) -> Result<Change, StoreError> {
     let document = catalog.documents(SPACE).find(|(name, _)| **name == *here.to_string());
     if let Some((name, document)) = document
         && let Ok(node) = serde_json::from_slice::<Registration>(&document.body)
-        && node.standing != Standing::Active
+        && node.standing != NodeLifecycle::Active
     {
-        let active = Registration { standing: Standing::Active, ..node };
+        let active = Registration { standing: NodeLifecycle::Active, ..node };
         change.put(SPACE, name.to_owned(), &active, Expect::Version(document.version))?;
     }
     Ok(change)
@@ -160,8 +160,8 @@ pub(crate) fn others_removed(catalog: &Catalog, here: u64) -> Result<Change, Sto
         let Ok(id) = name.parse::<u64>() else { continue };
         // An unreadable document registers no node.
         let Ok(node) = serde_json::from_slice::<Registration>(&document.body) else { continue };
-        if id != here && node.standing != Standing::Removed {
-            let removed = Registration { standing: Standing::Removed, ..node };
+        if id != here && node.standing != NodeLifecycle::Removed {
+            let removed = Registration { standing: NodeLifecycle::Removed, ..node };
             change.put(SPACE, name.to_owned(), &removed, Expect::Version(document.version))?;
         }
     }

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ::backup::{Manifest, Source, Stored, StoredError, TakeError, take};
+use ::backup::{Manifest, Source, StoredBackup, StoredError, TakeError, take};
 use broker::BrokerOptions;
 use broker::operations::{OperationError, OperationFamily};
 use nodes::Administration;
-use nodes::restore::{RestoreError, Restored, look, restore};
+use nodes::restore::{RestoreError, RestoreReport, look, restore};
 use operations::backup::{Begun, Ends, Step};
 use operations::cluster::Operation;
 use serde::de::DeserializeOwned;
@@ -20,13 +20,13 @@ use test_cluster::{JournalOptions, Place};
 use tokio::time::{sleep, timeout};
 use world::World;
 
-use self::letters::Letters;
+use self::letters::LetterWorkload;
 use crate::harness::{Cluster, Load, SOON, wait_for};
 
 const BACKUP: &str = "/backup";
 
 /// A source node of backups.
-struct At {
+struct BackupNode {
     administration: Administration,
     /// Delay before each reply.
     pause: Duration,
@@ -41,7 +41,7 @@ struct At {
 /// Between the ends of two shards.
 const A_WHILE: Duration = Duration::from_millis(40);
 
-impl At {
+impl BackupNode {
     fn node(cluster: &Cluster, node: u64) -> Self {
         Self::slow(cluster, node, Duration::ZERO)
     }
@@ -72,7 +72,7 @@ impl At {
     }
 }
 
-impl Source for At {
+impl Source for BackupNode {
     type Error = OperationError;
 
     async fn ask<A: DeserializeOwned + Send>(&self, step: Step) -> Result<A, OperationError> {
@@ -120,12 +120,12 @@ fn world(place: &Place) -> World {
     World::on(place.shared_disk())
 }
 
-async fn taken(at: &At, place: &Place) -> Result<Manifest, TakeError<OperationError>> {
+async fn taken(at: &BackupNode, place: &Place) -> Result<Manifest, TakeError<OperationError>> {
     let world = world(place);
     timeout(SOON, take(at, &world, Path::new(BACKUP), |_| {})).await.expect("soon")
 }
 
-async fn restored(place: &Place) -> Result<Restored, RestoreError> {
+async fn restored(place: &Place) -> Result<RestoreReport, RestoreError> {
     let (dir, from) = (Path::new(Place::DIR), Path::new(BACKUP));
     let world = world(place);
     let restoring = restore(&world, dir, from, place.address(), options(), |_| {});
@@ -155,12 +155,15 @@ async fn backup_from_a_node_without_some_shards_is_complete() {
 
 /// Takes backups from these nodes, one after the other.
 async fn crosses_shards(former: Cluster, nodes: [u64; 4]) {
-    let letters = Letters::begin(former.broker(1)).await;
+    let letters = LetterWorkload::begin(former.broker(1)).await;
     wait_for(async || letters.so_far().rejected.len() > 40, || "dead letters".to_owned()).await;
     // Each node and each order of shards; at last while leaders change.
     for (round, node) in nodes.into_iter().enumerate() {
         let before = letters.so_far();
-        let at = At { first: Some(round), ..At::slow(&former, node, Duration::from_millis(10)) };
+        let at = BackupNode {
+            first: Some(round),
+            ..BackupNode::slow(&former, node, Duration::from_millis(10))
+        };
         let place = Place::elsewhere();
         let taking = taken(&at, &place);
         let changing = async {
@@ -196,7 +199,7 @@ async fn restored_cluster_admits_new_nodes_and_rejects_the_former_ones() {
     wait_for(async || load.acknowledged() > 50, || "acknowledged appends".to_owned()).await;
     let acknowledged = load.stop().await;
     let place = Place::elsewhere();
-    taken(&At::node(&former, 2), &place).await.expect("it is taken");
+    taken(&BackupNode::node(&former, 2), &place).await.expect("it is taken");
     restored(&place).await.expect("it is restored");
     let mut cluster = started(&place, &former).await;
     assert_eq!(cluster.values_at(1).await, acknowledged);
@@ -221,7 +224,7 @@ async fn backup_with_a_changed_file_is_rejected_with_the_files_name() {
     let cluster = Cluster::start().await;
     cluster.append_at_leader(base::PartitionId::new(cluster.topic, 0), "one").await;
     let place = Place::elsewhere();
-    let manifest = taken(&At::node(&cluster, 1), &place).await.expect("it is taken");
+    let manifest = taken(&BackupNode::node(&cluster, 1), &place).await.expect("it is taken");
     cluster.end_all().await;
     let files = manifest.shards.iter().flat_map(|shard| &shard.files);
     let mut names: Vec<String> =
@@ -264,11 +267,11 @@ async fn backup_waits_for_moving_partitions_at_its_end() {
     let cluster = Cluster::start().await;
     let load = Load::on(&cluster);
     wait_for(async || load.acknowledged() > 20, || "acknowledged appends".to_owned()).await;
-    let (at, place) = (At::node(&cluster, 1), Place::elsewhere());
+    let (at, place) = (BackupNode::node(&cluster, 1), Place::elsewhere());
     at.moving.store(4, Ordering::SeqCst);
     taken(&at, &place).await.expect("it is complete");
     assert_eq!(at.moving.load(Ordering::SeqCst), 0);
-    Stored::open(&place.shared_disk(), Path::new(BACKUP)).expect("complete");
+    StoredBackup::open(&place.shared_disk(), Path::new(BACKUP)).expect("complete");
     load.stop().await;
     drop(at);
     cluster.end_all().await;
@@ -283,7 +286,7 @@ async fn interrupted_backup_is_rejected_and_can_be_restarted() {
     let dir = Path::new(Place::DIR);
     // The node is gone after each of its replies in turn.
     for answers in 0.. {
-        let at = At::node(&cluster, 1);
+        let at = BackupNode::node(&cluster, 1);
         at.answered.store(answers, Ordering::SeqCst);
         match taken(&at, &place).await {
             Err(TakeError::Asked(_)) => {}
@@ -297,19 +300,19 @@ async fn interrupted_backup_is_rejected_and_can_be_restarted() {
         let is_so = matches!(refused, RestoreError::Stored(StoredError::Incomplete { .. }));
         assert!(is_so && refused.to_string().contains("postroad backup /backup"), "{refused}");
     }
-    Stored::open(&place.shared_disk(), Path::new(BACKUP)).expect("complete");
-    let again = taken(&At::node(&cluster, 1), &place).await;
+    StoredBackup::open(&place.shared_disk(), Path::new(BACKUP)).expect("complete");
+    let again = taken(&BackupNode::node(&cluster, 1), &place).await;
     assert!(matches!(again, Err(TakeError::HasBackup { .. })), "{again:?}");
 
     // The directory is full.
     let full = Place::elsewhere();
     full.disk().set_capacity(Some(2_000));
-    let error = taken(&At::node(&cluster, 2), &full).await.expect_err("it is full");
+    let error = taken(&BackupNode::node(&cluster, 2), &full).await.expect_err("it is full");
     assert!(matches!(error, TakeError::Write { .. }), "{error}");
     full.disk().set_capacity(None);
 
     // The node stops, and the backup is taken from another one.
-    let at = At::slow(&cluster, 3, Duration::from_millis(5));
+    let at = BackupNode::slow(&cluster, 3, Duration::from_millis(5));
     load.leave(3);
     let ending = async {
         sleep(Duration::from_millis(40)).await;
@@ -320,7 +323,7 @@ async fn interrupted_backup_is_rejected_and_can_be_restarted() {
     drop(at);
     cluster.end(3).await;
     let acknowledged = load.acknowledged();
-    taken(&At::node(&cluster, 1), &full).await.expect("it is taken from another one");
+    taken(&BackupNode::node(&cluster, 1), &full).await.expect("it is taken from another one");
     restored(&full).await.expect("it is restored");
     load.stop().await;
     let other = started(&full, &cluster).await;
@@ -336,7 +339,7 @@ async fn interrupted_restore_or_one_without_room_can_be_repeated() {
     wait_for(async || load.acknowledged() > 50, || "acknowledged appends".to_owned()).await;
     let acknowledged = load.stop().await;
     let place = Place::elsewhere();
-    taken(&At::node(&cluster, 1), &place).await.expect("it is taken");
+    taken(&BackupNode::node(&cluster, 1), &place).await.expect("it is taken");
     let mut place = place.after_power_loss(1);
     let image = place.disk().pack();
     let begun = place.disk().operations();
@@ -399,7 +402,7 @@ async fn interrupted_restore_or_one_without_room_can_be_repeated() {
 async fn node_serves_two_backups_at_a_time_and_rejects_unknown_parts() {
     let cluster = Cluster::start().await;
     let (one, other) = (Place::elsewhere(), Place::elsewhere());
-    let at = At::slow(&cluster, 1, Duration::from_millis(5));
+    let at = BackupNode::slow(&cluster, 1, Duration::from_millis(5));
     let (first, second) = tokio::join!(taken(&at, &one), taken(&at, &other));
     let (first, second) = (first.expect("taken"), second.expect("taken"));
     assert_eq!(first.shards.len(), second.shards.len());

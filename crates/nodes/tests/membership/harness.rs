@@ -267,11 +267,11 @@ impl Cluster {
     }
 }
 
-trait Known {
+trait TopicPresence {
     fn topic_is_there(&self, topic: TopicId) -> bool;
 }
 
-impl Known for Broker {
+impl TopicPresence for Broker {
     fn topic_is_there(&self, topic: TopicId) -> bool {
         self.catalog().topic(topic).is_some()
     }

@@ -90,7 +90,7 @@ async fn interrupted_recovery_is_repeated_before_the_node_can_start() {
     let (dir, lost) = (Path::new(Place::DIR), BTreeSet::from([2, 3]));
     let (place, disk) = (&places[&1], world(&places[&1]));
     // Interrupted between the directory and the shards.
-    let survivor = cluster::Survivor::claim(&disk, dir).await.expect("a member");
+    let survivor = cluster::SurvivorDirectory::claim(&disk, dir).await.expect("a member");
     drop(survivor.begin().await.expect("begun"));
     let error = timeout(SOON, cluster.join_from(place.clone())).await.expect("soon");
     let error = error.expect_err("it is not in order").to_string();
@@ -98,7 +98,7 @@ async fn interrupted_recovery_is_repeated_before_the_node_can_start() {
     for _ in 0..2 {
         recover(&disk, dir, options(), &lost).await.expect("it is done");
         // Interrupted between the last shard and the end.
-        let survivor = cluster::Survivor::claim(&disk, dir).await.expect("a member");
+        let survivor = cluster::SurvivorDirectory::claim(&disk, dir).await.expect("a member");
         drop(survivor.begin().await.expect("begun"));
     }
     recover(&disk, dir, options(), &lost).await.expect("it is done");

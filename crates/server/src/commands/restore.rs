@@ -6,7 +6,7 @@ use ::journal::Options as JournalOptions;
 use ::world::World;
 use broker::BrokerOptions;
 use clap::Args;
-use nodes::restore::{RestoreError, Restored, look, restore};
+use nodes::restore::{RestoreError, RestoreReport, look, restore};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -62,7 +62,7 @@ pub(crate) async fn run(arguments: RestoreArguments) -> Result<(), CommandError>
         true => look(&world, &data, &from),
         false => restore(&world, &data, &from, &peer, options, |_| {}).await,
     };
-    let Restored { manifest, cluster, offsets_set_back } = done.map_err(refused)?;
+    let RestoreReport { manifest, cluster, offsets_set_back } = done.map_err(refused)?;
     let backup = Report::of(&manifest, &from);
     let shown = data.display().to_string();
     let restored = cluster.map(|cluster| {

@@ -25,7 +25,7 @@ use crate::manifest::{
     is_backup_file, log_file, section_file, segment_file,
 };
 use crate::replay::{Replay, ReplayError, Replayed};
-use crate::stored::decode_entries;
+use crate::stored_backup::decode_entries;
 
 /// Interval at which the logs of copied shards are fetched, so that the node can drop them.
 const LOG_EVERY: Duration = Duration::from_millis(100);
@@ -82,7 +82,7 @@ pub enum TakeError<E: std::error::Error + 'static> {
 
 /// Progress of a backup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Taken {
+pub struct BackupProgress {
     pub bytes: u64,
 }
 
@@ -91,7 +91,7 @@ pub async fn take<S: Source>(
     source: &S,
     world: &World,
     dir: &Path,
-    mut progress: impl FnMut(Taken) + Send,
+    mut progress: impl FnMut(BackupProgress) + Send,
 ) -> Result<Manifest, TakeError<S::Error>> {
     let disk = &*world.disk;
     let _claimed = begin_directory::<S::Error>(disk, dir)?;
@@ -101,8 +101,15 @@ pub async fn take<S: Source>(
         let what = "they are not numbered from the catalog on".to_owned();
         return Err(TakeError::Wrong { shard: 0, what });
     }
-    let mut taking =
-        Taking { source, disk, dir, backup, shards: Vec::new(), looked: Instant::now(), bytes: 0 };
+    let mut taking = BackupRun {
+        source,
+        disk,
+        dir,
+        backup,
+        shards: Vec::new(),
+        looked: Instant::now(),
+        bytes: 0,
+    };
     let copied = taking.copy(&begun.shards, &mut progress).await;
     // The node can release what it kept. If this request fails, the node releases it after a timeout.
     let _ended: Result<Ended, _> = source.ask(Step::End { backup }).await;
@@ -161,7 +168,7 @@ fn write_manifest(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> io::Resul
     disk.sync_dir(dir)
 }
 
-struct Taking<'a, S> {
+struct BackupRun<'a, S> {
     source: &'a S,
     disk: &'a dyn Disk,
     dir: &'a Path,
@@ -181,7 +188,7 @@ struct Shard {
     next: u64,
 }
 
-impl<S: Source> Taking<'_, S> {
+impl<S: Source> BackupRun<'_, S> {
     async fn ask<A: DeserializeOwned + Send>(&self, step: Step) -> Result<A, TakeError<S::Error>> {
         self.source.ask(step).await.map_err(TakeError::Asked)
     }
@@ -190,7 +197,7 @@ impl<S: Source> Taking<'_, S> {
     async fn copy(
         &mut self,
         shards: &[u32],
-        progress: &mut (impl FnMut(Taken) + Send),
+        progress: &mut (impl FnMut(BackupProgress) + Send),
     ) -> Result<(Vec<u64>, Vec<u64>), TakeError<S::Error>> {
         for &shard in shards {
             self.copy_shard(shard, progress).await?;
@@ -209,7 +216,7 @@ impl<S: Source> Taking<'_, S> {
                     let what = format!("its log goes to {next} and was to go to {end}");
                     return Err(TakeError::Wrong { shard, what });
                 }
-                progress(Taken { bytes: self.bytes });
+                progress(BackupProgress { bytes: self.bytes });
             }
         }
         Ok((from, to))
@@ -219,7 +226,7 @@ impl<S: Source> Taking<'_, S> {
     /// the logs are fetched, so that the node can drop them.
     async fn ends(
         &mut self,
-        progress: &mut (impl FnMut(Taken) + Send),
+        progress: &mut (impl FnMut(BackupProgress) + Send),
     ) -> Result<(Vec<u64>, Vec<u64>), TakeError<S::Error>> {
         let begun = Instant::now();
         loop {
@@ -229,7 +236,7 @@ impl<S: Source> Taking<'_, S> {
                 {
                     self.source.pause(ENDS_AGAIN_AFTER).await;
                     self.follow().await?;
-                    progress(Taken { bytes: self.bytes });
+                    progress(BackupProgress { bytes: self.bytes });
                 }
                 ends => return ends,
             }
@@ -246,7 +253,7 @@ impl<S: Source> Taking<'_, S> {
     async fn copy_shard(
         &mut self,
         shard: u32,
-        progress: &mut (impl FnMut(Taken) + Send),
+        progress: &mut (impl FnMut(BackupProgress) + Send),
     ) -> Result<(), TakeError<S::Error>> {
         let backup = self.backup;
         let begun: ShardBegun = self.ask(Step::Shard { backup, shard }).await?;
@@ -269,7 +276,7 @@ impl<S: Source> Taking<'_, S> {
                 let Piece { bytes: Blob(bytes), next } = piece;
                 file.write_frame(&bytes).map_err(|source| self.unwritten(&file, source))?;
                 self.bytes += bytes.len() as u64;
-                progress(Taken { bytes: self.bytes });
+                progress(BackupProgress { bytes: self.bytes });
                 self.follow().await?;
                 match next {
                     Some(next) if next > row => row = next,
@@ -291,7 +298,7 @@ impl<S: Source> Taking<'_, S> {
         shard: u32,
         place: usize,
         size: SectionSize,
-        progress: &mut (impl FnMut(Taken) + Send),
+        progress: &mut (impl FnMut(BackupProgress) + Send),
     ) -> Result<FileEntry, TakeError<S::Error>> {
         let mut file = self.create(section_file(shard, SECTIONS[place]))?;
         let (backup, section) = (self.backup, place as u8);
@@ -305,7 +312,7 @@ impl<S: Source> Taking<'_, S> {
             }
             file.write(&bytes).map_err(|source| self.unwritten(&file, source))?;
             self.bytes += bytes.len() as u64;
-            progress(Taken { bytes: self.bytes });
+            progress(BackupProgress { bytes: self.bytes });
             self.follow().await?;
         }
         if file.checksum() != size.crc {

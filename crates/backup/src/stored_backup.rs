@@ -33,13 +33,13 @@ pub enum StoredError {
 
 /// A complete backup. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub struct StoredBackup {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     manifest: Arc<Manifest>,
 }
 
-impl Stored {
+impl StoredBackup {
     /// Reads the manifest only. Blocking.
     pub fn open(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Self, StoredError> {
         let path = dir.join(MANIFEST);

@@ -19,7 +19,7 @@ use crate::endpoint::Endpoints;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Sends the node's status whenever it changes, while the broker exists.
-pub(crate) async fn send_changes(broker: WeakBroker, cluster: Weak<Node>, mut told: Told) {
+pub(crate) async fn send_changes(broker: WeakBroker, cluster: Weak<Node>, mut told: NodeGossip) {
     while let Some((broker, cluster)) = broker.upgrade().zip(cluster.upgrade()) {
         told.send_if_changed(&broker, &cluster);
         drop((broker, cluster));
@@ -38,9 +38,11 @@ pub(crate) async fn receive_changes(
         let Some(broker) = broker.upgrade() else { return };
         let is_new = |(node, told): &(&NodeId, &Bytes)| known.get(node) != Some(told);
         for (node, told) in now.iter().filter(is_new) {
-            let Some(Told { leads, is_full, .. }) = Told::decode(told) else { continue };
+            let Some(NodeGossip { leads, is_full, .. }) = NodeGossip::decode(told) else {
+                continue;
+            };
             broker.note_disk_report(node.0, is_full);
-            let had = known.get(node).and_then(|had| Told::decode(had));
+            let had = known.get(node).and_then(|had| NodeGossip::decode(had));
             // Below the level no node sends the groups it leads.
             if !leads.is_empty() || had.is_some_and(|had| !had.leads.is_empty()) {
                 broker
@@ -57,7 +59,7 @@ pub(crate) async fn receive_changes(
 
 /// Status of a node, sent as JSON: receivers ignore unknown fields.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Told {
+pub(crate) struct NodeGossip {
     #[serde(flatten)]
     pub(crate) endpoints: Endpoints,
     /// Its disk was found stuck recently: do not send clients there.
@@ -68,7 +70,7 @@ pub(crate) struct Told {
     pub(crate) is_full: bool,
     /// Shards that it leads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) leads: Vec<ToldGroup>,
+    pub(crate) leads: Vec<GroupGossip>,
     /// Removed replicas whose files it still has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) given_up: Vec<u32>,
@@ -79,7 +81,7 @@ pub(crate) struct Told {
 
 /// A group, as sent by its leader.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct ToldGroup {
+pub(crate) struct GroupGossip {
     pub(crate) shard: u32,
     pub(crate) term: u64,
     pub(crate) voters: Vec<u64>,
@@ -87,19 +89,19 @@ pub(crate) struct ToldGroup {
     pub(crate) learners: Vec<u64>,
 }
 
-impl From<HeardGroup> for ToldGroup {
+impl From<HeardGroup> for GroupGossip {
     fn from(HeardGroup { shard, term, voters, learners }: HeardGroup) -> Self {
         Self { shard: shard.0, term, voters, learners }
     }
 }
 
-impl From<ToldGroup> for HeardGroup {
-    fn from(ToldGroup { shard, term, voters, learners }: ToldGroup) -> Self {
+impl From<GroupGossip> for HeardGroup {
+    fn from(GroupGossip { shard, term, voters, learners }: GroupGossip) -> Self {
         Self { shard: ShardId(shard), term, voters, learners }
     }
 }
 
-impl Told {
+impl NodeGossip {
     pub(crate) fn of(endpoints: Endpoints) -> Self {
         let (leads, given_up) = (Vec::new(), Vec::new());
         let (is_unwell, is_full, operator_token) = (false, false, None);
@@ -121,7 +123,7 @@ impl Told {
         // Below that level every node is in each group, and learns its leader there.
         let spreads = broker.level().now() >= Level::REPLICAS;
         let led = if spreads { broker.led_groups() } else { Vec::new() };
-        let leads = led.into_iter().map(ToldGroup::from).collect();
+        let leads = led.into_iter().map(GroupGossip::from).collect();
         let given_up = broker.removed_replicas().into_iter().map(|shard| shard.0).collect();
         let now = Self { is_unwell, is_full, leads, given_up, ..self.clone() };
         if *self != now {
@@ -148,18 +150,18 @@ mod tests {
     fn status_of_earlier_and_later_versions_is_decoded() {
         let kafka = Endpoint { host: "one".into(), port: 9092 };
         let endpoints = Endpoints { kafka, amqp: None, kafka_tls: None, rack: None };
-        let well = Told::of(endpoints.clone());
-        assert_eq!(Told::decode(&well.to_bytes()), Some(well.clone()));
+        let well = NodeGossip::of(endpoints.clone());
+        assert_eq!(NodeGossip::decode(&well.to_bytes()), Some(well.clone()));
         let later = br#"{"kafka":{"host":"one","port":9092,"tls":true},"mqtt":{}}"#;
-        assert_eq!(Told::decode(later), Some(well));
-        assert_eq!(Told::decode(b"{}"), None);
+        assert_eq!(NodeGossip::decode(later), Some(well));
+        assert_eq!(NodeGossip::decode(b"{}"), None);
         let in_rack = Endpoints { rack: Some("r1".into()), ..endpoints };
-        let group = ToldGroup { shard: 3, term: 7, voters: vec![1, 2, 4], learners: vec![5] };
+        let group = GroupGossip { shard: 3, term: 7, voters: vec![1, 2, 4], learners: vec![5] };
         let (leads, given_up) = (vec![group], vec![2]);
         let operator_token = Some("00ff".to_owned());
         let (is_unwell, is_full) = (true, true);
         let unwell =
-            Told { endpoints: in_rack, is_unwell, is_full, leads, given_up, operator_token };
-        assert_eq!(Told::decode(&unwell.to_bytes()), Some(unwell));
+            NodeGossip { endpoints: in_rack, is_unwell, is_full, leads, given_up, operator_token };
+        assert_eq!(NodeGossip::decode(&unwell.to_bytes()), Some(unwell));
     }
 }
