@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use broker::Broker;
-use documents::Expect;
+use documents::WritePrecondition;
 use documents::store::{put, read};
 use serde::{Deserialize, Serialize};
 
@@ -149,7 +149,7 @@ impl Users {
             if limits == before {
                 return Ok(false);
             }
-            let (name, expect) = (DOCUMENT.to_owned(), Expect::Version(version));
+            let (name, expect) = (DOCUMENT.to_owned(), WritePrecondition::Version(version));
             match put(self.broker(), SPACE, name, &limits, expect).await {
                 Err(error) if error.is_conflict() => {}
                 written => {

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use base::ShardId;
 use operations::backup::{
-    Begun, Blob, Ended, Ends, LogPiece, Piece, SectionSize, ShardBegun, Step,
+    BackupBegun, BackupEnded, BackupEnds, BackupPiece, Blob, LogPiece, SectionSize,
+    ShardBackupBegun, Step,
 };
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -95,7 +96,7 @@ pub async fn take<S: Source>(
 ) -> Result<Manifest, TakeError<S::Error>> {
     let disk = &*world.disk;
     let _claimed = begin_directory::<S::Error>(disk, dir)?;
-    let begun: Begun = source.ask(Step::Begin {}).await.map_err(TakeError::Asked)?;
+    let begun: BackupBegun = source.ask(Step::Begin {}).await.map_err(TakeError::Asked)?;
     let backup = begun.backup;
     if !begun.shards.iter().copied().eq(0..begun.shards.len() as u32) || begun.shards.is_empty() {
         let what = "they are not numbered from the catalog on".to_owned();
@@ -112,7 +113,7 @@ pub async fn take<S: Source>(
     };
     let copied = taking.copy(&begun.shards, &mut progress).await;
     // The node can release what it kept. If this request fails, the node releases it after a timeout.
-    let _ended: Result<Ended, _> = source.ask(Step::End { backup }).await;
+    let _ended: Result<BackupEnded, _> = source.ask(Step::End { backup }).await;
     let (from, to) = copied?;
     let manifest = taking.finish(&begun, &from, &to, world.clock.now_ms())?;
     let written = write_manifest(disk, dir, &manifest);
@@ -181,7 +182,7 @@ struct BackupRun<'a, S> {
 
 struct Shard {
     shard: u32,
-    begun: ShardBegun,
+    begun: ShardBackupBegun,
     files: Vec<FileEntry>,
     log: FileWriter,
     /// Index of the next entry.
@@ -245,8 +246,8 @@ impl<S: Source> BackupRun<'_, S> {
 
     async fn ends_twice(&self) -> Result<(Vec<u64>, Vec<u64>), TakeError<S::Error>> {
         let backup = self.backup;
-        let Ends { ends: from } = self.ask(Step::Ends { backup }).await?;
-        let Ends { ends: to } = self.ask(Step::Ends { backup }).await?;
+        let BackupEnds { ends: from } = self.ask(Step::Ends { backup }).await?;
+        let BackupEnds { ends: to } = self.ask(Step::Ends { backup }).await?;
         Ok((from, to))
     }
 
@@ -256,7 +257,7 @@ impl<S: Source> BackupRun<'_, S> {
         progress: &mut (impl FnMut(BackupProgress) + Send),
     ) -> Result<(), TakeError<S::Error>> {
         let backup = self.backup;
-        let begun: ShardBegun = self.ask(Step::Shard { backup, shard }).await?;
+        let begun: ShardBackupBegun = self.ask(Step::Shard { backup, shard }).await?;
         if begun.sections.len() != SECTIONS.len() {
             return Err(TakeError::Wrong { shard, what: "it has other sections".to_owned() });
         }
@@ -272,8 +273,9 @@ impl<S: Source> BackupRun<'_, S> {
             let mut file = self.create(segment_file(shard, segment))?;
             let mut row = 0;
             loop {
-                let piece: Piece = self.ask(Step::Segment { backup, shard, segment, row }).await?;
-                let Piece { bytes: Blob(bytes), next } = piece;
+                let piece: BackupPiece =
+                    self.ask(Step::Segment { backup, shard, segment, row }).await?;
+                let BackupPiece { bytes: Blob(bytes), next } = piece;
                 file.write_frame(&bytes).map_err(|source| self.unwritten(&file, source))?;
                 self.bytes += bytes.len() as u64;
                 progress(BackupProgress { bytes: self.bytes });
@@ -304,8 +306,9 @@ impl<S: Source> BackupRun<'_, S> {
         let (backup, section) = (self.backup, place as u8);
         while file.bytes() < size.bytes {
             let from = file.bytes();
-            let piece: Piece = self.ask(Step::Section { backup, shard, section, from }).await?;
-            let Piece { bytes: Blob(bytes), .. } = piece;
+            let piece: BackupPiece =
+                self.ask(Step::Section { backup, shard, section, from }).await?;
+            let BackupPiece { bytes: Blob(bytes), .. } = piece;
             if bytes.is_empty() || bytes.len() as u64 > size.bytes - from {
                 let what = format!("another part of {} than was asked for", file.name());
                 return Err(TakeError::Wrong { shard, what });
@@ -382,7 +385,7 @@ impl<S: Source> BackupRun<'_, S> {
     /// Chooses the cut from the written files, which are thereby read back once.
     fn finish(
         self,
-        begun: &Begun,
+        begun: &BackupBegun,
         from: &[u64],
         to: &[u64],
         ended_ms: i64,

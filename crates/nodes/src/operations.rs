@@ -172,7 +172,7 @@ impl Administration {
         if changed {
             tracing::info!("{words}, as an operator asks");
         }
-        written(&document::Decided { node, changed })
+        written(&document::NodeDecision { node, changed })
     }
 
     /// Waits for a connection to a node that has just joined.

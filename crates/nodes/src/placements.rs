@@ -11,7 +11,7 @@ use base::limits::REPLICAS;
 use base::{Level, ShardId};
 use broker::Broker;
 use cluster::Node;
-use documents::{Change, Expect, Found, MalformedDocument};
+use documents::{Change, LoadedDocument, MalformedDocument, WritePrecondition};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
@@ -32,7 +32,7 @@ pub(crate) type Placements = BTreeMap<ShardId, (BTreeSet<u64>, u64)>;
 
 pub(crate) fn read(broker: &Broker) -> Result<Placements, MalformedDocument> {
     let found = documents::store::read_all::<Placement>(broker, SPACE)?;
-    let placement = |Found { stored, body }: Found<Placement>| {
+    let placement = |LoadedDocument { stored, body }: LoadedDocument<Placement>| {
         let shard = ShardId(stored.name.parse().ok()?);
         Some((shard, (body.nodes, stored.version)))
     };
@@ -112,13 +112,13 @@ async fn change(
             match nodes {
                 Some(nodes) => {
                     let placement = Placement { nodes: nodes.clone() };
-                    let expected = Expect::Version(version);
+                    let expected = WritePrecondition::Version(version);
                     change.put(SPACE, shard.0.to_string(), &placement, expected)?;
                     view.placed.insert(*shard, nodes.clone());
                 }
                 None => {
                     let name = shard.0.to_string();
-                    change.delete(&documents::Stored { space: SPACE, name, version });
+                    change.delete(&documents::DocumentRef { space: SPACE, name, version });
                     view.placed.remove(shard);
                 }
             }

@@ -10,7 +10,7 @@ use base::ShardId;
 use broker::recovery::{RecoverError, Recovered, ShardStanding, survey};
 use broker::{BrokerOptions, Catalog};
 use cluster::{DirectoryError, SurvivorDirectory, SurvivorError};
-use documents::{Change, Expect, StoreError};
+use documents::{Change, StoreError, WritePrecondition};
 use serde::Serialize;
 use uuid::Uuid;
 use world::World;
@@ -148,7 +148,12 @@ fn without_others(catalog: &Catalog, here: u64) -> Result<Change, StoreError> {
         && node.standing != NodeLifecycle::Active
     {
         let active = Registration { standing: NodeLifecycle::Active, ..node };
-        change.put(SPACE, name.to_owned(), &active, Expect::Version(document.version))?;
+        change.put(
+            SPACE,
+            name.to_owned(),
+            &active,
+            WritePrecondition::Version(document.version),
+        )?;
     }
     Ok(change)
 }
@@ -162,11 +167,16 @@ pub(crate) fn others_removed(catalog: &Catalog, here: u64) -> Result<Change, Sto
         let Ok(node) = serde_json::from_slice::<Registration>(&document.body) else { continue };
         if id != here && node.standing != NodeLifecycle::Removed {
             let removed = Registration { standing: NodeLifecycle::Removed, ..node };
-            change.put(SPACE, name.to_owned(), &removed, Expect::Version(document.version))?;
+            change.put(
+                SPACE,
+                name.to_owned(),
+                &removed,
+                WritePrecondition::Version(document.version),
+            )?;
         }
     }
     let words = Decision { was: "the former nodes of the cluster are gone" };
-    change.put(DECISIONS, LAST_DECISION.to_owned(), &words, Expect::Anything)?;
+    change.put(DECISIONS, LAST_DECISION.to_owned(), &words, WritePrecondition::Anything)?;
     Ok(change)
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use base::Levels;
 use broker::{Broker, WeakBroker};
 use cluster::{KnownNode, Node};
-use documents::{Expect, MalformedDocument, StoreError};
+use documents::{MalformedDocument, StoreError, WritePrecondition};
 use futures_util::FutureExt;
 use links::NodeId;
 use tokio::time::timeout;
@@ -144,7 +144,7 @@ async fn put(
     body: &Registration,
     version: u64,
 ) -> Result<(), StoreError> {
-    let (name, expected) = (node.0.to_string(), Expect::Version(version));
+    let (name, expected) = (node.0.to_string(), WritePrecondition::Version(version));
     match documents::store::put(broker, SPACE, name, body, expected).await {
         // Another node wrote it first.
         Err(error) if error.is_conflict() => Ok(()),

@@ -12,7 +12,7 @@ use base::{Level, Levels};
 use broker::level::{self, LevelDocument};
 use broker::{Broker, Unavailable};
 use cluster::KnownNode;
-use documents::{Change, Expect, Found, MalformedDocument, StoreError};
+use documents::{Change, LoadedDocument, MalformedDocument, StoreError, WritePrecondition};
 use links::NodeId;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
@@ -112,7 +112,7 @@ pub(crate) struct RegisteredNode {
 impl Registry {
     pub(crate) fn read(broker: &Broker) -> Result<Self, MalformedDocument> {
         let found = documents::store::read_all::<Registration>(broker, SPACE)?;
-        let nodes = found.into_iter().filter_map(|Found { stored, body }| {
+        let nodes = found.into_iter().filter_map(|LoadedDocument { stored, body }| {
             let registered = RegisteredNode { version: stored.version, node: body };
             Some((stored.name.parse().ok()?, registered))
         });
@@ -127,7 +127,7 @@ impl Registry {
 
     /// Makes concurrent decisions conflict, so that one of two is retried.
     pub(crate) fn note(&self, change: &mut Change, words: &str) -> Result<(), StoreError> {
-        let (last, expected) = (LAST_DECISION.to_owned(), Expect::Version(self.decided));
+        let (last, expected) = (LAST_DECISION.to_owned(), WritePrecondition::Version(self.decided));
         change.put(DECISIONS, last, &Decision { was: words }, expected)
     }
 
@@ -209,7 +209,7 @@ pub(crate) async fn decide(
         let mut change = Change::new();
         for (id, node) in &decided {
             let version = registry.nodes.get(id).map_or(0, |there| there.version);
-            change.put(SPACE, id.to_string(), node, Expect::Version(version))?;
+            change.put(SPACE, id.to_string(), node, WritePrecondition::Version(version))?;
         }
         registry.note(&mut change, words)?;
         match change.make(broker).await {

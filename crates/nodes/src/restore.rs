@@ -12,7 +12,7 @@ use broker::recovery::{RecoverError, Recovered};
 use broker::restore::{RestoreError as ShardsError, write_shards};
 use broker::{BrokerOptions, Catalog};
 use cluster::{DirectoryError, VacantDirectory, VacantError};
-use documents::{Change, Expect, StoreError};
+use documents::{Change, StoreError, WritePrecondition};
 use uuid::Uuid;
 use world::World;
 
@@ -88,7 +88,7 @@ pub async fn restore(
             can: ProgramLevels::default(),
             rack: None,
         };
-        change.put(SPACE, node.to_string(), &here, Expect::Anything)?;
+        change.put(SPACE, node.to_string(), &here, WritePrecondition::Anything)?;
         Ok::<_, StoreError>(Change::into_inner(change))
     };
     let recovered = broker::recovery::recover(world, dir, &options, address, change).await?;

@@ -105,18 +105,18 @@ fn still_has(node: u64, shards: &[u32]) -> Option<String> {
     ))
 }
 
-pub(crate) fn stored(node: u64, status: StoredStatus) -> document::Stored {
+pub(crate) fn stored(node: u64, status: StoredStatus) -> document::ScrubStatus {
     let StoredStatus { under_way, ended_ms, damaged } = status;
     let (looked_at_bytes, of_bytes) = under_way.unzip();
-    document::Stored { node, looked_at_bytes, of_bytes, ended_ms, damaged }
+    document::ScrubStatus { node, looked_at_bytes, of_bytes, ended_ms, damaged }
 }
 
-fn scrubbed(stored: &document::Stored) -> Option<String> {
+fn scrubbed(stored: &document::ScrubStatus) -> Option<String> {
     let (node, bytes, of_bytes) = (stored.node, stored.looked_at_bytes?, stored.of_bytes?);
     Some(format!("node {node} looks through what it has stored: {bytes} of {of_bytes} bytes"))
 }
 
-fn damaged(stored: &document::Stored) -> impl Iterator<Item = String> {
+fn damaged(stored: &document::ScrubStatus) -> impl Iterator<Item = String> {
     let node = stored.node;
     let words = stored.damaged.iter();
     words.map(move |what| {
@@ -214,10 +214,10 @@ fn node(
     groups: &[GroupStatus],
 ) -> document::Node {
     let (standing, replaced_by) = match registration.standing {
-        NodeLifecycle::Active => (document::Standing::Active, None),
-        NodeLifecycle::Drained => (document::Standing::Drained, None),
-        NodeLifecycle::Leaving { replaced_by } => (document::Standing::Leaving, replaced_by),
-        NodeLifecycle::Removed => (document::Standing::Leaving, None),
+        NodeLifecycle::Active => (document::NodeState::Active, None),
+        NodeLifecycle::Drained => (document::NodeState::Drained, None),
+        NodeLifecycle::Leaving { replaced_by } => (document::NodeState::Leaving, replaced_by),
+        NodeLifecycle::Removed => (document::NodeState::Leaving, None),
     };
     let leads = groups.iter().filter(|group| group.leader.map(u64::from) == Some(id));
     let has =
@@ -361,7 +361,7 @@ fn at_risk(
         let why = node.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
         let id = node.node;
         words.push(match node.standing {
-            document::Standing::Leaving => format!("node {id} is not connected{why}; it leaves"),
+            document::NodeState::Leaving => format!("node {id} is not connected{why}; it leaves"),
             _ => format!(
                 "node {id} is not connected{why}: start it again, or if it is lost start a new one with `--join` and \
                  type `postroad node replace {id} --with NEW`"

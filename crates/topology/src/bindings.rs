@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use base::{HashMap, HashSet};
 use bytes::Bytes;
-use documents::Stored;
+use documents::DocumentRef;
 use routing::Target;
 use values::Table;
 
@@ -54,9 +54,9 @@ pub(crate) struct BindingPlan {
 }
 
 impl BindingPlan {
-    pub(crate) fn stored(&self) -> Stored {
+    pub(crate) fn stored(&self) -> DocumentRef {
         let (name, version) = (self.name.clone(), self.version.unwrap_or(0));
-        Stored { space: BINDINGS, name, version }
+        DocumentRef { space: BINDINGS, name, version }
     }
 }
 

@@ -2,7 +2,7 @@
 //! again otherwise.
 
 use broker::{ExecuteError, Refusal, Unavailable};
-use documents::{Change, StoreError, Stored};
+use documents::{Change, DocumentRef, StoreError};
 
 use crate::error::ChangeError;
 use crate::projection::DocumentId;
@@ -60,10 +60,8 @@ impl Inner {
     /// Deletes stale documents.
     pub(crate) async fn delete_stale(&self) -> Result<(), StoreError> {
         let stale = self.shared.kept.stale();
-        let stored = stale.into_iter().map(|((space, name), version): (DocumentId, u64)| Stored {
-            space,
-            name: name.to_string(),
-            version,
+        let stored = stale.into_iter().map(|((space, name), version): (DocumentId, u64)| {
+            DocumentRef { space, name: name.to_string(), version }
         });
         documents::store::delete_all(&self.broker, &stored.collect::<Vec<_>>()).await?;
         self.catch_up();

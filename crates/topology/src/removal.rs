@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use base::{HashMap, HashSet};
-use documents::{Change, Stored};
+use documents::{Change, DocumentRef};
 
 use crate::Destination;
 use crate::entities::Entities;
@@ -14,7 +14,7 @@ use crate::store::{BINDINGS, EXCHANGES, QUEUES, bindings_name, prefix};
 /// Documents to be deleted together.
 #[derive(Debug, Default)]
 pub(crate) struct Removal {
-    pub(crate) documents: Vec<Stored>,
+    pub(crate) documents: Vec<DocumentRef>,
     /// Deleted exchanges, and the number of binding documents from each that are deleted: it must have no others.
     exchanges: Vec<(Arc<str>, usize)>,
 }
@@ -48,7 +48,7 @@ impl Entities {
         let mut removing = Removing::of(self);
         if entry.version != 0 {
             let name = documents::join(&[&self.vhost, name]);
-            let stored = Stored { space: QUEUES, name, version: entry.version };
+            let stored = DocumentRef { space: QUEUES, name, version: entry.version };
             removing.removal.documents.push(stored);
         }
         let destination = Destination::Queue(Arc::clone(&entry.queue.name));
@@ -99,7 +99,7 @@ impl<'a> Removing<'a> {
         *self.from.entry(Arc::clone(source)).or_default() += pair.chunks.len();
         for (number, chunk) in &pair.chunks {
             let name = bindings_name(&self.entities.vhost, source, destination, *number);
-            let stored = Stored { space: BINDINGS, name, version: chunk.version };
+            let stored = DocumentRef { space: BINDINGS, name, version: chunk.version };
             self.removal.documents.push(stored);
         }
         let Some(entry) = self.entities.exchanges.get(source) else { return };
@@ -129,7 +129,7 @@ impl<'a> Removing<'a> {
             let version = entry.exchange.version;
             if version != 0 {
                 let name = documents::join(&[&self.entities.vhost, &name]);
-                self.removal.documents.push(Stored { space: EXCHANGES, name, version });
+                self.removal.documents.push(DocumentRef { space: EXCHANGES, name, version });
             }
         }
         let Self { exchanges, from, mut removal, .. } = self;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use base::HashMap;
 use base::limits::RUN_GONE_AFTER;
 use broker::{Broker, DocumentWatch, ExecuteError};
-use documents::{Change, Expect, StoreError};
+use documents::{Change, StoreError, WritePrecondition};
 use parking_lot::{Mutex, RwLock};
 use tasks::Task;
 
@@ -144,7 +144,7 @@ impl Topology {
             // Clears leftovers of a deleted vhost of this name.
             self.clear(name).await?;
             let (mut change, kept) = (Change::new(), documents::join(&[name]));
-            change.put(VHOSTS, kept, &VirtualHostDocument {}, Expect::Version(0))?;
+            change.put(VHOSTS, kept, &VirtualHostDocument {}, WritePrecondition::Version(0))?;
             for space in IN_VHOSTS {
                 change.check_under(space, documents::join(&[name, ""]), 0);
             }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use base::Level;
 use broker::{Broker, ExecuteError, Unavailable};
-use documents::{Change, Expect, StoreError, Stored};
+use documents::{Change, DocumentRef, StoreError, WritePrecondition};
 use parking_lot::RwLock;
 use values::Table;
 
@@ -122,9 +122,9 @@ impl VirtualHost {
     }
 
     /// The vhost's document.
-    pub(crate) fn stored(&self) -> Stored {
+    pub(crate) fn stored(&self) -> DocumentRef {
         let name = documents::join(&[&self.0.name]);
-        Stored { space: VHOSTS, name, version: self.0.version }
+        DocumentRef { space: VHOSTS, name, version: self.0.version }
     }
 
     /// The feature level of the cluster.
@@ -255,7 +255,7 @@ impl VirtualHost {
             },
         };
         let (mut change, kept) = (Change::new(), documents::join(&[&self.0.name, new.name]));
-        let expect = Expect::Version(self.0.shared.kept.stale_version(EXCHANGES, &kept));
+        let expect = WritePrecondition::Version(self.0.shared.kept.stale_version(EXCHANGES, &kept));
         change.put(EXCHANGES, kept, &document, expect)?;
         self.make(change, attempts).await
     }

@@ -2,7 +2,7 @@
 
 use broker::Broker;
 use documents::store::{put, read};
-use documents::{Expect, StoreError};
+use documents::{StoreError, WritePrecondition};
 use serde::{Deserialize, Serialize};
 
 use super::{Entity, Table, Values};
@@ -37,5 +37,5 @@ pub(super) async fn write(broker: &Broker, table: &Table, version: u64) -> Resul
         .map(|(entity, values)| StoredQuota { entity: entity.clone(), values: values.clone() })
         .collect();
     let (name, body) = (DOCUMENT.to_owned(), QuotasDocument { quotas });
-    put(broker, SPACE, name, &body, Expect::Version(version)).await.map(drop)
+    put(broker, SPACE, name, &body, WritePrecondition::Version(version)).await.map(drop)
 }

@@ -13,7 +13,7 @@ use broker::BrokerOptions;
 use broker::operations::{OperationError, OperationFamily};
 use nodes::Administration;
 use nodes::restore::{RestoreError, RestoreReport, look, restore};
-use operations::backup::{Begun, Ends, Step};
+use operations::backup::{BackupBegun, BackupEnds, Step};
 use operations::cluster::Operation;
 use serde::de::DeserializeOwned;
 use test_cluster::{JournalOptions, Place};
@@ -58,17 +58,17 @@ impl BackupNode {
     }
 
     /// The ends of all shards, each at another moment.
-    async fn ends(&self, step: &Step, first: usize) -> Result<Ends, OperationError> {
+    async fn ends(&self, step: &Step, first: usize) -> Result<BackupEnds, OperationError> {
         let mut ends: Vec<u64> = Vec::new();
         for place in 0..4 {
             let answer = self.carry_out(step).await?;
-            let now: Ends = serde_json::from_slice(&answer).expect("an answer");
+            let now: BackupEnds = serde_json::from_slice(&answer).expect("an answer");
             ends.resize(now.ends.len(), 0);
             let place = (first + place) % now.ends.len();
             ends[place] = now.ends[place];
             sleep(A_WHILE).await;
         }
-        Ok(Ends { ends })
+        Ok(BackupEnds { ends })
     }
 }
 
@@ -406,7 +406,7 @@ async fn node_serves_two_backups_at_a_time_and_rejects_unknown_parts() {
     let (first, second) = tokio::join!(taken(&at, &one), taken(&at, &other));
     let (first, second) = (first.expect("taken"), second.expect("taken"));
     assert_eq!(first.shards.len(), second.shards.len());
-    let begin = async || at.ask::<Begun>(Step::Begin {}).await;
+    let begin = async || at.ask::<BackupBegun>(Step::Begin {}).await;
     let begun = begin().await.expect("begun");
     begin().await.expect("begun");
     let refused = begin().await.expect_err("there are two").to_string();

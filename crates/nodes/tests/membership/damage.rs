@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use operations::cluster::{Operation, Stored};
+use operations::cluster::{Operation, ScrubStatus};
 use test_cluster::{JournalOptions, Place, SHARDS, refusal};
 use tokio::time::timeout;
 use world::{Disk, SimulatedDisk};
@@ -79,7 +79,7 @@ async fn scrub_finds_damage_in_unread_records_and_reports_it_in_the_status() {
         flip(&disk, &files(&disk, shard, ".seg")[0]);
     }
     let asked = |begin| Operation::Scrub { begin };
-    let stored = async |begin| -> Stored {
+    let stored = async |begin| -> ScrubStatus {
         let asked = operate(&cluster.administration(2), asked(begin)).await;
         asked.expect("it says what it knows")
     };

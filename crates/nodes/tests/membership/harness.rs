@@ -12,7 +12,7 @@ use bytes::BytesMut;
 use cluster::{DirectoryError, NodeStartError};
 use futures_util::future::join_all;
 use nodes::{Administration, Endpoint, Endpoints, Nodes};
-use operations::cluster::{Decided, Operation, Status};
+use operations::cluster::{NodeDecision, Operation, Status};
 use parking_lot::Mutex;
 use record::{BatchBuilder, BatchHeader, BatchOptions};
 use serde::de::DeserializeOwned;
@@ -183,7 +183,7 @@ impl Cluster {
     }
 
     /// Sends an operation to a node, and retries while the catalog has no leader.
-    pub(crate) async fn ask(&self, node: u64, asked: Operation) -> Result<Decided, String> {
+    pub(crate) async fn ask(&self, node: u64, asked: Operation) -> Result<NodeDecision, String> {
         operate(&self.administration(node), asked).await
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use base::{PartitionId, ShardId};
-use operations::cluster::{Operation, Shard, Standing, Status};
+use operations::cluster::{NodeState, Operation, Shard, Status};
 use parking_lot::Mutex;
 use test_cluster::Place;
 
@@ -157,7 +157,7 @@ async fn nodes_with_some_of_the_shards_are_drained_removed_and_replaced_under_lo
     rest.push(newest);
     becomes_spread(&cluster, &rest).await;
     let status = cluster.status(newest).await;
-    assert!(status.nodes.iter().all(|node| node.standing == Standing::Active));
+    assert!(status.nodes.iter().all(|node| node.standing == NodeState::Active));
     let acknowledged = load.stop().await;
     assert!(acknowledged.len() > 50, "{} were acknowledged", acknowledged.len());
     assert_eq!(lacks(&all_values(&cluster).await, &acknowledged), Vec::<String>::new());

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use client::Client;
-use operations::cluster::{Decided, Operation, Stored};
+use operations::cluster::{NodeDecision, Operation, ScrubStatus};
 
 use super::cluster::operate;
 use super::{ClientOptions, CommandError};
@@ -73,8 +73,8 @@ pub(crate) async fn run(arguments: NodeArguments) -> Result<(), CommandError> {
             "it gives up each shard once the other one votes there",
         ),
     };
-    let decided: Decided = operate(&client, &operation).await?;
-    output.show(&decided, |Decided { node, changed }| match changed {
+    let decided: NodeDecision = operate(&client, &operation).await?;
+    output.show(&decided, |NodeDecision { node, changed }| match changed {
         true => format!(
             "node {node} {so}: {follows}\nlook at it with 'postroad cluster status --watch'\n"
         ),
@@ -84,12 +84,12 @@ pub(crate) async fn run(arguments: NodeArguments) -> Result<(), CommandError> {
 }
 
 async fn scrub(client: &Client, output: OutputFormat, begin: bool) -> Result<(), CommandError> {
-    let stored: Stored = operate(client, &Operation::Scrub { begin }).await?;
+    let stored: ScrubStatus = operate(client, &Operation::Scrub { begin }).await?;
     output.show(&stored, |stored| in_words(stored, begin))?;
     Ok(())
 }
 
-fn in_words(stored: &Stored, begin: bool) -> String {
+fn in_words(stored: &ScrubStatus, begin: bool) -> String {
     let node = stored.node;
     let mut text = match (stored.looked_at_bytes.zip(stored.of_bytes), stored.ended_ms) {
         (Some((at, of)), _) => {
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn damage_is_reported_with_its_place() {
-        let stored = Stored {
+        let stored = ScrubStatus {
             node: 2,
             looked_at_bytes: None,
             of_bytes: None,
@@ -139,7 +139,7 @@ node 2 looked through what it has stored until 1970-01-01T00:00:00.000Z
 damaged: shard-1/00000003.seg is damaged at 700: a batch
 ";
         assert_eq!(in_words(&stored, false), expected);
-        let under_way = Stored {
+        let under_way = ScrubStatus {
             looked_at_bytes: Some(1 << 20),
             of_bytes: Some(3 << 20),
             damaged: vec![],

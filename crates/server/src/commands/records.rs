@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use operations::document::{self, Removed};
+use operations::document::{self, RemovedRecords};
 use operations::payload::Payload;
 
 use super::CommandError;
@@ -33,18 +33,18 @@ impl FromStr for Place {
     }
 }
 
-impl From<Place> for document::Place {
+impl From<Place> for document::RecordPosition {
     fn from(place: Place) -> Self {
-        document::Place { partition: place.partition, offset: place.offset }
+        document::RecordPosition { partition: place.partition, offset: place.offset }
     }
 }
 
-pub(super) fn places(records: &[Place]) -> Vec<document::Place> {
+pub(super) fn places(records: &[Place]) -> Vec<document::RecordPosition> {
     records.iter().map(|place| (*place).into()).collect()
 }
 
 /// An error that names the first record that stayed.
-pub(super) fn all_removed(removed: &Removed) -> Result<(), CommandError> {
+pub(super) fn all_removed(removed: &RemovedRecords) -> Result<(), CommandError> {
     match (removed.refused.first(), removed.refused.len()) {
         (None, _) => Ok(()),
         (Some(refused), 1) => Err(CommandError::user(refused.reason.clone())),

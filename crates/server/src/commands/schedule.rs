@@ -1,7 +1,9 @@
 //! `postroad schedule`: records with a delayed delivery.
 
 use clap::{ArgGroup, Args, Subcommand};
-use operations::document::{Cancel, Operation, QueueName, Removed, ScheduledPage, ScheduledRecord};
+use operations::document::{
+    Cancel, Operation, QueueName, RemovedRecords, ScheduledPage, ScheduledRecord,
+};
 use serde::Serialize;
 
 use super::queue::{GroupOption, label};
@@ -149,7 +151,7 @@ impl CancelArguments {
             None => Cancel::Records(records::places(&self.record)),
         };
         let operation = Operation::CancelScheduled { queue: queue.clone(), what };
-        let removed: Removed = client.operate(&operation).await?;
+        let removed: RemovedRecords = client.operate(&operation).await?;
         if let (Some(id), 0) = (&self.id, removed.removed) {
             return Err(CommandError::user(format!(
                 "queue {} has no scheduled record of id {id}; 'postroad schedule list {}' names \

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base::limits::REPLICAS;
 use broker::operations::{OperationError, OperationFamily};
-use operations::cluster::{Decided, Node, Operation, Shard, Standing as Wanted, Status};
+use operations::cluster::{Node, NodeDecision, NodeState as Wanted, Operation, Shard, Status};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -137,7 +137,7 @@ impl Operator {
         self.place_is(node, Standing::Leaving);
         loop {
             match self.request(Operation::RemoveNode { node }).await {
-                Answer::Done(Decided { .. }) => return,
+                Answer::Done(NodeDecision { .. }) => return,
                 Answer::Refused(why) if is_removed(&why) => return,
                 Answer::Refused(_) => return self.place_is(node, Standing::Member),
                 Answer::Unknown => sleep(LOOK_EVERY).await,
@@ -148,7 +148,7 @@ impl Operator {
     async fn have_it_stay(&mut self, node: u64) {
         loop {
             match self.request(Operation::ResumeNode { node }).await {
-                Answer::Done(Decided { .. }) => return self.place_is(node, Standing::Member),
+                Answer::Done(NodeDecision { .. }) => return self.place_is(node, Standing::Member),
                 Answer::Refused(_) => return,
                 Answer::Unknown => sleep(LOOK_EVERY).await,
             }
@@ -260,7 +260,7 @@ impl Operator {
         }
     }
 
-    async fn request(&mut self, operation: Operation) -> Answer<Decided> {
+    async fn request(&mut self, operation: Operation) -> Answer<NodeDecision> {
         let asked = format!("{operation:?}");
         let answer = self.answer(operation).await;
         let trace = self.shared.lock().trace.clone();

@@ -4,7 +4,7 @@
 //! node knows. A binding that another node adds at that moment names a deleted end, and does not route.
 
 use broker::Check;
-use documents::{Change, Expect};
+use documents::{Change, WritePrecondition};
 
 use super::{BindingRequest, VirtualHost, not_found, refuse_default};
 use crate::Destination;
@@ -48,7 +48,7 @@ impl VirtualHost {
             let stale = || self.0.shared.kept.stale_version(BINDINGS, &plan.name);
             let version = plan.version.unwrap_or_else(stale);
             self.check_same_ends(&plan, source, destination, &mut change);
-            change.put(BINDINGS, plan.name, &plan.document, Expect::Version(version))?;
+            change.put(BINDINGS, plan.name, &plan.document, WritePrecondition::Version(version))?;
             if let Made::Done = self.make(change, &mut attempts).await? {
                 return Ok(());
             }
@@ -132,7 +132,7 @@ impl VirtualHost {
                 }
                 true => change.delete(&plan.stored()),
                 false => {
-                    let expect = Expect::Version(plan.version.unwrap_or(0));
+                    let expect = WritePrecondition::Version(plan.version.unwrap_or(0));
                     change.put(BINDINGS, plan.name.clone(), &plan.document, expect)?;
                 }
             }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use documents::{Change, Expect, StoreError, Stored};
+use documents::{Change, DocumentRef, StoreError, WritePrecondition};
 
 use super::VirtualHost;
 use crate::changing::{Attempts, Made};
@@ -40,7 +40,7 @@ impl VirtualHost {
         let mut attempts = Attempts::default();
         loop {
             let (mut change, kept) = (Change::new(), documents::join(&[&self.0.name, name]));
-            change.put(policy_space(scope), kept, &policy.set, Expect::Anything)?;
+            change.put(policy_space(scope), kept, &policy.set, WritePrecondition::Anything)?;
             if let Made::Done = self.make(change, &mut attempts).await? {
                 return Ok(self.apply_policies().await?);
             }
@@ -60,7 +60,7 @@ impl VirtualHost {
             let mut change = Change::new();
             let kept = documents::join(&[&self.0.name, name]);
             let version = policy.version;
-            change.delete(&Stored { space: policy_space(scope), name: kept, version });
+            change.delete(&DocumentRef { space: policy_space(scope), name: kept, version });
             if let Made::Done = self.make(change, &mut attempts).await? {
                 return Ok(self.apply_policies().await?);
             }

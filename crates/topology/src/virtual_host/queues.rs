@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::MAIN_LEASE_GROUP;
 use broker::{ExecuteError, NewGroup, TopicChange};
-use documents::{Change, Expect, StoreError, Stored};
+use documents::{Change, DocumentRef, StoreError, WritePrecondition};
 use values::Table;
 
 use super::{VirtualHost, unless_gone};
@@ -88,12 +88,12 @@ impl VirtualHost {
         let group = NewGroup { name: MAIN_LEASE_GROUP.to_owned(), config };
         let group = (kind != QueueKind::Stream).then_some(group);
         let (mut change, kept) = (Change::new(), documents::join(&[&self.0.name, name]));
-        let expect = Expect::Version(self.0.shared.kept.stale_version(QUEUES, &kept));
+        let expect = WritePrecondition::Version(self.0.shared.kept.stale_version(QUEUES, &kept));
         change.put(QUEUES, kept, &document, expect)?;
         change.topic(TopicChange::Create { topic, group });
         if settings.expires_ms.is_some() && new.owner.is_none() && !broker.is_alone() {
             let (name, run) = (use_name(&self.0.name, name, topology.run.node), topology.run);
-            change.put(USES, name, &UseDocument { run }, Expect::Anything)?;
+            change.put(USES, name, &UseDocument { run }, WritePrecondition::Anything)?;
         }
         if let Made::Again = self.make(change, attempts).await? {
             return Ok(None);
@@ -237,7 +237,7 @@ impl VirtualHost {
     pub(crate) async fn try_remove(
         &self,
         queue: &Arc<Queue>,
-        uses: Vec<Stored>,
+        uses: Vec<DocumentRef>,
         attempts: &mut Attempts,
     ) -> Result<Made, ChangeError> {
         let mut change = Change::new();

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::{Extension, Json};
-use operations::cluster::{self, FAMILY, Standing, Status};
+use operations::cluster::{self, FAMILY, NodeState, Status};
 use operations::document::{Operation, ShardList};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -74,7 +74,7 @@ pub(super) async fn shards(
 #[serde(deny_unknown_fields)]
 pub(super) struct NodeChange {
     #[schema(value_type = String)]
-    standing: Standing,
+    standing: NodeState,
 }
 
 /// Have a node lead nothing (`drained`), or lead again and stay (`active`), or give up all that it has (`leaving`).
@@ -96,9 +96,9 @@ pub(super) async fn decide(
     let node: u64 = node.parse().map_err(|_| wrong())?;
     let NodeChange { standing } = asked::document(&front, body).await?;
     let operation = match standing {
-        Standing::Drained => cluster::Operation::DrainNode { node },
-        Standing::Active => cluster::Operation::ResumeNode { node },
-        Standing::Leaving => cluster::Operation::RemoveNode { node },
+        NodeState::Drained => cluster::Operation::DrainNode { node },
+        NodeState::Active => cluster::Operation::ResumeNode { node },
+        NodeState::Leaving => cluster::Operation::RemoveNode { node },
     };
     let operation = family_operation(FAMILY, written(&operation)?);
     Ok(json_response(ask(&front, &asker, operation, Kind::NotFound).await?))

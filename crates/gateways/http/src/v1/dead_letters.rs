@@ -6,7 +6,7 @@ use axum::http::Uri;
 use axum::{Extension, Json};
 use operations::document::{
     DeadLetterCounts, DeadLetterFilter, DeadLetterPage, DeadLetterTopics, DeadLettersMoved,
-    Operation, Place, Span,
+    Operation, RecordPosition, Span,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -43,7 +43,10 @@ pub(super) struct Counting {
     cursor: Option<String>,
 }
 
-fn letters(items: &[impl Serialize], next: Option<Place>) -> Result<Json<PageOf<Row>>, Problem> {
+fn letters(
+    items: &[impl Serialize],
+    next: Option<RecordPosition>,
+) -> Result<Json<PageOf<Row>>, Problem> {
     Ok(PageOf::new(Row::all(items)?, next.map(cursor)))
 }
 

@@ -10,7 +10,7 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use operations::document::{
-    Counted, DeclaredQueue, Operation, Place, QueueName, QueuePage, QueueReport, Start,
+    DeclaredQueue, Operation, QueueName, QueuePage, QueueReport, RecordCount, RecordPosition, Start,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -222,10 +222,12 @@ pub(super) async fn seek(
 ) -> Result<Json<Sought>, Problem> {
     let Trying { dry_run } = asked::query(&uri)?;
     let Seek { to, offsets } = asked::document(&front, body).await?;
-    let places: Vec<Place> = match (to, offsets.is_empty()) {
+    let places: Vec<RecordPosition> = match (to, offsets.is_empty()) {
         (None, false) => {
             let places = offsets.into_iter();
-            places.map(|SeekTo { partition, offset }| Place { partition, offset }).collect()
+            places
+                .map(|SeekTo { partition, offset }| RecordPosition { partition, offset })
+                .collect()
         }
         (Some(to), true) => places_of(&front, &asker, &topic, &group, &to).await?,
         (None, true) | (Some(_), false) => {
@@ -245,7 +247,7 @@ pub(super) async fn seek(
         let operation = Operation::SeekQueue { queue: queue(topic, group), to: places.clone() };
         ask(&front, &asker, operation).await?;
     }
-    let before = |place: &Place| floors.get(&place.partition).copied().unwrap_or_default();
+    let before = |place: &RecordPosition| floors.get(&place.partition).copied().unwrap_or_default();
     let again = places.iter().map(|place| before(place).saturating_sub(place.offset)).sum();
     let skipped = places.iter().map(|place| place.offset.saturating_sub(before(place))).sum();
     let offsets = places.iter().map(|place| SoughtTo {
@@ -262,7 +264,7 @@ async fn places_of(
     topic: &str,
     group: &str,
     to: &str,
-) -> Result<Vec<Place>, Problem> {
+) -> Result<Vec<RecordPosition>, Problem> {
     if to.parse::<u64>().is_ok() {
         let detail = "to: an offset is of one partition, and stands in offsets";
         return Err(Problem::new(Kind::BadRequest, detail));
@@ -276,7 +278,7 @@ async fn places_of(
     let mut places = Vec::with_capacity(partitions.len());
     for partition in partitions {
         let offset = locate(broker, partition, position).await?;
-        places.push(Place { partition: partition.index, offset });
+        places.push(RecordPosition { partition: partition.index, offset });
     }
     Ok(places)
 }
@@ -301,7 +303,7 @@ pub(super) async fn purge(
     if dry_run {
         let report = look_before(&front, &asker, &operation, queue).await?;
         let records = report.summary.depth.saturating_sub(report.summary.leased);
-        return Ok(Json(Counted { records }).into_response());
+        return Ok(Json(RecordCount { records }).into_response());
     }
     Ok(json_response(ask(&front, &asker, operation).await?))
 }

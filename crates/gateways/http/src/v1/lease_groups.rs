@@ -7,7 +7,8 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use base::limits::HTTP_PAGE_MAX;
 use operations::document::{
-    Cancel, Operation, Place, QueueName, QueuePage, QueueSummary, RecordPage, ScheduledPage,
+    Cancel, Operation, QueueName, QueuePage, QueueSummary, RecordPage, RecordPosition,
+    ScheduledPage,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -133,14 +134,14 @@ pub(super) struct PlaceOf {
 }
 
 impl Places {
-    fn read(self) -> Result<Vec<Place>, Problem> {
+    fn read(self) -> Result<Vec<RecordPosition>, Problem> {
         places(&self.records)
     }
 }
 
-pub(super) fn places(records: &[PlaceOf]) -> Result<Vec<Place>, Problem> {
+pub(super) fn places(records: &[PlaceOf]) -> Result<Vec<RecordPosition>, Problem> {
     within("the number of records", records.len(), HTTP_PAGE_MAX)?;
-    let of = |it: &PlaceOf| Place { partition: it.partition, offset: it.offset };
+    let of = |it: &PlaceOf| RecordPosition { partition: it.partition, offset: it.offset };
     Ok(records.iter().map(of).collect())
 }
 

@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use broker::operations::OperationError;
-use operations::document::{Operation, Place};
+use operations::document::{Operation, RecordPosition};
 use serde::de::DeserializeOwned;
 
 use super::pages::not_of_this_list;
@@ -83,15 +83,15 @@ pub(super) fn family_operation(family: &str, operation: serde_json::Value) -> Op
 }
 
 /// Parses our cursors: partition and offset, separated by a dot.
-pub(super) fn place(cursor: Option<&str>) -> Result<Option<Place>, Problem> {
+pub(super) fn place(cursor: Option<&str>) -> Result<Option<RecordPosition>, Problem> {
     let Some(text) = cursor else { return Ok(None) };
     let read = || {
         let (partition, offset) = text.split_once('.')?;
-        Some(Place { partition: partition.parse().ok()?, offset: offset.parse().ok()? })
+        Some(RecordPosition { partition: partition.parse().ok()?, offset: offset.parse().ok()? })
     };
     read().map(Some).ok_or_else(not_of_this_list)
 }
 
-pub(super) fn cursor(place: Place) -> String {
+pub(super) fn cursor(place: RecordPosition) -> String {
     format!("{}.{}", place.partition, place.offset)
 }

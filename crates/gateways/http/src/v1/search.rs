@@ -14,7 +14,7 @@ use base::limits::{
 };
 use broker::{Broker, FetchError, batches_in};
 use bytes::Bytes;
-use operations::document::Place;
+use operations::document::RecordPosition;
 use operations::position::Position;
 use record::SharedBatch;
 use serde::{Deserialize, Serialize};
@@ -147,7 +147,7 @@ pub(super) async fn search(
         };
         if let Some(at) = at {
             left += bounds(broker, id).await?.end.saturating_sub(at);
-            next = next.or(Some(Place { partition: id.index, offset: at }));
+            next = next.or(Some(RecordPosition { partition: id.index, offset: at }));
         }
     }
     let Found { records, looked_at, looked_at_bytes } = found;

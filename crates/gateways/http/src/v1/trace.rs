@@ -5,8 +5,8 @@ use axum::extract::State;
 use axum::http::Uri;
 use axum::{Extension, Json};
 use base::limits::HTTP_TRACED_MAX;
-use operations::document::{Operation, Place};
-use operations::history::{After, By, FoundRecords, RecordHistory};
+use operations::document::{Operation, RecordPosition};
+use operations::history::{FoundRecords, RecordHistory, SearchKey, SearchPosition};
 use operations::payload::Payload;
 use operations::position::Position;
 use serde::{Deserialize, Serialize};
@@ -115,7 +115,8 @@ pub(super) async fn trace(
     spending.charge(looked_at_bytes);
     let mut records = Vec::with_capacity(places.len());
     for found in places {
-        let place = Place { partition: found.record.partition, offset: found.record.offset };
+        let place =
+            RecordPosition { partition: found.record.partition, offset: found.record.offset };
         let operation = Operation::DescribeRecord { topic: found.topic, place };
         records.push(ask_for(&front, &asker, operation, Kind::NoSuchTopic).await?);
     }
@@ -123,21 +124,21 @@ pub(super) async fn trace(
 }
 
 impl Traced {
-    fn by(&self) -> Result<By, Problem> {
+    fn by(&self) -> Result<SearchKey, Problem> {
         let wrong = |detail: &str| Err(Problem::new(Kind::BadRequest, detail));
         let bytes = |text: &String| Payload::copied(text.as_bytes());
         let header = match (&self.header, &self.value) {
             (Some(name), Some(value)) => {
-                Some(By::Header { name: name.clone(), value: bytes(value) })
+                Some(SearchKey::Header { name: name.clone(), value: bytes(value) })
             }
             (None, None) => None,
             _ => return wrong("header and value go together: a name, and what it is to be"),
         };
         let all = [
-            self.key.as_ref().map(|key| By::Key(bytes(key))),
-            self.id.clone().map(By::Id),
-            self.message_id.clone().map(By::MessageId),
-            self.trace_id.clone().map(By::TraceId),
+            self.key.as_ref().map(|key| SearchKey::Key(bytes(key))),
+            self.id.clone().map(SearchKey::Id),
+            self.message_id.clone().map(SearchKey::MessageId),
+            self.trace_id.clone().map(SearchKey::TraceId),
             header,
         ];
         let mut said = all.into_iter().flatten();
@@ -149,16 +150,16 @@ impl Traced {
 }
 
 /// Names of topics never contain a slash.
-fn cursor_of(After { topic, partition, offset }: After) -> String {
+fn cursor_of(SearchPosition { topic, partition, offset }: SearchPosition) -> String {
     format!("{topic}/{partition}.{offset}")
 }
 
-fn read_cursor(text: &str) -> Result<After, Problem> {
+fn read_cursor(text: &str) -> Result<SearchPosition, Problem> {
     let read = || {
         let (topic, place) = text.rsplit_once('/')?;
         let (partition, offset) = place.split_once('.')?;
         let (partition, offset) = (partition.parse().ok()?, offset.parse().ok()?);
-        Some(After { topic: topic.to_owned(), partition, offset })
+        Some(SearchPosition { topic: topic.to_owned(), partition, offset })
     };
     read().ok_or_else(not_of_this_list)
 }

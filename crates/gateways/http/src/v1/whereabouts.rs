@@ -4,7 +4,7 @@ use access::Operation;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::{Extension, Json};
-use operations::document::{Operation as Document, Place};
+use operations::document::{Operation as Document, RecordPosition};
 use operations::history::{GroupHistory, GroupState, OffsetGroupSeen, Presence, RecordHistory};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -65,7 +65,9 @@ type At = Path<(String, String, String)>;
 /// The operation that describes the record at a place.
 fn describe(front: &Front, asker: &Asker, Path(at): At) -> Result<Document, Problem> {
     let (topic, partition, offset) = at;
-    let read = || Some(Place { partition: partition.parse().ok()?, offset: offset.parse().ok()? });
+    let read = || {
+        Some(RecordPosition { partition: partition.parse().ok()?, offset: offset.parse().ok()? })
+    };
     let no_place = || Problem::new(Kind::BadRequest, "a place is a partition and an offset");
     let place = read().ok_or_else(no_place)?;
     let found = find(&front.opened()?.broker, asker, Operation::Browse, &topic)?;

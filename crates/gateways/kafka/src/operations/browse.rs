@@ -13,7 +13,7 @@ use record::{RecordView, SharedBatch, SharedRecord};
 
 use crate::errors::Fault;
 
-use ::operations::document::{Place, StoredHeader, StoredRecord};
+use ::operations::document::{RecordPosition, StoredHeader, StoredRecord};
 use ::operations::payload::Payload;
 
 /// Records per read: they hold their batches until they were visited.
@@ -42,25 +42,25 @@ impl Source {
         &self,
         broker: &Broker,
         partition: Option<u32>,
-        from: Option<Place>,
+        from: Option<RecordPosition>,
         records_max: usize,
         mut visit: impl FnMut(Peeked) -> Visit,
-    ) -> Result<Option<Place>, Fault> {
-        let from = from.unwrap_or(Place { partition: partition.unwrap_or(0), offset: 0 });
+    ) -> Result<Option<RecordPosition>, Fault> {
+        let from = from.unwrap_or(RecordPosition { partition: partition.unwrap_or(0), offset: 0 });
         let last = partition.map_or(self.partitions, |only| only.saturating_add(1));
         let mut left = records_max;
         for index in from.partition..last.min(self.partitions) {
             let mut offset = if index == from.partition { from.offset } else { 0 };
             loop {
                 if left == 0 {
-                    return Ok(Some(Place { partition: index, offset }));
+                    return Ok(Some(RecordPosition { partition: index, offset }));
                 }
                 let chunk = self.read(broker, index, offset, left.min(CHUNK_RECORDS)).await?;
                 let Some(last) = chunk.last() else { break };
                 left = left.saturating_sub(chunk.len());
                 let next = last.offset + 1;
                 for record in chunk {
-                    let place = Place { partition: index, offset: record.offset };
+                    let place = RecordPosition { partition: index, offset: record.offset };
                     if visit(record) == Visit::Stop {
                         return Ok(Some(place));
                     }

@@ -20,7 +20,7 @@ use super::browse::{Room, Source, Visit, first_record, stored};
 use super::queues::{ensure_main, no_topic, remove_from};
 use ::operations::document::{
     DeadLetter, DeadLetterCount, DeadLetterCounts, DeadLetterFilter, DeadLetterPage,
-    DeadLetterTopics, DeadLettersMoved, Death, Place, Span,
+    DeadLetterTopics, DeadLettersMoved, Death, RecordPosition, Span,
 };
 
 /// Dead letters that one request redrives or deletes.
@@ -139,7 +139,7 @@ fn candidates(catalog: &CatalogView<'_>) -> (BTreeSet<String>, Vec<Candidate>) {
 pub(super) async fn count(
     gateway: &Gateway,
     topic: &str,
-    from: Option<Place>,
+    from: Option<RecordPosition>,
 ) -> Result<DeadLetterCounts, Fault> {
     let source = source(gateway, topic)?;
     let mut counts: BTreeMap<_, DeadLetterCount> = BTreeMap::new();
@@ -167,7 +167,7 @@ pub(super) async fn show(
     gateway: &Gateway,
     topic: &str,
     only: &DeadLetterFilter,
-    from: Option<Place>,
+    from: Option<RecordPosition>,
     records_max: u32,
 ) -> Result<DeadLetterPage, Fault> {
     let source = source(gateway, topic)?;
@@ -204,7 +204,7 @@ pub(super) async fn show(
     Ok(DeadLetterPage { records, next: None })
 }
 
-fn sorted(places: &[Place]) -> Vec<Place> {
+fn sorted(places: &[RecordPosition]) -> Vec<RecordPosition> {
     let mut places = places.to_vec();
     places.sort_unstable();
     places.dedup();
@@ -213,8 +213,8 @@ fn sorted(places: &[Place]) -> Vec<Place> {
 
 /// The places of dead letters that one request moves, and where the next one continues.
 struct Chosen {
-    places: Vec<Place>,
-    next: Option<Place>,
+    places: Vec<RecordPosition>,
+    next: Option<RecordPosition>,
     until: Vec<u64>,
 }
 
@@ -251,7 +251,7 @@ async fn choose(
         if places.len() == records_max {
             return Visit::Stop;
         }
-        places.push(Place { partition, offset });
+        places.push(RecordPosition { partition, offset });
         Visit::More
     };
     let scan = OPERATION_PAGE_SCAN_MAX;

@@ -17,7 +17,7 @@ use super::queues::no_topic;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
-use ::operations::history::{After, By, FoundRecord, FoundRecords};
+use ::operations::history::{FoundRecord, FoundRecords, SearchKey, SearchPosition};
 
 /// Byte and time limit of one request: operations of other callers wait meanwhile.
 const BYTES_MAX: usize = 16 << 20;
@@ -37,13 +37,13 @@ enum Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    fn of(by: &'a By) -> Result<Self, Fault> {
+    fn of(by: &'a SearchKey) -> Result<Self, Fault> {
         Ok(match by {
-            By::Key(key) => Self::Key(&key.0),
-            By::Id(id) => Self::Header(ID.as_bytes(), id.as_bytes()),
-            By::MessageId(id) => Self::Header(MESSAGE_ID, id.as_bytes()),
-            By::Header { name, value } => Self::Header(name.as_bytes(), &value.0),
-            By::TraceId(text) => {
+            SearchKey::Key(key) => Self::Key(&key.0),
+            SearchKey::Id(id) => Self::Header(ID.as_bytes(), id.as_bytes()),
+            SearchKey::MessageId(id) => Self::Header(MESSAGE_ID, id.as_bytes()),
+            SearchKey::Header { name, value } => Self::Header(name.as_bytes(), &value.0),
+            SearchKey::TraceId(text) => {
                 let id = trace_id(text).unwrap_or(text).to_ascii_lowercase();
                 let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
                 if !is_id {
@@ -91,9 +91,9 @@ pub(super) async fn find(
     gateway: &Gateway,
     asker: &Rights,
     topic: Option<&str>,
-    by: &By,
+    by: &SearchKey,
     from_ms: Option<i64>,
-    after: Option<After>,
+    after: Option<SearchPosition>,
     records_max: u32,
 ) -> Result<FoundRecords, Fault> {
     let mut search = Search {
@@ -110,7 +110,7 @@ pub(super) async fn find(
     for (name, id, partitions) in topics {
         if Instant::now() >= search.until {
             let at = after.as_ref().filter(|after| after.topic == name).cloned();
-            let next = at.unwrap_or(After { topic: name, partition: 0, offset: 0 });
+            let next = at.unwrap_or(SearchPosition { topic: name, partition: 0, offset: 0 });
             return Ok(FoundRecords { next: Some(next), ..search.found });
         }
         let ids: Vec<_> = (0..partitions).map(|index| PartitionId::new(id, index)).collect();
@@ -125,7 +125,7 @@ pub(super) async fn find(
                 _ => None,
             };
             if let Some(offset) = search.partition(&name, partition, from).await? {
-                let next = After { topic: name, partition: partition.index, offset };
+                let next = SearchPosition { topic: name, partition: partition.index, offset };
                 return Ok(FoundRecords { next: Some(next), ..search.found });
             }
         }
@@ -248,12 +248,12 @@ mod tests {
     fn trace_id_is_parsed_alone_or_from_a_traceparent() {
         let id = "4BF92F3577B34DA6A3CE929D0E0E4736";
         for said in [id.to_owned(), format!("00-{id}-00f067aa0ba902b7-01")] {
-            let by = By::TraceId(said);
+            let by = SearchKey::TraceId(said);
             let Ok(Wanted::Trace(found)) = Wanted::of(&by) else { panic!("{by:?}") };
             assert_eq!(found, id.to_ascii_lowercase());
         }
         for wrong in ["", "4bf9", "00-4bf9-00f067aa0ba902b7-01", &"g".repeat(32)] {
-            assert!(Wanted::of(&By::TraceId(wrong.to_owned())).is_err(), "{wrong}");
+            assert!(Wanted::of(&SearchKey::TraceId(wrong.to_owned())).is_err(), "{wrong}");
         }
     }
 }

@@ -19,9 +19,9 @@ use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::share::dead_letters::Route;
 
-use ::operations::document::Place;
+use ::operations::document::RecordPosition;
 use ::operations::history::{
-    Event, GroupHistory, GroupState, Happened, OffsetGroupSeen, Presence, RecordHistory,
+    Event, GroupHistory, GroupState, OffsetGroupSeen, Presence, RecordEvent, RecordHistory,
     SessionSeen, TracedSeen,
 };
 
@@ -37,11 +37,11 @@ pub(super) async fn describe(
     gateway: &Gateway,
     asker: &Rights,
     topic: &str,
-    place: Place,
+    place: RecordPosition,
 ) -> Result<RecordHistory, Fault> {
     let broker = &gateway.broker;
     let (id, groups, mut truncated) = groups(gateway, asker, topic)?;
-    let Place { partition, offset } = place;
+    let RecordPosition { partition, offset } = place;
     let partition = PartitionId::new(id, partition);
     let unknown = || {
         let problem = format!("topic {topic} has no partition {}", place.partition);
@@ -188,16 +188,16 @@ fn state(standing: Option<Option<Standing>>, presence: Presence) -> (GroupState,
 fn shown_event(event: &HistoryEvent, users: &BTreeMap<SessionId, SessionUser>) -> Event {
     let mut reason = None;
     let what = match event.what {
-        StepKind::Leased => Happened::Delivered,
-        StepKind::HandedOut => Happened::DeliveredAndSettled,
-        StepKind::Accepted => Happened::Accepted,
-        StepKind::Released => Happened::Released,
-        StepKind::Rejected => Happened::Rejected,
-        StepKind::LeaseEnded => Happened::TimedOut,
-        StepKind::Left => Happened::SessionEnded,
-        StepKind::Withheld => Happened::AcceptedInTransaction,
-        StepKind::GivenBack => Happened::GivenBack,
-        StepKind::Voided => Happened::Voided,
+        StepKind::Leased => RecordEvent::Delivered,
+        StepKind::HandedOut => RecordEvent::DeliveredAndSettled,
+        StepKind::Accepted => RecordEvent::Accepted,
+        StepKind::Released => RecordEvent::Released,
+        StepKind::Rejected => RecordEvent::Rejected,
+        StepKind::LeaseEnded => RecordEvent::TimedOut,
+        StepKind::Left => RecordEvent::SessionEnded,
+        StepKind::Withheld => RecordEvent::AcceptedInTransaction,
+        StepKind::GivenBack => RecordEvent::GivenBack,
+        StepKind::Voided => RecordEvent::Voided,
         StepKind::Died(why) => {
             let why = match why {
                 DeadReason::Rejected => DeathReason::Rejected,
@@ -205,10 +205,10 @@ fn shown_event(event: &HistoryEvent, users: &BTreeMap<SessionId, SessionUser>) -
                 DeadReason::Expired => DeathReason::Expired,
             };
             reason = Some(why.name().to_owned());
-            Happened::Died
+            RecordEvent::Died
         }
-        StepKind::Ended => Happened::Settled,
-        StepKind::Removed => Happened::Removed,
+        StepKind::Ended => RecordEvent::Settled,
+        StepKind::Removed => RecordEvent::Removed,
     };
     Event {
         at_ms: event.at_ms,

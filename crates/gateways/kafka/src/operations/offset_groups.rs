@@ -26,7 +26,7 @@ use crate::groups::assigned::assigned_partitions;
 use crate::groups::committed::GROUPS_PER_LOOK;
 use crate::groups::tenants;
 
-use ::operations::document::Done;
+use ::operations::document::EmptyReply;
 use ::operations::offset_groups::{
     AssignedTopic, Membership, OffsetGroupMember, OffsetGroupPage, OffsetGroupReport,
     OffsetGroupSummary, OffsetPlace,
@@ -285,7 +285,7 @@ pub(super) async fn seek(
     name: &str,
     to: &[OffsetPlace],
     dry_run: bool,
-) -> Result<Done, Fault> {
+) -> Result<EmptyReply, Fault> {
     if to.is_empty() || to.len() > OPERATION_RECORDS_MAX {
         let count = to.len();
         return Err(invalid(format!(
@@ -314,7 +314,7 @@ pub(super) async fn seek(
         _ => Ok(()),
     })?;
     if dry_run {
-        return Ok(Done {});
+        return Ok(EmptyReply {});
     }
     let offsets = to.iter().zip(partitions).map(|(place, partition)| CommitOffset {
         partition,
@@ -326,7 +326,7 @@ pub(super) async fn seek(
     let refused = gateway.broker.shards().commit_offsets(name, offsets.collect()).await?;
     match refused.into_iter().next() {
         Some((_, refusal)) => Err(refusal.into()),
-        None => Ok(Done {}),
+        None => Ok(EmptyReply {}),
     }
 }
 
@@ -350,7 +350,7 @@ pub(super) async fn delete(
     asker: &Rights,
     name: &str,
     dry_run: bool,
-) -> Result<Done, Fault> {
+) -> Result<EmptyReply, Fault> {
     if !tenants::may_be_deleted(&gateway.broker, asker, name).await? {
         return Err(Fault::new(
             ResponseError::GroupAuthorizationFailed,
@@ -369,11 +369,11 @@ pub(super) async fn delete(
         }
     })?;
     if !has_offsets || dry_run {
-        return Ok(Done {});
+        return Ok(EmptyReply {});
     }
     match gateway.broker.shards().delete_offset_group(name).await {
         // Another request has deleted it meanwhile.
-        Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownGroup { .. })) => Ok(Done {}),
+        Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownGroup { .. })) => Ok(EmptyReply {}),
         Err(error) => Err(error.into()),
     }
 }

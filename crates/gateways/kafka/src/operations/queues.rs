@@ -21,9 +21,9 @@ use crate::share::lease_groups;
 
 use super::browse::{Room, Source, Visit, first_record, stored};
 use ::operations::document::{
-    Counted, DeclaredQueue, Done, Lease, NotRemoved, PartitionProgress, Place, QueueConfig,
-    QueueName, QueuePage, QueueRates, QueueReport, QueueSummary, QueuedRecord, RecordPage,
-    RecordState, Removed, Start,
+    DeclaredQueue, EmptyReply, Lease, PartitionProgress, QueueConfig, QueueName, QueuePage,
+    QueueRates, QueueReport, QueueSummary, QueuedRecord, RecordCount, RecordPage, RecordPosition,
+    RecordState, RemovedRecords, Start, UnremovedRecord,
 };
 
 /// Records that are settled together, and share one sync of the disk.
@@ -313,7 +313,7 @@ pub(super) async fn peek(
     gateway: &Gateway,
     queue: &QueueName,
     partition: Option<u32>,
-    from: Option<Place>,
+    from: Option<RecordPosition>,
     records_max: u32,
 ) -> Result<RecordPage, Fault> {
     let (_, source) = find(gateway, queue)?;
@@ -362,10 +362,10 @@ fn no_partition(queue: &QueueName, partition: u32, partitions: u32) -> Fault {
 
 // --------------------------------------------------------------------------------------- changing
 
-pub(super) async fn purge(gateway: &Gateway, queue: &QueueName) -> Result<Counted, Fault> {
+pub(super) async fn purge(gateway: &Gateway, queue: &QueueName) -> Result<RecordCount, Fault> {
     let (id, _) = find(gateway, queue)?;
     let records = gateway.broker.purge(id).await.map_err(|error| removing(queue, error))?;
-    Ok(Counted { records })
+    Ok(RecordCount { records })
 }
 
 pub(super) fn removing(queue: &QueueName, error: RemoveError) -> Fault {
@@ -382,8 +382,8 @@ pub(super) fn removing(queue: &QueueName, error: RemoveError) -> Fault {
 pub(super) async fn remove(
     gateway: &Gateway,
     queue: &QueueName,
-    records: &[Place],
-) -> Result<Removed, Fault> {
+    records: &[RecordPosition],
+) -> Result<RemovedRecords, Fault> {
     let (id, _) = find(gateway, queue)?;
     remove_from(gateway, queue, id, records).await
 }
@@ -394,9 +394,9 @@ pub(super) async fn remove_from(
     gateway: &Gateway,
     queue: &QueueName,
     id: LeaseGroupId,
-    records: &[Place],
-) -> Result<Removed, Fault> {
-    let mut removed = Removed::default();
+    records: &[RecordPosition],
+) -> Result<RemovedRecords, Fault> {
+    let mut removed = RemovedRecords::default();
     for together in records.chunks(REMOVED_TOGETHER) {
         let each = together
             .iter()
@@ -414,32 +414,32 @@ pub(super) async fn remove_from(
     Ok(removed)
 }
 
-pub(super) fn not_removed(place: Place, reason: String) -> NotRemoved {
-    NotRemoved { partition: place.partition, offset: place.offset, reason }
+pub(super) fn not_removed(place: RecordPosition, reason: String) -> UnremovedRecord {
+    UnremovedRecord { partition: place.partition, offset: place.offset, reason }
 }
 
 pub(super) async fn pause(
     gateway: &Gateway,
     queue: &QueueName,
     paused: bool,
-) -> Result<Done, Fault> {
+) -> Result<EmptyReply, Fault> {
     let (group, _) = find(gateway, queue)?;
     gateway.broker.pause_lease_group(group, paused).await?;
-    Ok(Done {})
+    Ok(EmptyReply {})
 }
 
 pub(super) async fn seek(
     gateway: &Gateway,
     queue: &QueueName,
-    to: &[Place],
-) -> Result<Done, Fault> {
+    to: &[RecordPosition],
+) -> Result<EmptyReply, Fault> {
     let (group, source) = find(gateway, queue)?;
     if let Some(place) = to.iter().find(|place| place.partition >= source.partitions) {
         return Err(no_partition(queue, place.partition, source.partitions));
     }
     let offsets = to.iter().map(|place| (place.partition, place.offset)).collect();
     match gateway.broker.seek(group, SeekTo::Offsets(offsets)).await {
-        Ok(()) => Ok(Done {}),
+        Ok(()) => Ok(EmptyReply {}),
         Err(SeekError::UnknownGroup(_)) => Err(no_queue(queue)),
         Err(SeekError::Refused(refusal)) => Err(refusal.into()),
         Err(SeekError::Read(error)) => Err(error.into()),
@@ -451,7 +451,7 @@ pub(super) async fn delete(
     gateway: &Gateway,
     queue: &QueueName,
     force: bool,
-) -> Result<Done, Fault> {
+) -> Result<EmptyReply, Fault> {
     let (group, _) = find(gateway, queue)?;
     let counters = gateway.broker.counters(group).await.ok_or_else(|| no_queue(queue))?;
     if counters.consumers > 0 && !force {
@@ -464,7 +464,7 @@ pub(super) async fn delete(
         ));
     }
     gateway.broker.delete_lease_group(group).await?;
-    Ok(Done {})
+    Ok(EmptyReply {})
 }
 
 /// Returns the lease group of a topic's dead letters. A topic without one is declared a queue with all its

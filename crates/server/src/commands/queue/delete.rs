@@ -2,7 +2,7 @@
 
 use clap::Args;
 use client::Client;
-use operations::document::{Done, Operation, QueueName};
+use operations::document::{EmptyReply, Operation, QueueName};
 use serde::Serialize;
 
 use super::{GroupOption, label};
@@ -59,7 +59,7 @@ impl Delete {
 
     async fn delete(&self, client: &Client, topic: &str) -> Result<(), CommandError> {
         let (queue, force) = (self.group.of(topic), self.force);
-        client.operate::<Done>(&Operation::DeleteQueue { queue, force }).await?;
+        client.operate::<EmptyReply>(&Operation::DeleteQueue { queue, force }).await?;
         if self.with_topic {
             client.delete_topic(topic).await?;
         }

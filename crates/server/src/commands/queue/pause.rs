@@ -1,7 +1,7 @@
 //! `postroad queue pause` and `resume`.
 
 use client::Client;
-use operations::document::{Done, Operation};
+use operations::document::{EmptyReply, Operation};
 use serde::Serialize;
 
 use super::{Named, label};
@@ -22,7 +22,7 @@ pub(super) async fn pause(
     paused: bool,
 ) -> Result<(), CommandError> {
     let queue = named.queue();
-    client.operate::<Done>(&Operation::PauseQueue { queue: queue.clone(), paused }).await?;
+    client.operate::<EmptyReply>(&Operation::PauseQueue { queue: queue.clone(), paused }).await?;
     let said = Paused { topic: &queue.topic, group: &queue.group, paused };
     output.show(&said, |said| {
         let verb = if said.paused { "paused" } else { "resumed" };

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use client::Client;
-use operations::document::{Counted, Operation, Removed};
+use operations::document::{Operation, RecordCount, RemovedRecords};
 use serde::Serialize;
 
 use super::{Named, label};
@@ -36,11 +36,11 @@ impl Purge {
         let mut outcome = Ok(());
         let records = if self.record.is_empty() {
             let operation = Operation::PurgeQueue { queue: queue.clone() };
-            client.operate::<Counted>(&operation).await?.records
+            client.operate::<RecordCount>(&operation).await?.records
         } else {
             let records = records::places(&self.record);
             let operation = Operation::RemoveRecords { queue: queue.clone(), records };
-            let removed: Removed = client.operate(&operation).await?;
+            let removed: RemovedRecords = client.operate(&operation).await?;
             outcome = records::all_removed(&removed);
             removed.removed
         };

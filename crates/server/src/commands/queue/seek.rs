@@ -2,7 +2,7 @@
 
 use clap::Args;
 use client::{Client, TopicPartition};
-use operations::document::{Done, Operation, QueueReport};
+use operations::document::{EmptyReply, Operation, QueueReport};
 use serde::Serialize;
 
 use super::Named;
@@ -71,7 +71,9 @@ impl Seek {
                 .iter()
                 .map(|it| Place { partition: it.partition, offset: it.to }.into())
                 .collect();
-            client.operate::<Done>(&Operation::SeekQueue { queue: queue.clone(), to }).await?;
+            client
+                .operate::<EmptyReply>(&Operation::SeekQueue { queue: queue.clone(), to })
+                .await?;
         }
         let (topic, group) = (&*queue.topic, &*queue.group);
         let sought = Sought { topic, group, dry_run: self.dry_run, partitions };

@@ -11,7 +11,7 @@ use std::time::Duration;
 use client::Client;
 use crossterm::event::{Event, EventStream};
 use futures_util::StreamExt;
-use operations::overview::{Look, Overview};
+use operations::overview::{Overview, TableQuery};
 use ratatui::DefaultTerminal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
@@ -33,7 +33,7 @@ struct Source {
 }
 
 impl Source {
-    async fn ask(&mut self, look: Look) -> Result<Overview, CommandError> {
+    async fn ask(&mut self, look: TableQuery) -> Result<Overview, CommandError> {
         let client = match self.client.take() {
             Some(client) => client,
             None => self.options.connect().await?,
@@ -51,7 +51,7 @@ impl Source {
 /// A request in flight, with its source.
 type Asking = Pin<Box<dyn Future<Output = (Source, Result<Overview, CommandError>)>>>;
 
-fn asking(mut source: Source, look: Look) -> Asking {
+fn asking(mut source: Source, look: TableQuery) -> Asking {
     Box::pin(async move {
         let answer = source.ask(look).await;
         (source, answer)
@@ -61,7 +61,7 @@ fn asking(mut source: Source, look: Look) -> Asking {
 pub(super) async fn run(
     options: ClientOptions,
     client: Client,
-    look: Look,
+    look: TableQuery,
     every: Duration,
 ) -> Result<(), CommandError> {
     let mut source = Source { options, client: Some(client) };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base::limits::OVERVIEW_ROWS_MAX;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use operations::overview::{Look, Order, Overview, Table};
+use operations::overview::{Order, Overview, Table, TableQuery};
 
 use super::words;
 use super::{EVERY_MAX, EVERY_MIN};
@@ -46,7 +46,7 @@ pub(super) enum Then {
 }
 
 impl View {
-    pub(super) fn new(look: Look, every: Duration) -> Self {
+    pub(super) fn new(look: TableQuery, every: Duration) -> Self {
         Self {
             table: look.table,
             order: look.order,
@@ -64,10 +64,10 @@ impl View {
     }
 
     /// The request for this view.
-    pub(super) fn look(&self) -> Look {
+    pub(super) fn look(&self) -> TableQuery {
         let rows = (self.above + self.fits).clamp(1, OVERVIEW_ROWS_MAX);
         let filter = self.filter.clone();
-        Look { table: self.table, order: self.order, filter, rows_max: rows as u32 }
+        TableQuery { table: self.table, order: self.order, filter, rows_max: rows as u32 }
     }
 
     /// Errors that the user can fix end the view; an unreachable node may come back.
@@ -229,8 +229,12 @@ mod tests {
     use super::*;
 
     fn view() -> View {
-        let look =
-            Look { table: Table::Topics, order: Order::Rate, filter: String::new(), rows_max: 20 };
+        let look = TableQuery {
+            table: Table::Topics,
+            order: Order::Rate,
+            filter: String::new(),
+            rows_max: 20,
+        };
         View::new(look, Duration::from_secs(2))
     }
 
