@@ -11,10 +11,10 @@ use machine::{Append, Command, MoveStep, Step};
 use parking_lot::Mutex;
 
 #[derive(Debug)]
-pub(crate) struct Changes(Mutex<Changed>);
+pub(crate) struct Changes(Mutex<ChangedPartitions>);
 
 #[derive(Debug, Default)]
-pub(crate) struct Changed {
+pub(crate) struct ChangedPartitions {
     /// Every partition: after a start of the node, a change of its configuration, or a snapshot from another member.
     pub(crate) all: bool,
     /// Topics that were reconfigured or deleted. A new topic has no records yet.
@@ -42,7 +42,7 @@ impl Change {
 impl Default for Changes {
     /// State after a start of the node.
     fn default() -> Self {
-        Self(Mutex::new(Changed { all: true, ..Changed::default() }))
+        Self(Mutex::new(ChangedPartitions { all: true, ..ChangedPartitions::default() }))
     }
 }
 
@@ -92,12 +92,12 @@ impl Changes {
     }
 
     /// Takes the changes since the last call.
-    pub(crate) fn take(&self) -> Changed {
+    pub(crate) fn take(&self) -> ChangedPartitions {
         std::mem::take(&mut self.0.lock())
     }
 }
 
-impl Changed {
+impl ChangedPartitions {
     pub(crate) fn is_empty(&self) -> bool {
         !self.all && self.topics.is_empty() && self.partitions.is_empty()
     }

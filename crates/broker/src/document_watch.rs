@@ -29,10 +29,10 @@ pub enum DocumentChanges {
 
 /// Take the changes, read the documents, and only then wait: so no change is missed in between.
 #[derive(Debug)]
-pub struct DocumentWatch(Arc<Watching>);
+pub struct DocumentWatch(Arc<DocumentWatchState>);
 
 #[derive(Debug)]
-struct Watching {
+struct DocumentWatchState {
     spaces: &'static [&'static str],
     changes: Mutex<DocumentChanges>,
     more: Notify,
@@ -41,7 +41,7 @@ struct Watching {
 
 /// Watches of a catalog's documents.
 #[derive(Debug, Default)]
-pub(crate) struct DocumentWatchers(Mutex<Vec<Weak<Watching>>>);
+pub(crate) struct DocumentWatchers(Mutex<Vec<Weak<DocumentWatchState>>>);
 
 impl DocumentWatch {
     /// Takes the changes since the last call.
@@ -74,7 +74,7 @@ impl DocumentWatchers {
     pub(crate) fn watch(&self, spaces: &'static [&'static str]) -> DocumentWatch {
         let changes = Mutex::new(DocumentChanges::All);
         let (more, is_over) = (Notify::new(), AtomicBool::new(false));
-        let watching = Arc::new(Watching { spaces, changes, more, is_over });
+        let watching = Arc::new(DocumentWatchState { spaces, changes, more, is_over });
         let mut watchers = self.0.lock();
         watchers.retain(|watching| watching.strong_count() > 0);
         watchers.push(Arc::downgrade(&watching));
@@ -125,7 +125,7 @@ impl Drop for DocumentWatchers {
     }
 }
 
-impl Watching {
+impl DocumentWatchState {
     fn note(&self, names: impl Iterator<Item = (&'static str, Arc<str>)>) {
         let mut changes = self.changes.lock();
         let DocumentChanges::Named(noted) = &mut *changes else { return };

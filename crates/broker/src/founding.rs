@@ -17,7 +17,7 @@ use machine::{Command, Refusal, Role};
 use tasks::Failure;
 
 use crate::error::{ExecuteError, OpenError};
-use crate::leading;
+use crate::leader_balance;
 use crate::level;
 use crate::local_shard::{Common, LocalShard};
 use crate::options::BrokerOptions;
@@ -152,7 +152,7 @@ fn spread(all: &Members, shard: ShardId) -> Members {
 /// Returns all founding nodes, in the order of preference for the shard's leader.
 fn order(all: &Members, shard: ShardId) -> Vec<u64> {
     let nodes: Vec<u64> = all.voters.keys().copied().collect();
-    leading::order(&nodes, all, shard, |_| true)
+    leader_balance::order(&nodes, all, shard, |_| true)
 }
 
 fn is_founded(shard: &LocalShard) -> bool {

@@ -6,9 +6,9 @@ use machine::{Command, MoveStep, Origin, Outcome, RowSequence};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::append::{AppendBatch, Appended, Appends};
+use crate::append::{AppendBatch, AppendedBatch, Appends};
 use crate::error::{AppendError, ExecuteError, Unavailable};
-use crate::outgoing::{Entered, Receipt};
+use crate::receipts::{Receipt, UnitResult};
 
 pub(crate) type CommandReply = oneshot::Sender<Result<Outcome, ExecuteError>>;
 
@@ -70,7 +70,7 @@ pub(crate) enum UnitAnswer {
     GivenBack { batches: Vec<AppendBatch>, commands: Vec<Command> },
 }
 
-pub(crate) type UnitReply = Entered<Result<Option<Appended>, AppendError>>;
+pub(crate) type UnitReply = UnitResult<Result<Option<AppendedBatch>, AppendError>>;
 
 /// A message on its way from the leader of one shard to that of another.
 #[derive(Debug)]
@@ -153,6 +153,6 @@ pub(crate) fn refuse_unit(
     why: &AppendError,
 ) {
     let rows = batches.iter().map(AppendBatch::rows).sum();
-    let refused = Entered { rows: vec![Err(why.clone()); rows], sent: Vec::new() };
+    let refused = UnitResult { rows: vec![Err(why.clone()); rows], sent: Vec::new() };
     let _ = reply.send(UnitAnswer::Entered(refused));
 }

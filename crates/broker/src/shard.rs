@@ -21,14 +21,14 @@ use tokio::sync::{Notify, watch};
 
 use crate::barrier::CatalogVersions;
 use crate::changes::Changes;
-use crate::compacted::Compacted;
+use crate::compaction_progress::CompactionProgress;
 use crate::delivery::handle::Handle;
 use crate::document_watch::DocumentWatchers;
-use crate::outgoing::Outgoing;
 use crate::pending_proposals::PendingProposals;
+use crate::receipts::PendingReceipts;
 use crate::record_id_memory::Memory;
-use crate::state_lock::{Rank, Reading, StateLock};
-use crate::unplaced::Unplaced;
+use crate::state_lock::{Rank, StateLock, StateReadGuard};
+use crate::undeliverable::UndeliverableRecords;
 use crate::watch::{MarkedWatches, Watchers};
 
 /// The state for a shard leader's decisions: its rows, and the catalog as this node knows it.
@@ -77,7 +77,7 @@ pub(crate) struct Shard {
     pub(crate) adopted: watch::Sender<u64>,
     /// The index of the last entry applied since the node was started.
     applied: AtomicU64,
-    /// Whether the last settle in the log marks a clean end: see `delivery/driver/ending.rs`.
+    /// Whether the last settle in the log marks a clean end: see `delivery/driver/shutdown_mark.rs`.
     ended_cleanly: AtomicBool,
     /// Number of waiters for an index, and their wake-up.
     applied_awaited: AtomicUsize,
@@ -90,11 +90,11 @@ pub(crate) struct Shard {
     /// Changes that housekeeping has not examined.
     pub(crate) changes: Changes,
     /// Offset up to which each partition is compacted on this disk, where the shard has other members.
-    pub(crate) compacted: Compacted,
+    pub(crate) compacted: CompactionProgress,
     /// Messages from this shard to others.
-    pub(crate) outgoing: Outgoing,
+    pub(crate) outgoing: PendingReceipts,
     /// Records from other shards whose topic was deleted.
-    pub(crate) unplaced: Unplaced,
+    pub(crate) unplaced: UndeliverableRecords,
     /// Set once the node leads: until then there are no sessions.
     pub(crate) delivery: OnceLock<Handle>,
     /// Number of record ids in the state, readable without its lock.
@@ -113,9 +113,9 @@ struct Scratch {
 }
 
 /// Decrements the number of waiters when dropped.
-struct Leaves<'a>(&'a AtomicUsize);
+struct WaiterGuard<'a>(&'a AtomicUsize);
 
-impl Drop for Leaves<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -144,9 +144,9 @@ impl Shard {
             document_watchers: DocumentWatchers::default(),
             watchers,
             changes: Changes::default(),
-            compacted: Compacted::default(),
-            outgoing: Outgoing::default(),
-            unplaced: Unplaced::default(),
+            compacted: CompactionProgress::default(),
+            outgoing: PendingReceipts::default(),
+            unplaced: UndeliverableRecords::default(),
             delivery: OnceLock::new(),
             record_ids: AtomicU64::new(0),
             state: StateLock::new(State::of(role), rank),
@@ -269,7 +269,7 @@ impl Shard {
     /// Waits until the log is applied up to this committed index.
     pub(crate) async fn applied_to(&self, index: u64) {
         self.applied_awaited.fetch_add(1, Ordering::SeqCst);
-        let _leaves = Leaves(&self.applied_awaited);
+        let _leaves = WaiterGuard(&self.applied_awaited);
         loop {
             let mut more = pin!(self.applied_more.notified());
             more.as_mut().enable();
@@ -283,7 +283,7 @@ impl Shard {
     /// Waits until this copy of the catalog has these versions.
     pub(crate) async fn reaches(&self, versions: CatalogVersions) {
         self.applied_awaited.fetch_add(1, Ordering::SeqCst);
-        let _leaves = Leaves(&self.applied_awaited);
+        let _leaves = WaiterGuard(&self.applied_awaited);
         loop {
             let mut more = pin!(self.applied_more.notified());
             more.as_mut().enable();
@@ -307,12 +307,12 @@ impl Shard {
     }
 
     /// Reads the rows alone; an apply waits until the guard is dropped.
-    pub(crate) fn rows(&self) -> Reading<'_, Rows> {
+    pub(crate) fn rows(&self) -> StateReadGuard<'_, Rows> {
         self.state.read().map(|state| &state.rows)
     }
 
     /// Reads the state; an apply waits until the guard is dropped.
-    pub(crate) fn state(&self) -> Reading<'_, State> {
+    pub(crate) fn state(&self) -> StateReadGuard<'_, State> {
         self.state.read()
     }
 

@@ -1,4 +1,4 @@
-//! Moves of partitions to other shards, requested by operators. The shards execute them ([`broker::moving`]).
+//! Moves of partitions to other shards, requested by operators. The shards execute them ([`broker::move_requests`]).
 
 use ::operations::cluster as document;
 use base::{PartitionId, ShardId, TopicId};

@@ -5,7 +5,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use base::{Level, ShardId};
-use broker::{Broker, HeardGroup, WeakBroker};
+use broker::{Broker, ReportedGroup, WeakBroker};
 use bytes::Bytes;
 use cluster::Node;
 use links::NodeId;
@@ -45,8 +45,10 @@ pub(crate) async fn receive_changes(
             let had = known.get(node).and_then(|had| NodeGossip::decode(had));
             // Below the level no node sends the groups it leads.
             if !leads.is_empty() || had.is_some_and(|had| !had.leads.is_empty()) {
-                broker
-                    .receive_led_groups(node.0, leads.into_iter().map(HeardGroup::from).collect());
+                broker.receive_led_groups(
+                    node.0,
+                    leads.into_iter().map(ReportedGroup::from).collect(),
+                );
             }
         }
         drop(broker);
@@ -89,13 +91,13 @@ pub(crate) struct GroupGossip {
     pub(crate) learners: Vec<u64>,
 }
 
-impl From<HeardGroup> for GroupGossip {
-    fn from(HeardGroup { shard, term, voters, learners }: HeardGroup) -> Self {
+impl From<ReportedGroup> for GroupGossip {
+    fn from(ReportedGroup { shard, term, voters, learners }: ReportedGroup) -> Self {
         Self { shard: shard.0, term, voters, learners }
     }
 }
 
-impl From<GroupGossip> for HeardGroup {
+impl From<GroupGossip> for ReportedGroup {
     fn from(GroupGossip { shard, term, voters, learners }: GroupGossip) -> Self {
         Self { shard: ShardId(shard), term, voters, learners }
     }

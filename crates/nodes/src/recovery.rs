@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use base::ShardId;
-use broker::recovery::{RecoverError, Recovered, ShardStanding, survey};
+use broker::recovery::{RecoverError, RecoveryOutcome, ShardLogState, survey};
 use broker::{BrokerOptions, Catalog};
 use cluster::{DirectoryError, SurvivorDirectory, SurvivorError};
 use documents::{Change, StoreError, WritePrecondition};
@@ -117,7 +117,7 @@ pub async fn recover(
     let recovering = survivor.begin().await?;
     let change = |catalog: &Catalog| without_others(catalog, node).map(Change::into_inner);
     let recovered = broker::recovery::recover(world, dir, &options, &address, change).await?;
-    let Recovered { gaps, topics_dropped, offsets_set_back, .. } = recovered?;
+    let RecoveryOutcome { gaps, topics_dropped, offsets_set_back, .. } = recovered?;
     let cluster = recovering.cluster();
     recovering.finish().await?;
     let gaps = gaps.into_iter().map(|gap| Gap {
@@ -182,7 +182,7 @@ pub(crate) fn others_removed(catalog: &Catalog, here: u64) -> Result<Change, Sto
 
 fn check(
     node: u64,
-    shards: &[ShardStanding],
+    shards: &[ShardLogState],
     lost: &BTreeSet<u64>,
     is_recovering: bool,
 ) -> Result<(), RecoveryError> {
@@ -198,7 +198,7 @@ fn check(
         let members = members.into_iter().collect();
         return Err(RecoveryError::Unknown { node: *unknown, members });
     }
-    let has_majority = |found: &ShardStanding| {
+    let has_majority = |found: &ShardLogState| {
         let voters = &found.standing.members.voters;
         voters.keys().filter(|voter| !lost.contains(voter)).count() > voters.len() / 2
     };
@@ -209,14 +209,14 @@ fn check(
     Ok(())
 }
 
-fn members_of(shards: &[ShardStanding]) -> BTreeSet<u64> {
+fn members_of(shards: &[ShardLogState]) -> BTreeSet<u64> {
     shards.iter().flat_map(|it| it.standing.members.voters.keys().copied()).collect()
 }
 
-fn report(node: u64, shards: &[ShardStanding], lost: &BTreeSet<u64>) -> Report {
+fn report(node: u64, shards: &[ShardLogState], lost: &BTreeSet<u64>) -> Report {
     let others = members_of(shards).into_iter().filter(|it| *it != node && !lost.contains(it));
-    let shard = |found: &ShardStanding| {
-        let ShardStanding { shard: ShardId(shard), standing, last_ms } = found;
+    let shard = |found: &ShardLogState| {
+        let ShardLogState { shard: ShardId(shard), standing, last_ms } = found;
         let voters = standing.members.voters.keys().copied().collect();
         let last = standing.last.unwrap_or_default();
         let (last_term, last_index, last_ms) = (last.term, last.index, *last_ms);
@@ -232,10 +232,10 @@ mod tests {
 
     use super::*;
 
-    fn shards(voters: &[&[u64]]) -> Vec<ShardStanding> {
+    fn shards(voters: &[&[u64]]) -> Vec<ShardLogState> {
         let of = |(shard, voters): (usize, &&[u64])| {
             let voters = voters.iter().map(|voter| (*voter, format!("n{voter}:1")));
-            let mut found = ShardStanding {
+            let mut found = ShardLogState {
                 shard: ShardId(shard as u32),
                 standing: Default::default(),
                 last_ms: None,

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use ::backup::{Manifest, StoredBackup, StoredError};
 use base::ShardId;
-use broker::recovery::{RecoverError, Recovered};
+use broker::recovery::{RecoverError, RecoveryOutcome};
 use broker::restore::{RestoreError as ShardsError, write_shards};
 use broker::{BrokerOptions, Catalog};
 use cluster::{DirectoryError, VacantDirectory, VacantError};
@@ -92,7 +92,7 @@ pub async fn restore(
         Ok::<_, StoreError>(Change::into_inner(change))
     };
     let recovered = broker::recovery::recover(world, dir, &options, address, change).await?;
-    let Recovered { gaps, topics_dropped, offsets_set_back, resumed } = recovered?;
+    let RecoveryOutcome { gaps, topics_dropped, offsets_set_back, resumed } = recovered?;
     if !gaps.is_empty() || topics_dropped > 0 || resumed {
         let what = format!("{gaps:?}, {topics_dropped} topics, channels put right: {resumed}");
         return Err(RestoreError::NoCut(what));

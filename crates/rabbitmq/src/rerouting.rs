@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base::TopicId;
 use base::limits::BARRIER_WITHIN;
-use broker::{AppendError, Appended, Broker};
+use broker::{AppendError, AppendedBatch, Broker};
 use message::Properties;
 use routing::Message;
 use tokio::time::{Instant, sleep};
@@ -65,7 +65,7 @@ pub fn lost<M>(
     confirms: &Confirms,
     topics: &[TopicId],
     kept: Vec<M>,
-    answers: &[Result<Appended, AppendError>],
+    answers: &[Result<AppendedBatch, AppendError>],
 ) -> Vec<Lost<M>> {
     if !answers.iter().any(is_unknown) {
         return Vec::new();
@@ -83,7 +83,7 @@ struct Place {
 }
 
 impl Place {
-    fn note(&mut self, answer: &Result<Appended, AppendError>, topic: TopicId) {
+    fn note(&mut self, answer: &Result<AppendedBatch, AppendError>, topic: TopicId) {
         match answer {
             Ok(_) => self.taken.push(topic),
             Err(AppendError::UnknownPartition(_)) => self.is_lost = true,
@@ -97,7 +97,7 @@ fn places(
     confirms: &Confirms,
     topics: &[TopicId],
     count: usize,
-    answers: &[Result<Appended, AppendError>],
+    answers: &[Result<AppendedBatch, AppendError>],
 ) -> Vec<Place> {
     let mut places: Vec<Place> = std::iter::repeat_with(Place::default).take(count).collect();
     for part in &confirms.kept {
@@ -111,7 +111,7 @@ fn places(
     places
 }
 
-fn is_unknown(answer: &Result<Appended, AppendError>) -> bool {
+fn is_unknown(answer: &Result<AppendedBatch, AppendError>) -> bool {
     matches!(answer, Err(AppendError::UnknownPartition(_)))
 }
 

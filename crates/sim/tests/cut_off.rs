@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base::PartitionId;
-use broker::{AppendBatch, AppendError, AppendReply, Appended, Broker, BrokerOptions};
+use broker::{AppendBatch, AppendError, AppendReply, AppendedBatch, Broker, BrokerOptions};
 use broker::{NewTopic, Unavailable};
 use cluster::{Node, NodeOptions};
 use gateway::Connections;
@@ -26,7 +26,7 @@ const SEEDS: u64 = 3;
 const WITHIN: Duration = Duration::from_secs(3);
 const SOON: Duration = Duration::from_secs(30);
 
-type Answer = Result<Appended, AppendError>;
+type Answer = Result<AppendedBatch, AppendError>;
 
 /// Brokers by number, with their hosts.
 #[derive(Clone, Default)]

@@ -7,7 +7,7 @@ use base::limits::{
     TRACE_LEASES_REMEMBERED_MAX, TRACE_RECORDS_LOOKED_AT_MAX, TRACE_RECORDS_OF_EVENT_MAX,
 };
 use base::{HashMap, LeaseGroupId, Offset, PartitionId};
-use broker::delivery::{Happened, Happening, HistoryEvents, SessionId, Step, StepKind};
+use broker::delivery::{FeedEvent, FeedEventKind, HistoryEvents, SessionId, Step, StepKind};
 use broker::{Broker, WeakBroker};
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -112,9 +112,9 @@ impl Collector {
         }
     }
 
-    async fn take(&mut self, broker: &Broker, Happened { at_ms, what }: Happened) {
+    async fn take(&mut self, broker: &Broker, FeedEvent { at_ms, what }: FeedEvent) {
         match what {
-            Happening::Appended { partition, first, count } => {
+            FeedEventKind::Appended { partition, first, count } => {
                 let Some(topic) = topic_of(broker, partition) else { return };
                 let now_ms = self.clock.now_ms();
                 for (offset, context) in self.contexts(broker, partition, first, count).await {
@@ -123,7 +123,7 @@ impl Collector {
                     self.make(span, &topic, partition.index, offset, &context);
                 }
             }
-            Happening::Stepped { group, step } => self.step(broker, at_ms, group, step).await,
+            FeedEventKind::Stepped { group, step } => self.step(broker, at_ms, group, step).await,
         }
     }
 

@@ -55,7 +55,7 @@ impl Batches {
         &mut self,
         partition: PartitionId,
         offset: Offset,
-    ) -> Option<Result<SharedRecord, Gone>> {
+    ) -> Option<Result<SharedRecord, RecordRemoved>> {
         let holds = |batch: &SharedBatch| {
             let header = batch.header();
             (header.base_offset..=header.last_offset()).contains(&offset)
@@ -64,7 +64,7 @@ impl Batches {
             && *of == partition
             && holds(batch)
         {
-            return Some(batch.record(offset).ok_or(Gone));
+            return Some(batch.record(offset).ok_or(RecordRemoved));
         }
         let known = self.by_partition.get(&partition)?;
         let (_, batch) = known.range(..=offset).next_back()?;
@@ -72,7 +72,7 @@ impl Batches {
             return None;
         }
         self.last = Some((partition, Arc::clone(batch)));
-        Some(batch.record(offset).ok_or(Gone))
+        Some(batch.record(offset).ok_or(RecordRemoved))
     }
 
     /// Drops all batches: no session leases at the moment.
@@ -83,7 +83,7 @@ impl Batches {
 
 /// The record was removed by compaction or retention.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Gone;
+pub(super) struct RecordRemoved;
 
 /// Facts for `dispatch` of the records of a batch, from an offset on. `dispatch` has one timeline; the dates in
 /// records are mapped onto it here.

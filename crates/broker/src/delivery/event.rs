@@ -82,14 +82,14 @@ impl Delivery {
 #[derive(Clone, Debug)]
 pub(crate) enum EventSender {
     /// A session of this node.
-    Here(mpsc::UnboundedSender<Sent>),
+    Here(mpsc::UnboundedSender<SessionMessage>),
     /// A session of another node, whose relay receives the events of all its sessions.
-    Relayed { session: SessionId, events: mpsc::UnboundedSender<(SessionId, Sent)> },
+    Relayed { session: SessionId, events: mpsc::UnboundedSender<(SessionId, SessionMessage)> },
 }
 
 impl EventSender {
     /// Ignores a closed receiver.
-    pub(super) fn send(&self, sent: Sent) {
+    pub(super) fn send(&self, sent: SessionMessage) {
         match self {
             Self::Here(events) => drop(events.send(sent)),
             Self::Relayed { session, events } => drop(events.send((*session, sent))),
@@ -99,7 +99,7 @@ impl EventSender {
 
 /// A message to a session.
 #[derive(Debug)]
-pub(crate) enum Sent {
+pub(crate) enum SessionMessage {
     /// An event with its weight in bytes.
     Event(Event, usize),
     /// Not for its user.

@@ -98,7 +98,7 @@ impl Overflowed {
     }
 
     /// Builds dead letters of the next of these records, up to the size of one request.
-    pub(super) fn next(mut self, places: &Places<'_>) -> NextOverflow {
+    pub(super) fn next(mut self, places: &OverflowContext<'_>) -> NextOverflow {
         let mut letters = DeadLetterBatches::default();
         while letters.bytes() < OVERFLOW_BYTES_AT_ONCE {
             if let Some((partition, batch, from)) = self.unpacked.take() {
@@ -155,13 +155,13 @@ pub(super) enum NextOverflow {
 }
 
 /// Places of refused records, and the targets of their dead letters.
-pub(super) struct Places<'a> {
+pub(super) struct OverflowContext<'a> {
     pub(super) shard: &'a Shard,
     pub(super) routers: &'a Routers,
     pub(super) time_ms: i64,
 }
 
-impl Places<'_> {
+impl OverflowContext<'_> {
     /// Adds dead letters of the batch's records from this offset on. Returns the offset for the next request.
     fn add(
         &self,

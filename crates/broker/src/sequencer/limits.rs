@@ -1,7 +1,7 @@
 //! Topics that reject records when they are full (`limit.records`, `limit.bytes`).
 //!
 //! Only unsettled records count, which the driver knows and the sequencer does not. So the sequencer uses the
-//! driver's last numbers ([`crate::delivery::standings`]), and adds the records sequenced since. Each shard of a
+//! driver's last numbers ([`crate::delivery::group_backlog`]), and adds the records sequenced since. Each shard of a
 //! topic in several shards has a part of the limit ([`limit_here`]).
 
 use base::PartitionId;

@@ -13,7 +13,7 @@ use base::limits::{
     AMQP_READ_BYTES_MAX, AMQP_READ_BYTES_MIN, AMQP_UNSENT_BYTES_MAX, AMQP_UNSENT_BYTES_SOFT,
     WRITTEN_AT_ONCE_BYTES_MAX,
 };
-use broker::{Pace, Permit};
+use broker::{Permit, YieldBudget};
 use futures_util::{FutureExt, StreamExt};
 use gateway::{SlowReader, Socket};
 use tasks::Task;
@@ -37,7 +37,7 @@ struct Connection {
     socket: Socket,
     session: Session,
     input: Input,
-    pace: Pace,
+    pace: YieldBudget,
     timer: Pin<Box<Sleep>>,
     /// Memory reserved for a large read.
     read_permit: Option<Permit>,
@@ -72,7 +72,7 @@ pub(crate) async fn run(socket: Socket, session: Session) -> (SessionEnd, String
     let taken_within = session.gateway.options.replies_taken_within;
     let mut connection = Connection {
         socket,
-        pace: Pace::new(turns, WRITTEN_AT_ONCE_BYTES_MAX as u32),
+        pace: YieldBudget::new(turns, WRITTEN_AT_ONCE_BYTES_MAX as u32),
         reader: SlowReader::new(taken_within, TAKEN_BYTES_MIN),
         session,
         input: Input::default(),

@@ -3,7 +3,7 @@
 use std::task::{Context, Poll, ready};
 
 use base::TopicId;
-use broker::{AppendBatch, AppendError, AppendReply, Appended, Permit};
+use broker::{AppendBatch, AppendError, AppendReply, AppendedBatch, Permit};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rabbitmq::publisher::Confirms;
@@ -14,7 +14,7 @@ use crate::content::Content;
 use crate::replies::REPLY_TO;
 use crate::session::Session;
 
-type Answers = Vec<Result<Appended, AppendError>>;
+type Answers = Vec<Result<AppendedBatch, AppendError>>;
 
 /// A message kept until its queues have replied: in a cluster one of them may be deleted.
 #[derive(Debug)]

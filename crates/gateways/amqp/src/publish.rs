@@ -2,7 +2,7 @@
 //! confirms are one reply per channel.
 
 use base::limits::ENTRY_ROW_BYTES;
-use broker::{AppendError, Appended};
+use broker::{AppendError, AppendedBatch};
 use bytes::{Bytes, BytesMut};
 use message::headers::BCC;
 use rabbitmq::publishing::{copies, delay, expiration};
@@ -252,7 +252,7 @@ impl Session {
     pub(crate) fn confirm(
         &mut self,
         confirms: &Confirms,
-        answers: &[Result<Appended, AppendError>],
+        answers: &[Result<AppendedBatch, AppendError>],
         rerouted: &[(u16, u64)],
     ) {
         let refused_rows: Vec<bool> = answers.iter().map(is_refused).collect();
@@ -282,7 +282,7 @@ impl Session {
 
 /// A message for a deleted queue was rerouted, or the queue was deleted while the message was in flight; neither is a
 /// rejection.
-fn is_refused(answer: &Result<Appended, AppendError>) -> bool {
+fn is_refused(answer: &Result<AppendedBatch, AppendError>) -> bool {
     !matches!(answer, Ok(_) | Err(AppendError::UnknownPartition(_)))
 }
 

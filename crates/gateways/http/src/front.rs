@@ -13,7 +13,7 @@ use base::limits::{
 };
 use broker::delivery::SessionUser;
 use broker::operations::{OperationAnswer, OperationError};
-use broker::{Broker, Budget, CpuPool, LeaseSession, Permit, Unready};
+use broker::{Broker, Budget, CpuPool, LeaseSession, Permit, UnreadyReason};
 use gateway::Tls;
 use operations::document::Operation;
 use tasks::Failure;
@@ -107,7 +107,7 @@ pub(crate) enum Readiness {
     Recovering,
     Draining,
     Failed(String),
-    Broker(Unready),
+    Broker(UnreadyReason),
 }
 
 impl Front {

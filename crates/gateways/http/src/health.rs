@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use broker::Unready;
+use broker::UnreadyReason;
 use serde::Serialize;
 
 use crate::front::{Front, Readiness};
@@ -46,11 +46,11 @@ pub(crate) async fn ready(State(front): State<Front>) -> Response {
         Readiness::Recovering => recovering(&front),
         Readiness::Draining => "the node shuts down".into(),
         Readiness::Failed(_) => "a part of the node failed; its log says which".into(),
-        Readiness::Broker(Unready::NoLeader) => match front.waits_for() {
+        Readiness::Broker(UnreadyReason::NoLeader) => match front.waits_for() {
             Some(waits) => format!("no node leads the catalog (shard 0): the node {waits}"),
             None => "no node leads the catalog (shard 0)".into(),
         },
-        Readiness::Broker(Unready::DiskHangs(since)) => {
+        Readiness::Broker(UnreadyReason::DiskHangs(since)) => {
             format!("a write or sync has not returned for {} seconds", since.as_secs())
         }
     };

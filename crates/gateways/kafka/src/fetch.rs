@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use base::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX, FETCH_WAIT_WITHOUT_ROOM};
-use broker::{Pace, Permit, Watch};
+use broker::{Permit, Watch, YieldBudget};
 use bytes::Bytes;
 use kafka_protocol::messages::FetchRequest;
 use tokio::sync::OwnedSemaphorePermit;
@@ -51,7 +51,7 @@ pub(crate) async fn handle(
     let changes = gateway.leader_changes();
     let permit = request.permit.take();
     let mut asked = Asked { gateway, session, permit, watch: None, changes };
-    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
     let mut deadline = None;
     let mut room = None;
     loop {
@@ -127,7 +127,7 @@ impl Asked<'_> {
         fetch: FetchRequest,
         near: Near,
         deadline: Instant,
-        pace: &mut Pace,
+        pace: &mut YieldBudget,
     ) -> Option<Response> {
         let (gateway, session) = (self.gateway, self.session);
         let by_id = request.head.version >= TOPIC_IDS_SINCE;
@@ -224,7 +224,7 @@ async fn look(
     collector: &mut Collector<'_>,
     state: &mut FetchState,
     limits: FetchLimits,
-    pace: &mut Pace,
+    pace: &mut YieldBudget,
 ) -> bool {
     state.queue_ready();
     collector.look(state, pace).await;
@@ -243,7 +243,7 @@ fn is_enough(collector: &Collector<'_>, state: &FetchState, limits: FetchLimits)
 async fn watch_all(
     collector: &mut Collector<'_>,
     state: &mut FetchState,
-    pace: &mut Pace,
+    pace: &mut YieldBudget,
 ) -> Watch {
     let watch = state.watch_all(&collector.gateway().broker, pace).await;
     state.queue_all();
@@ -263,7 +263,7 @@ async fn wait(
     state: &mut FetchState,
     limits: FetchLimits,
     until: Until<'_>,
-    pace: &mut Pace,
+    pace: &mut YieldBudget,
 ) {
     let gateway = collector.gateway();
     if state.watch.is_none() {
@@ -290,7 +290,7 @@ async fn answer(
     state: &mut FetchState,
     mut collector: Collector<'_>,
     is_full: bool,
-    pace: &mut Pace,
+    pace: &mut YieldBudget,
 ) -> (Vec<FetchedTopic>, (Option<OwnedSemaphorePermit>, Vec<Reached>)) {
     let mut topics = Topics::default();
     if is_full {
@@ -422,7 +422,7 @@ mod tests {
         let mut state = FetchState::new(None);
         state.named = wants.iter().map(|(topic, index, _)| (topic.clone(), *index)).collect();
 
-        let pace = &mut Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
+        let pace = &mut YieldBudget::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
         let ((), pauses) = counting_pauses(state.want(&gateway.broker, wants, pace)).await;
         assert!(pauses >= STEPS, "looking up: {pauses}");
         assert_eq!((state.wanted.len(), state.missing.len()), (PARTITIONS as usize, 10));
@@ -454,7 +454,7 @@ mod tests {
         let gateway = with_topic("again", stopping).await;
         let topic = TopicRef::Name("again".into());
         let mut state = FetchState::new(None);
-        let pace = &mut Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
+        let pace = &mut YieldBudget::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
         state.want(&gateway.broker, wants_of(&topic, 2), pace).await;
         let former = state.resolved(&topic, 0).expect("is known");
         gateway.broker.delete_topic(former.topic).await.expect("is deleted");

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use base::{HashMap, HashSet, Offset, PartitionId, TopicId};
-use broker::{Bounds, EpochEnd, Pace, StoredBatches, batches_in};
+use broker::{Bounds, EpochEnd, StoredBatches, YieldBudget, batches_in};
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
 use tokio::sync::OwnedSemaphorePermit;
@@ -114,7 +114,7 @@ impl<'a> Collector<'a> {
     }
 
     /// Reads every queued partition, and yields to other tasks in between.
-    pub(crate) async fn look(&mut self, state: &mut FetchState, pace: &mut Pace) {
+    pub(crate) async fn look(&mut self, state: &mut FetchState, pace: &mut YieldBudget) {
         self.full = false;
         for _ in 0..state.turns.len() {
             pace.step(1).await;

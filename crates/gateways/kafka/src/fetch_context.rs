@@ -1,6 +1,6 @@
 //! The partitions that one fetch reads: the state of its session, or one for this fetch only.
 
-use broker::Pace;
+use broker::YieldBudget;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::FetchRequest;
 use kafka_protocol::messages::fetch_request::FetchTopic;
@@ -50,7 +50,7 @@ pub(crate) async fn begin(
     session: &Session,
     by_id: bool,
     fetch: FetchRequest,
-    pace: &mut Pace,
+    pace: &mut YieldBudget,
 ) -> Result<Context, Fault> {
     let (id, epoch) = (fetch.session_id, fetch.session_epoch);
     if epoch == FINAL_EPOCH || epoch == INITIAL_EPOCH {
@@ -95,7 +95,7 @@ async fn begin_full(
     by_id: bool,
     wants: Vec<(TopicRef, i32, Want)>,
     keep: bool,
-    pace: &mut Pace,
+    pace: &mut YieldBudget,
 ) -> Context {
     let named: Vec<_> = wants.iter().map(|(topic, index, _)| (topic.clone(), *index)).collect();
     let mut state = Box::new(FetchState::new(keep.then(|| gateway.broker.watch())));

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use base::{HashMap, HashSet, PartitionId, TopicId};
 use broker::catalog::Topic;
-use broker::{Broker, CatalogView, Pace, Watch};
+use broker::{Broker, CatalogView, Watch, YieldBudget};
 use parking_lot::Mutex;
 use tokio::sync::Mutex as SessionMutex;
 use tokio::time::Instant;
@@ -105,7 +105,7 @@ impl FetchState {
         &mut self,
         broker: &Broker,
         wants: Vec<(TopicRef, i32, Want)>,
-        pace: &mut Pace,
+        pace: &mut YieldBudget,
     ) {
         let mut wants = wants.into_iter();
         while !wants.as_slice().is_empty() {
@@ -177,7 +177,7 @@ impl FetchState {
     }
 
     /// Looks up the missing partitions again.
-    pub(crate) async fn find_missing(&mut self, broker: &Broker, pace: &mut Pace) {
+    pub(crate) async fn find_missing(&mut self, broker: &Broker, pace: &mut YieldBudget) {
         if self.missing.is_empty() {
             return;
         }
@@ -229,7 +229,7 @@ impl FetchState {
     }
 
     /// Watches every partition; no later change is missed. In steps, as [`Self::want`].
-    pub(crate) async fn watch_all(&self, broker: &Broker, pace: &mut Pace) -> Watch {
+    pub(crate) async fn watch_all(&self, broker: &Broker, pace: &mut YieldBudget) -> Watch {
         let watch = broker.watch();
         // Sorted, because neighbours are adjacent in the registry.
         let mut partitions: Vec<_> = self.wanted.keys().copied().collect();

@@ -6,7 +6,7 @@
 //! requests fewer at a time.
 
 use base::limits::DESCRIBED_BYTES_MAX;
-use broker::Pace;
+use broker::YieldBudget;
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::{Encodable, HeaderVersion, Message};
@@ -81,7 +81,7 @@ pub(crate) struct ListWriter {
     head: RequestHead,
     chunks: Chunks,
     tail: Bytes,
-    pace: Pace,
+    pace: YieldBudget,
     has_refused: bool,
 }
 
@@ -107,7 +107,7 @@ impl ListWriter {
             head: head.clone(),
             chunks: Chunks::new(buffer),
             tail,
-            pace: Pace::new(gateway.broker.turns(), BYTES_AT_ONCE),
+            pace: YieldBudget::new(gateway.broker.turns(), BYTES_AT_ONCE),
             has_refused: false,
         })
     }

@@ -1,7 +1,7 @@
 //! Queries of offsets, by time and by leader epoch; and deletion of records below an offset.
 
 use base::{Offset, PartitionId};
-use broker::{Bounds, EpochEnd, ExecuteError, Pace, Refusal, TimedOffset};
+use broker::{Bounds, EpochEnd, ExecuteError, Refusal, TimedOffset, YieldBudget};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::delete_records_request::DeleteRecordsPartition;
 use kafka_protocol::messages::delete_records_response::{
@@ -50,7 +50,7 @@ pub(crate) async fn list_offsets(
     ensure_known(gateway, named).await;
     let version = request.head.version;
     let mut topics = Vec::with_capacity(message.topics.len());
-    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
     for topic in message.topics {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
@@ -189,7 +189,7 @@ pub(crate) async fn offset_for_leader_epoch(
     let named = message.topics.iter().map(|topic| Named::Name(&topic.topic));
     ensure_known(gateway, named).await;
     let mut topics = Vec::with_capacity(message.topics.len());
-    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
     for topic in message.topics {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
@@ -245,7 +245,7 @@ pub(crate) async fn delete_records(
 ) -> Result<Response, RequestError> {
     let message: DeleteRecordsRequest = request.decode()?;
     let mut starts: Vec<Result<(PartitionId, Offset), Fault>> = Vec::new();
-    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
     for topic in &message.topics {
         for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
             pace.step(wanted.len() as u32).await;

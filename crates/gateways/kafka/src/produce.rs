@@ -413,7 +413,7 @@ impl PendingProduce {
 
     fn answer(
         &mut self,
-        mut answers: impl Iterator<Item = Option<Result<broker::Appended, broker::AppendError>>>,
+        mut answers: impl Iterator<Item = Option<Result<broker::AppendedBatch, broker::AppendError>>>,
     ) -> Result<Option<Response>, SessionEnd> {
         let mut results: Vec<_> = std::mem::take(&mut self.slots)
             .into_iter()
@@ -450,7 +450,7 @@ impl PendingProduce {
 /// `None` among the answers: the outcome is unknown after `timeout`.
 fn result(
     slot: Slot,
-    answers: &mut impl Iterator<Item = Option<Result<broker::Appended, broker::AppendError>>>,
+    answers: &mut impl Iterator<Item = Option<Result<broker::AppendedBatch, broker::AppendError>>>,
     timeout: Duration,
 ) -> PartitionResult {
     let log_append_time = match slot {

@@ -18,7 +18,7 @@ use base::limits::{
     LOGIN_FRAME_BYTES_MAX, LOGIN_WITHIN, REQUESTS_IN_FLIGHT_PER_SESSION_MAX,
     RESPONSE_TAKEN_BYTES_MIN, WRITTEN_AT_ONCE_BYTES_MAX,
 };
-use broker::{Pace, Permit, Turns};
+use broker::{Permit, YieldBudget, YieldSlots};
 use gateway::socket::{ReadHalf, Socket, WriteHalf};
 use gateway::{SlowReader, Unsent, WriteError};
 use tasks::Task;
@@ -197,7 +197,7 @@ struct Writer<'a> {
     socket: WriteHalf<'a>,
     backlog: &'a Backlog,
     taken_within: Duration,
-    pace: Pace,
+    pace: YieldBudget,
     unsent: Unsent,
     rooms: Vec<OwnedSemaphorePermit>,
     permits: Vec<Permit>,
@@ -210,10 +210,10 @@ impl<'a> Writer<'a> {
         socket: WriteHalf<'a>,
         backlog: &'a Backlog,
         taken_within: Duration,
-        turns: &Turns,
+        turns: &YieldSlots,
     ) -> Self {
         Self {
-            pace: Pace::new(turns, WRITTEN_AT_ONCE_BYTES_MAX as u32),
+            pace: YieldBudget::new(turns, WRITTEN_AT_ONCE_BYTES_MAX as u32),
             socket,
             backlog,
             taken_within,

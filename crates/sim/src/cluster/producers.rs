@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use base::{PartitionId, TopicId};
-use broker::{AppendError, Appended, Broker, NewTopic, ProducerIdentity, Unavailable};
+use broker::{AppendError, AppendedBatch, Broker, NewTopic, ProducerIdentity, Unavailable};
 use record::BatchOptions;
 use tokio::time::{sleep, timeout};
 
@@ -120,7 +120,7 @@ impl Producer {
         let trace = self.shared.lock().trace.clone();
         trace.note(format_args!("producer {} sent {first} to node {node}: {answer:?}", self.id));
         match answer {
-            Ok(Ok(Appended { base_offset, .. })) => {
+            Ok(Ok(AppendedBatch { base_offset, .. })) => {
                 for (sent, offset) in open.sent(self.id).zip(base_offset..) {
                     self.shared.lock().history.acknowledge(sent, offset);
                 }

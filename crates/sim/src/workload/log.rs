@@ -1,7 +1,7 @@
 //! Producers of a log: some give up unanswered records, idempotent ones retry them until they are answered.
 
 use base::{PartitionId, TopicId};
-use broker::{AppendError, Appended, ProducerIdentity};
+use broker::{AppendError, AppendedBatch, ProducerIdentity};
 use record::BatchOptions;
 
 use super::{Client, Ended, New, batch};
@@ -137,7 +137,7 @@ impl Producer {
         let Self { id, identity, .. } = self;
         client.trace.note(format_args!("producer {id} sent {first} to {partition}: {answer:?}"));
         match answer {
-            Ok(Appended { base_offset, .. }) => {
+            Ok(AppendedBatch { base_offset, .. }) => {
                 for (sent, offset) in sent.zip(base_offset..) {
                     client.knowledge.lock().log.acknowledge(sent, offset);
                 }

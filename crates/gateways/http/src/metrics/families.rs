@@ -3,7 +3,7 @@
 use std::fmt::Result;
 use std::time::Duration;
 
-use broker::{RecordIdVitals, SYNC_BUCKETS_MICROS, ShardVitals, Unready, Vitals};
+use broker::{RecordIdVitals, SYNC_BUCKETS_MICROS, ShardVitals, UnreadyReason, Vitals};
 use gateway::TrafficSeen;
 
 use super::writer::{Label, Number, Writer};
@@ -176,7 +176,7 @@ fn disk(writer: &mut Writer<'_>, node: &Node, shards: &[ShardVitals]) -> Result 
     let alarms = [
         ("disk", shards.iter().any(|shard| shard.is_full)),
         ("sync_hung", shards.iter().any(|shard| shard.hung_for.is_some())),
-        ("no_leader", unready == Some(Unready::NoLeader)),
+        ("no_leader", unready == Some(UnreadyReason::NoLeader)),
     ];
     let alarms = alarms.map(|(alarm, is_raised)| (one("alarm", alarm), is_raised));
     writer.gauges("alarm", "1: an operator should look", alarms)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use access::acl::Action;
 use axum::extract::State;
 use axum::{Extension, Json};
-use broker::{SYNC_BUCKETS_MICROS, ShardVitals, Unready, Vitals};
+use broker::{SYNC_BUCKETS_MICROS, ShardVitals, UnreadyReason, Vitals};
 use gateway::TrafficSeen;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -177,10 +177,10 @@ fn alarms(front: &Front, node: &Node, vitals: &Vitals) -> Vec<Alarm> {
         Readiness::Ready | Readiness::Recovering | Readiness::Broker(_) => {}
     }
     match node.broker.unready() {
-        Some(Unready::NoLeader) => {
+        Some(UnreadyReason::NoLeader) => {
             raise("no_leader", "the catalog has no leader: nothing can be changed".into())
         }
-        Some(Unready::DiskHangs(since)) => {
+        Some(UnreadyReason::DiskHangs(since)) => {
             let text = format!("a write or sync has not returned for {} s", seconds(since));
             raise("sync_hung", text);
         }

@@ -12,7 +12,7 @@ use base::PartitionId;
 use base::limits::{BATCH_BYTES_DEFAULT, HTTP_APPENDED_WITHIN, HTTP_BODY_BYTES_MAX};
 use broker::config::{TimestampType, TopicConfig};
 use broker::{
-    AppendBatch, AppendError, Appended, Broker, RecordIds, Unavailable, batch_options,
+    AppendBatch, AppendError, AppendedBatch, Broker, RecordIds, Unavailable, batch_options,
     refuses_when_full,
 };
 use bytes::Bytes;
@@ -211,14 +211,14 @@ async fn may_be_there(broker: &Broker, name: &str) -> bool {
 fn outcome(
     partition: u32,
     at: u64,
-    appended: &Result<Appended, AppendError>,
+    appended: &Result<AppendedBatch, AppendError>,
     is_there: bool,
 ) -> Result<Placed, Problem> {
     match appended {
         Err(AppendError::UnknownPartition(_)) if is_there => {
             Err(Problem::busy("the topic was just created; its shard does not serve it yet"))
         }
-        Ok(Appended { base_offset, duplicate, .. }) => {
+        Ok(AppendedBatch { base_offset, duplicate, .. }) => {
             Ok(Placed { partition, offset: base_offset + at, duplicate: *duplicate })
         }
         Err(error) => Err(refused(error)),

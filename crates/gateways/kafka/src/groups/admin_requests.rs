@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use base::HashSet;
-use broker::Pace;
+use broker::YieldBudget;
 use coordinator::Group;
 use coordinator::classic::{ClassicGroup, Phase};
 use coordinator::share::EMPTY_STATE;
@@ -198,7 +198,7 @@ pub(crate) async fn list(
 /// Groups that exist without members (by offsets or lease groups), listed as empty.
 async fn durable_groups(gateway: &Gateway, asker: &Asker) -> BTreeMap<String, ListedGroup> {
     let mut listed = BTreeMap::new();
-    let mut pace = Pace::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
     // Adds the groups that this node coordinates: clients query every node. Returns the last name, after
     // which the next page begins.
     let is_seen = |name: &String| tenants::sees_lease_groups(&gateway.broker, asker.rights(), name);

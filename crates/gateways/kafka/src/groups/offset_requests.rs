@@ -6,7 +6,7 @@
 use base::Level;
 use base::limits::OFFSET_METADATA_UNITS_MAX;
 use base::{HashMap, PartitionId, TopicId};
-use broker::{CommitOffset, CommittedOffset, ExecuteError, Pace, Refusal, Unavailable};
+use broker::{CommitOffset, CommittedOffset, ExecuteError, Refusal, Unavailable, YieldBudget};
 use coordinator::Group;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::offset_commit_request::OffsetCommitRequestPartition;
@@ -344,7 +344,7 @@ async fn fetch_topics(
         all.retain(|topic| asker.may_topic(&topic.name));
         return Ok(all);
     };
-    let mut pace = Pace::new(gateway.broker.turns(), OFFSETS_PER_LOOK as u32);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), OFFSETS_PER_LOOK as u32);
     let mut found: Vec<Option<PartitionId>> = Vec::new();
     for topic in topics {
         for indexes in topic.partition_indexes.chunks(OFFSETS_PER_LOOK) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use base::limits::DESCRIBED_BYTES_MAX;
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, TopicId};
 use broker::catalog::Topic;
-use broker::{CatalogView, ExecuteError, LeaseProgress, Pace, Refusal, Unavailable};
+use broker::{CatalogView, ExecuteError, LeaseProgress, Refusal, Unavailable, YieldBudget};
 use bytes::BufMut;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::alter_share_group_offsets_request::AlterShareGroupOffsetsRequestTopic;
@@ -81,7 +81,7 @@ pub(crate) async fn describe(
     let message: DescribeShareGroupOffsetsRequest = request.decode_as(0)?;
     let Request { head, asker, .. } = request;
     let permit = gateway.described_room(named(&message), PARTITION_BYTES).await;
-    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
     let mut chunks = Chunks::new(Response::begin(head.correlation, true, 1024));
     // Throttle time: zero.
     chunks.buffer.put_i32(0);
@@ -248,7 +248,7 @@ impl DescribedTopic {
 async fn put_topic(
     gateway: &Gateway,
     chunks: &mut Chunks,
-    pace: &mut Pace,
+    pace: &mut YieldBudget,
     version: i16,
     topic: &DescribedTopic,
 ) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::limits::{DESCRIBED_BYTES_MAX, GROUP_MEMBER_BYTES_MAX};
-use broker::{CatalogView, NewTopic, Pace, Refusal, validate_topic_name};
+use broker::{CatalogView, NewTopic, Refusal, YieldBudget, validate_topic_name};
 use bytes::{Bytes, BytesMut};
 use coordinator::member::{Client, JOINING, LEAVING, PAUSING};
 use coordinator::streams::tasks::Tasks;
@@ -407,7 +407,7 @@ async fn describe(
     let mut seen = HashSet::default();
     let names: Vec<&Text> = request.groups.iter().filter(|name| seen.insert(*name)).collect();
     let permit = gateway.described_room(names.len(), DESCRIBED_GROUP_BYTES).await;
-    let mut pace = Pace::new(gateway.broker.turns(), GROUPS_AT_ONCE);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), GROUPS_AT_ONCE);
     let mut chunks = Chunks::new(Response::begin(correlation, true, 128));
     begin_described(names.len(), &mut chunks.buffer);
     for name in names {

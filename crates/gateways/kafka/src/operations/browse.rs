@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::limits::{LEASE_READ_BYTES, OPERATION_PAGE_BYTES_MAX};
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
-use broker::delivery::{BrowseError, PeekOptions, Peeked, RecordState};
+use broker::delivery::{BrowseError, PeekOptions, PeekedRecord, RecordState};
 use broker::{Broker, StoredBatches, batches_in};
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
@@ -44,7 +44,7 @@ impl Source {
         partition: Option<u32>,
         from: Option<RecordPosition>,
         records_max: usize,
-        mut visit: impl FnMut(Peeked) -> Visit,
+        mut visit: impl FnMut(PeekedRecord) -> Visit,
     ) -> Result<Option<RecordPosition>, Fault> {
         let from = from.unwrap_or(RecordPosition { partition: partition.unwrap_or(0), offset: 0 });
         let last = partition.map_or(self.partitions, |only| only.saturating_add(1));
@@ -77,7 +77,7 @@ impl Source {
         partition: u32,
         from: Offset,
         records_max: usize,
-    ) -> Result<Vec<Peeked>, Fault> {
+    ) -> Result<Vec<PeekedRecord>, Fault> {
         match self.group {
             Some(group) => {
                 let options = PeekOptions { partition: Some(partition), from, records_max };
@@ -97,8 +97,8 @@ pub(super) async fn read_log(
     partition: PartitionId,
     from: Offset,
     records_max: usize,
-) -> Result<Vec<Peeked>, Fault> {
-    let mut found: Vec<Peeked> = Vec::new();
+) -> Result<Vec<PeekedRecord>, Fault> {
+    let mut found: Vec<PeekedRecord> = Vec::new();
     broker.copies_are_current(&[partition]).await?;
     let bounds = broker.bounds_of(partition).await?.ok_or_else(Fault::unknown_partition)?;
     let mut next = from.max(bounds.log_start);
@@ -116,7 +116,7 @@ pub(super) async fn read_log(
                 }
                 let Some(record) = batch.record(offset) else { continue };
                 let (partition, state) = (partition.index, RecordState::Ready);
-                found.push(Peeked { partition, offset, state, attempts: 0, record });
+                found.push(PeekedRecord { partition, offset, state, attempts: 0, record });
             }
         }
         next = after;

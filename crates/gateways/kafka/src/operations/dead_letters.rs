@@ -7,8 +7,8 @@ use std::sync::Arc;
 use access::{AccessTarget, Operation, Rights};
 use base::limits::{OPERATION_PAGE_SCAN_MAX, OPERATION_RECORDS_MAX};
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, headers};
-use broker::delivery::{Peeked, RedriveError, RedriveTo, RedriveWhat};
-use broker::{CatalogView, Pace};
+use broker::delivery::{PeekedRecord, RedriveError, RedriveTo, RedriveWhat};
+use broker::{CatalogView, YieldBudget};
 use kafka_protocol::error::ResponseError;
 use record::HeadersView;
 
@@ -76,7 +76,7 @@ fn source(gateway: &Gateway, topic: &str) -> Result<Source, Fault> {
 /// router chooses the topic, also each queue whose oldest record is a dead letter.
 pub(super) async fn topics(gateway: &Gateway, asker: &Rights) -> Result<DeadLetterTopics, Fault> {
     let (mut topics, maybe) = candidates(&gateway.broker.catalog());
-    let mut pace = Pace::new(gateway.broker.turns(), FLOORS_AT_ONCE as u32);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), FLOORS_AT_ONCE as u32);
     for some in maybe.chunks(FLOORS_AT_ONCE) {
         pace.step(some.len() as u32).await;
         let places: Vec<_> = some.iter().map(|it| (it.group, it.partition.index)).collect();
@@ -143,7 +143,7 @@ pub(super) async fn count(
 ) -> Result<DeadLetterCounts, Fault> {
     let source = source(gateway, topic)?;
     let mut counts: BTreeMap<_, DeadLetterCount> = BTreeMap::new();
-    let visit = |peeked: Peeked| {
+    let visit = |peeked: PeekedRecord| {
         let Death { topic, group, reason, time_ms, .. } = death(&peeked.record.view().headers);
         let key = (topic.clone(), group.clone(), reason.clone());
         let count = counts.entry(key).or_insert(DeadLetterCount {
@@ -173,7 +173,7 @@ pub(super) async fn show(
     let source = source(gateway, topic)?;
     let records_max = (records_max as usize).min(OPERATION_RECORDS_MAX);
     let (mut records, mut room) = (Vec::new(), Room::default());
-    let mut visit = |peeked: Peeked| {
+    let mut visit = |peeked: PeekedRecord| {
         let view = peeked.record.view();
         let death = death(&view.headers);
         if !matches(&death, only) {
@@ -191,7 +191,7 @@ pub(super) async fn show(
         return Ok(DeadLetterPage { records, next });
     };
     for place in sorted(places).into_iter().filter(|place| Some(*place) >= from) {
-        let is_it = |peeked: Peeked| match peeked.offset == place.offset {
+        let is_it = |peeked: PeekedRecord| match peeked.offset == place.offset {
             true => visit(peeked),
             false => Visit::More,
         };
@@ -242,7 +242,7 @@ async fn choose(
         return Ok(Chosen { places, next, until });
     }
     let mut places = Vec::new();
-    let visit = |peeked: Peeked| {
+    let visit = |peeked: PeekedRecord| {
         let (partition, offset) = (peeked.partition, peeked.offset);
         let came_later = until.get(partition as usize).is_none_or(|end| offset >= *end);
         if came_later || !matches(&death(&peeked.record.view().headers), only) {

@@ -8,7 +8,7 @@ use base::limits::{HTTP_GROUPS_ASKED_MAX, HTTP_PAGE_MAX};
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::delivery::{
     DeadReason, DeathReason, HistoryEvent, RecordHistory as Known, RecordState, SessionId,
-    SessionUser, Standing, StepKind,
+    SessionUser, StepKind, UnsettledRecord,
 };
 use kafka_protocol::error::ResponseError;
 
@@ -168,7 +168,10 @@ fn in_groups(groups: Vec<Asked>, known: &Known, presence: Presence) -> Vec<Group
 
 /// The state, with its end if it has one. `standing`: the outer `None` means that no node reported it, the
 /// inner one that the record is settled.
-fn state(standing: Option<Option<Standing>>, presence: Presence) -> (GroupState, Option<i64>) {
+fn state(
+    standing: Option<Option<UnsettledRecord>>,
+    presence: Presence,
+) -> (GroupState, Option<i64>) {
     if presence == Presence::Deleted {
         return (GroupState::Gone, None);
     }

@@ -11,7 +11,7 @@ use access::acl::{Action, Resource};
 use access::{AccessTarget, Operation as Right, Rights};
 use base::PartitionId;
 use base::limits::OPERATION_RECORDS_MAX;
-use broker::{CommitOffset, ExecuteError, Pace, Refusal};
+use broker::{CommitOffset, ExecuteError, Refusal, YieldBudget};
 use coordinator::assignment::Assignment;
 use coordinator::classic::{ClassicGroup, Phase};
 use coordinator::consumer::ConsumerGroup;
@@ -41,7 +41,7 @@ pub(super) async fn list(
     groups_max: u32,
 ) -> Result<OffsetGroupPage, Fault> {
     let max = (groups_max as usize).clamp(1, OPERATION_RECORDS_MAX);
-    let mut pace = Pace::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
     let mut after = after.unwrap_or_default().to_owned();
     let mut groups: Vec<OffsetGroupSummary> = Vec::new();
     // Groups that the caller may not see are skipped, a page at a time.

@@ -8,7 +8,7 @@ use base::limits::{BARRIER_WITHIN, OPERATION_LEASES_MAX, OPERATION_RECORDS_MAX};
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId};
 use broker::config::{LEASE_GROUP_CONFIGS, Overrides};
 use broker::delivery::{
-    Counters, Peeked, RecordState as BrokerState, RemoveError, SeekError, SeekTo,
+    Counters, PeekedRecord, RecordState as BrokerState, RemoveError, SeekError, SeekTo,
 };
 use broker::{Broker, LeaseProgress};
 use futures_util::future::join_all;
@@ -323,7 +323,7 @@ pub(super) async fn peek(
     let records_max = (records_max as usize).min(OPERATION_RECORDS_MAX);
     let now_ms = gateway.broker.clock().now_ms();
     let (mut records, mut room) = (Vec::new(), Room::default());
-    let visit = |peeked: Peeked| {
+    let visit = |peeked: PeekedRecord| {
         if !room.takes(&peeked.record, records_max) {
             return Visit::Stop;
         }
@@ -334,7 +334,7 @@ pub(super) async fn peek(
     Ok(RecordPage { records, next })
 }
 
-fn queued(peeked: &Peeked, now_ms: i64) -> QueuedRecord {
+fn queued(peeked: &PeekedRecord, now_ms: i64) -> QueuedRecord {
     let view = peeked.record.view();
     let (state, until_ms) = match peeked.state {
         // A record that the engine has not read yet is ready, unless it is scheduled.

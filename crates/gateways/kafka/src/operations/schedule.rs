@@ -85,7 +85,7 @@ async fn is_scheduled(
 ) -> Result<bool, Fault> {
     let now_ms = gateway.broker.clock().now_ms();
     let mut found = false;
-    let visit = |peeked: broker::delivery::Peeked| {
+    let visit = |peeked: broker::delivery::PeekedRecord| {
         let due = ReservedHeaders::read(&peeked.record.view().headers).deliver_at_ms;
         found = peeked.offset == place.offset && due.is_some_and(|due| due > now_ms);
         Visit::Stop

@@ -49,8 +49,8 @@ fn summary(status: &ShardStatus) -> ShardSummary {
     }
 }
 
-fn lagging_node(known: &broker::CatchingUp) -> SnapshotTransfer {
-    let broker::CatchingUp { node, bytes, of_bytes } = *known;
+fn lagging_node(known: &broker::CatchUpProgress) -> SnapshotTransfer {
+    let broker::CatchUpProgress { node, bytes, of_bytes } = *known;
     SnapshotTransfer { node, bytes, of_bytes }
 }
 
