@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::Args;
 use client::blocking::Connection;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 
 use super::{PATIENCE, TOPIC};
 use crate::cluster::{Cluster, Going, NODES, leaders_by_any};
@@ -236,7 +236,9 @@ fn fill_at(address: SocketAddr, partitions: &[i32], wanted: u64, written: &Atomi
         }
         let Some(sent) = under_way.pop_front() else { break };
         let answers = connection.answers(sent).context(|| "no answer came")?;
-        if let Some(refused) = answers.iter().find(|it| matches!(it, Answer::Refused { .. })) {
+        if let Some(refused) =
+            answers.iter().find(|it| matches!(it, ProduceOutcome::Refused { .. }))
+        {
             return Err(Failure::new(format!("a batch is {refused:?}")));
         }
     }
@@ -290,7 +292,7 @@ fn write_steadily_at(
                 let sent = connection.produce(TOPIC, 0, made.clone());
                 let sent = sent.context(|| "cannot send")?;
                 match connection.answer(sent).context(|| "no answer came")? {
-                    Answer::Acknowledged { .. } => {
+                    ProduceOutcome::Acknowledged { .. } => {
                         let wait = due.elapsed();
                         // One stall delays all records that become due meanwhile, and is printed once.
                         if wait >= STALL && due >= told {
@@ -300,7 +302,7 @@ fn write_steadily_at(
                         }
                         waits.push(wait);
                     }
-                    Answer::Refused { code } => {
+                    ProduceOutcome::Refused { code } => {
                         return Err(Failure::new(format!("a record was refused with {code}")));
                     }
                 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::Args;
 use client::blocking::Connection;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 
 use super::{PATIENCE, TOPIC, postroad};
 use crate::cluster::{Cluster, Going, leaders_by_any};
@@ -136,8 +136,8 @@ fn time(address: SocketAddr, records: usize) -> Outcome<Times> {
         let sent = Instant::now();
         let produced = producer.produce(TOPIC, 0, batch.clone()).context(|| "cannot send")?;
         match producer.answer(produced).context(|| "no acknowledgement came")? {
-            Answer::Acknowledged { .. } => acknowledged.push(sent.elapsed()),
-            Answer::Refused { code } => {
+            ProduceOutcome::Acknowledged { .. } => acknowledged.push(sent.elapsed()),
+            ProduceOutcome::Refused { code } => {
                 return Err(Failure::new(format!("a record was refused with error code {code}")));
             }
         }

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use clap::Args;
 use client::blocking::Connection;
 use client::records::NewRecord;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 use client_amqp::{AmqpError, Mode, blocking as amqp};
 
 use crate::cluster::{Cluster, Going, NODES, leaders_by_any};
@@ -199,7 +199,7 @@ impl Run {
         while Instant::now() < deadline {
             match leaders_by_any(&nodes, batch.topic, PARTITIONS).map(|it| it[batch.partition]) {
                 Ok(Some(place)) => match send_to(nodes[place], batch) {
-                    Ok(Answer::Acknowledged { .. }) => return Ok(()),
+                    Ok(ProduceOutcome::Acknowledged { .. }) => return Ok(()),
                     Ok(other) => last = format!("{other:?}"),
                     Err(error) => last = error.to_string(),
                 },
@@ -284,7 +284,7 @@ impl Run {
     }
 }
 
-fn send_to(node: SocketAddr, batch: &Batch) -> std::io::Result<Answer> {
+fn send_to(node: SocketAddr, batch: &Batch) -> std::io::Result<ProduceOutcome> {
     let record = |id: &String| NewRecord {
         headers: vec![("postroad.id", id.clone())],
         ..NewRecord::of(Bytes::from(id.clone()))

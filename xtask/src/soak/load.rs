@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use client::blocking::{Connection, SentBatches};
 use client::records::records_of;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 
 use super::ledger::{Acknowledged, Ledger, Mark, Reader, Violation};
 use crate::failure::{Context, Failure, Outcome};
@@ -65,10 +65,10 @@ impl Producer {
             }
             let Some((sent, batch)) = in_flight.pop_front() else { return Ok(()) };
             match connection.answer(sent)? {
-                Answer::Acknowledged { base_offset } => {
+                ProduceOutcome::Acknowledged { base_offset } => {
                     self.acknowledged.push(Acknowledged { base_offset, ..batch });
                 }
-                Answer::Refused { .. } => self.refused += 1,
+                ProduceOutcome::Refused { .. } => self.refused += 1,
             }
         }
     }

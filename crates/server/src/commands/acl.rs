@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use access::acl::{Action, CLUSTER, Pattern, Resource, Verdict};
 use clap::{Args, Subcommand};
-use client::{Client, ClientError, Refused};
+use client::{BrokerRejection, Client, ClientError};
 use gateway_amqp::operations::document::{Explained, Operation};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::create_acls_request::AclCreation;
@@ -194,7 +194,7 @@ fn accepted(what: &str, code: i16, message: Option<&StrBytes>) -> Result<(), Com
         None => Ok(()),
         Some(code) => {
             let message = message.map(|message| message.to_string());
-            let refused = Refused { what: what.to_owned(), code, message };
+            let refused = BrokerRejection { what: what.to_owned(), code, message };
             Err(ClientError::from(refused).into())
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use access::quotas::{Entity, EntityType, Quota};
 use clap::{Args, Subcommand};
-use client::{Client, ClientError, Refused};
+use client::{BrokerRejection, Client, ClientError};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::alter_client_quotas_request::{EntityData, EntryData, OpData};
 use kafka_protocol::messages::describe_client_quotas_request::ComponentData;
@@ -169,7 +169,7 @@ fn accepted(what: &str, code: i16, message: Option<&StrBytes>) -> Result<(), Com
         None => Ok(()),
         Some(code) => {
             let message = message.map(|message| message.to_string());
-            let refused = Refused { what: what.to_owned(), code, message };
+            let refused = BrokerRejection { what: what.to_owned(), code, message };
             Err(ClientError::from(refused).into())
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client_amqp::{AmqpError, Channel, Delivery, Mode, Over};
+use client_amqp::{AmqpError, Channel, Delivery, Mode, TimedStream};
 use world::net::Stream;
 
 use super::{Client, Ended, number, value};
@@ -13,7 +13,7 @@ const QUEUE: &str = "messages";
 pub const PUBLISHERS: u64 = 1;
 pub const CONSUMERS: u64 = 2;
 
-type Link = Channel<Over<Stream>>;
+type Link = Channel<TimedStream<Stream>>;
 
 pub async fn publish(mut client: Client) -> Ended {
     loop {

@@ -3,7 +3,7 @@
 use base::PartitionId;
 use broker::Broker;
 use bytes::Bytes;
-use client::requests::{self, Answer};
+use client::requests::{self, ProduceOutcome};
 use client::{CallError, Pipeline};
 use record::BatchOptions;
 
@@ -62,12 +62,12 @@ async fn send(
         };
         client.trace.note(format_args!("kafka producer {producer} sent {first}: {answer:?}"));
         match answer {
-            Answer::Acknowledged { base_offset } => {
+            ProduceOutcome::Acknowledged { base_offset } => {
                 for (sent, offset) in sent.zip(base_offset as u64..) {
                     client.knowledge.lock().kafka.acknowledge(sent, offset);
                 }
             }
-            Answer::Refused { .. } => client.think(300).await,
+            ProduceOutcome::Refused { .. } => client.think(300).await,
         }
         client.think(80).await;
     }
@@ -79,7 +79,7 @@ pub async fn append(
     pipeline: &mut Pipeline,
     (topic, partition): (&str, u32),
     records: &[New],
-) -> Result<Answer, CallError> {
+) -> Result<ProduceOutcome, CallError> {
     // Only the batch is used, and it has no topic.
     let place = PartitionId::new(base::TopicId(0), partition);
     let now_ms = client.broker.clock().now_ms();
@@ -92,7 +92,7 @@ pub async fn append(
     if answers.len() != 1 {
         client.refused("a produce request", &answers);
     }
-    Ok(answers.first().copied().unwrap_or(Answer::Refused { code: -1 }))
+    Ok(answers.first().copied().unwrap_or(ProduceOutcome::Refused { code: -1 }))
 }
 
 /// The topic's partitions, if it exists.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use client::requests::{self, Answer, FetchLimits};
+use client::requests::{self, FetchLimits, ProduceOutcome};
 use client::share::{Settlement, ShareLimits, ShareMember};
 use client::{CallError, Pipeline, records};
 
@@ -51,7 +51,7 @@ async fn beat_on(client: &mut Client) -> Result<(), CallError> {
         let beat = client.random.number() as u32;
         let record = New { key: None, value: value(beat, 0), headers: Vec::new() };
         let sent = kafka::append(client, &mut producer, (TOPIC, 0), &[record]).await?;
-        let Answer::Acknowledged { base_offset } = sent else {
+        let ProduceOutcome::Acknowledged { base_offset } = sent else {
             client.think(300).await;
             continue;
         };

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use client::requests::Answer;
-use client::share::{Leased, Settle, Settlement, ShareLimits, ShareMember};
+use client::requests::ProduceOutcome;
+use client::share::{LeasedRecord, Settle, Settlement, ShareLimits, ShareMember};
 use client::{CallError, Pipeline};
 use tokio::time::timeout;
 
@@ -84,12 +84,12 @@ async fn send(client: &mut Client, pipeline: &mut Pipeline, rules: &Rules) -> Ca
         };
         client.trace.note(format_args!("shared {ids:?} sent to {partition}: {answer:?}"));
         match answer {
-            Answer::Acknowledged { base_offset } => {
+            ProduceOutcome::Acknowledged { base_offset } => {
                 for (id, offset) in ids.into_iter().zip(base_offset as u64..) {
                     client.knowledge.lock().shared.acknowledge(id, (partition, offset));
                 }
             }
-            Answer::Refused { .. } => client.think(300).await,
+            ProduceOutcome::Refused { .. } => client.think(300).await,
         }
         client.think(150).await;
     }
@@ -130,7 +130,7 @@ struct Sharer {
     session: u64,
     /// Accepts everything, and ends when nothing is left.
     drains: bool,
-    held: Vec<(JobId, Leased)>,
+    held: Vec<(JobId, LeasedRecord)>,
 }
 
 impl Sharer {
@@ -172,7 +172,7 @@ impl Sharer {
         }
     }
 
-    fn receive(&mut self, leased: Vec<Leased>, leased_from_ms: u64) {
+    fn receive(&mut self, leased: Vec<LeasedRecord>, leased_from_ms: u64) {
         let Self { client, rules, session, held, .. } = self;
         for leased in leased {
             let Some(job) = number(&leased.value) else {
@@ -202,7 +202,7 @@ impl Sharer {
     }
 
     /// Settles some of the held records, and informs the checker before they are sent.
-    fn decide(&mut self) -> Vec<(JobId, Leased, Said)> {
+    fn decide(&mut self) -> Vec<(JobId, LeasedRecord, Said)> {
         let mut said = Vec::new();
         let Self { client, session, drains, held, .. } = self;
         while !held.is_empty() && (*drains || !client.random.once_in(4)) {
@@ -224,7 +224,7 @@ impl Sharer {
         said
     }
 
-    fn confirmed(&mut self, said: &[(JobId, Leased, Said)]) {
+    fn confirmed(&mut self, said: &[(JobId, LeasedRecord, Said)]) {
         let Self { client, session, .. } = self;
         for (job, leased, how) in said {
             client.trace.note(format_args!("shared {job} is settled: {how:?}"));
@@ -237,8 +237,8 @@ impl Sharer {
     }
 }
 
-fn settles(said: &[(JobId, Leased, Said)]) -> Vec<Settle> {
-    let settle = |(_, leased, how): &(JobId, Leased, Said)| {
+fn settles(said: &[(JobId, LeasedRecord, Said)]) -> Vec<Settle> {
+    let settle = |(_, leased, how): &(JobId, LeasedRecord, Said)| {
         leased.settle(match how {
             Said::Release => Settlement::Release,
             Said::End(Way::Rejected) => Settlement::Reject,

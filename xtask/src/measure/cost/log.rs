@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::blocking::{Connection, SentBatches};
-use client::requests::{Answer, PartitionRecords};
+use client::requests::{PartitionRecords, ProduceOutcome};
 
 use super::variants::{PARTITIONS, Running, TOPIC};
 use super::{Cost, WARM_UP};
@@ -84,11 +84,11 @@ impl Producer {
     fn await_replies(&mut self) -> Outcome {
         let Some(sent) = self.under_way.pop_front() else { return Ok(()) };
         match self.connection.answer(sent).context(|| "postroad does not answer the load")? {
-            Answer::Acknowledged { .. } => {
+            ProduceOutcome::Acknowledged { .. } => {
                 self.records += RECORDS_A_REQUEST as u64;
                 Ok(())
             }
-            Answer::Refused { code } => {
+            ProduceOutcome::Refused { code } => {
                 Err(Failure::new(format!("a batch was refused with error code {code}")))
             }
         }

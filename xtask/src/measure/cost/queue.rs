@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::blocking::{Connection, ShareMember};
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 use client::share::Settlement;
 use uuid::Uuid;
 
@@ -83,10 +83,10 @@ fn produce(
         let answers = connection.answers(produced);
         for answer in answers.context(|| "postroad does not answer the load")? {
             match answer {
-                Answer::Acknowledged { .. } => {
+                ProduceOutcome::Acknowledged { .. } => {
                     sent.fetch_add(RECORDS_A_REQUEST as u64, Ordering::Relaxed);
                 }
-                Answer::Refused { code } => {
+                ProduceOutcome::Refused { code } => {
                     return Err(Failure::new(format!("a batch was refused with error {code}")));
                 }
             }

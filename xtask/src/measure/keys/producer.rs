@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use client::blocking::{Connection, SentBatches};
 use client::records::NewRecord;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 
 use super::lanes::Place;
 use super::value::value;
@@ -116,7 +116,9 @@ impl<'a> Producer<'a> {
         while self.in_flight.len() > under_way {
             let Some(sent) = self.in_flight.pop_front() else { break };
             let answers = self.connection.answers(sent).context(|| "no answer came")?;
-            if let Some(refused) = answers.iter().find(|it| matches!(it, Answer::Refused { .. })) {
+            if let Some(refused) =
+                answers.iter().find(|it| matches!(it, ProduceOutcome::Refused { .. }))
+            {
                 return Err(Failure::new(format!("a batch was refused: {refused:?}")));
             }
         }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 use host::probe;
 
 use super::nodes::Nodes;
@@ -86,8 +86,8 @@ fn send(
         }
         let Some(sent) = under_way.pop_front() else { return Ok(acknowledged) };
         match connection.answer(sent).context(|| "a node does not answer the load")? {
-            Answer::Acknowledged { .. } => acknowledged += RECORDS_A_REQUEST as u64,
-            Answer::Refused { code } => {
+            ProduceOutcome::Acknowledged { .. } => acknowledged += RECORDS_A_REQUEST as u64,
+            ProduceOutcome::Refused { code } => {
                 return Err(Failure::new(format!("a batch was refused with error code {code}")));
             }
         }
@@ -103,8 +103,8 @@ pub(super) fn latency(nodes: &Nodes, leader: usize) -> Outcome<Latency> {
         let begun = Instant::now();
         let sent = connection.produce(TOPIC, 0, batch.clone()).context(|| "cannot send")?;
         match connection.answer(sent).context(|| "no acknowledgement came")? {
-            Answer::Acknowledged { .. } => times.push(begun.elapsed()),
-            Answer::Refused { code } => {
+            ProduceOutcome::Acknowledged { .. } => times.push(begun.elapsed()),
+            ProduceOutcome::Refused { code } => {
                 return Err(Failure::new(format!("a record was refused with error code {code}")));
             }
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::Args;
 use client::blocking::Connection;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 use client_amqp::Mode;
 
 use super::RESTS;
@@ -166,5 +166,5 @@ fn accepts_record(leader: SocketAddr, partition: usize) -> bool {
         let sent = connection.produce(PROBE, partition as i32, one).ok()?;
         connection.answer(sent).ok()
     };
-    matches!(taken(), Some(Answer::Acknowledged { .. }))
+    matches!(taken(), Some(ProduceOutcome::Acknowledged { .. }))
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use client::blocking::{Connection, SentBatches};
 use client::records::records_of;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 use client_amqp::blocking as amqp;
 use client_amqp::{Argument, Mode};
 use serde::Serialize;
@@ -252,11 +252,11 @@ impl Sender for Producer {
         let Some(&(sent, due)) = self.sent.front() else { return Ok(Vec::new()) };
         match self.connection.answer_within(sent, wait)? {
             None => Ok(Vec::new()),
-            Some(Answer::Acknowledged { .. }) => {
+            Some(ProduceOutcome::Acknowledged { .. }) => {
                 self.sent.pop_front();
                 Ok(vec![due])
             }
-            Some(Answer::Refused { code }) => {
+            Some(ProduceOutcome::Refused { code }) => {
                 Err(io::Error::other(format!("refused with error code {code}")))
             }
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use client::blocking::Connection;
 use client::records::NewRecord;
-use client::requests::{self, ALTER_CONFIGS, Answer, ConfigChange, ConfigResource};
+use client::requests::{self, ALTER_CONFIGS, ConfigChange, ConfigResource, ProduceOutcome};
 
 use super::idle::{Made, measure_creation};
 use crate::cluster::{Cluster, leaders_by_any};
@@ -94,7 +94,7 @@ fn store_in(node: SocketAddr, partition: usize, count: usize) -> Outcome {
         }
         let Some(sent) = open.pop_front() else { break };
         match connection.answer(sent).context(|| "ids are not acknowledged")? {
-            Answer::Acknowledged { .. } => {}
+            ProduceOutcome::Acknowledged { .. } => {}
             other => return Err(Failure::new(format!("ids are not stored: {other:?}"))),
         }
     }

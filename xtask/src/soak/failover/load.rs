@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use client::blocking::Connection;
 use client::records::records_of;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 
 use super::super::ledger::{Acknowledged, Ledger, Mark, Reader};
 use super::super::load::{PATIENCE, violated};
@@ -86,12 +86,12 @@ impl Producer {
                 .produce(&target.topic, partition, batch(values))
                 .and_then(|sent| connection.answer(sent));
             match answer {
-                Ok(Answer::Acknowledged { base_offset }) => {
+                Ok(ProduceOutcome::Acknowledged { base_offset }) => {
                     let (partition, records) = (self.partition, records as u32);
                     let batch = Acknowledged { partition, base_offset, first, records };
                     self.acknowledged.push((batch, sent_at, Instant::now()));
                 }
-                Ok(Answer::Refused { .. }) => {
+                Ok(ProduceOutcome::Refused { .. }) => {
                     self.refused += 1;
                     return Ok(());
                 }

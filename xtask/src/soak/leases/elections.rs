@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::{Args, Parser};
 use client::blocking::Connection;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 
 use super::delayed;
 use super::load::{Load, LoadOptions, first_of};
@@ -218,7 +218,7 @@ impl Run<'_> {
                 .produce(PROBE, 0, batch(records))
                 .and_then(|sent| connection.answer(sent))
                 .context(|| "the probe got no answer")?;
-            if let Answer::Refused { code } = answer {
+            if let ProduceOutcome::Refused { code } = answer {
                 return Err(Failure::new(format!(
                     "a record of the probe was refused: code {code}"
                 )));

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use client::CallError;
 use client::blocking::{Connection, SentBatches, ShareMember};
 use client::records::NewRecord;
-use client::requests::Answer;
-use client::share::{Leased, Settle, Settlement};
+use client::requests::ProduceOutcome;
+use client::share::{LeasedRecord, Settle, Settlement};
 use client_amqp::blocking as amqp;
 use client_amqp::{AmqpError, Mode};
 use uuid::Uuid;
@@ -213,11 +213,11 @@ pub(super) fn produce_batches(stage: &Stage, producer: u32, mut random: Random) 
         }
         let Some((sent, marks)) = in_flight.pop_front() else { return Ok(()) };
         match connection.answer(sent)? {
-            Answer::Acknowledged { .. } => {
+            ProduceOutcome::Acknowledged { .. } => {
                 let mut ledger = stage.ledger();
                 marks.into_iter().for_each(|mark| ledger.confirm(mark));
             }
-            Answer::Refused { code } => {
+            ProduceOutcome::Refused { code } => {
                 return Err(io::Error::other(format!("a batch was refused: code {code}")).into());
             }
         }
@@ -301,7 +301,7 @@ pub(super) fn consume_shares(stage: &Stage, mut random: Random) -> Worked {
                     ledger.settle(mark, end);
                 }
             }
-            let queue_of = |record: &Leased| member.place_of(record.topic);
+            let queue_of = |record: &LeasedRecord| member.place_of(record.topic);
             pending = decide(&mut ledger, worker, leased, queue_of, &mut random)?;
             if random.between(1, LEAVES_ONE_IN) == 1 && stage.consumes() {
                 // It holds its pending records until the connection is closed; only then may the server give them
@@ -318,15 +318,15 @@ pub(super) fn consume_shares(stage: &Stage, mut random: Random) -> Worked {
 fn decide(
     ledger: &mut Ledger,
     worker: Worker,
-    mut leased: Vec<Leased>,
-    queue_of: impl Fn(&Leased) -> Option<usize>,
+    mut leased: Vec<LeasedRecord>,
+    queue_of: impl Fn(&LeasedRecord) -> Option<usize>,
     random: &mut Random,
 ) -> Result<Vec<(Settle, Mark, Choice)>, Ended> {
     leased.sort_by_key(|record| (queue_of(record), record.partition, record.offset));
     let mut pending = Vec::with_capacity(leased.len());
     for record in leased {
         let place = || {
-            let Leased { partition, offset, attempt, .. } = record;
+            let LeasedRecord { partition, offset, attempt, .. } = record;
             format!("partition {partition}, offset {offset}, delivery {attempt}, a share group")
         };
         let queue = queue_of(&record);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use client::TopicPartition;
-use client::fetcher::{DeletedRange, Delivery, Stretch};
+use client::fetcher::{BatchRange, DeletedRange, Delivery};
 use record::Batch;
 use tokio::sync::mpsc;
 
@@ -101,7 +101,7 @@ impl Printer {
         }
     }
 
-    fn print(&mut self, stretch: &Stretch) -> Result<(), CommandError> {
+    fn print(&mut self, stretch: &BatchRange) -> Result<(), CommandError> {
         let place = &stretch.partition;
         let corrupt = |offset: u64, error: record::BatchError| {
             CommandError::server(format!("the batch of {place} at offset {offset}: {error}"))

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::requests::{self, Answer};
+use client::requests::{self, ProduceOutcome};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{InitProducerIdRequest, ProducerId};
 use record::{BatchBuilder, BatchOptions};
@@ -135,24 +135,26 @@ fn deliver(
         let request = request.with_timeout_ms(TIMEOUT.as_millis() as i32);
         let answer = kafka.call(leader, requests::PRODUCE, &request);
         match answer.map(|answer| requests::produced(&answer).first().copied()) {
-            Ok(Some(Answer::Acknowledged { base_offset })) => {
+            Ok(Some(ProduceOutcome::Acknowledged { base_offset })) => {
                 return Some((base_offset >= 0).then_some(base_offset));
             }
-            Ok(Some(Answer::Refused { code })) => match ResponseError::try_from_code(code) {
-                Some(ResponseError::DuplicateSequenceNumber) => return Some(None),
-                // One batch is in flight at a time, so the partition has lost the previous one.
-                Some(
-                    ResponseError::OutOfOrderSequenceNumber | ResponseError::UnknownProducerId,
-                ) => {
-                    produced.violations.push(format!(
-                        "append: partition {partition} of an idempotent producer: {} at {} ms",
-                        requests::code_name(code),
-                        target.now()
-                    ));
-                    return None;
+            Ok(Some(ProduceOutcome::Refused { code })) => {
+                match ResponseError::try_from_code(code) {
+                    Some(ResponseError::DuplicateSequenceNumber) => return Some(None),
+                    // One batch is in flight at a time, so the partition has lost the previous one.
+                    Some(
+                        ResponseError::OutOfOrderSequenceNumber | ResponseError::UnknownProducerId,
+                    ) => {
+                        produced.violations.push(format!(
+                            "append: partition {partition} of an idempotent producer: {} at {} ms",
+                            requests::code_name(code),
+                            target.now()
+                        ));
+                        return None;
+                    }
+                    _ => produced.refused += 1,
                 }
-                _ => produced.refused += 1,
-            },
+            }
             Ok(None) | Err(_) => produced.refused += 1,
         }
         std::thread::sleep(Duration::from_millis(20));

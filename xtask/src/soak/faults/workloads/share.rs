@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::blocking::{Connection, ShareMember};
-use client::requests::{self, Answer, ConfigChange, ConfigResource};
+use client::requests::{self, ConfigChange, ConfigResource, ProduceOutcome};
 use client::share::Settlement;
 use kafka_protocol::messages::ShareGroupHeartbeatRequest;
 use kafka_protocol::protocol::StrBytes;
@@ -113,7 +113,7 @@ fn produce(target: &Target) -> (Vec<i64>, Vec<u64>) {
             let request = request.with_timeout_ms(TIMEOUT.as_millis() as i32);
             let answer = kafka.call(leader, requests::PRODUCE, &request);
             let first = answer.ok().and_then(|it| requests::produced(&it).first().copied());
-            if let Some(Answer::Acknowledged { base_offset }) = first {
+            if let Some(ProduceOutcome::Acknowledged { base_offset }) = first {
                 offsets.push(base_offset);
                 writes.push(target.now());
             }
