@@ -13,7 +13,8 @@ use broker::config::GroupValues;
 use broker::{Broker, Coordination, ExecuteError, HomeTerm};
 use coordinator::classic::JoinLimits;
 use coordinator::{
-    Coordinator, Group, SessionTimeouts, TermOver, Totals, Visit, keep_members, watch_deadlines,
+    Coordinator, Group, GroupAccess, NotCoordinator, SessionTimeouts, Totals, keep_members,
+    watch_deadlines,
 };
 use kafka_protocol::ResponseError;
 use parking_lot::RwLock;
@@ -166,11 +167,12 @@ impl Homes {
             let broker = of_node.clone();
             async move {
                 // The log accepts it in this term only, so it cannot overwrite the next coordinator's state.
-                let goes_on = || if broker.still_leads(home) { Ok(()) } else { Err(TermOver) };
+                let goes_on =
+                    || if broker.still_leads(home) { Ok(()) } else { Err(NotCoordinator) };
                 goes_on()?;
                 match broker.shards().keep_members(home, members).await {
                     Ok(()) => goes_on(),
-                    Err(ExecuteError::Unavailable(_)) => Err(TermOver),
+                    Err(ExecuteError::Unavailable(_)) => Err(NotCoordinator),
                     // On a full disk groups continue, and members rejoin at the next coordinator.
                     Err(ExecuteError::Refused(why)) => {
                         tracing::debug!(%why, "members of groups are not stored");
@@ -233,7 +235,7 @@ impl Homes {
 pub(crate) async fn visit_to_store<R>(
     gateway: &Gateway,
     group: &str,
-    event: impl FnOnce(Visit<'_>) -> R,
+    event: impl FnOnce(GroupAccess<'_>) -> R,
 ) -> Result<R, ResponseError> {
     let (result, stored) = gateway.groups.of(group)?.visit_to_store(group, event);
     if let Some(mut stored) = stored {

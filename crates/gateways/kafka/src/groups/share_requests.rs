@@ -9,7 +9,7 @@ use coordinator::assignment::Assignment;
 use coordinator::assignor::simple;
 use coordinator::member::{Client, JOINING, LEAVING};
 use coordinator::share::{EMPTY_STATE, Heartbeat, Member, Report, ShareGroup, ShareLimits};
-use coordinator::{Group, Visit, text};
+use coordinator::{Group, GroupAccess, text};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::share_group_describe_response::{
     Assignment as DescribedAssignment, DescribedGroup, Member as DescribedMember,
@@ -141,7 +141,7 @@ async fn report(
     let event = heartbeat_event(message, client);
     let catalog = Topics(&gateway.broker);
     let (report, topics) = gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| {
-        let Visit { group, now, .. } = visit;
+        let GroupAccess { group, now, .. } = visit;
         let report = match &mut *group {
             Some(Group::Share(group)) => Ok(group.heartbeat(event, limits, &catalog, now)?),
             Some(other) if !other.is_empty() => Err(not_a_share_group(name)),

@@ -11,7 +11,7 @@ use coordinator::member::{Client, JOINING, LEAVING, PAUSING};
 use coordinator::streams::tasks::Tasks;
 use coordinator::streams::topology::InternalTopic;
 use coordinator::streams::{Heartbeat, Report, StatusCode, StreamsGroup, StreamsLimits};
-use coordinator::{Group, Text, Visit, text};
+use coordinator::{Group, GroupAccess, Text, text};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::api_versions_response::ApiVersion;
 use thiserror::Error;
@@ -221,7 +221,7 @@ fn unknown_member(request: &HeartbeatRequest) -> Fault {
 }
 
 async fn leave(gateway: &Gateway, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Fault> {
-    let event = |visit: Visit<'_>| match visit.group {
+    let event = |visit: GroupAccess<'_>| match visit.group {
         Some(Group::Streams(group)) => Ok(group.leave(&request.member_id, request.shutdown)?),
         Some(other) if !other.is_empty() => Err(not_a_streams_group(&request.group)),
         _ => Err(unknown_member(request)),
@@ -270,8 +270,8 @@ async fn show(
 ) -> Result<Report, Fault> {
     let event = event(request, client);
     let (name, topics) = (&request.group, Topics(&gateway.broker));
-    let shown = visit_to_store(gateway, name, |visit: Visit<'_>| {
-        let Visit { group, now, .. } = visit;
+    let shown = visit_to_store(gateway, name, |visit: GroupAccess<'_>| {
+        let GroupAccess { group, now, .. } = visit;
         match group {
             Some(Group::Streams(group)) => Ok(group.heartbeat(&event, limits, &topics, now)?),
             Some(other) if !other.is_empty() => Err(not_a_streams_group(name)),
@@ -296,24 +296,25 @@ async fn report_again(
     client: &Client,
 ) -> Result<Report, Fault> {
     let mut event = event(request, client);
-    let shown = visit_to_store(gateway, &request.group, |visit: Visit<'_>| match visit.group {
-        Some(Group::Streams(group)) => {
-            if let Some(epoch) = group.member_epoch(&request.member_id) {
-                event.topology = None;
-                event.epoch = epoch;
-                if request.epoch == JOINING {
-                    event.owned = Some(Tasks::default());
+    let shown =
+        visit_to_store(gateway, &request.group, |visit: GroupAccess<'_>| match visit.group {
+            Some(Group::Streams(group)) => {
+                if let Some(epoch) = group.member_epoch(&request.member_id) {
+                    event.topology = None;
+                    event.epoch = epoch;
+                    if request.epoch == JOINING {
+                        event.owned = Some(Tasks::default());
+                    }
                 }
+                let mut report =
+                    group.heartbeat(&event, limits, &Topics(&gateway.broker), visit.now)?;
+                if request.epoch == JOINING && report.tasks.is_none() {
+                    report.tasks = Some(Tasks::default());
+                }
+                Ok(report)
             }
-            let mut report =
-                group.heartbeat(&event, limits, &Topics(&gateway.broker), visit.now)?;
-            if request.epoch == JOINING && report.tasks.is_none() {
-                report.tasks = Some(Tasks::default());
-            }
-            Ok(report)
-        }
-        _ => Err(unknown_member(request)),
-    });
+            _ => Err(unknown_member(request)),
+        });
     shown.await.map_err(Fault::plain)?
 }
 

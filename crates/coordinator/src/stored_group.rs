@@ -16,14 +16,14 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use world::Instant;
 
-use crate::classic::kept::ClassicV1;
+use crate::classic::stored_group::ClassicV1;
 use crate::classic::{ClassicGroup, Phase};
 use crate::consumer::ConsumerGroup;
-use crate::consumer::kept::ConsumerV1;
+use crate::consumer::stored_group::ConsumerV1;
 use crate::epochs::{EpochGroup, Protocol};
 use crate::reconcile::Progress;
 use crate::streams::StreamsGroup;
-use crate::streams::kept::StreamsV1;
+use crate::streams::stored_group::StreamsV1;
 use crate::{Group, Text, text};
 
 const VERSION: u8 = 1;

@@ -25,19 +25,19 @@ const ENTRY_BYTES: usize = MEMBERSHIP_BYTES_MAX;
 /// The node is no longer the coordinator of these groups, so that their state cannot be stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("another node coordinates the groups")]
-pub struct TermOver;
+pub struct NotCoordinator;
 
 /// Resolves once the state of a group is stored, and to an error if its coordinator ends before.
-pub type Stored = oneshot::Receiver<()>;
+pub type StoreReceipt = oneshot::Receiver<()>;
 
 /// Notified once the state of a group is stored. Otherwise the other end is closed.
 #[derive(Debug)]
-enum Due {
+enum StoreWaiter {
     Answer(oneshot::Sender<Reply>, Reply),
     Stored(oneshot::Sender<()>),
 }
 
-impl Due {
+impl StoreWaiter {
     fn notify(self) {
         // The requester may be gone: the group will detect that by its silence.
         match self {
@@ -49,28 +49,28 @@ impl Due {
 
 /// Changed groups that are not stored yet, and the requests that wait for that.
 #[derive(Debug, Default)]
-pub(crate) struct Changed {
+pub(crate) struct ChangedGroups {
     /// Whether groups are stored.
     are_kept: AtomicBool,
-    groups: Mutex<Pending>,
+    groups: Mutex<UnstoredGroups>,
     some: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Pending {
-    changed: HashMap<Text, Vec<Due>>,
+struct UnstoredGroups {
+    changed: HashMap<Text, Vec<StoreWaiter>>,
     /// Taken out of `changed`. Their stored form will be current, unless they are in `changed` again.
-    storing: HashMap<Text, Vec<Due>>,
+    storing: HashMap<Text, Vec<StoreWaiter>>,
 }
 
-impl Pending {
-    fn due(&mut self, group: &str) -> Option<&mut Vec<Due>> {
+impl UnstoredGroups {
+    fn due(&mut self, group: &str) -> Option<&mut Vec<StoreWaiter>> {
         let Self { changed, storing } = self;
         changed.get_mut(group).or_else(|| storing.get_mut(group))
     }
 }
 
-impl Changed {
+impl ChangedGroups {
     pub(crate) fn note(&self, group: Text) {
         if !self.are_kept.load(Ordering::Relaxed) {
             return;
@@ -81,7 +81,7 @@ impl Changed {
 
     /// Sends a reply once the present state of the group is stored.
     pub(crate) fn answer(&self, group: &str, answer: oneshot::Sender<Reply>, reply: Reply) {
-        let due = Due::Answer(answer, reply);
+        let due = StoreWaiter::Answer(answer, reply);
         match self.groups.lock().due(group) {
             Some(all) => all.push(due),
             None => due.notify(),
@@ -89,11 +89,11 @@ impl Changed {
     }
 
     /// `None`: the present state of the group is stored.
-    pub(crate) fn stored(&self, group: &str) -> Option<Stored> {
+    pub(crate) fn stored(&self, group: &str) -> Option<StoreReceipt> {
         let mut groups = self.groups.lock();
         let all = groups.due(group)?;
         let (sender, stored) = oneshot::channel();
-        all.push(Due::Stored(sender));
+        all.push(StoreWaiter::Stored(sender));
         Some(stored)
     }
 
@@ -112,7 +112,7 @@ impl Changed {
     }
 
     /// The requests that wait for these groups to be stored, and for no later change of them.
-    fn take_due(&self, names: &[Text]) -> Vec<Due> {
+    fn take_due(&self, names: &[Text]) -> Vec<StoreWaiter> {
         let mut groups = self.groups.lock();
         let due = names.iter().filter_map(|name| groups.storing.remove(name));
         due.flatten().collect()
@@ -122,8 +122,8 @@ impl Changed {
 /// Calls `keep` with the stored form of each changed group, as far as the `level` permits it. Empty bytes: the
 /// group has no members, and its stored form is to be removed. Replies that depend on a change are sent once
 /// `keep` has completed: then the next coordinator knows the state that a member has received. If it ends with
-/// [`TermOver`] they are not sent. Ends only by cancellation: see [`crate::Coordinator::own`].
-pub fn keep_members<F: Future<Output = Result<(), TermOver>>>(
+/// [`NotCoordinator`] they are not sent. Ends only by cancellation: see [`crate::Coordinator::own`].
+pub fn keep_members<F: Future<Output = Result<(), NotCoordinator>>>(
     groups: Weak<Registry>,
     level: impl Fn() -> Level,
     keep: impl Fn(Vec<(String, Vec<u8>)>) -> F,
@@ -146,7 +146,7 @@ pub fn keep_members<F: Future<Output = Result<(), TermOver>>>(
                 let stored = if kept.is_empty() { Ok(()) } else { keep(kept).await };
                 let due = changed.take_due(&names);
                 if stored.is_ok() {
-                    due.into_iter().for_each(Due::notify);
+                    due.into_iter().for_each(StoreWaiter::notify);
                 }
             }
             let of_bytes = KEEP_EVERY_MIB.mul_f64(bytes as f64 / f64::from(1 << 20));
@@ -258,7 +258,7 @@ mod tests {
         let (sender, mut kept) = mpsc::unbounded_channel();
         let keep = move |some| {
             let sent = sender.send(some);
-            async move { sent.map_err(|_| TermOver) }
+            async move { sent.map_err(|_| NotCoordinator) }
         };
         groups.own(tokio::spawn(keep_members(groups.registry(), || Levels::OURS.max, keep)));
         let member = joins(&groups, "g").await;
@@ -286,11 +286,11 @@ mod tests {
         let mut groups = Coordinator::default();
         let (sender, mut kept) = mpsc::unbounded_channel();
         let keep = move |some| {
-            let (stored, waits) = oneshot::channel::<Result<(), TermOver>>();
+            let (stored, waits) = oneshot::channel::<Result<(), NotCoordinator>>();
             let sent = sender.send((some, stored));
             async move {
-                sent.map_err(|_| TermOver)?;
-                waits.await.map_err(|_| TermOver)?
+                sent.map_err(|_| NotCoordinator)?;
+                waits.await.map_err(|_| NotCoordinator)?
             }
         };
         groups.own(tokio::spawn(keep_members(groups.registry(), || Levels::OURS.max, keep)));
@@ -317,7 +317,7 @@ mod tests {
         // The term ends before the next change is stored.
         let (_, waits) = groups.visit_to_store("g", |visit| *visit.group = None);
         let (_, stored) = kept.recv().await.expect("it changed");
-        stored.send(Err(TermOver)).expect("it is waited for");
+        stored.send(Err(NotCoordinator)).expect("it is waited for");
         waits.expect("it has changed").await.expect_err("it is not stored");
     }
 }
