@@ -12,7 +12,7 @@ use base::limits::{
     LINK_CLOSES_WITHIN, LINK_PING_EVERY, LINK_PROGRESS_WITHIN, LINK_SILENT_AFTER,
     WRITTEN_AT_ONCE_BYTES_MAX,
 };
-use gateway::Unsent;
+use gateway::UnsentOutput;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use world::Instant;
@@ -49,7 +49,7 @@ struct Connection<'a, W, R> {
     incoming: Incoming,
     outbox: &'a Outbox,
     role: &'a mut R,
-    unsent: Unsent,
+    unsent: UnsentOutput,
     /// Bytes were written that the wire may buffer.
     is_unflushed: bool,
     ticks: Interval,
@@ -80,7 +80,7 @@ where
         incoming,
         outbox,
         role,
-        unsent: Unsent::default(),
+        unsent: UnsentOutput::default(),
         is_unflushed: false,
         ticks,
         heard: now,

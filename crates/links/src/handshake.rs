@@ -24,7 +24,7 @@ use std::future::poll_fn;
 use base::limits::LINK_HANDSHAKE_BYTES_MAX;
 use base::{Level, Levels};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use gateway::Unsent;
+use gateway::UnsentOutput;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use uuid::Uuid;
 use world::Instant;
@@ -277,7 +277,7 @@ async fn send<W: AsyncWrite + Unpin>(
     kind: Kind,
     head: Bytes,
 ) -> Result<(), ConnectionEnd> {
-    let mut unsent = Unsent::default();
+    let mut unsent = UnsentOutput::default();
     let frame = QueuedFrame::new(kind, 0, Message::from_head(head));
     write_frame(frame, Instant::now(), &mut unsent);
     while !unsent.is_empty() {

@@ -6,7 +6,7 @@
 use documents::{Change, DocumentRef, WritePrecondition};
 use serde::{Deserialize, Serialize};
 
-use crate::changing::{Attempts, Made};
+use crate::changing::{AttemptOutcome, Attempts};
 use crate::error::ChangeError;
 use crate::queue::QueueKind;
 use crate::store::VHOST_METADATA;
@@ -92,7 +92,7 @@ impl VirtualHost {
             let stored = self.metadata_stored(version);
             let mut made = Change::new();
             made.put(VHOST_METADATA, stored.name, &wanted, WritePrecondition::Version(version))?;
-            if let Made::Done = self.make(made, &mut attempts).await? {
+            if let AttemptOutcome::Done = self.make(made, &mut attempts).await? {
                 return Ok(());
             }
         }

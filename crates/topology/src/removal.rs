@@ -30,7 +30,7 @@ impl Removal {
 }
 
 /// State of the planning.
-struct Removing<'a> {
+struct RemovalPlan<'a> {
     entities: &'a Entities,
     pairs: HashSet<(Arc<str>, Destination)>,
     exchanges: HashSet<Arc<str>>,
@@ -45,7 +45,7 @@ impl Entities {
     /// Returns `None` if there is no such queue.
     pub(crate) fn plan_queue_removal(&self, name: &str) -> Option<Removal> {
         let entry = self.queue_entry(name)?;
-        let mut removing = Removing::of(self);
+        let mut removing = RemovalPlan::of(self);
         if entry.version != 0 {
             let name = documents::join(&[&self.vhost, name]);
             let stored = DocumentRef { space: QUEUES, name, version: entry.version };
@@ -60,7 +60,7 @@ impl Entities {
 
     pub(crate) fn plan_exchange_removal(&self, name: &str) -> Option<Removal> {
         let name = &self.exchanges.get(name)?.exchange.name;
-        let mut removing = Removing::of(self);
+        let mut removing = RemovalPlan::of(self);
         removing.waiting.push(Arc::clone(name));
         Some(removing.finish())
     }
@@ -71,13 +71,13 @@ impl Entities {
         source: &Arc<str>,
         destination: &Destination,
     ) -> Removal {
-        let mut removing = Removing::of(self);
+        let mut removing = RemovalPlan::of(self);
         removing.remove_pair(source, destination);
         removing.finish()
     }
 }
 
-impl<'a> Removing<'a> {
+impl<'a> RemovalPlan<'a> {
     fn of(entities: &'a Entities) -> Self {
         Self {
             entities,

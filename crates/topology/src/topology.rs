@@ -10,7 +10,7 @@ use documents::{Change, StoreError, WritePrecondition};
 use parking_lot::{Mutex, RwLock};
 use tasks::Task;
 
-use crate::changing::{Attempts, Made};
+use crate::changing::{AttemptOutcome, Attempts};
 use crate::error::ChangeError;
 use crate::lifecycle::{self, OwnerId};
 use crate::names::DEFAULT_VHOST;
@@ -165,7 +165,7 @@ impl Topology {
             // The vhost is deleted first, and its connections close: nothing is created in it from then on. Its
             // contents follow. Leftovers of a crash are deleted before another vhost gets the name.
             change.delete(&vhost.stored());
-            if let Made::Done = self.0.make(change, &mut attempts).await? {
+            if let AttemptOutcome::Done = self.0.make(change, &mut attempts).await? {
                 break;
             }
         }

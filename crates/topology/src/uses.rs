@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use documents::{Change, DocumentRef, StoreError, WritePrecondition};
 
-use crate::changing::{Attempts, Made};
+use crate::changing::{AttemptOutcome, Attempts};
 use crate::error::{ChangeError, Entity};
 use crate::lifecycle::is_expired;
 use crate::projection::DocumentId;
@@ -58,7 +58,7 @@ impl VirtualHost {
             );
             let expect = WritePrecondition::Version(use_version.unwrap_or(0));
             change.put(USES, name, &UseDocument { run: topology.run }, expect)?;
-            if let Made::Done = self.make(change, &mut attempts).await? {
+            if let AttemptOutcome::Done = self.make(change, &mut attempts).await? {
                 return Ok(());
             }
         }
@@ -133,8 +133,8 @@ impl VirtualHost {
                 false => self.try_drop(own, &mut attempts).await,
             };
             match made {
-                Ok(Made::Again) => {}
-                Ok(Made::Done) => return Ok(()),
+                Ok(AttemptOutcome::Again) => {}
+                Ok(AttemptOutcome::Done) => return Ok(()),
                 Err(ChangeError::Store(error)) => return Err(error),
                 Err(_) => return Ok(()),
             }
@@ -168,8 +168,8 @@ impl VirtualHost {
                 None => self.try_drop(vec![stored], &mut attempts).await,
             };
             match made {
-                Ok(Made::Again) => {}
-                Ok(Made::Done) => return Ok(()),
+                Ok(AttemptOutcome::Again) => {}
+                Ok(AttemptOutcome::Done) => return Ok(()),
                 Err(ChangeError::Store(error)) => return Err(error),
                 Err(_) => return Ok(()),
             }
@@ -180,7 +180,7 @@ impl VirtualHost {
         &self,
         uses: Vec<DocumentRef>,
         attempts: &mut Attempts,
-    ) -> Result<Made, ChangeError> {
+    ) -> Result<AttemptOutcome, ChangeError> {
         let mut change = Change::new();
         uses.iter().for_each(|stored| change.delete(stored));
         self.make(change, attempts).await

@@ -20,7 +20,7 @@ use base::limits::{
 };
 use broker::{Permit, YieldBudget, YieldSlots};
 use gateway::socket::{ReadHalf, Socket, WriteHalf};
-use gateway::{SlowReader, Unsent, WriteError};
+use gateway::{SlowReader, UnsentOutput, WriteError};
 use tasks::Task;
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -198,7 +198,7 @@ struct Writer<'a> {
     backlog: &'a Backlog,
     taken_within: Duration,
     pace: YieldBudget,
-    unsent: Unsent,
+    unsent: UnsentOutput,
     rooms: Vec<OwnedSemaphorePermit>,
     permits: Vec<Permit>,
     /// Fires when the current request times out, or earlier. Setting it for each request would cost more.
@@ -217,7 +217,7 @@ impl<'a> Writer<'a> {
             socket,
             backlog,
             taken_within,
-            unsent: Unsent::default(),
+            unsent: UnsentOutput::default(),
             rooms: Vec::new(),
             permits: Vec::new(),
             timer: None,

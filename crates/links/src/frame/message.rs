@@ -2,7 +2,7 @@
 
 use base::checksum::{crc32c, crc32c_append};
 use bytes::{BufMut, Bytes};
-use gateway::Unsent;
+use gateway::UnsentOutput;
 use tokio::sync::OwnedSemaphorePermit;
 use world::Instant;
 
@@ -69,7 +69,7 @@ impl QueuedFrame {
 }
 
 /// Adds a frame to the bytes for a socket. `now` determines the remaining time.
-pub(crate) fn write_frame(frame: QueuedFrame, now: Instant, unsent: &mut Unsent) {
+pub(crate) fn write_frame(frame: QueuedFrame, now: Instant, unsent: &mut UnsentOutput) {
     let QueuedFrame { kind, flags, shard, number, deadline, message, room } = frame;
     // The sender has compared the message with its lane's limit, which fits 32 bits.
     let length = message.bytes() as u32;

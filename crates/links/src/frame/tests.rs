@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
-use gateway::Unsent;
+use gateway::UnsentOutput;
 use proptest::prelude::*;
 use tokio::io::{AsyncRead, ReadBuf};
 use world::Instant;
@@ -69,7 +69,7 @@ fn receive(
 }
 
 fn encode(frames: Vec<QueuedFrame>) -> Vec<u8> {
-    let mut unsent = Unsent::default();
+    let mut unsent = UnsentOutput::default();
     for frame in frames {
         write_frame(frame, Instant::now(), &mut unsent);
     }

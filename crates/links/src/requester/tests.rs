@@ -57,7 +57,7 @@ async fn send_request(session: &Session, bytes: usize, within: Duration) -> Resu
 }
 
 async fn send(peer: &mut DuplexStream, kind: Kind) {
-    let mut unsent = gateway::Unsent::default();
+    let mut unsent = gateway::UnsentOutput::default();
     let frame = crate::frame::QueuedFrame::bare(kind);
     crate::frame::write_frame(frame, Instant::now(), &mut unsent);
     let mut bytes = Vec::new();

@@ -9,7 +9,7 @@ use base::limits::{
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use gateway::Unsent;
+use gateway::UnsentOutput;
 use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinHandle;
 use tokio::time::{Duration, sleep};
@@ -87,7 +87,7 @@ impl ResponderFixture {
 }
 
 fn encode(frame: QueuedFrame) -> Vec<u8> {
-    let mut unsent = Unsent::default();
+    let mut unsent = UnsentOutput::default();
     write_frame(frame, Instant::now(), &mut unsent);
     let mut bytes = Vec::new();
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use access::acl::{Action, CLUSTER, Pattern, Resource, Verdict};
 use clap::{Args, Subcommand};
 use client::{BrokerRejection, Client, ClientError};
-use gateway_amqp::operations::document::{Explained, Operation};
+use gateway_amqp::operations::document::{AccessExplanation, Operation};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::create_acls_request::AclCreation;
 use kafka_protocol::messages::delete_acls_request::DeleteAclsFilter;
@@ -173,7 +173,7 @@ pub(crate) async fn run_access(arguments: AccessArguments) -> Result<(), Command
     let name = named(resource, name)?;
     let client = arguments.client.connect().await?;
     let operation = Operation::Explain { user, host, action, resource, name };
-    let explained: Explained = amqp::operate(&client, &operation).await?;
+    let explained: AccessExplanation = amqp::operate(&client, &operation).await?;
     arguments.client.output().show(&explained, |explained| {
         let verdict = if explained.allowed { "allowed" } else { "not allowed" };
         format!("{verdict}: {}\n", explained.why)

@@ -2,7 +2,7 @@
 //! ones.
 
 use clap::{Args, Subcommand, ValueEnum};
-use gateway_amqp::operations::document::{Done, Made, NamedPolicy, Operation};
+use gateway_amqp::operations::document::{CreateResult, EmptyDocument, NamedPolicy, Operation};
 use serde::Serialize;
 use topology::{ApplyTo, Definition, PolicyDefinition};
 
@@ -111,7 +111,7 @@ impl Set {
         };
         let (vhost, name) = (self.vhost.vhost, self.name);
         let operation = Operation::SetPolicy { vhost: vhost.clone(), name: name.clone(), policy };
-        let made: Made = amqp::operate(client, &operation).await?;
+        let made: CreateResult = amqp::operate(client, &operation).await?;
         let set = SetPolicy { vhost, policy: name, created: made.created };
         output.show(&set, |set| {
             let did = if set.created { "created" } else { "changed" };
@@ -188,7 +188,7 @@ impl Clear {
     async fn run(self, client: &Client, output: OutputFormat) -> Result<(), CommandError> {
         let (vhost, name) = (self.vhost.vhost, self.name);
         let operation = Operation::ClearPolicy { vhost: vhost.clone(), name: name.clone() };
-        let _: Done = amqp::operate(client, &operation).await?;
+        let _: EmptyDocument = amqp::operate(client, &operation).await?;
         output.show(&Cleared { vhost, policy: name }, |cleared| {
             format!("cleared policy {} of vhost {}\n", cleared.policy, cleared.vhost)
         })?;

@@ -2,7 +2,7 @@
 
 use access::Permissions;
 use clap::{Args, Subcommand};
-use gateway_amqp::operations::document::{AddedUser, Done, Operation, UserSummary};
+use gateway_amqp::operations::document::{AddedUser, EmptyDocument, Operation, UserSummary};
 use serde::Serialize;
 
 use super::vhost::VhostOption;
@@ -103,7 +103,7 @@ async fn set_password(
 ) -> Result<(), CommandError> {
     let (password_hash, scram) = password::hashed(&user.name, user.password, user.no_scram)?;
     let operation = Operation::SetPassword { name: user.name.clone(), password_hash, scram };
-    let _: Done = amqp::operate(client, &operation).await?;
+    let _: EmptyDocument = amqp::operate(client, &operation).await?;
     output.show(&Changed { user: user.name }, |changed| {
         format!("changed the password of user {}\n", changed.user)
     })?;
@@ -111,7 +111,8 @@ async fn set_password(
 }
 
 async fn delete(client: &Client, output: OutputFormat, name: String) -> Result<(), CommandError> {
-    let _: Done = amqp::operate(client, &Operation::DeleteUser { name: name.clone() }).await?;
+    let _: EmptyDocument =
+        amqp::operate(client, &Operation::DeleteUser { name: name.clone() }).await?;
     output.show(&Changed { user: name }, |deleted| format!("deleted user {}\n", deleted.user))?;
     Ok(())
 }
@@ -182,7 +183,7 @@ impl Allow {
             vhost: granted.vhost.clone(),
             permissions: granted.permissions.clone(),
         };
-        let _: Done = amqp::operate(client, &operation).await?;
+        let _: EmptyDocument = amqp::operate(client, &operation).await?;
         output.show(&granted, |granted| {
             format!("set the permissions of user {} in vhost {}\n", granted.user, granted.vhost)
         })?;
@@ -208,7 +209,7 @@ impl Deny {
     async fn run(self, client: &Client, output: OutputFormat) -> Result<(), CommandError> {
         let denied = Denied { user: self.name, vhost: self.vhost.vhost };
         let operation = Operation::Deny { user: denied.user.clone(), vhost: denied.vhost.clone() };
-        let _: Done = amqp::operate(client, &operation).await?;
+        let _: EmptyDocument = amqp::operate(client, &operation).await?;
         output.show(&denied, |denied| {
             format!("user {} may do nothing in vhost {} now\n", denied.user, denied.vhost)
         })?;

@@ -1,7 +1,7 @@
 //! `postroad vhost`: AMQP's virtual hosts, each with queues, exchanges and policies of its own.
 
 use clap::{Args, Subcommand};
-use gateway_amqp::operations::document::{Done, Made, Operation, VhostSummary};
+use gateway_amqp::operations::document::{CreateResult, EmptyDocument, Operation, VhostSummary};
 use serde::Serialize;
 
 use super::{ClientOptions, CommandError, amqp};
@@ -49,7 +49,8 @@ struct Added {
 }
 
 async fn add(client: &Client, output: OutputFormat, name: String) -> Result<(), CommandError> {
-    let made: Made = amqp::operate(client, &Operation::AddVhost { name: name.clone() }).await?;
+    let made: CreateResult =
+        amqp::operate(client, &Operation::AddVhost { name: name.clone() }).await?;
     output.show(&Added { vhost: name, created: made.created }, |added| match added.created {
         true => format!("created vhost {}\n", added.vhost),
         false => format!("found vhost {}\n", added.vhost),
@@ -78,7 +79,8 @@ struct Deleted {
 }
 
 async fn delete(client: &Client, output: OutputFormat, name: String) -> Result<(), CommandError> {
-    let _: Done = amqp::operate(client, &Operation::DeleteVhost { name: name.clone() }).await?;
+    let _: EmptyDocument =
+        amqp::operate(client, &Operation::DeleteVhost { name: name.clone() }).await?;
     output
         .show(&Deleted { vhost: name }, |deleted| format!("deleted vhost {}\n", deleted.vhost))?;
     Ok(())

@@ -10,14 +10,14 @@ use super::{BindingRequest, VirtualHost, not_found, refuse_default};
 use crate::Destination;
 use crate::arguments::sorted;
 use crate::bindings::BindingPlan;
-use crate::changing::{Attempts, Made};
+use crate::changing::{AttemptOutcome, Attempts};
 use crate::entities::Entities;
 use crate::error::{BindingError, ChangeError, Entity};
 use crate::exchange::ExchangeKind;
 use crate::lifecycle::OwnerId;
 use crate::matched::matched;
 use crate::store::{BINDINGS, EXCHANGES};
-use crate::stripes::{Access, Held, Key};
+use crate::stripes::{Access, Key, StripeGuard};
 
 impl VirtualHost {
     /// Binds a queue or an exchange to an exchange. `user` must own the queue, if that has an owner.
@@ -49,7 +49,7 @@ impl VirtualHost {
             let version = plan.version.unwrap_or_else(stale);
             self.check_same_ends(&plan, source, destination, &mut change);
             change.put(BINDINGS, plan.name, &plan.document, WritePrecondition::Version(version))?;
-            if let Made::Done = self.make(change, &mut attempts).await? {
+            if let AttemptOutcome::Done = self.make(change, &mut attempts).await? {
                 return Ok(());
             }
         }
@@ -136,13 +136,13 @@ impl VirtualHost {
                     change.put(BINDINGS, plan.name.clone(), &plan.document, expect)?;
                 }
             }
-            if let Made::Done = self.make(change, &mut attempts).await? {
+            if let AttemptOutcome::Done = self.make(change, &mut attempts).await? {
                 return Ok(());
             }
         }
     }
 
-    async fn lock_binding(&self, source: &str, destination: &Destination) -> Vec<Held<'_>> {
+    async fn lock_binding(&self, source: &str, destination: &Destination) -> Vec<StripeGuard<'_>> {
         let end = match destination {
             Destination::Queue(name) => Key::Queue(name),
             Destination::Exchange(name) => Key::Exchange(name),

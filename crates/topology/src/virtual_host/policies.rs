@@ -9,7 +9,7 @@ use std::sync::Arc;
 use documents::{Change, DocumentRef, StoreError, WritePrecondition};
 
 use super::VirtualHost;
-use crate::changing::{Attempts, Made};
+use crate::changing::{AttemptOutcome, Attempts};
 use crate::error::ChangeError;
 use crate::policy::{
     Definition, Policy, PolicyDefinition, PolicyError, PolicyMatch, PolicyScope, Subject,
@@ -41,7 +41,7 @@ impl VirtualHost {
         loop {
             let (mut change, kept) = (Change::new(), documents::join(&[&self.0.name, name]));
             change.put(policy_space(scope), kept, &policy.set, WritePrecondition::Anything)?;
-            if let Made::Done = self.make(change, &mut attempts).await? {
+            if let AttemptOutcome::Done = self.make(change, &mut attempts).await? {
                 return Ok(self.apply_policies().await?);
             }
         }
@@ -61,7 +61,7 @@ impl VirtualHost {
             let kept = documents::join(&[&self.0.name, name]);
             let version = policy.version;
             change.delete(&DocumentRef { space: policy_space(scope), name: kept, version });
-            if let Made::Done = self.make(change, &mut attempts).await? {
+            if let AttemptOutcome::Done = self.make(change, &mut attempts).await? {
                 return Ok(self.apply_policies().await?);
             }
         }

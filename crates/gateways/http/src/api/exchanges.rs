@@ -4,7 +4,7 @@ use access::Operation;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use rabbitmq::declarations::{ExchangeDeclaration, exchanges};
-use rabbitmq::errors::{Named, Resource};
+use rabbitmq::errors::{NamedEntity, Resource};
 use serde_json::{Map, Value, json};
 use topology::arguments::ALTERNATE_EXCHANGE;
 use topology::{Exchange, VirtualHost};

@@ -16,15 +16,15 @@ use bytes::{Bytes, BytesMut};
 use message::{Properties, read_record};
 use rabbitmq::Body;
 use rabbitmq::declarations::{MessageHeaders, queues};
-use rabbitmq::errors::{Exception, Named};
+use rabbitmq::errors::{Exception, NamedEntity};
 use rabbitmq::publisher::{Parcel, Publisher};
 use rabbitmq::publishing::{copies, delay, expiration};
-use rabbitmq::rerouting::{self, Fate, View};
+use rabbitmq::rerouting::{self, RerouteOutcome, View};
 use record::RecordView;
 use routing::Message;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
-use topology::{Queue, RouteError, Routed, VirtualHost};
+use topology::{Queue, RouteError, RoutedQueue, VirtualHost};
 use values::{EncodedTable, Table};
 
 use super::call::{Call, Outcome, Said, object};
@@ -194,12 +194,12 @@ pub(super) async fn publish(call: &Call) -> Outcome {
         let lost = rerouting::lost(&confirms, &topics, vec![sent], &appended);
         let fates = rerouting::route_again(call.broker(), &vhost, &rights, lost).await;
         match fates.first() {
-            Some((_, Fate::Refused)) => {
+            Some((_, RerouteOutcome::Refused)) => {
                 let why = "a queue is gone, and the message cannot be routed again";
                 return Err(Refused::unavailable(why));
             }
-            Some((_, Fate::Unroutable)) => routed = false,
-            Some((_, Fate::Taken)) | None => {}
+            Some((_, RerouteOutcome::Unroutable)) => routed = false,
+            Some((_, RerouteOutcome::Taken)) | None => {}
         }
         for answer in appended {
             match answer {
@@ -221,7 +221,7 @@ struct Sent<'a> {
     body: &'a Body,
 }
 
-impl rerouting::Kept for Sent<'_> {
+impl rerouting::ReroutableMessage for Sent<'_> {
     fn view<R>(&self, look: impl FnOnce(&View<'_>) -> R) -> Option<R> {
         let Self { exchange, key: routing_key, properties, body } = *self;
         Some(look(&View { exchange, routing_key, properties, body }))
@@ -236,8 +236,8 @@ async fn route(
     key: &str,
     copies: &[String],
     properties: &Properties<'_>,
-) -> Result<Vec<Routed>, Refused> {
-    let find = || -> Result<Vec<Routed>, RouteError> {
+) -> Result<Vec<RoutedQueue>, Refused> {
+    let find = || -> Result<Vec<RoutedQueue>, RouteError> {
         let headers = MessageHeaders(properties);
         let keys: Vec<&str> =
             std::iter::once(key).chain(copies.iter().map(String::as_str)).collect();

@@ -13,7 +13,7 @@ use broker::delivery::Counters;
 use futures_util::StreamExt;
 use futures_util::stream;
 use rabbitmq::declarations::{QueueDeclaration, queues};
-use rabbitmq::errors::{Named, Resource};
+use rabbitmq::errors::{NamedEntity, Resource};
 use serde_json::{Map, Value, json};
 use topology::arguments::{DEAD_LETTER_EXCHANGE, QUEUE_TYPE};
 use topology::{Queue, QueueKind, VirtualHost};

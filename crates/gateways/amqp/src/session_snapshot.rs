@@ -11,7 +11,7 @@ use crate::session::{Phase, Session};
 impl Session {
     /// Replies to a pending request for the session's snapshot.
     pub(crate) fn reply_with_snapshot(&self) {
-        let told: gateway::Told = Arc::new(self.seen());
+        let told: gateway::SessionSnapshot = Arc::new(self.seen());
         self.connection.send_snapshot(&told);
     }
 

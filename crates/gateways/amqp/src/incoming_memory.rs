@@ -15,7 +15,7 @@ const STEP_BYTES: usize = 64 << 10;
 
 /// Charged memory of one session.
 #[derive(Default)]
-pub(crate) struct Arriving {
+pub(crate) struct IncomingMemory {
     permit: Permit,
     permitted: usize,
     /// Bytes of messages that are incomplete, or complete and not passed to the broker.
@@ -26,7 +26,7 @@ pub(crate) struct Arriving {
     growth: Option<(BoxFuture<'static, Permit>, usize)>,
 }
 
-impl Arriving {
+impl IncomingMemory {
     /// Charges bytes that have arrived. The session handles no further frame while it waits for room.
     pub(crate) fn add(&mut self, gateway: &Arc<Gateway>, bytes: usize) {
         self.bytes += bytes;
