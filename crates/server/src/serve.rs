@@ -10,7 +10,7 @@ use access::{Audit, Quotas, Users};
 use broker::{Broker, BrokerOptions};
 use gateway::Connections;
 use gateway_amqp::operations::Administration;
-use gateway_http::Front;
+use gateway_http::FrontEnd;
 use gateway_kafka::{GatewayOptions, Kafka};
 use links::{Security, Tls};
 use nodes::{Endpoint, Nodes};
@@ -144,7 +144,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let (failure, connections) = (Failure::new(), Connections::default());
     // From here on operators can query the progress of the start.
     let tls = certificate.as_ref().map(TlsFiles::tls);
-    let front = Front::new(
+    let front = FrontEnd::new(
         http_options(&settings, connections.clone()),
         failure.clone(),
         Arc::clone(&world.entropy),

@@ -27,18 +27,18 @@ use crate::problem::Problem;
 use crate::sessions::Sessions;
 
 /// Returns the reason why a node is not ready, if it is known.
-type WaitsFor = Box<dyn Fn() -> Option<String> + Send + Sync>;
+type StartupStatus = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// Clones share their state.
 #[derive(Clone, Debug)]
-pub struct Front(Arc<Inner>);
+pub struct FrontEnd(Arc<Inner>);
 
 struct Inner {
     options: GatewayOptions,
     failure: Failure,
     entropy: Arc<dyn Entropy>,
     node: OnceLock<Node>,
-    waiting: OnceLock<WaitsFor>,
+    waiting: OnceLock<StartupStatus>,
     draining: watch::Sender<bool>,
     stopping: watch::Sender<bool>,
     requests: Requests,
@@ -110,7 +110,7 @@ pub(crate) enum Readiness {
     Broker(UnreadyReason),
 }
 
-impl Front {
+impl FrontEnd {
     /// `failure` belongs to the node, parts of which may fail before it is open.
     pub fn new(options: GatewayOptions, failure: Failure, entropy: Arc<dyn Entropy>) -> Self {
         Self(Arc::new(Inner {

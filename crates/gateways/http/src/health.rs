@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use broker::UnreadyReason;
 use serde::Serialize;
 
-use crate::front::{Front, Readiness};
+use crate::front::{FrontEnd, Readiness};
 
 #[derive(Serialize)]
 struct Health {
@@ -28,14 +28,14 @@ pub(crate) async fn live() -> Response {
     well("live")
 }
 
-pub(crate) async fn startup(State(front): State<Front>) -> Response {
+pub(crate) async fn startup(State(front): State<FrontEnd>) -> Response {
     match front.node() {
         Some(_) => well("started"),
         None => unwell("starting", recovering(&front)),
     }
 }
 
-pub(crate) async fn ready(State(front): State<Front>) -> Response {
+pub(crate) async fn ready(State(front): State<FrontEnd>) -> Response {
     let why = match front.readiness() {
         Readiness::Ready => {
             let is_full = front.node().is_some_and(|node| node.broker.disk_is_full());
@@ -57,7 +57,7 @@ pub(crate) async fn ready(State(front): State<Front>) -> Response {
     unwell("not-ready", why)
 }
 
-fn recovering(front: &Front) -> String {
+fn recovering(front: &FrontEnd) -> String {
     match front.waits_for() {
         Some(waits) => format!("the node {waits}"),
         None => "what is on the disk is being recovered".into(),

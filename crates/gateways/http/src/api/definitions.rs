@@ -8,10 +8,10 @@ use axum::response::IntoResponse;
 use serde_json::{Map, Value, json};
 use topology::{PolicyScope, VirtualHost};
 
+use super::api_error::ApiError;
 use super::call::{Call, Outcome};
 use super::limits::values;
 use super::overview::RABBITMQ_VERSION;
-use super::refused::Refused;
 use super::users::ARGON2ID;
 use super::{bindings, exchanges, parameters, permissions, policies, queues, vhosts};
 
@@ -63,7 +63,7 @@ pub(super) async fn export(call: &Call) -> Outcome {
 }
 
 /// Limits of virtual hosts, in RabbitMQ's format.
-fn limits(call: &Call, vhosts: &[VirtualHost], with_vhost: bool) -> Result<Vec<Value>, Refused> {
+fn limits(call: &Call, vhosts: &[VirtualHost], with_vhost: bool) -> Result<Vec<Value>, ApiError> {
     let limits = call.users()?.limits();
     let rows = vhosts.iter().filter_map(|vhost| {
         let set = limits.of(LimitTarget::VirtualHost(vhost.name()))?;
@@ -77,7 +77,7 @@ fn limits(call: &Call, vhosts: &[VirtualHost], with_vhost: bool) -> Result<Vec<V
     Ok(rows.collect())
 }
 
-fn users(call: &Call) -> Result<(Vec<Value>, Vec<Value>), Refused> {
+fn users(call: &Call) -> Result<(Vec<Value>, Vec<Value>), ApiError> {
     let store = call.users()?;
     let (mut rows, mut granted, limits) = (Vec::new(), Vec::new(), store.limits());
     // Users of the node's settings are not exported: they exist wherever the settings do.

@@ -6,8 +6,8 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde_json::{Map, Value, json};
 
-use super::call::{Call, Outcome, Said};
-use super::refused::Refused;
+use super::api_error::ApiError;
+use super::call::{Call, ObjectReader, Outcome};
 use super::users::known;
 
 pub(super) fn values(set: Option<&LimitsSet>) -> Value {
@@ -49,10 +49,10 @@ pub(super) async fn list_of_vhost(call: &Call) -> Outcome {
 
 async fn set(call: &Call, of: LimitTarget<'_>) -> Outcome {
     let said = call.object()?;
-    if !Said(&said).is_there("value") {
-        return Err(Refused::bad_request("key_missing: value"));
+    if !ObjectReader(&said).is_there("value") {
+        return Err(ApiError::bad_request("key_missing: value"));
     }
-    let value = Said(&said).integer("value", 0)?;
+    let value = ObjectReader(&said).integer("value", 0)?;
     set_to(call, of, call.arg("name"), value).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -63,7 +63,7 @@ pub(super) async fn set_to(
     of: LimitTarget<'_>,
     word: &str,
     value: i64,
-) -> Result<(), Refused> {
+) -> Result<(), ApiError> {
     let limit = check(of, word, value)?;
     call.users()?.set_limit(of, limit, Some(value)).await?;
     tracing::info!(by = call.user_name(), ?of, "limit {word} is {value}");
@@ -71,22 +71,22 @@ pub(super) async fn set_to(
 }
 
 /// Validates the name and value of a limit.
-pub(super) fn check(of: LimitTarget<'_>, word: &str, value: i64) -> Result<Limit, Refused> {
+pub(super) fn check(of: LimitTarget<'_>, word: &str, value: i64) -> Result<Limit, ApiError> {
     let limit = of.limit(word).ok_or_else(|| {
         let names = match of {
             LimitTarget::User(_) => "max-connections and max-channels of a user",
             LimitTarget::VirtualHost(_) => "max-connections and max-queues of a virtual host",
         };
-        Refused::bad_request(format!("there is no limit {word}; there are {names}"))
+        ApiError::bad_request(format!("there is no limit {word}; there are {names}"))
     })?;
     if value < -1 {
-        return Err(Refused::bad_request(format!("{word} is a number, or -1 for any")));
+        return Err(ApiError::bad_request(format!("{word} is a number, or -1 for any")));
     }
     Ok(limit)
 }
 
 async fn clear(call: &Call, of: LimitTarget<'_>) -> Outcome {
-    let limit = of.limit(call.arg("name")).ok_or_else(Refused::not_found)?;
+    let limit = of.limit(call.arg("name")).ok_or_else(ApiError::not_found)?;
     // As in RabbitMQ, clearing a limit that is not set is no error.
     call.users()?.set_limit(of, limit, None).await?;
     Ok(StatusCode::NO_CONTENT.into_response())

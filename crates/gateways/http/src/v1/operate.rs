@@ -9,15 +9,15 @@ use operations::document::{Operation, RecordPosition};
 use serde::de::DeserializeOwned;
 
 use super::pages::not_of_this_list;
-use crate::front::Front;
-use crate::login::Asker;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
 
 /// Carries out an operation and returns its document. `missing`: the problem to report where its object does not
 /// exist.
 pub(super) async fn ask(
-    front: &Front,
-    asker: &Asker,
+    front: &FrontEnd,
+    asker: &RequestClient,
     operation: Operation,
     missing: Kind,
 ) -> Result<Vec<u8>, Problem> {
@@ -25,7 +25,7 @@ pub(super) async fn ask(
 }
 
 async fn carry_out(
-    front: &Front,
+    front: &FrontEnd,
     rights: &Rights,
     operation: Operation,
     missing: Kind,
@@ -48,8 +48,8 @@ fn problem(error: OperationError, missing: Kind) -> Problem {
 
 /// Result of a dry run, computed by the query `look`. The user needs the right to `tried`, but not to `look`.
 pub(super) async fn look_before<T: DeserializeOwned>(
-    front: &Front,
-    asker: &Asker,
+    front: &FrontEnd,
+    asker: &RequestClient,
     tried: &Operation,
     look: Operation,
     missing: Kind,
@@ -61,8 +61,8 @@ pub(super) async fn look_before<T: DeserializeOwned>(
 
 /// As [`ask`], decoded.
 pub(super) async fn ask_for<T: DeserializeOwned>(
-    front: &Front,
-    asker: &Asker,
+    front: &FrontEnd,
+    asker: &RequestClient,
     operation: Operation,
     missing: Kind,
 ) -> Result<T, Problem> {

@@ -11,8 +11,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::connection::Peer;
-use crate::front::{Front, Node, Readiness};
-use crate::login::{self, Asker};
+use crate::front::{FrontEnd, Node, Readiness};
+use crate::login::{self, RequestClient};
 use crate::problem::Problem;
 
 #[derive(Serialize, ToSchema)]
@@ -133,8 +133,8 @@ struct Process {
     responses((status = 200, body = Overview))
 )]
 pub(super) async fn overview(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Extension(peer): Extension<Peer>,
 ) -> Result<Json<Overview>, Problem> {
     asker.cluster(Action::Describe)?;
@@ -166,7 +166,7 @@ fn seconds(duration: Duration) -> u64 {
     duration.as_secs()
 }
 
-fn alarms(front: &Front, node: &Node, vitals: &Vitals) -> Vec<Alarm> {
+fn alarms(front: &FrontEnd, node: &Node, vitals: &Vitals) -> Vec<Alarm> {
     let mut alarms = Vec::new();
     let mut raise = |alarm, text: String| alarms.push(Alarm { alarm, text });
     match front.readiness() {

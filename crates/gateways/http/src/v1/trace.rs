@@ -12,14 +12,14 @@ use operations::position::Position;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::asked;
 use super::operate::ask_for;
 use super::pages::not_of_this_list;
 use super::read::position;
-use crate::front::Front;
-use crate::login::Asker;
+use super::request_input;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
-use crate::quotas::Spending;
+use crate::quotas::RequestCharges;
 
 const TRACED_DEFAULT: usize = 10;
 
@@ -27,7 +27,7 @@ const TRACED_DEFAULT: usize = 10;
 #[derive(Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Traced {
+pub(super) struct TraceQuery {
     /// Only in this topic; else in all that may be read.
     topic: Option<String>,
     key: Option<String>,
@@ -48,7 +48,7 @@ pub(super) struct Traced {
     cursor: Option<String>,
 }
 
-impl Default for Traced {
+impl Default for TraceQuery {
     fn default() -> Self {
         Self {
             topic: None,
@@ -82,17 +82,17 @@ pub(super) struct Trace {
     get,
     path = "/v1/trace",
     tag = "records",
-    params(Traced),
+    params(TraceQuery),
     responses((status = 200, body = Trace))
 )]
 pub(super) async fn trace(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     uri: Uri,
 ) -> Result<Json<Trace>, Problem> {
-    let traced: Traced = asked::query(&uri)?;
+    let traced: TraceQuery = request_input::query(&uri)?;
     let by = traced.by()?;
-    let Traced { topic, from, limit, cursor, .. } = traced;
+    let TraceQuery { topic, from, limit, cursor, .. } = traced;
     if !(1..=HTTP_TRACED_MAX).contains(&limit) {
         let detail = format!("limit: 1 to {HTTP_TRACED_MAX}, not {limit}");
         return Err(Problem::new(Kind::BadRequest, detail));
@@ -107,7 +107,7 @@ pub(super) async fn trace(
         }
     };
     let after = cursor.as_deref().map(read_cursor).transpose()?;
-    let spending = Spending::begin(node, &asker, Quota::ConsumerByteRate)?;
+    let spending = RequestCharges::begin(node, &asker, Quota::ConsumerByteRate)?;
     let records_max = limit as u32;
     let operation = Operation::FindRecords { topic, by, from_ms, after, records_max };
     let found: FoundRecords = ask_for(&front, &asker, operation, Kind::NoSuchTopic).await?;
@@ -123,7 +123,7 @@ pub(super) async fn trace(
     Ok(Json(Trace { records, looked_at, looked_at_bytes, next: next.map(cursor_of) }))
 }
 
-impl Traced {
+impl TraceQuery {
     fn by(&self) -> Result<SearchKey, Problem> {
         let wrong = |detail: &str| Err(Problem::new(Kind::BadRequest, detail));
         let bytes = |text: &String| Payload::copied(text.as_bytes());

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use test_tls::{Authority, Holder, Pair};
 use tokio::time::{Instant, sleep};
 
-use crate::harness::{Answer, SOON, Sender, Server, ask, basic, request};
+use crate::harness::{ReceivedResponse, SOON, Sender, Server, ask, basic, request};
 
 const LOGIN: LoginOptions =
     LoginOptions { plain: Admission::Required, tls: Admission::Required, plaintext: false };
@@ -31,7 +31,7 @@ impl Clients {
     }
 }
 
-async fn get(sender: &mut Sender, headers: &[(&str, &str)]) -> Answer {
+async fn get(sender: &mut Sender, headers: &[(&str, &str)]) -> ReceivedResponse {
     ask(sender, request(Method::GET, "/metrics", headers, "")).await
 }
 

@@ -12,12 +12,16 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::front::Front;
+use crate::front::FrontEnd;
 use crate::problem::{Kind, Problem};
 
 /// Reads a body of at most `bytes_max` bytes, with a timeout. It takes memory budget as it arrives: bytes that are
 /// announced and not sent take none.
-pub(crate) async fn whole(front: &Front, body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
+pub(crate) async fn whole(
+    front: &FrontEnd,
+    body: Body,
+    bytes_max: usize,
+) -> Result<Bytes, Problem> {
     let mut body = Limited::new(body, bytes_max);
     let mut room = Permit::default();
     let arriving = async {
@@ -49,7 +53,7 @@ pub(crate) async fn whole(front: &Front, body: Body, bytes_max: usize) -> Result
 
 /// Reads a JSON document, whatever its content type.
 pub(super) async fn document<T: DeserializeOwned + Send + 'static>(
-    front: &Front,
+    front: &FrontEnd,
     body: Body,
 ) -> Result<T, Problem> {
     let bytes = whole(front, body, HTTP_DOCUMENT_BYTES_MAX).await?;

@@ -9,38 +9,41 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Clones share their counter.
 #[derive(Clone, Debug)]
-pub(crate) struct Places(Arc<Counted>);
+pub(crate) struct AdmissionLimit(Arc<AdmissionCount>);
 
 #[derive(Debug)]
-struct Counted {
+struct AdmissionCount {
     most: usize,
     taken: AtomicUsize,
 }
 
-impl Places {
+impl AdmissionLimit {
     pub(crate) fn new(most: usize) -> Self {
-        Self(Arc::new(Counted { most, taken: AtomicUsize::new(0) }))
+        Self(Arc::new(AdmissionCount { most, taken: AtomicUsize::new(0) }))
     }
 
     /// Takes the place of an accepted connection. Clones of the result share it.
     pub(crate) fn connected(&self) -> ConnectionPlaces {
         self.0.taken.fetch_add(1, Ordering::Relaxed);
-        let own = Arc::new(Own { _counted: Place(self.clone()), is_taken: AtomicBool::new(false) });
+        let own = Arc::new(ConnectionSlot {
+            _counted: AdmissionSlot(self.clone()),
+            is_taken: AtomicBool::new(false),
+        });
         ConnectionPlaces { own, all: self.clone() }
     }
 
-    fn try_take(&self) -> Option<Place> {
+    fn try_take(&self) -> Option<AdmissionSlot> {
         let more = |taken| (taken < self.0.most).then_some(taken + 1);
         let taken = self.0.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        taken.ok().map(|_| Place(self.clone()))
+        taken.ok().map(|_| AdmissionSlot(self.clone()))
     }
 }
 
 /// One counted connection or request, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place(Places);
+pub(crate) struct AdmissionSlot(AdmissionLimit);
 
-impl Drop for Place {
+impl Drop for AdmissionSlot {
     fn drop(&mut self) {
         self.0.0.taken.fetch_sub(1, Ordering::Relaxed);
     }
@@ -48,16 +51,16 @@ impl Drop for Place {
 
 /// The place of a connection, which one of its requests may use.
 #[derive(Debug)]
-pub(crate) struct Own {
-    _counted: Place,
+pub(crate) struct ConnectionSlot {
+    _counted: AdmissionSlot,
     is_taken: AtomicBool,
 }
 
 /// Places for the requests of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionPlaces {
-    own: Arc<Own>,
-    all: Places,
+    own: Arc<ConnectionSlot>,
+    all: AdmissionLimit,
 }
 
 impl ConnectionPlaces {
@@ -77,8 +80,8 @@ impl ConnectionPlaces {
 /// Held until a request is answered.
 #[derive(Debug)]
 pub(crate) enum RequestPlace {
-    Own(Arc<Own>),
-    Further { _counted: Place },
+    Own(Arc<ConnectionSlot>),
+    Further { _counted: AdmissionSlot },
 }
 
 impl Drop for RequestPlace {
@@ -95,7 +98,7 @@ mod tests {
 
     #[test]
     fn connections_keep_one_place_and_share_the_rest() {
-        let places = Places::new(3);
+        let places = AdmissionLimit::new(3);
         let (one, other) = (places.connected(), places.connected());
         let first = one.take().expect("its own");
         let second = one.take().expect("the last one");

@@ -17,14 +17,14 @@ use crate::finishing::{CHALLENGE, seconds};
 use crate::problem::{Kind, Problem};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Refused {
+pub(super) struct ApiError {
     status: StatusCode,
     error: &'static str,
     reason: String,
     retry_after: Option<Duration>,
 }
 
-impl Refused {
+impl ApiError {
     fn new(status: StatusCode, error: &'static str, reason: impl Into<String>) -> Self {
         Self { status, error, reason: reason.into(), retry_after: None }
     }
@@ -67,7 +67,7 @@ impl Refused {
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let Self { status, error, reason, retry_after } = self;
         if status == StatusCode::INTERNAL_SERVER_ERROR {
@@ -95,10 +95,10 @@ pub(crate) fn problem_response(problem: &Problem) -> Response {
         _ if status.is_server_error() => "service_unavailable",
         _ => "bad_request",
     };
-    Refused::new(status, error, problem.detail()).into_response()
+    ApiError::new(status, error, problem.detail()).into_response()
 }
 
-impl From<Problem> for Refused {
+impl From<Problem> for ApiError {
     fn from(problem: Problem) -> Self {
         let status = problem.kind().status();
         let error = if status.is_server_error() { "service_unavailable" } else { "bad_request" };
@@ -107,7 +107,7 @@ impl From<Problem> for Refused {
 }
 
 /// AMQP's channel exceptions, with the status of RabbitMQ's API.
-impl From<Exception> for Refused {
+impl From<Exception> for ApiError {
     fn from(exception: Exception) -> Self {
         let text = exception.reply_text();
         match exception.code {
@@ -119,13 +119,13 @@ impl From<Exception> for Refused {
     }
 }
 
-impl From<StoreError> for Refused {
+impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         Exception::from(error).into()
     }
 }
 
-impl From<ChangeError> for Refused {
+impl From<ChangeError> for ApiError {
     fn from(error: ChangeError) -> Self {
         if let ChangeError::ProtectedVirtualHost(_) = error {
             let status = StatusCode::PRECONDITION_FAILED;
@@ -135,7 +135,7 @@ impl From<ChangeError> for Refused {
     }
 }
 
-impl From<PolicyError> for Refused {
+impl From<PolicyError> for ApiError {
     fn from(error: PolicyError) -> Self {
         match error {
             PolicyError::NotFound(_) => Self::not_found(),
@@ -146,7 +146,7 @@ impl From<PolicyError> for Refused {
     }
 }
 
-impl From<UserError> for Refused {
+impl From<UserError> for ApiError {
     fn from(error: UserError) -> Self {
         match error {
             UserError::Storage(error) => error.into(),
@@ -159,7 +159,7 @@ impl From<UserError> for Refused {
     }
 }
 
-impl From<Unavailable> for Refused {
+impl From<Unavailable> for ApiError {
     fn from(error: Unavailable) -> Self {
         Self::unavailable(error.to_string())
     }
