@@ -8,7 +8,7 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 use crate::errors::Fault;
-use crate::fetch_sessions::{FetchSession, FetchState, Want, next_epoch};
+use crate::fetch_sessions::{FetchParameters, FetchSession, FetchState, next_epoch};
 use crate::gateway::{Gateway, Session};
 use crate::topic_ref::TopicRef;
 
@@ -93,7 +93,7 @@ async fn begin_full(
     gateway: &Gateway,
     session: &Session,
     by_id: bool,
-    wants: Vec<(TopicRef, i32, Want)>,
+    wants: Vec<(TopicRef, i32, FetchParameters)>,
     keep: bool,
     pace: &mut YieldBudget,
 ) -> Context {
@@ -119,12 +119,12 @@ async fn begin_full(
     }
 }
 
-fn wants(topics: Vec<FetchTopic>, by_id: bool) -> Vec<(TopicRef, i32, Want)> {
+fn wants(topics: Vec<FetchTopic>, by_id: bool) -> Vec<(TopicRef, i32, FetchParameters)> {
     let mut wants = Vec::with_capacity(topics.iter().map(|topic| topic.partitions.len()).sum());
     for topic in topics {
         let name = topic_name(by_id, &topic.topic, topic.topic_id);
         for partition in topic.partitions {
-            let want = Want {
+            let want = FetchParameters {
                 offset: partition.fetch_offset,
                 bytes_max: partition.partition_max_bytes,
                 leader_epoch: partition.current_leader_epoch,

@@ -15,7 +15,7 @@ use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::request::{RequestError, RequestHead};
 use crate::response::Response;
-use crate::wire::primitives::Put;
+use crate::wire::primitives::PutPrimitives;
 
 /// Bytes that go to the socket as one slice.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;

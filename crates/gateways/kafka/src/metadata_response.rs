@@ -16,7 +16,7 @@ use crate::leaders::PartitionState;
 use crate::list_response::{Chunks, around};
 use crate::request::{RequestError, RequestHead};
 use crate::response::Response;
-use crate::wire::primitives::Put;
+use crate::wire::primitives::PutPrimitives;
 
 /// First version with compact lengths, and tagged fields at the end of structs.
 const FLEXIBLE_SINCE: i16 = 9;

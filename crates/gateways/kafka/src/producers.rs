@@ -11,7 +11,7 @@ use kafka_protocol::messages::{
 };
 use tracing::warn;
 
-use crate::authorization::Asker;
+use crate::authorization::Caller;
 use crate::errors::{Fault, code_of};
 use crate::gateway::{Gateway, Session};
 use crate::no_transactions::no_transactions_for;
@@ -74,7 +74,7 @@ pub(crate) async fn describe_producers(
 
 async fn describe_partitions(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     topic: &str,
     indexes: &[i32],
 ) -> Vec<PartitionResponse> {

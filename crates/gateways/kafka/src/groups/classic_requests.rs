@@ -17,7 +17,7 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
-use crate::authorization::Asker;
+use crate::authorization::Caller;
 use crate::errors::group_code;
 use crate::gateway::{Gateway, Session};
 use crate::groups::code_of;
@@ -27,7 +27,7 @@ use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 
 /// Checks that the caller may perform its action on the group, and that the name is valid.
-pub(crate) fn check_group(asker: &Asker, name: &str) -> Result<(), ResponseError> {
+pub(crate) fn check_group(asker: &Caller, name: &str) -> Result<(), ResponseError> {
     asker.group(name)?;
     check_group_name(name)
 }

@@ -23,7 +23,7 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
-use crate::authorization::Asker;
+use crate::authorization::Caller;
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::groups::admin_requests::DESCRIBED_GROUP_BYTES;
@@ -73,7 +73,7 @@ pub(crate) async fn heartbeat(
 /// Checks that need no group. Returns the requested assignor.
 fn check_heartbeat(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     message: &ConsumerGroupHeartbeatRequest,
 ) -> Result<Option<Assignor>, Fault> {
     let invalid = |reason: &'static str| Err(Fault::new(ResponseError::InvalidRequest, reason));
@@ -289,7 +289,7 @@ pub(crate) async fn describe(
 
 fn describe_one(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     name: &GroupId,
     version: i16,
     has_offsets: Result<bool, ResponseError>,

@@ -38,11 +38,11 @@ pub(crate) struct Homes {
     broker: Broker,
     /// The bounds of groups apply to the whole node.
     totals: Arc<Totals>,
-    led: RwLock<HashMap<ShardId, Led>>,
+    led: RwLock<HashMap<ShardId, HomeCoordinator>>,
 }
 
 #[derive(Debug)]
-struct Led {
+struct HomeCoordinator {
     home: HomeTerm,
     /// `None` while its groups are restored.
     groups: Option<Arc<Coordinator>>,
@@ -90,19 +90,19 @@ impl Drop for Groups {
     }
 }
 
-impl Led {
+impl HomeCoordinator {
     fn groups(&self) -> Result<Arc<Coordinator>, ResponseError> {
         self.groups.clone().ok_or(ResponseError::CoordinatorLoadInProgress)
     }
 }
 
 /// A term whose groups are being restored. Dropping it releases waiting clients, also after a panic.
-struct Restoring<'a> {
+struct RestoreGuard<'a> {
     homes: &'a Homes,
     home: HomeTerm,
 }
 
-impl Restoring<'_> {
+impl RestoreGuard<'_> {
     fn end(self, groups: Arc<Coordinator>) -> Result<Arc<Coordinator>, ResponseError> {
         let mut led = self.homes.led.write();
         // The term may be over: then the entry was removed, or belongs to another term.
@@ -114,10 +114,10 @@ impl Restoring<'_> {
     }
 }
 
-impl Drop for Restoring<'_> {
+impl Drop for RestoreGuard<'_> {
     fn drop(&mut self) {
         let mut led = self.homes.led.write();
-        let is_unfinished = |led: &&Led| led.home == self.home && led.groups.is_none();
+        let is_unfinished = |led: &&HomeCoordinator| led.home == self.home && led.groups.is_none();
         if led.get(&self.home.shard).filter(is_unfinished).is_some() {
             led.remove(&self.home.shard);
         }
@@ -142,11 +142,11 @@ impl Homes {
             if let Some(led) = led.get(&home.shard).filter(|led| led.home == home) {
                 return led.groups();
             }
-            (home, led.insert(home.shard, Led { home, groups: None }))
+            (home, led.insert(home.shard, HomeCoordinator { home, groups: None }))
         };
         drop(former);
         // Outside of the lock: it may decode megabytes, while members of all other groups send heartbeats.
-        let restoring = Restoring { homes: self, home };
+        let restoring = RestoreGuard { homes: self, home };
         let groups = Arc::new(self.begin(home));
         restoring.end(groups)
     }
@@ -297,8 +297,8 @@ mod tests {
     async fn groups_report_loading_during_restore_without_holding_the_lock() {
         let (broker, homes) = homes().await;
         let home = homes.home("g").expect("it is alone");
-        homes.led.write().insert(home.shard, Led { home, groups: None });
-        let restoring = Restoring { homes: &homes, home };
+        homes.led.write().insert(home.shard, HomeCoordinator { home, groups: None });
+        let restoring = RestoreGuard { homes: &homes, home };
         assert_eq!(homes.of("g").err(), Some(ResponseError::CoordinatorLoadInProgress));
         assert!(homes.all().is_empty());
         homes.forget_lost();
@@ -313,8 +313,8 @@ mod tests {
     async fn unfinished_restore_is_started_again() {
         let (broker, homes) = homes().await;
         let home = homes.home("g").expect("it is alone");
-        homes.led.write().insert(home.shard, Led { home, groups: None });
-        drop(Restoring { homes: &homes, home });
+        homes.led.write().insert(home.shard, HomeCoordinator { home, groups: None });
+        drop(RestoreGuard { homes: &homes, home });
         assert!(homes.of("g").is_ok());
         broker.shutdown().await;
     }

@@ -16,8 +16,8 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::messages::api_versions_response::ApiVersion;
 use thiserror::Error;
 
-use crate::authorization::{Asker, STREAMS_DESCRIBE, STREAMS_HEARTBEAT};
-use crate::dispatch::Started;
+use crate::authorization::{Caller, STREAMS_DESCRIBE, STREAMS_HEARTBEAT};
+use crate::dispatch::AcceptedRequest;
 use crate::errors::Fault;
 use crate::frames::Frame;
 use crate::gateway::{Gateway, Session};
@@ -35,7 +35,7 @@ use crate::list_response::{Chunks, too_much};
 use crate::request::{Preamble, RequestError};
 use crate::response::Response;
 use crate::topics::check_replication_factor;
-use crate::wire::primitives::{Cursor, Malformed, Put};
+use crate::wire::primitives::{Cursor, MalformedValue, PutPrimitives};
 
 /// Keys of both requests, which the message crate does not know, and the only version of each.
 const HEARTBEAT: i16 = 88;
@@ -62,7 +62,7 @@ pub(crate) enum StreamsError {
     #[error("api key {api_key} version {version} is not supported (supported: 0)")]
     Version { api_key: i16, version: i16 },
     #[error("api key {api_key} is malformed: {malformed}")]
-    Malformed { api_key: i16, malformed: Malformed },
+    Malformed { api_key: i16, malformed: MalformedValue },
 }
 
 pub(crate) fn start(
@@ -70,7 +70,7 @@ pub(crate) fn start(
     session: &Arc<Session>,
     preamble: &Preamble,
     frame: Frame,
-) -> Result<Started, RequestError> {
+) -> Result<AcceptedRequest, RequestError> {
     let Frame { bytes, permit, .. } = frame;
     let (api_key, version, correlation) =
         (preamble.api_key, preamble.version, preamble.correlation);
@@ -90,22 +90,22 @@ pub(crate) fn start(
                 frame.put_no_tagged_fields(true);
             })
         };
-        return Ok(Started::Answered(refused));
+        return Ok(AcceptedRequest::Answered(refused));
     }
     if api_key == DESCRIBE {
         let request = DescribeRequest::parse(&body).map_err(malformed)?;
-        let asker = Asker::with_needs(gateway, session, STREAMS_DESCRIBE, "StreamsGroupDescribe");
+        let asker = Caller::with_needs(gateway, session, STREAMS_DESCRIBE, "StreamsGroupDescribe");
         let gateway = Arc::clone(gateway);
-        return Ok(Started::Later(Box::pin(async move {
+        return Ok(AcceptedRequest::Later(Box::pin(async move {
             let _permit = permit;
             Ok(describe(&gateway, &asker, &request, correlation).await)
         })));
     }
     let request = HeartbeatRequest::parse(&body).map_err(malformed)?;
     let client = Client { id: client_id, host: session.client_host() };
-    let asker = Asker::with_needs(gateway, session, STREAMS_HEARTBEAT, "StreamsGroupHeartbeat");
+    let asker = Caller::with_needs(gateway, session, STREAMS_HEARTBEAT, "StreamsGroupHeartbeat");
     let gateway = Arc::clone(gateway);
-    Ok(Started::Later(Box::pin(async move {
+    Ok(AcceptedRequest::Later(Box::pin(async move {
         // Room for the decoded request, until it is answered.
         let _permit = permit;
         let response = heartbeat(&gateway, &asker, request, client).await;
@@ -114,7 +114,7 @@ pub(crate) fn start(
 }
 
 /// Splits a frame into the client's id and the body.
-fn split(frame: Bytes) -> Result<(Text, Bytes), Malformed> {
+fn split(frame: Bytes) -> Result<(Text, Bytes), MalformedValue> {
     const PREAMBLE_LEN: usize = 8;
     let mut cursor = Cursor::new(&frame);
     cursor.skip(PREAMBLE_LEN)?;
@@ -142,7 +142,7 @@ fn refused(fault: &Fault) -> HeartbeatResponse {
 
 async fn heartbeat(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     request: HeartbeatRequest,
     client: Client,
 ) -> HeartbeatResponse {
@@ -159,7 +159,7 @@ fn invalid<T>(reason: &'static str) -> Result<T, Fault> {
 }
 
 /// Checks that need no group.
-fn check(gateway: &Gateway, asker: &Asker, request: &HeartbeatRequest) -> Result<(), Fault> {
+fn check(gateway: &Gateway, asker: &Caller, request: &HeartbeatRequest) -> Result<(), Fault> {
     let is_blank = |text: &Option<Text>| text.as_ref().is_some_and(|text| text.trim().is_empty());
     if request.instance_id.is_some() {
         return invalid("Static membership is not yet supported.");
@@ -400,7 +400,7 @@ fn explain(report: &mut Report, reason: &str) {
 
 async fn describe(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     request: &DescribeRequest,
     correlation: i32,
 ) -> Response {
@@ -436,7 +436,7 @@ async fn describe(
 
 async fn describe_one(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     name: &Text,
 ) -> Result<DescribedGroup, Fault> {
     check_group(asker, name).map_err(Fault::plain)?;

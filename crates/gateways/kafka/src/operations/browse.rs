@@ -29,7 +29,7 @@ pub(super) struct Source {
 
 /// A visitor's decision after a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Visit {
+pub(super) enum VisitDecision {
     More,
     /// Stops before this record: the next page begins with it.
     Stop,
@@ -44,7 +44,7 @@ impl Source {
         partition: Option<u32>,
         from: Option<RecordPosition>,
         records_max: usize,
-        mut visit: impl FnMut(PeekedRecord) -> Visit,
+        mut visit: impl FnMut(PeekedRecord) -> VisitDecision,
     ) -> Result<Option<RecordPosition>, Fault> {
         let from = from.unwrap_or(RecordPosition { partition: partition.unwrap_or(0), offset: 0 });
         let last = partition.map_or(self.partitions, |only| only.saturating_add(1));
@@ -61,7 +61,7 @@ impl Source {
                 let next = last.offset + 1;
                 for record in chunk {
                     let place = RecordPosition { partition: index, offset: record.offset };
-                    if visit(record) == Visit::Stop {
+                    if visit(record) == VisitDecision::Stop {
                         return Ok(Some(place));
                     }
                 }
@@ -154,12 +154,12 @@ pub(super) async fn first_record(
 
 /// Counts a page's records and bytes, to bound it.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct PageBudget {
     records: usize,
     bytes: usize,
 }
 
-impl Room {
+impl PageBudget {
     /// Adds a record to the page if it fits; the first one always does.
     pub(super) fn takes(&mut self, record: &SharedRecord, records_max: usize) -> bool {
         self.has(record.encoded_len(), records_max)

@@ -11,7 +11,7 @@ use kafka_protocol::error::ResponseError;
 use record::{RecordView, SharedBatch};
 use tokio::time::Instant;
 
-use super::browse::{Room, stored};
+use super::browse::{PageBudget, stored};
 use super::invalid;
 use super::queues::no_topic;
 use crate::errors::Fault;
@@ -29,14 +29,14 @@ const MESSAGE_ID: &[u8] = b"amqp.message-id";
 const TRACEPARENT: &[u8] = b"traceparent";
 
 /// The property that a record must have, in bytes.
-enum Wanted<'a> {
+enum SearchPredicate<'a> {
     Key(&'a [u8]),
     Header(&'a [u8], &'a [u8]),
     /// In lower case.
     Trace(String),
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> SearchPredicate<'a> {
     fn of(by: &'a SearchKey) -> Result<Self, Fault> {
         Ok(match by {
             SearchKey::Key(key) => Self::Key(&key.0),
@@ -78,10 +78,10 @@ fn trace_id(traceparent: &str) -> Option<&str> {
 /// The results of a request, and its remaining limits.
 struct Search<'a> {
     broker: &'a Broker,
-    wanted: Wanted<'a>,
+    wanted: SearchPredicate<'a>,
     from_ms: Option<i64>,
     records_max: usize,
-    room: Room,
+    room: PageBudget,
     bytes: usize,
     until: Instant,
     found: FoundRecords,
@@ -98,10 +98,10 @@ pub(super) async fn find(
 ) -> Result<FoundRecords, Fault> {
     let mut search = Search {
         broker: &gateway.broker,
-        wanted: Wanted::of(by)?,
+        wanted: SearchPredicate::of(by)?,
         from_ms,
         records_max: (records_max as usize).clamp(1, OPERATION_RECORDS_MAX),
-        room: Room::default(),
+        room: PageBudget::default(),
         bytes: BYTES_MAX,
         until: Instant::now() + WITHIN,
         found: FoundRecords { records: Vec::new(), looked_at: 0, looked_at_bytes: 0, next: None },
@@ -249,11 +249,13 @@ mod tests {
         let id = "4BF92F3577B34DA6A3CE929D0E0E4736";
         for said in [id.to_owned(), format!("00-{id}-00f067aa0ba902b7-01")] {
             let by = SearchKey::TraceId(said);
-            let Ok(Wanted::Trace(found)) = Wanted::of(&by) else { panic!("{by:?}") };
+            let Ok(SearchPredicate::Trace(found)) = SearchPredicate::of(&by) else {
+                panic!("{by:?}")
+            };
             assert_eq!(found, id.to_ascii_lowercase());
         }
         for wrong in ["", "4bf9", "00-4bf9-00f067aa0ba902b7-01", &"g".repeat(32)] {
-            assert!(Wanted::of(&SearchKey::TraceId(wrong.to_owned())).is_err(), "{wrong}");
+            assert!(SearchPredicate::of(&SearchKey::TraceId(wrong.to_owned())).is_err(), "{wrong}");
         }
     }
 }

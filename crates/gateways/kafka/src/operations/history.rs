@@ -26,7 +26,7 @@ use ::operations::history::{
 };
 
 /// A lease group of the topic, as the catalog has it.
-struct Asked {
+struct TopicLeaseGroup {
     id: LeaseGroupId,
     name: String,
     paused: bool,
@@ -117,7 +117,7 @@ fn groups(
     gateway: &Gateway,
     asker: &Rights,
     name: &str,
-) -> Result<(TopicId, Vec<Asked>, bool), Fault> {
+) -> Result<(TopicId, Vec<TopicLeaseGroup>, bool), Fault> {
     let catalog = gateway.broker.catalog();
     let topic = catalog.topic_named(name).ok_or_else(|| no_topic(name))?;
     let of_topic = catalog.lease_groups_of(topic.id());
@@ -129,20 +129,22 @@ fn groups(
         let config = group.config();
         let routed = config.dead_letter_route.as_deref().and_then(Route::parse);
         let by_route = routed.map(|route| route.topic.to_owned());
-        Asked {
+        TopicLeaseGroup {
             id: group.id(),
             name: group.name().to_string(),
             paused: group.is_paused(),
             dead_letter_topic: by_route.or(config.dead_letter_topic.as_deref().map(str::to_owned)),
         }
     });
-    let asked: Vec<Asked> = asked.collect();
+    let asked: Vec<TopicLeaseGroup> = asked.collect();
     Ok((topic.id(), asked, seen.next().is_some()))
 }
 
-fn in_groups(groups: Vec<Asked>, known: &Known, presence: Presence) -> Vec<GroupHistory> {
+fn in_groups(groups: Vec<TopicLeaseGroup>, known: &Known, presence: Presence) -> Vec<GroupHistory> {
     let mut histories = Vec::with_capacity(groups.len());
-    for (index, Asked { id, name, paused, dead_letter_topic }) in groups.into_iter().enumerate() {
+    for (index, TopicLeaseGroup { id, name, paused, dead_letter_topic }) in
+        groups.into_iter().enumerate()
+    {
         let standing = known.standings.as_ref().map(|all| all.get(index).copied().flatten());
         let (state, until_ms) = state(standing, presence);
         let standing = standing.flatten().filter(|_| presence == Presence::There);

@@ -153,15 +153,15 @@ pub(super) async fn describe(
 }
 
 /// A member, copied while its group was locked.
-struct Found {
+struct MemberCopy {
     id: Text,
     instance: Option<Text>,
     client: Client,
     topics: Option<Vec<String>>,
-    has: Held,
+    has: MemberAssignment,
 }
 
-enum Held {
+enum MemberAssignment {
     /// As the leader of the group has written it.
     Written(bytes::Bytes),
     Divided {
@@ -172,7 +172,7 @@ enum Held {
 }
 
 /// Returns up to `max` members, by id.
-fn members(group: &Group, after: Option<&str>, max: usize) -> Vec<Found> {
+fn members(group: &Group, after: Option<&str>, max: usize) -> Vec<MemberCopy> {
     let is_after = |id: &Text| after.is_none_or(|after| &**id > after);
     match group {
         Group::Classic(group) => {
@@ -182,12 +182,12 @@ fn members(group: &Group, after: Option<&str>, max: usize) -> Vec<Found> {
         Group::Consumer(group) => consumer_members(group, is_after, max),
         Group::Streams(group) => {
             let members = group.members().filter(|member| is_after(&member.enrolment.id));
-            let found = members.take(max).map(|member| Found {
+            let found = members.take(max).map(|member| MemberCopy {
                 id: member.enrolment.id.clone(),
                 instance: None,
                 client: member.enrolment.client.clone(),
                 topics: None,
-                has: Held::Unsaid,
+                has: MemberAssignment::Unsaid,
             });
             found.collect()
         }
@@ -195,16 +195,16 @@ fn members(group: &Group, after: Option<&str>, max: usize) -> Vec<Found> {
     }
 }
 
-fn classic_member(group: &ClassicGroup, member: &coordinator::classic::Member) -> Found {
+fn classic_member(group: &ClassicGroup, member: &coordinator::classic::Member) -> MemberCopy {
     let is_divided = group.is_of_consumers() && group.phase() == Phase::Stable;
-    Found {
+    MemberCopy {
         id: member.id.clone(),
         instance: member.instance_id.clone(),
         client: member.client.clone(),
         topics: group.topics_of(member),
         has: match is_divided {
-            true => Held::Written(member.assignment.clone()),
-            false => Held::Unsaid,
+            true => MemberAssignment::Written(member.assignment.clone()),
+            false => MemberAssignment::Unsaid,
         },
     }
 }
@@ -213,17 +213,17 @@ fn consumer_members(
     group: &ConsumerGroup,
     is_after: impl Fn(&Text) -> bool,
     max: usize,
-) -> Vec<Found> {
+) -> Vec<MemberCopy> {
     let members = group.members().filter(|member| is_after(&member.enrolment.id));
     let found = members.take(max).map(|member| {
         let subscription = &member.subscription;
         let names = subscription.names.iter().map(ToString::to_string).collect();
-        Found {
+        MemberCopy {
             id: member.enrolment.id.clone(),
             instance: member.instance_id.clone(),
             client: member.enrolment.client.clone(),
             topics: subscription.pattern.is_none().then_some(names),
-            has: Held::Divided {
+            has: MemberAssignment::Divided {
                 assigned: member.state.assigned.clone(),
                 target: member.state.target.clone(),
             },
@@ -233,7 +233,7 @@ fn consumer_members(
 }
 
 /// Resolves the names of topics, and leaves out those that the caller may not see.
-fn shown(gateway: &Gateway, asker: &Rights, found: Found) -> OffsetGroupMember {
+fn shown(gateway: &Gateway, asker: &Rights, found: MemberCopy) -> OffsetGroupMember {
     let sees = |topic: &str| asker.would(Right::Describe, AccessTarget::Topic(topic));
     let named = |assignment: &Assignment| -> Vec<AssignedTopic> {
         let catalog = gateway.broker.catalog();
@@ -248,7 +248,7 @@ fn shown(gateway: &Gateway, asker: &Rights, found: Found) -> OffsetGroupMember {
         topics
     };
     let (assignment, target) = match &found.has {
-        Held::Written(bytes) => {
+        MemberAssignment::Written(bytes) => {
             let read = assigned_partitions(bytes).ok();
             let seen = read.map(|mut topics| {
                 topics.retain(|topic| sees(&topic.topic));
@@ -256,10 +256,10 @@ fn shown(gateway: &Gateway, asker: &Rights, found: Found) -> OffsetGroupMember {
             });
             (seen, None)
         }
-        Held::Divided { assigned, target } => {
+        MemberAssignment::Divided { assigned, target } => {
             (Some(named(assigned)), (assigned != target).then(|| named(target)))
         }
-        Held::Unsaid => (None, None),
+        MemberAssignment::Unsaid => (None, None),
     };
     let mut topics = found.topics;
     if let Some(topics) = &mut topics {

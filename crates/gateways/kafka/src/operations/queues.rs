@@ -19,7 +19,7 @@ use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::share::lease_groups;
 
-use super::browse::{Room, Source, Visit, first_record, stored};
+use super::browse::{PageBudget, Source, VisitDecision, first_record, stored};
 use ::operations::document::{
     DeclaredQueue, EmptyReply, Lease, PartitionProgress, QueueConfig, QueueName, QueuePage,
     QueueRates, QueueReport, QueueSummary, QueuedRecord, RecordCount, RecordPage, RecordPosition,
@@ -163,7 +163,7 @@ pub(super) async fn list(
 }
 
 /// The durable state of a lease group.
-struct Standing {
+struct LeaseGroupState {
     topic: base::TopicId,
     topic_name: String,
     group_name: String,
@@ -176,7 +176,7 @@ struct Standing {
 
 /// Returns `None` if the group does not exist, or its topic was deleted meanwhile. The caller has waited for
 /// current copies.
-async fn standing(broker: &Broker, id: LeaseGroupId) -> Result<Option<Standing>, Fault> {
+async fn standing(broker: &Broker, id: LeaseGroupId) -> Result<Option<LeaseGroupState>, Fault> {
     let Some((mut standing, partitions)) = defined(broker, id) else { return Ok(None) };
     let indexes: Vec<u32> = (0..partitions).collect();
     let progress = broker.shards().known().lease_progress(id, &indexes).await?;
@@ -191,11 +191,11 @@ async fn standing(broker: &Broker, id: LeaseGroupId) -> Result<Option<Standing>,
 }
 
 /// The group's definition without progress, and its number of partitions.
-fn defined(broker: &Broker, id: LeaseGroupId) -> Option<(Standing, u32)> {
+fn defined(broker: &Broker, id: LeaseGroupId) -> Option<(LeaseGroupState, u32)> {
     let catalog = broker.catalog();
     let group = catalog.lease_group(id)?;
     let topic = catalog.topic(group.topic())?;
-    let standing = Standing {
+    let standing = LeaseGroupState {
         topic: topic.id(),
         topic_name: topic.name().to_string(),
         group_name: group.name().to_string(),
@@ -216,7 +216,7 @@ async fn summary(broker: &Broker, id: LeaseGroupId) -> Result<Option<QueueSummar
 
 async fn summarize(
     broker: &Broker,
-    standing: &Standing,
+    standing: &LeaseGroupState,
     counters: Counters,
 ) -> Result<QueueSummary, Fault> {
     let at_ms = broker.clock().now_ms();
@@ -257,7 +257,7 @@ async fn summarize(
 /// the log does.
 async fn oldest(
     broker: &Broker,
-    standing: &Standing,
+    standing: &LeaseGroupState,
     counters: &Counters,
 ) -> Result<Option<i64>, Fault> {
     if counters.depth == 0 {
@@ -322,13 +322,13 @@ pub(super) async fn peek(
     }
     let records_max = (records_max as usize).min(OPERATION_RECORDS_MAX);
     let now_ms = gateway.broker.clock().now_ms();
-    let (mut records, mut room) = (Vec::new(), Room::default());
+    let (mut records, mut room) = (Vec::new(), PageBudget::default());
     let visit = |peeked: PeekedRecord| {
         if !room.takes(&peeked.record, records_max) {
-            return Visit::Stop;
+            return VisitDecision::Stop;
         }
         records.push(queued(&peeked, now_ms));
-        Visit::More
+        VisitDecision::More
     };
     let next = source.visit(&gateway.broker, partition, from, records_max, visit).await?;
     Ok(RecordPage { records, next })

@@ -6,7 +6,7 @@ use record::ReservedHeaders;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
-use super::browse::{Room, Source, Visit, stored, unreadable};
+use super::browse::{PageBudget, Source, VisitDecision, stored, unreadable};
 use super::queues::{find, not_removed, remove_from, removing};
 use ::operations::document::{
     Cancel, QueueName, RecordPosition, RemovedRecords, ScheduledPage, ScheduledRecord,
@@ -24,7 +24,7 @@ pub(super) async fn list(
 ) -> Result<ScheduledPage, Fault> {
     let (group, _) = find(gateway, queue)?;
     let records_max = (records_max as usize).clamp(1, OPERATION_RECORDS_MAX);
-    let (mut records, mut room) = (Vec::new(), Room::default());
+    let (mut records, mut room) = (Vec::new(), PageBudget::default());
     loop {
         let from = after.map(|place| (place.partition, place.offset));
         let found = gateway.broker.list_delayed(group, from, CHUNK_RECORDS).await;
@@ -88,7 +88,7 @@ async fn is_scheduled(
     let visit = |peeked: broker::delivery::PeekedRecord| {
         let due = ReservedHeaders::read(&peeked.record.view().headers).deliver_at_ms;
         found = peeked.offset == place.offset && due.is_some_and(|due| due > now_ms);
-        Visit::Stop
+        VisitDecision::Stop
     };
     source.visit(&gateway.broker, Some(place.partition), Some(place), 1, visit).await?;
     Ok(found)

@@ -5,7 +5,7 @@ use kafka_protocol::messages::*;
 use kafka_protocol::protocol::{Decodable, Encodable, Message};
 
 /// A request of the table, with its type behind functions.
-pub(crate) struct Known {
+pub(crate) struct RequestCodec {
     pub(crate) api: ApiKey,
     pub(crate) versions: std::ops::RangeInclusive<i16>,
     /// Decodes bytes; returns the number of trailing bytes, or `None` on an error.
@@ -13,8 +13,8 @@ pub(crate) struct Known {
     pub(crate) default: fn(i16) -> Option<BytesMut>,
 }
 
-fn known<M: Message + Decodable + Encodable + Default>(api: ApiKey) -> Known {
-    Known {
+fn known<M: Message + Decodable + Encodable + Default>(api: ApiKey) -> RequestCodec {
+    RequestCodec {
         api,
         versions: M::VERSIONS.min..=M::VERSIONS.max,
         decode: |mut bytes, version| {
@@ -35,7 +35,7 @@ macro_rules! requests {
     };
 }
 
-pub(crate) fn requests() -> Vec<Known> {
+pub(crate) fn requests() -> Vec<RequestCodec> {
     requests![
         Fetch: FetchRequest,
         SaslHandshake: SaslHandshakeRequest,
