@@ -30,7 +30,7 @@ use crate::listeners::{Bound, Listeners, TakenPorts};
 use crate::log_ins;
 use crate::logging;
 use crate::operator::Operator;
-use crate::security_settings::{AuditMode, Unprotected};
+use crate::security_settings::{AuditMode, UnprotectedListener};
 use crate::settings::{ServeFlags, Settings, SettingsError};
 use crate::signals::Signals;
 use crate::tls_files::{TlsFiles, TlsFilesError};
@@ -67,7 +67,7 @@ pub(crate) enum ServeError {
     #[error("what is kept of users and quotas cannot be read: {0}")]
     Users(#[from] access::OpenError),
     #[error(transparent)]
-    Unprotected(#[from] Unprotected),
+    Unprotected(#[from] UnprotectedListener),
     #[error("{0}")]
     Injection(String),
     #[error("the thread that ends the process when a part of it fails could not start: {0}")]

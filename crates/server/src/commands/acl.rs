@@ -130,7 +130,7 @@ fn one_of<'a>(words: impl Iterator<Item = &'a str>) -> String {
 
 /// A rule, as printed.
 #[derive(Serialize)]
-struct Shown {
+struct PrintedRule {
     user: String,
     verdict: &'static str,
     action: &'static str,
@@ -218,7 +218,7 @@ impl Add {
         for result in &answer.results {
             accepted("cannot add the rule", result.error_code, result.error_message.as_ref())?;
         }
-        let added = Shown {
+        let added = PrintedRule {
             user: self.user,
             verdict: verdict.word(),
             action: self.action.word(),
@@ -243,11 +243,11 @@ async fn list(client: &Client, output: OutputFormat, filter: Filter) -> Result<(
         .with_permission_type(ANY);
     let answer = client.any().await.call(&request, 1..=3).await?;
     accepted("cannot list rules", answer.error_code, answer.error_message.as_ref())?;
-    let rules: Vec<Shown> = answer
+    let rules: Vec<PrintedRule> = answer
         .resources
         .iter()
         .flat_map(|resource| {
-            resource.acls.iter().map(|acl| Shown {
+            resource.acls.iter().map(|acl| PrintedRule {
                 user: acl.principal.trim_start_matches("User:").to_owned(),
                 verdict: Verdict::from_code(acl.permission_type).map_or("?", Verdict::word),
                 action: Action::from_code(acl.operation).map_or("?", Action::word),
@@ -278,7 +278,7 @@ async fn list(client: &Client, output: OutputFormat, filter: Filter) -> Result<(
 }
 
 #[derive(Serialize)]
-struct Removed {
+struct RemovedRules {
     removed: usize,
 }
 
@@ -300,7 +300,7 @@ impl Remove {
             .with_permission_type(ANY);
         let request = DeleteAclsRequest::default().with_filters(vec![filter]);
         let answer = client.any().await.call(&request, 1..=3).await?;
-        let mut removed = Removed { removed: 0 };
+        let mut removed = RemovedRules { removed: 0 };
         for result in &answer.filter_results {
             accepted("cannot remove rules", result.error_code, result.error_message.as_ref())?;
             removed.removed += result.matching_acls.len();

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use world::Instant;
 
 use super::cluster::operate;
-use super::failure::InWords;
+use super::failure::ClientErrorText;
 use super::{ClientOptions, CommandError};
 use crate::output::{Table, bytes};
 use crate::time::human_time;
@@ -78,7 +78,7 @@ fn refused(error: TakeError<ClientError>, dir: &Path) -> CommandError {
             let is_the_users = super::failure::is_the_users(&error);
             let words = format!(
                 "{}; the backup in {} is not complete, type the command again to start over",
-                InWords(error),
+                ClientErrorText(error),
                 dir.display()
             );
             if is_the_users { CommandError::user(words) } else { CommandError::server(words) }

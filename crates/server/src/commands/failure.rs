@@ -24,11 +24,11 @@ pub(super) struct TokenFile {
 
 /// An error of the client, in the command line's words.
 #[derive(Debug)]
-pub(super) struct InWords(pub(super) ClientError);
+pub(super) struct ClientErrorText(pub(super) ClientError);
 
-impl Error for InWords {}
+impl Error for ClientErrorText {}
 
-impl fmt::Display for InWords {
+impl fmt::Display for ClientErrorText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             ClientError::Unreachable { address, source }
@@ -167,7 +167,7 @@ mod tests {
 
     fn refused(code: ResponseError, message: Option<&str>) -> String {
         let what = "cannot append to orders/0".to_owned();
-        InWords(BrokerRejection { what, code, message: message.map(str::to_owned) }.into())
+        ClientErrorText(BrokerRejection { what, code, message: message.map(str::to_owned) }.into())
             .to_string()
     }
 

@@ -20,15 +20,15 @@ pub(crate) struct NodeArguments {
 #[derive(Subcommand, Debug)]
 enum NodeCommand {
     /// Have a node lead nothing, as before it is stopped for a while or removed; it keeps what it has
-    Drain(Which),
+    Drain(NodeArgument),
     /// Have a node lead again; one that is about to leave stays
-    Resume(Which),
+    Resume(NodeArgument),
     /// Have a node that is drained or dead give up what it has, and be none of the cluster's then
-    Remove(Which),
+    Remove(NodeArgument),
     /// The same once another node, which has joined, has all of it; it need not be drained
     Replace {
         #[command(flatten)]
-        node: Which,
+        node: NodeArgument,
         /// The number of the node that takes its place
         #[arg(long, value_name = "M")]
         with: u64,
@@ -45,7 +45,7 @@ enum NodeCommand {
 }
 
 #[derive(Args, Clone, Copy, Debug)]
-struct Which {
+struct NodeArgument {
     /// The node's number, from 'postroad cluster status'
     #[arg(value_name = "N")]
     node: u64,
@@ -56,18 +56,18 @@ pub(crate) async fn run(arguments: NodeArguments) -> Result<(), CommandError> {
     let output = arguments.client.output();
     let (operation, so, follows) = match arguments.command {
         NodeCommand::Scrub { status } => return scrub(&client, output, !status).await,
-        NodeCommand::Drain(Which { node }) => {
+        NodeCommand::Drain(NodeArgument { node }) => {
             (Operation::DrainNode { node }, "is drained", "it hands over what it leads")
         }
-        NodeCommand::Resume(Which { node }) => {
+        NodeCommand::Resume(NodeArgument { node }) => {
             (Operation::ResumeNode { node }, "is active", "shards that are its own go back to it")
         }
-        NodeCommand::Remove(Which { node }) => (
+        NodeCommand::Remove(NodeArgument { node }) => (
             Operation::RemoveNode { node },
             "leaves",
             "it gives up one shard after the other; stop its process once it says that it was removed",
         ),
-        NodeCommand::Replace { node: Which { node }, with } => (
+        NodeCommand::Replace { node: NodeArgument { node }, with } => (
             Operation::ReplaceNode { node, with },
             "leaves",
             "it gives up each shard once the other one votes there",

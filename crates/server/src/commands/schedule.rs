@@ -7,7 +7,7 @@ use operations::document::{
 use serde::Serialize;
 
 use super::queue::{GroupOption, label};
-use super::records::{self, Place, preview, until};
+use super::records::{self, RecordAddress, preview, until};
 use super::{ClientOptions, CommandError};
 use crate::output::{OutputFormat, Table, counted};
 use crate::time::{human_time, now_ms};
@@ -130,7 +130,7 @@ struct CancelArguments {
     group: GroupOption,
     /// This record, as 'list' names it; may be repeated
     #[arg(short, long, value_name = "PARTITION:OFFSET")]
-    record: Vec<Place>,
+    record: Vec<RecordAddress>,
     /// All that have this postroad.id
     #[arg(long, value_name = "ID")]
     id: Option<String>,

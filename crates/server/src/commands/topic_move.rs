@@ -57,7 +57,7 @@ fn partitions(text: &str) -> Result<Partitions, String> {
 
 /// Outcome of a move.
 #[derive(Serialize)]
-struct Moved {
+struct MoveOutput {
     topic: String,
     partitions: Vec<PartitionAt>,
     /// Moves still in progress, with `--no-wait`.
@@ -113,13 +113,13 @@ impl Move {
             PartitionAt { partition: *partition, shard }
         };
         let partitions = wanted.iter().map(at).collect();
-        let moved = Moved { topic: self.topic.clone(), partitions, moving };
+        let moved = MoveOutput { topic: self.topic.clone(), partitions, moving };
         output.show(&moved, in_words)?;
         Ok(())
     }
 }
 
-fn in_words(moved: &Moved) -> String {
+fn in_words(moved: &MoveOutput) -> String {
     let mut text = String::new();
     for it in &moved.partitions {
         let moves = moved.moving.iter().find(|moving| moving.partition == it.partition);

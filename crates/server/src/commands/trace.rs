@@ -12,7 +12,7 @@ use operations::history::{
 use operations::payload::Payload;
 use operations::position::Position;
 
-use super::records::{Place, preview, until};
+use super::records::{RecordAddress, preview, until};
 use super::{ClientOptions, CommandError};
 use crate::output::{Table, count};
 use crate::printable;
@@ -28,7 +28,7 @@ pub(crate) struct TraceArguments {
     topic: Option<String>,
     /// The record at this place of the topic
     #[arg(long, value_name = "PARTITION:OFFSET", requires = "topic")]
-    at: Option<Place>,
+    at: Option<RecordAddress>,
     /// Records with this key
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
@@ -59,14 +59,14 @@ pub(crate) async fn run(arguments: TraceArguments) -> Result<(), CommandError> {
     let client = arguments.client.connect().await?;
     let mut histories = Vec::new();
     match (wanted, arguments.topic) {
-        (Wanted::Place(place), Some(topic)) => {
+        (TraceTarget::Place(place), Some(topic)) => {
             let place = place.into();
             histories.push(client.operate(&Operation::DescribeRecord { topic, place }).await?);
         }
-        (Wanted::Place(_), None) => {
+        (TraceTarget::Place(_), None) => {
             return Err(CommandError::user("a place is one of a topic: name it"));
         }
-        (Wanted::By(by), topic) => {
+        (TraceTarget::By(by), topic) => {
             histories = find(&client, topic, &by, from_ms, arguments.count).await?;
         }
     }
@@ -77,16 +77,16 @@ pub(crate) async fn run(arguments: TraceArguments) -> Result<(), CommandError> {
     Ok(())
 }
 
-enum Wanted {
-    Place(Place),
+enum TraceTarget {
+    Place(RecordAddress),
     By(SearchKey),
 }
 
 impl TraceArguments {
     /// Clap ensures that one is set.
-    fn wanted(&self) -> Result<Wanted, CommandError> {
+    fn wanted(&self) -> Result<TraceTarget, CommandError> {
         if let Some(place) = self.at {
-            return Ok(Wanted::Place(place));
+            return Ok(TraceTarget::Place(place));
         }
         let bytes = |text: &str| Payload::copied(text.as_bytes());
         let header = match self.header.as_deref().map(|header| header.split_once('=')) {
@@ -100,7 +100,7 @@ impl TraceArguments {
         let by = by.or_else(|| self.id.clone().map(SearchKey::Id));
         let by = by.or_else(|| self.message_id.clone().map(SearchKey::MessageId));
         let by = by.or_else(|| self.trace_id.clone().map(SearchKey::TraceId)).or(header);
-        by.map(Wanted::By).ok_or_else(|| CommandError::user("say which record"))
+        by.map(TraceTarget::By).ok_or_else(|| CommandError::user("say which record"))
     }
 
     fn since_ms(&self) -> Result<Option<i64>, CommandError> {
@@ -131,7 +131,7 @@ async fn find(
         let found: FoundRecords = client.operate(&operation).await?;
         for found in found.records {
             let StoredRecord { partition, offset, .. } = found.record;
-            let place = Place { partition, offset }.into();
+            let place = RecordAddress { partition, offset }.into();
             let operation = Operation::DescribeRecord { topic: found.topic, place };
             histories.push(client.operate(&operation).await?);
         }

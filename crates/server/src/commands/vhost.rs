@@ -19,15 +19,15 @@ pub(crate) struct VhostArguments {
 #[derive(Subcommand, Debug)]
 enum VhostCommand {
     /// Create a vhost; users get rights in it by 'postroad user allow'
-    Add(Named),
+    Add(NamedVhost),
     /// List vhosts
     List,
     /// Delete a vhost with all its queues and their messages; its connections are closed
-    Delete(Named),
+    Delete(NamedVhost),
 }
 
 #[derive(Args, Debug)]
-struct Named {
+struct NamedVhost {
     /// The vhost
     name: String,
 }
@@ -43,7 +43,7 @@ pub(crate) async fn run(arguments: VhostArguments) -> Result<(), CommandError> {
 }
 
 #[derive(Serialize)]
-struct Added {
+struct CreatedVhost {
     vhost: String,
     created: bool,
 }
@@ -51,9 +51,11 @@ struct Added {
 async fn add(client: &Client, output: OutputFormat, name: String) -> Result<(), CommandError> {
     let made: CreateResult =
         amqp::operate(client, &Operation::AddVhost { name: name.clone() }).await?;
-    output.show(&Added { vhost: name, created: made.created }, |added| match added.created {
-        true => format!("created vhost {}\n", added.vhost),
-        false => format!("found vhost {}\n", added.vhost),
+    output.show(&CreatedVhost { vhost: name, created: made.created }, |added| {
+        match added.created {
+            true => format!("created vhost {}\n", added.vhost),
+            false => format!("found vhost {}\n", added.vhost),
+        }
     })?;
     Ok(())
 }
@@ -74,15 +76,16 @@ fn table(vhosts: &[VhostSummary]) -> String {
 }
 
 #[derive(Serialize)]
-struct Deleted {
+struct DeletedVhost {
     vhost: String,
 }
 
 async fn delete(client: &Client, output: OutputFormat, name: String) -> Result<(), CommandError> {
     let _: EmptyDocument =
         amqp::operate(client, &Operation::DeleteVhost { name: name.clone() }).await?;
-    output
-        .show(&Deleted { vhost: name }, |deleted| format!("deleted vhost {}\n", deleted.vhost))?;
+    output.show(&DeletedVhost { vhost: name }, |deleted| {
+        format!("deleted vhost {}\n", deleted.vhost)
+    })?;
     Ok(())
 }
 

@@ -107,7 +107,7 @@ pub(crate) fn separator(text: &str) -> Result<String, String> {
 }
 
 #[derive(Serialize)]
-struct Produced<'a> {
+struct ProduceSummary<'a> {
     topic: &'a str,
     records: u64,
     /// Size of the sent batches, after compression.
@@ -184,7 +184,8 @@ pub(crate) async fn run(arguments: ProduceArguments) -> Result<(), CommandError>
     }
     if output == OutputFormat::Json {
         let seconds = progress.elapsed().as_secs_f64();
-        output.show(&Produced { topic: &topic, records, bytes, seconds }, |_| String::new())?;
+        output
+            .show(&ProduceSummary { topic: &topic, records, bytes, seconds }, |_| String::new())?;
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ pub(super) struct Delete {
 }
 
 #[derive(Serialize)]
-struct Deleted {
+struct DeletedQueue {
     topic: String,
     group: String,
     with_topic: bool,
@@ -44,10 +44,10 @@ impl Delete {
                 break;
             }
             let (topic, group) = (topic.clone(), self.group.group.clone());
-            deleted.push(Deleted { topic, group, with_topic: self.with_topic });
+            deleted.push(DeletedQueue { topic, group, with_topic: self.with_topic });
         }
         output.show(&deleted, |deleted| {
-            let line = |gone: &Deleted| {
+            let line = |gone: &DeletedQueue| {
                 let queue = QueueName { topic: gone.topic.clone(), group: gone.group.clone() };
                 let too = if gone.with_topic { " and its topic" } else { "" };
                 format!("deleted queue {}{too}\n", label(&queue))

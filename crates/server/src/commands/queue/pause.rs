@@ -4,7 +4,7 @@ use client::Client;
 use operations::document::{EmptyReply, Operation};
 use serde::Serialize;
 
-use super::{Named, label};
+use super::{NamedQueue, label};
 use crate::commands::CommandError;
 use crate::output::OutputFormat;
 
@@ -18,7 +18,7 @@ struct Paused<'a> {
 pub(super) async fn pause(
     client: &Client,
     output: OutputFormat,
-    named: &Named,
+    named: &NamedQueue,
     paused: bool,
 ) -> Result<(), CommandError> {
     let queue = named.queue();

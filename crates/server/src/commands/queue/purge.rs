@@ -5,22 +5,22 @@ use client::Client;
 use operations::document::{Operation, RecordCount, RemovedRecords};
 use serde::Serialize;
 
-use super::{Named, label};
+use super::{NamedQueue, label};
 use crate::commands::CommandError;
-use crate::commands::records::{self, Place};
+use crate::commands::records::{self, RecordAddress};
 use crate::output::{OutputFormat, counted};
 
 #[derive(Args, Debug)]
 pub(super) struct Purge {
     #[command(flatten)]
-    named: Named,
+    named: NamedQueue,
     /// Only this record; may be repeated
     #[arg(short, long, value_name = "PARTITION:OFFSET")]
-    record: Vec<Place>,
+    record: Vec<RecordAddress>,
 }
 
 #[derive(Serialize)]
-struct Purged<'a> {
+struct PurgeOutput<'a> {
     topic: &'a str,
     group: &'a str,
     records: u64,
@@ -44,7 +44,7 @@ impl Purge {
             outcome = records::all_removed(&removed);
             removed.removed
         };
-        let purged = Purged { topic: &queue.topic, group: &queue.group, records };
+        let purged = PurgeOutput { topic: &queue.topic, group: &queue.group, records };
         output.show(&purged, |purged| {
             format!("purged {} from queue {}\n", counted(purged.records, "record"), label(&queue))
         })?;

@@ -17,13 +17,13 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "FILE", env = "POSTROAD_CONFIG")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) said: Said,
+    pub(crate) said: RawSettings,
 }
 
 /// Every setting, each as far as it was said.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub(crate) struct Said {
+pub(crate) struct RawSettings {
     /// Directory that holds all data; made when it is not there [default: ./postroad-data]
     #[arg(long, value_name = "DIR", env = "POSTROAD_DATA")]
     pub(super) data: Option<PathBuf>,
@@ -215,10 +215,10 @@ pub(crate) struct Said {
     pub(super) log_format: Option<LogFormat>,
 }
 
-impl Said {
+impl RawSettings {
     /// Takes missing settings from `other`.
-    pub(super) fn or(self, other: Said) -> Said {
-        Said {
+    pub(super) fn or(self, other: RawSettings) -> RawSettings {
+        RawSettings {
             data: self.data.or(other.data),
             kafka: self.kafka.or(other.kafka),
             advertise_kafka: self.advertise_kafka.or(other.advertise_kafka),

@@ -16,9 +16,9 @@ const HEADERS: [&str; 4] = ["authorization", "cookie", "sasl.jaas.config", "priv
 /// Variables with secrets.
 const VARIABLES: [&str; 2] = ["POSTROAD_PASSWORD", "POSTROAD_TOKEN"];
 
-pub(super) struct LeftOut(Vec<String>);
+pub(super) struct Redaction(Vec<String>);
 
-impl LeftOut {
+impl Redaction {
     pub(super) fn new() -> Self {
         let mut known = Self(Vec::new());
         VARIABLES.iter().filter_map(|name| std::env::var(name).ok()).for_each(|it| known.add(it));
@@ -133,13 +133,13 @@ mod tests {
             ("amqp://app:hunter2@host:5672/v", "amqp://(left out)@host:5672/v"),
             ("see http://host/path@x", "see http://host/path@x"),
         ] {
-            assert_eq!(LeftOut(Vec::new()).without(line), expected);
+            assert_eq!(Redaction(Vec::new()).without(line), expected);
         }
     }
 
     #[test]
     fn known_secrets_are_removed_everywhere() {
-        let mut known = LeftOut(Vec::new());
+        let mut known = Redaction(Vec::new());
         ["canary", "canary-long", "abc"].into_iter().for_each(|it| known.add(it.to_owned()));
         let text = "a canary-long b canary\nabc";
         assert_eq!(known.without(text), "a (left out) b (left out)\nabc");
