@@ -39,14 +39,14 @@ pub(crate) struct Collector {
 }
 
 /// A record in a group.
-type Place = (LeaseGroupId, u32, Offset);
+type GroupRecord = (LeaseGroupId, u32, Offset);
 
 /// Active leases of traced records.
 #[derive(Debug, Default)]
 struct Leases {
-    held: HashMap<Place, Lease>,
+    held: HashMap<GroupRecord, Lease>,
     /// In the order of their start; some have ended.
-    order: VecDeque<Place>,
+    order: VecDeque<GroupRecord>,
 }
 
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ struct Lease {
 
 impl Leases {
     /// Above the limit the oldest lease is forgotten: its end makes no span.
-    fn begin(&mut self, place: Place, lease: Lease) {
+    fn begin(&mut self, place: GroupRecord, lease: Lease) {
         if self.order.len() >= 2 * TRACE_LEASES_REMEMBERED_MAX {
             self.order.retain(|place| self.held.contains_key(place));
         }
@@ -70,7 +70,7 @@ impl Leases {
         }
     }
 
-    fn end(&mut self, place: &Place) -> Option<Lease> {
+    fn end(&mut self, place: &GroupRecord) -> Option<Lease> {
         self.held.remove(place)
     }
 }
@@ -119,7 +119,8 @@ impl Collector {
                 let now_ms = self.clock.now_ms();
                 for (offset, context) in self.contexts(broker, partition, first, count).await {
                     let operation = Operation::Append;
-                    let span = Made { operation, from_ms: at_ms, to_ms: now_ms, more: Vec::new() };
+                    let span =
+                        SpanData { operation, from_ms: at_ms, to_ms: now_ms, more: Vec::new() };
                     self.make(span, &topic, partition.index, offset, &context);
                 }
             }
@@ -136,7 +137,7 @@ impl Collector {
                 let mut more = vec![number("postroad.attempt", attempt.into())];
                 more.extend(protocol_of(broker, session));
                 let operation = Operation::Deliver;
-                let span = Made { operation, from_ms: at_ms, to_ms: at_ms, more };
+                let span = SpanData { operation, from_ms: at_ms, to_ms: at_ms, more };
                 self.make(span, &topic, index, offset, &context);
                 if what == StepKind::Leased {
                     self.leases.begin((group, index, offset), Lease { context, since_ms: at_ms });
@@ -154,7 +155,8 @@ impl Collector {
             };
             let mut more = vec![text("postroad.outcome", outcome)];
             more.extend(protocol_of(broker, session));
-            let span = Made { operation: Operation::Settle, from_ms: since_ms, to_ms: at_ms, more };
+            let span =
+                SpanData { operation: Operation::Settle, from_ms: since_ms, to_ms: at_ms, more };
             self.make(span, &topic, index, offset, &context);
         }
     }
@@ -189,8 +191,15 @@ impl Collector {
         }
     }
 
-    fn make(&self, made: Made, topic: &Topic, partition: u32, offset: Offset, parent: &Context) {
-        let Made { operation, from_ms, to_ms, more } = made;
+    fn make(
+        &self,
+        made: SpanData,
+        topic: &Topic,
+        partition: u32,
+        offset: Offset,
+        parent: &Context,
+    ) {
+        let SpanData { operation, from_ms, to_ms, more } = made;
         let mut attributes =
             conventions::record_attributes(operation, &topic.name, partition, offset);
         if let Some(group) = &topic.group {
@@ -243,7 +252,7 @@ impl Collector {
 }
 
 /// Operation and time of a span.
-struct Made {
+struct SpanData {
     operation: Operation,
     from_ms: i64,
     to_ms: i64,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use base::{HashMap, HashSet, TopicId};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use routing::{BindingTarget, Network, NodeOptions, SinkId};
-use tasks::{Entered, Task};
+use tasks::{Task, TaskGuard};
 use values::Table;
 
 use crate::Destination;
@@ -38,7 +38,7 @@ pub(crate) struct SharedEntities(RwLock<Entities>);
 /// session makes the change.
 pub(crate) struct Change<'a> {
     entities: RwLockWriteGuard<'a, Entities>,
-    _entered: Entered,
+    _entered: TaskGuard,
 }
 
 impl SharedEntities {

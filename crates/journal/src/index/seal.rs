@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base::{HashMap, OffsetRanges};
 use parking_lot::Mutex;
-use tasks::{Running, Signal, Step, Task, Worker, Workers};
+use tasks::{Signal, Step, Task, Worker, WorkerHandle, Workers};
 use tracing::{info, warn};
 
 use super::addresses::Addresses;
@@ -95,7 +95,7 @@ impl Index {
         self: &Arc<Self>,
         workers: &Workers,
         on_panic: impl FnOnce() + Send + 'static,
-    ) -> io::Result<Running> {
+    ) -> io::Result<WorkerHandle> {
         // A restart may have found full segments.
         self.sealing.wake_if(true);
         let sealer = Sealer { index: self.clone(), failed: false };

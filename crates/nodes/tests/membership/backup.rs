@@ -16,7 +16,7 @@ use nodes::restore::{RestoreError, RestoreReport, look, restore};
 use operations::backup::{BackupBegun, BackupEnds, Step};
 use operations::cluster::Operation;
 use serde::de::DeserializeOwned;
-use test_cluster::{JournalOptions, Place};
+use test_cluster::{JournalOptions, NodeSetup};
 use tokio::time::{sleep, timeout};
 use world::World;
 
@@ -116,24 +116,24 @@ fn options() -> BrokerOptions {
     BrokerOptions { journal, ..BrokerOptions::default() }
 }
 
-fn world(place: &Place) -> World {
+fn world(place: &NodeSetup) -> World {
     World::on(place.shared_disk())
 }
 
-async fn taken(at: &BackupNode, place: &Place) -> Result<Manifest, TakeError<OperationError>> {
+async fn taken(at: &BackupNode, place: &NodeSetup) -> Result<Manifest, TakeError<OperationError>> {
     let world = world(place);
     timeout(SOON, take(at, &world, Path::new(BACKUP), |_| {})).await.expect("soon")
 }
 
-async fn restored(place: &Place) -> Result<RestoreReport, RestoreError> {
-    let (dir, from) = (Path::new(Place::DIR), Path::new(BACKUP));
+async fn restored(place: &NodeSetup) -> Result<RestoreReport, RestoreError> {
+    let (dir, from) = (Path::new(NodeSetup::DIR), Path::new(BACKUP));
     let world = world(place);
     let restoring = restore(&world, dir, from, place.address(), options(), |_| {});
     timeout(SOON, restoring).await.expect("soon")
 }
 
 /// A cluster of the restored node.
-async fn started(place: &Place, former: &Cluster) -> Cluster {
+async fn started(place: &NodeSetup, former: &Cluster) -> Cluster {
     let mut cluster =
         Cluster { members: BTreeMap::new(), topic: former.topic, racks: BTreeMap::new() };
     assert_eq!(cluster.start_again(place.clone()).await, 1);
@@ -164,7 +164,7 @@ async fn crosses_shards(former: Cluster, nodes: [u64; 4]) {
             first: Some(round),
             ..BackupNode::slow(&former, node, Duration::from_millis(10))
         };
-        let place = Place::elsewhere();
+        let place = NodeSetup::elsewhere();
         let taking = taken(&at, &place);
         let changing = async {
             if round == 3 {
@@ -198,7 +198,7 @@ async fn restored_cluster_admits_new_nodes_and_rejects_the_former_ones() {
     let load = Load::on(&former);
     wait_for(async || load.acknowledged() > 50, || "acknowledged appends".to_owned()).await;
     let acknowledged = load.stop().await;
-    let place = Place::elsewhere();
+    let place = NodeSetup::elsewhere();
     taken(&BackupNode::node(&former, 2), &place).await.expect("it is taken");
     restored(&place).await.expect("it is restored");
     let mut cluster = started(&place, &former).await;
@@ -223,7 +223,7 @@ async fn restored_cluster_admits_new_nodes_and_rejects_the_former_ones() {
 async fn backup_with_a_changed_file_is_rejected_with_the_files_name() {
     let cluster = Cluster::start().await;
     cluster.append_at_leader(base::PartitionId::new(cluster.topic, 0), "one").await;
-    let place = Place::elsewhere();
+    let place = NodeSetup::elsewhere();
     let manifest = taken(&BackupNode::node(&cluster, 1), &place).await.expect("it is taken");
     cluster.end_all().await;
     let files = manifest.shards.iter().flat_map(|shard| &shard.files);
@@ -231,7 +231,7 @@ async fn backup_with_a_changed_file_is_rejected_with_the_files_name() {
         files.filter(|file| file.bytes > 0).map(|file| file.name.clone()).collect();
     names.push("backup.json".to_owned());
     assert!(names.iter().any(|name| name.contains("batches")), "{names:?}");
-    let (dir, from) = (Path::new(Place::DIR), Path::new(BACKUP));
+    let (dir, from) = (Path::new(NodeSetup::DIR), Path::new(BACKUP));
     let refused = |name: &str| {
         let error = look(&world(&place), dir, from).expect_err("it is damaged");
         assert!(error.to_string().contains(name), "{name}: {error}");
@@ -267,7 +267,7 @@ async fn backup_waits_for_moving_partitions_at_its_end() {
     let cluster = Cluster::start().await;
     let load = Load::on(&cluster);
     wait_for(async || load.acknowledged() > 20, || "acknowledged appends".to_owned()).await;
-    let (at, place) = (BackupNode::node(&cluster, 1), Place::elsewhere());
+    let (at, place) = (BackupNode::node(&cluster, 1), NodeSetup::elsewhere());
     at.moving.store(4, Ordering::SeqCst);
     taken(&at, &place).await.expect("it is complete");
     assert_eq!(at.moving.load(Ordering::SeqCst), 0);
@@ -282,8 +282,8 @@ async fn interrupted_backup_is_rejected_and_can_be_restarted() {
     let mut cluster = Cluster::start().await;
     let load = Load::on(&cluster);
     wait_for(async || load.acknowledged() > 20, || "acknowledged appends".to_owned()).await;
-    let place = Place::elsewhere();
-    let dir = Path::new(Place::DIR);
+    let place = NodeSetup::elsewhere();
+    let dir = Path::new(NodeSetup::DIR);
     // The node is gone after each of its replies in turn.
     for answers in 0.. {
         let at = BackupNode::node(&cluster, 1);
@@ -305,7 +305,7 @@ async fn interrupted_backup_is_rejected_and_can_be_restarted() {
     assert!(matches!(again, Err(TakeError::HasBackup { .. })), "{again:?}");
 
     // The directory is full.
-    let full = Place::elsewhere();
+    let full = NodeSetup::elsewhere();
     full.disk().set_capacity(Some(2_000));
     let error = taken(&BackupNode::node(&cluster, 2), &full).await.expect_err("it is full");
     assert!(matches!(error, TakeError::Write { .. }), "{error}");
@@ -338,19 +338,19 @@ async fn interrupted_restore_or_one_without_room_can_be_repeated() {
     let load = Load::on(&cluster);
     wait_for(async || load.acknowledged() > 50, || "acknowledged appends".to_owned()).await;
     let acknowledged = load.stop().await;
-    let place = Place::elsewhere();
+    let place = NodeSetup::elsewhere();
     taken(&BackupNode::node(&cluster, 1), &place).await.expect("it is taken");
     let mut place = place.after_power_loss(1);
     let image = place.disk().pack();
     let begun = place.disk().operations();
-    let whole = Place::on_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
+    let whole = NodeSetup::on_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
     let before = whole.disk().operations();
     restored(&whole).await.expect("it is restored");
     let changes = whole.disk().operations() - before;
     assert!(changes > 20 && begun == 0, "{changes} {begun}");
     // Power fails after some of the changes in turn, and once more during the repetition.
     for after in (0..changes).step_by(changes as usize / 12) {
-        place = Place::on_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
+        place = NodeSetup::on_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
         for again in [0, 7] {
             place.disk().cut_power_after(after + again);
             let done = restored(&place).await;
@@ -359,7 +359,7 @@ async fn interrupted_restore_or_one_without_room_can_be_repeated() {
                 continue;
             }
             // The node starts only if nothing had begun, and then as a node without a cluster.
-            let names = place.shared_disk().list(Path::new(Place::DIR)).unwrap_or_default();
+            let names = place.shared_disk().list(Path::new(NodeSetup::DIR)).unwrap_or_default();
             if names.iter().any(|name| name == cluster::MEMBER_FILE) {
                 let mut none = Cluster {
                     members: BTreeMap::new(),
@@ -390,7 +390,7 @@ async fn interrupted_restore_or_one_without_room_can_be_repeated() {
     assert_eq!(other.values_at(1).await, acknowledged);
     other.end_all().await;
 
-    let full = Place::on_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
+    let full = NodeSetup::on_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
     full.disk().set_capacity(Some(1 << 20));
     restored(&full).await.expect_err("it is full");
     full.disk().set_capacity(None);
@@ -401,7 +401,7 @@ async fn interrupted_restore_or_one_without_room_can_be_repeated() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node_serves_two_backups_at_a_time_and_rejects_unknown_parts() {
     let cluster = Cluster::start().await;
-    let (one, other) = (Place::elsewhere(), Place::elsewhere());
+    let (one, other) = (NodeSetup::elsewhere(), NodeSetup::elsewhere());
     let at = BackupNode::slow(&cluster, 1, Duration::from_millis(5));
     let (first, second) = tokio::join!(taken(&at, &one), taken(&at, &other));
     let (first, second) = (first.expect("taken"), second.expect("taken"));

@@ -186,7 +186,7 @@ async fn sixth_node_is_rejected_with_the_reason() {
     }
     cluster.becomes(&[1, 2, 3, 4, 5]).await;
     let members: Vec<_> = cluster.members.values().map(|member| &member.node).collect();
-    let place = test_cluster::Place::joining(&members);
+    let place = test_cluster::NodeSetup::joining(&members);
     let error = cluster.join_from(place).await.expect_err("there are five");
     let NodeStartError::NotJoined { error, .. } = error else { panic!("{error}") };
     let ConnectError::Refused(Refusal::NotJoined { reason }) = error else { panic!("{error}") };

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use client_amqp::Mode;
 use client_amqp::blocking::Connection;
 use rustix::process::Signal;
-use tasks::{End, Task};
+use tasks::{EndConsequence, Task};
 use tempfile::TempDir;
 
 use self::pushes::*;
@@ -248,7 +248,7 @@ fn every_task_has_a_test_here() {
         assert_eq!(tested, 1, "tests of {}", task.name());
     }
     for task in TESTED {
-        assert_eq!(task.end(), End::Process, "{}", task.name());
+        assert_eq!(task.end(), EndConsequence::Process, "{}", task.name());
     }
 }
 

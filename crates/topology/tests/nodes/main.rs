@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use routing::{Message, NoHeaders};
-use test_cluster::{Place, TestNode, start_three};
+use test_cluster::{NodeSetup, TestNode, start_three};
 use tokio::time::{sleep, timeout};
 use topology::arguments::QUEUE_TYPE;
 use topology::{
@@ -95,7 +95,7 @@ impl Node {
         self.node.broker.catalog().documents(space).count()
     }
 
-    async fn end(self) -> Place {
+    async fn end(self) -> NodeSetup {
         let Self { node, topology, vhost } = self;
         drop((topology, vhost));
         node.end().await
