@@ -13,7 +13,7 @@ use client::blocking::Connection;
 use client::requests::ProduceOutcome;
 
 use super::{PATIENCE, TOPIC};
-use crate::cluster::{Cluster, Going, NODES, leaders_by_any};
+use crate::cluster::{Cluster, NODES, NodeFault, leaders_by_any};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::{Figures, Output, percentile};
 use crate::records::batch;
@@ -67,9 +67,10 @@ pub(super) fn run(options: &CatchUpOptions) -> Outcome {
     let folder = paths::fresh("measure-catch-up")?;
     let binary = server::binary(options.bin.as_deref())?;
     let data = folder.join(format!("node-{}", AWAY + 1));
-    let apart = options.apart.as_deref().map(|it| Apart::new(it, &data)).transpose()?;
+    let apart =
+        options.apart.as_deref().map(|it| RelocatedDirectory::new(it, &data)).transpose()?;
     let mut cluster =
-        Cluster::found(&binary, &folder, &options.serve, Going::Kill, false, PATIENCE)?;
+        Cluster::found(&binary, &folder, &options.serve, NodeFault::Kill, false, PATIENCE)?;
     Connection::open(cluster.address(0), PATIENCE)
         .and_then(|mut it| it.create_topic(TOPIC, options.partitions as i32, &[]))
         .context(|| "cannot create the topic")?;
@@ -80,7 +81,7 @@ pub(super) fn run(options: &CatchUpOptions) -> Outcome {
         std::thread::sleep(CALM);
         Ok(())
     })?;
-    cluster.take_away(AWAY, Going::Kill)?;
+    cluster.take_away(AWAY, NodeFault::Kill)?;
     let bytes = fill(options, &cluster)?;
     let had = stored(&data);
     eprintln!("{:.1} GB are written; the node comes back after {SETTLE:?}", bytes as f64 / 1e9);
@@ -90,15 +91,15 @@ pub(super) fn run(options: &CatchUpOptions) -> Outcome {
     let (mut kills, mut took) = (0, Duration::ZERO);
     let mut during = write_steadily_at(options, &addresses, || {
         let begun = Instant::now();
-        cluster.bring_back(AWAY, Going::Kill, PATIENCE)?;
+        cluster.bring_back(AWAY, NodeFault::Kill, PATIENCE)?;
         while let Some(lacks) = missing_entries(&cluster)? {
             let share = f64::from(kills + 1) / f64::from(options.kills + 1);
             let has = stored(&data).saturating_sub(had);
             if kills < options.kills && has as f64 >= share * bytes as f64 {
                 kills += 1;
                 eprintln!("  killed with {:.1} GB", has as f64 / 1e9);
-                cluster.take_away(AWAY, Going::Kill)?;
-                cluster.bring_back(AWAY, Going::Kill, PATIENCE)?;
+                cluster.take_away(AWAY, NodeFault::Kill)?;
+                cluster.bring_back(AWAY, NodeFault::Kill, PATIENCE)?;
             }
             if begun.elapsed() > WITHIN {
                 return Err(Failure::new(format!("it lacks {lacks} entries after {WITHIN:?}")));
@@ -135,25 +136,25 @@ pub(super) fn run(options: &CatchUpOptions) -> Outcome {
 }
 
 /// A directory for one node elsewhere, with a link to it at the place where the cluster expects it.
-struct Apart {
+struct RelocatedDirectory {
     folder: PathBuf,
 }
 
-impl Apart {
-    fn new(elsewhere: &Path, data: &Path) -> Outcome<Apart> {
+impl RelocatedDirectory {
+    fn new(elsewhere: &Path, data: &Path) -> Outcome<RelocatedDirectory> {
         let folder = elsewhere.join(format!("postroad-catch-up-{}", std::process::id()));
         std::fs::create_dir_all(&folder)
             .context(|| format!("cannot create {}", folder.display()))?;
         let folder = std::fs::canonicalize(&folder)
             .context(|| format!("cannot find {}", folder.display()))?;
-        let apart = Apart { folder };
+        let apart = RelocatedDirectory { folder };
         std::os::unix::fs::symlink(&apart.folder, data)
             .context(|| format!("cannot make a link at {}", data.display()))?;
         Ok(apart)
     }
 }
 
-impl Drop for Apart {
+impl Drop for RelocatedDirectory {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.folder));
     }

@@ -16,7 +16,7 @@ use client::blocking::Connection;
 use client::requests::ProduceOutcome;
 
 use super::{PATIENCE, TOPIC, postroad};
-use crate::cluster::{Cluster, Going, leaders_by_any};
+use crate::cluster::{Cluster, NodeFault, leaders_by_any};
 use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
 use crate::records::batch;
@@ -68,7 +68,8 @@ pub(super) fn run(options: &LatencyOptions) -> Outcome {
         let cluster = folder.join("cluster");
         std::fs::create_dir(&cluster).context(|| format!("cannot create {}", cluster.display()))?;
         let serve = &options.serve;
-        let mut cluster = Cluster::found(&binary, &cluster, serve, Going::Kill, false, PATIENCE)?;
+        let mut cluster =
+            Cluster::found(&binary, &cluster, serve, NodeFault::Kill, false, PATIENCE)?;
         create(cluster.address(0))?;
         cluster.wait_until_whole(TOPIC, 1, PATIENCE)?;
         let leaders = leaders_by_any(&cluster.addresses(), TOPIC, 1)?;

@@ -10,7 +10,7 @@ use client::requests::ProduceOutcome;
 use client::share::Settlement;
 use uuid::Uuid;
 
-use super::variants::{GROUP, PARTITIONS, Running, TOPIC};
+use super::variants::{GROUP, PARTITIONS, RunningServer, TOPIC};
 use super::{Cost, WARM_UP};
 use crate::failure::{Context, Failure, Outcome};
 use crate::records::batch;
@@ -24,7 +24,7 @@ const LEASED_AT_ONCE: usize = 500;
 const FETCH_WAIT: Duration = Duration::from_millis(100);
 const LOOKS_EVERY: Duration = Duration::from_millis(1);
 
-pub(super) fn run(running: &Running, time: Duration) -> Outcome<Cost> {
+pub(super) fn run(running: &RunningServer, time: Duration) -> Outcome<Cost> {
     let (ends, sent, settled) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let mut producer = running.connect()?;
     let members: Vec<ShareMember> = (0..CONSUMERS)
@@ -49,7 +49,7 @@ pub(super) fn run(running: &Running, time: Duration) -> Outcome<Cost> {
     })
 }
 
-fn measure(running: &Running, settled: &AtomicU64, time: Duration) -> Outcome<Cost> {
+fn measure(running: &RunningServer, settled: &AtomicU64, time: Duration) -> Outcome<Cost> {
     thread::sleep(WARM_UP);
     let before = settled.load(Ordering::Relaxed);
     let (used, begun) = (running.cpu_seconds()?, Instant::now());

@@ -9,7 +9,7 @@ use client::share::{LeasedRecord, Settlement};
 use uuid::Uuid;
 
 use super::value::parse;
-use super::{GROUP, QUEUE, Seen, Stage};
+use super::{ConsumerResult, GROUP, QUEUE, Stage};
 use crate::measure::PATIENCE;
 
 const FETCH_RECORDS: usize = 10;
@@ -55,7 +55,7 @@ fn consume_until_stopped(stage: &Stage) -> Result<(), String> {
 
 fn check_record(
     stage: &Stage,
-    seen: &mut Seen,
+    seen: &mut ConsumerResult,
     record: &LeasedRecord,
     now: Duration,
 ) -> Result<Settlement, String> {

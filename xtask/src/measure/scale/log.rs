@@ -20,7 +20,7 @@ const IN_FLIGHT: usize = 64;
 const ONE_BY_ONE: usize = 2_000;
 const WARM_UP: Duration = Duration::from_secs(2);
 
-pub(super) struct Produced {
+pub(super) struct ProduceCost {
     pub(super) rate: f64,
     /// Processor seconds of all nodes per million records.
     pub(super) processor: f64,
@@ -32,13 +32,13 @@ pub(super) struct Latency {
 }
 
 /// Produces at full speed, on one connection to each node that leads a partition.
-pub(super) fn produce(nodes: &Nodes, leaders: &[usize], time: Duration) -> Outcome<Produced> {
+pub(super) fn produce(nodes: &Nodes, leaders: &[usize], time: Duration) -> Outcome<ProduceCost> {
     run(nodes, leaders, WARM_UP)?;
     let (used, begun) = (nodes.cpu_seconds()?, Instant::now());
     let records = run(nodes, leaders, time)? as f64;
     let elapsed = begun.elapsed().as_secs_f64();
     let used = nodes.cpu_seconds()? - used;
-    Ok(Produced { rate: records / elapsed, processor: used / records * 1e6 })
+    Ok(ProduceCost { rate: records / elapsed, processor: used / records * 1e6 })
 }
 
 /// Returns the number of acknowledged records.

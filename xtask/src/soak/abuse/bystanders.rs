@@ -41,7 +41,7 @@ struct Shared {
     stop: AtomicBool,
     abused: AtomicBool,
     /// Measurements of each client, in the order of [`WHO`].
-    seen: [Mutex<Seen>; 3],
+    seen: [Mutex<ProbeLatencies>; 3],
 }
 
 type Work = Box<dyn FnOnce(&Shared) -> io::Result<()> + Send>;
@@ -49,7 +49,7 @@ type Work = Box<dyn FnOnce(&Shared) -> io::Result<()> + Send>;
 const WHO: [&str; 3] = ["producer", "consumer", "amqp publisher"];
 
 #[derive(Default)]
-struct Seen {
+struct ProbeLatencies {
     before: Vec<Duration>,
     during: Vec<Duration>,
     last: Option<Instant>,

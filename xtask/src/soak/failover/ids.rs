@@ -10,7 +10,7 @@ use client::blocking::Connection;
 use client::records::NewRecord;
 use client::requests::{self, ALTER_CONFIGS, ConfigChange, ConfigResource, ProduceOutcome};
 
-use super::idle::{Made, measure_creation};
+use super::idle::{CreationCost, measure_creation};
 use crate::cluster::{Cluster, leaders_by_any};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::Figures;
@@ -26,7 +26,7 @@ const OPEN_MAX: usize = 8;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
-pub(super) struct Ids(Made);
+pub(super) struct Ids(CreationCost);
 
 impl Ids {
     /// Stores this number of records with ids, which nodes and shards then remember.

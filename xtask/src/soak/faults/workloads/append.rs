@@ -10,8 +10,8 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{InitProducerIdRequest, ProducerId};
 use record::{BatchBuilder, BatchOptions};
 
-use super::super::target::{Kafka, TIMEOUT, Target};
-use super::{Check, Found, joined};
+use super::super::target::{Kafka, TIMEOUT, WorkloadContext};
+use super::{Check, WorkloadResult, joined};
 use crate::failure::{Context, Failure, Outcome};
 use crate::random::Random;
 use crate::records::now_ms;
@@ -36,7 +36,7 @@ impl Progress {
     }
 }
 
-pub(super) fn prepare(target: &Target) -> Outcome {
+pub(super) fn prepare(target: &WorkloadContext) -> Outcome {
     let mut kafka = Kafka::new(target, 0);
     let created = kafka.at(0, |connection| connection.create_topic(TOPIC, PARTITIONS as i32, &[]));
     match created {
@@ -46,24 +46,24 @@ pub(super) fn prepare(target: &Target) -> Outcome {
 }
 
 #[derive(Debug, Default)]
-struct Produced {
+struct ProducerLog {
     acknowledged: Vec<Acknowledged>,
     writes: Vec<u64>,
     refused: u64,
     violations: Vec<String>,
 }
 
-pub(super) fn start(target: &Target, progress: &Arc<Progress>, seed: u64) -> Check {
+pub(super) fn start(target: &WorkloadContext, progress: &Arc<Progress>, seed: u64) -> Check {
     let producer = |partition: usize| {
         let (target, progress) = (target.clone(), Arc::clone(progress));
         std::thread::spawn(move || produce(&target, &progress, partition, seed))
     };
     let producers: Vec<_> = (0..PARTITIONS).map(producer).collect();
     Box::new(move |target| {
-        let mut found = Found::default();
+        let mut found = WorkloadResult::default();
         let mut ledger = Ledger::new(PARTITIONS);
         for producer in producers {
-            let Produced { acknowledged, writes, refused, violations } = joined(producer)?;
+            let ProducerLog { acknowledged, writes, refused, violations } = joined(producer)?;
             found.violations.extend(violations);
             found.writes.push(writes);
             *found.counts.entry("produce requests refused or unanswered").or_default() += refused;
@@ -85,8 +85,13 @@ pub(super) fn start(target: &Target, progress: &Arc<Progress>, seed: u64) -> Che
     })
 }
 
-fn produce(target: &Target, progress: &Progress, partition: usize, seed: u64) -> Produced {
-    let mut produced = Produced::default();
+fn produce(
+    target: &WorkloadContext,
+    progress: &Progress,
+    partition: usize,
+    seed: u64,
+) -> ProducerLog {
+    let mut produced = ProducerLog::default();
     let mut random = Random::new(seed ^ partition as u64);
     let mut kafka = Kafka::new(target, partition);
     let Some(id) = producer_id(target, &mut kafka, &mut random) else { return produced };
@@ -114,11 +119,11 @@ fn produce(target: &Target, progress: &Progress, partition: usize, seed: u64) ->
 
 /// Sends a batch until it is acknowledged. Returns its offset, if the reply has it; `None`: abandoned.
 fn deliver(
-    target: &Target,
+    target: &WorkloadContext,
     kafka: &mut Kafka,
     partition: usize,
     batch: &Bytes,
-    produced: &mut Produced,
+    produced: &mut ProducerLog,
 ) -> Option<Option<i64>> {
     let mut given_up = None;
     loop {
@@ -161,7 +166,7 @@ fn deliver(
     }
 }
 
-fn producer_id(target: &Target, kafka: &mut Kafka, random: &mut Random) -> Option<i64> {
+fn producer_id(target: &WorkloadContext, kafka: &mut Kafka, random: &mut Random) -> Option<i64> {
     let request = InitProducerIdRequest::default()
         .with_transactional_id(None)
         .with_transaction_timeout_ms(60_000)
@@ -195,7 +200,11 @@ fn batch(producer_id: i64, first: Mark, records: u64) -> Bytes {
 }
 
 /// Reads a partition from its beginning at its leader, and checks it against the ledger.
-fn verify(target: &Target, ledger: &mut Ledger, partition: usize) -> Outcome<Result<u64, String>> {
+fn verify(
+    target: &WorkloadContext,
+    ledger: &mut Ledger,
+    partition: usize,
+) -> Outcome<Result<u64, String>> {
     let mut kafka = Kafka::new(target, partition);
     let deadline = Instant::now() + READ_WITHIN;
     let mut reader = Reader::new(partition, PARTITIONS);

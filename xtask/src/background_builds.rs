@@ -10,7 +10,7 @@ const LOOKS_EVERY: Duration = Duration::from_millis(100);
 /// Background builds. They run until they are done or this is dropped. The step that needs a failed build runs it
 /// again and reports the failure.
 #[derive(Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct BackgroundBuilds {
     builds: Arc<Mutex<Builds>>,
 }
 
@@ -21,7 +21,7 @@ struct Builds {
     running: Option<Child>,
 }
 
-impl Ahead {
+impl BackgroundBuilds {
     /// Starts the first build; each next one starts when the previous one has ended. They run at the lowest
     /// priority, so that the current step is hardly slower.
     pub(crate) fn begin(builds: Vec<Command>) -> Self {
@@ -37,7 +37,7 @@ impl Ahead {
     }
 }
 
-impl Drop for Ahead {
+impl Drop for BackgroundBuilds {
     fn drop(&mut self) {
         let mut builds = lock(&self.builds);
         builds.left.clear();
@@ -102,7 +102,7 @@ mod tests {
     fn failed_build_does_not_stop_the_next_and_none_starts_after_drop() {
         let folder = paths::fresh("test-ahead").expect("a folder");
         let begun = Instant::now();
-        let ahead = Ahead::begin(vec![
+        let ahead = BackgroundBuilds::begin(vec![
             shell(&folder, "echo $SAID > first; exit 1"),
             shell(&folder, "cp first second; sleep 60"),
             shell(&folder, "touch third"),
