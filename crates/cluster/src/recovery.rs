@@ -41,7 +41,9 @@ pub enum SurvivorError {
 
 impl fmt::Debug for SurvivorDirectory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Survivor").field("node", &self.content.node).finish_non_exhaustive()
+        f.debug_struct("SurvivorDirectory")
+            .field("node", &self.content.node)
+            .finish_non_exhaustive()
     }
 }
 

@@ -45,7 +45,9 @@ pub enum VacantError {
 
 impl fmt::Debug for VacantDirectory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Vacant").field("begun", &self.begun.is_some()).finish_non_exhaustive()
+        f.debug_struct("VacantDirectory")
+            .field("begun", &self.begun.is_some())
+            .finish_non_exhaustive()
     }
 }
 

@@ -31,7 +31,7 @@ impl fmt::Debug for Client {
 
 impl fmt::Debug for ExpectedSignature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Expected").finish_non_exhaustive()
+        f.debug_struct("ExpectedSignature").finish_non_exhaustive()
     }
 }
 

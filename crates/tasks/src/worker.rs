@@ -249,7 +249,7 @@ pub struct SteppedWorker {
 
 impl fmt::Debug for SteppedWorker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stepped").field("task", &self.task).finish_non_exhaustive()
+        f.debug_struct("SteppedWorker").field("task", &self.task).finish_non_exhaustive()
     }
 }
 

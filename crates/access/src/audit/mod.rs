@@ -154,7 +154,7 @@ pub struct AuditedClient {
 
 impl fmt::Debug for AuditedClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Asker").field("principal", &self.principal).finish_non_exhaustive()
+        f.debug_struct("AuditedClient").field("principal", &self.principal).finish_non_exhaustive()
     }
 }
 

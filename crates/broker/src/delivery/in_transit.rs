@@ -27,7 +27,9 @@ pub(super) struct DeadLettersInTransit {
 
 impl fmt::Debug for DeadLettersInTransit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Arrival").field("has_come", &self.has_arrived()).finish_non_exhaustive()
+        f.debug_struct("DeadLettersInTransit")
+            .field("has_come", &self.has_arrived())
+            .finish_non_exhaustive()
     }
 }
 

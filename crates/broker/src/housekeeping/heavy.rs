@@ -54,7 +54,7 @@ impl QueuedWork {
 
 impl fmt::Debug for QueuedWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queued").field("waits", &self.waiting.is_some()).finish_non_exhaustive()
+        f.debug_struct("QueuedWork").field("waits", &self.waiting.is_some()).finish_non_exhaustive()
     }
 }
 

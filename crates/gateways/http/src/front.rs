@@ -51,7 +51,7 @@ struct Inner {
 
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Front").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("FrontEnd").field("options", &self.options).finish_non_exhaustive()
     }
 }
 
