@@ -8,7 +8,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Counts allocated bytes. It covers Rust's memory only: the fuzzer watches that of C libraries.
-struct Counting;
+struct CountingAllocator;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
@@ -19,7 +19,7 @@ fn add(bytes: usize) {
 }
 
 // SAFETY: every call goes to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
         unsafe { System.alloc(layout) }
@@ -43,7 +43,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: CountingAllocator = CountingAllocator;
 
 /// Runs an input, which may use `base` bytes of memory at a time, and `factor` more for each of its
 /// own.

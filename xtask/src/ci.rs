@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use crate::ahead::Ahead;
+use crate::background_builds::BackgroundBuilds;
 use crate::cargo::cargo_command;
 use crate::compat::{self, Counts};
 use crate::failure::{Context, Failure, Outcome};
@@ -222,7 +222,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     for (index, step) in steps.iter().enumerate() {
         println!("\n=== {}/{} {} ===", index + 1, steps.len(), step.title);
         let step_begun = Instant::now();
-        ahead.push(Ahead::begin((step.meanwhile)(tier)));
+        ahead.push(BackgroundBuilds::begin((step.meanwhile)(tier)));
         let ran = (step.run)(tier).map_err(|failure| {
             println!("{} passed, {} failed", counts.passed, counts.failed + 1);
             // A full disk makes any step fail, with messages that seldom say so.

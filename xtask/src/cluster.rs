@@ -11,7 +11,7 @@ use client::blocking::Connection;
 use rustix::process::Signal;
 
 use crate::failure::{Context, Failure, Outcome};
-use crate::server::{self, Postroad, Server, Starting};
+use crate::server::{self, Postroad, Server, StartingServer};
 use wires::Wires;
 
 pub(crate) const NODES: usize = 3;
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How a node goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Going {
+pub(crate) enum NodeFault {
     /// `kill -9`
     Kill,
     /// SIGTERM: it hands over what it leads
@@ -31,7 +31,7 @@ pub(crate) enum Going {
     Stop,
 }
 
-impl Going {
+impl NodeFault {
     /// Whether the node's process ends, too.
     pub(crate) fn ends_the_process(self) -> bool {
         matches!(self, Self::Kill | Self::Term)
@@ -58,7 +58,7 @@ impl Cluster {
         binary: &Path,
         folder: &Path,
         serve: &[String],
-        how: Going,
+        how: NodeFault,
         with_amqp: bool,
         within: Duration,
     ) -> Outcome<Cluster> {
@@ -71,7 +71,7 @@ impl Cluster {
         binary: &Path,
         folder: &Path,
         serve: &[String],
-        how: Going,
+        how: NodeFault,
         with_amqp: bool,
         within: Duration,
     ) -> Outcome<Cluster> {
@@ -84,7 +84,7 @@ impl Cluster {
         }
         let (kafka, ports) = ports.split_at(count);
         let (amqp, peers) = ports.split_at(count);
-        let wires = (how == Going::Cut).then(|| Wires::new(peers)).transpose()?;
+        let wires = (how == NodeFault::Cut).then(|| Wires::new(peers)).transpose()?;
         let local = |port: &u16| format!("127.0.0.1:{port}");
         let peers: Vec<String> = peers.iter().map(local).collect();
         let advertised: Vec<String> = match &wires {
@@ -113,7 +113,8 @@ impl Cluster {
         };
         let nodes: Vec<Postroad> = kafka.iter().zip(&peers).enumerate().map(node).collect();
         // A node becomes ready only once all nodes run.
-        let starting: Vec<Starting> = nodes.iter().map(Postroad::spawn).collect::<Outcome<_>>()?;
+        let starting: Vec<StartingServer> =
+            nodes.iter().map(Postroad::spawn).collect::<Outcome<_>>()?;
         if let Some(wires) = &wires {
             for (place, starting) in starting.iter().enumerate() {
                 wires.set_pid(place, starting.server.pid());
@@ -129,19 +130,19 @@ impl Cluster {
 
     /// Stops, pauses or cuts off a node, and returns as soon as the signal is sent. After `kill -9` the process is
     /// gone; after SIGTERM it may still run.
-    pub(crate) fn take_away(&mut self, place: usize, going: Going) -> Outcome<Option<Server>> {
+    pub(crate) fn take_away(&mut self, place: usize, going: NodeFault) -> Outcome<Option<Server>> {
         let Some(mut server) = self.running[place].take() else {
             return Err(Failure::new(format!("node {} does not run", place + 1)));
         };
         server.still_runs()?;
         match going {
-            Going::Kill => return server.kill().map(|()| None),
-            Going::Term => {
+            NodeFault::Kill => return server.kill().map(|()| None),
+            NodeFault::Term => {
                 server.terminate()?;
                 return Ok(Some(server));
             }
-            Going::Stop => server.signal(Signal::STOP)?,
-            Going::Cut => self.wires.iter().for_each(|wires| wires.cut(place)),
+            NodeFault::Stop => server.signal(Signal::STOP)?,
+            NodeFault::Cut => self.wires.iter().for_each(|wires| wires.cut(place)),
         }
         self.running[place] = Some(server);
         Ok(None)
@@ -151,12 +152,12 @@ impl Cluster {
     pub(crate) fn bring_back(
         &mut self,
         place: usize,
-        going: Going,
+        going: NodeFault,
         within: Duration,
     ) -> Outcome<Duration> {
         match (going, &mut self.running[place]) {
-            (Going::Stop, Some(server)) => server.signal(Signal::CONT)?,
-            (Going::Cut, _) => self.wires.iter().for_each(|wires| wires.mend(place)),
+            (NodeFault::Stop, Some(server)) => server.signal(Signal::CONT)?,
+            (NodeFault::Cut, _) => self.wires.iter().for_each(|wires| wires.mend(place)),
             _ => {
                 let (server, took) = self.nodes[place].start(within)?;
                 self.running[place] = Some(server);

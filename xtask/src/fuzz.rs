@@ -17,7 +17,7 @@ use clap::{Args, ValueEnum};
 use crate::command::output_of;
 use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
-use run::{Ended, Ran, Run};
+use run::{FuzzRun, Run, RunEnd};
 
 const WORKSPACE: &str = "fuzz";
 pub(crate) const MANIFEST: &str = "fuzz/Cargo.toml";
@@ -88,7 +88,7 @@ fn all(options: &Options) -> Outcome<u64> {
         Output::Table => println!("\n{}", table(&ran)),
         Output::Json => println!("{}", serde_json::to_string(&ran).context(|| "the report")?),
     }
-    let failed: Vec<&Ran> = ran.iter().filter(|ran| ran.ended != Ended::Well).collect();
+    let failed: Vec<&FuzzRun> = ran.iter().filter(|ran| ran.ended != RunEnd::Well).collect();
     match failed.first() {
         None => Ok(ran.len() as u64),
         Some(first) => {
@@ -171,7 +171,7 @@ fn one(targets: &[String], built: &Path, input: &Path) -> Outcome {
     }
 }
 
-fn table(ran: &[Ran]) -> String {
+fn table(ran: &[FuzzRun]) -> String {
     let mut lines = vec![format!(
         "{:<20} {:>12} {:>9} {:>9} {:>9} {:>7} {:>7}  {}",
         "TARGET", "RUNS", "RUNS/S", "FEATURES", "NEW", "INPUTS", "NEW", "ENDED"

@@ -1,8 +1,8 @@
 //! Chores of the repository, as `cargo xtask CHORE`. They are written in Rust instead of shell, so that a chore is
 //! typed, tested and the same on every machine; one chore, one file.
 
-mod ahead;
 mod api;
+mod background_builds;
 mod cargo;
 mod ci;
 mod cluster;

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::{Args, Subcommand};
 use client::blocking::{Connection, SentBatches};
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
@@ -248,8 +248,8 @@ fn await_replies(
 ) -> Outcome {
     let Some((sent, partition)) = in_flight.pop_front() else { return Ok(()) };
     match connection.answer(sent).context(|| "postroad does not answer the load")? {
-        Answer::Acknowledged { .. } => stored[partition] += records as i64,
-        Answer::Refused { code } => {
+        ProduceOutcome::Acknowledged { .. } => stored[partition] += records as i64,
+        ProduceOutcome::Refused { code } => {
             return Err(Failure::new(format!("a batch was refused with error code {code}")));
         }
     }

@@ -40,12 +40,12 @@ pub(crate) struct Postroad {
 
 impl Postroad {
     /// Starts the server and returns at once.
-    pub(crate) fn spawn(&self) -> Outcome<Starting> {
+    pub(crate) fn spawn(&self) -> Outcome<StartingServer> {
         self.spawn_with(&[])
     }
 
     /// Starts the server with these environment variables, and returns at once.
-    pub(crate) fn spawn_with(&self, environment: &[(&str, &Path)]) -> Outcome<Starting> {
+    pub(crate) fn spawn_with(&self, environment: &[(&str, &Path)]) -> Outcome<StartingServer> {
         let address = SocketAddr::from(([127, 0, 0, 1], self.port));
         let mut command = Command::new(&self.binary);
         command.arg("serve").arg("--data").arg(&self.data).arg("--kafka").arg(address.to_string());
@@ -57,7 +57,7 @@ impl Postroad {
         let begun = Instant::now();
         let mut server = Server::spawn("postroad", command, address, self.log.clone(), true)?;
         let stdout = server.child.stdout.take().expect("stdout is piped");
-        Ok(Starting { ready: ready_line(stdout, self.log.clone()), server, begun })
+        Ok(StartingServer { ready: ready_line(stdout, self.log.clone()), server, begun })
     }
 
     /// Starts the server and waits for its `ready` line. Returns the time that this took.
@@ -89,13 +89,13 @@ impl Postroad {
 
 /// A started Postroad that has not yet printed `ready`.
 #[derive(Debug)]
-pub(crate) struct Starting {
+pub(crate) struct StartingServer {
     pub(crate) server: Server,
     begun: Instant,
     ready: mpsc::Receiver<Instant>,
 }
 
-impl Starting {
+impl StartingServer {
     pub(crate) fn ready(mut self, within: Duration) -> Outcome<(Server, Duration)> {
         let left = within.saturating_sub(self.begun.elapsed());
         match self.ready.recv_timeout(left) {

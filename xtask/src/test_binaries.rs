@@ -29,7 +29,7 @@ struct Binary {
     directory: PathBuf,
 }
 
-struct Ran {
+struct TestRun {
     name: String,
     took: Duration,
     output: String,
@@ -104,13 +104,13 @@ fn binary(message: &str) -> Option<Binary> {
 }
 
 /// Runs a test binary in its package's folder, as cargo does.
-fn run_binary(binary: &Binary) -> Outcome<Ran> {
+fn run_binary(binary: &Binary) -> Outcome<TestRun> {
     let mut command = Command::new(&binary.path);
     command.current_dir(&binary.directory).env("CARGO_MANIFEST_DIR", &binary.directory);
     run_command(&binary.name, command)
 }
 
-fn run_command(name: &str, command: Command) -> Outcome<Ran> {
+fn run_command(name: &str, command: Command) -> Outcome<TestRun> {
     let begun = Instant::now();
     let (mut child, output) = start(command).context(|| format!("cannot run {name}"))?;
     let succeeded = child.wait()?.success();
@@ -122,7 +122,7 @@ fn run_command(name: &str, command: Command) -> Outcome<Ran> {
         }
     };
     let output = String::from_utf8_lossy(&output).into_owned();
-    Ok(Ran { name: name.to_owned(), took: begun.elapsed(), output, succeeded })
+    Ok(TestRun { name: name.to_owned(), took: begun.elapsed(), output, succeeded })
 }
 
 /// Starts a command; its whole output is sent once the output is closed.

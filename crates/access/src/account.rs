@@ -22,18 +22,18 @@ pub(crate) struct Account {
     pub(crate) version: u64,
     pub(crate) secret: Arc<Secret>,
     /// Keyed by virtual host.
-    pub(crate) permissions: BTreeMap<Arc<str>, Arc<Granted>>,
+    pub(crate) permissions: BTreeMap<Arc<str>, Arc<CompiledPermissions>>,
     pub(crate) tags: Tags,
 }
 
 #[derive(Debug)]
-pub(crate) struct Granted {
+pub(crate) struct CompiledPermissions {
     set: Permissions,
     /// Compiled on first use: a user who never logs in costs only the text.
     patterns: OnceLock<Arc<Patterns>>,
 }
 
-impl Granted {
+impl CompiledPermissions {
     pub(crate) fn new(set: Permissions) -> Arc<Self> {
         Arc::new(Self { set, patterns: OnceLock::new() })
     }
@@ -80,7 +80,7 @@ pub(crate) enum AccountError {
 impl Account {
     pub(crate) fn guest() -> Result<Self, PasswordError> {
         let secret = Arc::new(Secret::new(&GUEST_HASH.to_owned().into())?);
-        let all = Granted::new(Permissions::everything());
+        let all = CompiledPermissions::new(Permissions::everything());
         let permissions = BTreeMap::from([(Arc::from(GUEST_VIRTUAL_HOST), all)]);
         Ok(Self {
             name: Arc::from(GUEST),
@@ -104,7 +104,7 @@ impl Account {
         let mut permissions = BTreeMap::new();
         for (virtual_host, set) in document.permissions {
             set.compile()?;
-            permissions.insert(Arc::from(virtual_host), Granted::new(set));
+            permissions.insert(Arc::from(virtual_host), CompiledPermissions::new(set));
         }
         let tags = document.tags;
         Ok(Some(Self { name: Arc::from(name), version, secret, permissions, tags }))

@@ -34,7 +34,7 @@ use base::queue_topics::{self, DEFAULT_VHOST, TopicOwner};
 use base::topics::is_written_by_nodes;
 
 use crate::acl::{Action, CLUSTER, Resource, Rule, Verdict};
-use crate::audit::Asker;
+use crate::audit::AuditedClient;
 use crate::operation::Operation;
 use crate::permissions::{Grant, Permission};
 use crate::principal::Principal;
@@ -43,7 +43,7 @@ use crate::users::Users;
 
 /// Target of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Target<'a> {
+pub enum AccessTarget<'a> {
     /// A topic by its name, which is also a queue of its virtual host.
     Topic(&'a str),
     /// A queue and its topic.
@@ -77,7 +77,7 @@ pub struct Rights {
     grants: BTreeMap<Arc<str>, Grant>,
     tags: Tags,
     /// The client, for the audit; `None`: it is not audited.
-    asker: Option<Arc<Asker>>,
+    asker: Option<Arc<AuditedClient>>,
 }
 
 /// Reason why an action is allowed or denied.
@@ -120,7 +120,7 @@ impl fmt::Display for Decision<'_> {
 
 /// One authorization request, under both names of its target.
 #[derive(Clone, Debug)]
-struct Question<'q> {
+struct AuthorizationRequest<'q> {
     /// In Kafka's terms, for rules.
     rule: Option<(Resource, Action, &'q str)>,
     /// In RabbitMQ's terms: a name in a virtual host, and permissions of which one is enough.
@@ -156,7 +156,7 @@ impl Rights {
     // ------------------------------------------------------------------------------ deciding
 
     /// Every request of every protocol is decided here.
-    fn answer<'a>(&'a self, question: Question<'a>) -> Decision<'a> {
+    fn answer<'a>(&'a self, question: AuthorizationRequest<'a>) -> Decision<'a> {
         if self.everything {
             return Decision::Everything;
         }
@@ -201,17 +201,17 @@ impl Rights {
             Action::Read | Action::Describe | Action::DescribeConfigs | Action::AlterConfigs
         );
         match is_a_look {
-            true => self.decide_on(Operation::Administer, Target::Cluster),
+            true => self.decide_on(Operation::Administer, AccessTarget::Cluster),
             false => Decision::Nothing,
         }
     }
 
     /// Decides whether an operation may be done to a target.
-    pub fn decide_on<'a>(&'a self, operation: Operation, target: Target<'a>) -> Decision<'a> {
+    pub fn decide_on<'a>(&'a self, operation: Operation, target: AccessTarget<'a>) -> Decision<'a> {
         let needs = operation.needs();
         let of_topic = |topic: &'a str, permission, of_rabbitmq| {
             let rule = needs.topic.map(|action| (Resource::Topic, action, topic));
-            self.answer(Question { rule, permission, of_rabbitmq })
+            self.answer(AuthorizationRequest { rule, permission, of_rabbitmq })
         };
         let same = |name: &'a str| Some((queue_topics::owner(name), needs.permissions));
         let known = |virtual_host: &'a str, name: &'a str| TopicOwner {
@@ -219,11 +219,11 @@ impl Rights {
             queue: Some(Cow::Borrowed(name)),
         };
         match target {
-            Target::Topic(name) => of_topic(name, same(name), false),
-            Target::Queue { virtual_host, name, topic } => {
+            AccessTarget::Topic(name) => of_topic(name, same(name), false),
+            AccessTarget::Queue { virtual_host, name, topic } => {
                 of_topic(topic, Some((known(virtual_host, name), needs.permissions)), true)
             }
-            Target::Group { topic, group } => {
+            AccessTarget::Group { topic, group } => {
                 let decision = of_topic(topic, same(topic), false);
                 match needs.group {
                     // The main lease group is the queue itself, and has no name of its own.
@@ -233,11 +233,11 @@ impl Rights {
                     _ => decision,
                 }
             }
-            Target::Exchange { virtual_host, name } => {
+            AccessTarget::Exchange { virtual_host, name } => {
                 let permission = Some((known(virtual_host, name), needs.permissions));
-                self.answer(Question { rule: None, permission, of_rabbitmq: true })
+                self.answer(AuthorizationRequest { rule: None, permission, of_rabbitmq: true })
             }
-            Target::Cluster => match needs.cluster {
+            AccessTarget::Cluster => match needs.cluster {
                 Some(action) => match self.decide(action, Resource::Cluster, CLUSTER) {
                     Decision::Nothing if self.by_tag(operation) => Decision::Tag,
                     decision => decision,
@@ -259,7 +259,7 @@ impl Rights {
         if owner.is_default() {
             owner.virtual_host = queue_topics::owner(topic).virtual_host;
         }
-        self.answer(Question {
+        self.answer(AuthorizationRequest {
             rule: Some((Resource::Group, action, group)),
             permission: Some((owner, permissions(action, Resource::Group))),
             of_rabbitmq: false,
@@ -276,12 +276,12 @@ impl Rights {
 
     /// Whether the user may use RabbitMQ's management API at all.
     pub fn manages(&self) -> bool {
-        self.tags.manages() || self.would(Operation::Look, Target::Cluster)
+        self.tags.manages() || self.would(Operation::Look, AccessTarget::Cluster)
     }
 
     /// Whether the user may set policies in the virtual hosts that it may open.
     pub fn sets_policies(&self) -> bool {
-        self.tags.sets_policies() || self.would(Operation::Administer, Target::Cluster)
+        self.tags.sets_policies() || self.would(Operation::Administer, AccessTarget::Cluster)
     }
 
     pub fn tags(&self) -> &Tags {
@@ -291,7 +291,7 @@ impl Rights {
     /// Decides a request in Kafka's terms.
     pub fn decide<'a>(&'a self, action: Action, resource: Resource, name: &'a str) -> Decision<'a> {
         let permission = Some((queue_topics::owner(name), permissions(action, resource)));
-        self.answer(Question {
+        self.answer(AuthorizationRequest {
             rule: Some((resource, action, name)),
             permission,
             of_rabbitmq: false,

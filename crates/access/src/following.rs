@@ -8,15 +8,15 @@ use broker::{DocumentChanges, DocumentWatch, ExecuteError};
 use crate::account::{Account, GUEST};
 use crate::limits;
 use crate::rules;
-use crate::store::{self, Known, OpenError};
+use crate::store::{self, OpenError, UserDocumentState};
 use crate::users::{Inner, UserError, Users};
 
 impl Users {
     /// A user by its document, or the default user.
     pub(crate) fn current(&self, name: &str) -> Result<Option<Account>, OpenError> {
         Ok(match store::one(&self.0.broker, name)? {
-            Some(Known::User(account)) => Some(account),
-            Some(Known::Gone(_)) => None,
+            Some(UserDocumentState::User(account)) => Some(account),
+            Some(UserDocumentState::Gone(_)) => None,
             None => self.account_by_default(name),
         })
     }

@@ -20,7 +20,7 @@
 //! * [`audit`]: audit of changes, log-ins and denials
 //! * [`quotas`]: rates of produced, consumed and changed data for each client
 //! * [`limits`]: limits of connections, channels and queues, by RabbitMQ's names
-//! * [`standing`]: whether an earlier log-in is still valid
+//! * [`credential_fingerprint`]: whether an earlier log-in is still valid
 //! * `store`, `rules`: documents of users and of rules; `following`: keeps memory in step with them
 
 mod account;
@@ -29,8 +29,10 @@ pub mod admission;
 pub mod audit;
 pub mod authorizer;
 pub mod certificate;
+pub mod credential_fingerprint;
 pub mod credentials;
 mod failures;
+mod fair_queue;
 mod following;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -48,20 +50,19 @@ pub mod rabbitmq_hash;
 mod rules;
 pub mod sasl;
 mod secret;
-pub mod standing;
 mod store;
 pub mod tags;
 pub mod token;
-mod turns;
 pub mod users;
 
 #[cfg(test)]
 mod tests;
 
 pub use admission::Admission;
-pub use audit::{Audit, Said};
-pub use authorizer::{Decision, Rights, Target};
-pub use certificate::{CertificateMapping, Certified};
+pub use audit::{Audit, RequestContext};
+pub use authorizer::{AccessTarget, Decision, Rights};
+pub use certificate::{CertificateMapping, CertifiedName};
+pub use credential_fingerprint::CredentialFingerprint;
 pub use credentials::ScramCredential;
 pub use login::{Credentials, LoginError};
 pub use operation::Operation;
@@ -71,7 +72,6 @@ pub use principal::Principal;
 pub use proof::Proof;
 pub use quotas::Quotas;
 pub use secret::Verifiers;
-pub use standing::Standing;
 pub use store::OpenError;
 pub use tags::Tags;
 pub use users::{ListedUser, OPERATOR, SettingsUser, UserError, Users};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use broker::Broker;
-use documents::Expect;
+use documents::WritePrecondition;
 use documents::store::{put, read};
 use serde::{Deserialize, Serialize};
 
@@ -28,12 +28,12 @@ pub enum Limit {
 
 /// The user or virtual host that a limit applies to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LimitOf<'a> {
+pub enum LimitTarget<'a> {
     User(&'a str),
     VirtualHost(&'a str),
 }
 
-impl LimitOf<'_> {
+impl LimitTarget<'_> {
     fn name(&self) -> &str {
         match self {
             Self::User(name) | Self::VirtualHost(name) => name,
@@ -74,17 +74,17 @@ pub struct Limits {
 }
 
 impl Limits {
-    pub fn of(&self, of: LimitOf<'_>) -> Option<&LimitsSet> {
+    pub fn of(&self, of: LimitTarget<'_>) -> Option<&LimitsSet> {
         match of {
-            LimitOf::User(name) => self.users.get(name),
-            LimitOf::VirtualHost(name) => self.virtual_hosts.get(name),
+            LimitTarget::User(name) => self.users.get(name),
+            LimitTarget::VirtualHost(name) => self.virtual_hosts.get(name),
         }
     }
 
-    fn all_of(&mut self, of: LimitOf<'_>) -> &mut BTreeMap<String, LimitsSet> {
+    fn all_of(&mut self, of: LimitTarget<'_>) -> &mut BTreeMap<String, LimitsSet> {
         match of {
-            LimitOf::User(_) => &mut self.users,
-            LimitOf::VirtualHost(_) => &mut self.virtual_hosts,
+            LimitTarget::User(_) => &mut self.users,
+            LimitTarget::VirtualHost(_) => &mut self.virtual_hosts,
         }
     }
 }
@@ -101,7 +101,7 @@ impl Users {
     }
 
     /// The limit in effect; `None`: unlimited.
-    pub fn limit(&self, of: LimitOf<'_>, limit: Limit) -> Option<u64> {
+    pub fn limit(&self, of: LimitTarget<'_>, limit: Limit) -> Option<u64> {
         let limits = self.0.limits.read();
         u64::try_from(*limits.of(of)?.get(&limit)?).ok()
     }
@@ -109,7 +109,7 @@ impl Users {
     /// Sets a limit; `None` removes it. Returns whether anything changed.
     pub async fn set_limit(
         &self,
-        of: LimitOf<'_>,
+        of: LimitTarget<'_>,
         limit: Limit,
         value: Option<i64>,
     ) -> Result<bool, UserError> {
@@ -132,7 +132,7 @@ impl Users {
     }
 
     /// Removes the limits of a deleted user or virtual host.
-    pub(crate) async fn forget_limits(&self, of: LimitOf<'_>) -> Result<(), UserError> {
+    pub(crate) async fn forget_limits(&self, of: LimitTarget<'_>) -> Result<(), UserError> {
         if self.limits().of(of).is_none() {
             return Ok(());
         }
@@ -149,7 +149,7 @@ impl Users {
             if limits == before {
                 return Ok(false);
             }
-            let (name, expect) = (DOCUMENT.to_owned(), Expect::Version(version));
+            let (name, expect) = (DOCUMENT.to_owned(), WritePrecondition::Version(version));
             match put(self.broker(), SPACE, name, &limits, expect).await {
                 Err(error) if error.is_conflict() => {}
                 written => {

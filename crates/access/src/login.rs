@@ -8,9 +8,9 @@ use tasks::Task;
 use world::Instant;
 
 use crate::account::Account;
+use crate::fair_queue::QueueFull;
 use crate::password::same;
 use crate::principal::Principal;
-use crate::turns::Crowded;
 use crate::users::Users;
 
 /// A name and a password, as the client sent them.
@@ -82,7 +82,7 @@ impl Users {
         }
         let judged = match turn {
             Ok(_) => self.judge(&credentials, peer).await,
-            Err(Crowded) => Err(LoginError::Crowded { user: credentials.name.clone() }),
+            Err(QueueFull) => Err(LoginError::Crowded { user: credentials.name.clone() }),
         };
         match judged {
             Ok(principal) => Ok(principal),
@@ -132,7 +132,7 @@ impl Users {
         let password = credentials.password.clone();
         let secret = account.map_or(self.decoy_secret(), |account| &account.secret);
         let secret = Arc::clone(secret);
-        let crowded = |Crowded| LoginError::Crowded { user: credentials.name.clone() };
+        let crowded = |QueueFull| LoginError::Crowded { user: credentials.name.clone() };
         let _turn = self.0.queue.check(peer).await.map_err(crowded)?;
         // The same password may have been verified while this one waited.
         if self.log_in_at_once(credentials, peer).is_some() {

@@ -8,10 +8,10 @@ use base::limits::{
 use tokio::sync::{Mutex, MutexGuard};
 use world::Instant;
 
-use crate::turns::{Crowded, Turn, Turns};
+use crate::fair_queue::{FairQueue, FairQueueSlot, QueueFull};
 
 /// An address, and a name that is tried from it.
-type Guessed = (IpAddr, Box<str>);
+type AttemptKey = (IpAddr, Box<str>);
 
 /// Concurrent checks of one address, so that one address never takes all turns.
 const CHECKS_PER_ADDRESS_MAX: usize = 1;
@@ -21,8 +21,8 @@ const NAME_CHARS_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct LoginQueue {
     /// Each check of a password holds 19 MiB and a core.
-    checks: Turns<IpAddr>,
-    guesses: Turns<Guessed>,
+    checks: FairQueue<IpAddr>,
+    guesses: FairQueue<AttemptKey>,
     /// Start of the last barrier that a failed log-in passed.
     barrier: Mutex<Option<Instant>>,
 }
@@ -32,8 +32,8 @@ impl Default for LoginQueue {
         let waiting = LOGINS_WAITING_PER_ADDRESS_MAX;
         let each = CHECKS_PER_ADDRESS_MAX;
         Self {
-            checks: Turns::new(AMQP_PASSWORD_CHECKS_AT_ONCE_MAX, each, waiting),
-            guesses: Turns::new(usize::MAX, LOGINS_AT_ONCE_PER_NAME_MAX, waiting),
+            checks: FairQueue::new(AMQP_PASSWORD_CHECKS_AT_ONCE_MAX, each, waiting),
+            guesses: FairQueue::new(usize::MAX, LOGINS_AT_ONCE_PER_NAME_MAX, waiting),
             barrier: Mutex::new(None),
         }
     }
@@ -41,12 +41,16 @@ impl Default for LoginQueue {
 
 impl LoginQueue {
     /// Takes a turn to check a password from this address.
-    pub(crate) async fn check(&self, peer: IpAddr) -> Result<Turn<IpAddr>, Crowded> {
+    pub(crate) async fn check(&self, peer: IpAddr) -> Result<FairQueueSlot<IpAddr>, QueueFull> {
         self.checks.take(peer.to_canonical()).await
     }
 
     /// Takes a turn to try a password of this name, until the reply.
-    pub(crate) async fn guess(&self, peer: IpAddr, name: &str) -> Result<Turn<Guessed>, Crowded> {
+    pub(crate) async fn guess(
+        &self,
+        peer: IpAddr,
+        name: &str,
+    ) -> Result<FairQueueSlot<AttemptKey>, QueueFull> {
         let name: String = name.chars().take(NAME_CHARS_MAX).collect();
         self.guesses.take((peer.to_canonical(), name.into())).await
     }

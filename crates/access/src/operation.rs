@@ -10,7 +10,7 @@ use crate::permissions::Permission::{Configure, Read, Write};
 
 /// Rights that an operation needs; a missing entry grants nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Needs {
+pub(crate) struct RequiredRights {
     /// Kafka action on the topic.
     pub(crate) topic: Option<Action>,
     /// RabbitMQ permissions on the queue or exchange; one is enough.
@@ -31,9 +31,9 @@ macro_rules! operations {
         impl Operation {
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            pub(crate) const fn needs(self) -> Needs {
+            pub(crate) const fn needs(self) -> RequiredRights {
                 match self {
-                    $(Self::$name => Needs {
+                    $(Self::$name => RequiredRights {
                         topic: $topic,
                         permissions: &[$($permission,)*],
                         group: $group,

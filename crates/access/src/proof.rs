@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use aws_lc_rs::hmac;
-use documents::Expect;
+use documents::WritePrecondition;
 use documents::store::{put, read};
 use parking_lot::Mutex;
 use scram::{Challenge, ClientFirst, Hash, ITERATIONS_MADE, ScramError, Verifier};
@@ -148,7 +148,7 @@ impl Users {
                 let mut secret = [0; 32];
                 self.broker().entropy().fill(&mut secret);
                 let (name, body) = (DOCUMENT.to_owned(), SaltDocument { secret });
-                match put(self.broker(), SPACE, name, &body, Expect::Version(0)).await {
+                match put(self.broker(), SPACE, name, &body, WritePrecondition::Version(0)).await {
                     Err(error) if error.is_conflict() => {}
                     written => return written.map(|_| secret).map_err(drop),
                 }

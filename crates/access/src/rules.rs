@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::limits::ACCESS_RULES_MAX;
 use broker::Broker;
-use documents::Expect;
+use documents::WritePrecondition;
 use documents::store::{put, read};
 use serde::{Deserialize, Serialize};
 
@@ -74,7 +74,7 @@ impl Users {
                 return Ok(answer);
             }
             let (name, body) = (DOCUMENT.to_owned(), RulesDocument { rules });
-            let expect = Expect::Version(version);
+            let expect = WritePrecondition::Version(version);
             match put(self.broker(), SPACE, name, &body, expect).await {
                 Err(error) if error.is_conflict() => {}
                 written => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use broker::Broker;
 use documents::store::{delete_expecting, put, read};
-use documents::{Expect, Found, MalformedDocument, StoreError, Stored};
+use documents::{DocumentRef, LoadedDocument, MalformedDocument, StoreError, WritePrecondition};
 
 use crate::account::{Account, AccountError, UserDocument};
 
@@ -23,17 +23,17 @@ pub enum OpenError {
 }
 
 /// State of a user's document.
-pub(crate) enum Known {
+pub(crate) enum UserDocumentState {
     User(Account),
     /// Deleted, even if it is the default user; the version of the document.
     Gone(u64),
 }
 
-fn decode(name: &str, found: Found<UserDocument>) -> Result<Known, OpenError> {
+fn decode(name: &str, found: LoadedDocument<UserDocument>) -> Result<UserDocumentState, OpenError> {
     let version = found.stored.version;
     match Account::from_document(name, version, found.body) {
-        Ok(Some(account)) => Ok(Known::User(account)),
-        Ok(None) => Ok(Known::Gone(version)),
+        Ok(Some(account)) => Ok(UserDocumentState::User(account)),
+        Ok(None) => Ok(UserDocumentState::Gone(version)),
         Err(reason) => Err(inconsistent(found.stored.name, &reason)),
     }
 }
@@ -50,7 +50,7 @@ pub(crate) fn names(broker: &Broker) -> Vec<Arc<str>> {
 }
 
 /// `None`: there is no document.
-pub(crate) fn one(broker: &Broker, name: &str) -> Result<Option<Known>, OpenError> {
+pub(crate) fn one(broker: &Broker, name: &str) -> Result<Option<UserDocumentState>, OpenError> {
     let found = read::<UserDocument>(broker, SPACE, &documents::join(&[name]))?;
     found.map(|found| decode(name, found)).transpose()
 }
@@ -58,18 +58,18 @@ pub(crate) fn one(broker: &Broker, name: &str) -> Result<Option<Known>, OpenErro
 /// Writes a user, unless its document has changed since it was read.
 pub(crate) async fn write(broker: &Broker, account: &Account) -> Result<(), StoreError> {
     let name = documents::join(&[&account.name]);
-    let expect = Expect::Version(account.version);
+    let expect = WritePrecondition::Version(account.version);
     put(broker, SPACE, name, &account.document(), expect).await.map(drop)
 }
 
 /// Writes that the user is deleted, even if it is the default user.
 pub(crate) async fn write_gone(broker: &Broker, account: &Account) -> Result<(), StoreError> {
     let name = documents::join(&[&account.name]);
-    let expect = Expect::Version(account.version);
+    let expect = WritePrecondition::Version(account.version);
     put(broker, SPACE, name, &UserDocument::GONE, expect).await.map(drop)
 }
 
 pub(crate) async fn delete(broker: &Broker, account: &Account) -> Result<(), StoreError> {
     let (name, version) = (documents::join(&[&account.name]), account.version);
-    delete_expecting(broker, &Stored { space: SPACE, name, version }).await
+    delete_expecting(broker, &DocumentRef { space: SPACE, name, version }).await
 }

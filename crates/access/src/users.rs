@@ -23,19 +23,19 @@ use tasks::Task;
 use tokens::Tokens;
 use tokio::sync::watch;
 
-use crate::account::{Account, GUEST, Granted};
+use crate::account::{Account, CompiledPermissions, GUEST};
 use crate::acl::Rule;
 use crate::audit::Audit;
 use crate::certificate::CertificateMapping;
 use crate::failures::Failures;
-use crate::limits::{self, LimitOf, Limits};
+use crate::limits::{self, LimitTarget, Limits};
 use crate::login_ports::LoginPorts;
 use crate::login_queue::LoginQueue;
 use crate::password::PasswordError;
 use crate::permissions::{Grant, PatternError, Permissions};
 use crate::proof::Proofs;
 use crate::secret::{Secret, Verifiers};
-use crate::store::{self, Known, OpenError};
+use crate::store::{self, OpenError, UserDocumentState};
 use crate::tags::Tags;
 use crate::{following, rules};
 
@@ -332,8 +332,10 @@ impl Users {
         loop {
             let version = match store::one(&self.0.broker, name)? {
                 None if self.account_by_default(name).is_none() => 0,
-                Some(Known::Gone(version)) => version,
-                None | Some(Known::User(_)) => return Err(UserError::Exists(name.to_owned())),
+                Some(UserDocumentState::Gone(version)) => version,
+                None | Some(UserDocumentState::User(_)) => {
+                    return Err(UserError::Exists(name.to_owned()));
+                }
             };
             // Concurrent additions are not counted: the bound protects memory, and a few more do no harm.
             if self.0.accounts.read().len() >= AMQP_USERS_MAX {
@@ -392,7 +394,9 @@ impl Users {
             if !(self.0.virtual_host_exists)(virtual_host) {
                 return Err(UserError::NoSuchVirtualHost(virtual_host.to_owned()));
             }
-            account.permissions.insert(Arc::from(virtual_host), Granted::new(set.clone()));
+            account
+                .permissions
+                .insert(Arc::from(virtual_host), CompiledPermissions::new(set.clone()));
             Ok(())
         })
         .await
@@ -422,7 +426,7 @@ impl Users {
                 store::delete(&self.0.broker, &account).await
             };
             if self.take(name, deleted)? {
-                return self.forget_limits(LimitOf::User(name)).await;
+                return self.forget_limits(LimitTarget::User(name)).await;
             }
         }
     }
@@ -440,7 +444,7 @@ impl Users {
             }
         });
         futures_util::future::try_join_all(denied).await?;
-        self.forget_limits(LimitOf::VirtualHost(virtual_host)).await
+        self.forget_limits(LimitTarget::VirtualHost(virtual_host)).await
     }
 
     fn refuse_settings(&self, name: &str) -> Result<(), UserError> {

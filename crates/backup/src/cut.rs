@@ -24,7 +24,7 @@ use thiserror::Error;
 
 /// A shard's knowledge of others after an entry.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Knowledge {
+pub struct InterShardState {
     /// Outgoing messages by receiver: the first unacknowledged one, and the next one to send.
     pub sent: BTreeMap<ShardId, (Offset, Offset)>,
     /// Incoming messages by sender: the next one to take.
@@ -33,7 +33,7 @@ pub struct Knowledge {
     pub version: u64,
 }
 
-impl Knowledge {
+impl InterShardState {
     pub fn of(state: &State) -> Self {
         let channels = state.rows.channels();
         let sent =
@@ -50,7 +50,7 @@ impl Knowledge {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Window {
     /// By index of the entry; the first is the start of the window.
-    pub known: Vec<(u64, Knowledge)>,
+    pub known: Vec<(u64, InterShardState)>,
     /// The last entry of the window.
     pub end: u64,
 }
@@ -88,11 +88,11 @@ pub fn choose(windows: &BTreeMap<ShardId, Window>) -> Result<BTreeMap<ShardId, u
 /// Finds a shard that knows too much, and the shard that it knows too much of.
 fn find_inconsistency(
     windows: &BTreeMap<ShardId, Window>,
-    knows: impl Fn(ShardId) -> Knowledge,
+    knows: impl Fn(ShardId) -> InterShardState,
 ) -> Option<(ShardId, ShardId)> {
-    let known: BTreeMap<ShardId, Knowledge> =
+    let known: BTreeMap<ShardId, InterShardState> =
         windows.keys().map(|shard| (*shard, knows(*shard))).collect();
-    let nothing = Knowledge::default();
+    let nothing = InterShardState::default();
     let of = |shard: ShardId| known.get(&shard).unwrap_or(&nothing);
     known.iter().find_map(|(&shard, here)| {
         if here.version > of(ShardId::CATALOG).version {
@@ -119,16 +119,16 @@ mod tests {
     const A: ShardId = ShardId(1);
     const B: ShardId = ShardId(2);
 
-    fn window(known: Vec<(u64, Knowledge)>, end: u64) -> Window {
+    fn window(known: Vec<(u64, InterShardState)>, end: u64) -> Window {
         Window { known, end }
     }
 
-    fn sent(to: ShardId, acknowledged: Offset, end: Offset) -> Knowledge {
-        Knowledge { sent: [(to, (acknowledged, end))].into(), ..Knowledge::default() }
+    fn sent(to: ShardId, acknowledged: Offset, end: Offset) -> InterShardState {
+        InterShardState { sent: [(to, (acknowledged, end))].into(), ..InterShardState::default() }
     }
 
-    fn taken(from: ShardId, next: Offset) -> Knowledge {
-        Knowledge { taken: [(from, next)].into(), ..Knowledge::default() }
+    fn taken(from: ShardId, next: Offset) -> InterShardState {
+        InterShardState { taken: [(from, next)].into(), ..InterShardState::default() }
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn adopted_catalog_version_is_within_the_cut_of_the_catalog() {
-        let version = |version| Knowledge { version, ..Knowledge::default() };
+        let version = |version| InterShardState { version, ..InterShardState::default() };
         let windows = BTreeMap::from([
             (ShardId::CATALOG, window(vec![(5, version(3))], 9)),
             (A, window(vec![(10, version(2)), (11, version(3)), (13, version(4))], 14)),
@@ -168,15 +168,15 @@ mod tests {
                 B,
                 window(
                     vec![
-                        (20, Knowledge { version: 1, ..taken(A, 1) }),
-                        (22, Knowledge { version: 9, ..taken(A, 2) }),
+                        (20, InterShardState { version: 1, ..taken(A, 1) }),
+                        (22, InterShardState { version: 9, ..taken(A, 2) }),
                     ],
                     30,
                 ),
             ),
             (
                 ShardId::CATALOG,
-                window(vec![(1, Knowledge { version: 1, ..Knowledge::default() })], 2),
+                window(vec![(1, InterShardState { version: 1, ..InterShardState::default() })], 2),
             ),
         ]);
         let cut = BTreeMap::from([(ShardId::CATALOG, 2), (A, 11), (B, 21)]);
@@ -195,14 +195,14 @@ mod tests {
     /// Shards that send to each other, in one total order of events.
     #[derive(Default)]
     struct World {
-        known: Vec<Knowledge>,
+        known: Vec<InterShardState>,
         /// Knowledge of each shard after each entry, starting from nothing.
-        logs: Vec<Vec<Knowledge>>,
+        logs: Vec<Vec<InterShardState>>,
     }
 
     impl World {
         fn new(shards: usize) -> Self {
-            let known = vec![Knowledge::default(); shards];
+            let known = vec![InterShardState::default(); shards];
             Self { logs: known.iter().map(|it| vec![it.clone()]).collect(), known }
         }
 

@@ -4,11 +4,11 @@
 use base::PartitionId;
 use bytes::Bytes;
 use journal::{Body, Encoded, EntryKind};
-use machine::{Append, Applied, Entry, State};
+use machine::{Append, Entry, EntryEffects, State};
 use record::BatchHeader;
 use thiserror::Error;
 
-use crate::cut::{Knowledge, Window};
+use crate::cut::{InterShardState, Window};
 
 #[derive(Debug, Error)]
 pub enum ReplayError {
@@ -37,18 +37,18 @@ pub struct Replay {
     index: u64,
     from: u64,
     end: u64,
-    known: Vec<(u64, Knowledge)>,
+    known: Vec<(u64, InterShardState)>,
     /// Time of each entry from the start of the window on.
     times: Vec<(u64, i64)>,
     appends: Vec<Append>,
-    applied: Applied,
+    applied: EntryEffects,
 }
 
 impl Replay {
     /// `machine` is the state after the entry `snapshot`; the window goes from `from` to `end`.
     pub fn new(machine: &[u8], snapshot: u64, from: u64, end: u64) -> Result<Self, ReplayError> {
         let state = State::decode(machine).map_err(ReplayError::State)?;
-        let (appends, applied) = (Vec::new(), Applied::new());
+        let (appends, applied) = (Vec::new(), EntryEffects::new());
         let (known, times) = (Vec::new(), Vec::new());
         let mut replay = Self { state, index: snapshot, from, end, known, times, appends, applied };
         replay.note();
@@ -108,7 +108,7 @@ impl Replay {
             return;
         }
         self.times.push((self.index, self.state.last_ms()));
-        let known = Knowledge::of(&self.state);
+        let known = InterShardState::of(&self.state);
         if self.known.last().is_none_or(|(_, last)| *last != known) {
             self.known.push((self.index, known));
         }

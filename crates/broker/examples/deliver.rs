@@ -150,7 +150,7 @@ async fn produce(broker: Broker, topic: TopicId, arguments: Arguments) {
     }
 }
 
-fn taken(answers: Vec<Result<broker::Appended, broker::AppendError>>) {
+fn taken(answers: Vec<Result<broker::AppendedBatch, broker::AppendError>>) {
     for answer in answers {
         answer.expect("taken");
     }

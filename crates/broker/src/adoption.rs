@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::error::{ExecuteError, Unavailable};
-use crate::leader_gossip::Known;
+use crate::leader_gossip::NewestReport;
 use crate::local_shard::LocalShard;
 use crate::shard::Shard;
 
@@ -55,7 +55,7 @@ pub(crate) async fn run(catalog: Arc<Shard>, local: Weak<LocalShard>) {
 /// membership, or it receives rows.
 struct Membership {
     role: Option<watch::Receiver<Role>>,
-    heard: watch::Receiver<Option<Known>>,
+    heard: watch::Receiver<Option<NewestReport>>,
     rows: watch::Receiver<u64>,
 }
 

@@ -71,7 +71,7 @@ impl AppendBatch {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Appended {
+pub struct AppendedBatch {
     pub base_offset: Offset,
     pub log_start: Offset,
     /// The batch was appended before: a retry, answered with the offsets of the first try.
@@ -79,7 +79,7 @@ pub struct Appended {
 }
 
 /// One result for each row of each batch, in order.
-pub(crate) type Appends = Vec<Result<Appended, AppendError>>;
+pub(crate) type Appends = Vec<Result<AppendedBatch, AppendError>>;
 
 /// Splits batches by shard, given the place of the shard of each row. A batch with rows in several shards is copied
 /// for each.
@@ -140,28 +140,28 @@ pub(crate) fn in_groups(batches: Vec<AppendBatch>, rows_max: usize) -> Vec<Vec<A
 ///
 /// The request gets its place in the order when the reply is created, not when it is awaited.
 #[derive(Debug)]
-pub struct AppendReply(Parts);
+pub struct AppendReply(AppendReplies);
 
 #[derive(Debug)]
-enum Parts {
+enum AppendReplies {
     /// All rows are in one shard.
     One { rows: usize, reply: oneshot::Receiver<Appends> },
     Several {
         /// The shard of each row.
         places: Vec<usize>,
-        replies: BTreeMap<usize, Part>,
+        replies: BTreeMap<usize, ShardAppendReply>,
     },
 }
 
 #[derive(Debug)]
-enum Part {
+enum ShardAppendReply {
     Awaited(oneshot::Receiver<Appends>),
     Answered(Appends),
 }
 
 impl AppendReply {
     pub(crate) fn new(rows: usize, reply: oneshot::Receiver<Appends>) -> Self {
-        Self(Parts::One { rows, reply })
+        Self(AppendReplies::One { rows, reply })
     }
 
     /// `places` has the shard of each row, in the order of the results of each shard.
@@ -169,8 +169,9 @@ impl AppendReply {
         places: Vec<usize>,
         replies: impl Iterator<Item = (usize, oneshot::Receiver<Appends>)>,
     ) -> Self {
-        let replies = replies.map(|(shard, reply)| (shard, Part::Awaited(reply))).collect();
-        Self(Parts::Several { places, replies })
+        let replies =
+            replies.map(|(shard, reply)| (shard, ShardAppendReply::Awaited(reply))).collect();
+        Self(AppendReplies::Several { places, replies })
     }
 }
 
@@ -189,7 +190,9 @@ impl LateAnswers {
 
 impl AppendReply {
     /// Takes the results that are known by now, row by row; `None` where the outcome is still open.
-    pub fn known_so_far(&mut self) -> (Vec<Option<Result<Appended, AppendError>>>, LateAnswers) {
+    pub fn known_so_far(
+        &mut self,
+    ) -> (Vec<Option<Result<AppendedBatch, AppendError>>>, LateAnswers) {
         let mut late = Vec::new();
         let mut look = |mut reply: oneshot::Receiver<Appends>| match reply.try_recv() {
             Ok(answers) => Some(answers),
@@ -199,21 +202,21 @@ impl AppendReply {
                 None
             }
         };
-        let nothing = Parts::Several { places: Vec::new(), replies: BTreeMap::new() };
+        let nothing = AppendReplies::Several { places: Vec::new(), replies: BTreeMap::new() };
         let answers = match std::mem::replace(&mut self.0, nothing) {
-            Parts::One { rows, reply } => match look(reply) {
+            AppendReplies::One { rows, reply } => match look(reply) {
                 Some(answers) => {
                     let mut answers = answers.into_iter();
                     (0..rows).map(|_| Some(answers.next().unwrap_or_else(stopping))).collect()
                 }
                 None => vec![None; rows],
             },
-            Parts::Several { places, replies } => {
+            AppendReplies::Several { places, replies } => {
                 let mut known: BTreeMap<usize, Option<_>> = BTreeMap::new();
                 for (shard, part) in replies {
                     let answers = match part {
-                        Part::Answered(answers) => Some(answers),
-                        Part::Awaited(reply) => look(reply),
+                        ShardAppendReply::Answered(answers) => Some(answers),
+                        ShardAppendReply::Awaited(reply) => look(reply),
                     };
                     known.insert(shard, answers.map(Vec::into_iter));
                 }
@@ -229,7 +232,7 @@ impl AppendReply {
 }
 
 /// The shard dropped the request without a reply: it is shutting down.
-fn stopping() -> Result<Appended, AppendError> {
+fn stopping() -> Result<AppendedBatch, AppendError> {
     Err(Unavailable::Stopping.into())
 }
 
@@ -238,22 +241,22 @@ impl Future for AppendReply {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Appends> {
         match &mut self.0 {
-            Parts::One { rows, reply } => {
+            AppendReplies::One { rows, reply } => {
                 let rows = *rows;
                 let answered = Pin::new(reply).poll(context);
                 answered.map(|reply| reply.unwrap_or_else(|_| vec![stopping(); rows]))
             }
-            Parts::Several { places, replies } => {
+            AppendReplies::Several { places, replies } => {
                 for part in replies.values_mut() {
-                    if let Part::Awaited(reply) = part {
+                    if let ShardAppendReply::Awaited(reply) = part {
                         let answers = ready!(Pin::new(reply).poll(context));
-                        *part = Part::Answered(answers.unwrap_or_default());
+                        *part = ShardAppendReply::Answered(answers.unwrap_or_default());
                     }
                 }
                 let answered =
                     std::mem::take(replies).into_iter().map(|(shard, part)| match part {
-                        Part::Answered(answers) => (shard, answers.into_iter()),
-                        Part::Awaited(_) => (shard, Vec::new().into_iter()),
+                        ShardAppendReply::Answered(answers) => (shard, answers.into_iter()),
+                        ShardAppendReply::Awaited(_) => (shard, Vec::new().into_iter()),
                     });
                 let mut answers: BTreeMap<_, _> = answered.collect();
                 let next = |shard: &usize| answers.get_mut(shard)?.next();

@@ -19,10 +19,10 @@ pub use crate::backup_parts::BackupError;
 
 /// The backups being taken from this node.
 #[derive(Debug, Default)]
-pub(crate) struct Backups(Mutex<Held>);
+pub(crate) struct Backups(Mutex<OpenBackups>);
 
 #[derive(Debug, Default)]
-struct Held {
+struct OpenBackups {
     backups: BTreeMap<u64, Backup>,
 }
 
@@ -112,12 +112,12 @@ impl Backups {
     }
 
     /// Keeps the backup from expiring until the guard is dropped.
-    pub(crate) fn enter(&self, number: u64) -> Result<UnderWay<'_>, BackupError> {
+    pub(crate) fn enter(&self, number: u64) -> Result<BackupGuard<'_>, BackupError> {
         self.with(number, |backup| {
             backup.under_way += 1;
             Ok(())
         })?;
-        Ok(UnderWay { backups: self, number })
+        Ok(BackupGuard { backups: self, number })
     }
 
     pub(crate) fn shard(
@@ -141,12 +141,12 @@ impl Backups {
 }
 
 #[derive(Debug)]
-pub(crate) struct UnderWay<'a> {
+pub(crate) struct BackupGuard<'a> {
     backups: &'a Backups,
     number: u64,
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for BackupGuard<'_> {
     fn drop(&mut self) {
         // The backup may have expired.
         let _ = self.backups.with(self.number, |backup| {

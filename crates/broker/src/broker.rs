@@ -21,22 +21,22 @@ use crate::barrier::Barriers;
 use crate::budget::{Budget, Permit};
 use crate::cpu::CpuPool;
 use crate::delivery::drivers::Drivers;
-use crate::delivery::traced::TraceFeed;
+use crate::delivery::trace_queue::TraceFeed;
 use crate::disk_health::DiskHealth;
 use crate::error::{OpenError, Unavailable};
-use crate::forwarding::Line;
+use crate::forwarding::ForwardQueue;
 use crate::leader_gossip::LeaderGossip;
 use crate::local_shard::{Common, LocalShard};
 use crate::peers::Peers;
-use crate::proxy::LedHere;
+use crate::proxy::PeerService;
 use crate::remote::Remote;
 use crate::scrub::Scrubbing;
 use crate::timeline::Timeline;
-use crate::turns::Turns;
 use crate::watch::{Watch, Watchers};
+use crate::yield_budget::YieldSlots;
 use crate::{
-    adoption, cluster_id, founding, gossip_forwarding, housekeeping, layout, leading, level,
-    majority_report, moves, scrub, slow_disk, watch_elsewhere, watchdog,
+    adoption, cluster_id, founding, gossip_forwarding, housekeeping, layout, leader_balance, level,
+    majority_report, moves, remote_watch, scrub, slow_disk, watchdog,
 };
 
 pub use crate::options::BrokerOptions;
@@ -59,7 +59,7 @@ struct Inner {
     peers: Arc<Peers>,
     level: Arc<ClusterLevel>,
     /// Connections to the leader of each shard with rows. Empty where the node is alone.
-    lines: Vec<Arc<Line>>,
+    lines: Vec<Arc<ForwardQueue>>,
     barriers: Barriers,
     leader_gossip: Arc<LeaderGossip>,
     disk_health: Arc<DiskHealth>,
@@ -68,7 +68,7 @@ struct Inner {
     watchers: Arc<Watchers>,
     budget: Budget,
     cpu: CpuPool,
-    turns: Turns,
+    turns: YieldSlots,
     /// Producer ids reserved for this node.
     producer_ids: tokio::sync::Mutex<Range<i64>>,
     failure: Failure,
@@ -130,7 +130,7 @@ impl Broker {
         let remote = options.cluster.as_ref().map(Remote::new);
         let peers = Arc::new(Peers::new(remote));
         let health = Arc::<DiskHealth>::default();
-        let led_here = LedHere::new(&peers, &health);
+        let led_here = PeerService::new(&peers, &health);
         if let Some(cluster) = &options.cluster {
             cluster.groups().serve_proxy(Arc::clone(&led_here) as _);
         }
@@ -194,7 +194,7 @@ impl Broker {
         let lines = options
             .cluster
             .iter()
-            .flat_map(|node| shards[1..].iter().filter_map(|shard| Line::new(shard, node)));
+            .flat_map(|node| shards[1..].iter().filter_map(|shard| ForwardQueue::new(shard, node)));
         let lines = lines.collect();
         let broker = Self(Arc::new(Inner {
             lines,
@@ -214,7 +214,7 @@ impl Broker {
             watchers,
             budget: Budget::new(options.request_bytes_in_flight_max),
             cpu,
-            turns: Turns::for_runtime(),
+            turns: YieldSlots::for_runtime(),
             producer_ids: tokio::sync::Mutex::default(),
             failure: failure.clone(),
             scrubbing: Arc::clone(&scrubbing),
@@ -252,11 +252,12 @@ impl Broker {
         let keeping = housekeeping::run(shards.clone(), backups, options.housekeeping_interval);
         let housekeeping = tasks::vital(Task::Housekeeping, keeping, &failure);
         let leading = options.cluster.as_ref().map(|node| {
-            let spreading = leading::run(Remote::new(node), Arc::clone(&health), shards.clone());
+            let spreading =
+                leader_balance::run(Remote::new(node), Arc::clone(&health), shards.clone());
             let heard = Arc::clone(&broker.0.leader_gossip);
             let gossip_forwarding = gossip_forwarding::run(heard, Arc::clone(node), shards.clone());
             let watchers = Arc::clone(&broker.0.watchers);
-            let watching = watch_elsewhere::run(Remote::new(node), shards.clone(), watchers);
+            let watching = remote_watch::run(Remote::new(node), shards.clone(), watchers);
             let looking = slow_disk::run(Arc::clone(node), health, shards);
             let tasks = [
                 (Task::Leading, spreading.boxed()),
@@ -358,7 +359,7 @@ impl Broker {
 
     /// Returns the connection to the leader of a shard with rows, by its place among those; `None` where the node is
     /// alone.
-    pub(crate) fn line(&self, place: usize) -> Option<&Arc<Line>> {
+    pub(crate) fn line(&self, place: usize) -> Option<&Arc<ForwardQueue>> {
         self.0.lines.get(place)
     }
 
@@ -382,7 +383,7 @@ impl Broker {
     }
 
     /// Scheduling slots for stepwise work on the threads that serve sockets.
-    pub fn turns(&self) -> &Turns {
+    pub fn turns(&self) -> &YieldSlots {
         &self.0.turns
     }
 
@@ -460,7 +461,7 @@ impl Broker {
     /// once. Called before a stop; does nothing on a node that is alone.
     pub async fn hand_over(&self) {
         if let Some(cluster) = &self.0.cluster {
-            leading::hand_over_all(&Remote::new(cluster), self.local_shards()).await;
+            leader_balance::hand_over_all(&Remote::new(cluster), self.local_shards()).await;
         }
     }
 

@@ -6,15 +6,15 @@
 use std::collections::BTreeSet;
 
 use base::{HashMap, PartitionId, TopicId};
-use machine::outcome::{AppendOutcome, Applied};
+use machine::outcome::{AppendOutcome, EntryEffects};
 use machine::{Append, Command, MoveStep, Step};
 use parking_lot::Mutex;
 
 #[derive(Debug)]
-pub(crate) struct Changes(Mutex<Changed>);
+pub(crate) struct Changes(Mutex<ChangedPartitions>);
 
 #[derive(Debug, Default)]
-pub(crate) struct Changed {
+pub(crate) struct ChangedPartitions {
     /// Every partition: after a start of the node, a change of its configuration, or a snapshot from another member.
     pub(crate) all: bool,
     /// Topics that were reconfigured or deleted. A new topic has no records yet.
@@ -42,12 +42,12 @@ impl Change {
 impl Default for Changes {
     /// State after a start of the node.
     fn default() -> Self {
-        Self(Mutex::new(Changed { all: true, ..Changed::default() }))
+        Self(Mutex::new(ChangedPartitions { all: true, ..ChangedPartitions::default() }))
     }
 }
 
 impl Changes {
-    pub(crate) fn note(&self, appends: &[Append], commands: &[Command], applied: &Applied) {
+    pub(crate) fn note(&self, appends: &[Append], commands: &[Command], applied: &EntryEffects) {
         let mut changed = self.0.lock();
         changed.topics.extend(applied.removed.iter().map(|(topic, _)| *topic));
         for command in commands {
@@ -92,12 +92,12 @@ impl Changes {
     }
 
     /// Takes the changes since the last call.
-    pub(crate) fn take(&self) -> Changed {
+    pub(crate) fn take(&self) -> ChangedPartitions {
         std::mem::take(&mut self.0.lock())
     }
 }
 
-impl Changed {
+impl ChangedPartitions {
     pub(crate) fn is_empty(&self) -> bool {
         !self.all && self.topics.is_empty() && self.partitions.is_empty()
     }
@@ -139,7 +139,11 @@ mod tests {
         for stamp in [30, 10, 20] {
             let appends = [append(0, stamp), append(1, 5)];
             let outcomes = vec![taken, AppendOutcome::UnknownPartition];
-            changes.note(&appends, &[], &Applied { appends: outcomes, ..Applied::default() });
+            changes.note(
+                &appends,
+                &[],
+                &EntryEffects { appends: outcomes, ..EntryEffects::default() },
+            );
         }
         let changed = changes.take();
         assert_eq!(changed.partitions.len(), 1, "what was refused changed nothing");
@@ -151,10 +155,10 @@ mod tests {
     #[test]
     fn all_replaces_the_partitions_and_keeps_removed_topics() {
         let changes = Changes::default();
-        let gone = Applied { removed: vec![(TopicId(7), 3)], ..Applied::default() };
+        let gone = EntryEffects { removed: vec![(TopicId(7), 3)], ..EntryEffects::default() };
         changes.note(&[], &[], &gone);
         let trimmed = vec![(PartitionId::new(TopicId(1), 0), 5)];
-        changes.note(&[], &[], &Applied { trimmed, ..Applied::default() });
+        changes.note(&[], &[], &EntryEffects { trimmed, ..EntryEffects::default() });
         let changed = changes.take();
         assert!(changed.all && changed.partitions.is_empty());
         assert!(changed.topics.contains(&TopicId(7)));

@@ -12,7 +12,7 @@ use links::NodeId;
 use tokio::time::Instant;
 
 use crate::broker::Broker;
-use crate::leading::connected_for;
+use crate::leader_balance::connected_for;
 
 impl Broker {
     /// Whether clients may read this node's replica of a partition that another node leads: it is connected to the

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 
 use base::limits::DOCUMENT_CHANGES_NOTED_MAX;
 use machine::Command;
-use machine::outcome::Applied;
+use machine::outcome::EntryEffects;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -29,10 +29,10 @@ pub enum DocumentChanges {
 
 /// Take the changes, read the documents, and only then wait: so no change is missed in between.
 #[derive(Debug)]
-pub struct DocumentWatch(Arc<Watching>);
+pub struct DocumentWatch(Arc<DocumentWatchState>);
 
 #[derive(Debug)]
-struct Watching {
+struct DocumentWatchState {
     spaces: &'static [&'static str],
     changes: Mutex<DocumentChanges>,
     more: Notify,
@@ -41,7 +41,7 @@ struct Watching {
 
 /// Watches of a catalog's documents.
 #[derive(Debug, Default)]
-pub(crate) struct DocumentWatchers(Mutex<Vec<Weak<Watching>>>);
+pub(crate) struct DocumentWatchers(Mutex<Vec<Weak<DocumentWatchState>>>);
 
 impl DocumentWatch {
     /// Takes the changes since the last call.
@@ -74,7 +74,7 @@ impl DocumentWatchers {
     pub(crate) fn watch(&self, spaces: &'static [&'static str]) -> DocumentWatch {
         let changes = Mutex::new(DocumentChanges::All);
         let (more, is_over) = (Notify::new(), AtomicBool::new(false));
-        let watching = Arc::new(Watching { spaces, changes, more, is_over });
+        let watching = Arc::new(DocumentWatchState { spaces, changes, more, is_over });
         let mut watchers = self.0.lock();
         watchers.retain(|watching| watching.strong_count() > 0);
         watchers.push(Arc::downgrade(&watching));
@@ -82,7 +82,7 @@ impl DocumentWatchers {
     }
 
     /// Notes applied commands, before their clients get a reply.
-    pub(crate) fn note(&self, commands: &[Command], applied: &Applied) {
+    pub(crate) fn note(&self, commands: &[Command], applied: &EntryEffects) {
         let mut names = Vec::new();
         for (command, outcome) in commands.iter().zip(&applied.commands) {
             match command {
@@ -125,7 +125,7 @@ impl Drop for DocumentWatchers {
     }
 }
 
-impl Watching {
+impl DocumentWatchState {
     fn note(&self, names: impl Iterator<Item = (&'static str, Arc<str>)>) {
         let mut changes = self.changes.lock();
         let DocumentChanges::Named(noted) = &mut *changes else { return };
@@ -154,7 +154,7 @@ mod tests {
 
     fn note(watchers: &DocumentWatchers, commands: &[Command]) {
         let outcomes = commands.iter().map(|_| Ok(Outcome::Done)).collect();
-        watchers.note(commands, &Applied { commands: outcomes, ..Applied::default() });
+        watchers.note(commands, &EntryEffects { commands: outcomes, ..EntryEffects::default() });
     }
 
     /// After the initial "all" is taken.
@@ -192,7 +192,8 @@ mod tests {
     fn rejected_change_is_not_named() {
         let watchers = DocumentWatchers::default();
         let watch = watch(&watchers);
-        let refused = Applied { commands: vec![Err(Refusal::NotInUnit)], ..Applied::default() };
+        let refused =
+            EntryEffects { commands: vec![Err(Refusal::NotInUnit)], ..EntryEffects::default() };
         watchers.note(&[put("a", "x")], &refused);
         assert!(watch.is_empty());
     }

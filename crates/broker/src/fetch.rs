@@ -17,8 +17,8 @@ use crate::local_shard::LocalShard;
 use crate::reading::{bounds_here, bounds_known, read_within};
 
 pub use crate::bounds::{Bounds, TimedOffset};
+pub use crate::journal_batches::batches_in;
 pub use crate::reading::Batches;
-pub use crate::stored::batches_in;
 
 /// Delay before the next attempt to find or query the shard's leader.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(10);

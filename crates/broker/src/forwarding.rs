@@ -27,7 +27,7 @@ use bytes::{Bytes, BytesMut};
 use cluster::Node;
 use consensus::Role;
 use links::NodeId;
-use machine::Numbered;
+use machine::RowSequence;
 use parking_lot::Mutex;
 use tasks::Task;
 use tokio::sync::{oneshot, watch};
@@ -38,7 +38,7 @@ use crate::append::{self, AppendBatch, Appends};
 use crate::error::{AppendError, Unavailable};
 use crate::local_shard::LocalShard;
 use crate::remote::unanswered;
-use crate::remote::wire::{self, Awaiting};
+use crate::remote::wire::{self, PendingRemoteRequest};
 use crate::request::Request;
 
 /// Delay before a retry, unless a change of the leader ends it earlier.
@@ -46,7 +46,7 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// Queue of appends to the leader of one shard.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct ForwardQueue {
     shard: Arc<LocalShard>,
     node: Arc<Node>,
     role: watch::Receiver<Role>,
@@ -73,17 +73,17 @@ struct Append {
 
 /// Appends sent to another node in one request. Their bytes are kept apart, so that they can be sent again.
 #[derive(Debug)]
-struct Forwarded {
+struct ForwardedBatches {
     batches: Vec<AppendBatch>,
     bytes: Vec<Bytes>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<ForwardedRequest>,
     /// The result of each row so far. `None` until a reply came or was lost: no leader has accepted any row.
     answers: Option<Appends>,
 }
 
 /// A request waiting for the results of the next forwarded batches.
 #[derive(Debug)]
-struct Waiting {
+struct ForwardedRequest {
     batches: usize,
     rows: usize,
     reply: oneshot::Sender<Appends>,
@@ -125,7 +125,7 @@ enum Leader {
     Unknown,
 }
 
-impl Line {
+impl ForwardQueue {
     /// `None`: the node is alone.
     pub(crate) fn new(shard: &Arc<LocalShard>, node: &Arc<Node>) -> Option<Arc<Self>> {
         let (shard, node, role) = (Arc::clone(shard), Arc::clone(node), shard.role()?);
@@ -161,17 +161,17 @@ impl Line {
     }
 
     /// Appends everything on this node. Returns the appends from the first unaccepted one on, so that order is kept.
-    fn append_all_here(&self, forwarded: Forwarded) -> Option<Forwarded> {
+    fn append_all_here(&self, forwarded: ForwardedBatches) -> Option<ForwardedBatches> {
         let mut appends = forwarded.split().into_iter();
         let refused = appends.by_ref().find_map(|append| self.append_here(append).err())?;
-        Some(Forwarded::new(std::iter::once(refused).chain(appends).collect()))
+        Some(ForwardedBatches::new(std::iter::once(refused).chain(appends).collect()))
     }
 
     /// Runs until the queue is empty.
     async fn run(self: Arc<Self>) {
         let mut leaderless_since = None;
         while let Some(appends) = self.next() {
-            self.deliver(Forwarded::new(appends), &mut leaderless_since).await;
+            self.deliver(ForwardedBatches::new(appends), &mut leaderless_since).await;
         }
     }
 
@@ -192,7 +192,7 @@ impl Line {
     }
 
     /// Numbers a request's rows, if the cluster's level permits it.
-    fn number(&self, forwarded: &Forwarded) -> Option<Numbered> {
+    fn number(&self, forwarded: &ForwardedBatches) -> Option<RowSequence> {
         if self.node.level().now() < Level::NUMBERED {
             return None;
         }
@@ -200,12 +200,16 @@ impl Line {
         let mut queue = self.queue.lock();
         let number = queue.number;
         queue.number += forwarded.rows() as u64;
-        Some(Numbered { node, incarnation: self.incarnation, number })
+        Some(RowSequence { node, incarnation: self.incarnation, number })
     }
 
     /// Sends appends to the leader, through changes of the leader. `leaderless_since` persists between calls: the
     /// queued appends have waited as well.
-    async fn deliver(&self, mut forwarded: Forwarded, leaderless_since: &mut Option<Instant>) {
+    async fn deliver(
+        &self,
+        mut forwarded: ForwardedBatches,
+        leaderless_since: &mut Option<Instant>,
+    ) {
         let mut role = self.role.clone();
         let begun = Instant::now();
         let mut from = None;
@@ -274,12 +278,12 @@ impl Line {
     async fn send_append(
         &self,
         leader: u64,
-        forwarded: &Forwarded,
-        from: Option<Numbered>,
+        forwarded: &ForwardedBatches,
+        from: Option<RowSequence>,
         role: &mut watch::Receiver<Role>,
     ) -> Result<Appends, Unavailable> {
         let (reply, answer) = oneshot::channel();
-        let awaiting = Awaiting::Append { rows: forwarded.rows(), reply };
+        let awaiting = PendingRemoteRequest::Append { rows: forwarded.rows(), reply };
         let message = wire::encode_append_request(&forwarded.batches, &forwarded.bytes, from);
         let deadline = Instant::now() + REMOTE_ANSWERED_WITHIN;
         let asking = self.node.ask(NodeId(leader), self.shard.id(), message, deadline);
@@ -299,8 +303,8 @@ impl Line {
     /// Appends on this node, which became the leader after another one did not reply.
     async fn append_forwarded_here(
         &self,
-        forwarded: &Forwarded,
-        from: Option<Numbered>,
+        forwarded: &ForwardedBatches,
+        from: Option<RowSequence>,
     ) -> Result<Appends, Unavailable> {
         let (reply, answer) = oneshot::channel();
         let batches = forwarded.copied();
@@ -318,13 +322,13 @@ fn is_open<T>(answer: &Result<T, AppendError>) -> bool {
     matches!(answer, Err(AppendError::Unavailable(_)))
 }
 
-impl Forwarded {
+impl ForwardedBatches {
     fn new(appends: Vec<Append>) -> Self {
         let (batches, bytes, waiting) = (Vec::new(), Vec::new(), Vec::new());
         let mut forwarded = Self { batches, bytes, waiting, answers: None };
         for Append { batches, reply } in appends {
             let rows = batches.iter().map(AppendBatch::rows).sum();
-            forwarded.waiting.push(Waiting { batches: batches.len(), rows, reply });
+            forwarded.waiting.push(ForwardedRequest { batches: batches.len(), rows, reply });
             for mut batch in batches {
                 forwarded.bytes.push(std::mem::take(&mut batch.bytes).freeze());
                 forwarded.batches.push(batch);
@@ -383,7 +387,7 @@ impl Forwarded {
     /// Splits the request into the original appends. Bytes still shared with a message in flight are copied.
     fn split(self) -> Vec<Append> {
         let (mut batches, mut bytes) = (self.batches.into_iter(), self.bytes.into_iter());
-        let append = |Waiting { batches: count, reply, .. }| {
+        let append = |ForwardedRequest { batches: count, reply, .. }| {
             let joined = batches.by_ref().take(count).zip(bytes.by_ref()).map(|(batch, bytes)| {
                 let own = |bytes: Bytes| BytesMut::from(&bytes[..]);
                 AppendBatch { bytes: bytes.try_into_mut().unwrap_or_else(own), ..batch }
@@ -396,7 +400,7 @@ impl Forwarded {
     /// Sends the results of the rows to their clients.
     fn answer(self) {
         let mut answers = self.answers.into_iter().flatten();
-        for Waiting { rows, reply, .. } in self.waiting {
+        for ForwardedRequest { rows, reply, .. } in self.waiting {
             // The client may be gone.
             let _ = reply.send(answers.by_ref().take(rows).collect());
         }
@@ -411,7 +415,7 @@ impl Forwarded {
     }
 
     fn refuse(self, why: &Unavailable) {
-        for Waiting { rows, reply, .. } in self.waiting {
+        for ForwardedRequest { rows, reply, .. } in self.waiting {
             let _ = reply.send(vec![Err(why.clone().into()); rows]);
         }
     }

@@ -10,14 +10,14 @@ use std::time::Duration;
 use base::limits::REPLICAS;
 use base::{Level, Levels, ShardId};
 use cluster::Node;
-use consensus::{FoundError, Members};
+use consensus::{FoundingError, Members};
 use futures_util::future::join_all;
 use links::NodeId;
 use machine::{Command, Refusal, Role};
 use tasks::Failure;
 
 use crate::error::{ExecuteError, OpenError};
-use crate::leading;
+use crate::leader_balance;
 use crate::level;
 use crate::local_shard::{Common, LocalShard};
 use crate::options::BrokerOptions;
@@ -152,7 +152,7 @@ fn spread(all: &Members, shard: ShardId) -> Members {
 /// Returns all founding nodes, in the order of preference for the shard's leader.
 fn order(all: &Members, shard: ShardId) -> Vec<u64> {
     let nodes: Vec<u64> = all.voters.keys().copied().collect();
-    leading::order(&nodes, all, shard, |_| true)
+    leader_balance::order(&nodes, all, shard, |_| true)
 }
 
 fn is_founded(shard: &LocalShard) -> bool {
@@ -169,7 +169,7 @@ async fn found_with(shard: &LocalShard, members: Members) -> Result<(), OpenErro
             tracing::info!(shard = %shard.id(), "the group of the shard is founded");
             Ok(())
         }
-        Err(FoundError::Founded) => Ok(()),
+        Err(FoundingError::Founded) => Ok(()),
         Err(error) => Err(OpenError::Shards(error.to_string())),
     }
 }

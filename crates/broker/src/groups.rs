@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::broker::Broker;
 use crate::error::Unavailable;
 use crate::group_status::GroupStatus;
-use crate::leader_gossip::HeardGroup;
+use crate::leader_gossip::ReportedGroup;
 use crate::local_shard::LocalShard;
 use crate::stored_status::StoredStatus;
 
@@ -42,13 +42,13 @@ impl Broker {
     }
 
     /// Returns the groups led by this node, for gossip to the other nodes.
-    pub fn led_groups(&self) -> Vec<HeardGroup> {
+    pub fn led_groups(&self) -> Vec<ReportedGroup> {
         let led = self.local_shards().iter().filter_map(|shard| {
             let consensus::Role::Leader { term } = *shard.role()?.borrow() else { return None };
             let Members { voters, learners } = shard.consensus.members();
             let (voters, learners) = (voters.into_keys(), learners.into_keys());
             let (voters, learners) = (voters.collect(), learners.collect());
-            Some(HeardGroup { shard: shard.id(), term, voters, learners })
+            Some(ReportedGroup { shard: shard.id(), term, voters, learners })
         });
         led.collect()
     }
@@ -180,7 +180,7 @@ impl Broker {
     }
 
     /// Receives the groups led by another node, in place of its previous report.
-    pub fn receive_led_groups(&self, from_node: u64, groups: Vec<HeardGroup>) {
+    pub fn receive_led_groups(&self, from_node: u64, groups: Vec<ReportedGroup>) {
         self.leader_gossip().receive(from_node, groups);
     }
 

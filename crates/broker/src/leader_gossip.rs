@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use base::ShardId;
-use consensus::ToldLeader;
+use consensus::ReportedLeader;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ const COUNTS_FOR: Duration = Duration::from_secs(2);
 
 /// A shard's group, as reported by its leader.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HeardGroup {
+pub struct ReportedGroup {
     pub shard: ShardId,
     /// Term of the leader.
     pub term: u64,
@@ -29,7 +29,7 @@ pub struct HeardGroup {
     pub learners: Vec<u64>,
 }
 
-impl HeardGroup {
+impl ReportedGroup {
     pub(crate) fn has(&self, node: u64) -> bool {
         self.voters.contains(&node) || self.learners.contains(&node)
     }
@@ -37,37 +37,37 @@ impl HeardGroup {
 
 /// The newest report on a group.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Known {
+pub(crate) struct NewestReport {
     /// The reporting node: the leader of the term.
     pub(crate) by: u64,
-    pub(crate) group: HeardGroup,
+    pub(crate) group: ReportedGroup,
     /// Whether that node is connected, or was a moment ago.
     pub(crate) counts: bool,
 }
 
-impl Known {
-    pub(crate) fn leader(&self) -> Option<ToldLeader> {
-        self.counts.then_some(ToldLeader { node: self.by, term: self.group.term })
+impl NewestReport {
+    pub(crate) fn leader(&self) -> Option<ReportedLeader> {
+        self.counts.then_some(ReportedLeader { node: self.by, term: self.group.term })
     }
 }
 
 /// The last report of each other node.
 #[derive(Debug, Default)]
 pub(crate) struct LeaderGossip {
-    told: Mutex<BTreeMap<u64, Told>>,
+    told: Mutex<BTreeMap<u64, NodeReport>>,
     pub(crate) changed: Notify,
 }
 
 #[derive(Debug)]
-struct Told {
-    groups: Vec<HeardGroup>,
+struct NodeReport {
+    groups: Vec<ReportedGroup>,
     /// Time of the loss of the connection, if the node is not connected.
     gone_since: Option<Instant>,
 }
 
 impl LeaderGossip {
-    pub(crate) fn receive(&self, from: u64, groups: Vec<HeardGroup>) {
-        self.told.lock().insert(from, Told { groups, gone_since: None });
+    pub(crate) fn receive(&self, from: u64, groups: Vec<ReportedGroup>) {
+        self.told.lock().insert(from, NodeReport { groups, gone_since: None });
         self.changed.notify_one();
     }
 
@@ -86,14 +86,17 @@ impl LeaderGossip {
     }
 
     /// Returns the newest report on each group.
-    pub(crate) fn known(&self, now: Instant) -> BTreeMap<ShardId, Known> {
-        let mut newest: BTreeMap<ShardId, Known> = BTreeMap::new();
-        for (by, Told { groups, gone_since }) in &*self.told.lock() {
+    pub(crate) fn known(&self, now: Instant) -> BTreeMap<ShardId, NewestReport> {
+        let mut newest: BTreeMap<ShardId, NewestReport> = BTreeMap::new();
+        for (by, NodeReport { groups, gone_since }) in &*self.told.lock() {
             let counts = gone_since.is_none_or(|since| now < since + COUNTS_FOR);
             for group in groups {
-                let is_newer = |known: &Known| known.group.term < group.term;
+                let is_newer = |known: &NewestReport| known.group.term < group.term;
                 if newest.get(&group.shard).is_none_or(is_newer) {
-                    newest.insert(group.shard, Known { by: *by, group: group.clone(), counts });
+                    newest.insert(
+                        group.shard,
+                        NewestReport { by: *by, group: group.clone(), counts },
+                    );
                 }
             }
         }
@@ -107,11 +110,11 @@ mod tests {
 
     const SHARD: ShardId = ShardId::FIRST;
 
-    fn group(term: u64) -> HeardGroup {
-        HeardGroup { shard: SHARD, term, voters: vec![1, 2, 3], learners: vec![5] }
+    fn group(term: u64) -> ReportedGroup {
+        ReportedGroup { shard: SHARD, term, voters: vec![1, 2, 3], learners: vec![5] }
     }
 
-    fn leader(leader_gossip: &LeaderGossip, now: Instant) -> Option<ToldLeader> {
+    fn leader(leader_gossip: &LeaderGossip, now: Instant) -> Option<ReportedLeader> {
         leader_gossip.known(now).get(&SHARD)?.leader()
     }
 
@@ -121,11 +124,11 @@ mod tests {
         assert_eq!(leader(&leader_gossip, now), None);
         leader_gossip.receive(1, vec![group(5)]);
         leader_gossip.receive(2, vec![group(4)]);
-        assert_eq!(leader(&leader_gossip, now), Some(ToldLeader { node: 1, term: 5 }));
+        assert_eq!(leader(&leader_gossip, now), Some(ReportedLeader { node: 1, term: 5 }));
         leader_gossip.receive(3, vec![group(6)]);
-        assert_eq!(leader(&leader_gossip, now), Some(ToldLeader { node: 3, term: 6 }));
+        assert_eq!(leader(&leader_gossip, now), Some(ReportedLeader { node: 3, term: 6 }));
         leader_gossip.receive(3, Vec::new());
-        assert_eq!(leader(&leader_gossip, now), Some(ToldLeader { node: 1, term: 5 }));
+        assert_eq!(leader(&leader_gossip, now), Some(ReportedLeader { node: 1, term: 5 }));
         let known = leader_gossip.known(now);
         assert!(known[&SHARD].group.has(5) && !known[&SHARD].group.has(4));
     }

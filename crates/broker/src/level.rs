@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use base::level::PROGRAM;
 use base::{ClusterLevel, Level};
-use cluster::level::{Raised, keep};
+use cluster::level::{RaisedLevel, keep};
 use machine::{Command, Refusal};
 use serde::{Deserialize, Serialize};
 use tasks::{Failure, Task};
@@ -38,7 +38,7 @@ impl LevelDocument {
     }
 }
 
-impl From<LevelDocument> for Raised {
+impl From<LevelDocument> for RaisedLevel {
     fn from(LevelDocument { level, program }: LevelDocument) -> Self {
         Self { level, program }
     }
@@ -83,7 +83,7 @@ pub(crate) async fn reach(
     if said.level <= level.now() {
         return Ok(());
     }
-    let raised = Raised::from(said);
+    let raised = RaisedLevel::from(said);
     let to = raised.clone().check(level.can()).map_err(OpenError::Level)?;
     let (of_work, of_dir) = (world.clone(), dir.to_path_buf());
     let keeping = move || keep(&of_work, &of_dir, &raised);

@@ -22,21 +22,21 @@ use crate::barrier::Barriers;
 use crate::cpu::CpuPool;
 use crate::delivery::driver;
 use crate::delivery::handle::{Handle, Message};
-use crate::delivery::relay::Ground;
-use crate::delivery::traced::TraceFeed;
+use crate::delivery::relay::RelayContext;
+use crate::delivery::trace_queue::TraceFeed;
 use crate::error::{ExecuteError, OpenError, Unavailable};
-use crate::given_up::{self, GivenUp};
-use crate::leader_gossip::Known;
+use crate::leader_gossip::NewestReport;
 use crate::options::BrokerOptions;
 use crate::peers::Peers;
 use crate::pusher;
+use crate::removed_replica::{self, GivenUp};
 use crate::request::Request;
 use crate::sequencer::Sequencer;
 use crate::shard::{Shard, View};
 use crate::timeline::Timeline;
 use crate::watch::Watchers;
 
-mod handing_over;
+mod leadership_transfer;
 mod membership;
 
 /// Longest time for which a stopping node waits for its earlier proposals while another node, or none, leads.
@@ -68,14 +68,14 @@ pub(crate) struct LocalShard {
     delivery: Option<Handle>,
     /// `None` after shutdown.
     tasks: Mutex<Option<Tasks>>,
-    pub(crate) adopted: watch::Sender<Adopted>,
+    pub(crate) adopted: watch::Sender<AdoptionProgress>,
     node: u32,
     /// This node's role in the shard's group; `None` where it is alone.
     role: Option<watch::Receiver<consensus::Role>>,
     /// Barriers for reads of its replica.
     pub(crate) reads: Barriers,
     /// The newest gossip on the shard's group.
-    pub(crate) heard: watch::Sender<Option<Known>>,
+    pub(crate) heard: watch::Sender<Option<NewestReport>>,
     cluster: Option<Arc<cluster::Node>>,
     level: Arc<ClusterLevel>,
     cpu: CpuPool,
@@ -88,7 +88,7 @@ pub(crate) struct LocalShard {
 
 /// Progress of a shard's rows in adopting the catalog.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Adopted {
+pub(crate) struct AdoptionProgress {
     /// The adopted version of the catalog.
     pub(crate) version: u64,
     /// No further version will be adopted: the node is shutting down.
@@ -156,7 +156,7 @@ impl LocalShard {
                 Arc::clone(common.peers.unread()),
             );
             let _ = shard.delivery.set(handle.clone());
-            let parts = driver::Parts {
+            let parts = driver::DriverContext {
                 shard: Arc::clone(&shard),
                 consensus: consensus.clone(),
                 clock: Arc::clone(&world.clock),
@@ -165,7 +165,7 @@ impl LocalShard {
                 requests: requests.clone(),
                 peers: Arc::clone(common.peers),
                 handle: handle.clone(),
-                relaying: options.cluster.as_ref().map(|node| Ground {
+                relaying: options.cluster.as_ref().map(|node| RelayContext {
                     node: Arc::clone(node),
                     shard: Arc::clone(&shard),
                     role: consensus.role(),
@@ -182,7 +182,7 @@ impl LocalShard {
             pushing = Some(tasks::vital(Task::Channels, pusher, failure));
         }
         let given_up = match &options.cluster {
-            Some(_) => given_up::read(&*world.disk, common.dir, role.shard())?,
+            Some(_) => removed_replica::read(&*world.disk, common.dir, role.shard())?,
             None => None,
         };
         let (id, version) = shard.read(|view| (view.shard, view.rows.adopted()));
@@ -195,7 +195,7 @@ impl LocalShard {
             requests: Mutex::new(Requests { sender: Some(requests), holds: 0 }),
             delivery,
             tasks: Mutex::new(Some(Tasks { sequencing, delivering, pushing })),
-            adopted: watch::Sender::new(Adopted { version, ended: false }),
+            adopted: watch::Sender::new(AdoptionProgress { version, ended: false }),
             node: options.node,
             role: group_role,
             heard: watch::Sender::default(),
@@ -352,7 +352,8 @@ pub(crate) async fn replica(
     options_of_journal.repairable |= others;
     let given_up = match &options.cluster {
         Some(_) => {
-            given_up::prepare(world, common.dir, role.shard(), dir, &options_of_journal).await?
+            removed_replica::prepare(world, common.dir, role.shard(), dir, &options_of_journal)
+                .await?
         }
         None => None,
     };

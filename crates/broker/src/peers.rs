@@ -12,8 +12,8 @@ use parking_lot::RwLock;
 use tokio::sync::{mpsc, watch};
 
 use crate::barrier::CatalogVersions;
-use crate::delivery::history::who::SessionUsers;
-use crate::delivery::relay::serving::{Led, Relays};
+use crate::delivery::history::session_users::SessionUsers;
+use crate::delivery::relay::leader_side::{Relays, ServingShard};
 use crate::delivery::unread::NodeUnread;
 use crate::error::Unavailable;
 use crate::remote::Remote;
@@ -122,7 +122,7 @@ impl Peers {
             let shard = reach.shard.upgrade()?;
             let handle = shard.delivery.get()?.clone();
             let node = Arc::clone(self.remote.as_ref()?.node());
-            Led { node, shard, handle, role: reach.role.clone()? }
+            ServingShard { node, shard, handle, role: reach.role.clone()? }
         };
         self.relays.answer(led, from, head, body).await
     }

@@ -2,20 +2,20 @@
 
 use base::{Offset, PartitionId, ShardId};
 use bytes::Bytes;
-use machine::outcome::{AppendOutcome, Applied};
+use machine::outcome::{AppendOutcome, EntryEffects};
 use machine::{Origin, Refusal, Rows};
 use tokio::sync::oneshot;
 
-use crate::append::{Appended, Appends};
+use crate::append::{AppendedBatch, Appends};
 use crate::delivery::handle::{Handle, Message};
 use crate::error::{AppendError, ExecuteError, Unavailable};
-use crate::outgoing::{Entered, Outgoing, Receipt, Sent};
+use crate::receipts::{PendingReceipts, Receipt, SentPart, UnitResult};
 use crate::request::{CommandReply, ReceiveError, UnitAnswer};
-use crate::unplaced::Unplaced;
+use crate::undeliverable::UndeliverableRecords;
 
 /// The requests that wait for a proposal.
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
+pub(crate) struct PendingRequests {
     pub(crate) appends: Vec<PendingAppend>,
     pub(crate) units: Vec<PendingUnit>,
     pub(crate) messages: Vec<PendingMessage>,
@@ -98,7 +98,7 @@ pub(crate) enum Slot {
 }
 
 impl PendingAppend {
-    fn answer(&mut self, answer: impl FnMut(Slot) -> Result<Appended, AppendError>) {
+    fn answer(&mut self, answer: impl FnMut(Slot) -> Result<AppendedBatch, AppendError>) {
         let Some(reply) = self.reply.take() else { return };
         let answers = std::mem::take(&mut self.slots).into_iter().map(answer).collect();
         match self.overflow.take() {
@@ -112,15 +112,15 @@ impl PendingAppend {
 }
 
 impl PendingUnit {
-    fn answer(self, rows: &Rows, applied: &Applied, outgoing: &Outgoing) {
+    fn answer(self, rows: &Rows, applied: &EntryEffects, outgoing: &PendingReceipts) {
         let Self { slots, sent, reply } = self;
         let rows: Vec<_> = slots.into_iter().map(|slot| slot.answer(rows, applied)).collect();
         let receipt = |(to, number, places): (ShardId, Offset, Vec<usize>)| {
             let is_sent = places.first().is_some_and(|place| rows[*place].is_ok());
-            is_sent.then(|| Sent { places, receipt: outgoing.receipt(to, number) })
+            is_sent.then(|| SentPart { places, receipt: outgoing.receipt(to, number) })
         };
         let sent = sent.into_iter().filter_map(receipt).collect();
-        let _ = reply.send(UnitAnswer::Entered(Entered { rows, sent }));
+        let _ = reply.send(UnitAnswer::Entered(UnitResult { rows, sent }));
     }
 
     fn fail(self, why: &Unavailable) {
@@ -131,12 +131,12 @@ impl PendingUnit {
             }
         };
         let rows = self.slots.into_iter().map(failed).collect();
-        let _ = self.reply.send(UnitAnswer::Entered(Entered { rows, sent: Vec::new() }));
+        let _ = self.reply.send(UnitAnswer::Entered(UnitResult { rows, sent: Vec::new() }));
     }
 }
 
 impl PendingMessage {
-    fn answer(self, rows: &Rows, applied: &Applied, unplaced: &Unplaced) {
+    fn answer(self, rows: &Rows, applied: &EntryEffects, unplaced: &UndeliverableRecords) {
         let expected = rows.channels().expected(self.origin.shard);
         let answer = match expected >= self.origin.next {
             true => {
@@ -152,7 +152,7 @@ impl PendingMessage {
                         }
                     };
                     let log_start = log_start(rows, partition);
-                    Some(Appended { base_offset, log_start, duplicate: false })
+                    Some(AppendedBatch { base_offset, log_start, duplicate: false })
                 };
                 Ok(self.rows.into_iter().map(place).collect())
             }
@@ -163,7 +163,7 @@ impl PendingMessage {
     }
 }
 
-impl Pending {
+impl PendingRequests {
     /// Number of requests that still wait for an early reply.
     pub(crate) fn early(&self) -> usize {
         self.appends.iter().filter(|append| append.early && append.reply.is_some()).count()
@@ -199,9 +199,9 @@ impl Pending {
     pub(crate) fn answer(
         self,
         rows: &Rows,
-        applied: &mut Applied,
-        outgoing: &Outgoing,
-        unplaced: &Unplaced,
+        applied: &mut EntryEffects,
+        outgoing: &PendingReceipts,
+        unplaced: &UndeliverableRecords,
     ) {
         for mut append in self.appends {
             append.answer(|slot| slot.answer_here(rows, applied));
@@ -246,25 +246,33 @@ fn log_start(rows: &Rows, partition: PartitionId) -> Offset {
 }
 
 impl Slot {
-    fn answer_early(self, rows: &Rows) -> Result<Appended, AppendError> {
+    fn answer_early(self, rows: &Rows) -> Result<AppendedBatch, AppendError> {
         let (partition, base_offset, duplicate) = match self {
             Slot::Refused(error) => return Err(error),
             Slot::Body { partition, base_offset, .. } => (partition, base_offset, false),
             Slot::Duplicate { partition, base_offset } => (partition, base_offset, true),
             Slot::Sent { .. } => return Err(AppendError::UnitRefused),
         };
-        Ok(Appended { base_offset, log_start: log_start(rows, partition), duplicate })
+        Ok(AppendedBatch { base_offset, log_start: log_start(rows, partition), duplicate })
     }
 
     /// Returns the result of a row that stands alone, in no message.
-    fn answer_here(self, rows: &Rows, applied: &Applied) -> Result<Appended, AppendError> {
+    fn answer_here(
+        self,
+        rows: &Rows,
+        applied: &EntryEffects,
+    ) -> Result<AppendedBatch, AppendError> {
         self.answer(rows, applied)?.ok_or(AppendError::UnitRefused)
     }
 
-    fn answer(self, rows: &Rows, applied: &Applied) -> Result<Option<Appended>, AppendError> {
+    fn answer(
+        self,
+        rows: &Rows,
+        applied: &EntryEffects,
+    ) -> Result<Option<AppendedBatch>, AppendError> {
         let taken = |partition, base_offset, duplicate| {
             let log_start = log_start(rows, partition);
-            Ok(Some(Appended { base_offset, log_start, duplicate }))
+            Ok(Some(AppendedBatch { base_offset, log_start, duplicate }))
         };
         match self {
             Slot::Refused(error) => Err(error),

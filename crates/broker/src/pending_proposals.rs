@@ -7,11 +7,11 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::error::Unavailable;
-use crate::pending::Pending;
+use crate::pending::PendingRequests;
 
 #[derive(Debug)]
 pub(crate) struct PendingProposals {
-    by_ticket: Mutex<HashMap<u64, Pending>>,
+    by_ticket: Mutex<HashMap<u64, PendingRequests>>,
     next_ticket: AtomicU64,
     /// Number of requests that get their reply when they are written, without the sync.
     early: AtomicUsize,
@@ -38,20 +38,20 @@ impl PendingProposals {
     }
 
     /// Registers the waiting requests, before the proposal can possibly be applied.
-    pub(crate) fn expect(&self, ticket: u64, pending: Pending) {
+    pub(crate) fn expect(&self, ticket: u64, pending: PendingRequests) {
         self.early.fetch_add(pending.early(), Ordering::AcqRel);
         self.by_ticket.lock().insert(ticket, pending);
     }
 
     /// Removes and returns the requests that wait for an applied proposal.
-    pub(crate) fn take(&self, ticket: u64) -> Option<Pending> {
+    pub(crate) fn take(&self, ticket: u64) -> Option<PendingRequests> {
         let pending = self.by_ticket.lock().remove(&ticket)?;
         self.early.fetch_sub(pending.early(), Ordering::AcqRel);
         Some(pending)
     }
 
     /// A proposal is written. `answer` sends the early replies, and returns their number.
-    pub(crate) fn written(&self, ticket: u64, answer: impl FnOnce(&mut Pending) -> usize) {
+    pub(crate) fn written(&self, ticket: u64, answer: impl FnOnce(&mut PendingRequests) -> usize) {
         if self.early.load(Ordering::Acquire) == 0 {
             return;
         }

@@ -8,7 +8,7 @@ use base::limits::BARRIER_WITHIN;
 use cluster::Proxy;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use links::{Declined, Message, NodeId, Received};
+use links::{Declined, Message, NodeId, ReceivedMessage};
 
 use tokio::time::{Instant, timeout};
 
@@ -18,13 +18,13 @@ use crate::error::Unavailable;
 use crate::group_status::GroupStatus;
 use crate::local_shard::LocalShard;
 use crate::peers::Peers;
-use crate::remote::wire::{self, Decoded};
+use crate::remote::wire::{self, DecodedRequest};
 use crate::scrub::Scrubbing;
 use crate::stored_status::StoredStatus;
 
 /// Replies to other nodes for as long as the broker is open.
 #[derive(Debug)]
-pub(crate) struct LedHere {
+pub(crate) struct PeerService {
     peers: Weak<Peers>,
     /// The catalog's shard, then those with rows.
     shards: OnceLock<Vec<Weak<LocalShard>>>,
@@ -34,7 +34,7 @@ pub(crate) struct LedHere {
     backups: OnceLock<Arc<dyn SendsBackups>>,
 }
 
-impl LedHere {
+impl PeerService {
     pub(crate) fn new(peers: &Arc<Peers>, health: &Arc<DiskHealth>) -> Arc<Self> {
         let (peers, health) = (Arc::downgrade(peers), Arc::clone(health));
         Arc::new(Self {
@@ -79,27 +79,27 @@ impl LedHere {
     }
 }
 
-impl Proxy for LedHere {
+impl Proxy for PeerService {
     fn answer(
         &self,
         shard: ShardId,
         from: NodeId,
-        request: Received,
+        request: ReceivedMessage,
         _: Duration,
     ) -> BoxFuture<'static, Result<Message, Declined>> {
         let Some(peers) = self.peers.upgrade() else {
             return async { Err(Declined::NotServed) }.boxed();
         };
         let (request, asking) = match wire::decode(request, from) {
-            Some(Decoded::Request(request, asking)) => (request, asking),
-            Some(Decoded::Relay(head, body)) => {
+            Some(DecodedRequest::Request(request, asking)) => (request, asking),
+            Some(DecodedRequest::Relay(head, body)) => {
                 return async move {
                     let answer = peers.relay_here(shard, from, head, body).await;
                     answer.ok_or(Declined::NotServed)
                 }
                 .boxed();
             }
-            Some(Decoded::CatalogVersions) => {
+            Some(DecodedRequest::CatalogVersions) => {
                 let catalog = self.catalog.get().and_then(Weak::upgrade);
                 return async move {
                     let catalog = catalog.ok_or(Declined::NotServed)?;
@@ -109,7 +109,7 @@ impl Proxy for LedHere {
                 }
                 .boxed();
             }
-            Some(Decoded::ReadIndex) => {
+            Some(DecodedRequest::ReadIndex) => {
                 let found = self.shard(shard);
                 return async move {
                     let led = found.ok_or(Declined::NotServed)?;
@@ -119,12 +119,12 @@ impl Proxy for LedHere {
                 }
                 .boxed();
             }
-            Some(Decoded::WouldLead) => {
+            Some(DecodedRequest::WouldLead) => {
                 let would = self.health.is_well(Instant::now());
                 return async move { Ok(Message::from_head(wire::encode_would_lead_reply(would))) }
                     .boxed();
             }
-            Some(Decoded::HandOver(to)) => {
+            Some(DecodedRequest::HandOver(to)) => {
                 let found = self.shard(shard);
                 return async move {
                     let led = found.ok_or(Declined::NotServed)?;
@@ -134,7 +134,7 @@ impl Proxy for LedHere {
                 }
                 .boxed();
             }
-            Some(Decoded::Look(look)) => {
+            Some(DecodedRequest::Look(look)) => {
                 let found = self.shard(shard);
                 return async move {
                     let looked = found.ok_or(Declined::NotServed)?.look(look).await;
@@ -142,7 +142,7 @@ impl Proxy for LedHere {
                 }
                 .boxed();
             }
-            Some(Decoded::BackUp(backup, step)) => {
+            Some(DecodedRequest::BackUp(backup, step)) => {
                 let sending =
                     self.backups.get().map(|it| it.back_up_for_another(backup, shard, step));
                 return async move {
@@ -151,7 +151,7 @@ impl Proxy for LedHere {
                 }
                 .boxed();
             }
-            Some(Decoded::Rows(question)) => {
+            Some(DecodedRequest::Rows(question)) => {
                 let found = self.shard(shard);
                 return async move {
                     let led = found.ok_or(Declined::NotServed)?;
@@ -159,7 +159,7 @@ impl Proxy for LedHere {
                 }
                 .boxed();
             }
-            Some(Decoded::Members) => {
+            Some(DecodedRequest::Members) => {
                 let found = self.shard(shard);
                 return async move {
                     let led = found.ok_or(Declined::NotServed)?;
@@ -169,16 +169,16 @@ impl Proxy for LedHere {
                 }
                 .boxed();
             }
-            Some(Decoded::SessionUsers(sessions)) => {
+            Some(DecodedRequest::SessionUsers(sessions)) => {
                 let users = sessions.into_iter().map(|it| peers.session_users().of(it)).collect();
                 let answer = Message::from_head(wire::encode_session_users_reply(users));
                 return async { Ok(answer) }.boxed();
             }
-            Some(Decoded::Groups) => {
+            Some(DecodedRequest::Groups) => {
                 let answer = self.groups().map(wire::encode_groups_reply).map(Message::from_head);
                 return async { answer.ok_or(Declined::NotServed) }.boxed();
             }
-            Some(Decoded::Stored) => {
+            Some(DecodedRequest::Stored) => {
                 let answer = self.stored().map(wire::encode_stored_reply).map(Message::from_head);
                 return async { answer.ok_or(Declined::NotServed) }.boxed();
             }

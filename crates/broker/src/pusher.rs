@@ -32,11 +32,11 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::append::AppendBatch;
 use crate::error::{AppendError, ExecuteError, Unavailable};
-use crate::outgoing::Receipt;
+use crate::journal_batches::batches_in;
 use crate::peers::Peers;
+use crate::receipts::Receipt;
 use crate::request::{Message, ReceiveError, Request};
 use crate::shard::Shard;
-use crate::stored::batches_in;
 
 /// Delay before a message that was not accepted is sent again.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -72,7 +72,7 @@ struct Pusher {
     reads: usize,
     /// The channel of the last read: where reads are many, the following channels come next.
     last_read: ShardId,
-    under_way: FuturesUnordered<BoxFuture<'static, Ended>>,
+    under_way: FuturesUnordered<BoxFuture<'static, PushCompletion>>,
 }
 
 /// A channel with messages.
@@ -96,7 +96,7 @@ struct Channel {
 }
 
 /// A read, a message or an acknowledgement has completed.
-enum Ended {
+enum PushCompletion {
     Read(Read),
     Message { to: ShardId, origin: Origin, bytes: u64, result: Result<Receipt, ReceiveError> },
     Acknowledged { to: ShardId, below: Offset, result: Result<(), ExecuteError> },
@@ -195,7 +195,7 @@ impl Pusher {
                 Some(read) => self.on_read(read),
                 None => {
                     self.last_read = to;
-                    self.under_way.push(reading.map(Ended::Read).boxed());
+                    self.under_way.push(reading.map(PushCompletion::Read).boxed());
                     return;
                 }
             }
@@ -232,21 +232,21 @@ impl Pusher {
         origin: Origin,
         bytes: u64,
         batches: Vec<AppendBatch>,
-    ) -> BoxFuture<'static, Ended> {
+    ) -> BoxFuture<'static, PushCompletion> {
         let (reply, answer) = oneshot::channel();
         self.peers.request(to, Request::Receive { message: Message { origin, batches }, reply });
         let ended = async move {
             let stopping = AppendError::Unavailable(Unavailable::Stopping);
             let result = answer.await.unwrap_or(Err(ReceiveError::Refused(stopping)));
-            Ended::Message { to, origin, bytes, result }
+            PushCompletion::Message { to, origin, bytes, result }
         };
         ended.boxed()
     }
 
-    fn on_ended(&mut self, ended: Ended) {
+    fn on_ended(&mut self, ended: PushCompletion) {
         match ended {
-            Ended::Read(read) => self.on_read(read),
-            Ended::Message { to, origin, bytes, result } => {
+            PushCompletion::Read(read) => self.on_read(read),
+            PushCompletion::Message { to, origin, bytes, result } => {
                 let Some(channel) = self.channels.get_mut(&to) else { return };
                 channel.in_flight -= 1;
                 channel.bytes_in_flight -= bytes;
@@ -266,7 +266,7 @@ impl Pusher {
                     (channel.broken, channel.next) = (false, channel.received);
                 }
             }
-            Ended::Acknowledged { to, below, result } => {
+            PushCompletion::Acknowledged { to, below, result } => {
                 let Some(channel) = self.channels.get_mut(&to) else { return };
                 channel.acknowledging = false;
                 if let Err(error) = result {
@@ -295,7 +295,7 @@ impl Pusher {
         let ended = async move {
             let stopping = Err(ExecuteError::Unavailable(Unavailable::Stopping));
             let result = answer.await.unwrap_or(stopping).map(|_| ());
-            Ended::Acknowledged { to, below, result }
+            PushCompletion::Acknowledged { to, below, result }
         };
         self.under_way.push(ended.boxed());
     }

@@ -3,7 +3,7 @@
 use base::limits::FETCH_BYTES_MAX;
 use base::{Offset, PartitionId};
 use bytes::Bytes;
-use journal::Stored;
+use journal::StoredBatches;
 
 use crate::bounds::{Bounds, TimedOffset};
 use crate::error::{FetchError, Unavailable};
@@ -14,16 +14,16 @@ use crate::local_shard::LocalShard;
 pub struct Batches {
     /// Whole batches, one or more in each. The first may begin below the requested offset, which may be in the middle
     /// of a batch; empty at the end of the partition. The bytes of a batch shared with other partitions begin with an
-    /// offset of one of those: [`batches_in`](crate::batches_in) uses the right one, and [`Stored::put_pieces`]
+    /// offset of one of those: [`batches_in`](crate::batches_in) uses the right one, and [`StoredBatches::put_pieces`]
     /// writes it.
-    pub records: Vec<Stored>,
+    pub records: Vec<StoredBatches>,
     pub high_watermark: Offset,
     pub log_start: Offset,
 }
 
 impl Batches {
     pub fn bytes(&self) -> usize {
-        self.records.iter().map(Stored::len).sum()
+        self.records.iter().map(StoredBatches::len).sum()
     }
 }
 

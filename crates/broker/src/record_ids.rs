@@ -5,7 +5,7 @@
 
 use aws_lc_rs::digest::{SHA256, digest};
 use machine::ids::IdHash;
-use record::{Batch, Reserved};
+use record::{Batch, ReservedHeaders};
 
 pub(crate) fn hash(id: &[u8]) -> IdHash {
     let digest = digest(&SHA256, id);
@@ -23,7 +23,7 @@ impl RecordIds {
         let Ok(batch) = Batch::decode(batch) else { return Self(Box::default()) };
         let records = batch.records().map_while(Result::ok).enumerate();
         let ids = records.filter_map(|(delta, record)| {
-            Some((delta as u64, hash(Reserved::read(&record.headers).id?)))
+            Some((delta as u64, hash(ReservedHeaders::read(&record.headers).id?)))
         });
         Self(ids.collect())
     }

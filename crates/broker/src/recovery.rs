@@ -17,23 +17,23 @@ use std::sync::Arc;
 
 use base::limits::SHARDS_MAX;
 use base::{Offset, ShardId};
-use consensus::recovery::{RecoveryError, Standing, continue_alone, standing};
+use consensus::recovery::{MemberLogState, RecoveryError, continue_alone, standing};
 use consensus::{Consensus, Payload, ProposeError};
 use journal::Journal;
 use machine::rows::topic::TopicRows;
 use machine::{
-    Catalog, Channels, Command, CommitOffset, DocumentsChange, Group, Outbox, Role, Skipped,
+    Catalog, Channels, Command, CommitOffset, DocumentsChange, Group, MinimumCounters, Outbox, Role,
 };
 use tasks::Failure;
 use world::World;
 
 use crate::cpu::CpuPool;
-use crate::delivery::traced::TraceFeed;
+use crate::delivery::trace_queue::TraceFeed;
 use crate::error::OpenError;
-use crate::given_up;
 use crate::local_shard::{Common, LocalShard, journal_options, replica};
 use crate::options::BrokerOptions;
 use crate::peers::Peers;
+use crate::removed_replica;
 use crate::shard::Shard;
 use crate::timeline::Timeline;
 
@@ -59,9 +59,9 @@ pub enum RecoverError {
 
 /// State of a shard in the directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ShardStanding {
+pub struct ShardLogState {
     pub shard: ShardId,
-    pub standing: Standing,
+    pub standing: MemberLogState,
     /// Time of the log's last entry for the machine after the snapshot, ms since the epoch.
     pub last_ms: Option<i64>,
 }
@@ -76,7 +76,7 @@ pub struct Gap {
 
 /// Result of the recovery.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Recovered {
+pub struct RecoveryOutcome {
     pub gaps: Vec<Gap>,
     /// Number of topics known only to lost entries of the catalog: their records are dropped.
     pub topics_dropped: usize,
@@ -91,7 +91,7 @@ pub async fn survey(
     world: &World,
     dir: &Path,
     options: &BrokerOptions,
-) -> Result<Vec<ShardStanding>, RecoverError> {
+) -> Result<Vec<ShardLogState>, RecoverError> {
     let mut found = Vec::new();
     for shard in shards_in(world, dir)? {
         let opened = open(world, dir, options, shard)?;
@@ -99,7 +99,7 @@ pub async fn survey(
         close(world, opened.journal).await;
         let head = standing.last_head.as_deref().map(machine::decode_head);
         let last_ms = head.and_then(Result::ok).map(|head| head.now_ms);
-        found.push(ShardStanding { shard, standing, last_ms });
+        found.push(ShardLogState { shard, standing, last_ms });
     }
     if found.first().is_none_or(|it| it.shard != ShardId::CATALOG || it.standing.last.is_none()) {
         return Err(RecoverError::NoCatalog);
@@ -116,7 +116,7 @@ pub async fn recover<E>(
     options: &BrokerOptions,
     address: &str,
     change: impl FnOnce(&Catalog) -> Result<DocumentsChange, E>,
-) -> Result<Result<Recovered, E>, RecoverError> {
+) -> Result<Result<RecoveryOutcome, E>, RecoverError> {
     let failure = Failure::new();
     let timeline = Arc::new(Timeline::new(Arc::clone(&world.clock)));
     let (cpu, peers) = (CpuPool::new(world.workers.clone()), Arc::new(Peers::new(None)));
@@ -182,7 +182,7 @@ impl Replica {
         let node = u64::from(options.node);
         continue_alone(&opened.journal, &standing, node, address).await.map_err(failed)?;
         close(world, opened.journal).await;
-        given_up::forget(&*world.disk, dir, shard)?;
+        removed_replica::forget(&*world.disk, dir, shard)?;
         let of_shard = LocalShard::dir(dir, shard);
         let (shard, consensus) = replica(common, &of_shard, role(shard), catalog).await?;
         Ok(Self { shard, consensus })
@@ -200,7 +200,7 @@ async fn put_right<E>(
     catalog: &Replica,
     rows: &BTreeMap<ShardId, Replica>,
     change: impl FnOnce(&Catalog) -> Result<DocumentsChange, E>,
-) -> Result<Result<Recovered, E>, RecoverError> {
+) -> Result<Result<RecoveryOutcome, E>, RecoverError> {
     let mut adopted = catalog.shard.read(|view| view.catalog.version());
     let (mut topics, mut groups, mut dropped) = (0, 0, BTreeSet::new());
     for replica in rows.values() {
@@ -214,7 +214,7 @@ async fn put_right<E>(
     }
     let (skipped, change, now_ms) = catalog.shard.read(|view| {
         let (next_topic, next_group, next_producer) = view.catalog.next_numbers();
-        let skipped = Skipped {
+        let skipped = MinimumCounters {
             version: adopted + 1,
             next_topic: next_topic.max(topics).saturating_add(NUMBERS_SKIPPED),
             next_lease_group: next_group.max(groups).saturating_add(NUMBERS_SKIPPED),
@@ -238,12 +238,12 @@ async fn put_right<E>(
     }
     let (ends, gaps) = resume(&channels);
     let resumed = !ends.is_empty();
-    for (shard, Resumed { sent, taken }) in ends {
+    for (shard, ResumedChannels { sent, taken }) in ends {
         let command = Command::ResumeChannels { sent, taken };
         rows[&shard].propose(now_ms[&shard], command).await?;
     }
     let offsets_set_back = set_offsets_back(rows, &now_ms).await?;
-    Ok(Ok(Recovered { gaps, topics_dropped: dropped.len(), offsets_set_back, resumed }))
+    Ok(Ok(RecoveryOutcome { gaps, topics_dropped: dropped.len(), offsets_set_back, resumed }))
 }
 
 /// A group with a committed offset has read up to it; it continues with the next new record.
@@ -289,14 +289,16 @@ async fn set_offsets_back(
 
 /// New ends of a shard's channels.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Resumed {
+struct ResumedChannels {
     sent: Vec<(ShardId, Offset)>,
     taken: Vec<(ShardId, Offset)>,
 }
 
 /// Returns where both ends of all channels resume, and the messages at neither end.
-fn resume(channels: &BTreeMap<ShardId, Channels>) -> (BTreeMap<ShardId, Resumed>, Vec<Gap>) {
-    let (mut resumed, mut gaps) = (BTreeMap::<_, Resumed>::new(), Vec::new());
+fn resume(
+    channels: &BTreeMap<ShardId, Channels>,
+) -> (BTreeMap<ShardId, ResumedChannels>, Vec<Gap>) {
+    let (mut resumed, mut gaps) = (BTreeMap::<_, ResumedChannels>::new(), Vec::new());
     for (&from, sender) in channels {
         for (&to, receiver) in channels.iter().filter(|(to, _)| **to != from) {
             let outbox = sender.outbox(to);
@@ -353,7 +355,7 @@ fn open(
     dir: &Path,
     options: &BrokerOptions,
     shard: ShardId,
-) -> Result<journal::Opened, OpenError> {
+) -> Result<journal::OpenedJournal, OpenError> {
     let of_journal = journal_options(options, role(shard));
     Ok(Journal::open(world, &LocalShard::dir(dir, shard), of_journal)?)
 }
@@ -368,7 +370,7 @@ async fn close(world: &World, journal: Journal) {
 mod tests {
     use super::*;
 
-    use machine::{Append, Applied, Entry, SentBatch, State, Unit};
+    use machine::{Append, Entry, EntryEffects, SentBatch, State, Unit};
 
     const A: ShardId = ShardId(1);
     const B: ShardId = ShardId(2);
@@ -376,7 +378,7 @@ mod tests {
     /// A sender of messages with these numbers of records to another shard, which acknowledged all below.
     fn sender(of: ShardId, to: ShardId, messages: &[u32], acknowledged: Offset) -> Channels {
         let mut state = State::of(Role::Rows(of));
-        let mut applied = Applied::new();
+        let mut applied = EntryEffects::new();
         let mut apply = |appends: &[Append], command: Command, units: &[Unit]| {
             let commands = &[command][..];
             let entry = Entry { now_ms: 1, leader_epoch: None, appends, commands, units };
@@ -408,7 +410,7 @@ mod tests {
         let command = Command::ResumeChannels { sent: Vec::new(), taken: vec![(from, next)] };
         let commands = &[command][..];
         let entry = Entry { now_ms: 1, leader_epoch: None, appends: &[], commands, units: &[] };
-        state.apply(&entry, &mut Applied::new());
+        state.apply(&entry, &mut EntryEffects::new());
         state.rows.channels().clone()
     }
 

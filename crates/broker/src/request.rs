@@ -2,13 +2,13 @@
 
 use base::Offset;
 use base::limits::ENTRY_ROW_BYTES;
-use machine::{Command, MoveStep, Numbered, Origin, Outcome};
+use machine::{Command, MoveStep, Origin, Outcome, RowSequence};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::append::{AppendBatch, Appended, Appends};
+use crate::append::{AppendBatch, AppendedBatch, Appends};
 use crate::error::{AppendError, ExecuteError, Unavailable};
-use crate::outgoing::{Entered, Receipt};
+use crate::receipts::{Receipt, UnitResult};
 
 pub(crate) type CommandReply = oneshot::Sender<Result<Outcome, ExecuteError>>;
 
@@ -19,7 +19,7 @@ pub(crate) enum Request {
         batches: Vec<AppendBatch>,
         /// Number of the first row, in an append of another node, or one of this node after another one did not
         /// reply. Rows accepted before get their former results, and are not appended again.
-        from: Option<Numbered>,
+        from: Option<RowSequence>,
         reply: oneshot::Sender<Appends>,
     },
     /// At least one batch, and commands for the same entry: all take effect, or none. Rows for partitions of other
@@ -70,7 +70,7 @@ pub(crate) enum UnitAnswer {
     GivenBack { batches: Vec<AppendBatch>, commands: Vec<Command> },
 }
 
-pub(crate) type UnitReply = Entered<Result<Option<Appended>, AppendError>>;
+pub(crate) type UnitReply = UnitResult<Result<Option<AppendedBatch>, AppendError>>;
 
 /// A message on its way from the leader of one shard to that of another.
 #[derive(Debug)]
@@ -153,6 +153,6 @@ pub(crate) fn refuse_unit(
     why: &AppendError,
 ) {
     let rows = batches.iter().map(AppendBatch::rows).sum();
-    let refused = Entered { rows: vec![Err(why.clone()); rows], sent: Vec::new() };
+    let refused = UnitResult { rows: vec![Err(why.clone()); rows], sent: Vec::new() };
     let _ = reply.send(UnitAnswer::Entered(refused));
 }

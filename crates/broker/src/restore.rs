@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use backup::{Stored, StoredError};
+use backup::{StoredBackup, StoredError};
 use base::ShardId;
 use base::limits::PROPOSAL_BYTES_MAX;
 use bytes::Bytes;
-use journal::transfer::{Here, ImportError, Received};
+use journal::transfer::{ImportError, ReceivedSections, ReceiverState};
 use journal::{Encoded, EntryId, Journal, JournalFailed};
 use machine::Role;
 use operations::backup::LogId;
@@ -40,7 +40,7 @@ pub async fn write_shards(
     world: &World,
     dir: &Path,
     options: &BrokerOptions,
-    stored: &Stored,
+    stored: &StoredBackup,
     mut written: impl FnMut(ShardId),
 ) -> Result<(), RestoreError> {
     for entry in &stored.manifest().shards {
@@ -64,7 +64,7 @@ pub async fn write_shards(
 
 async fn write_shard(
     world: &World,
-    stored: &Stored,
+    stored: &StoredBackup,
     entry: &backup::ShardEntry,
     journal: &Journal,
 ) -> Result<(), RestoreError> {
@@ -86,12 +86,12 @@ async fn write_shard(
         }
         import.finish_segment().map_err(refused)?;
     }
-    let received = Received { id, meta, machine };
+    let received = ReceivedSections { id, meta, machine };
     if !import.has_room(&received) {
         return Err(RestoreError::NoRoom { shard });
     }
     let installed =
-        journal.install(world, import, received, Here::default(), |switch| switch()).await;
+        journal.install(world, import, received, ReceiverState::default(), |switch| switch()).await;
     installed.map_err(refused)?;
     let failed = |source| RestoreError::Journal { shard, source };
     let (mut waiting, mut bytes) = (Vec::new(), 0);

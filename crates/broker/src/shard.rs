@@ -10,9 +10,9 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use base::{ClusterLevel, PartitionId, ShardId};
 use bytes::Bytes;
-use consensus::{ApplyError, Committed, Encode, Replace, RestoreError, StateMachine};
+use consensus::{ApplyError, CommittedEntry, Encode, Replace, RestoreError, StateMachine};
 use journal::{Body, Journal};
-use machine::outcome::{AppendOutcome, Applied};
+use machine::outcome::{AppendOutcome, EntryEffects};
 use machine::{Append, Catalog, Command, Entry, Head, Role, Rows, State};
 use parking_lot::Mutex;
 use record::BatchHeader;
@@ -21,14 +21,14 @@ use tokio::sync::{Notify, watch};
 
 use crate::barrier::CatalogVersions;
 use crate::changes::Changes;
-use crate::compacted::Compacted;
+use crate::compaction_progress::CompactionProgress;
 use crate::delivery::handle::Handle;
 use crate::document_watch::DocumentWatchers;
-use crate::outgoing::Outgoing;
 use crate::pending_proposals::PendingProposals;
+use crate::receipts::PendingReceipts;
 use crate::record_id_memory::Memory;
-use crate::state_lock::{Rank, Reading, StateLock};
-use crate::unplaced::Unplaced;
+use crate::state_lock::{Rank, StateLock, StateReadGuard};
+use crate::undeliverable::UndeliverableRecords;
 use crate::watch::{MarkedWatches, Watchers};
 
 /// The state for a shard leader's decisions: its rows, and the catalog as this node knows it.
@@ -77,7 +77,7 @@ pub(crate) struct Shard {
     pub(crate) adopted: watch::Sender<u64>,
     /// The index of the last entry applied since the node was started.
     applied: AtomicU64,
-    /// Whether the last settle in the log marks a clean end: see `delivery/driver/ending.rs`.
+    /// Whether the last settle in the log marks a clean end: see `delivery/driver/shutdown_mark.rs`.
     ended_cleanly: AtomicBool,
     /// Number of waiters for an index, and their wake-up.
     applied_awaited: AtomicUsize,
@@ -90,11 +90,11 @@ pub(crate) struct Shard {
     /// Changes that housekeeping has not examined.
     pub(crate) changes: Changes,
     /// Offset up to which each partition is compacted on this disk, where the shard has other members.
-    pub(crate) compacted: Compacted,
+    pub(crate) compacted: CompactionProgress,
     /// Messages from this shard to others.
-    pub(crate) outgoing: Outgoing,
+    pub(crate) outgoing: PendingReceipts,
     /// Records from other shards whose topic was deleted.
-    pub(crate) unplaced: Unplaced,
+    pub(crate) unplaced: UndeliverableRecords,
     /// Set once the node leads: until then there are no sessions.
     pub(crate) delivery: OnceLock<Handle>,
     /// Number of record ids in the state, readable without its lock.
@@ -108,14 +108,14 @@ pub(crate) struct Shard {
 #[derive(Debug, Default)]
 struct Scratch {
     appends: Vec<Append>,
-    applied: Applied,
+    applied: EntryEffects,
     marked: MarkedWatches,
 }
 
 /// Decrements the number of waiters when dropped.
-struct Leaves<'a>(&'a AtomicUsize);
+struct WaiterGuard<'a>(&'a AtomicUsize);
 
-impl Drop for Leaves<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -144,9 +144,9 @@ impl Shard {
             document_watchers: DocumentWatchers::default(),
             watchers,
             changes: Changes::default(),
-            compacted: Compacted::default(),
-            outgoing: Outgoing::default(),
-            unplaced: Unplaced::default(),
+            compacted: CompactionProgress::default(),
+            outgoing: PendingReceipts::default(),
+            unplaced: UndeliverableRecords::default(),
             delivery: OnceLock::new(),
             record_ids: AtomicU64::new(0),
             state: StateLock::new(State::of(role), rank),
@@ -219,7 +219,7 @@ impl Shard {
     }
 
     /// Notifies the delivery and housekeeping of each shard with rows of a change of the catalog.
-    fn notify_followers(&self, commands: &[Command], applied: &Applied) {
+    fn notify_followers(&self, commands: &[Command], applied: &EntryEffects) {
         self.document_watchers.note(commands, applied);
         let version = self.state.read().catalog.version();
         self.versions.send_if_modified(|known| std::mem::replace(known, version) != version);
@@ -269,7 +269,7 @@ impl Shard {
     /// Waits until the log is applied up to this committed index.
     pub(crate) async fn applied_to(&self, index: u64) {
         self.applied_awaited.fetch_add(1, Ordering::SeqCst);
-        let _leaves = Leaves(&self.applied_awaited);
+        let _leaves = WaiterGuard(&self.applied_awaited);
         loop {
             let mut more = pin!(self.applied_more.notified());
             more.as_mut().enable();
@@ -283,7 +283,7 @@ impl Shard {
     /// Waits until this copy of the catalog has these versions.
     pub(crate) async fn reaches(&self, versions: CatalogVersions) {
         self.applied_awaited.fetch_add(1, Ordering::SeqCst);
-        let _leaves = Leaves(&self.applied_awaited);
+        let _leaves = WaiterGuard(&self.applied_awaited);
         loop {
             let mut more = pin!(self.applied_more.notified());
             more.as_mut().enable();
@@ -307,12 +307,12 @@ impl Shard {
     }
 
     /// Reads the rows alone; an apply waits until the guard is dropped.
-    pub(crate) fn rows(&self) -> Reading<'_, Rows> {
+    pub(crate) fn rows(&self) -> StateReadGuard<'_, Rows> {
         self.state.read().map(|state| &state.rows)
     }
 
     /// Reads the state; an apply waits until the guard is dropped.
-    pub(crate) fn state(&self) -> Reading<'_, State> {
+    pub(crate) fn state(&self) -> StateReadGuard<'_, State> {
         self.state.read()
     }
 
@@ -336,7 +336,7 @@ impl Shard {
     }
 
     /// Carries out the machine's decisions about bytes: which are live, and which are dead.
-    fn settle_bytes(&self, index: u64, applied: &Applied) {
+    fn settle_bytes(&self, index: u64, applied: &EntryEffects) {
         for (body, outcome) in applied.appends.iter().enumerate() {
             match outcome {
                 AppendOutcome::Taken { .. } => self.journal.accept(index, body),
@@ -361,7 +361,7 @@ impl Shard {
     }
 
     /// Announces messages before the pusher can see them, so that their receipts are awaited.
-    fn announce_sent(&self, rows: &Rows, appends: &[Append], applied: &Applied) {
+    fn announce_sent(&self, rows: &Rows, appends: &[Append], applied: &EntryEffects) {
         for (append, outcome) in appends.iter().zip(&applied.appends) {
             let taken = matches!(outcome, AppendOutcome::Taken { .. });
             let Some(to) = append.partition.as_channel().filter(|_| taken) else { continue };
@@ -372,7 +372,7 @@ impl Shard {
         }
     }
 
-    fn wake(&self, appends: &[Append], applied: &Applied) {
+    fn wake(&self, appends: &[Append], applied: &EntryEffects) {
         let gone = applied.removed.iter().flat_map(|&(topic, partitions)| {
             (0..partitions).map(move |index| PartitionId::new(topic, index))
         });
@@ -384,7 +384,7 @@ impl Shard {
 }
 
 impl StateMachine for Shard {
-    fn apply(&self, entry: Committed<'_>) -> Result<u64, ApplyError> {
+    fn apply(&self, entry: CommittedEntry<'_>) -> Result<u64, ApplyError> {
         let mut scratch = self.scratch.lock();
         let Scratch { appends, applied, marked } = &mut *scratch;
         let Head { now_ms, commands, units, epochs_are_terms } =

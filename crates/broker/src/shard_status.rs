@@ -28,12 +28,12 @@ pub struct ShardStatus {
     /// dropped.
     pub unplaced: u64,
     /// Nodes that lack entries which the log has dropped, as far as the leader knows: they get a snapshot.
-    pub catching_up: Vec<CatchingUp>,
+    pub catching_up: Vec<CatchUpProgress>,
 }
 
 /// A node that receives a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CatchingUp {
+pub struct CatchUpProgress {
     pub node: u64,
     /// Bytes received by its last report, of the missing batches' total; 0 of 0 before the first report.
     pub bytes: u64,
@@ -80,9 +80,9 @@ fn status(local: &LocalShard) -> ShardStatus {
     }
 }
 
-fn catching_up(local: &LocalShard) -> Vec<CatchingUp> {
+fn catching_up(local: &LocalShard) -> Vec<CatchUpProgress> {
     let nodes = local.consensus.catching_up().into_iter();
     let known =
-        nodes.map(|(node, CatchUp { bytes, of_bytes })| CatchingUp { node, bytes, of_bytes });
+        nodes.map(|(node, CatchUp { bytes, of_bytes })| CatchUpProgress { node, bytes, of_bytes });
     known.collect()
 }

@@ -18,7 +18,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 
 use crate::disk_health::DiskHealth;
-use crate::leading::{connected_for, hand_over};
+use crate::leader_balance::{connected_for, hand_over};
 use crate::local_shard::LocalShard;
 use crate::remote::Remote;
 
@@ -37,12 +37,12 @@ const HANDED_OVER_WITHIN: Duration = Duration::from_secs(2);
 /// Time since which this process has run without a pause. During a pause (SIGSTOP, a paused virtual machine) the
 /// state of the disk is unknown.
 #[derive(Debug)]
-struct Awake {
+struct UninterruptedRun {
     since: Instant,
     looked: Instant,
 }
 
-impl Awake {
+impl UninterruptedRun {
     fn new(now: Instant) -> Self {
         Self { since: now, looked: now }
     }
@@ -161,7 +161,7 @@ pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<We
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stalls: Vec<Stall> = Vec::new();
     stalls.resize_with(shards.len(), Stall::default);
-    let mut awake = Awake::new(Instant::now());
+    let mut awake = UninterruptedRun::new(Instant::now());
     loop {
         ticks.tick().await;
         let now = Instant::now();
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn pause_of_the_process_does_not_count_as_a_slow_disk() {
         let mut now = Instant::now();
-        let mut awake = Awake::new(now);
+        let mut awake = UninterruptedRun::new(now);
         let mut look = |after| {
             now += after;
             awake.look(now);

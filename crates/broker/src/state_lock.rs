@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use machine::State;
 use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use self::held::Held;
+use self::held::LockOrderGuard;
 
 /// The smaller rank is locked first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -24,15 +24,15 @@ pub(crate) struct StateLock {
 
 /// Guard of the state, or of a part of it: an apply waits until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Reading<'a, T> {
+pub(crate) struct StateReadGuard<'a, T> {
     guard: MappedRwLockReadGuard<'a, T>,
-    held: Held,
+    held: LockOrderGuard,
 }
 
 #[derive(Debug)]
-pub(crate) struct Writing<'a> {
+pub(crate) struct StateWriteGuard<'a> {
     guard: RwLockWriteGuard<'a, State>,
-    _held: Held,
+    _held: LockOrderGuard,
 }
 
 impl StateLock {
@@ -40,14 +40,14 @@ impl StateLock {
         Self { state: RwLock::new(state), rank }
     }
 
-    pub(crate) fn read(&self) -> Reading<'_, State> {
-        let held = Held::note(self.rank);
-        Reading { guard: RwLockReadGuard::map(self.state.read(), |state| state), held }
+    pub(crate) fn read(&self) -> StateReadGuard<'_, State> {
+        let held = LockOrderGuard::note(self.rank);
+        StateReadGuard { guard: RwLockReadGuard::map(self.state.read(), |state| state), held }
     }
 
-    pub(crate) fn write(&self) -> Writing<'_> {
-        let held = Held::note(self.rank);
-        Writing { guard: self.state.write(), _held: held }
+    pub(crate) fn write(&self) -> StateWriteGuard<'_> {
+        let held = LockOrderGuard::note(self.rank);
+        StateWriteGuard { guard: self.state.write(), _held: held }
     }
 
     #[cfg(test)]
@@ -56,14 +56,14 @@ impl StateLock {
     }
 }
 
-impl<'a, T> Reading<'a, T> {
-    pub(crate) fn map<U>(self, part: impl FnOnce(&T) -> &U) -> Reading<'a, U> {
+impl<'a, T> StateReadGuard<'a, T> {
+    pub(crate) fn map<U>(self, part: impl FnOnce(&T) -> &U) -> StateReadGuard<'a, U> {
         let Self { guard, held } = self;
-        Reading { guard: MappedRwLockReadGuard::map(guard, part), held }
+        StateReadGuard { guard: MappedRwLockReadGuard::map(guard, part), held }
     }
 }
 
-impl<T> Deref for Reading<'_, T> {
+impl<T> Deref for StateReadGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -71,7 +71,7 @@ impl<T> Deref for Reading<'_, T> {
     }
 }
 
-impl Deref for Writing<'_> {
+impl Deref for StateWriteGuard<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
@@ -79,7 +79,7 @@ impl Deref for Writing<'_> {
     }
 }
 
-impl DerefMut for Writing<'_> {
+impl DerefMut for StateWriteGuard<'_> {
     fn deref_mut(&mut self) -> &mut State {
         &mut self.guard
     }
@@ -99,9 +99,9 @@ mod held {
 
     /// A lock of this thread, until dropped.
     #[derive(Debug)]
-    pub(super) struct Held(u8);
+    pub(super) struct LockOrderGuard(u8);
 
-    impl Held {
+    impl LockOrderGuard {
         pub(super) fn note(rank: Rank) -> Self {
             let (held, bit) = (HELD.get(), 1 << rank as u8);
             assert!(held < bit, "the lock of {rank:?} is taken by a thread that holds {held:#b}");
@@ -110,7 +110,7 @@ mod held {
         }
     }
 
-    impl Drop for Held {
+    impl Drop for LockOrderGuard {
         fn drop(&mut self) {
             HELD.set(HELD.get() & !self.0);
         }
@@ -122,9 +122,9 @@ mod held {
     use crate::state_lock::Rank;
 
     #[derive(Debug)]
-    pub(super) struct Held;
+    pub(super) struct LockOrderGuard;
 
-    impl Held {
+    impl LockOrderGuard {
         pub(super) fn note(_: Rank) -> Self {
             Self
         }

@@ -30,12 +30,12 @@ pub struct Timeline {
 pub struct Shifts {
     now_ms: i64,
     /// In the order of time.
-    former: Vec<Former>,
+    former: Vec<LeadBeforeStep>,
 }
 
 /// The lead before a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Former {
+struct LeadBeforeStep {
     /// The wall clock's time at the step, had there been none. Earlier timestamps are lower.
     until_ms: i64,
     shift_ms: i64,
@@ -76,7 +76,7 @@ impl Shifts {
             return;
         }
         let until_ms = line_ms.saturating_sub(self.now_ms).saturating_add(1);
-        self.former.push(Former { until_ms, shift_ms: self.now_ms });
+        self.former.push(LeadBeforeStep { until_ms, shift_ms: self.now_ms });
         self.now_ms = shift_ms;
         if self.former.len() > STEPS_MAX {
             let oldest = self.former.remove(0);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::limits::SYNC_HUNG_AFTER;
 use base::{ShardId, TopicId};
-use journal::Room;
+use journal::DiskRoom;
 use machine::rows::record_ids::TopicIds;
 
 use crate::broker::Broker;
@@ -74,7 +74,7 @@ pub struct RecordIdVitals {
 
 /// Reason of the broker why clients should not use this node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unready {
+pub enum UnreadyReason {
     /// The catalog has no leader.
     NoLeader,
     /// A write or sync has not returned for this time.
@@ -104,13 +104,13 @@ impl Broker {
     }
 
     /// Whether clients should use another node. Not for a full disk: reads and settles still work.
-    pub fn unready(&self) -> Option<Unready> {
+    pub fn unready(&self) -> Option<UnreadyReason> {
         let shards = self.local_shards();
         let hung = shards.iter().find_map(|shard| hung_for(&shard.journal().stats()));
         if let Some(since) = hung {
-            return Some(Unready::DiskHangs(since));
+            return Some(UnreadyReason::DiskHangs(since));
         }
-        shards[0].leader().is_none().then_some(Unready::NoLeader)
+        shards[0].leader().is_none().then_some(UnreadyReason::NoLeader)
     }
 }
 
@@ -136,7 +136,7 @@ fn vitals(local: &LocalShard) -> ShardVitals {
         segment_bytes: segments.iter().map(|segment| segment.file_bytes).sum(),
         live_bytes: segments.iter().map(|segment| segment.live_bytes).sum(),
         hung_for: hung_for(&stats),
-        is_full: matches!(journal.room(), Room::Full { .. }),
+        is_full: matches!(journal.room(), DiskRoom::Full { .. }),
         leases: local.delivery().map(|delivery| delivery.totals.seen()).unwrap_or_default(),
         unplaced: local.shard.unplaced.records(),
         record_ids: local.read(record_ids),

@@ -18,14 +18,14 @@ use tokio::sync::Notify;
 /// Add first, then examine the partition, then wait: so no change is missed in between.
 #[derive(Debug)]
 pub struct Watch {
-    ready: Arc<Ready>,
+    ready: Arc<WatchState>,
     members: Mutex<HashSet<PartitionId>>,
     topics: Mutex<HashSet<TopicId>>,
     registry: Arc<Watchers>,
 }
 
 #[derive(Debug, Default)]
-struct Ready {
+struct WatchState {
     /// Id of its watch; ids ascend in the order of creation.
     id: u64,
     partitions: Mutex<ReadyPartitions>,
@@ -42,7 +42,7 @@ struct ReadyPartitions {
 /// Length up to which a scan is cheaper than a hash.
 const SCAN_MAX: usize = 8;
 
-impl Ready {
+impl WatchState {
     /// Marks a partition. Returns whether none was marked before.
     fn mark(&self, partition: PartitionId) -> bool {
         let mut partitions = self.partitions.lock();
@@ -74,15 +74,15 @@ impl ReadyPartitions {
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
     last_id: AtomicU64,
-    by_partition: Mutex<HashMap<PartitionId, Watching>>,
-    by_topic: Mutex<HashMap<TopicId, Watching>>,
+    by_partition: Mutex<HashMap<PartitionId, PartitionWatches>>,
+    by_topic: Mutex<HashMap<TopicId, PartitionWatches>>,
     /// Notified when a partition gets its first watch.
     pub(crate) added: Notify,
 }
 
 /// Watches of topics with a marked change that are not woken yet.
 #[derive(Debug, Default)]
-pub(crate) struct MarkedWatches(Vec<Arc<Ready>>);
+pub(crate) struct MarkedWatches(Vec<Arc<WatchState>>);
 
 impl MarkedWatches {
     pub(crate) fn wake(&mut self) {
@@ -93,7 +93,7 @@ impl MarkedWatches {
 }
 
 /// The watches of one partition, by their ids: among thousands, one that is removed must be found without a scan.
-type Watching = Vec<(u64, Arc<Ready>)>;
+type PartitionWatches = Vec<(u64, Arc<WatchState>)>;
 
 /// Partitions unregistered under one lock of the registry, for which appends wait.
 const UNREGISTERED_AT_ONCE: usize = 256;
@@ -101,7 +101,7 @@ const UNREGISTERED_AT_ONCE: usize = 256;
 impl Watchers {
     pub(crate) fn watch(self: &Arc<Self>) -> Watch {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed);
-        let ready = Arc::new(Ready { id, ..Ready::default() });
+        let ready = Arc::new(WatchState { id, ..WatchState::default() });
         let (members, topics, registry) = (Mutex::default(), Mutex::default(), Arc::clone(self));
         Watch { ready, members, topics, registry }
     }
@@ -181,7 +181,7 @@ impl Watch {
         }
     }
 
-    fn register(&self, watching: &mut Watching) {
+    fn register(&self, watching: &mut PartitionWatches) {
         let mine = (self.ready.id, Arc::clone(&self.ready));
         // Mostly the latest watch is the one that grows.
         if watching.last().is_none_or(|(last, _)| *last < self.ready.id) {
@@ -230,7 +230,7 @@ impl Watch {
         }
     }
 
-    fn unregister<K: Eq + Hash>(&self, watchers: &mut HashMap<K, Watching>, watched: K) {
+    fn unregister<K: Eq + Hash>(&self, watchers: &mut HashMap<K, PartitionWatches>, watched: K) {
         if let Some(watching) = watchers.get_mut(&watched) {
             if let Ok(place) = watching.binary_search_by_key(&self.ready.id, |(id, _)| *id) {
                 watching.remove(place);

@@ -16,10 +16,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) async fn run(shards: Vec<Weak<LocalShard>>) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut hung: Vec<Hung> = Vec::new();
+    let mut hung: Vec<HungSync> = Vec::new();
     loop {
         ticks.tick().await;
-        hung.resize_with(shards.len(), Hung::default);
+        hung.resize_with(shards.len(), HungSync::default);
         for (hung, shard) in hung.iter_mut().zip(&shards) {
             let Some(shard) = shard.upgrade() else { return };
             let number = shard.id().0;
@@ -44,9 +44,9 @@ enum Change {
 
 /// Whether a hung sync was reported.
 #[derive(Debug, Default)]
-struct Hung(bool);
+struct HungSync(bool);
 
-impl Hung {
+impl HungSync {
     fn look(&mut self, stats: &Stats) -> Option<Change> {
         let hung_for = stats.busy_for.filter(|busy| *busy >= SYNC_HUNG_AFTER);
         let change = match (self.0, hung_for) {
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn hang_and_its_end_are_each_reported_once() {
-        let mut hung = Hung::default();
+        let mut hung = HungSync::default();
         let ten = Duration::from_secs(10);
         assert_eq!(hung.look(&stats(None)), None);
         assert_eq!(hung.look(&stats(Some(ten / 2))), None);

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::codec::*;
 use crate::error::{AmqpError, Method};
-use crate::transport::{Over, Transport};
+use crate::transport::{TimedStream, Transport};
 
 /// All methods after the handshake use one channel.
 const CHANNEL: u16 = 1;
@@ -48,7 +48,7 @@ pub struct Channel<T> {
     returned: Vec<Bytes>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Channel<Over<S>> {
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Channel<TimedStream<S>> {
     /// Opens a connection over a connected stream. `patience` bounds every wait for the server.
     pub async fn over(
         stream: S,
@@ -56,7 +56,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Channel<Over<S>> {
         mode: Mode,
         user: [&str; 2],
     ) -> Result<Self, AmqpError> {
-        Self::open(Over::new(stream, patience), mode, user).await
+        Self::open(TimedStream::new(stream, patience), mode, user).await
     }
 }
 
@@ -249,9 +249,9 @@ impl<T: Transport> Channel<T> {
         loop {
             match self.next_within(wait).await? {
                 None => return Ok(None),
-                Some(Came::Delivery(delivery)) => self.delivered.push_back(delivery),
-                Some(Came::Returned(body)) => self.returned.push(body),
-                Some(Came::Method(method, arguments)) => {
+                Some(ServerMessage::Delivery(delivery)) => self.delivered.push_back(delivery),
+                Some(ServerMessage::Returned(body)) => self.returned.push(body),
+                Some(ServerMessage::Method(method, arguments)) => {
                     if method != BASIC_ACK && method != BASIC_NACK {
                         return Err(unexpected(method, &arguments, &[BASIC_ACK, BASIC_NACK]));
                     }
@@ -307,12 +307,12 @@ impl<T: Transport> Channel<T> {
         self.flush().await?;
         match self.next_within(wait).await? {
             None => Ok(None),
-            Some(Came::Delivery(delivery)) => Ok(Some(delivery)),
-            Some(Came::Returned(body)) => {
+            Some(ServerMessage::Delivery(delivery)) => Ok(Some(delivery)),
+            Some(ServerMessage::Returned(body)) => {
                 self.returned.push(body);
                 Ok(None)
             }
-            Some(Came::Method(method, arguments)) => {
+            Some(ServerMessage::Method(method, arguments)) => {
                 Err(unexpected(method, &arguments, &[BASIC_DELIVER]))
             }
         }
@@ -377,12 +377,12 @@ impl<T: Transport> Channel<T> {
         loop {
             match self.incoming.next()? {
                 None => self.transport.read(&mut self.incoming.arrived).await?,
-                Some(Came::Delivery(delivery)) => self.delivered.push_back(delivery),
-                Some(Came::Returned(body)) => self.returned.push(body),
-                Some(Came::Method(method, arguments)) if wanted.contains(&method) => {
+                Some(ServerMessage::Delivery(delivery)) => self.delivered.push_back(delivery),
+                Some(ServerMessage::Returned(body)) => self.returned.push(body),
+                Some(ServerMessage::Method(method, arguments)) if wanted.contains(&method) => {
                     return Ok((method, arguments));
                 }
-                Some(Came::Method(method, arguments)) => {
+                Some(ServerMessage::Method(method, arguments)) => {
                     return Err(unexpected(method, &arguments, wanted));
                 }
             }
@@ -390,7 +390,7 @@ impl<T: Transport> Channel<T> {
     }
 
     /// Returns the next method or message; `None` if it does not begin to arrive within this time.
-    async fn next_within(&mut self, wait: Duration) -> Result<Option<Came>, AmqpError> {
+    async fn next_within(&mut self, wait: Duration) -> Result<Option<ServerMessage>, AmqpError> {
         if let Some(came) = self.incoming.next()? {
             return Ok(Some(came));
         }

@@ -145,7 +145,7 @@ fn put_frame(unsent: &mut Vec<u8>, kind: u8, channel: u16, payload: &[u8]) {
 
 /// A received method or message.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Came {
+pub(crate) enum ServerMessage {
     /// A method with its arguments. Never `basic.deliver` or `basic.return`.
     Method(Method, Bytes),
     Delivery(Delivery),
@@ -157,12 +157,12 @@ pub(crate) enum Came {
 #[derive(Debug, Default)]
 pub(crate) struct Incoming {
     pub(crate) arrived: BytesMut,
-    delivery: Option<Partial>,
+    delivery: Option<PartialMessage>,
 }
 
 /// A message of which not all content has arrived.
 #[derive(Debug)]
-struct Partial {
+struct PartialMessage {
     /// `None`: the message is returned.
     tag: Option<u64>,
     /// Known once the header has arrived.
@@ -172,13 +172,13 @@ struct Partial {
 
 impl Incoming {
     /// Returns the next method or message; `None` while it is incomplete.
-    pub(crate) fn next(&mut self) -> Result<Option<Came>, AmqpError> {
+    pub(crate) fn next(&mut self) -> Result<Option<ServerMessage>, AmqpError> {
         while let Some((kind, payload)) = self.take_frame()? {
             let came = match (kind, &self.delivery) {
                 (HEARTBEAT, _) => None,
                 (METHOD, None) => self.method(payload)?,
-                (HEADER, Some(Partial { bytes: None, .. })) => self.header(&payload)?,
-                (BODY, Some(Partial { bytes: Some(_), .. })) => self.body(&payload)?,
+                (HEADER, Some(PartialMessage { bytes: None, .. })) => self.header(&payload)?,
+                (BODY, Some(PartialMessage { bytes: Some(_), .. })) => self.body(&payload)?,
                 _ => return Err(AmqpError::malformed(format!("a frame of type {kind}"))),
             };
             if came.is_some() {
@@ -208,25 +208,25 @@ impl Incoming {
         }
     }
 
-    fn method(&mut self, mut payload: Bytes) -> Result<Option<Came>, AmqpError> {
+    fn method(&mut self, mut payload: Bytes) -> Result<Option<ServerMessage>, AmqpError> {
         let method = (read_u16(&payload, 0)?, read_u16(&payload, 2)?);
         payload.advance(4);
         if method == BASIC_RETURN {
-            self.delivery = Some(Partial { tag: None, bytes: None, body: BytesMut::new() });
+            self.delivery = Some(PartialMessage { tag: None, bytes: None, body: BytesMut::new() });
             return Ok(None);
         }
         if method != BASIC_DELIVER {
-            return Ok(Some(Came::Method(method, payload)));
+            return Ok(Some(ServerMessage::Method(method, payload)));
         }
         let cut = || AmqpError::malformed("basic.deliver is cut short");
         let (&consumer_bytes, rest) = payload.split_first().ok_or_else(cut)?;
         let tag = rest.get(usize::from(consumer_bytes)..).and_then(|rest| rest.first_chunk());
         let tag = u64::from_be_bytes(*tag.ok_or_else(cut)?);
-        self.delivery = Some(Partial { tag: Some(tag), bytes: None, body: BytesMut::new() });
+        self.delivery = Some(PartialMessage { tag: Some(tag), bytes: None, body: BytesMut::new() });
         Ok(None)
     }
 
-    fn header(&mut self, payload: &[u8]) -> Result<Option<Came>, AmqpError> {
+    fn header(&mut self, payload: &[u8]) -> Result<Option<ServerMessage>, AmqpError> {
         let bytes = payload.get(4..).and_then(|rest| rest.first_chunk());
         let bytes = bytes.ok_or_else(|| AmqpError::malformed("a header is cut short"))?;
         let bytes = u64::from_be_bytes(*bytes);
@@ -239,7 +239,7 @@ impl Incoming {
         self.body(&[])
     }
 
-    fn body(&mut self, part: &[u8]) -> Result<Option<Came>, AmqpError> {
+    fn body(&mut self, part: &[u8]) -> Result<Option<ServerMessage>, AmqpError> {
         let Some(mut delivery) = self.delivery.take() else { return Ok(None) };
         delivery.body.extend_from_slice(part);
         let wanted = delivery.bytes.unwrap_or_default();
@@ -249,11 +249,11 @@ impl Incoming {
                 Ok(None)
             }
             std::cmp::Ordering::Equal => {
-                let Partial { tag, body, .. } = delivery;
+                let PartialMessage { tag, body, .. } = delivery;
                 let body = body.freeze();
                 Ok(Some(match tag {
-                    Some(tag) => Came::Delivery(Delivery { tag, body }),
-                    None => Came::Returned(body),
+                    Some(tag) => ServerMessage::Delivery(Delivery { tag, body }),
+                    None => ServerMessage::Returned(body),
                 }))
             }
             std::cmp::Ordering::Greater => {
@@ -309,7 +309,7 @@ mod tests {
                 came.extend(incoming.next().expect("sound"));
             }
             let body = Bytes::copy_from_slice(body);
-            assert_eq!(came, [Came::Delivery(Delivery { tag: 7, body })]);
+            assert_eq!(came, [ServerMessage::Delivery(Delivery { tag: 7, body })]);
         }
     }
 
@@ -324,7 +324,7 @@ mod tests {
         let mut incoming = Incoming::default();
         incoming.arrived.extend_from_slice(&bytes);
         let came = incoming.next().expect("sound");
-        assert_eq!(came, Some(Came::Returned(Bytes::from_static(b"body"))));
+        assert_eq!(came, Some(ServerMessage::Returned(Bytes::from_static(b"body"))));
     }
 
     #[test]

@@ -20,4 +20,4 @@ pub mod transport;
 pub use channel::{Channel, Confirm, Mode};
 pub use codec::{Argument, Delivery};
 pub use error::AmqpError;
-pub use transport::{Over, Transport};
+pub use transport::{TimedStream, Transport};

@@ -28,12 +28,12 @@ pub trait Transport {
 
 /// A stream of any kind, under tokio's clock.
 #[derive(Debug)]
-pub struct Over<S> {
+pub struct TimedStream<S> {
     stream: S,
     patience: Duration,
 }
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Over<S> {
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> TimedStream<S> {
     pub fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience }
     }
@@ -43,7 +43,7 @@ fn too_late() -> io::Error {
     io::ErrorKind::TimedOut.into()
 }
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Transport for Over<S> {
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Transport for TimedStream<S> {
     async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let writing = async {
             self.stream.write_all(bytes).await?;

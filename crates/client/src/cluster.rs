@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::connect::{Connect, Stream, connect};
 use crate::connection::Connection;
-use crate::error::{ClientError, Refused, accepted};
+use crate::error::{BrokerRejection, ClientError, accepted};
 use crate::login::Login;
 use crate::requests;
 
@@ -191,7 +191,12 @@ impl Client {
             };
             if found.partitions.iter().any(|partition| partition.leader < 0) {
                 let code = ResponseError::LeaderNotAvailable;
-                return Err(Refused { what: format!("topic {topic}"), code, message: None }.into());
+                return Err(BrokerRejection {
+                    what: format!("topic {topic}"),
+                    code,
+                    message: None,
+                }
+                .into());
             }
             Ok(metadata)
         })
@@ -254,7 +259,7 @@ impl Metadata {
                 Some(ResponseError::UnknownTopicOrPartition) => continue,
                 Some(code) if !code.is_retriable() => {
                     let what = format!("topic {}", name.0);
-                    return Err(Refused { what, code, message: None }.into());
+                    return Err(BrokerRejection { what, code, message: None }.into());
                 }
                 // Without a leader so far; its partitions show that as well.
                 _ => topics.insert(name.to_string(), TopicMetadata::from_response(&topic)),
@@ -276,7 +281,7 @@ impl Metadata {
         };
         self.brokers.get(&found.leader).map(String::as_str).ok_or_else(|| {
             let what = format!("partition {partition}");
-            Refused { what, code: ResponseError::LeaderNotAvailable, message: None }.into()
+            BrokerRejection { what, code: ResponseError::LeaderNotAvailable, message: None }.into()
         })
     }
 

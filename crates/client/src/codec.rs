@@ -17,25 +17,26 @@ use kafka_protocol::protocol::{Request, StrBytes};
 
 use crate::error::{Api, FrameError};
 use crate::frame::{
-    self, Operated, api_of, correlation_of, decode_operated, decode_whole, put_operate, put_request,
+    self, OperateReply, api_of, correlation_of, decode_operated, decode_whole, put_operate,
+    put_request,
 };
 
 /// Handle of a sent request, by which its reply is received. A plain value: dropping it makes the reply be skipped.
-pub struct Sent<R> {
+pub struct RequestHandle<R> {
     correlation: i32,
     version: i16,
     request: PhantomData<fn() -> R>,
 }
 
-impl<R> Clone for Sent<R> {
+impl<R> Clone for RequestHandle<R> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<R> Copy for Sent<R> {}
+impl<R> Copy for RequestHandle<R> {}
 
-impl<R: Request> fmt::Debug for Sent<R> {
+impl<R: Request> fmt::Debug for RequestHandle<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {}", api_of::<R>(), self.correlation)
     }
@@ -71,11 +72,11 @@ impl Codec {
         &mut self,
         version: i16,
         request: &R,
-    ) -> Result<Sent<R>, FrameError> {
+    ) -> Result<RequestHandle<R>, FrameError> {
         let correlation = self.next_correlation;
         put_request(&mut self.outgoing, &self.client_id, correlation, version, request)?;
         self.sent(correlation);
-        Ok(Sent { correlation, version, request: PhantomData })
+        Ok(RequestHandle { correlation, version, request: PhantomData })
     }
 
     /// Appends a request that has no reply (Produce with acks 0).
@@ -118,13 +119,16 @@ impl Codec {
     /// because checkers of a broker rely on that.
     pub(crate) fn answer<R: Request>(
         &mut self,
-        sent: Sent<R>,
+        sent: RequestHandle<R>,
     ) -> Result<Option<R::Response>, FrameError> {
         let frame = self.take(api_of::<R>(), sent.correlation)?;
         frame.map(|frame| decode_whole::<R>(frame, sent.version)).transpose()
     }
 
-    pub(crate) fn operated(&mut self, correlation: i32) -> Result<Option<Operated>, FrameError> {
+    pub(crate) fn operated(
+        &mut self,
+        correlation: i32,
+    ) -> Result<Option<OperateReply>, FrameError> {
         let frame = self.take(Api::Operate, correlation)?;
         frame.map(decode_operated).transpose()
     }
@@ -159,7 +163,7 @@ mod tests {
         Codec::new(StrBytes::from_static_str("test"))
     }
 
-    fn send_request(codec: &mut Codec) -> Sent<ApiVersionsRequest> {
+    fn send_request(codec: &mut Codec) -> RequestHandle<ApiVersionsRequest> {
         codec.send(0, &ApiVersionsRequest::default()).expect("encodes")
     }
 

@@ -22,7 +22,7 @@ use crate::CLIENT_ID;
 use crate::connect::{Stream, Tcp, connect};
 use crate::error::{Api, ClientError, FrameError};
 use crate::frame::{
-    Operated, api_of, correlation_of, decode, decode_operated, make_room, overlap, put_operate,
+    OperateReply, api_of, correlation_of, decode, decode_operated, make_room, overlap, put_operate,
     put_request, take_frame,
 };
 
@@ -30,11 +30,11 @@ use crate::frame::{
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 const OUTGOING_MAX: usize = 16;
 
-type Answer = Result<Bytes, FrameError>;
+type FrameResult = Result<Bytes, FrameError>;
 
 /// A frame to be sent, and the channel for its reply.
 #[derive(Debug)]
-struct Outgoing {
+struct OutgoingFrame {
     frame: BytesMut,
     answer: Option<PendingAnswer>,
 }
@@ -43,7 +43,7 @@ struct Outgoing {
 struct PendingAnswer {
     api: Api,
     correlation: i32,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<FrameResult>,
 }
 
 /// A connection with negotiated versions. Its two tasks end when it is dropped and the last reply has arrived, or
@@ -51,17 +51,17 @@ struct PendingAnswer {
 #[derive(Debug)]
 pub struct Connection {
     address: String,
-    outgoing: mpsc::Sender<Outgoing>,
+    outgoing: mpsc::Sender<OutgoingFrame>,
     next_correlation: AtomicI32,
     versions: HashMap<i16, RangeInclusive<i16>>,
 }
 
 /// A request that was sent.
 #[derive(Debug)]
-pub struct Pending<R> {
+pub struct PendingResponse<R> {
     address: String,
     version: i16,
-    answer: oneshot::Receiver<Answer>,
+    answer: oneshot::Receiver<FrameResult>,
     request: PhantomData<fn() -> R>,
 }
 
@@ -123,11 +123,11 @@ impl Connection {
         &self,
         request: &R,
         versions: RangeInclusive<i16>,
-    ) -> Result<Pending<R>, ClientError> {
+    ) -> Result<PendingResponse<R>, ClientError> {
         let version = self.version::<R>(&versions)?;
         let (answer, pending) = oneshot::channel();
         self.send(request, version, Some(answer)).await?;
-        Ok(Pending {
+        Ok(PendingResponse {
             address: self.address.clone(),
             version,
             answer: pending,
@@ -164,7 +164,7 @@ impl Connection {
         &self,
         request: &R,
         version: i16,
-        answer: Option<oneshot::Sender<Answer>>,
+        answer: Option<oneshot::Sender<FrameResult>>,
     ) -> Result<(), ClientError> {
         let encode = |frame: &mut BytesMut, correlation| {
             put_request(frame, &CLIENT_ID, correlation, version, request)
@@ -176,14 +176,14 @@ impl Connection {
         &self,
         api: Api,
         encode: impl FnOnce(&mut BytesMut, i32) -> Result<(), FrameError>,
-        answer: Option<oneshot::Sender<Answer>>,
+        answer: Option<oneshot::Sender<FrameResult>>,
     ) -> Result<(), ClientError> {
         let correlation = self.next_correlation.fetch_add(1, Ordering::Relaxed);
         let mut frame = BytesMut::new();
         encode(&mut frame, correlation).map_err(|error| client_error(&self.address, api, error))?;
         let answer = answer.map(|answer| PendingAnswer { api, correlation, answer });
         let closed = |_| ClientError::Closed { address: self.address.clone(), api };
-        self.outgoing.send(Outgoing { frame, answer }).await.map_err(closed)
+        self.outgoing.send(OutgoingFrame { frame, answer }).await.map_err(closed)
     }
 
     /// Sends Postroad's own request.
@@ -192,7 +192,7 @@ impl Connection {
         version: i16,
         document: &[u8],
         within: Duration,
-    ) -> Result<Operated, ClientError> {
+    ) -> Result<OperateReply, ClientError> {
         let theirs = self.versions.get(&operations::API_KEY);
         if !theirs.is_some_and(|versions| versions.contains(&version)) {
             return Err(ClientError::NotOperated { address: self.address.clone() });
@@ -235,7 +235,7 @@ fn ranges(response: ApiVersionsResponse) -> HashMap<i16, RangeInclusive<i16>> {
     response.api_keys.iter().map(|key| (key.api_key, key.min_version..=key.max_version)).collect()
 }
 
-impl<R: Request> Pending<R> {
+impl<R: Request> PendingResponse<R> {
     /// Waits for the reply for `within` at most. A timeout leaves the connection usable.
     pub async fn answer(self, within: Duration) -> Result<R::Response, ClientError> {
         let api = api_of::<R>();
@@ -263,7 +263,7 @@ fn client_error(address: &str, api: Api, error: FrameError) -> ClientError {
 async fn received(
     address: &str,
     api: Api,
-    answer: oneshot::Receiver<Answer>,
+    answer: oneshot::Receiver<FrameResult>,
     within: Duration,
 ) -> Result<Bytes, ClientError> {
     match timeout(within, answer).await {
@@ -277,10 +277,10 @@ async fn received(
 /// Ends when the connection's handle is dropped, or the stream fails: dropping `expected` then ends the other task.
 async fn send_all<S: AsyncWrite>(
     mut stream: WriteHalf<S>,
-    mut outgoing: mpsc::Receiver<Outgoing>,
+    mut outgoing: mpsc::Receiver<OutgoingFrame>,
     expected: mpsc::UnboundedSender<PendingAnswer>,
 ) {
-    while let Some(Outgoing { frame, answer }) = outgoing.recv().await {
+    while let Some(OutgoingFrame { frame, answer }) = outgoing.recv().await {
         if let Some(answer) = answer
             && expected.send(answer).is_err()
         {

@@ -66,7 +66,7 @@ pub enum CallError {
     #[error(transparent)]
     Frame(#[from] FrameError),
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] BrokerRejection),
     /// The reply can be decoded but does not match the request.
     #[error("the answer to {api:?} does not fit what was asked: {reason}")]
     Unfitting { api: Api, reason: String },
@@ -132,13 +132,13 @@ pub enum ClientError {
     #[error("{message}")]
     Operation { code: ResponseError, message: String },
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] BrokerRejection),
 }
 
 /// A refusal by the broker.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{what}: {}", reason(*code, message.as_deref()))]
-pub struct Refused {
+pub struct BrokerRejection {
     /// The attempted request: `cannot create topic orders`.
     pub what: String,
     pub code: ResponseError,
@@ -174,10 +174,12 @@ pub(crate) fn accepted(
     code: i16,
     message: Option<&str>,
     what: impl FnOnce() -> String,
-) -> Result<(), Refused> {
+) -> Result<(), BrokerRejection> {
     match ResponseError::try_from_code(code) {
         None => Ok(()),
-        Some(code) => Err(Refused { what: what(), code, message: message.map(str::to_owned) }),
+        Some(code) => {
+            Err(BrokerRejection { what: what(), code, message: message.map(str::to_owned) })
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant, sleep};
 
 use crate::cluster::{Client, PATIENCE, TopicPartition};
 use crate::connection::Connection;
-use crate::error::{ClientError, Refused, accepted};
+use crate::error::{BrokerRejection, ClientError, accepted};
 use crate::requests::{self, EARLIEST, FetchLimits};
 
 /// 12 is the last version with topic names instead of ids.
@@ -30,7 +30,7 @@ pub struct FetchPosition {
 
 /// Result of a fetch for one partition.
 #[derive(Debug)]
-pub struct Fetched {
+pub struct FetchResult {
     pub partition: TopicPartition,
     pub high_watermark: u64,
     pub records: Result<Bytes, ResponseError>,
@@ -41,7 +41,7 @@ pub async fn fetch(
     connection: &Connection,
     positions: &[FetchPosition],
     limits: FetchLimits,
-) -> Result<Vec<Fetched>, ClientError> {
+) -> Result<Vec<FetchResult>, ClientError> {
     let mut topics: BTreeMap<Arc<str>, Vec<(i32, i64)>> = BTreeMap::new();
     for position in positions {
         let rows = topics.entry(position.partition.topic.clone()).or_default();
@@ -59,7 +59,7 @@ pub async fn fetch(
                 None => Ok(partition.records.unwrap_or_default()),
                 Some(code) => Err(code),
             };
-            fetched.push(Fetched {
+            fetched.push(FetchResult {
                 partition: TopicPartition::new(name.clone(), partition.partition_index),
                 high_watermark: u64::try_from(partition.high_watermark).unwrap_or(0),
                 records,
@@ -71,7 +71,7 @@ pub async fn fetch(
 
 /// Consecutive batches of a partition, for the reader of the records.
 #[derive(Debug)]
-pub struct Stretch {
+pub struct BatchRange {
     pub partition: TopicPartition,
     /// Whole batches; the first may begin below `offset`.
     pub records: Bytes,
@@ -84,7 +84,7 @@ pub struct Stretch {
 /// Item sent by the fetching task to the consumer of the records.
 #[derive(Debug)]
 pub enum Delivery {
-    Stretch(Stretch),
+    Stretch(BatchRange),
     /// Records were deleted by retention before they were read.
     Deleted(DeletedRange),
     /// Acknowledged once everything before it was processed.
@@ -155,7 +155,7 @@ struct Reader {
 }
 
 impl Reader {
-    async fn fetch(&mut self) -> Result<Vec<Fetched>, ClientError> {
+    async fn fetch(&mut self) -> Result<Vec<FetchResult>, ClientError> {
         let connection = match &self.connection {
             Some(connection) => connection.clone(),
             None => {
@@ -192,7 +192,7 @@ impl Reader {
     }
 
     /// Advances the partition. Returns `None` if there are no new records.
-    async fn take(&mut self, fetched: Fetched) -> Result<Option<Delivery>, ClientError> {
+    async fn take(&mut self, fetched: FetchResult) -> Result<Option<Delivery>, ClientError> {
         let place = self.spans.iter().position(|(partition, _)| *partition == fetched.partition);
         let Some(place) = place else { return Ok(None) };
         let span = self.spans[place].1;
@@ -205,7 +205,7 @@ impl Reader {
             }
             Err(code) => {
                 let what = format!("cannot read {}", fetched.partition);
-                self.wait_out(Refused { what, code, message: None }.into()).await?;
+                self.wait_out(BrokerRejection { what, code, message: None }.into()).await?;
                 return Ok(None);
             }
         };
@@ -219,7 +219,7 @@ impl Reader {
             self.spans.push((partition.clone(), moved));
         }
         let (offset, until) = (span.from, span.until);
-        Ok(Some(Delivery::Stretch(Stretch { partition, records, offset, until })))
+        Ok(Some(Delivery::Stretch(BatchRange { partition, records, offset, until })))
     }
 
     /// Retention overtook the reader: it resumes at the partition's current start.
@@ -236,7 +236,7 @@ impl Reader {
             let what = format!("offset {offset} of {partition}");
             let code = ResponseError::OffsetOutOfRange;
             let message = Some("it is beyond the end; the topic may have been recreated".into());
-            return Err(Refused { what, code, message }.into());
+            return Err(BrokerRejection { what, code, message }.into());
         }
         Ok(DeletedRange { partition: partition.clone(), from: offset, until: start })
     }

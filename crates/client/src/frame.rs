@@ -170,7 +170,7 @@ fn decode_part<R: Request>(frame: &mut Bytes, version: i16) -> Result<R::Respons
 
 /// The reply of `Operate`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Operated {
+pub(crate) struct OperateReply {
     /// 0, or the protocol's code of a refusal.
     pub(crate) code: i16,
     pub(crate) message: Option<String>,
@@ -179,12 +179,12 @@ pub(crate) struct Operated {
 }
 
 /// Decodes a reply of `Operate` that begins with its correlation id.
-pub(crate) fn decode_operated(frame: Bytes) -> Result<Operated, FrameError> {
+pub(crate) fn decode_operated(frame: Bytes) -> Result<OperateReply, FrameError> {
     let cut_off = || FrameError::Unreadable { api: Api::Operate, reason: "it is cut off".into() };
     operated(frame).ok_or_else(cut_off)
 }
 
-fn operated(mut answer: Bytes) -> Option<Operated> {
+fn operated(mut answer: Bytes) -> Option<OperateReply> {
     answer.try_get_i32().ok()?;
     let code = answer.try_get_i16().ok()?;
     let message = match usize::try_from(answer.try_get_i16().ok()?) {
@@ -195,7 +195,7 @@ fn operated(mut answer: Bytes) -> Option<Operated> {
         }
     };
     let length = usize::try_from(answer.try_get_i32().ok()?).ok()?;
-    (answer.len() == length).then_some(Operated { code, message, document: answer })
+    (answer.len() == length).then_some(OperateReply { code, message, document: answer })
 }
 
 #[cfg(test)]
@@ -262,12 +262,12 @@ mod tests {
         let whole = Bytes::from_static(b"\0\0\0\x07\0\x23\0\x02no\0\0\0\x02{}");
         let read = operated(whole.clone()).expect("whole");
         let document = Bytes::from_static(b"{}");
-        assert_eq!(read, Operated { code: 35, message: Some("no".to_owned()), document });
+        assert_eq!(read, OperateReply { code: 35, message: Some("no".to_owned()), document });
         for cut in 0..whole.len() {
             assert_eq!(operated(whole.slice(..cut)), None, "{cut}");
         }
         let silent = operated(Bytes::from_static(b"\0\0\0\x07\0\0\xff\xff\0\0\0\0"));
         let document = Bytes::new();
-        assert_eq!(silent, Some(Operated { code: 0, message: None, document }));
+        assert_eq!(silent, Some(OperateReply { code: 0, message: None, document }));
     }
 }

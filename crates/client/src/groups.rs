@@ -16,7 +16,7 @@ use kafka_protocol::protocol::StrBytes;
 use crate::cluster::{Client, TopicPartition, patiently};
 use crate::connection::Connection;
 use crate::consumer_protocol::assigned_partitions;
-use crate::error::{ClientError, Refused, accepted};
+use crate::error::{BrokerRejection, ClientError, accepted};
 use crate::requests::{group_id, topic_name};
 
 /// A group in a list.
@@ -280,7 +280,7 @@ async fn describe_classic(
 fn refuse_passing(code: i16, group: &str) -> Result<(), ClientError> {
     match ResponseError::try_from_code(code) {
         Some(code) if code.is_retriable() => {
-            Err(Refused { what: format!("group {group}"), code, message: None }.into())
+            Err(BrokerRejection { what: format!("group {group}"), code, message: None }.into())
         }
         _ => Ok(()),
     }

@@ -55,10 +55,10 @@ pub mod share;
 use kafka_protocol::protocol::StrBytes;
 
 pub use cluster::{Client, TopicPartition};
-pub use codec::Sent;
+pub use codec::RequestHandle;
 pub use connect::{Connect, Stream, Tcp, TlsTcp};
-pub use connection::{Connection, Pending};
-pub use error::{CallError, ClientError, Refused};
+pub use connection::{Connection, PendingResponse};
+pub use error::{BrokerRejection, CallError, ClientError};
 pub use login::{Login, Mechanism};
 pub use pipeline::Pipeline;
 

@@ -93,7 +93,7 @@ impl Connection {
         Ok(answer.auth_bytes.to_vec())
     }
 
-    fn unproved(&self, error: scram::Malformed) -> ClientError {
+    fn unproved(&self, error: scram::MalformedMessage) -> ClientError {
         ClientError::Unreadable {
             address: self.address().to_owned(),
             api: ApiKey::SaslAuthenticate.into(),

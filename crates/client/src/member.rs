@@ -254,14 +254,14 @@ fn subscriptions(members: &[JoinGroupResponseMember]) -> BTreeMap<String, Vec<St
     subscribed.collect()
 }
 
-type Dealt = BTreeMap<String, BTreeMap<String, std::ops::Range<i32>>>;
+type RangeAssignments = BTreeMap<String, BTreeMap<String, std::ops::Range<i32>>>;
 
 /// Assigns each topic by itself, in ranges, like Kafka's `RangeAssignor`.
 fn range(
     subscriptions: &BTreeMap<String, Vec<String>>,
     partition_counts: &BTreeMap<String, i32>,
-) -> Dealt {
-    let mut dealt: Dealt =
+) -> RangeAssignments {
+    let mut dealt: RangeAssignments =
         subscriptions.keys().map(|member| (member.clone(), BTreeMap::new())).collect();
     for (topic, count) in partition_counts {
         let wanting: Vec<&String> = subscriptions

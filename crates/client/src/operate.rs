@@ -8,7 +8,7 @@ use std::time::Duration;
 use kafka_protocol::ResponseError;
 use operations::document::{
     ConnectionPage, ConnectionSummary, DeadLetterCount, DeadLetterCounts, DeadLettersMoved,
-    Operation, Place, QueueName, QueuePage, QueueSummary, Span, WithToken,
+    Operation, QueueName, QueuePage, QueueSummary, RecordPosition, Span, WithToken,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -128,7 +128,7 @@ impl Client {
         mut progress: impl FnMut(u64),
     ) -> Result<(u64, u64), ClientError> {
         let (mut moved, mut left) = (0, 0);
-        let mut from: Option<Place> = None;
+        let mut from: Option<RecordPosition> = None;
         let mut until = None;
         loop {
             let rest = records_max.map_or(u64::MAX, |most| most.saturating_sub(moved));

@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::time::timeout;
 
 use crate::CLIENT_ID;
-use crate::codec::{Codec, Sent};
+use crate::codec::{Codec, RequestHandle};
 use crate::connect::{Connect, Stream, connect};
 use crate::connection::ANSWER_WITHIN;
 use crate::error::{CallError, FrameError};
@@ -77,7 +77,7 @@ impl<S: Stream> Pipeline<S> {
         &mut self,
         version: i16,
         request: &R,
-    ) -> Result<Sent<R>, CallError> {
+    ) -> Result<RequestHandle<R>, CallError> {
         let sent = self.codec.send(version, request)?;
         let patience = self.patience;
         within(patience, self.write()).await?;
@@ -102,7 +102,10 @@ impl<S: Stream> Pipeline<S> {
     }
 
     /// Waits for the reply to a request.
-    pub async fn receive<R: Request>(&mut self, sent: Sent<R>) -> Result<R::Response, CallError> {
+    pub async fn receive<R: Request>(
+        &mut self,
+        sent: RequestHandle<R>,
+    ) -> Result<R::Response, CallError> {
         let patience = self.patience;
         within(patience, self.wait_for(|codec| codec.answer(sent))).await
     }
@@ -110,7 +113,7 @@ impl<S: Stream> Pipeline<S> {
     /// Like [`Pipeline::receive`]; `None` if the reply does not arrive within this time.
     pub async fn receive_within<R: Request>(
         &mut self,
-        sent: Sent<R>,
+        sent: RequestHandle<R>,
         wait: Duration,
     ) -> Result<Option<R::Response>, CallError> {
         match timeout(wait, self.wait_for(|codec| codec.answer(sent))).await {

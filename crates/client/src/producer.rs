@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Client, PATIENCE, TopicPartition, patiently};
 use crate::connection::{ANSWER_WITHIN, Connection};
-use crate::error::{ClientError, Refused, accepted};
+use crate::error::{BrokerRejection, ClientError, accepted};
 use crate::requests;
 
 /// 12 is the last version with topic names instead of ids.
@@ -72,14 +72,14 @@ pub struct ReadyBatch {
 
 /// Counters of batches that were sent and, unless acks are none, acknowledged.
 #[derive(Debug, Default)]
-pub struct Sent {
+pub struct ProducerCounters {
     pub records: AtomicU64,
     pub bytes: AtomicU64,
     /// The reason for which batches are being resent, and since when.
     waiting: Mutex<Option<(Instant, String)>>,
 }
 
-impl Sent {
+impl ProducerCounters {
     /// The reason for which batches have been resent for at least this time, if any.
     pub fn waits_for(&self, at_least: Duration) -> Option<String> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,7 +124,7 @@ pub async fn send(
     topic: Arc<str>,
     acks: Acks,
     mut batches: mpsc::Receiver<ReadyBatch>,
-    sent: Arc<Sent>,
+    sent: Arc<ProducerCounters>,
 ) -> Result<(), ClientError> {
     let metadata = client.topic(&topic).await?;
     let mut lanes: BTreeMap<String, mpsc::Sender<ReadyBatch>> = BTreeMap::new();
@@ -135,7 +135,7 @@ pub async fn send(
         let lane = lanes.entry(leader.address().to_owned()).or_insert_with(|| {
             let (lane, batches) = mpsc::channel(QUEUED_MAX);
             let (client, topic, sent) = (client.clone(), topic.clone(), sent.clone());
-            running.spawn(Lane::new(client, topic, acks, leader, batches, sent).run());
+            running.spawn(LeaderSender::new(client, topic, acks, leader, batches, sent).run());
             lane
         });
         if lane.send(batch).await.is_err() {
@@ -149,15 +149,15 @@ pub async fn send(
     Ok(())
 }
 
-type Answer = Pin<Box<dyn Future<Output = Result<ProduceResponse, ClientError>> + Send>>;
+type ProduceFuture = Pin<Box<dyn Future<Output = Result<ProduceResponse, ClientError>> + Send>>;
 
-struct InFlight {
+struct InFlightRequest {
     batches: Vec<ReadyBatch>,
-    answer: Answer,
+    answer: ProduceFuture,
 }
 
 /// The requests to one leader.
-struct Lane {
+struct LeaderSender {
     client: Arc<Client>,
     topic: Arc<str>,
     acks: Acks,
@@ -165,20 +165,20 @@ struct Lane {
     batches: mpsc::Receiver<ReadyBatch>,
     /// A further batch of a partition in the current request: it is sent with the next one.
     held: Option<ReadyBatch>,
-    in_flight: VecDeque<InFlight>,
+    in_flight: VecDeque<InFlightRequest>,
     /// To be resent, in their original order.
     failed: VecDeque<ReadyBatch>,
-    sent: Arc<Sent>,
+    sent: Arc<ProducerCounters>,
 }
 
-impl Lane {
+impl LeaderSender {
     fn new(
         client: Arc<Client>,
         topic: Arc<str>,
         acks: Acks,
         connection: Arc<Connection>,
         batches: mpsc::Receiver<ReadyBatch>,
-        sent: Arc<Sent>,
+        sent: Arc<ProducerCounters>,
     ) -> Self {
         let (held, in_flight, failed) = (None, VecDeque::new(), VecDeque::new());
         Self { client, topic, acks, connection, batches, held, in_flight, failed, sent }
@@ -196,7 +196,7 @@ impl Lane {
             match self.connection.start(&request, VERSIONS).await {
                 Ok(pending) => {
                     let answer = Box::pin(pending.answer(ANSWER_WITHIN));
-                    self.in_flight.push_back(InFlight { batches, answer });
+                    self.in_flight.push_back(InFlightRequest { batches, answer });
                 }
                 Err(error) => {
                     self.drain().await?;
@@ -265,7 +265,7 @@ impl Lane {
     }
 
     async fn settle_oldest(&mut self) -> Result<(), ClientError> {
-        let Some(InFlight { batches, answer }) = self.in_flight.pop_front() else {
+        let Some(InFlightRequest { batches, answer }) = self.in_flight.pop_front() else {
             return Ok(());
         };
         let answered = answer.await;
@@ -288,7 +288,7 @@ impl Lane {
 
     /// Waits for all requests in flight; failed batches are added to `failed`.
     async fn drain(&mut self) -> Result<(), ClientError> {
-        while let Some(InFlight { batches, answer }) = self.in_flight.pop_front() {
+        while let Some(InFlightRequest { batches, answer }) = self.in_flight.pop_front() {
             let answered = answer.await;
             self.take(batches, answered)?;
         }
@@ -309,7 +309,7 @@ impl Lane {
             }
             Err(error) => return Err(error),
         };
-        let mut refusals: BTreeMap<i32, Refused> = BTreeMap::new();
+        let mut refusals: BTreeMap<i32, BrokerRejection> = BTreeMap::new();
         for partition in answer.responses.iter().flat_map(|topic| &topic.partition_responses) {
             let index = partition.index;
             let what = || format!("cannot append to {}/{index}", self.topic);
@@ -323,7 +323,8 @@ impl Lane {
             let refused = refusals.remove(&batch.partition);
             match refused {
                 // The first attempt was stored already.
-                None | Some(Refused { code: ResponseError::DuplicateSequenceNumber, .. }) => {
+                None
+                | Some(BrokerRejection { code: ResponseError::DuplicateSequenceNumber, .. }) => {
                     self.sent.add(&[batch]);
                 }
                 Some(refused) if self.passes(&refused) => {
@@ -336,7 +337,7 @@ impl Lane {
         Ok(passing)
     }
 
-    fn passes(&self, refused: &Refused) -> bool {
+    fn passes(&self, refused: &BrokerRejection) -> bool {
         // Batches behind a failed one are out of order until that one is stored.
         let behind_a_failure =
             refused.code == ResponseError::OutOfOrderSequenceNumber && !self.failed.is_empty();

@@ -24,7 +24,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
-use crate::error::{CallError, Refused, accepted};
+use crate::error::{BrokerRejection, CallError, accepted};
 
 /// The versions used by callers without negotiation.
 pub const API_VERSIONS: i16 = 3;
@@ -115,7 +115,7 @@ pub fn alter_configs(
 }
 
 /// Checks that every resource of the reply was changed.
-pub fn altered(answer: &IncrementalAlterConfigsResponse) -> Result<(), Refused> {
+pub fn altered(answer: &IncrementalAlterConfigsResponse) -> Result<(), BrokerRejection> {
     answer.responses.iter().try_for_each(|resource| {
         let what = || format!("cannot change the configuration of {}", resource.resource_name);
         accepted(resource.error_code, resource.error_message.as_deref(), what)
@@ -143,7 +143,7 @@ pub fn create_topic<'a>(
 }
 
 /// Checks that every topic of the reply was created.
-pub fn created(answer: &CreateTopicsResponse) -> Result<(), Refused> {
+pub fn created(answer: &CreateTopicsResponse) -> Result<(), BrokerRejection> {
     answer.topics.iter().try_for_each(|topic| {
         let message = topic.error_message.as_deref();
         accepted(topic.error_code, message, || format!("cannot create topic {}", topic.name.0))
@@ -188,7 +188,7 @@ pub fn produce(
 
 /// The broker's reply to one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ProduceOutcome {
     /// Acknowledged: the batch's first record has this offset.
     Acknowledged { base_offset: i64 },
     /// Refused with this error code of the protocol.
@@ -196,11 +196,11 @@ pub enum Answer {
 }
 
 /// The outcome of each batch of a request, in the order of the reply, which is that of the request.
-pub fn produced(answer: &ProduceResponse) -> Vec<Answer> {
+pub fn produced(answer: &ProduceResponse) -> Vec<ProduceOutcome> {
     let partitions = answer.responses.iter().flat_map(|topic| &topic.partition_responses);
     let answers = partitions.map(|partition| match partition.error_code {
-        0 => Answer::Acknowledged { base_offset: partition.base_offset },
-        code => Answer::Refused { code },
+        0 => ProduceOutcome::Acknowledged { base_offset: partition.base_offset },
+        code => ProduceOutcome::Refused { code },
     });
     answers.collect()
 }
@@ -261,7 +261,7 @@ pub struct PartitionRecords {
 }
 
 /// The partitions of a fetch of one topic.
-pub fn fetched(answer: FetchResponse) -> Result<Vec<PartitionRecords>, Refused> {
+pub fn fetched(answer: FetchResponse) -> Result<Vec<PartitionRecords>, BrokerRejection> {
     accepted(answer.error_code, None, || "cannot fetch".into())?;
     let partitions = answer.responses.into_iter().flat_map(|topic| topic.partitions);
     let partitions = partitions.map(|partition| PartitionRecords {

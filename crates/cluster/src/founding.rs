@@ -17,8 +17,8 @@ use std::time::Duration;
 use base::Levels;
 use base::limits::{LINK_CONNECTS_WITHIN, LINK_HANDSHAKE_WITHIN, LINK_RETRY_MAX, LINK_RETRY_MIN};
 use links::{
-    ConnectError, DirectoryIdentity, End, Identity, Lane, NodeId, Peer, PeerListener, Phase,
-    Refusal, Status, introduce,
+    ConnectError, ConnectionEnd, DirectoryIdentity, Identity, Lane, NodeId, Peer, PeerListener,
+    Phase, Refusal, Status, introduce,
 };
 use tasks::Failure;
 use tokio::sync::watch;
@@ -185,7 +185,7 @@ pub(crate) fn needs_an_operator(error: &ConnectError) -> bool {
         | ConnectError::RefusedHere(_)
         | ConnectError::Insecure(_)
         | ConnectError::Tls(_)
-        | ConnectError::Ended(End::Violation(_)) => true,
+        | ConnectError::Ended(ConnectionEnd::Violation(_)) => true,
         ConnectError::NobodyListens
         | ConnectError::Unreachable(_)
         | ConnectError::Unanswered

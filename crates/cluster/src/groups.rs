@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use base::ShardId;
 use bytes::Bytes;
-use consensus::{CatchUpPace, Consensus, Fetched, LogEnd, ReceivedAppend, Starvation};
+use consensus::{BulkReply, CatchUpPace, Consensus, LogEnd, ReceivedAppend, Starvation};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use links::{
@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 use crate::proxy::Proxy;
 use crate::roster::Roster;
 use crate::succession::{Succession, looks_gone};
-use crate::wire::{Asked, Opinion, Process, is_there};
+use crate::wire::{ControlRequest, Opinion, Process, is_there};
 
 /// The groups with this node as a member, by shard. Clones share them.
 #[derive(Clone, Default, Debug)]
@@ -167,23 +167,23 @@ impl Service for Groups {
         if lane == Lane::Bulk {
             return match self.of(shard) {
                 Some(group) => async move {
-                    let Fetched { head, piece } = group.answer_fetch(message.head).await;
+                    let BulkReply { head, piece } = group.answer_fetch(message.head).await;
                     Ok(Message { head, body: vec![piece] })
                 }
                 .boxed(),
                 None => async { Err(Declined::NotServed) }.boxed(),
             };
         }
-        let asked = Asked::of(message).filter(|_| lane == Lane::Control);
-        if let Some(Asked::LooksGone(process)) = asked {
+        let asked = ControlRequest::of(message).filter(|_| lane == Lane::Control);
+        if let Some(ControlRequest::LooksGone(process)) = asked {
             let log_end = self.of(shard).map(|group| group.log_end()).unwrap_or_default();
             let opinion = Opinion { looks_gone: self.sees_gone(process), log_end };
             return async move { Ok(opinion.into()) }.boxed();
         }
-        if asked == Some(Asked::AreYouThere) {
+        if asked == Some(ControlRequest::AreYouThere) {
             return async { Ok(is_there()) }.boxed();
         }
-        if let Some(Asked::Epoch { run, epoch }) = asked {
+        if let Some(ControlRequest::Epoch { run, epoch }) = asked {
             if let Some(roster) = self.0.roster.get().and_then(Weak::upgrade) {
                 roster.receive_epoch(from, run, epoch);
             }
@@ -195,12 +195,14 @@ impl Service for Groups {
         };
         async move {
             let answer = match asked {
-                Asked::Request(request) => Some(group.answer(request).await),
-                Asked::AppendAlone(head) => {
+                ControlRequest::Request(request) => Some(group.answer(request).await),
+                ControlRequest::AppendAlone(head) => {
                     let append = ReceivedAppend { head, entries: Bytes::new() };
                     pin!(group.answer_appends(stream::iter([append]))).next().await
                 }
-                Asked::LooksGone(_) | Asked::AreYouThere | Asked::Epoch { .. } => None,
+                ControlRequest::LooksGone(_)
+                | ControlRequest::AreYouThere
+                | ControlRequest::Epoch { .. } => None,
             };
             answer.map(Message::from_head).ok_or(Declined::NotServed)
         }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use base::Levels;
 use base::limits::{LINK_CONNECTS_WITHIN, LINK_HANDSHAKE_WITHIN};
 use links::{
-    ConnectError, DirectoryIdentity, Identity, Joining, NodeId, PeerListener, Refusal, introduce,
-    join,
+    ConnectError, DirectoryIdentity, Identity, JoiningNode, NodeId, PeerListener, Refusal,
+    introduce, join,
 };
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -47,7 +47,7 @@ pub(crate) struct Applicants {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Applicant {
-    joining: Joining,
+    joining: JoiningNode,
     asked: Instant,
 }
 
@@ -57,7 +57,7 @@ pub struct ApplicantWatch(watch::Receiver<BTreeMap<Uuid, Applicant>>);
 
 impl ApplicantWatch {
     /// The applicants that wait now.
-    pub fn waiting(&mut self) -> Vec<Joining> {
+    pub fn waiting(&mut self) -> Vec<JoiningNode> {
         let applicants = self.0.borrow_and_update();
         let live = applicants.values().filter(|it| it.asked.elapsed() < ASKS_WITHIN);
         live.map(|it| it.joining.clone()).collect()
@@ -78,7 +78,7 @@ impl Applicants {
 
     /// Records an applicant, unless it was turned down: then returns the reason once. A further request is a new
     /// one.
-    pub(crate) fn apply(&self, joining: &Joining) -> Result<(), String> {
+    pub(crate) fn apply(&self, joining: &JoiningNode) -> Result<(), String> {
         if let Some(reason) = self.turned_down.lock().remove(&joining.directory) {
             return Err(reason);
         }
@@ -121,7 +121,7 @@ impl Applicants {
 
 /// The reply to a node that joined.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Joined {
+pub(crate) struct JoinReply {
     pub(crate) node: NodeId,
     pub(crate) cluster: Uuid,
     /// The member that replied.
@@ -138,9 +138,9 @@ pub(crate) async fn learn_number(
     address: &str,
     members: &[String],
     levels: Levels,
-) -> Result<Joined, NodeStartError> {
+) -> Result<JoinReply, NodeStartError> {
     let Content { directory, boot, .. } = *content;
-    let joining = Joining { directory, boot, address: address.to_owned(), levels };
+    let joining = JoiningNode { directory, boot, address: address.to_owned(), levels };
     let asking = request_number(world, listener, &joining, members);
     tokio::select! {
         biased;
@@ -152,9 +152,9 @@ pub(crate) async fn learn_number(
 async fn request_number(
     world: &World,
     listener: &PeerListener,
-    joining: &Joining,
+    joining: &JoiningNode,
     members: &[String],
-) -> Result<Joined, NodeStartError> {
+) -> Result<JoinReply, NodeStartError> {
     let (run, mut said) = (world.entropy.uuid(), None);
     loop {
         for member in members {
@@ -164,7 +164,7 @@ async fn request_number(
                     let DirectoryIdentity { cluster, node: by, directory, boot, epoch: _ } = by.at;
                     let directory = Some(directory);
                     let known = Record { address: member.clone(), directory, boot };
-                    return Ok(Joined { node, cluster, by, known });
+                    return Ok(JoinReply { node, cluster, by, known });
                 }
                 Err(error) => error,
             };
@@ -247,9 +247,9 @@ pub(crate) async fn check_directory(
 mod tests {
     use super::*;
 
-    fn joining(directory: u128) -> Joining {
+    fn joining(directory: u128) -> JoiningNode {
         let (directory, address) = (Uuid::from_u128(directory), "a:1".to_owned());
-        Joining { directory, boot: 1, address, levels: Levels::OURS }
+        JoiningNode { directory, boot: 1, address, levels: Levels::OURS }
     }
 
     #[tokio::test(start_paused = true)]

@@ -32,7 +32,7 @@ const PROGRAM_BYTES_MAX: usize = 200;
 
 /// The level of a cluster, and the program that had raised it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Raised {
+pub struct RaisedLevel {
     pub level: Level,
     /// With its version: the program that an operator has to start.
     pub program: String,
@@ -41,13 +41,13 @@ pub struct Raised {
 /// The program does not support the cluster's level.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub struct LevelMissing {
-    pub raised: Raised,
+    pub raised: RaisedLevel,
     pub can: Levels,
 }
 
 impl fmt::Display for LevelMissing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { raised: Raised { level, program }, can } = self;
+        let Self { raised: RaisedLevel { level, program }, can } = self;
         if *level < can.min {
             return write!(
                 f,
@@ -78,7 +78,7 @@ pub enum LevelError {
     Io { doing: String, source: io::Error },
 }
 
-impl Raised {
+impl RaisedLevel {
     /// Whether a program that supports these levels may continue here.
     pub fn check(self, can: Levels) -> Result<Level, LevelMissing> {
         match can.has(self.level) {
@@ -129,13 +129,13 @@ pub fn open(world: &World, dir: &Path, can: Levels) -> Result<ClusterLevel, Leve
         return Ok(level);
     }
     let bytes = read_whole(&*world.disk, &path).map_err(|error| io("reading the level", error))?;
-    let raised = Raised::decode(&bytes).ok_or(LevelError::Damaged { path })?;
+    let raised = RaisedLevel::decode(&bytes).ok_or(LevelError::Damaged { path })?;
     level.raise(raised.check(can)?);
     Ok(level)
 }
 
 /// Stores the level. From now on no program without support for it opens the directory.
-pub fn keep(world: &World, dir: &Path, raised: &Raised) -> io::Result<()> {
+pub fn keep(world: &World, dir: &Path, raised: &RaisedLevel) -> io::Result<()> {
     let bytes = raised.encode();
     replace(&*world.disk, dir, FILE, &mut [IoSlice::new(&bytes)])
 }
@@ -151,8 +151,8 @@ mod tests {
 
     const CAN_TWO: Levels = Levels { min: Level(1), max: Level(2) };
 
-    fn second() -> Raised {
-        Raised { level: Level(2), program: "postroad 2".to_owned() }
+    fn second() -> RaisedLevel {
+        RaisedLevel { level: Level(2), program: "postroad 2".to_owned() }
     }
 
     #[test]
@@ -160,9 +160,9 @@ mod tests {
         let expected = b"PRlevel\n\x01\0\0\0\x02\0\x0a\0postroad 2";
         let bytes = second().encode();
         assert_eq!(bytes[..bytes.len() - 4], expected[..]);
-        assert_eq!(Raised::decode(&bytes), Some(second()));
-        let long = Raised { program: "é".repeat(300), ..second() };
-        let read = Raised::decode(&long.encode()).expect("it is cut");
+        assert_eq!(RaisedLevel::decode(&bytes), Some(second()));
+        let long = RaisedLevel { program: "é".repeat(300), ..second() };
+        let read = RaisedLevel::decode(&long.encode()).expect("it is cut");
         assert_eq!(read.program.len(), PROGRAM_BYTES_MAX);
     }
 
@@ -191,8 +191,8 @@ mod tests {
             let bytes = second().encode();
             let mut changed = bytes.clone();
             changed[position.index(bytes.len())] ^= 1 << bit;
-            prop_assert_eq!(Raised::decode(&changed), None);
-            prop_assert_eq!(Raised::decode(&bytes[..length.index(bytes.len())]), None);
+            prop_assert_eq!(RaisedLevel::decode(&changed), None);
+            prop_assert_eq!(RaisedLevel::decode(&bytes[..length.index(bytes.len())]), None);
         }
     }
 }

@@ -10,7 +10,7 @@
 //! * `directory`: the node that a data directory belongs to; `seeds`, `founding`: founding of a cluster;
 //!   `joining`: later admission of a node; `roster`: the members
 //! * `epochs`: detection of a directory that was set back while its node ran
-//! * [`Survivor`]: the directory of a node that continues without the majority of its cluster
+//! * [`SurvivorDirectory`]: the directory of a node that continues without the majority of its cluster
 //! * `succession`: the election after a leader's process is gone
 //! * `wire`: the encoding of a group's messages in a link's
 
@@ -34,10 +34,10 @@ mod wire;
 pub use directory::{DirectoryError, MEMBER_FILE};
 pub use groups::Groups;
 pub use joining::ApplicantWatch;
-pub use links::Joining;
+pub use links::JoiningNode;
 pub use node::{KnownNode, Node, NodeOptions, NodeStartError};
 pub use peers::LinkedPeers;
 pub use proxy::Proxy;
-pub use recovery::{Recovering, Survivor, SurvivorError};
-pub use restoring::{Restoring, Vacant, VacantError};
+pub use recovery::{DirectoryRecovery, SurvivorDirectory, SurvivorError};
+pub use restoring::{DirectoryRestore, VacantDirectory, VacantError};
 pub use seeds::SeedsError;

@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use gateway::Connections;
 use links::{
     Admission, ConnectError, DirectoryIdentity, GossipTooLong, Identity, Lane, Links, Message,
-    NodeId, Peer, PeerListener, Phase, Received, Refusal, RequestError, Security, Service,
+    NodeId, Peer, PeerListener, Phase, ReceivedMessage, Refusal, RequestError, Security, Service,
     StartError,
 };
 use parking_lot::Mutex;
@@ -31,11 +31,11 @@ use crate::directory::{Directory, DirectoryError, Record, claim};
 use crate::epochs::{self, EpochKeeper};
 use crate::founding::{Completion, begin, learn_cluster};
 use crate::groups::Groups;
-use crate::joining::{ApplicantWatch, Joined, REFUSED_FOR, check_directory, learn_number};
+use crate::joining::{ApplicantWatch, JoinReply, REFUSED_FOR, check_directory, learn_number};
 use crate::level::{self, LevelError};
 use crate::roster::Roster;
 use crate::seeds::{FOUNDER, SeedsError};
-use crate::wire::Asked;
+use crate::wire::ControlRequest;
 
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
@@ -159,7 +159,7 @@ impl Node {
             (None, None) if content.joined => {
                 let joined =
                     learn_number(world, &listener, &content, &address, &join, levels).await?;
-                let Joined { node, cluster, by, known } = joined;
+                let JoinReply { node, cluster, by, known } = joined;
                 (content.node, content.cluster) = (node, Some(cluster));
                 content.is_founded = true;
                 content.nodes.insert(by, known);
@@ -455,7 +455,7 @@ impl Node {
         shard: ShardId,
         message: Message,
         deadline: Instant,
-    ) -> Result<Received, RequestError> {
+    ) -> Result<ReceivedMessage, RequestError> {
         let peer = self.links.peer(node).ok_or(RequestError::Gone)?;
         peer.request(Lane::Proxy, shard, message, deadline).await
     }
@@ -466,7 +466,7 @@ impl Node {
     pub async fn look_at(&self, nodes: impl IntoIterator<Item = NodeId>, deadline: Instant) {
         let asked = nodes.into_iter().filter_map(|node| {
             let peer = self.links.peer(node)?;
-            let message = Asked::AreYouThere.into();
+            let message = ControlRequest::AreYouThere.into();
             let lane = Lane::Control;
             Some(async move { peer.request(lane, ShardId::CATALOG, message, deadline).await })
         });

@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use base::ShardId;
 use bytes::Bytes;
-use consensus::peers::Answers;
-use consensus::{AppendMessage, Fetched, PeerError, Peers, Target};
+use consensus::peers::ReplyStream;
+use consensus::{AppendMessage, BulkReply, MessageTarget, PeerError, Peers};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, Stream, StreamExt};
 use links::{
-    AppendError, Appends, Lane, Links, Message, NodeId, Peer, Received, Replies, RequestError,
+    AppendError, AppendSender, Lane, Links, Message, NodeId, Peer, ReceivedMessage, Replies,
+    RequestError,
 };
 use world::Instant;
 
-use crate::wire::Asked;
+use crate::wire::ControlRequest;
 
 /// A lone append without a reply for this long did not reach the follower.
 const HEARD_WITHIN: Duration = Duration::from_millis(800);
@@ -37,7 +38,7 @@ impl LinkedPeers {
 
     /// The links' address wins where the two differ: it is newer, because the addresses of members are stored
     /// once.
-    fn peer(&self, to: &Target) -> Result<Peer, PeerError> {
+    fn peer(&self, to: &MessageTarget) -> Result<Peer, PeerError> {
         let gone = || PeerError::Unreachable("this node's links have ended".to_owned());
         let links = self.links.upgrade().ok_or_else(gone)?;
         let node = NodeId(to.node);
@@ -49,19 +50,20 @@ impl LinkedPeers {
 impl Peers for LinkedPeers {
     fn request(
         &self,
-        to: Target,
+        to: MessageTarget,
         request: Bytes,
         within: Duration,
     ) -> BoxFuture<'static, Result<Bytes, PeerError>> {
         let (peer, shard) = (self.peer(&to), self.shard);
-        async move { send_request(&peer?, shard, Asked::Request(request), within).await }.boxed()
+        async move { send_request(&peer?, shard, ControlRequest::Request(request), within).await }
+            .boxed()
     }
 
     fn append(
         &self,
-        to: Target,
+        to: MessageTarget,
         appends: BoxStream<'static, AppendMessage>,
-    ) -> BoxFuture<'static, Result<Answers, PeerError>> {
+    ) -> BoxFuture<'static, Result<ReplyStream, PeerError>> {
         let mut appends = appends.fuse();
         let (peer, shard) = (self.peer(&to), self.shard);
         async move {
@@ -71,8 +73,12 @@ impl Peers for LinkedPeers {
                 // A lone append without entries is a heartbeat. It goes with the votes: on the other lane it would
                 // wait behind bodies.
                 Some(None) if first.entries.is_empty() => {
-                    let answer =
-                        send_request(&peer, shard, Asked::AppendAlone(first.head), HEARD_WITHIN);
+                    let answer = send_request(
+                        &peer,
+                        shard,
+                        ControlRequest::AppendAlone(first.head),
+                        HEARD_WITHIN,
+                    );
                     return Ok(stream::iter([answer.await]).boxed());
                 }
                 Some(second) => [Some(first), second],
@@ -91,16 +97,16 @@ impl Peers for LinkedPeers {
 
     fn fetch(
         &self,
-        to: Target,
+        to: MessageTarget,
         request: Bytes,
         within: Duration,
-    ) -> BoxFuture<'static, Result<Fetched, PeerError>> {
+    ) -> BoxFuture<'static, Result<BulkReply, PeerError>> {
         let (peer, shard) = (self.peer(&to), self.shard);
         async move {
             let (message, deadline) = (Message::from_head(request), Instant::now() + within);
             let answer = peer?.request(Lane::Bulk, shard, message, deadline).await;
-            let Received { head, body } = answer.map_err(not_answered)?;
-            Ok(Fetched { head, piece: body })
+            let ReceivedMessage { head, body } = answer.map_err(not_answered)?;
+            Ok(BulkReply { head, piece: body })
         }
         .boxed()
     }
@@ -109,7 +115,7 @@ impl Peers for LinkedPeers {
 async fn send_request(
     peer: &Peer,
     shard: ShardId,
-    asked: Asked,
+    asked: ControlRequest,
     within: Duration,
 ) -> Result<Bytes, PeerError> {
     let answer = peer.request(Lane::Control, shard, asked.into(), Instant::now() + within).await;
@@ -118,7 +124,7 @@ async fn send_request(
 
 /// Sends as the window allows: consensus builds an append only when there is a slot for it.
 async fn send(
-    mut sender: Appends,
+    mut sender: AppendSender,
     mut appends: BoxStream<'static, AppendMessage>,
 ) -> Result<(), PeerError> {
     loop {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base::ShardId;
 use futures_util::future::BoxFuture;
-use links::{Declined, Message, NodeId, Received};
+use links::{Declined, Message, NodeId, ReceivedMessage};
 
 /// Serves the requests of other nodes for the shards that this one leads. Their content is opaque here: it belongs
 /// to the broker.
@@ -15,7 +15,7 @@ pub trait Proxy: Send + Sync + 'static {
         &self,
         shard: ShardId,
         from: NodeId,
-        request: Received,
+        request: ReceivedMessage,
         within: Duration,
     ) -> BoxFuture<'static, Result<Message, Declined>>;
 }

@@ -12,18 +12,18 @@ use links::NodeId;
 use uuid::Uuid;
 use world::World;
 
-use crate::directory::{Claimed, Content, Directory, DirectoryError, Record, claim};
+use crate::directory::{Content, Directory, DirectoryError, LockedDirectory, Record, claim};
 
 /// The directory of a surviving node, locked while this exists.
-pub struct Survivor {
+pub struct SurvivorDirectory {
     world: World,
-    claimed: Claimed,
+    claimed: LockedDirectory,
     content: Content,
 }
 
 /// A directory whose shards are being recovered.
 #[derive(Debug)]
-pub struct Recovering {
+pub struct DirectoryRecovery {
     directory: Directory,
     cluster: Uuid,
 }
@@ -39,13 +39,15 @@ pub enum SurvivorError {
     NotAMember { dir: String },
 }
 
-impl fmt::Debug for Survivor {
+impl fmt::Debug for SurvivorDirectory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Survivor").field("node", &self.content.node).finish_non_exhaustive()
+        f.debug_struct("SurvivorDirectory")
+            .field("node", &self.content.node)
+            .finish_non_exhaustive()
     }
 }
 
-impl Survivor {
+impl SurvivorDirectory {
     pub async fn claim(world: &World, dir: &Path) -> Result<Self, SurvivorError> {
         let not_a_member = || SurvivorError::NotAMember { dir: dir.display().to_string() };
         // Locking would create an absent directory.
@@ -80,7 +82,7 @@ impl Survivor {
     }
 
     /// Makes the directory that of a new cluster of this node alone, whose node does not start yet.
-    pub async fn begin(self) -> Result<Recovering, DirectoryError> {
+    pub async fn begin(self) -> Result<DirectoryRecovery, DirectoryError> {
         let Self { world, claimed, mut content } = self;
         let known = match content.cluster {
             Some(cluster) if content.is_recovering => cluster,
@@ -94,11 +96,11 @@ impl Survivor {
         content.nodes.entry(here).and_modify(|record: &mut Record| {
             (record.directory, record.boot) = (Some(directory), boot);
         });
-        Ok(Recovering { directory: claimed.write(content).await?, cluster: known })
+        Ok(DirectoryRecovery { directory: claimed.write(content).await?, cluster: known })
     }
 }
 
-impl Recovering {
+impl DirectoryRecovery {
     /// The id of the new cluster.
     pub fn cluster(&self) -> Uuid {
         self.cluster

@@ -14,20 +14,20 @@ use uuid::Uuid;
 use world::World;
 
 use crate::directory::{
-    Claimed, Content, Directory, DirectoryError, MEMBER_FILE, Record, Records, claim,
+    Content, Directory, DirectoryError, LockedDirectory, MEMBER_FILE, Record, Records, claim,
 };
 use crate::seeds::FOUNDER;
 
 /// A directory that is empty, except for the remains of an interrupted attempt. It is locked while this exists.
-pub struct Vacant {
+pub struct VacantDirectory {
     world: World,
-    claimed: Claimed,
+    claimed: LockedDirectory,
     begun: Option<Content>,
 }
 
 /// A directory that is being restored.
 #[derive(Debug)]
-pub struct Restoring {
+pub struct DirectoryRestore {
     directory: Directory,
     cluster: Uuid,
     id: Uuid,
@@ -43,9 +43,11 @@ pub enum VacantError {
     NotEmpty { dir: String, found: String },
 }
 
-impl fmt::Debug for Vacant {
+impl fmt::Debug for VacantDirectory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Vacant").field("begun", &self.begun.is_some()).finish_non_exhaustive()
+        f.debug_struct("VacantDirectory")
+            .field("begun", &self.begun.is_some())
+            .finish_non_exhaustive()
     }
 }
 
@@ -54,7 +56,7 @@ fn is_nothing(name: &str) -> bool {
     name == "LOCK" || name == "lost+found"
 }
 
-impl Vacant {
+impl VacantDirectory {
     /// Whether it could be one. Creates nothing.
     pub fn look(world: &World, dir: &Path) -> Result<(), VacantError> {
         let names = match world.disk.list(dir) {
@@ -86,7 +88,7 @@ impl Vacant {
     }
 
     /// Makes the directory that of node 1 of a new cluster, reached at `address`, which does not start yet.
-    pub async fn begin(self, address: &str) -> Result<Restoring, DirectoryError> {
+    pub async fn begin(self, address: &str) -> Result<DirectoryRestore, DirectoryError> {
         let Self { world, claimed, begun } = self;
         let begun = begun.and_then(|begun| Some((begun.cluster?, begun.directory)));
         let (cluster, id) = begun.unwrap_or_else(|| (world.entropy.uuid(), world.entropy.uuid()));
@@ -103,11 +105,11 @@ impl Vacant {
             is_restoring: true,
             nodes,
         };
-        Ok(Restoring { directory: claimed.write(content).await?, cluster, id })
+        Ok(DirectoryRestore { directory: claimed.write(content).await?, cluster, id })
     }
 }
 
-impl Restoring {
+impl DirectoryRestore {
     /// The id of the new cluster.
     pub fn cluster(&self) -> Uuid {
         self.cluster

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base::{ClusterLevel, Levels};
-use links::{Admission, DirectoryIdentity, Identity, Joining, NodeId, Refusal};
+use links::{Admission, DirectoryIdentity, Identity, JoiningNode, NodeId, Refusal};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
@@ -248,7 +248,7 @@ impl Admission for Roster {
         }
     }
 
-    fn admit_joining(&self, ours: &Identity, joining: &Joining) -> Result<NodeId, Refusal> {
+    fn admit_joining(&self, ours: &Identity, joining: &JoiningNode) -> Result<NodeId, Refusal> {
         let pending = Err(Refusal::JoinPending { node: ours.at.node });
         let declined = |mut reason: String| {
             reason.truncate(reason.floor_char_boundary(LISTED_BYTES_MAX));

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until, timeout_at};
 use world::Instant;
 
-use crate::wire::{Asked, Opinion, Process};
+use crate::wire::{ControlRequest, Opinion, Process};
 
 /// A voter without a reply for this long counts as not having seen it.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(150);
@@ -188,7 +188,7 @@ impl Succession {
         let deadline = Instant::now() + ANSWERED_WITHIN;
         let asked = others.into_keys().filter(|node| *node != here).filter_map(|node| {
             let peer = links.peer(NodeId(node))?;
-            let message = Asked::LooksGone(process).into();
+            let message = ControlRequest::LooksGone(process).into();
             let shard = self.shard;
             let answer = async move { peer.request(Lane::Control, shard, message, deadline).await };
             Some(answer.map(move |answer| (node, answer)))

@@ -21,7 +21,7 @@
 use base::Level;
 use bytes::Bytes;
 use consensus::LogEnd;
-use links::{Message, NodeId, Received};
+use links::{Message, NodeId, ReceivedMessage};
 use uuid::Uuid;
 
 const REQUEST: &[u8] = &[0];
@@ -41,7 +41,7 @@ pub(crate) struct Process {
 
 /// A request on the control lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum ControlRequest {
     Request(Bytes),
     /// A lone append without entries.
     AppendAlone(Bytes),
@@ -56,22 +56,22 @@ pub(crate) enum Asked {
     },
 }
 
-base::levels!(Asked {
+base::levels!(ControlRequest {
     Level::FIRST => Request | AppendAlone | LooksGone | AreYouThere;
     Level::EPOCHS => Epoch;
 });
 
-impl From<Asked> for Message {
-    fn from(asked: Asked) -> Self {
+impl From<ControlRequest> for Message {
+    fn from(asked: ControlRequest) -> Self {
         let (head, kind) = match asked {
-            Asked::Request(message) => (message, REQUEST),
-            Asked::AppendAlone(message) => (message, APPEND_ALONE),
-            Asked::LooksGone(Process { node: NodeId(node), boot }) => {
+            ControlRequest::Request(message) => (message, REQUEST),
+            ControlRequest::AppendAlone(message) => (message, APPEND_ALONE),
+            ControlRequest::LooksGone(Process { node: NodeId(node), boot }) => {
                 let head = [node.to_le_bytes(), boot.to_le_bytes()].concat();
                 (head.into(), LOOKS_GONE)
             }
-            Asked::AreYouThere => (Bytes::new(), ARE_YOU_THERE),
-            Asked::Epoch { run, epoch } => {
+            ControlRequest::AreYouThere => (Bytes::new(), ARE_YOU_THERE),
+            ControlRequest::Epoch { run, epoch } => {
                 let head = [&run.as_bytes()[..], &epoch.to_le_bytes()].concat();
                 (head.into(), EPOCH)
             }
@@ -80,9 +80,9 @@ impl From<Asked> for Message {
     }
 }
 
-impl Asked {
+impl ControlRequest {
     /// `None`: this version does not know the message.
-    pub(crate) fn of(Received { head, body }: Received) -> Option<Self> {
+    pub(crate) fn of(ReceivedMessage { head, body }: ReceivedMessage) -> Option<Self> {
         match &body[..] {
             REQUEST => Some(Self::Request(head)),
             APPEND_ALONE => Some(Self::AppendAlone(head)),
@@ -103,12 +103,12 @@ impl Asked {
     }
 }
 
-/// The reply to [`Asked::AreYouThere`].
+/// The reply to [`ControlRequest::AreYouThere`].
 pub(crate) fn is_there() -> Message {
     Message::from_head(Bytes::from_static(YES))
 }
 
-/// A voter's reply to [`Asked::LooksGone`].
+/// A voter's reply to [`ControlRequest::LooksGone`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Opinion {
     pub(crate) looks_gone: bool,
@@ -126,7 +126,7 @@ impl From<Opinion> for Message {
 
 impl Opinion {
     /// `None`: this version does not know the reply.
-    pub(crate) fn of(answer: &Received) -> Option<Self> {
+    pub(crate) fn of(answer: &ReceivedMessage) -> Option<Self> {
         let (seen, rest) = answer.head.split_first_chunk::<1>()?;
         let (term, rest) = rest.split_first_chunk::<8>()?;
         let index = <[u8; 8]>::try_from(rest).ok()?;
@@ -144,26 +144,26 @@ impl Opinion {
 mod tests {
     use super::*;
 
-    fn received(Message { head, body }: Message) -> Received {
-        Received { head, body: body.concat().into() }
+    fn received(Message { head, body }: Message) -> ReceivedMessage {
+        ReceivedMessage { head, body: body.concat().into() }
     }
 
     #[test]
     fn requests_round_trip_and_unknown_kinds_are_rejected() {
         let message = Bytes::from_static(b"a vote");
         let all = [
-            Asked::Request(message.clone()),
-            Asked::AppendAlone(message.clone()),
-            Asked::LooksGone(Process { node: NodeId(7), boot: 8 }),
-            Asked::AreYouThere,
-            Asked::Epoch { run: Uuid::from_u128(5), epoch: 1 << 40 },
+            ControlRequest::Request(message.clone()),
+            ControlRequest::AppendAlone(message.clone()),
+            ControlRequest::LooksGone(Process { node: NodeId(7), boot: 8 }),
+            ControlRequest::AreYouThere,
+            ControlRequest::Epoch { run: Uuid::from_u128(5), epoch: 1 << 40 },
         ];
         for asked in all {
-            assert_eq!(Asked::of(received(asked.clone().into())), Some(asked));
+            assert_eq!(ControlRequest::of(received(asked.clone().into())), Some(asked));
         }
         for body in [&b""[..], &[2], &[3], &[4], &[0, 0], &[1, 7]] {
             let body = Bytes::from_static(body);
-            assert_eq!(Asked::of(Received { head: message.clone(), body }), None);
+            assert_eq!(ControlRequest::of(ReceivedMessage { head: message.clone(), body }), None);
         }
     }
 
@@ -173,12 +173,12 @@ mod tests {
             let opinion = Opinion { looks_gone, log_end: LogEnd { term: 7, index: 1 << 40 } };
             let answer = received(opinion.into());
             assert_eq!(Opinion::of(&answer), Some(opinion));
-            let shorter = Received { head: answer.head.slice(1..), body: Bytes::new() };
+            let shorter = ReceivedMessage { head: answer.head.slice(1..), body: Bytes::new() };
             assert_eq!(Opinion::of(&shorter), None);
         }
         for head in [&b""[..], &[1], &[2; 17], &[1; 18]] {
             let head = Bytes::from_static(head);
-            assert_eq!(Opinion::of(&Received { head, body: Bytes::new() }), None);
+            assert_eq!(Opinion::of(&ReceivedMessage { head, body: Bytes::new() }), None);
         }
     }
 }

@@ -11,19 +11,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consensus::{
-    ApplyError, Committed, Consensus, ConsensusOptions, Encode, Leadership, Payload, Replace,
+    ApplyError, CommittedEntry, Consensus, ConsensusOptions, Encode, Leadership, Payload, Replace,
     RestoreError, StateMachine,
 };
-use journal::{Body, Entry, EntryId, EntryKind, Journal, Opened, Options};
+use journal::{Body, Entry, EntryId, EntryKind, Journal, OpenedJournal, Options};
 use tokio::sync::oneshot;
 use world::{Instant, World};
 
 const IN_FLIGHT: usize = 8;
 
-struct Nothing;
+struct NoMachineState;
 
-impl StateMachine for Nothing {
-    fn apply(&self, _entry: Committed<'_>) -> Result<u64, ApplyError> {
+impl StateMachine for NoMachineState {
+    fn apply(&self, _entry: CommittedEntry<'_>) -> Result<u64, ApplyError> {
         Ok(0)
     }
 
@@ -56,7 +56,7 @@ async fn measure(dir: &Path, count: usize) -> Result<(), Box<dyn Error + Send + 
     let opened = open(&dir.join("consensus"))?;
     let opened_after = millis(began);
     let (world, options) = (World::real(), ConsensusOptions::default());
-    let node = Consensus::start(&world, 1, opened, Arc::new(Nothing), options).await?;
+    let node = Consensus::start(&world, 1, opened, Arc::new(NoMachineState), options).await?;
     println!("{:28} {:8.1} ms, of it open {opened_after:.1} ms", "open and lead", millis(began));
     let leadership = node.leadership().await?;
     for in_flight in [1, IN_FLIGHT] {
@@ -70,7 +70,7 @@ fn millis(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-fn open(dir: &Path) -> Result<Opened, journal::OpenError> {
+fn open(dir: &Path) -> Result<OpenedJournal, journal::OpenError> {
     Journal::open(&World::real(), dir, Options::default())
 }
 

@@ -12,31 +12,31 @@ use crate::types::LogId;
 
 /// By member, shared by the links to it: heartbeats and entries have one each. A removed member starts over.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ConfirmedBy(Arc<Mutex<BTreeMap<u64, Weak<Confirmed>>>>);
+pub(crate) struct ConfirmedBy(Arc<Mutex<BTreeMap<u64, Weak<AcknowledgedIndex>>>>);
 
 impl ConfirmedBy {
-    pub(crate) fn of(&self, node: u64) -> Arc<Confirmed> {
+    pub(crate) fn of(&self, node: u64) -> Arc<AcknowledgedIndex> {
         let mut members = self.0.lock();
         if let Some(known) = members.get(&node).and_then(Weak::upgrade) {
             return known;
         }
         members.retain(|_, member| member.strong_count() > 0);
-        let new = Arc::<Confirmed>::default();
+        let new = Arc::<AcknowledgedIndex>::default();
         members.insert(node, Arc::downgrade(&new));
         new
     }
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Confirmed(Mutex<Last>);
+pub(crate) struct AcknowledgedIndex(Mutex<LastAcknowledged>);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Last {
+struct LastAcknowledged {
     term: u64,
     index: Option<u64>,
 }
 
-impl Confirmed {
+impl AcknowledgedIndex {
     /// Index of the last entry that was acknowledged in this term.
     pub(crate) fn at(&self, term: u64) -> Option<u64> {
         let last = *self.0.lock();
@@ -48,7 +48,7 @@ impl Confirmed {
         let index = last.map(|id| id.index);
         let mut known = self.0.lock();
         if known.term < term {
-            *known = Last { term, index };
+            *known = LastAcknowledged { term, index };
         } else if known.term == term {
             known.index = known.index.max(index);
         }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn acknowledgements_count_in_their_term_and_never_decrease() {
-        let confirmed = Confirmed::default();
+        let confirmed = AcknowledgedIndex::default();
         assert_eq!(confirmed.at(0), None);
         confirmed.advance(Some(log_id(2, 7)), 3);
         assert_eq!((confirmed.at(3), confirmed.at(2), confirmed.at(4)), (Some(7), None, None));

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use base::limits;
 use futures_util::FutureExt;
-use journal::{Journal, Opened, Snapshot};
+use journal::{Journal, OpenedJournal, Snapshot};
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::Fatal;
 use openraft::{Raft, ServerState};
@@ -21,9 +21,9 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use world::{Instant, World};
 
-use crate::catch_up::{CatchUpPace, Reception, Sending};
+use crate::catch_up::{CatchUpPace, OutgoingSnapshots, Reception};
 use crate::encoding;
-use crate::error::{Failure, FoundError, ProposeError, SnapshotError, StartError};
+use crate::error::{Failure, FoundingError, ProposeError, SnapshotError, StartError};
 use crate::floor::Floor;
 use crate::group::{Group, Members};
 use crate::leadership::Leadership;
@@ -80,7 +80,7 @@ pub struct Consensus {
     pub(crate) peers: Arc<dyn Peers>,
     pub(crate) pace: CatchUpPace,
     pub(crate) snapshots: Arc<Snapshots>,
-    pub(crate) sending: Arc<Sending>,
+    pub(crate) sending: Arc<OutgoingSnapshots>,
     pub(crate) reception: Arc<Reception>,
     pub(crate) server: openraft::type_config::alias::WatchReceiverOf<TypeConfig, ServerMetrics>,
     /// The first entry of the newest term, once it is applied.
@@ -100,7 +100,7 @@ pub(crate) struct State {
     pub(crate) stopping: AtomicBool,
     /// The engine was told to stop, and accepts no appends.
     pub(crate) stopped: AtomicBool,
-    pub(crate) standing: Mutex<Standing>,
+    pub(crate) standing: Mutex<CampaignConditions>,
     /// Time of the last message from another leader of this term, or of a later one.
     pub(crate) heard: Mutex<Option<Instant>>,
     pub(crate) floor: Option<LogEnd>,
@@ -110,7 +110,7 @@ pub(crate) struct State {
 
 /// The conditions under which this node campaigns.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct CampaignConditions {
     /// Set by the watcher of the node's disk.
     pub(crate) is_allowed: bool,
     /// The node can read all unapplied entries of its log.
@@ -119,7 +119,7 @@ pub(crate) struct Standing {
     pub(crate) is_above_floor: bool,
 }
 
-impl Standing {
+impl CampaignConditions {
     pub(crate) fn stands(&self) -> bool {
         self.is_allowed && self.can_read && self.is_above_floor
     }
@@ -132,11 +132,11 @@ impl Consensus {
     pub async fn start(
         world: &World,
         node: u64,
-        opened: Opened,
+        opened: OpenedJournal,
         machine: Arc<dyn StateMachine>,
         options: ConsensusOptions,
     ) -> Result<Self, StartError> {
-        let Opened { journal, snapshot, report } = opened;
+        let OpenedJournal { journal, snapshot, report } = opened;
         let begun = Instant::now();
         let newest = snapshot.map(|snapshot| restore(&snapshot, &*machine)).transpose()?;
         let meta = newest.as_ref().map(|(meta, _)| meta.clone()).unwrap_or_default();
@@ -151,7 +151,7 @@ impl Consensus {
             .map_err(|error| unreadable("the vote", error.to_string()))?;
         let pristine = log.is_pristine();
         let retention = Arc::new(Retention::new(options.kept_log_bytes_max));
-        let sending = Arc::new(Sending::new(world.entropy.u64()));
+        let sending = Arc::new(OutgoingSnapshots::new(world.entropy.u64()));
         let snapshots = Arc::new(Snapshots::new(
             journal.clone(),
             world.workers.clone(),
@@ -190,7 +190,11 @@ impl Consensus {
             node,
             stopping: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
-            standing: Mutex::new(Standing { is_allowed: true, can_read: true, is_above_floor }),
+            standing: Mutex::new(CampaignConditions {
+                is_allowed: true,
+                can_read: true,
+                is_above_floor,
+            }),
             heard: Mutex::default(),
             floor,
             failure: OnceLock::new(),
@@ -263,7 +267,7 @@ impl Consensus {
             // No other node connects to it, so it needs no address yet.
             let founded = self.found(Members::voting([(node, String::new())])).await;
             founded.map_err(|error| match error {
-                FoundError::Failed(failure) => failure.into(),
+                FoundingError::Failed(failure) => failure.into(),
                 error => StartError::Engine(error.to_string()),
             })?;
         } else if voters.contains(&node) {

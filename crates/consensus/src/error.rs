@@ -77,7 +77,7 @@ pub enum SnapshotError {
 
 /// Reason why the group was not founded.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum FoundError {
+pub enum FoundingError {
     #[error("this node is in a group already, or has voted in one")]
     Founded,
     #[error("the node that founds a group is one of its voters")]

@@ -16,14 +16,14 @@ use parking_lot::Mutex;
 use crate::consensus::Consensus;
 use crate::encoding::VoteRecord;
 use crate::message::{
-    self, Append, Appended, Candidacy, Refusal, Reply, Request, Transfer, Transferred,
+    self, Append, AppendResponse, Candidacy, Refusal, Reply, Request, Transfer, TransferReply,
     decode_entries,
 };
 use crate::peers::ReceivedAppend;
 use crate::types::TypeConfig;
-use crate::window::{Unanswered, Window};
+use crate::window::{UnansweredAppend, Window};
 
-type Appending = AppendEntriesRequest<TypeConfig>;
+type AppendRequest = AppendEntriesRequest<TypeConfig>;
 
 impl Consensus {
     /// Replies to a request of another member. Every message gets a reply.
@@ -64,7 +64,9 @@ impl Consensus {
                 let request = TransferLeaderRequest::new(message::vote_of(leader), to, last);
                 let taken = self.raft.handle_transfer_leader(request).await;
                 let taken = taken.map_err(|_| Refusal::Stopped)?;
-                Ok(Reply::Transfer(taken.map_or_else(Transferred::from, |()| Transferred::Taken)))
+                Ok(Reply::Transfer(
+                    taken.map_or_else(TransferReply::from, |()| TransferReply::Taken),
+                ))
             }
             Request::Snapshot(offer) => self.answer_offer(from, offer).await,
             Request::Append(_)
@@ -86,7 +88,7 @@ impl Consensus {
         let this = AppendStream {
             consensus: self.clone(),
             window: Window::default(),
-            end: Mutex::new(End { from: NOT_KNOWN, refusal: None }),
+            end: Mutex::new(AppendStreamEnd { from: NOT_KNOWN, refusal: None }),
         };
         let this = Arc::new(this);
         let taken = Arc::clone(&this).take(appends.boxed());
@@ -102,16 +104,16 @@ const NOT_KNOWN: u64 = u64::MAX;
 struct AppendStream {
     consensus: Consensus,
     window: Window,
-    end: Mutex<End>,
+    end: Mutex<AppendStreamEnd>,
 }
 
-struct End {
+struct AppendStreamEnd {
     from: u64,
     /// The reason why the last one was rejected.
     refusal: Option<Refusal>,
 }
 
-type Results = BoxStream<
+type AppendResultStream = BoxStream<
     'static,
     Result<openraft::raft::StreamAppendResult<TypeConfig>, openraft::errors::Fatal<TypeConfig>>,
 >;
@@ -120,7 +122,7 @@ impl AppendStream {
     fn take(
         self: Arc<Self>,
         appends: BoxStream<'static, ReceivedAppend>,
-    ) -> impl Stream<Item = Appending> + Send + 'static {
+    ) -> impl Stream<Item = AppendRequest> + Send + 'static {
         stream::unfold((self, appends), |(this, mut appends)| async {
             this.window.room().await;
             let append = appends.next().await?;
@@ -134,7 +136,7 @@ impl AppendStream {
         })
     }
 
-    fn decode(&self, append: ReceivedAppend) -> Result<Appending, Refusal> {
+    fn decode(&self, append: ReceivedAppend) -> Result<AppendRequest, Refusal> {
         let ReceivedAppend { head, entries } = append;
         let (from, request) = self.consensus.route.decode(&head)?;
         self.end.lock().from = from;
@@ -153,7 +155,7 @@ impl AppendStream {
         let (bytes, previous) = (entries.len(), message::log_ids(previous));
         let entries = decode_entries(entries, count, previous, leader.term)?;
         let last = entries.last().map(|entry| entry.log_id).or(previous);
-        self.window.push(Unanswered { bytes, last, term: leader.term, confirmed: None });
+        self.window.push(UnansweredAppend { bytes, last, term: leader.term, confirmed: None });
         self.consensus.retention.set_with_all(with_all);
         self.consensus.note_leader(leader.term);
         Ok(AppendEntriesRequest {
@@ -165,22 +167,27 @@ impl AppendStream {
     }
 
     /// A reply for each accepted append, and a refusal for the rejected one.
-    fn answers(self: Arc<Self>, results: Results) -> impl Stream<Item = Bytes> + Send + 'static {
+    fn answers(
+        self: Arc<Self>,
+        results: AppendResultStream,
+    ) -> impl Stream<Item = Bytes> + Send + 'static {
         stream::unfold(Some((self, results)), |state| async {
             let (this, mut results) = state?;
             let reply = match results.next().await {
-                Some(Ok(Ok(last))) => Reply::Append(Appended::Matches(message::positions(last))),
+                Some(Ok(Ok(last))) => {
+                    Reply::Append(AppendResponse::Matches(message::positions(last)))
+                }
                 Some(Ok(Err(StreamAppendError::Conflict(at)))) => {
-                    Reply::Append(Appended::Conflict(at.into()))
+                    Reply::Append(AppendResponse::Conflict(at.into()))
                 }
                 Some(Ok(Err(StreamAppendError::HigherVote(vote)))) => {
-                    Reply::Append(Appended::HigherVote(VoteRecord::from(&vote)))
+                    Reply::Append(AppendResponse::HigherVote(VoteRecord::from(&vote)))
                 }
                 Some(Err(_)) => Reply::Refused(Refusal::Stopped),
                 None => Reply::Refused(this.end.lock().refusal.take()?),
             };
             this.window.pop();
-            let goes_on = matches!(reply, Reply::Append(Appended::Matches(_)));
+            let goes_on = matches!(reply, Reply::Append(AppendResponse::Matches(_)));
             let from = this.end.lock().from;
             if let Reply::Refused(refusal) = &reply
                 && !this.consensus.has_stopped()
@@ -213,7 +220,7 @@ impl From<openraft::raft::VoteResponse<TypeConfig>> for Reply {
     }
 }
 
-impl From<TransferLeaderError<TypeConfig>> for Transferred {
+impl From<TransferLeaderError<TypeConfig>> for TransferReply {
     fn from(error: TransferLeaderError<TypeConfig>) -> Self {
         match error {
             TransferLeaderError::VoteChanged { expected, actual } => Self::VoteChanged {
@@ -240,7 +247,7 @@ mod tests {
     use crate::error::{ApplyError, RestoreError};
     use crate::floor::Floor;
     use crate::group::Group;
-    use crate::machine::{Committed, Encode, Replace, StateMachine};
+    use crate::machine::{CommittedEntry, Encode, Replace, StateMachine};
     use crate::message::{GroupId, Route};
     use crate::peers::NoPeers;
     use crate::starvation::Starvation;
@@ -251,7 +258,7 @@ mod tests {
     struct NoMachine;
 
     impl StateMachine for NoMachine {
-        fn apply(&self, _: Committed<'_>) -> Result<u64, ApplyError> {
+        fn apply(&self, _: CommittedEntry<'_>) -> Result<u64, ApplyError> {
             Ok(0)
         }
 

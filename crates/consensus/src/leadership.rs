@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use crate::consensus::{Consensus, State};
 use crate::error::{Failure, ProposeError};
 use crate::machine::Payload;
-use crate::types::{Answer, TypeConfig, WriteResult};
+use crate::types::{ProposalReply, TypeConfig, WriteResult};
 
 /// The right to propose for the shard, for one term. Everything committed before the term is applied here. Clones
 /// are the same right.
@@ -48,8 +48,8 @@ impl Leadership {
     }
 
     /// Enqueues a payload. On return its place among this caller's proposals is fixed, and the outcome comes
-    /// through [`Proposed`]. Waits while the journal has too much queued.
-    pub async fn propose(&self, payload: Payload) -> Result<Proposed, ProposeError> {
+    /// through [`PendingProposal`]. Waits while the journal has too much queued.
+    pub async fn propose(&self, payload: Payload) -> Result<PendingProposal, ProposeError> {
         let Consensus { raft, journal, state, .. } = &self.consensus;
         if state.stopping.load(Ordering::Acquire) {
             return Err(ProposeError::Stopping);
@@ -66,10 +66,10 @@ impl Leadership {
         if self.consensus.gave_up(self.term) {
             return Err(ProposeError::NotLeader { leader: None });
         }
-        let (answer, outcome) = Answer::channel();
+        let (answer, outcome) = ProposalReply::channel();
         let term = CommittedLeaderIdOf::<TypeConfig>::from(self.term);
         match raft.write(payload).responder(answer).with_leader(term).await {
-            Ok(()) => Ok(Proposed { outcome, state: Arc::clone(state) }),
+            Ok(()) => Ok(PendingProposal { outcome, state: Arc::clone(state) }),
             Err(fatal) => Err(state.refusal(Some(fatal))),
         }
     }
@@ -101,12 +101,12 @@ impl fmt::Debug for Leadership {
 /// [`Consensus::ended`].
 #[derive(Debug)]
 #[must_use = "the outcome is known only to who awaits it"]
-pub struct Proposed {
+pub struct PendingProposal {
     outcome: oneshot::Receiver<WriteResult>,
     state: Arc<State>,
 }
 
-impl Future for Proposed {
+impl Future for PendingProposal {
     type Output = Result<EntryId, ProposeError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

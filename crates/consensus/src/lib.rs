@@ -61,20 +61,20 @@ mod succession;
 mod types;
 mod window;
 
-pub use catch_up::{CatchUpPace, Fetched};
+pub use catch_up::{BulkReply, CatchUpPace};
 pub use consensus::{Consensus, ConsensusOptions};
 pub use error::{
-    ApplyError, ChangeError, Failure, FoundError, ProposeError, RestoreError, SnapshotError,
+    ApplyError, ChangeError, Failure, FoundingError, ProposeError, RestoreError, SnapshotError,
     StartError, TransferError,
 };
 pub use floor::{Floor, NotAFloor};
 pub use group::{Group, Members};
-pub use leadership::{Leadership, Proposed};
-pub use machine::{Committed, Encode, Payload, Put, Replace, StateMachine};
+pub use leadership::{Leadership, PendingProposal};
+pub use machine::{CommittedEntry, Encode, Payload, Replace, StateMachine, StateReplacement};
 pub use members::Progress;
 pub use message::{GroupId, Refusal};
-pub use peers::{AppendMessage, PeerError, Peers, ReceivedAppend, Target};
+pub use peers::{AppendMessage, MessageTarget, PeerError, Peers, ReceivedAppend};
 pub use retention::CatchUp;
-pub use role::{Role, ToldLeader};
+pub use role::{ReportedLeader, Role};
 pub use starvation::Starvation;
 pub use succession::LogEnd;

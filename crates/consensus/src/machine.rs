@@ -22,7 +22,7 @@ pub struct Payload {
 
 /// An entry that every later leader will have too.
 #[derive(Clone, Copy, Debug)]
-pub struct Committed<'a> {
+pub struct CommittedEntry<'a> {
     pub id: EntryId,
     pub head: &'a Bytes,
     pub bodies: &'a [Body],
@@ -42,11 +42,11 @@ pub struct Replace {
     pub renewed: Box<dyn Fn() -> Vec<u64> + Send>,
     /// Replaces the state. Called between two `apply`s, once the batches that belong to it are durable. Calls its
     /// argument at the moment when readers switch from the former batches to these.
-    pub put: Put,
+    pub put: StateReplacement,
 }
 
 /// Replaces one state by another.
-pub type Put = Box<dyn FnOnce(&mut dyn FnMut()) + Send>;
+pub type StateReplacement = Box<dyn FnOnce(&mut dyn FnMut()) + Send>;
 
 impl Replace {
     /// For a machine whose streams are never recreated.
@@ -69,7 +69,7 @@ pub trait StateMachine: Send + Sync + 'static {
     /// Returns the cost of a replay at a restart, in changes of about a microsecond each: snapshots bound it. An
     /// unknown entry must change nothing: this member's consensus stops there, as after a disk failure, and the
     /// entry is neither skipped nor half applied.
-    fn apply(&self, entry: Committed<'_>) -> Result<u64, ApplyError>;
+    fn apply(&self, entry: CommittedEntry<'_>) -> Result<u64, ApplyError>;
 
     /// The log index `index` is committed without a command for the machine: a term that begins, or other members.
     /// Called in the same order as `apply`. Callers that wait for a log position need not wait for the next

@@ -17,8 +17,8 @@ use openraft::{BasicNode, ChangeMembers, Raft};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use crate::consensus::{Consensus, Standing};
-use crate::error::{ChangeError, Failure, FoundError, ProposeError, TransferError};
+use crate::consensus::{CampaignConditions, Consensus};
+use crate::error::{ChangeError, Failure, FoundingError, ProposeError, TransferError};
 use crate::group::Members;
 use crate::leadership::not_leader;
 use crate::replica::{FirstEntry, Replica};
@@ -30,7 +30,7 @@ use crate::types::{LogId, Membership, TypeConfig};
 /// Voters that receive the log of a round within this time keep up with the leader.
 const SHORT_ROUND: Duration = Duration::from_millis(20);
 
-type Refused = RaftError<TypeConfig, ClientWriteError<TypeConfig>>;
+type MembershipError = RaftError<TypeConfig, ClientWriteError<TypeConfig>>;
 type Change = ChangeMembers<u64, BasicNode>;
 
 /// Replication of the log, as its leader knows it.
@@ -45,14 +45,14 @@ pub struct Progress {
 impl Consensus {
     /// Founds the group, with this node among its voters; the others learn of it from the first leader. To be
     /// called on exactly one of them, once, while it is empty.
-    pub async fn found(&self, members: Members) -> Result<(), FoundError> {
+    pub async fn found(&self, members: Members) -> Result<(), FoundingError> {
         if !members.learners.is_empty() {
-            return Err(FoundError::Learners);
+            return Err(FoundingError::Learners);
         }
         self.raft.initialize(members.nodes()).await.map_err(|error| match error {
-            RaftError::APIError(InitializeError::NotAllowed(_)) => FoundError::Founded,
-            RaftError::APIError(InitializeError::NotInMembers(_)) => FoundError::NotAVoter,
-            RaftError::Fatal(fatal) => FoundError::Failed(fatal.into()),
+            RaftError::APIError(InitializeError::NotAllowed(_)) => FoundingError::Founded,
+            RaftError::APIError(InitializeError::NotInMembers(_)) => FoundingError::NotAVoter,
+            RaftError::Fatal(fatal) => FoundingError::Failed(fatal.into()),
         })
     }
 
@@ -166,7 +166,7 @@ impl Consensus {
         self.set_standing(|standing| !std::mem::replace(&mut standing.is_above_floor, true));
     }
 
-    fn set_standing(&self, changes: impl FnOnce(&mut Standing) -> bool) {
+    fn set_standing(&self, changes: impl FnOnce(&mut CampaignConditions) -> bool) {
         let mut standing = self.state.standing.lock();
         if changes(&mut standing) {
             self.raft.runtime_config().elect(standing.stands());
@@ -245,7 +245,7 @@ impl Consensus {
         changed.map(|_| ()).map_err(|refused| self.change_refused(refused))
     }
 
-    fn change_refused(&self, refused: Refused) -> ChangeError {
+    fn change_refused(&self, refused: MembershipError) -> ChangeError {
         match refused {
             RaftError::APIError(ClientWriteError::ChangeMembershipError(error)) => match error {
                 ChangeMembershipError::InProgress(_) => ChangeError::UnderWay,

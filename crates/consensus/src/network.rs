@@ -21,17 +21,17 @@ use openraft::type_config::alias::{SnapshotOf, VoteOf};
 use openraft::{BasicNode, OptionalSend};
 use tokio::sync::oneshot;
 
-use crate::confirmed::{Confirmed, ConfirmedBy};
+use crate::confirmed::{AcknowledgedIndex, ConfirmedBy};
 use crate::encoding::VoteRecord;
 use crate::message::{
-    self, Append, Appended, Candidacy, Entries, Offered, Refusal, Reply, Request, Route,
-    SnapshotOffer, Transfer, Transferred, encode_entries,
+    self, Append, AppendResponse, Candidacy, Entries, OfferReply, Refusal, Reply, Request, Route,
+    SnapshotOffer, Transfer, TransferReply, encode_entries,
 };
-use crate::peers::{AppendMessage, PeerError, Peers, Target};
+use crate::peers::{AppendMessage, MessageTarget, PeerError, Peers};
 use crate::replica::Image;
 use crate::retention::{CatchUp, Retention};
 use crate::types::TypeConfig;
-use crate::window::{Unanswered, Window};
+use crate::window::{UnansweredAppend, Window};
 
 /// How often a snapshot is offered to a member without it, and the time limit of the reply.
 const OFFERED_EVERY: Duration = Duration::from_secs(1);
@@ -50,26 +50,26 @@ pub(crate) struct Links {
 
 /// A link to one member.
 pub(crate) struct Link {
-    target: Target,
+    target: MessageTarget,
     links: Links,
-    confirmed: Arc<Confirmed>,
+    confirmed: Arc<AcknowledgedIndex>,
 }
 
-type Failed = RPCError<TypeConfig>;
-type AppendResult = Result<StreamAppendResult<TypeConfig>, Failed>;
+type RpcFailure = RPCError<TypeConfig>;
+type AppendResult = Result<StreamAppendResult<TypeConfig>, RpcFailure>;
 
 impl RaftNetworkFactory<TypeConfig> for Links {
     type Network = Link;
 
     async fn new_client(&mut self, target: u64, node: &BasicNode) -> Link {
-        let target = Target { node: target, address: node.addr.clone() };
+        let target = MessageTarget { node: target, address: node.addr.clone() };
         let confirmed = self.confirmed.of(target.node);
         Link { target, links: self.clone(), confirmed }
     }
 }
 
 /// The engine waits before a retry only if a peer is unreachable.
-fn failed(error: PeerError) -> Failed {
+fn failed(error: PeerError) -> RpcFailure {
     match error {
         PeerError::Unreachable(_) => Unreachable::new(&error).into(),
         PeerError::Broken(_) => NetworkError::new(&error).into(),
@@ -77,20 +77,20 @@ fn failed(error: PeerError) -> Failed {
 }
 
 /// The other end rejects the message, and will not accept it soon.
-fn refused(node: u64, refusal: &Refusal) -> Failed {
+fn refused(node: u64, refusal: &Refusal) -> RpcFailure {
     tracing::warn!(node, %refusal, "a member of the group refuses a message");
     Unreachable::new(refusal).into()
 }
 
 /// The member lacks an entry that it acknowledged in this term.
-fn lost(node: u64, index: u64) -> Failed {
+fn lost(node: u64, index: u64) -> RpcFailure {
     tracing::error!(node, index, "a member of the group lacks entries that it acknowledged");
     Unreachable::from_string(format!("node {node} lacks entry {index}, which it acknowledged"))
         .into()
 }
 
 impl Links {
-    fn reply(&self, node: u64, reply: &Bytes) -> Result<Reply, Failed> {
+    fn reply(&self, node: u64, reply: &Bytes) -> Result<Reply, RpcFailure> {
         let decoded = self.route.decode(reply);
         let (from, reply) = decoded.map_err(|refusal| refused(node, &refusal))?;
         match reply {
@@ -105,7 +105,7 @@ impl Links {
         &self,
         node: u64,
         window: &Window,
-        confirmed: &Confirmed,
+        confirmed: &AcknowledgedIndex,
         answer: Result<Bytes, PeerError>,
     ) -> AppendResult {
         let unexpected = || refused(node, &Refusal::Malformed("it was not requested".to_owned()));
@@ -113,7 +113,7 @@ impl Links {
         let reply = self.reply(node, &answer.map_err(failed)?)?;
         let sent = sent.ok_or_else(unexpected)?;
         match reply {
-            Reply::Append(Appended::Matches(last)) => {
+            Reply::Append(AppendResponse::Matches(last)) => {
                 let last = message::log_ids(last);
                 if last > sent.last {
                     return Err(unexpected());
@@ -122,16 +122,16 @@ impl Links {
                 Ok(Ok(last))
             }
             // The engine would search below the confirmed entry, without end and without a message.
-            Reply::Append(Appended::Conflict(at))
+            Reply::Append(AppendResponse::Conflict(at))
                 if sent.confirmed >= Some(at.index) && self.retention.is_voter(node) =>
             {
                 self.retention.found_lost(node);
                 Err(lost(node, at.index))
             }
-            Reply::Append(Appended::Conflict(at)) => {
+            Reply::Append(AppendResponse::Conflict(at)) => {
                 Ok(Err(StreamAppendError::Conflict(at.into())))
             }
-            Reply::Append(Appended::HigherVote(vote)) => {
+            Reply::Append(AppendResponse::HigherVote(vote)) => {
                 Ok(Err(StreamAppendError::HigherVote(vote.into())))
             }
             _ => Err(unexpected()),
@@ -157,7 +157,7 @@ impl Links {
 }
 
 impl Link {
-    async fn request(&self, request: Request, option: &RPCOption) -> Result<Reply, Failed> {
+    async fn request(&self, request: Request, option: &RPCOption) -> Result<Reply, RpcFailure> {
         let Self { target, links, .. } = self;
         let request = links.route.encode(target.node, request);
         let answer = links.peers.request(target.clone(), request, option.hard_ttl());
@@ -169,7 +169,7 @@ impl Link {
         rpc: VoteRequest<TypeConfig>,
         option: &RPCOption,
         request: fn(Candidacy) -> Request,
-    ) -> Result<VoteResponse<TypeConfig>, Failed> {
+    ) -> Result<VoteResponse<TypeConfig>, RpcFailure> {
         let candidacy = Candidacy {
             vote: VoteRecord::from(&rpc.vote),
             last: message::positions(rpc.last_log_id),
@@ -185,7 +185,7 @@ impl Link {
         }
     }
 
-    fn other_reply(&self) -> Failed {
+    fn other_reply(&self) -> RpcFailure {
         refused(self.target.node, &Refusal::Malformed("it answers another request".to_owned()))
     }
 }
@@ -201,7 +201,7 @@ impl NetStreamAppend<TypeConfig> for Link {
         &'s mut self,
         input: S,
         _option: RPCOption,
-    ) -> BoxFuture<'s, Result<BoxStream<'s, AppendResult>, Failed>>
+    ) -> BoxFuture<'s, Result<BoxStream<'s, AppendResult>, RpcFailure>>
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
@@ -213,7 +213,7 @@ impl NetStreamAppend<TypeConfig> for Link {
             // Before the connection: the engine waits in here after a failure.
             let Some(first) = input.next().await else { return Ok(stream::empty().boxed()) };
             let (purged, ended_by_purge) = oneshot::channel();
-            let state = Appends {
+            let state = OutgoingAppends {
                 input: stream::iter([first]).chain(input),
                 links: links.clone(),
                 confirmed: Arc::clone(&confirmed),
@@ -223,7 +223,8 @@ impl NetStreamAppend<TypeConfig> for Link {
             };
             let node = target.node;
             let appends = stream::unfold(state, move |mut state| async move {
-                let Appends { input, links, window, confirmed, is_first, purged } = &mut state;
+                let OutgoingAppends { input, links, window, confirmed, is_first, purged } =
+                    &mut state;
                 window.room().await;
                 let append = input.next().await?;
                 // A heartbeat is the first of a stream of its own.
@@ -236,7 +237,7 @@ impl NetStreamAppend<TypeConfig> for Link {
                 let last = append.entries.last().map(|entry| entry.log_id).or(append.prev_log_id);
                 let (message, bytes) = links.encode(node, &append);
                 let term = append.vote.leader_id.term;
-                window.push(Unanswered { bytes, last, term, confirmed: confirmed.at(term) });
+                window.push(UnansweredAppend { bytes, last, term, confirmed: confirmed.at(term) });
                 Some((message, state))
             });
             let answers = links.peers.append(target, appends.boxed()).await.map_err(failed)?;
@@ -254,11 +255,11 @@ impl NetStreamAppend<TypeConfig> for Link {
 }
 
 /// State of a stream of appends.
-struct Appends<S> {
+struct OutgoingAppends<S> {
     input: S,
     links: Links,
     window: Arc<Window>,
-    confirmed: Arc<Confirmed>,
+    confirmed: Arc<AcknowledgedIndex>,
     is_first: bool,
     /// Signals that the stream ends because the next entry is being purged.
     purged: Option<oneshot::Sender<()>>,
@@ -280,7 +281,7 @@ impl NetVote<TypeConfig> for Link {
         &mut self,
         rpc: VoteRequest<TypeConfig>,
         option: RPCOption,
-    ) -> Result<VoteResponse<TypeConfig>, Failed> {
+    ) -> Result<VoteResponse<TypeConfig>, RpcFailure> {
         self.campaign(rpc, &option, Request::Vote).await
     }
 
@@ -288,7 +289,7 @@ impl NetVote<TypeConfig> for Link {
         &mut self,
         rpc: VoteRequest<TypeConfig>,
         option: RPCOption,
-    ) -> Result<VoteResponse<TypeConfig>, Failed> {
+    ) -> Result<VoteResponse<TypeConfig>, RpcFailure> {
         self.campaign(rpc, &option, Request::PreVote).await
     }
 }
@@ -313,14 +314,14 @@ impl NetSnapshot<TypeConfig> for Link {
         let mut cancel = std::pin::pin!(cancel);
         loop {
             match self.request(Request::Snapshot(offer.clone()), &answered).await? {
-                Reply::Offered(Offered::UnderWay { bytes, of_bytes }) => {
+                Reply::Offered(OfferReply::UnderWay { bytes, of_bytes }) => {
                     self.links.retention.catches_up(node, CatchUp { bytes, of_bytes });
                 }
-                Reply::Offered(Offered::Has) => {
+                Reply::Offered(OfferReply::Has) => {
                     self.links.retention.caught_up(node);
                     return Ok(SnapshotResponse::new(vote));
                 }
-                Reply::Offered(Offered::HigherVote(higher)) => {
+                Reply::Offered(OfferReply::HigherVote(higher)) => {
                     return Ok(SnapshotResponse::new(higher.into()));
                 }
                 _ => return Err(self.other_reply().into()),
@@ -339,19 +340,19 @@ impl NetTransferLeader<TypeConfig> for Link {
         &mut self,
         req: TransferLeaderRequest<TypeConfig>,
         option: RPCOption,
-    ) -> Result<TransferLeaderResponse<TypeConfig>, Failed> {
+    ) -> Result<TransferLeaderResponse<TypeConfig>, RpcFailure> {
         let transfer = Transfer {
             leader: VoteRecord::from(req.from_leader()),
             to: *req.to_node_id(),
             last: message::positions(req.last_log_id().copied()),
         };
         match self.request(Request::Transfer(transfer), &option).await? {
-            Reply::Transfer(Transferred::Taken) => Ok(Ok(())),
-            Reply::Transfer(Transferred::VoteChanged { expected, actual }) => {
+            Reply::Transfer(TransferReply::Taken) => Ok(Ok(())),
+            Reply::Transfer(TransferReply::VoteChanged { expected, actual }) => {
                 let (expected, actual) = (expected.into(), actual.into());
                 Ok(Err(TransferLeaderError::VoteChanged { expected, actual }))
             }
-            Reply::Transfer(Transferred::NotDurable { expected, actual }) => {
+            Reply::Transfer(TransferReply::NotDurable { expected, actual }) => {
                 let (expected, actual) = (message::log_ids(expected), message::log_ids(actual));
                 Ok(Err(TransferLeaderError::LogNotFlushed { expected, actual }))
             }

@@ -12,11 +12,11 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use thiserror::Error;
 
-use crate::catch_up::Fetched;
+use crate::catch_up::BulkReply;
 
 /// The member that a message is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Target {
+pub struct MessageTarget {
     pub node: u64,
     /// The address in the list of members.
     pub address: String,
@@ -49,14 +49,14 @@ pub enum PeerError {
     Broken(String),
 }
 
-pub type Answers = BoxStream<'static, Result<Bytes, PeerError>>;
+pub type ReplyStream = BoxStream<'static, Result<Bytes, PeerError>>;
 
 /// Sends to the other members. Every call may be dropped at any moment, which cancels it.
 pub trait Peers: Send + Sync + 'static {
     /// Sends votes and other messages that must not wait behind entries. The reply is of no use after `within`.
     fn request(
         &self,
-        to: Target,
+        to: MessageTarget,
         request: Bytes,
         within: Duration,
     ) -> BoxFuture<'static, Result<Bytes, PeerError>>;
@@ -67,18 +67,18 @@ pub trait Peers: Send + Sync + 'static {
     /// has ended and all are answered, or with an error.
     fn append(
         &self,
-        to: Target,
+        to: MessageTarget,
         appends: BoxStream<'static, AppendMessage>,
-    ) -> BoxFuture<'static, Result<Answers, PeerError>>;
+    ) -> BoxFuture<'static, Result<ReplyStream, PeerError>>;
 
     /// Fetches a piece of a snapshot, small or large, that must not delay other messages: the reply of
     /// [`Consensus::answer_fetch`](crate::Consensus::answer_fetch) of the target.
     fn fetch(
         &self,
-        to: Target,
+        to: MessageTarget,
         request: Bytes,
         within: Duration,
-    ) -> BoxFuture<'static, Result<Fetched, PeerError>>;
+    ) -> BoxFuture<'static, Result<BulkReply, PeerError>>;
 }
 
 /// The peers of a group of one: none.
@@ -86,8 +86,8 @@ pub trait Peers: Send + Sync + 'static {
 pub(crate) struct NoPeers;
 
 impl NoPeers {
-    fn unreachable<T>(to: &Target) -> Result<T, PeerError> {
-        let Target { node, address } = to;
+    fn unreachable<T>(to: &MessageTarget) -> Result<T, PeerError> {
+        let MessageTarget { node, address } = to;
         Err(PeerError::Unreachable(format!("no link to node {node} at '{address}' was set up")))
     }
 }
@@ -95,7 +95,7 @@ impl NoPeers {
 impl Peers for NoPeers {
     fn request(
         &self,
-        to: Target,
+        to: MessageTarget,
         _: Bytes,
         _: Duration,
     ) -> BoxFuture<'static, Result<Bytes, PeerError>> {
@@ -104,18 +104,18 @@ impl Peers for NoPeers {
 
     fn append(
         &self,
-        to: Target,
+        to: MessageTarget,
         _: BoxStream<'static, AppendMessage>,
-    ) -> BoxFuture<'static, Result<Answers, PeerError>> {
+    ) -> BoxFuture<'static, Result<ReplyStream, PeerError>> {
         Box::pin(async move { Self::unreachable(&to) })
     }
 
     fn fetch(
         &self,
-        to: Target,
+        to: MessageTarget,
         _: Bytes,
         _: Duration,
-    ) -> BoxFuture<'static, Result<Fetched, PeerError>> {
+    ) -> BoxFuture<'static, Result<BulkReply, PeerError>> {
         Box::pin(async move { Self::unreachable(&to) })
     }
 }

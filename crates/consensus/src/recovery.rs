@@ -8,7 +8,7 @@ use std::io;
 
 use base::limits::PROPOSAL_BYTES_MAX;
 use bytes::Bytes;
-use journal::{Entry, EntryId, EntryKind, Journal, JournalFailed, Opened, ReadError};
+use journal::{Entry, EntryId, EntryKind, Journal, JournalFailed, OpenedJournal, ReadError};
 use tokio::sync::oneshot;
 
 use crate::encoding::{self, DecodeError};
@@ -20,7 +20,7 @@ const READ_ENTRIES: u64 = 4_096;
 
 /// The state of a member in its group, if it has any.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Standing {
+pub struct MemberLogState {
     /// The last entry.
     pub last: Option<EntryId>,
     /// The newest term that the member voted in, or has an entry of.
@@ -42,12 +42,12 @@ pub enum RecoveryError {
 }
 
 /// Reads the state of a member. Blocking.
-pub fn standing(opened: &Opened) -> Result<Standing, RecoveryError> {
-    let Opened { journal, snapshot, .. } = opened;
+pub fn standing(opened: &OpenedJournal) -> Result<MemberLogState, RecoveryError> {
+    let OpenedJournal { journal, snapshot, .. } = opened;
     let vote = vote(journal)?;
     let last = journal.last_id();
     let term = vote.map_or(0, |vote| vote.leader_id.term).max(last.map_or(0, |last| last.term));
-    let mut found = Standing { last, term, ..Standing::default() };
+    let mut found = MemberLogState { last, term, ..MemberLogState::default() };
     if let Some(snapshot) = snapshot {
         let meta = encoding::decode_snapshot_meta(&snapshot.meta);
         let meta = meta.map_err(unreadable("the head of the snapshot"))?;
@@ -99,7 +99,7 @@ fn all_of(journal: &Journal, mut from: u64, end: u64) -> Result<Vec<Entry>, Read
 /// Makes the node alone in the group from its next start on. Durable when this returns; may be repeated.
 pub async fn continue_alone(
     journal: &Journal,
-    standing: &Standing,
+    standing: &MemberLogState,
     node: u64,
     address: &str,
 ) -> Result<EntryId, RecoveryError> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt};
 use journal::Journal;
-use journal::transfer::Here;
+use journal::transfer::ReceiverState;
 use openraft::entry::EntryPayload;
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
@@ -15,12 +15,12 @@ use tasks::Task;
 use tokio::sync::watch;
 use world::World;
 
-use crate::catch_up::Ready;
+use crate::catch_up::ReadySnapshot;
 use crate::encoding;
 use crate::error::SnapshotError;
 use crate::log_store::LogStore;
-use crate::machine::{Committed, Payload, Replace, StateMachine};
-use crate::snapshot::{Captured, Snapshots};
+use crate::machine::{CommittedEntry, Payload, Replace, StateMachine};
+use crate::snapshot::{CapturedState, Snapshots};
 use crate::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
 
 /// Cost of reading and passing on an entry at a restart, in addition to its content.
@@ -48,10 +48,10 @@ pub(crate) struct FirstEntry {
 
 /// The engine's type of a snapshot's content. It is empty: a leader offers its newest, and only a fetched snapshot
 /// is ever installed.
-pub(crate) struct Image(Option<Box<Ready>>);
+pub(crate) struct Image(Option<Box<ReadySnapshot>>);
 
 impl Image {
-    pub(crate) fn of(ready: Ready) -> Self {
+    pub(crate) fn of(ready: ReadySnapshot) -> Self {
         Self(Some(Box::new(ready)))
     }
 }
@@ -104,15 +104,15 @@ impl Replica {
         self.begun.send_replace(FirstEntry { term, leader, since: term });
     }
 
-    async fn install(&self, ready: Ready) -> io::Result<()> {
-        let Ready { import, received, replace } = ready;
+    async fn install(&self, ready: ReadySnapshot) -> io::Result<()> {
+        let ReadySnapshot { import, received, replace } = ready;
         let applied = self.applied.map(|id| id.index);
         let Replace { renewed, put } = replace;
         let put = move |switch: &mut dyn FnMut()| {
             let _entered = tasks::enter(Task::Apply);
             put(switch);
         };
-        let here = Here { applied, renewed: renewed() };
+        let here = ReceiverState { applied, renewed: renewed() };
         let installed = self.journal.install(&self.world, import, received, here, put).await;
         installed.map_err(io::Error::other)
     }
@@ -127,7 +127,7 @@ impl Replica {
 
     fn apply_command(&self, id: LogId, payload: &Payload) -> io::Result<u64> {
         let id = self.log.entry_id(id);
-        let committed = Committed {
+        let committed = CommittedEntry {
             id,
             head: &payload.head,
             bodies: &payload.bodies,
@@ -145,7 +145,7 @@ impl Replica {
 
     /// Captures the present state; `None` if another snapshot would have the same content and free no more of the
     /// log, unless `force` is set.
-    pub(crate) fn capture(&self, force: bool) -> Result<Option<Captured>, SnapshotError> {
+    pub(crate) fn capture(&self, force: bool) -> Result<Option<CapturedState>, SnapshotError> {
         let Some(applied) = self.applied else { return Ok(None) };
         let is_newest = self.snapshots.newest().and_then(|meta| meta.last_log_id) == Some(applied);
         let id = self.log.entry_id(applied);
@@ -159,7 +159,7 @@ impl Replica {
             SnapshotMeta { last_log_id: Some(applied), last_membership: self.members.clone() };
         let head = encoding::encode_snapshot_meta(&meta);
         let pending = self.journal.begin_snapshot(id, head);
-        Ok(Some(Captured { meta, machine, changes, pending }))
+        Ok(Some(CapturedState { meta, machine, changes, pending }))
     }
 }
 
@@ -272,7 +272,7 @@ mod tests {
     use world::SimulatedDisk;
 
     use super::*;
-    use crate::catch_up::Sending;
+    use crate::catch_up::OutgoingSnapshots;
     use crate::consensus::ConsensusOptions;
     use crate::entry::Entry;
     use crate::machine::{Encode, Replace};
@@ -287,7 +287,7 @@ mod tests {
     }
 
     impl StateMachine for Machine {
-        fn apply(&self, entry: Committed<'_>) -> Result<u64, ApplyError> {
+        fn apply(&self, entry: CommittedEntry<'_>) -> Result<u64, ApplyError> {
             self.journal.accept(entry.id.index, 0);
             self.applied.store(entry.id.index, Ordering::SeqCst);
             Ok(1)
@@ -333,7 +333,7 @@ mod tests {
         let mut log = LogStore::new(journal.clone(), Default::default()).unwrap();
         let options = ConsensusOptions::default();
         let (workers, retention) = (Default::default(), Arc::new(Retention::new(0)));
-        let sending = Arc::new(Sending::new(0));
+        let sending = Arc::new(OutgoingSnapshots::new(0));
         let snapshots =
             Arc::new(Snapshots::new(journal.clone(), workers, &options, None, retention, sending));
         let mut replica = Replica::new(

@@ -78,7 +78,7 @@ impl Retention {
 
     /// Sets it on the leader, which knows the matched index of each other member. Its own is that of its disk: the
     /// others may be ahead of that.
-    pub(crate) fn matched(&self, own: Option<u64>, others: &BTreeSet<u64>, matched: &Matched) {
+    pub(crate) fn matched(&self, own: Option<u64>, others: &BTreeSet<u64>, matched: &MatchIndexes) {
         let has = |node: &u64| matched.get(node).copied().flatten().map(|id| id.index);
         self.set_with_all(others.iter().map(has).chain([own]).min().flatten());
         let kept_from = self.kept_from();
@@ -176,7 +176,7 @@ impl Retention {
 }
 
 /// The last durable entry of each other member, as the leader knows it.
-pub(crate) type Matched = BTreeMap<u64, Option<LogId>>;
+pub(crate) type MatchIndexes = BTreeMap<u64, Option<LogId>>;
 
 #[cfg(test)]
 mod tests {
@@ -192,7 +192,7 @@ mod tests {
         retention.covered(100, 5_000);
         assert_eq!(retention.purge_up_to(6_000), None, "nobody knows what the others have");
         let matched =
-            |second| Matched::from([(2, Some(log_id(1, second))), (3, Some(log_id(1, 80)))]);
+            |second| MatchIndexes::from([(2, Some(log_id(1, second))), (3, Some(log_id(1, 80)))]);
         retention.matched(Some(900), &[2, 3].into(), &matched(60));
         assert_eq!(retention.purge_up_to(6_000), Some(59));
         retention.matched(Some(70), &[2, 3].into(), &matched(300));

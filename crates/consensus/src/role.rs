@@ -8,7 +8,7 @@
 //! again like any other.
 //!
 //! A node that is no member does not learn its leader from the engine. A leader reported otherwise
-//! ([`ToldLeader`]) applies if the engine knows no leader, or one of an older term. It never ends a leadership of
+//! ([`ReportedLeader`]) applies if the engine knows no leader, or one of an older term. It never ends a leadership of
 //! this node: only the engine does that, or the end of the term.
 
 use std::collections::BTreeSet;
@@ -54,7 +54,7 @@ pub enum Role {
 
 /// A leader that was reported to this node by other means than Raft.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ToldLeader {
+pub struct ReportedLeader {
     pub node: u64,
     pub term: u64,
 }
@@ -62,7 +62,7 @@ pub struct ToldLeader {
 impl Consensus {
     /// Sets the leader of the group as reported by other means than Raft; replaces the last report. It applies if
     /// this node knows no leader, or one of an older term.
-    pub fn set_reported_leader(&self, told: Option<ToldLeader>) {
+    pub fn set_reported_leader(&self, told: Option<ReportedLeader>) {
         self.roles.report_leader(told);
     }
 }
@@ -85,11 +85,11 @@ pub(crate) struct Roles {
     /// Terms up to this one are over for this node, whatever the engine reports.
     pub(crate) given_up: watch::Receiver<u64>,
     giving_up: Arc<watch::Sender<u64>>,
-    told: Arc<watch::Sender<Option<ToldLeader>>>,
+    told: Arc<watch::Sender<Option<ReportedLeader>>>,
 }
 
 impl Roles {
-    pub(crate) fn report_leader(&self, told: Option<ToldLeader>) {
+    pub(crate) fn report_leader(&self, told: Option<ReportedLeader>) {
         self.told.send_if_modified(|last| std::mem::replace(last, told) != told);
     }
 
@@ -108,7 +108,7 @@ struct Watcher {
     begun: watch::Receiver<FirstEntry>,
     role: watch::Sender<Role>,
     given_up: Arc<watch::Sender<u64>>,
-    told: watch::Receiver<Option<ToldLeader>>,
+    told: watch::Receiver<Option<ReportedLeader>>,
     starvation: Starvation,
     /// The last term that this node led in, and when it began.
     led: Option<(u64, Instant)>,
@@ -170,7 +170,7 @@ impl Watcher {
         self.role.send_if_modified(|last| std::mem::replace(last, role) != role);
     }
 
-    fn role_in(&self, seen: &ServerMetrics, told: Option<ToldLeader>) -> Role {
+    fn role_in(&self, seen: &ServerMetrics, told: Option<ReportedLeader>) -> Role {
         let term = seen.vote.leader_id.term;
         let other = seen.current_leader.filter(|leader| *leader != self.node);
         let is_member = seen.membership_config.membership().get_node(&self.node).is_some();
@@ -229,8 +229,8 @@ impl Watcher {
 /// The role of a node, given the reported leader. `voted` is the term of a member's vote: a leader of an older one
 /// has been replaced, or soon will be. The vote of a node that is no member has no meaning, since the group never
 /// requests it.
-fn with_reported_leader(own: Role, voted: Option<u64>, told: Option<ToldLeader>) -> Role {
-    let Some(ToldLeader { node: leader, term }) = told else { return own };
+fn with_reported_leader(own: Role, voted: Option<u64>, told: Option<ReportedLeader>) -> Role {
+    let Some(ReportedLeader { node: leader, term }) = told else { return own };
     let follower = Role::Follower { leader, term };
     match own {
         Role::Leader { .. } => own,
@@ -246,7 +246,7 @@ fn with_reported_leader(own: Role, voted: Option<u64>, told: Option<ToldLeader>)
 mod tests {
     use super::*;
 
-    const TOLD: Option<ToldLeader> = Some(ToldLeader { node: 3, term: 7 });
+    const TOLD: Option<ReportedLeader> = Some(ReportedLeader { node: 3, term: 7 });
     const FOLLOWS: Role = Role::Follower { leader: 3, term: 7 };
 
     #[test]

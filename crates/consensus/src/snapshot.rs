@@ -20,7 +20,7 @@ use tasks::{Task, Workers};
 use tokio::sync::{Notify, oneshot};
 use world::Instant;
 
-use crate::catch_up::Sending;
+use crate::catch_up::OutgoingSnapshots;
 use crate::consensus::ConsensusOptions;
 use crate::error::{Failure, SnapshotError};
 use crate::machine::Encode;
@@ -55,11 +55,11 @@ pub(crate) struct Snapshots {
     /// In a group `retention` decides which part of the log stays. Alone a snapshot frees all that it covers.
     in_a_group: bool,
     retention: Arc<Retention>,
-    sending: Arc<Sending>,
+    sending: Arc<OutgoingSnapshots>,
 }
 
 /// A fixed state, neither encoded nor on disk yet.
-pub(crate) struct Captured {
+pub(crate) struct CapturedState {
     pub(crate) meta: SnapshotMeta,
     pub(crate) machine: Encode,
     /// Changes applied since the start.
@@ -74,7 +74,7 @@ impl Snapshots {
         options: &ConsensusOptions,
         newest: Option<(SnapshotMeta, u64)>,
         retention: Arc<Retention>,
-        sending: Arc<Sending>,
+        sending: Arc<OutgoingSnapshots>,
     ) -> Self {
         if let Some((meta, _)) = &newest {
             retention.covered(meta.last_log_id.map_or(0, |id| id.index), 0);
@@ -160,7 +160,9 @@ impl Snapshots {
             })
             .await
             .map_err(Failure::from)?;
-        let Some(Captured { meta, machine, changes, pending }) = captured? else { return Ok(()) };
+        let Some(CapturedState { meta, machine, changes, pending }) = captured? else {
+            return Ok(());
+        };
         let log_bytes = self.journal.stats().bytes;
         let fixed = begun.elapsed();
         if self.in_a_group {

@@ -30,7 +30,7 @@ impl RaftTypeConfig for TypeConfig {
     type Entry = Entry;
     type AsyncRuntime = Runtime;
     type Responder<T>
-        = Answer<T>
+        = ProposalReply<T>
     where
         T: OptionalSend + 'static;
     type Batch<T>
@@ -58,16 +58,16 @@ pub(crate) fn log_id_of(entry: EntryId) -> LogId {
 
 /// Receives a proposal's outcome from the engine.
 #[derive(Debug)]
-pub(crate) struct Answer<T>(oneshot::Sender<T>);
+pub(crate) struct ProposalReply<T>(oneshot::Sender<T>);
 
-impl<T> Answer<T> {
+impl<T> ProposalReply<T> {
     pub(crate) fn channel() -> (Self, oneshot::Receiver<T>) {
         let (sender, receiver) = oneshot::channel();
         (Self(sender), receiver)
     }
 }
 
-impl<C: RaftTypeConfig, T: OptionalSend + 'static> Responder<C, T> for Answer<T> {
+impl<C: RaftTypeConfig, T: OptionalSend + 'static> Responder<C, T> for ProposalReply<T> {
     fn on_complete(self, result: T) {
         // The proposer may be gone; the outcome is valid nevertheless.
         let _ = self.0.send(result);

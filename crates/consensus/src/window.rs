@@ -10,12 +10,12 @@ use crate::types::LogId;
 
 #[derive(Debug, Default)]
 pub(crate) struct Window {
-    unanswered: Mutex<VecDeque<Unanswered>>,
+    unanswered: Mutex<VecDeque<UnansweredAppend>>,
     answered: Notify,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Unanswered {
+pub(crate) struct UnansweredAppend {
     pub(crate) bytes: usize,
     /// The last of its entries, or the entry before them.
     pub(crate) last: Option<LogId>,
@@ -43,12 +43,12 @@ impl Window {
         unanswered.len() < APPENDS_IN_FLIGHT_MAX && bytes < APPEND_BYTES_IN_FLIGHT_MAX
     }
 
-    pub(crate) fn push(&self, unanswered: Unanswered) {
+    pub(crate) fn push(&self, unanswered: UnansweredAppend) {
         self.unanswered.lock().push_back(unanswered);
     }
 
     /// Removes the oldest, which was answered. `None`: there was none.
-    pub(crate) fn pop(&self) -> Option<Unanswered> {
+    pub(crate) fn pop(&self) -> Option<UnansweredAppend> {
         let popped = self.unanswered.lock().pop_front();
         self.answered.notify_one();
         popped
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn window_limits_number_and_bytes_and_always_admits_one() {
         let window = Window::default();
-        let large = Unanswered {
+        let large = UnansweredAppend {
             bytes: 2 * APPEND_BYTES_IN_FLIGHT_MAX,
             last: None,
             term: 1,
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(window.pop().map(|it| it.bytes), Some(large.bytes));
         for _ in 0..APPENDS_IN_FLIGHT_MAX {
             assert!(window.room().now_or_never().is_some());
-            window.push(Unanswered { bytes: 0, last: None, term: 1, confirmed: None });
+            window.push(UnansweredAppend { bytes: 0, last: None, term: 1, confirmed: None });
         }
         assert!(window.room().now_or_never().is_none());
         window.pop();

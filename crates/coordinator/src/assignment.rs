@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
-use crate::reconcile::Holding;
+use crate::reconcile::AssignmentSet;
 
 /// Partitions by topic; every listed topic has at least one partition.
 ///
@@ -64,7 +64,7 @@ impl Extend<(Uuid, i32)> for Assignment {
     }
 }
 
-impl Holding for Assignment {
+impl AssignmentSet for Assignment {
     type Item = (Uuid, i32);
 
     fn is_empty(&self) -> bool {

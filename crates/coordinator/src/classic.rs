@@ -2,7 +2,7 @@
 //!
 //! A pure state machine: its input is an event and a time, its output the new state and the replies that are due.
 //! The semantics are those of Kafka 4's `GroupMetadataManager`. The state that outlives the coordinator is in
-//! [`kept`].
+//! [`stored_group`].
 //!
 //! Deadlines are fields. The group only keeps a lower bound of the earliest one
 //! ([`ClassicGroup::check_at`]), so that a heartbeat costs a store and not a timer.
@@ -20,10 +20,10 @@ use crate::member::{Client, Waiter};
 use crate::subscription::topics_of_subscription;
 
 mod join;
-pub(crate) mod kept;
 pub mod member;
 mod presence;
 mod rebalance;
+pub(crate) mod stored_group;
 #[cfg(test)]
 mod tests;
 
@@ -97,7 +97,7 @@ pub struct Sync {
 
 /// One member of a LeaveGroup request.
 #[derive(Clone, Debug)]
-pub struct Leaver {
+pub struct LeavingMember {
     /// Empty: the member with this instance id.
     pub member_id: Text,
     pub instance_id: Option<Text>,
@@ -106,7 +106,7 @@ pub struct Leaver {
 
 /// The reply to a JoinGroup request of an admitted member.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Joined {
+pub struct JoinGroupReply {
     pub generation: i32,
     pub protocol_type: Option<Text>,
     pub protocol: Option<Text>,
@@ -118,7 +118,7 @@ pub struct Joined {
     pub members: Vec<JoinedMember>,
 }
 
-/// See [`Joined::members`].
+/// See [`JoinGroupReply::members`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JoinedMember {
     pub id: Text,
@@ -136,7 +136,7 @@ pub struct JoinRefused {
 
 /// The reply to a SyncGroup request: the leader's assignment.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Synced {
+pub struct SyncGroupReply {
     pub protocol_type: Option<Text>,
     pub protocol: Option<Text>,
     pub assignment: Bytes,
@@ -317,6 +317,6 @@ impl ClassicGroup {
     }
 }
 
-fn join_refused(member_id: Text, error: ErrorKind) -> Result<Joined, JoinRefused> {
+fn join_refused(member_id: Text, error: ErrorKind) -> Result<JoinGroupReply, JoinRefused> {
     Err(JoinRefused { member_id, error })
 }

@@ -23,8 +23,8 @@ use crate::subscription::Subscriptions;
 use crate::{Group, Text};
 
 mod heartbeat;
-pub(crate) mod kept;
 pub mod member;
+pub(crate) mod stored_group;
 mod target;
 #[cfg(test)]
 mod tests;

@@ -29,13 +29,13 @@ mod coordinator;
 mod epochs;
 mod error;
 mod group;
-mod keeping;
-mod kept;
+mod group_persistence;
 pub mod member;
 mod members;
 mod reconcile;
 mod registry;
 pub mod share;
+mod stored_group;
 pub mod streams;
 pub mod subscription;
 
@@ -43,10 +43,10 @@ pub use coordinator::Coordinator;
 pub use epochs::EpochGroup;
 pub use error::{ErrorKind, GroupError};
 pub use group::Group;
-pub use keeping::{Stored, TermOver, keep_members};
-pub use kept::{KeptError, SessionTimeouts};
-pub use reconcile::{Holding, MemberState};
-pub use registry::{Registry, Totals, Visit, watch_deadlines};
+pub use group_persistence::{NotCoordinator, StoreReceipt, keep_members};
+pub use reconcile::{AssignmentSet, MemberState};
+pub use registry::{GroupAccess, Registry, Totals, watch_deadlines};
+pub use stored_group::{KeptError, SessionTimeouts};
 
 /// Ids and names. Each has its own memory: a group that kept a slice of a request would keep the whole request.
 pub type Text = std::sync::Arc<str>;

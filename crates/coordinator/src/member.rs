@@ -1,7 +1,7 @@
 //! Parts that members of all group protocols have in common.
 
 use crate::Text;
-use crate::classic::{JoinRefused, Joined, Synced};
+use crate::classic::{JoinGroupReply, JoinRefused, SyncGroupReply};
 use crate::error::ErrorKind;
 
 /// The epoch of a joining member (KIP-848).
@@ -26,8 +26,8 @@ pub struct Waiter(pub u64);
 /// A reply that is due.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
-    Join(Result<Joined, JoinRefused>),
-    Sync(Result<Synced, ErrorKind>),
+    Join(Result<JoinGroupReply, JoinRefused>),
+    Sync(Result<SyncGroupReply, ErrorKind>),
 }
 
 /// Side effects of a transition: replies, in the order in which they became due.
@@ -37,11 +37,11 @@ pub struct Effects {
 }
 
 impl Effects {
-    pub fn join(&mut self, waiter: Waiter, answer: Result<Joined, JoinRefused>) {
+    pub fn join(&mut self, waiter: Waiter, answer: Result<JoinGroupReply, JoinRefused>) {
         self.replies.push((waiter, Reply::Join(answer)));
     }
 
-    pub fn sync(&mut self, waiter: Waiter, answer: Result<Synced, ErrorKind>) {
+    pub fn sync(&mut self, waiter: Waiter, answer: Result<SyncGroupReply, ErrorKind>) {
         self.replies.push((waiter, Reply::Sync(answer)));
     }
 }

@@ -10,7 +10,7 @@ use std::fmt::Debug;
 use crate::member::JOINING;
 
 /// A set of partitions, or of tasks.
-pub trait Holding: Clone + Default + Eq + Debug {
+pub trait AssignmentSet: Clone + Default + Eq + Debug {
     /// An item of the set with a known epoch of its assignment.
     type Item: Clone + Ord + Debug;
 
@@ -37,7 +37,7 @@ pub(crate) enum Progress {
 
 /// A member's present, revoked and target sets.
 #[derive(Clone, Debug)]
-pub struct MemberState<H: Holding> {
+pub struct MemberState<H: AssignmentSet> {
     pub epoch: i32,
     /// Accepted once more, from a member that has not received the reply with its new epoch.
     pub(crate) previous_epoch: i32,
@@ -52,7 +52,7 @@ pub struct MemberState<H: Holding> {
     pub target: H,
 }
 
-impl<H: Holding> MemberState<H> {
+impl<H: AssignmentSet> MemberState<H> {
     /// The state of a member that joins with nothing.
     pub(crate) fn joining(target: H) -> Self {
         Self {

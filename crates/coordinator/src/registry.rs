@@ -19,9 +19,9 @@ use world::Instant;
 
 use crate::alarms::Alarms;
 use crate::classic::JoinLimits;
-use crate::keeping::{Changed, Stored};
-use crate::kept::{KeptError, SessionTimeouts, Stamp};
+use crate::group_persistence::{ChangedGroups, StoreReceipt};
 use crate::member::{Effects, Reply, Waiter};
+use crate::stored_group::{KeptError, SessionTimeouts, Stamp};
 use crate::{Group, Text, text};
 
 /// Locks over all groups. A lock is held for one event of one group.
@@ -34,7 +34,7 @@ pub struct Registry {
     /// Separate, because the task that waits for the next one must not keep the groups alive.
     alarms: Arc<Alarms>,
     /// Separate for the same reason.
-    changed: Arc<Changed>,
+    changed: Arc<ChangedGroups>,
     last_waiter: AtomicU64,
     totals: Arc<Totals>,
     started: Instant,
@@ -50,12 +50,12 @@ pub struct Totals {
 #[derive(Debug, Default)]
 struct Bucket {
     slots: HashMap<Text, Slot>,
-    waiting: HashMap<Waiter, Waiting>,
+    waiting: HashMap<Waiter, PendingGroupRequest>,
 }
 
 /// A request that waits for a group's reply.
 #[derive(Debug)]
-struct Waiting {
+struct PendingGroupRequest {
     group: Text,
     answer: oneshot::Sender<Reply>,
 }
@@ -82,7 +82,7 @@ impl Slot {
 
 /// The access of an event to a group.
 #[derive(Debug)]
-pub struct Visit<'a> {
+pub struct GroupAccess<'a> {
     /// `None` if there is none, or if it is to be removed after the visit.
     pub group: &'a mut Option<Group>,
     pub now: Instant,
@@ -136,7 +136,7 @@ impl Registry {
     }
 
     /// Applies an event to a group, and carries out its effects.
-    pub fn visit<R>(&self, name: &str, event: impl FnOnce(Visit<'_>) -> R) -> R {
+    pub fn visit<R>(&self, name: &str, event: impl FnOnce(GroupAccess<'_>) -> R) -> R {
         let mut bucket = self.bucket(name).lock();
         self.visit_in(&mut bucket, name, event)
     }
@@ -145,8 +145,8 @@ impl Registry {
     pub fn visit_to_store<R>(
         &self,
         name: &str,
-        event: impl FnOnce(Visit<'_>) -> R,
-    ) -> (R, Option<Stored>) {
+        event: impl FnOnce(GroupAccess<'_>) -> R,
+    ) -> (R, Option<StoreReceipt>) {
         let mut bucket = self.bucket(name).lock();
         let result = self.visit_in(&mut bucket, name, event);
         (result, self.changed.stored(name))
@@ -157,12 +157,12 @@ impl Registry {
     pub fn visit_and_wait(
         &self,
         name: &str,
-        event: impl FnOnce(Visit<'_>, Waiter),
+        event: impl FnOnce(GroupAccess<'_>, Waiter),
     ) -> oneshot::Receiver<Reply> {
         let waiter = Waiter(self.last_waiter.fetch_add(1, Ordering::Relaxed) + 1);
         let (answer, receiver) = oneshot::channel();
         let mut bucket = self.bucket(name).lock();
-        bucket.waiting.insert(waiter, Waiting { group: text(name), answer });
+        bucket.waiting.insert(waiter, PendingGroupRequest { group: text(name), answer });
         self.visit_in(&mut bucket, name, |visit| event(visit, waiter));
         receiver
     }
@@ -176,7 +176,7 @@ impl Registry {
         &self,
         bucket: &mut Bucket,
         name: &str,
-        event: impl FnOnce(Visit<'_>) -> R,
+        event: impl FnOnce(GroupAccess<'_>) -> R,
     ) -> R {
         let now = Instant::now();
         let mut effects = Effects::default();
@@ -185,7 +185,7 @@ impl Registry {
             Some(slot) => (slot, true),
             None => (&mut fresh, false),
         };
-        let visit = Visit { group: &mut slot.group, now, effects: &mut effects };
+        let visit = GroupAccess { group: &mut slot.group, now, effects: &mut effects };
         // The panic belongs to the session; a half-changed group would affect all its members.
         let result = catch_unwind(AssertUnwindSafe(|| event(visit)));
         if result.is_err() {
@@ -205,7 +205,7 @@ impl Registry {
             _ => {}
         }
         for (waiter, reply) in effects.replies {
-            if let Some(Waiting { answer, .. }) = bucket.waiting.remove(&waiter) {
+            if let Some(PendingGroupRequest { answer, .. }) = bucket.waiting.remove(&waiter) {
                 self.changed.answer(name, answer, reply);
             }
         }
@@ -259,7 +259,7 @@ impl Registry {
         });
     }
 
-    pub(crate) fn changed(&self) -> &Arc<Changed> {
+    pub(crate) fn changed(&self) -> &Arc<ChangedGroups> {
         &self.changed
     }
 

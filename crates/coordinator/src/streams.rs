@@ -18,9 +18,9 @@ use crate::{Group, Text, text};
 
 mod assignor;
 mod heartbeat;
-pub(crate) mod kept;
 mod member;
 mod status;
+pub(crate) mod stored_group;
 pub mod tasks;
 #[cfg(test)]
 mod tests;
@@ -29,7 +29,7 @@ pub mod topology;
 pub use member::Member;
 pub use status::{Endpoint, EndpointPartitions, Status, StatusCode};
 use tasks::{Task, Tasks};
-use topology::{Configured, InternalTopic, Topology};
+use topology::{ConfiguredTopology, InternalTopic, Topology};
 
 /// The configuration of node and group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,7 +78,7 @@ pub type StreamsGroup = EpochGroup<StreamsProtocol>;
 #[derive(Debug, Default)]
 pub struct StreamsProtocol {
     topology: Option<Topology>,
-    configured: Configured,
+    configured: ConfiguredTopology,
     stamp: Option<CatalogStamp>,
     /// No tasks are assigned before.
     delayed_until: Option<Instant>,

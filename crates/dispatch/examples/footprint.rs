@@ -72,9 +72,9 @@ fn engine(policy: Policy, partitions: u32, end: u64) -> Dispatch {
     Dispatch::with_bounds(policy, Stripe::ALL, vec![start; partitions as usize], 1, bounds)
 }
 
-fn record(offset: u64) -> Scanned {
+fn record(offset: u64) -> ScannedRecord {
     let mixed = offset.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
-    Scanned {
+    ScannedRecord {
         offset,
         bytes: 1_024,
         value_bytes: 1_024,
@@ -89,7 +89,7 @@ fn record(offset: u64) -> Scanned {
 const NOW: i64 = 1_700_000_000_000;
 
 fn join(engine: &mut Dispatch, records: u32) {
-    let joined = Joined {
+    let joined = PushConsumer {
         session: 1,
         records,
         bytes: u64::MAX,
@@ -102,8 +102,8 @@ fn join(engine: &mut Dispatch, records: u32) {
     engine.join(1, joined).expect("it is the only consumer");
 }
 
-fn read(engine: &mut Dispatch, record: impl Fn(u64) -> Scanned, now_ms: i64) -> bool {
-    let Some(Want { partition, from, up_to, .. }) = engine.wants() else { return false };
+fn read(engine: &mut Dispatch, record: impl Fn(u64) -> ScannedRecord, now_ms: i64) -> bool {
+    let Some(ReadRange { partition, from, up_to, .. }) = engine.wants() else { return false };
     let up_to = up_to.min(from + 1_000);
     engine.scanned(partition, from, up_to, (from..up_to).map(record), now_ms);
     true
@@ -147,7 +147,7 @@ fn delayed(count: u64) {
     let day_ms = 24 * 60 * 60 * 1_000;
     let later = |offset: u64| {
         let after = offset.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8;
-        Scanned { due_ms: NOW + 1 + (after % day_ms) as i64, ..record(offset) }
+        ScannedRecord { due_ms: NOW + 1 + (after % day_ms) as i64, ..record(offset) }
     };
     let before = resident();
     let begin = Instant::now();
@@ -177,7 +177,7 @@ fn blocked(count: u64) {
     let mut engine = engine(policy, 1, count);
     join(&mut engine, u32::MAX);
     let (mut pools, mut out) = (Pools::new(), Vec::new());
-    let same_key = |offset| Scanned { key: Some(7), ..record(offset) };
+    let same_key = |offset| ScannedRecord { key: Some(7), ..record(offset) };
     let before = resident();
     while read(&mut engine, same_key, NOW) {
         engine.dispatch(NOW, &mut pools, &mut out);

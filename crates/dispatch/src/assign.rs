@@ -2,21 +2,21 @@
 
 use base::Offset;
 
-use crate::claim::Terms;
-use crate::consumer::{Take, Within};
-use crate::consumers::{Chosen, Skipped};
+use crate::claim::LeaseAttributes;
+use crate::consumer::{PullRequest, PullScope};
+use crate::consumers::{SelectedConsumer, SkippedConsumers};
 use crate::dispatch::Dispatch;
 use crate::meta::Meta;
 use crate::partition::Head;
 use crate::policy::{HIGH_TO_NORMAL, Ordering};
 use crate::pools::Pools;
 use crate::record::Assignment;
-use crate::steps::{Step, What};
+use crate::steps::{Step, StepKind};
 use crate::{DeadReason, Token};
 
 /// The next record to deliver.
 #[derive(Clone, Copy, Debug)]
-struct Next {
+struct NextRecord {
     partition: u32,
     rank: u8,
     offset: Offset,
@@ -31,9 +31,9 @@ impl Dispatch {
         if self.paused {
             return;
         }
-        let mut skipped = Skipped::new();
+        let mut skipped = SkippedConsumers::new();
         while self.consumers.any_queued() && self.leases.len() < self.bounds.leased {
-            let Some(next) = self.next_ready(now_ms, Within::default()) else { break };
+            let Some(next) = self.next_ready(now_ms, PullScope::default()) else { break };
             let Some(chosen) = self.consumers.choose(next.bytes, pools, &mut skipped) else {
                 break;
             };
@@ -46,15 +46,15 @@ impl Dispatch {
 
     /// Takes ready records, even if consumers have joined. A take that got fewer than requested
     /// makes the engine read more, once: scan, then take again.
-    pub fn take(&mut self, take: Take, now_ms: i64, out: &mut Vec<Assignment>) {
-        self.take_within(take, Within::default(), now_ms, out);
+    pub fn take(&mut self, take: PullRequest, now_ms: i64, out: &mut Vec<Assignment>) {
+        self.take_within(take, PullScope::default(), now_ms, out);
     }
 
     /// As [`Dispatch::take`], restricted to a part of the group.
     pub fn take_within(
         &mut self,
-        take: Take,
-        within: Within<'_>,
+        take: PullRequest,
+        within: PullScope<'_>,
         now_ms: i64,
         out: &mut Vec<Assignment>,
     ) {
@@ -66,8 +66,8 @@ impl Dispatch {
             self.pulled = true;
             return;
         }
-        let Take { session, consumer, settle_on_send, lease_ms, .. } = take;
-        let chosen = Chosen { consumer, session, settle_on_send, lease_ms };
+        let PullRequest { session, consumer, settle_on_send, lease_ms, .. } = take;
+        let chosen = SelectedConsumer { consumer, session, settle_on_send, lease_ms };
         let (mut records, mut bytes) = (0, 0_u64);
         while records < take.records_max && self.leases.len() < self.bounds.leased {
             let Some(next) = self.next_ready(now_ms, within) else {
@@ -84,14 +84,14 @@ impl Dispatch {
     }
 
     /// The next record to deliver. Undeliverable records at the head are blocked or die.
-    fn next_ready(&mut self, now_ms: i64, within: Within<'_>) -> Option<Next> {
+    fn next_ready(&mut self, now_ms: i64, within: PullScope<'_>) -> Option<NextRecord> {
         loop {
             let head = self.first_head(within)?;
             let found = &self.partitions[head.partition];
             let (rank, offset) = (head.rank, found.head_offset);
             let meta = *found.ready.get(rank, offset)?;
             let attempts = found.attempts(offset);
-            let next = Next { partition: head.partition, rank, offset, bytes: meta.bytes };
+            let next = NextRecord { partition: head.partition, rank, offset, bytes: meta.bytes };
             let exhausted = self.policy.attempts_max.is_some_and(|max| attempts >= max);
             let expired = self.is_expired(&meta, now_ms) && !found.is_prompt(offset, &meta);
             let reason = if expired {
@@ -119,11 +119,11 @@ impl Dispatch {
     }
 
     /// The best head among the eligible partitions.
-    fn first_head(&self, within: Within<'_>) -> Option<Head> {
+    fn first_head(&self, within: PullScope<'_>) -> Option<Head> {
         /// With at most this many partitions, checking each is cheaper than walking the heads in
         /// order.
         const FEW: usize = 16;
-        let Within { partitions: wanted, leased_max, .. } = within;
+        let PullScope { partitions: wanted, leased_max, .. } = within;
         let is_full = self.attempts >= self.bounds.attempts;
         let has_room = |head: &Head| {
             let found = &self.partitions[head.partition];
@@ -150,14 +150,14 @@ impl Dispatch {
 
     fn hand_out(
         &mut self,
-        next: Next,
-        chosen: Chosen,
+        next: NextRecord,
+        chosen: SelectedConsumer,
         pooled: bool,
         credit: bool,
         now_ms: i64,
     ) -> Option<Assignment> {
-        let Next { partition, rank, offset, .. } = next;
-        let Chosen { consumer, session, settle_on_send, lease_ms } = chosen;
+        let NextRecord { partition, rank, offset, .. } = next;
+        let SelectedConsumer { consumer, session, settle_on_send, lease_ms } = chosen;
         let attempt = self.partitions[partition].deliveries(offset).saturating_add(1);
         let meta = self.take_ready(partition, rank, offset)?;
         self.subtract_waiting(partition, &meta);
@@ -165,14 +165,14 @@ impl Dispatch {
         found.handed_out = (found.handed_out + 1) % HIGH_TO_NORMAL;
         let token = self.new_token();
         let mut terms = None;
-        let what = if settle_on_send { What::HandedOut } else { What::Leased };
+        let what = if settle_on_send { StepKind::HandedOut } else { StepKind::Leased };
         self.steps.add(Step { session, attempt, ..Step::of(what, partition, offset) });
         if settle_on_send {
             self.finish(partition, offset, meta.key);
         } else {
             self.hold(partition, offset, meta.key);
             let deadline_ms = self.deadline(lease_ms, now_ms);
-            terms = Some(Terms { deadline_ms, meta, credit, pooled });
+            terms = Some(LeaseAttributes { deadline_ms, meta, credit, pooled });
             self.partitions[partition].leased += 1;
         }
         let assignment = Assignment { consumer, session, token, partition, offset, attempt, terms };
@@ -203,18 +203,18 @@ mod tests {
     use base::Stripe;
 
     use super::*;
-    use crate::{PartitionStart, Policy, Scanned, Selection, Settlement};
+    use crate::{PartitionStart, Policy, ScannedRecord, Selection, Settlement};
 
     /// Three partitions of four records each, all known, the oldest in the last.
     fn engine() -> Dispatch {
         let starts = vec![PartitionStart { end: 4, ..PartitionStart::default() }; 3];
         let mut engine = Dispatch::new(Policy::default(), Stripe::ALL, starts, 1);
         // A take that gets fewer records than requested makes the engine read once.
-        let no_partition = Within { partitions: &[9], ..Within::default() };
+        let no_partition = PullScope { partitions: &[9], ..PullScope::default() };
         loop {
             assert_eq!(take(&mut engine, 1, no_partition), []);
             let Some(want) = engine.wants() else { break };
-            let record = |offset| Scanned {
+            let record = |offset| ScannedRecord {
                 offset,
                 bytes: 1,
                 value_bytes: 1,
@@ -229,8 +229,8 @@ mod tests {
         engine
     }
 
-    fn take(engine: &mut Dispatch, records_max: u32, within: Within<'_>) -> Vec<(u32, Offset)> {
-        let take = Take {
+    fn take(engine: &mut Dispatch, records_max: u32, within: PullScope<'_>) -> Vec<(u32, Offset)> {
+        let take = PullRequest {
             session: 1,
             consumer: 0,
             records_max,
@@ -246,19 +246,19 @@ mod tests {
     #[test]
     fn take_returns_records_of_the_requested_partitions_only() {
         let mut engine = engine();
-        let of = |partitions| Within { partitions, ..Within::default() };
+        let of = |partitions| PullScope { partitions, ..PullScope::default() };
         assert_eq!(take(&mut engine, 2, of(&[0])), [(0, 0), (0, 1)]);
         assert_eq!(take(&mut engine, 9, of(&[0, 1])).len(), 6);
         assert_eq!(take(&mut engine, 9, of(&[0, 1, 7])), []);
         let many: Vec<u32> = (2..100).collect();
         assert_eq!(take(&mut engine, 1, of(&many)), [(2, 0)]);
-        assert_eq!(take(&mut engine, 9, Within::default()).len(), 3);
+        assert_eq!(take(&mut engine, 9, PullScope::default()).len(), 3);
     }
 
     #[test]
     fn partition_at_its_lease_limit_delivers_no_more_until_a_lease_ends() {
         let mut engine = engine();
-        let two = Within { leased_max: Some(2), ..Within::default() };
+        let two = PullScope { leased_max: Some(2), ..PullScope::default() };
         let taken = take(&mut engine, 99, two);
         assert_eq!(taken, [(2, 0), (2, 1), (1, 0), (1, 1), (0, 0), (0, 1)]);
         let one = Selection::Range { partition: 1, first: 0, last: 0 };

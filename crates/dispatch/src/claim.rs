@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::dispatch::Dispatch;
 use crate::lease::{Lease, Slot};
 use crate::meta::Meta;
-use crate::partition::Ending;
+use crate::partition::EndingRecord;
 use crate::record::Assignment;
-use crate::{ConsumerId, Joined, Pools, SessionId, Token};
+use crate::{ConsumerId, Pools, PushConsumer, SessionId, Token};
 
 /// A live lease, with all fields of its record that an engine needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct Claim(Lease);
 /// A lease's fields besides its identity: together they allow its holder to claim it at another
 /// engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Terms {
+pub struct LeaseAttributes {
     /// `i64::MAX`: until the session ends.
     pub(crate) deadline_ms: i64,
     pub(crate) meta: Meta,
@@ -44,12 +44,12 @@ pub struct BackOff {
 pub struct DeadLetterClaim {
     partition: u32,
     offset: Offset,
-    ending: Ending,
+    ending: EndingRecord,
 }
 
 /// State of an unread record whose lease was transferred.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Claimed {
+pub(crate) enum ClaimedState {
     /// It is leased, dead or settled.
     Held,
     /// It is available again at `due_ms`; `i64::MIN`: at once.
@@ -58,13 +58,13 @@ pub(crate) enum Claimed {
 
 /// Unread records whose leases were transferred to this engine.
 #[derive(Debug, Default)]
-pub(crate) struct Claims {
-    records: BTreeMap<(u32, Offset), Claimed>,
+pub(crate) struct ClaimedRecords {
+    records: BTreeMap<(u32, Offset), ClaimedState>,
     /// Number of released records per partition.
     back: HashMap<u32, usize>,
 }
 
-impl Claims {
+impl ClaimedRecords {
     /// Whether unread records of the partition are available again: they must be read to be
     /// delivered.
     pub(crate) fn has_back(&self, partition: u32) -> bool {
@@ -72,7 +72,7 @@ impl Claims {
     }
 
     fn insert(&mut self, partition: u32, offset: Offset) {
-        self.records.insert((partition, offset), Claimed::Held);
+        self.records.insert((partition, offset), ClaimedState::Held);
     }
 
     fn contains(&self, partition: u32, offset: Offset) -> bool {
@@ -82,15 +82,15 @@ impl Claims {
     /// Returns false if the record's lease was not transferred.
     fn comes_back(&mut self, partition: u32, offset: Offset, due_ms: i64) -> bool {
         let Some(claimed) = self.records.get_mut(&(partition, offset)) else { return false };
-        if matches!(std::mem::replace(claimed, Claimed::Back { due_ms }), Claimed::Held) {
+        if matches!(std::mem::replace(claimed, ClaimedState::Back { due_ms }), ClaimedState::Held) {
             *self.back.entry(partition).or_default() += 1;
         }
         true
     }
 
-    fn remove(&mut self, partition: u32, offset: Offset) -> Option<Claimed> {
+    fn remove(&mut self, partition: u32, offset: Offset) -> Option<ClaimedState> {
         let claimed = self.records.remove(&(partition, offset))?;
-        if let Claimed::Back { .. } = claimed
+        if let ClaimedState::Back { .. } = claimed
             && let Some(back) = self.back.get_mut(&partition)
         {
             *back -= 1;
@@ -107,7 +107,7 @@ impl Claims {
         partition: u32,
         first: Offset,
         end: Offset,
-    ) -> Vec<(Offset, Claimed)> {
+    ) -> Vec<(Offset, ClaimedState)> {
         if first >= end {
             return Vec::new();
         }
@@ -130,7 +130,7 @@ impl DeadLetterClaim {
     }
 }
 
-impl Terms {
+impl LeaseAttributes {
     /// Converts the deadline to a clock that is ahead by this much.
     pub fn shifted(self, by_ms: i64) -> Self {
         Self { deadline_ms: shifted(self.deadline_ms, by_ms), ..self }
@@ -148,7 +148,7 @@ impl Assignment {
     /// `None` where the record was settled on send.
     pub(crate) fn lease(&self) -> Option<Lease> {
         let Self { consumer, session, token, partition, offset, attempt, terms } = *self;
-        let Terms { deadline_ms, meta, credit, pooled } = terms?;
+        let LeaseAttributes { deadline_ms, meta, credit, pooled } = terms?;
         Some(Lease {
             token,
             offset,
@@ -192,7 +192,7 @@ impl Claim {
         self.0.deadline_ms
     }
 
-    /// As [`Terms::shifted`].
+    /// As [`LeaseAttributes::shifted`].
     pub fn shifted(self, by_ms: i64) -> Self {
         self.until(shifted(self.0.deadline_ms, by_ms))
     }
@@ -216,7 +216,7 @@ impl Dispatch {
     }
 
     /// The joined consumers, in the order in which to join them to another engine.
-    pub fn joined(&self) -> Vec<(ConsumerId, Joined)> {
+    pub fn joined(&self) -> Vec<(ConsumerId, PushConsumer)> {
         self.consumers.joined()
     }
 
@@ -354,7 +354,7 @@ impl Dispatch {
     }
 
     /// The record is being read: returns its state as a claim.
-    pub(crate) fn read_claimed(&mut self, partition: u32, offset: Offset) -> Option<Claimed> {
+    pub(crate) fn read_claimed(&mut self, partition: u32, offset: Offset) -> Option<ClaimedState> {
         self.claims.remove(partition, offset)
     }
 }

@@ -17,7 +17,7 @@ pub enum Credit {
 /// A consumer that records are pushed to. A record fits its credit if the bytes fit, or if the
 /// consumer holds nothing: a record larger than the whole window must not wait forever.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Joined {
+pub struct PushConsumer {
     pub session: SessionId,
     /// `u32::MAX` = unlimited.
     pub records: u32,
@@ -57,7 +57,7 @@ pub enum Leases {
 
 /// Limits a pull to a part of the group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Within<'a> {
+pub struct PullScope<'a> {
     /// Ascending; empty = all.
     pub partitions: &'a [u32],
     /// A partition with this many leased records, of any session, delivers no more.
@@ -69,7 +69,7 @@ pub struct Within<'a> {
 
 /// A pull: up to this many records now, for a session that need not have joined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Take {
+pub struct PullRequest {
     pub session: SessionId,
     /// Appears in assignments and listings; its credit is ignored.
     pub consumer: ConsumerId,

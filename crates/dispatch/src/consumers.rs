@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 use base::HashMap;
 
-use crate::consumer::{Credit, JoinRefused, Joined};
+use crate::consumer::{Credit, JoinRefused, PushConsumer};
 use crate::pools::Pools;
-use crate::shares::Lack;
+use crate::shares::CreditShortage;
 use crate::{ConsumerId, SessionId};
 
 #[derive(Debug)]
 struct Consumer {
-    joined: Joined,
+    joined: PushConsumer,
     /// Order of arrival.
     number: u64,
     /// Used credit of a window. Grants are used up in `joined` itself.
@@ -72,7 +72,7 @@ impl Consumer {
 
 /// The selected consumer, after its credit was used.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Chosen {
+pub(crate) struct SelectedConsumer {
     pub(crate) consumer: ConsumerId,
     pub(crate) session: SessionId,
     pub(crate) settle_on_send: bool,
@@ -80,7 +80,7 @@ pub(crate) struct Chosen {
 }
 
 /// Consumers that cannot take the current record; they keep their place in the ring.
-pub(crate) type Skipped = Vec<(Reverse<i32>, ConsumerId)>;
+pub(crate) type SkippedConsumers = Vec<(Reverse<i32>, ConsumerId)>;
 
 /// How long the next active consumer waits for the records that the former one still holds. A
 /// client that closes its channel cancels its consumers first; their records are released a moment
@@ -88,7 +88,7 @@ pub(crate) type Skipped = Vec<(Reverse<i32>, ConsumerId)>;
 const LEAVES_WITHIN_MS: i64 = 1_000;
 
 #[derive(Clone, Copy, Debug)]
-struct Leaving {
+struct LeavingConsumer {
     consumer: ConsumerId,
     held: u32,
     until_ms: i64,
@@ -108,7 +108,7 @@ pub(crate) struct Consumers {
     /// A consumer of a higher priority has joined: the active one gets no more records.
     draining: bool,
     /// The former active consumer, which still holds records.
-    leaving: Option<Leaving>,
+    leaving: Option<LeavingConsumer>,
     arrivals: u64,
     /// Activations and deactivations since the last drain.
     pub(crate) events: Vec<(ConsumerId, bool)>,
@@ -124,7 +124,7 @@ impl Consumers {
         self.queued > 0
     }
 
-    pub(crate) fn join(&mut self, id: ConsumerId, joined: Joined) -> Result<(), JoinRefused> {
+    pub(crate) fn join(&mut self, id: ConsumerId, joined: PushConsumer) -> Result<(), JoinRefused> {
         if let Some(by) = self.exclusive {
             return Err(JoinRefused::Exclusive { by });
         }
@@ -167,7 +167,8 @@ impl Consumers {
             self.draining = false;
             if consumer.held > 0 {
                 let until_ms = now_ms.saturating_add(LEAVES_WITHIN_MS);
-                self.leaving = Some(Leaving { consumer: id, held: consumer.held, until_ms });
+                self.leaving =
+                    Some(LeavingConsumer { consumer: id, held: consumer.held, until_ms });
             }
             self.choose_active();
         } else {
@@ -228,7 +229,7 @@ impl Consumers {
     }
 
     /// All consumers with their remaining grants: first the active one, then in the order of arrival.
-    pub(crate) fn joined(&self) -> Vec<(ConsumerId, Joined)> {
+    pub(crate) fn joined(&self) -> Vec<(ConsumerId, PushConsumer)> {
         let mut all: Vec<_> = self.by_id.iter().collect();
         all.sort_unstable_by_key(|(id, consumer)| (self.active != Some(**id), consumer.number));
         all.into_iter().map(|(id, consumer)| (*id, consumer.joined)).collect()
@@ -347,11 +348,11 @@ impl Consumers {
     }
 
     /// The reasons why a consumer cannot get a record of `bytes`.
-    pub(crate) fn lack(&self, id: ConsumerId, bytes: u32, pools: &Pools) -> Lack {
+    pub(crate) fn lack(&self, id: ConsumerId, bytes: u32, pools: &Pools) -> CreditShortage {
         let Some(consumer) = self.by_id.get(&id).filter(|_| self.may_take(id)) else {
-            return Lack::default();
+            return CreditShortage::default();
         };
-        Lack {
+        CreditShortage {
             ready: true,
             records: consumer.records_left() == 0,
             bytes: consumer.bytes_left() == 0 || !consumer.fits(bytes),
@@ -410,8 +411,8 @@ impl Consumers {
         &mut self,
         bytes: u32,
         pools: &Pools,
-        skipped: &mut Skipped,
-    ) -> Option<Chosen> {
+        skipped: &mut SkippedConsumers,
+    ) -> Option<SelectedConsumer> {
         let only = self.only();
         for (&priority, ring) in &mut self.rings {
             while let Some(id) = ring.pop_front() {
@@ -433,8 +434,8 @@ impl Consumers {
                     consumer.queued = false;
                     self.queued -= 1;
                 }
-                let Joined { session, settle_on_send, lease_ms, .. } = consumer.joined;
-                return Some(Chosen { consumer: id, session, settle_on_send, lease_ms });
+                let PushConsumer { session, settle_on_send, lease_ms, .. } = consumer.joined;
+                return Some(SelectedConsumer { consumer: id, session, settle_on_send, lease_ms });
             }
         }
         None
@@ -457,7 +458,7 @@ impl Consumers {
     }
 
     /// Ends the turn: the consumers in `skipped` are first again.
-    pub(crate) fn requeue(&mut self, skipped: &mut Skipped) {
+    pub(crate) fn requeue(&mut self, skipped: &mut SkippedConsumers) {
         for (priority, id) in skipped.drain(..).rev() {
             self.rings.entry(priority).or_default().push_front(id);
         }

@@ -8,18 +8,18 @@ use base::{Offset, Stripe};
 
 use crate::bounds::Bounds;
 use crate::changes::DeadLetter;
-use crate::claim::Claims;
+use crate::claim::ClaimedRecords;
 use crate::consumers::Consumers;
 use crate::lanes::Lanes;
 use crate::lease::{Lease, LeaseTable, Slot};
 use crate::partition::{Head, Partition};
-use crate::place::Place;
 use crate::policy::Policy;
 use crate::record::PartitionStart;
-use crate::steps::{Step, Steps, What};
+use crate::steps::{Step, StepKind, Steps};
 use crate::table::Table;
 use crate::wheel::{Entry, Wheel};
-use crate::{ConsumerId, JoinRefused, Joined, Leases, Pools, SessionId, Token};
+use crate::wheel_subject::WheelSubject;
+use crate::{ConsumerId, JoinRefused, Leases, Pools, PushConsumer, SessionId, Token};
 
 /// The engine of one lease group in use, for its topic's partitions in a shard.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct Dispatch {
     pub(crate) consumers: Consumers,
     pub(crate) next_token: Token,
     /// Records that were leased when this engine was created and are not read yet.
-    pub(crate) claims: Claims,
+    pub(crate) claims: ClaimedRecords,
     /// Records that back off after a lease, with their keys and due times. A record settled in the
     /// meantime stays here until then.
     pub(crate) back_offs: BTreeMap<(u32, Offset), (u64, i64)>,
@@ -102,7 +102,7 @@ impl Dispatch {
             consumers: Consumers::default(),
             // 0 marks the absence of a lease.
             next_token: first_token.max(1),
-            claims: Claims::default(),
+            claims: ClaimedRecords::default(),
             back_offs: BTreeMap::new(),
             wanting: VecDeque::new(),
             pulled: false,
@@ -239,7 +239,7 @@ impl Dispatch {
         self.lanes.clear(partition);
         self.dead_letters.retain(|letter| letter.partition != partition);
         let before = &self.partitions[partition];
-        let (head, epoch) = (before.head, Place::next_epoch(before.epoch));
+        let (head, epoch) = (before.head, WheelSubject::next_epoch(before.epoch));
         self.depth -= before.depth();
         self.ends -= before.end;
         self.loaded -= before.ready.loaded();
@@ -252,7 +252,7 @@ impl Dispatch {
         }
         if epoch == 0 {
             // Epochs wrap around: an old entry must not be mistaken for a new one.
-            self.wheel.retain(|entry| Place::unpack(entry.place).partition != partition);
+            self.wheel.retain(|entry| WheelSubject::unpack(entry.place).partition != partition);
         }
         let (listed, changed) = (before.listed, before.changed);
         // The result of a read in flight stays valid, but its offsets may differ from those needed
@@ -318,8 +318,8 @@ impl Dispatch {
             return 0;
         }
         let waits = |entry: &Entry| {
-            let place = Place::unpack(entry.place);
-            place == Place::record(partition, found.epoch)
+            let place = WheelSubject::unpack(entry.place);
+            place == WheelSubject::record(partition, found.epoch)
                 && (first..end).contains(&entry.what())
                 && !found.is_settled(entry.what())
         };
@@ -334,14 +334,14 @@ impl Dispatch {
         let void: Vec<Slot> =
             all.filter(|(_, lease)| of_partition(lease)).map(|(slot, _)| slot).collect();
         for slot in void {
-            self.end_lease(slot, What::Voided);
+            self.end_lease(slot, StepKind::Voided);
         }
     }
 
     // ------------------------------------------------------------------------------- consumers
 
     /// Adds a consumer that records are pushed to.
-    pub fn join(&mut self, consumer: ConsumerId, joined: Joined) -> Result<(), JoinRefused> {
+    pub fn join(&mut self, consumer: ConsumerId, joined: PushConsumer) -> Result<(), JoinRefused> {
         self.consumers.join(consumer, joined)
     }
 
@@ -372,7 +372,7 @@ impl Dispatch {
         let all = self.leases.in_session(session);
         let of: Vec<Slot> = all.filter(|&it| self.leases.get(it).consumer == consumer).collect();
         for slot in of {
-            self.come_back(slot, Some(0), true, now_ms, What::Left);
+            self.come_back(slot, Some(0), true, now_ms, StepKind::Left);
         }
     }
 
@@ -383,12 +383,12 @@ impl Dispatch {
             self.consumers.leave(consumer, now_ms);
         }
         while let Some(slot) = self.leases.first_of(session) {
-            self.come_back(slot, Some(0), true, now_ms, What::Left);
+            self.come_back(slot, Some(0), true, now_ms, StepKind::Left);
         }
     }
 
     /// Removes a lease and returns its credit. `what` ended it.
-    pub(crate) fn end_lease(&mut self, slot: Slot, what: What) -> Lease {
+    pub(crate) fn end_lease(&mut self, slot: Slot, what: StepKind) -> Lease {
         let lease = self.leases.remove(slot);
         let Lease { partition, offset, session, attempt, .. } = lease;
         self.steps.add(Step { session, attempt, ..Step::of(what, partition, offset) });
@@ -410,10 +410,10 @@ impl Dispatch {
 mod tests {
     use super::*;
     use crate::changes::Changes;
-    use crate::consumer::Take;
-    use crate::partition::Unsettled;
+    use crate::consumer::PullRequest;
+    use crate::partition::UnsettledRecords;
     use crate::policy::Ordering;
-    use crate::record::Scanned;
+    use crate::record::ScannedRecord;
     use crate::settlement::{Selection, Settlement};
 
     const PARTITIONS: u32 = 1_000_000;
@@ -426,7 +426,7 @@ mod tests {
     fn append_and_settle_one(dispatch: &mut Dispatch, partition: u32) {
         let end = dispatch.partitions[partition].end;
         dispatch.extended(partition, end + 1);
-        let take = Take {
+        let take = PullRequest {
             session: 1,
             consumer: 0,
             records_max: 1,
@@ -438,7 +438,7 @@ mod tests {
         dispatch.take(take, 0, &mut taken);
         let want = dispatch.wants().expect("it is not read yet");
         assert_eq!((want.partition, want.from, want.up_to), (partition, end, end + 1));
-        let record = Scanned {
+        let record = ScannedRecord {
             offset: end,
             bytes: 1,
             value_bytes: 1,
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn partitions_without_records_are_small_and_not_visited() {
-        assert!(size_of::<Partition>() <= 48 && size_of::<Unsettled>() <= 392);
+        assert!(size_of::<Partition>() <= 48 && size_of::<UnsettledRecords>() <= 392);
         let start = |end| PartitionStart { floor: end, end, ..PartitionStart::default() };
         let starts = (0..PARTITIONS).map(|index| start(u64::from(index)));
         let mut dispatch = Dispatch::new(Policy::default(), Stripe::ALL, starts, 1);

@@ -13,20 +13,20 @@ use base::Offset;
 pub(crate) const TURN_RECORDS_MAX: usize = 8_192;
 
 #[derive(Debug, Default)]
-pub(crate) struct Due {
+pub(crate) struct DueQueue {
     /// The first is being looked up, the last accepts new records.
-    turns: VecDeque<Turn>,
+    turns: VecDeque<DueRound>,
     records: usize,
 }
 
 #[derive(Debug, Default)]
-struct Turn {
+struct DueRound {
     offsets: VecDeque<Offset>,
     /// A closed turn is sorted by offset and takes no more records; an open one is in order of arrival.
     closed: bool,
 }
 
-impl Turn {
+impl DueRound {
     fn close(&mut self) {
         if !self.closed {
             self.offsets.make_contiguous().sort_unstable();
@@ -42,7 +42,7 @@ impl Turn {
     }
 }
 
-impl Due {
+impl DueQueue {
     pub(crate) const fn new() -> Self {
         Self { turns: VecDeque::new(), records: 0 }
     }
@@ -57,12 +57,12 @@ impl Due {
 
     /// The record became due.
     pub(crate) fn push(&mut self, offset: Offset) {
-        let open = |turn: &Turn| !turn.closed && turn.offsets.len() < TURN_RECORDS_MAX;
+        let open = |turn: &DueRound| !turn.closed && turn.offsets.len() < TURN_RECORDS_MAX;
         if !self.turns.back().is_some_and(open) {
             if let Some(full) = self.turns.back_mut() {
                 full.close();
             }
-            self.turns.push_back(Turn::default());
+            self.turns.push_back(DueRound::default());
         }
         self.turns.back_mut().expect("there is one now").offsets.push_back(offset);
         self.records += 1;
@@ -145,8 +145,8 @@ impl Due {
 mod tests {
     use super::*;
 
-    fn due(offsets: impl IntoIterator<Item = Offset>) -> Due {
-        let mut due = Due::default();
+    fn due(offsets: impl IntoIterator<Item = Offset>) -> DueQueue {
+        let mut due = DueQueue::default();
         offsets.into_iter().for_each(|offset| due.push(offset));
         due
     }

@@ -5,9 +5,9 @@ use base::Offset;
 use crate::changes::{Changes, DeadLetter};
 use crate::dispatch::Dispatch;
 use crate::meta::Meta;
-use crate::partition::Ending;
+use crate::partition::EndingRecord;
 use crate::settlement::{Selection, SettleRefused};
-use crate::steps::{Step, What};
+use crate::steps::{Step, StepKind};
 use crate::{DeadReason, SessionId};
 
 /// Above this number of partitions, those without unsettled records free their memory. In a smaller
@@ -68,22 +68,22 @@ impl Dispatch {
         attempts: u16,
         meta: Meta,
     ) {
-        let died = Step::of(What::Died(reason), partition, offset);
+        let died = Step::of(StepKind::Died(reason), partition, offset);
         self.steps.add(Step { attempt: attempts, ..died });
         if !self.policy.dead_letters {
             self.finish(partition, offset, meta.key);
             return;
         }
-        self.insert_ending(partition, offset, Ending { reason: Some(reason), meta });
+        self.insert_ending(partition, offset, EndingRecord { reason: Some(reason), meta });
         self.dead_letters.push(DeadLetter { partition, offset, reason, attempts });
     }
 
-    pub(crate) fn insert_ending(&mut self, partition: u32, offset: Offset, ending: Ending) {
+    pub(crate) fn insert_ending(&mut self, partition: u32, offset: Offset, ending: EndingRecord) {
         self.partitions[partition].ending.insert(offset, ending);
         self.ending += 1;
     }
 
-    fn remove_ending(&mut self, partition: u32, offset: Offset) -> Option<Ending> {
+    fn remove_ending(&mut self, partition: u32, offset: Offset) -> Option<EndingRecord> {
         let found = self.partitions.get_mut(partition)?;
         let ending = found.ending.remove(&offset)?;
         self.ending -= 1;
@@ -103,9 +103,9 @@ impl Dispatch {
         let slots = self.selected(session, selection)?;
         let mut held = Vec::with_capacity(slots.len());
         for &slot in slots.iter() {
-            let lease = self.end_lease(slot, What::Withheld);
+            let lease = self.end_lease(slot, StepKind::Withheld);
             let (partition, offset) = (lease.partition, lease.offset);
-            self.insert_ending(partition, offset, Ending { reason: None, meta: lease.meta });
+            self.insert_ending(partition, offset, EndingRecord { reason: None, meta: lease.meta });
             held.push((partition, offset));
         }
         Ok(held)
@@ -115,7 +115,7 @@ impl Dispatch {
     /// effect. This makes no delta.
     pub fn ended(&mut self, partition: u32, offset: Offset) {
         let Some(ending) = self.remove_ending(partition, offset) else { return };
-        self.steps.add(Step::of(What::Ended, partition, offset));
+        self.steps.add(Step::of(StepKind::Ended, partition, offset));
         let found = &mut self.partitions[partition];
         self.depth -= found.settle_durably(offset);
         self.count_attempts(partition);
@@ -126,7 +126,7 @@ impl Dispatch {
     /// before its lease.
     pub fn give_back(&mut self, partition: u32, offset: Offset) {
         let Some(ending) = self.remove_ending(partition, offset) else { return };
-        self.steps.add(Step::of(What::GivenBack, partition, offset));
+        self.steps.add(Step::of(StepKind::GivenBack, partition, offset));
         self.dead_letters.retain(|it| (it.partition, it.offset) != (partition, offset));
         if self.comes_back_unread(partition, offset, i64::MIN) {
             return;

@@ -5,13 +5,13 @@ use thiserror::Error;
 
 use crate::dispatch::Dispatch;
 use crate::partition::Partition;
-use crate::place::{Kind, Place};
 use crate::policy::Ordering;
 use crate::pools::Pools;
-use crate::ready::Ready;
-use crate::record::{Delayed, LeaseView, Peeked, RecordState};
-use crate::steps::{Step, What};
+use crate::ready::ReadyRecords;
+use crate::record::{Delayed, LeaseView, RecordInfo, RecordState};
+use crate::steps::{Step, StepKind};
 use crate::wheel::Entry;
+use crate::wheel_subject::{Kind, WheelSubject};
 
 /// Records of a group by state. `depth` is the sum of the other counts of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -46,7 +46,7 @@ pub enum RemoveRefused {
 
 /// State of a record, as far as cheap checks determine it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Whereabouts {
+enum CheapState {
     Absent,
     Leased,
     Ending,
@@ -133,7 +133,7 @@ impl Dispatch {
 
     /// Unsettled records of a partition from `from`, without changing anything. Unread records
     /// count as ready; they may turn out to be holes.
-    pub fn peek(&self, partition: u32, from: Offset, records_max: usize) -> Vec<Peeked> {
+    pub fn peek(&self, partition: u32, from: Offset, records_max: usize) -> Vec<RecordInfo> {
         let Some(found) = self.partitions.get(partition) else { return Vec::new() };
         let blocked = self.lanes.blocked_of(partition);
         let mut peeked = Vec::new();
@@ -145,12 +145,12 @@ impl Dispatch {
                 continue;
             }
             let is = self.whereabouts(partition, found, offset, &blocked);
-            if is == Whereabouts::Delayed {
+            if is == CheapState::Delayed {
                 delayed.push(offset);
             }
             let state = self.state(partition, found, offset, is);
             let attempts = found.deliveries(offset);
-            peeked.push(Peeked { partition, offset, state, attempts });
+            peeked.push(RecordInfo { partition, offset, state, attempts });
             offset += 1;
         }
         self.set_due_times(partition, found, &delayed, &mut peeked);
@@ -159,7 +159,7 @@ impl Dispatch {
 
     /// State of a record, and the record that blocks it, without changing anything. `None`:
     /// settled, or not there yet.
-    pub fn standing(&self, partition: u32, offset: Offset) -> Option<(Peeked, Option<Offset>)> {
+    pub fn standing(&self, partition: u32, offset: Offset) -> Option<(RecordInfo, Option<Offset>)> {
         let found = self.peek(partition, offset, 1).into_iter().next();
         let found = found.filter(|found| found.offset == offset)?;
         let behind = match found.state {
@@ -175,21 +175,21 @@ impl Dispatch {
         found: &Partition,
         offset: Offset,
         blocked: &[Offset],
-    ) -> Whereabouts {
+    ) -> CheapState {
         if offset >= found.end || found.is_settled(offset) {
-            Whereabouts::Absent
+            CheapState::Absent
         } else if self.leases.find(partition, offset).is_some() {
-            Whereabouts::Leased
+            CheapState::Leased
         } else if found.ending.contains_key(&offset) {
-            Whereabouts::Ending
+            CheapState::Ending
         } else if offset >= found.scan_next {
-            Whereabouts::Unread
+            CheapState::Unread
         } else if blocked.binary_search(&offset).is_ok() {
-            Whereabouts::Blocked
+            CheapState::Blocked
         } else if found.ready.contains(offset) {
-            Whereabouts::Ready
+            CheapState::Ready
         } else {
-            Whereabouts::Delayed
+            CheapState::Delayed
         }
     }
 
@@ -198,10 +198,10 @@ impl Dispatch {
         partition: u32,
         found: &Partition,
         offset: Offset,
-        is: Whereabouts,
+        is: CheapState,
     ) -> RecordState {
         match is {
-            Whereabouts::Leased => match self.leases.find(partition, offset) {
+            CheapState::Leased => match self.leases.find(partition, offset) {
                 Some(slot) => {
                     let lease = self.leases.get(slot);
                     RecordState::Leased {
@@ -213,15 +213,15 @@ impl Dispatch {
                 }
                 None => RecordState::Ready,
             },
-            Whereabouts::Ending => match found.ending.get(&offset).map(|ending| ending.reason) {
+            CheapState::Ending => match found.ending.get(&offset).map(|ending| ending.reason) {
                 Some(Some(reason)) => RecordState::Dead { reason },
                 Some(None) => RecordState::Settling,
                 None => RecordState::Ready,
             },
-            Whereabouts::Blocked => RecordState::Blocked,
+            CheapState::Blocked => RecordState::Blocked,
             // The caller determines the due times of all of them at once.
-            Whereabouts::Delayed => RecordState::Delayed { due_ms: 0 },
-            Whereabouts::Ready | Whereabouts::Unread | Whereabouts::Absent => RecordState::Ready,
+            CheapState::Delayed => RecordState::Delayed { due_ms: 0 },
+            CheapState::Ready | CheapState::Unread | CheapState::Absent => RecordState::Ready,
         }
     }
 
@@ -231,12 +231,12 @@ impl Dispatch {
         partition: u32,
         found: &Partition,
         delayed: &[Offset],
-        peeked: &mut [Peeked],
+        peeked: &mut [RecordInfo],
     ) {
         if delayed.is_empty() {
             return;
         }
-        let place = Place::record(partition, found.epoch).pack();
+        let place = WheelSubject::record(partition, found.epoch).pack();
         for entry in self.wheel.entries().filter(|entry| entry.place == place) {
             if delayed.binary_search(&entry.what()).is_ok()
                 && let Ok(at) = peeked.binary_search_by_key(&entry.what(), |peeked| peeked.offset)
@@ -276,7 +276,7 @@ impl Dispatch {
     /// Delayed records in the order of due time, after the given one.
     pub fn delayed(&self, after: Option<Delayed>, records_max: usize) -> Vec<Delayed> {
         self.wheel.first_by(records_max, after.as_ref(), |entry: Entry| {
-            let Place { partition, kind } = Place::unpack(entry.place);
+            let WheelSubject { partition, kind } = WheelSubject::unpack(entry.place);
             let is_record = matches!(kind, Kind::Record { .. }) && self.is_live(entry);
             let (due_ms, offset) = (entry.due_ms(), entry.what());
             is_record.then_some((due_ms, Delayed { due_ms, partition, offset }))
@@ -286,15 +286,15 @@ impl Dispatch {
     /// Settles a delayed record.
     pub fn cancel_delayed(&mut self, partition: u32, offset: Offset) -> Result<(), RemoveRefused> {
         match self.whereabouts_of(partition, offset) {
-            Whereabouts::Absent => Err(RemoveRefused::Absent { partition, offset }),
-            Whereabouts::Delayed => self.remove(partition, offset),
+            CheapState::Absent => Err(RemoveRefused::Absent { partition, offset }),
+            CheapState::Delayed => self.remove(partition, offset),
             _ => Err(RemoveRefused::NotDelayed { partition, offset }),
         }
     }
 
-    fn whereabouts_of(&self, partition: u32, offset: Offset) -> Whereabouts {
+    fn whereabouts_of(&self, partition: u32, offset: Offset) -> CheapState {
         let Some(found) = self.partitions.get(partition) else {
-            return Whereabouts::Absent;
+            return CheapState::Absent;
         };
         self.whereabouts(partition, found, offset, &self.lanes.blocked_of(partition))
     }
@@ -302,23 +302,23 @@ impl Dispatch {
     /// Settles one record in any state but leased.
     pub fn remove(&mut self, partition: u32, offset: Offset) -> Result<(), RemoveRefused> {
         match self.whereabouts_of(partition, offset) {
-            Whereabouts::Absent => return Err(RemoveRefused::Absent { partition, offset }),
-            Whereabouts::Leased | Whereabouts::Ending => {
+            CheapState::Absent => return Err(RemoveRefused::Absent { partition, offset }),
+            CheapState::Leased | CheapState::Ending => {
                 return Err(RemoveRefused::Busy { partition, offset });
             }
-            Whereabouts::Unread => {}
-            Whereabouts::Blocked => {
+            CheapState::Unread => {}
+            CheapState::Blocked => {
                 self.lanes.remove_blocked(partition, offset);
             }
-            Whereabouts::Ready => {
+            CheapState::Ready => {
                 self.with_ready(partition, |ready| ready.remove(offset));
             }
-            Whereabouts::Delayed => {
+            CheapState::Delayed => {
                 self.delayed -= 1;
                 self.partitions[partition].delayed -= 1;
             }
         }
-        self.steps.add(Step::of(What::Removed, partition, offset));
+        self.steps.add(Step::of(StepKind::Removed, partition, offset));
         self.settle_range(partition, offset, offset + 1);
         self.subtract_waiting_estimate(partition, 1);
         self.free_range(partition, offset, offset + 1);
@@ -349,7 +349,7 @@ impl Dispatch {
     }
 
     fn purge_partition(&mut self, partition: u32, busy: &[(u32, Offset)]) -> u64 {
-        self.with_ready(partition, Ready::clear);
+        self.with_ready(partition, ReadyRecords::clear);
         let found = &mut self.partitions[partition];
         // Their entries in the wheel are settled, and so skipped.
         self.delayed -= std::mem::take(&mut found.delayed);
@@ -363,7 +363,7 @@ impl Dispatch {
         for next in busy.iter().map(|&(_, offset)| offset).chain([end]) {
             for (first, end) in self.partitions[partition].settled.gaps(at, next) {
                 let count = u32::try_from(end - first).unwrap_or(u32::MAX);
-                self.steps.add(Step { count, ..Step::of(What::Removed, partition, first) });
+                self.steps.add(Step { count, ..Step::of(StepKind::Removed, partition, first) });
             }
             purged += self.settle_range(partition, at, next);
             self.free_range(partition, at, next);

@@ -10,7 +10,7 @@ use base::{HashMap, Offset};
 use crate::meta::Meta;
 
 #[derive(Debug)]
-struct Lane {
+struct KeyLane {
     /// The one record of the key that may be delivered.
     holder: Offset,
     /// By offset. Most lanes have none.
@@ -20,7 +20,7 @@ struct Lane {
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     /// Keys are ordered within a partition.
-    by_key: HashMap<(u32, u64), Lane>,
+    by_key: HashMap<(u32, u64), KeyLane>,
     blocked: usize,
     /// Records leased while another one holds their lane: the end of that lease was not durable
     /// when the term ended, and is repeated. They hold the lane after it, also if they are released
@@ -40,7 +40,7 @@ impl Lanes {
     }
 
     pub(crate) fn hold(&mut self, partition: u32, key: u64, offset: Offset) {
-        let lane = Lane { holder: offset, blocked: VecDeque::new() };
+        let lane = KeyLane { holder: offset, blocked: VecDeque::new() };
         let holder = self.by_key.entry((partition, key)).or_insert(lane).holder;
         if holder != offset {
             self.add_further(partition, key, offset);
@@ -164,7 +164,7 @@ impl Lanes {
     /// The record that holds the lane of this waiting record.
     pub(crate) fn holder_before(&self, partition: u32, offset: Offset) -> Option<Offset> {
         let mut of_partition = self.by_key.iter().filter(|((p, _), _)| *p == partition);
-        let waits = |lane: &Lane| lane.blocked.binary_search_by_key(&offset, |it| it.0).is_ok();
+        let waits = |lane: &KeyLane| lane.blocked.binary_search_by_key(&offset, |it| it.0).is_ok();
         of_partition.find(|(_, lane)| waits(lane)).map(|(_, lane)| lane.holder)
     }
 
@@ -196,9 +196,9 @@ impl Lanes {
 
 /// Walks all lanes: for rare operations only.
 fn lanes_of(
-    by_key: &mut HashMap<(u32, u64), Lane>,
+    by_key: &mut HashMap<(u32, u64), KeyLane>,
     partition: u32,
-) -> impl Iterator<Item = &mut Lane> {
+) -> impl Iterator<Item = &mut KeyLane> {
     by_key.iter_mut().filter(move |((p, _), _)| *p == partition).map(|(_, lane)| lane)
 }
 

@@ -64,7 +64,6 @@ mod lease;
 mod meta;
 mod order;
 mod partition;
-mod place;
 mod policy;
 mod pools;
 mod ready;
@@ -77,21 +76,23 @@ mod steps;
 mod table;
 mod tick;
 mod wheel;
+mod wheel_subject;
 
 pub use bounds::Bounds;
 pub use changes::{Changes, DeadLetter, PartitionChanges};
-pub use claim::{BackOff, Claim, DeadLetterClaim, Terms};
-pub use consumer::{Credit, JoinRefused, Joined, Leases, Take, Within};
+pub use claim::{BackOff, Claim, DeadLetterClaim, LeaseAttributes};
+pub use consumer::{Credit, JoinRefused, Leases, PullRequest, PullScope, PushConsumer};
 pub use dispatch::Dispatch;
 pub use inspect::{Counters, RemoveRefused};
 pub use policy::{Ordering, Policy};
 pub use pools::Pools;
 pub use record::{
-    Assignment, DeadReason, Delayed, LeaseView, PartitionStart, Peeked, RecordState, Scanned, Want,
+    Assignment, DeadReason, Delayed, LeaseView, PartitionStart, ReadRange, RecordInfo, RecordState,
+    ScannedRecord,
 };
 pub use settlement::{Selection, SettleRefused, Settlement};
-pub use shares::Lack;
-pub use steps::{Step, What};
+pub use shares::CreditShortage;
+pub use steps::{Step, StepKind};
 
 /// A consumer's number, assigned by the driver and never reused.
 pub type ConsumerId = u64;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::Scanned;
+use crate::record::ScannedRecord;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Meta {
@@ -20,8 +20,8 @@ pub(crate) struct Meta {
 
 const _: () = assert!(size_of::<Meta>() == 32);
 
-impl From<&Scanned> for Meta {
-    fn from(record: &Scanned) -> Self {
+impl From<&ScannedRecord> for Meta {
+    fn from(record: &ScannedRecord) -> Self {
         Self {
             timestamp: record.timestamp,
             expires_ms: record.expires_ms,

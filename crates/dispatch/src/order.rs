@@ -6,10 +6,10 @@ use base::Offset;
 use crate::dispatch::Dispatch;
 use crate::meta::Meta;
 use crate::partition::Head;
-use crate::place::Place;
 use crate::policy::{Ordering, Policy};
-use crate::ready::{First, Ready, SortKey};
+use crate::ready::{FirstReady, ReadyRecords, SortKey};
 use crate::wheel::Entry;
+use crate::wheel_subject::WheelSubject;
 
 impl Dispatch {
     /// The ordering changed: rebuilds lanes and holders from the leases.
@@ -111,7 +111,7 @@ impl Dispatch {
     pub(crate) fn with_ready<R>(
         &mut self,
         partition: u32,
-        change: impl FnOnce(&mut Ready) -> R,
+        change: impl FnOnce(&mut ReadyRecords) -> R,
     ) -> R {
         let ready = &mut self.partitions[partition].ready;
         let (loaded, due) = (ready.loaded(), ready.due.len());
@@ -169,13 +169,13 @@ impl Dispatch {
             Some(offset) => {
                 let rank = self.policy.rank(0);
                 let held = found.ready.get(rank, offset);
-                held.map(|&meta| First { rank, offset, meta, since_ms: meta.timestamp })
+                held.map(|&meta| FirstReady { rank, offset, meta, since_ms: meta.timestamp })
             }
         };
         // Without room for another dead letter, the head is checked again in a second.
         let not_before = if self.ending < self.bounds.dead { 0 } else { self.now_ms + 1_000 };
         let mut reminder = None;
-        let head = first.map(|First { rank, offset, meta, since_ms }| {
+        let head = first.map(|FirstReady { rank, offset, meta, since_ms }| {
             found.head_offset = offset;
             let expires_ms =
                 self.policy.expires_ms(meta.timestamp, meta.expires_ms).max(not_before);
@@ -194,7 +194,7 @@ impl Dispatch {
         if let Some(expires_ms) = reminder {
             found.head_timer_ms = expires_ms;
             // One timer for a partition, for any number of records.
-            self.wheel.add(Entry::new(expires_ms, 0, Place::head(partition).pack()));
+            self.wheel.add(Entry::new(expires_ms, 0, WheelSubject::head(partition).pack()));
         }
     }
 

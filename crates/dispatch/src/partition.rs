@@ -8,12 +8,12 @@ use base::{Offset, OffsetRanges};
 use crate::DeadReason;
 use crate::changes::PartitionChanges;
 use crate::meta::Meta;
-use crate::ready::Ready;
+use crate::ready::ReadyRecords;
 use crate::record::PartitionStart;
 
 /// A record whose end is being written to the log, or will be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ending {
+pub(crate) struct EndingRecord {
     /// Why it becomes a dead letter; `None`: it was accepted.
     pub(crate) reason: Option<DeadReason>,
     pub(crate) meta: Meta,
@@ -29,7 +29,7 @@ pub(crate) struct Head {
 }
 
 /// A group may have a million partitions, most of them empty. The fields that only partitions with
-/// records need are therefore in [`Unsettled`], which is allocated when one of them changes.
+/// records need are therefore in [`UnsettledRecords`], which is allocated when one of them changes.
 #[derive(Debug, Default)]
 pub(crate) struct Partition {
     /// Everything below is settled.
@@ -49,12 +49,12 @@ pub(crate) struct Partition {
     pub(crate) listed: bool,
     /// It is in the list of partitions with deltas.
     pub(crate) changed: bool,
-    unsettled: Option<Box<Unsettled>>,
+    unsettled: Option<Box<UnsettledRecords>>,
 }
 
 /// State of a partition's unsettled records.
 #[derive(Debug)]
-pub(crate) struct Unsettled {
+pub(crate) struct UnsettledRecords {
     /// Above the floor.
     pub(crate) settled: OffsetRanges,
     /// Attempts of unsettled records that were released.
@@ -63,8 +63,8 @@ pub(crate) struct Unsettled {
     attempts_counted: u32,
     /// As [`PartitionStart::seen_below`]; 0 if all of these are settled.
     seen_below: Offset,
-    pub(crate) ending: BTreeMap<Offset, Ending>,
-    pub(crate) ready: Ready,
+    pub(crate) ending: BTreeMap<Offset, EndingRecord>,
+    pub(crate) ready: ReadyRecords,
     /// Its entry in the engine's list of heads.
     pub(crate) head: Option<Head>,
     /// The offset of the head record.
@@ -85,7 +85,7 @@ pub(crate) struct Unsettled {
     returned_since: Vec<Offset>,
 }
 
-impl Unsettled {
+impl UnsettledRecords {
     const fn new() -> Self {
         Self {
             settled: OffsetRanges::new(),
@@ -93,7 +93,7 @@ impl Unsettled {
             attempts_counted: 0,
             seen_below: 0,
             ending: BTreeMap::new(),
-            ready: Ready::new(),
+            ready: ReadyRecords::new(),
             head: None,
             head_offset: 0,
             head_timer_ms: i64::MAX,
@@ -126,19 +126,19 @@ impl Unsettled {
 }
 
 /// State of partitions without unsettled records.
-static NOTHING: Unsettled = Unsettled::new();
+static NOTHING: UnsettledRecords = UnsettledRecords::new();
 
 impl Deref for Partition {
-    type Target = Unsettled;
+    type Target = UnsettledRecords;
 
-    fn deref(&self) -> &Unsettled {
+    fn deref(&self) -> &UnsettledRecords {
         self.unsettled.as_deref().unwrap_or(&NOTHING)
     }
 }
 
 impl DerefMut for Partition {
-    fn deref_mut(&mut self) -> &mut Unsettled {
-        self.unsettled.get_or_insert_with(|| Box::new(Unsettled::new()))
+    fn deref_mut(&mut self) -> &mut UnsettledRecords {
+        self.unsettled.get_or_insert_with(|| Box::new(UnsettledRecords::new()))
     }
 }
 

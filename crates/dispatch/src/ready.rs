@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use base::{Offset, OffsetRanges};
 
-use crate::due::Due;
+use crate::due::DueQueue;
 use crate::meta::Meta;
 
 /// By offset. Records enter at the back and leave at the front, and released ones enter near the
@@ -34,7 +34,7 @@ pub(crate) struct SortKey {
 
 /// The next record to deliver.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct First {
+pub(crate) struct FirstReady {
     pub(crate) rank: u8,
     pub(crate) offset: Offset,
     pub(crate) meta: Meta,
@@ -43,7 +43,7 @@ pub(crate) struct First {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Ready {
+pub(crate) struct ReadyRecords {
     /// By rank. The next record is the first of the first row.
     ranks: BTreeMap<u8, Row>,
     /// Records ordered by the second of their due time: by rank and second.
@@ -52,7 +52,7 @@ pub(crate) struct Ready {
     loaded_scheduled: usize,
     ranged: BTreeMap<u8, OffsetRanges>,
     unranked: OffsetRanges,
-    pub(crate) due: Due,
+    pub(crate) due: DueQueue,
     /// If the group is ordered by partition: the one record that may be delivered. It is loaded
     /// first and never unloaded, since all others wait for it: it may be behind any number of them
     /// if it was delivered under another ordering.
@@ -63,7 +63,7 @@ pub(crate) struct Ready {
 /// this many records between them.
 const NEAR: u64 = 32;
 
-impl Ready {
+impl ReadyRecords {
     pub(crate) const fn new() -> Self {
         Self {
             ranks: BTreeMap::new(),
@@ -72,7 +72,7 @@ impl Ready {
             loaded_scheduled: 0,
             ranged: BTreeMap::new(),
             unranked: OffsetRanges::new(),
-            due: Due::new(),
+            due: DueQueue::new(),
             holder: None,
         }
     }
@@ -90,24 +90,24 @@ impl Ready {
         self.loaded - self.loaded_scheduled
     }
 
-    pub(crate) fn first(&self) -> Option<First> {
+    pub(crate) fn first(&self) -> Option<FirstReady> {
         self.first_from(0)
     }
 
     /// The first of a worse rank.
-    pub(crate) fn first_behind(&self, rank: u8) -> Option<First> {
+    pub(crate) fn first_behind(&self, rank: u8) -> Option<FirstReady> {
         self.first_from(rank.checked_add(1)?)
     }
 
-    fn first_from(&self, rank: u8) -> Option<First> {
+    fn first_from(&self, rank: u8) -> Option<FirstReady> {
         let by_offset = self.ranks.range(rank..).next().and_then(|(&rank, row)| {
             let &(offset, meta) = row.front()?;
-            Some(First { rank, offset, meta, since_ms: meta.timestamp })
+            Some(FirstReady { rank, offset, meta, since_ms: meta.timestamp })
         });
         let from = (rank, i64::MIN);
         let scheduled = self.scheduled.range(from..).next().and_then(|(&(rank, second), row)| {
             let &(offset, meta) = row.front()?;
-            Some(First { rank, offset, meta, since_ms: second.saturating_mul(1_000) })
+            Some(FirstReady { rank, offset, meta, since_ms: second.saturating_mul(1_000) })
         });
         // On a tie `min_by_key` returns the first: the one ordered by offset.
         by_offset.into_iter().chain(scheduled).min_by_key(|first| (first.rank, first.since_ms))
@@ -417,9 +417,9 @@ mod tests {
         SortKey { rank: 255, second: Some(second) }
     }
 
-    fn offsets(ready: &mut Ready) -> Vec<Offset> {
+    fn offsets(ready: &mut ReadyRecords) -> Vec<Offset> {
         let mut offsets = Vec::new();
-        while let Some(First { rank, offset, .. }) = ready.first() {
+        while let Some(FirstReady { rank, offset, .. }) = ready.first() {
             assert!(ready.take(rank, offset).is_some());
             offsets.push(offset);
         }
@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn best_records_are_loaded_and_the_others_are_ranges() {
-        let mut ready = Ready::default();
+        let mut ready = ReadyRecords::default();
         for offset in 0..10 {
             ready.insert(ORDINARY, offset, Meta::default(), 4);
         }
@@ -446,7 +446,7 @@ mod tests {
 
     #[test]
     fn record_is_removed_from_any_form() {
-        let mut ready = Ready::default();
+        let mut ready = ReadyRecords::default();
         ready.insert(at(3), 5, Meta { key: 8, ..Meta::default() }, 3);
         ready.insert(at(9), 1, Meta::default(), 3);
         ready.insert(SortKey { rank: 9, second: Some(4) }, 3, Meta::default(), 3);
@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn records_due_longest_go_first_and_older_ones_before_them() {
-        let mut ready = Ready::default();
+        let mut ready = ReadyRecords::default();
         for (second, offset) in [(30, 1), (20, 9), (30, 0), (20, 8)] {
             ready.insert(since(second), offset, Meta::default(), 99);
         }
@@ -475,7 +475,7 @@ mod tests {
 
     #[test]
     fn records_due_last_are_unloaded_beyond_the_window() {
-        let mut ready = Ready::default();
+        let mut ready = ReadyRecords::default();
         for (second, offset) in [(10, 7), (30, 3), (20, 5)] {
             ready.insert(since(second), offset, Meta::default(), 2);
         }

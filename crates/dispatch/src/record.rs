@@ -3,7 +3,7 @@
 use base::{Offset, OffsetRanges};
 use serde::{Deserialize, Serialize};
 
-use crate::claim::Terms;
+use crate::claim::LeaseAttributes;
 use crate::{ConsumerId, Selection, SessionId, Token};
 
 /// Initial state of a partition: the durable progress of the group, and the log's bounds.
@@ -26,7 +26,7 @@ pub struct PartitionStart {
 
 /// A record as read from the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Scanned {
+pub struct ScannedRecord {
     pub offset: Offset,
     pub bytes: u32,
     /// Bytes of its value.
@@ -45,7 +45,7 @@ pub struct Scanned {
 /// The offsets to read next: respond with [`crate::Dispatch::scanned`], or with
 /// [`crate::Dispatch::scan_failed`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Want {
+pub struct ReadRange {
     pub partition: u32,
     pub from: Offset,
     /// End of the needed range. The result may stop before, and may extend beyond.
@@ -66,7 +66,7 @@ pub struct Assignment {
     /// 1 = the first delivery.
     pub attempt: u16,
     /// `None` if the record was settled on send.
-    pub terms: Option<Terms>,
+    pub terms: Option<LeaseAttributes>,
 }
 
 impl Assignment {
@@ -111,7 +111,7 @@ pub enum RecordState {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Peeked {
+pub struct RecordInfo {
     pub partition: u32,
     pub offset: Offset,
     pub state: RecordState,

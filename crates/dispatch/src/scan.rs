@@ -3,16 +3,16 @@
 use base::Offset;
 
 use crate::DeadReason;
-use crate::claim::Claimed;
+use crate::claim::ClaimedState;
 use crate::dispatch::Dispatch;
 use crate::meta::Meta;
-use crate::place::Place;
 use crate::policy::Ordering;
-use crate::record::{Scanned, Want};
+use crate::record::{ReadRange, ScannedRecord};
 use crate::wheel::Entry;
+use crate::wheel_subject::WheelSubject;
 
 /// Whether a partition must be read.
-enum Need {
+enum ScanNeed {
     Read {
         from: Offset,
         up_to: Offset,
@@ -28,23 +28,23 @@ impl Dispatch {
     /// several reads may be in flight. Each requires [`Dispatch::scanned`] or
     /// [`Dispatch::scan_failed`]. `None` if enough is known, or there are no consumers.
     #[must_use = "a want that is not answered stops its partition"]
-    pub fn wants(&mut self) -> Option<Want> {
+    pub fn wants(&mut self) -> Option<ReadRange> {
         if !self.is_demanded() {
             return None;
         }
         for _ in 0..self.wanting.len() {
             let index = self.wanting.pop_front()?;
             match self.need(index) {
-                Need::Read { from, up_to, due } => {
+                ScanNeed::Read { from, up_to, due } => {
                     let partition = &mut self.partitions[index];
                     partition.listed = false;
                     partition.reading = true;
                     partition.read_due = due;
                     let known = up_to <= partition.scan_next;
-                    return Some(Want { partition: index, from, up_to, known });
+                    return Some(ReadRange { partition: index, from, up_to, known });
                 }
-                Need::NoRoom => self.wanting.push_back(index),
-                Need::Nothing => self.partitions[index].listed = false,
+                ScanNeed::NoRoom => self.wanting.push_back(index),
+                ScanNeed::Nothing => self.partitions[index].listed = false,
             }
         }
         None
@@ -56,16 +56,16 @@ impl Dispatch {
         demanded && !self.paused || self.policy.measured
     }
 
-    fn need(&mut self, index: u32) -> Need {
+    fn need(&mut self, index: u32) -> ScanNeed {
         let (window, low) = (self.bounds.window(self.loaded), self.bounds.low(self.loaded));
         let may_read_on = self.may_read_on(index);
         let has_back = self.claims.has_back(index);
         let partition = &mut self.partitions[index];
-        let want = |due, (from, up_to)| Need::Read { from, up_to, due };
+        let want = |due, (from, up_to)| ScanNeed::Read { from, up_to, due };
         let unread =
             (partition.scan_next < partition.end).then_some((partition.scan_next, partition.end));
         if partition.reading || unread.is_none() && partition.is_empty() {
-            return Need::Nothing;
+            return ScanNeed::Nothing;
         }
         let read_due = partition.read_due;
         let ready = &mut partition.ready;
@@ -95,14 +95,14 @@ impl Dispatch {
             return want(false, unread);
         }
         if !lacks {
-            return Need::Nothing;
+            return ScanNeed::Nothing;
         }
         match (ready.next_range(window as u64), unread) {
             (Some(range), _) if loaded < window => want(false, range),
-            (Some(_), _) => Need::Nothing,
+            (Some(_), _) => ScanNeed::Nothing,
             (None, Some(unread)) if may_read_on => want(false, unread),
-            (None, Some(_)) => Need::NoRoom,
-            (None, None) => Need::Nothing,
+            (None, Some(_)) => ScanNeed::NoRoom,
+            (None, None) => ScanNeed::Nothing,
         }
     }
 
@@ -139,7 +139,7 @@ impl Dispatch {
         partition: u32,
         from: Offset,
         up_to: Offset,
-        records: impl IntoIterator<Item = Scanned>,
+        records: impl IntoIterator<Item = ScannedRecord>,
         now_ms: i64,
     ) {
         if !self.partitions.has(partition) {
@@ -180,7 +180,7 @@ impl Dispatch {
         &mut self,
         partition: u32,
         up_to: Offset,
-        records: impl Iterator<Item = Scanned>,
+        records: impl Iterator<Item = ScannedRecord>,
         now_ms: i64,
     ) -> Offset {
         let mut at = self.partitions[partition].scan_next;
@@ -200,8 +200,8 @@ impl Dispatch {
             match claimed {
                 _ if settled => {}
                 None => self.process_new(partition, &record, now_ms),
-                Some(Claimed::Held) => {}
-                Some(Claimed::Back { due_ms }) => {
+                Some(ClaimedState::Held) => {}
+                Some(ClaimedState::Back { due_ms }) => {
                     self.read_released(partition, &record, due_ms, now_ms)
                 }
             }
@@ -216,12 +216,12 @@ impl Dispatch {
         let mut at = first;
         for (offset, claimed) in claimed {
             match claimed {
-                Claimed::Held => {
+                ClaimedState::Held => {
                     self.settle_range(partition, at, offset);
                     at = offset + 1;
                 }
                 // It held its key, and was deleted.
-                Claimed::Back { .. } => {
+                ClaimedState::Back { .. } => {
                     self.settle_range(partition, at, offset + 1);
                     self.free_range(partition, offset, offset + 1);
                     at = offset + 1;
@@ -232,7 +232,7 @@ impl Dispatch {
     }
 
     /// Processes a record read for the first time.
-    fn process_new(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
+    fn process_new(&mut self, partition: u32, record: &ScannedRecord, now_ms: i64) {
         let window = self.bounds.window(self.loaded);
         let found = &mut self.partitions[partition];
         found.waiting_bytes += Meta::from(record).value_bytes();
@@ -252,7 +252,7 @@ impl Dispatch {
     }
 
     /// Processes a record read for the first time that was released from a transferred lease.
-    fn read_released(&mut self, partition: u32, record: &Scanned, due_ms: i64, now_ms: i64) {
+    fn read_released(&mut self, partition: u32, record: &ScannedRecord, due_ms: i64, now_ms: i64) {
         let meta = Meta::from(record);
         self.partitions[partition].waiting_bytes += meta.value_bytes();
         match due_ms {
@@ -266,7 +266,7 @@ impl Dispatch {
     }
 
     /// Processes a record that was looked up again.
-    fn process_lookup(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
+    fn process_lookup(&mut self, partition: u32, record: &ScannedRecord, now_ms: i64) {
         let rank = self.policy.rank(record.priority);
         let window = self.bounds.window(self.loaded);
         let found = &self.partitions[partition];
@@ -280,7 +280,7 @@ impl Dispatch {
         }
     }
 
-    fn add_ready(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
+    fn add_ready(&mut self, partition: u32, record: &ScannedRecord, now_ms: i64) {
         let meta = Meta::from(record);
         let found = &self.partitions[partition];
         let expired = self.is_expired(&meta, now_ms) && !found.is_prompt(record.offset, &meta);
@@ -318,7 +318,7 @@ impl Dispatch {
         let found = &mut self.partitions[partition];
         found.delayed += 1;
         self.delayed += 1;
-        let place = Place::record(partition, found.epoch);
+        let place = WheelSubject::record(partition, found.epoch);
         self.wheel.insert(Entry::new(due_ms, offset, place.pack()), now_ms);
     }
 }

@@ -8,7 +8,7 @@ use crate::claim::Claim;
 use crate::dispatch::Dispatch;
 use crate::lease::{Lease, Slot};
 use crate::settlement::{Selection, SettleRefused, Settlement};
-use crate::steps::What;
+use crate::steps::StepKind;
 use crate::{DeadReason, SessionId};
 
 /// Nearly always one slot, without an allocation.
@@ -184,18 +184,18 @@ impl Dispatch {
     fn end(&mut self, slot: Slot, settlement: Settlement, now_ms: i64) {
         match settlement {
             Settlement::Accept => {
-                let lease = self.end_lease(slot, What::Accepted);
+                let lease = self.end_lease(slot, StepKind::Accepted);
                 self.finish(lease.partition, lease.offset, lease.meta.key);
             }
             Settlement::Reject => {
-                let lease = self.end_lease(slot, What::Rejected);
+                let lease = self.end_lease(slot, StepKind::Rejected);
                 let Lease { partition, offset, attempt, meta, .. } = lease;
                 self.die(partition, offset, DeadReason::Rejected, attempt, meta);
             }
             Settlement::Release { delay_ms, count } => {
                 // An uncounted release is no failure: no back-off.
                 let delay_ms = if count { delay_ms } else { delay_ms.or(Some(0)) };
-                self.come_back(slot, delay_ms, count, now_ms, What::Released);
+                self.come_back(slot, delay_ms, count, now_ms, StepKind::Released);
             }
             Settlement::Renew { lease_ms } => {
                 self.leases.renew(slot, self.deadline(lease_ms, now_ms));
@@ -210,7 +210,7 @@ impl Dispatch {
         delay_ms: Option<i64>,
         count: bool,
         now_ms: i64,
-        what: What,
+        what: StepKind,
     ) {
         let Lease { partition, offset, attempt, meta, .. } = self.end_lease(slot, what);
         if count {

@@ -6,7 +6,7 @@ use crate::pools::Pools;
 
 /// Reasons why a consumer cannot get the next record. None of them if no record is ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Lack {
+pub struct CreditShortage {
     /// There is a record for the consumer, unless something else is missing.
     pub ready: bool,
     pub records: bool,
@@ -18,14 +18,16 @@ pub struct Lack {
 impl Dispatch {
     /// To be called after [`Dispatch::dispatch`]. A record that turns out to be expired or blocked
     /// by its key counts as ready, so that credit given for it may stay unused.
-    pub fn lack(&self, consumer: ConsumerId, pools: &Pools) -> Lack {
+    pub fn lack(&self, consumer: ConsumerId, pools: &Pools) -> CreditShortage {
         if self.paused || self.leases.len() >= self.bounds.leased {
-            return Lack::default();
+            return CreditShortage::default();
         }
-        let Some(head) = self.heads.first() else { return Lack::default() };
+        let Some(head) = self.heads.first() else { return CreditShortage::default() };
         let found = &self.partitions[head.partition];
         let next = found.ready.get(head.rank, found.head_offset);
-        next.map_or_else(Lack::default, |meta| self.consumers.lack(consumer, meta.bytes, pools))
+        next.map_or_else(CreditShortage::default, |meta| {
+            self.consumers.lack(consumer, meta.bytes, pools)
+        })
     }
 
     /// Records and bytes of a consumer's window, or its remaining grants.

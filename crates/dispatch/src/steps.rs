@@ -18,7 +18,7 @@ const STEPS_KEPT: usize = 256;
 
 /// Kind of a step. A variant is only ever added at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum What {
+pub enum StepKind {
     /// It was leased to a session.
     Leased,
     /// It was delivered to a session and settled with the delivery.
@@ -45,7 +45,7 @@ pub enum What {
     Removed,
 }
 
-base::levels!(What {
+base::levels!(StepKind {
     Level::FIRST => Leased | HandedOut | Accepted | Released | Rejected | LeaseEnded | Left | Withheld
         | GivenBack | Voided | Died | Ended | Removed;
 });
@@ -53,7 +53,7 @@ base::levels!(What {
 /// A step of one record, or of several consecutive ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
-    pub what: What,
+    pub what: StepKind,
     pub partition: u32,
     pub first: Offset,
     pub count: u32,
@@ -106,7 +106,7 @@ impl Steps {
 }
 
 impl Step {
-    pub(crate) fn of(what: What, partition: u32, offset: Offset) -> Self {
+    pub(crate) fn of(what: StepKind, partition: u32, offset: Offset) -> Self {
         Self { what, partition, first: offset, count: 1, session: 0, attempt: 0 }
     }
 
@@ -120,7 +120,7 @@ impl Step {
 mod tests {
     use super::*;
 
-    fn taken(steps: &mut Steps) -> Vec<(u32, Offset, u32, What)> {
+    fn taken(steps: &mut Steps) -> Vec<(u32, Offset, u32, StepKind)> {
         let mut all = Vec::new();
         steps.take(|it| all.push((it.partition, it.first, it.count, it.what)));
         all
@@ -130,19 +130,19 @@ mod tests {
     fn consecutive_records_of_a_partition_are_one_step() {
         let mut steps = Steps::default();
         for offset in 0..3 {
-            steps.add(Step::of(What::Leased, 0, offset));
-            steps.add(Step::of(What::Leased, 1, 10 + offset));
+            steps.add(Step::of(StepKind::Leased, 0, offset));
+            steps.add(Step::of(StepKind::Leased, 1, 10 + offset));
         }
-        steps.add(Step::of(What::Accepted, 0, 0));
-        steps.add(Step::of(What::Accepted, 0, 2));
+        steps.add(Step::of(StepKind::Accepted, 0, 0));
+        steps.add(Step::of(StepKind::Accepted, 0, 2));
         // The last step of its partition differs.
-        steps.add(Step::of(What::Leased, 0, 3));
+        steps.add(Step::of(StepKind::Leased, 0, 3));
         let expected = [
-            (0, 0, 3, What::Leased),
-            (1, 10, 3, What::Leased),
-            (0, 0, 1, What::Accepted),
-            (0, 2, 1, What::Accepted),
-            (0, 3, 1, What::Leased),
+            (0, 0, 3, StepKind::Leased),
+            (1, 10, 3, StepKind::Leased),
+            (0, 0, 1, StepKind::Accepted),
+            (0, 2, 1, StepKind::Accepted),
+            (0, 3, 1, StepKind::Leased),
         ];
         assert_eq!(taken(&mut steps), expected);
         assert!(steps.is_empty());
@@ -151,19 +151,19 @@ mod tests {
     #[test]
     fn no_step_is_recorded_while_steps_are_disabled() {
         let mut steps = Steps::default();
-        steps.add(Step::of(What::Leased, 0, 1));
+        steps.add(Step::of(StepKind::Leased, 0, 1));
         steps.turn_off();
-        steps.add(Step::of(What::Accepted, 0, 1));
+        steps.add(Step::of(StepKind::Accepted, 0, 1));
         assert!(steps.is_empty());
         steps.turn_on();
-        steps.add(Step::of(What::Accepted, 0, 2));
-        assert_eq!(taken(&mut steps), [(0, 2, 1, What::Accepted)]);
+        steps.add(Step::of(StepKind::Accepted, 0, 2));
+        assert_eq!(taken(&mut steps), [(0, 2, 1, StepKind::Accepted)]);
     }
 
     #[test]
     fn buffered_steps_are_bounded() {
         let mut steps = Steps::default();
-        (0..100_000).for_each(|number| steps.add(Step::of(What::Left, 0, number * 2)));
+        (0..100_000).for_each(|number| steps.add(Step::of(StepKind::Left, 0, number * 2)));
         assert_eq!(taken(&mut steps).len(), STEPS_MAX);
         assert!(steps.waiting.capacity() <= STEPS_KEPT);
     }

@@ -2,9 +2,9 @@
 
 use crate::DeadReason;
 use crate::dispatch::Dispatch;
-use crate::place::{Kind, Place};
-use crate::steps::What;
+use crate::steps::StepKind;
 use crate::wheel::Entry;
+use crate::wheel_subject::{Kind, WheelSubject};
 
 /// Fewer stale entries do not justify a sweep.
 const STALE_ENTRIES_MIN: usize = 4_096;
@@ -19,7 +19,7 @@ impl Dispatch {
         while work > 0
             && let Some(slot) = self.leases.overdue(now_ms)
         {
-            self.come_back(slot, None, true, now_ms, What::LeaseEnded);
+            self.come_back(slot, None, true, now_ms, StepKind::LeaseEnded);
             work -= 1;
         }
         let mut fired = std::mem::take(&mut self.fired);
@@ -39,7 +39,7 @@ impl Dispatch {
     }
 
     fn fire(&mut self, entry: Entry, now_ms: i64) {
-        let place = Place::unpack(entry.place);
+        let place = WheelSubject::unpack(entry.place);
         match place.kind {
             Kind::Record { .. } if self.is_live(entry) => {
                 self.back_offs.remove(&(place.partition, entry.what()));
@@ -88,7 +88,7 @@ impl Dispatch {
 
     /// Whether the entry's record still waits: false if it was settled or the partition was reset.
     pub(crate) fn is_live(&self, entry: Entry) -> bool {
-        let Place { partition, kind } = Place::unpack(entry.place);
+        let WheelSubject { partition, kind } = WheelSubject::unpack(entry.place);
         let found = &self.partitions[partition];
         match kind {
             Kind::Record { epoch } => epoch == found.epoch && !found.is_settled(entry.what()),

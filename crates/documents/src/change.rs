@@ -3,7 +3,7 @@
 use broker::{Broker, Check, DocumentChange, DocumentsChange, TopicChange};
 use serde::Serialize;
 
-use crate::store::{Expect, StoreError, Stored};
+use crate::store::{DocumentRef, StoreError, WritePrecondition};
 
 /// Writes and deletions of documents, and the conditions under which they are applied.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +20,7 @@ impl Change {
         space: &str,
         name: String,
         body: &impl Serialize,
-        expect: Expect,
+        expect: WritePrecondition,
     ) -> Result<(), StoreError> {
         let (space, body) = (space.to_owned(), Some(crate::store::encode(body)?));
         let expect = expect.version();
@@ -29,8 +29,8 @@ impl Change {
     }
 
     /// Deletes a document, provided its version is unchanged.
-    pub fn delete(&mut self, stored: &Stored) {
-        let Stored { space, name, version } = stored;
+    pub fn delete(&mut self, stored: &DocumentRef) {
+        let DocumentRef { space, name, version } = stored;
         let (space, name) = ((*space).to_owned(), name.clone());
         self.0.documents.push(DocumentChange { space, name, body: None, expect: Some(*version) });
     }

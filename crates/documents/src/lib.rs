@@ -14,4 +14,4 @@ pub mod store;
 
 pub use change::Change;
 pub use name::{join, split};
-pub use store::{Expect, Found, MalformedDocument, StoreError, Stored};
+pub use store::{DocumentRef, LoadedDocument, MalformedDocument, StoreError, WritePrecondition};

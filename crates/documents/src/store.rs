@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 /// Name and version of an existing document.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Stored {
+pub struct DocumentRef {
     pub space: &'static str,
     pub name: String,
     pub version: u64,
@@ -16,21 +16,21 @@ pub struct Stored {
 
 /// A document's name, version and decoded body.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Found<T> {
-    pub stored: Stored,
+pub struct LoadedDocument<T> {
+    pub stored: DocumentRef,
     pub body: T,
 }
 
 /// Precondition of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Expect {
+pub enum WritePrecondition {
     /// Replaces the document, if there is one.
     Anything,
     /// The document has this version; 0: it does not exist.
     Version(u64),
 }
 
-impl Expect {
+impl WritePrecondition {
     pub(crate) fn version(self) -> Option<u64> {
         match self {
             Self::Anything => None,
@@ -71,9 +71,9 @@ pub fn decode<T: DeserializeOwned>(
     space: &'static str,
     name: String,
     (version, body): Raw,
-) -> Result<Found<T>, MalformedDocument> {
+) -> Result<LoadedDocument<T>, MalformedDocument> {
     match serde_json::from_slice(&body) {
-        Ok(body) => Ok(Found { stored: Stored { space, name, version }, body }),
+        Ok(body) => Ok(LoadedDocument { stored: DocumentRef { space, name, version }, body }),
         Err(source) => Err(MalformedDocument { space, name, source }),
     }
 }
@@ -82,7 +82,7 @@ pub fn decode<T: DeserializeOwned>(
 pub fn read_all<T: DeserializeOwned>(
     broker: &Broker,
     space: &'static str,
-) -> Result<Vec<Found<T>>, MalformedDocument> {
+) -> Result<Vec<LoadedDocument<T>>, MalformedDocument> {
     let raw: Vec<(String, Raw)> = {
         let catalog = broker.catalog();
         let documents = catalog.documents(space);
@@ -98,7 +98,7 @@ pub fn read<T: DeserializeOwned>(
     broker: &Broker,
     space: &'static str,
     name: &str,
-) -> Result<Option<Found<T>>, MalformedDocument> {
+) -> Result<Option<LoadedDocument<T>>, MalformedDocument> {
     let raw = {
         let catalog = broker.catalog();
         let found = catalog.document(space, name);
@@ -118,7 +118,7 @@ pub async fn put(
     space: &str,
     name: String,
     body: &impl Serialize,
-    expect: Expect,
+    expect: WritePrecondition,
 ) -> Result<u64, StoreError> {
     Ok(broker.put_document(space, name, encode(body)?, expect.version()).await?)
 }
@@ -128,7 +128,7 @@ pub(crate) fn encode(body: &impl Serialize) -> Result<Vec<u8>, StoreError> {
 }
 
 /// Deletes a document. A document that changed meanwhile is kept, without an error.
-pub async fn delete(broker: &Broker, stored: &Stored) -> Result<(), StoreError> {
+pub async fn delete(broker: &Broker, stored: &DocumentRef) -> Result<(), StoreError> {
     match delete_expecting(broker, stored).await {
         Err(error) if error.is_conflict() => Ok(()),
         other => other,
@@ -136,8 +136,8 @@ pub async fn delete(broker: &Broker, stored: &Stored) -> Result<(), StoreError> 
 }
 
 /// Deletes a document; [`StoreError::is_conflict`] if it has changed or gone meanwhile.
-pub async fn delete_expecting(broker: &Broker, stored: &Stored) -> Result<(), StoreError> {
-    let Stored { space, name, version } = stored;
+pub async fn delete_expecting(broker: &Broker, stored: &DocumentRef) -> Result<(), StoreError> {
+    let DocumentRef { space, name, version } = stored;
     match broker.delete_document(space, name.clone(), Some(*version)).await {
         Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownDocument { .. })) => Ok(()),
         Err(other) => Err(other.into()),
@@ -145,7 +145,7 @@ pub async fn delete_expecting(broker: &Broker, stored: &Stored) -> Result<(), St
 }
 
 /// Deletes all of them, in as few log entries as possible.
-pub async fn delete_all(broker: &Broker, stored: &[Stored]) -> Result<(), StoreError> {
+pub async fn delete_all(broker: &Broker, stored: &[DocumentRef]) -> Result<(), StoreError> {
     for some in stored.chunks(DELETED_AT_ONCE) {
         let deleted = some.iter().map(|stored| delete(broker, stored));
         futures_util::future::try_join_all(deleted).await?;

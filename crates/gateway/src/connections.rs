@@ -27,10 +27,10 @@ use crate::traffic::{Traffic, TrafficOfAll, TrafficSeen};
 
 /// All live connections. Clones share the list.
 #[derive(Clone, Debug, Default)]
-pub struct Connections(Arc<Live>);
+pub struct Connections(Arc<ConnectionTable>);
 
 #[derive(Debug, Default)]
-struct Live {
+struct ConnectionTable {
     last_id: AtomicU64,
     by_id: Mutex<BTreeMap<u64, Connection>>,
     traffic: TrafficOfAll,
@@ -59,27 +59,27 @@ struct State {
     since: Instant,
     closing: AtomicBool,
     asked: AtomicBool,
-    learned: Mutex<Learned>,
+    learned: Mutex<SessionFacts>,
 }
 
 /// Facts learned after the connection was accepted.
 #[derive(Debug, Default)]
-struct Learned {
+struct SessionFacts {
     client: Box<str>,
     user: Box<str>,
     /// The operator's reason for the close, if given.
     close_reason: Box<str>,
     /// Wakes the session's task.
     task: Option<Waker>,
-    asking: Vec<oneshot::Sender<Told>>,
+    asking: Vec<oneshot::Sender<SessionSnapshot>>,
 }
 
 /// A session's snapshot, in a type of its protocol.
-pub type Told = Arc<dyn Any + Send + Sync>;
+pub type SessionSnapshot = Arc<dyn Any + Send + Sync>;
 
 /// Keeps a connection among the live ones until it is dropped.
 #[derive(Debug)]
-pub struct Registered {
+pub struct RegisteredConnection {
     connection: Connection,
     connections: Connections,
 }
@@ -101,7 +101,7 @@ impl Connections {
         protocol: &'static str,
         peer: SocketAddr,
         local: SocketAddr,
-    ) -> Registered {
+    ) -> RegisteredConnection {
         let id = self.0.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let connection = Connection(Arc::new(State {
             id,
@@ -117,7 +117,7 @@ impl Connections {
         }));
         connection.traffic().opened();
         self.0.by_id.lock().insert(id, connection.clone());
-        Registered { connection, connections: self.clone() }
+        RegisteredConnection { connection, connections: self.clone() }
     }
 
     /// Traffic of the connections of a protocol.
@@ -220,7 +220,7 @@ impl Connection {
 
     /// Requests the session's snapshot from its task. `None`: the session has ended, or sends none within this time,
     /// as sessions of some protocols never do.
-    pub async fn request_snapshot(&self, within: Duration) -> Option<Told> {
+    pub async fn request_snapshot(&self, within: Duration) -> Option<SessionSnapshot> {
         let (telling, told) = oneshot::channel();
         let task = {
             let mut learned = self.0.learned.lock();
@@ -247,7 +247,7 @@ impl Connection {
     }
 
     /// Sends the snapshot to all pending requests.
-    pub fn send_snapshot(&self, told: &Told) {
+    pub fn send_snapshot(&self, told: &SessionSnapshot) {
         let asking = {
             let mut learned = self.0.learned.lock();
             self.0.asked.store(false, Ordering::Release);
@@ -290,13 +290,13 @@ fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(CONNECTION_TEXT_BYTES_MAX)]
 }
 
-impl Registered {
+impl RegisteredConnection {
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegisteredConnection {
     fn drop(&mut self) {
         self.connections.0.by_id.lock().remove(&self.connection.id());
         // These requests would never be answered.
@@ -341,7 +341,7 @@ mod tests {
                 connection.enter_task().await;
                 for number in 1..=2_u32 {
                     connection.snapshot_requested().await;
-                    connection.send_snapshot(&(Arc::new(number) as Told));
+                    connection.send_snapshot(&(Arc::new(number) as SessionSnapshot));
                 }
             }
         });

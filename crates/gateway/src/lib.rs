@@ -23,10 +23,10 @@ pub mod tls;
 pub mod traffic;
 pub mod unsent;
 
-pub use connections::{Connection, Connections, Gate, Registered, Told};
+pub use connections::{Connection, Connections, Gate, RegisteredConnection, SessionSnapshot};
 pub use listener::{ListenerOptions, Ports, serve, serve_ports};
 pub use slow_reader::{SlowReader, WriteError};
 pub use socket::Socket;
 pub use tls::Tls;
 pub use traffic::{Traffic, TrafficSeen};
-pub use unsent::Unsent;
+pub use unsent::UnsentOutput;

@@ -13,7 +13,7 @@ use thiserror::Error;
 use tokio::io::AsyncWrite;
 use tokio::time::{Instant, timeout_at};
 
-use crate::unsent::Unsent;
+use crate::unsent::UnsentOutput;
 
 /// Watches one client.
 #[derive(Debug)]
@@ -62,7 +62,11 @@ impl SlowReader {
     }
 
     /// Writes to a full socket until it has taken enough for one period.
-    pub async fn wait<W>(mut self, unsent: &mut Unsent, socket: &mut W) -> Result<(), WriteError>
+    pub async fn wait<W>(
+        mut self,
+        unsent: &mut UnsentOutput,
+        socket: &mut W,
+    ) -> Result<(), WriteError>
     where
         W: AsyncWrite + Unpin,
     {
@@ -92,8 +96,8 @@ mod tests {
     const BYTES_MIN: usize = 1_000;
 
     /// Output for a client whose socket takes 100 bytes before it must read.
-    fn sending(bytes: usize) -> (Unsent, DuplexStream, DuplexStream) {
-        let mut unsent = Unsent::default();
+    fn sending(bytes: usize) -> (UnsentOutput, DuplexStream, DuplexStream) {
+        let mut unsent = UnsentOutput::default();
         unsent.push(Bytes::from(vec![7; bytes]));
         let (ours, theirs) = duplex(100);
         (unsent, ours, theirs)

@@ -4,7 +4,7 @@
 //!
 //! Bytes written to an encrypted connection count as taken once their cipher text is in the socket, not before. So a
 //! session without unsent bytes needs no flush. In return, bytes that were not taken must be offered again, the same
-//! bytes first, as [`crate::Unsent`] does.
+//! bytes first, as [`crate::UnsentOutput`] does.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -20,26 +20,26 @@ use world::net::{self, Stream};
 #[derive(Debug)]
 pub enum Socket {
     Plain(Stream),
-    Tls(Box<Mutex<Encrypted>>),
+    Tls(Box<Mutex<TlsConnection>>),
 }
 
 /// The reading half.
 #[derive(Debug)]
 pub enum ReadHalf<'a> {
     Plain(net::ReadHalf<'a>),
-    Tls(&'a Mutex<Encrypted>),
+    Tls(&'a Mutex<TlsConnection>),
 }
 
 /// The writing half.
 #[derive(Debug)]
 pub enum WriteHalf<'a> {
     Plain(net::WriteHalf<'a>),
-    Tls(&'a Mutex<Encrypted>),
+    Tls(&'a Mutex<TlsConnection>),
 }
 
 /// A connection over TLS. One task uses both halves, so the lock around it is always free.
 #[derive(Debug)]
-pub struct Encrypted {
+pub struct TlsConnection {
     stream: TlsStream<Stream>,
     /// Encrypted bytes whose cipher text is not completely in the socket yet.
     taken: usize,
@@ -53,7 +53,7 @@ impl From<Stream> for Socket {
 
 impl From<TlsStream<Stream>> for Socket {
     fn from(stream: TlsStream<Stream>) -> Self {
-        Self::Tls(Box::new(Mutex::new(Encrypted { stream, taken: 0 })))
+        Self::Tls(Box::new(Mutex::new(TlsConnection { stream, taken: 0 })))
     }
 }
 
@@ -106,7 +106,7 @@ impl ReadHalf<'_> {
     }
 }
 
-impl Encrypted {
+impl TlsConnection {
     fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Received TLS records need not contain data: only decrypted bytes count, and they stay in the stream's
         // buffer.
@@ -171,7 +171,7 @@ fn first_of<'a>(slices: &'a [IoSlice<'_>], few: &mut [IoSlice<'a>], bytes_max: u
 
 /// Sends `close_notify`, as far as the socket takes it at once: some clients report a truncated connection without
 /// it.
-impl Drop for Encrypted {
+impl Drop for TlsConnection {
     fn drop(&mut self) {
         self.stream.get_mut().1.send_close_notify();
         let _ = self.poll_flush(&mut Context::from_waker(Waker::noop()));

@@ -90,13 +90,13 @@ pub struct Tls {
 #[derive(Debug)]
 struct Inner {
     clients: ClientCertificates,
-    current: RwLock<Current>,
+    current: RwLock<TlsConfiguration>,
     handshakes: Semaphore,
 }
 
 /// TLS settings for new connections.
 #[derive(Debug)]
-struct Current {
+struct TlsConfiguration {
     configuration: Arc<ServerConfig>,
     /// The same for HTTP listeners, with ALPN.
     of_http: Arc<ServerConfig>,
@@ -196,7 +196,7 @@ fn configuration(
     pem: Pem<'_>,
     clients: ClientCertificates,
     now_secs: i64,
-) -> Result<Current, TlsError> {
+) -> Result<TlsConfiguration, TlsError> {
     let chain = certificates("the node's certificate", pem.chain)?;
     let ends_secs = end_of(&chain[0])?;
     if ends_secs < now_secs {
@@ -236,7 +236,11 @@ fn configuration(
     let configuration = builder.with_single_cert(chain, key).map_err(TlsError::Pair)?;
     let mut of_http = configuration.clone();
     of_http.alpn_protocols = HTTP_PROTOCOLS.iter().map(|name| name.to_vec()).collect();
-    Ok(Current { configuration: Arc::new(configuration), of_http: Arc::new(of_http), ends_secs })
+    Ok(TlsConfiguration {
+        configuration: Arc::new(configuration),
+        of_http: Arc::new(of_http),
+        ends_secs,
+    })
 }
 
 fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {

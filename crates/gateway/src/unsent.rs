@@ -13,22 +13,22 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::AsyncWrite;
 
 #[derive(Debug, Default)]
-pub struct Unsent {
+pub struct UnsentOutput {
     /// The copied pieces, one behind another.
     copied: BytesMut,
     /// In the order in which they are sent; none is empty.
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<OutputPiece>,
     bytes: usize,
 }
 
 #[derive(Debug)]
-enum Piece {
+enum OutputPiece {
     /// Number of bytes in `copied`.
     Copied(usize),
     Shared(Bytes),
 }
 
-impl Unsent {
+impl UnsentOutput {
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
@@ -47,8 +47,8 @@ impl Unsent {
         }
         self.bytes += written;
         match self.pieces.back_mut() {
-            Some(Piece::Copied(bytes)) => *bytes += written,
-            _ => self.pieces.push_back(Piece::Copied(written)),
+            Some(OutputPiece::Copied(bytes)) => *bytes += written,
+            _ => self.pieces.push_back(OutputPiece::Copied(written)),
         }
     }
 
@@ -57,7 +57,7 @@ impl Unsent {
         // An empty slice would look like a socket that takes nothing.
         if !bytes.is_empty() {
             self.bytes += bytes.len();
-            self.pieces.push_back(Piece::Shared(bytes));
+            self.pieces.push_back(OutputPiece::Shared(bytes));
         }
     }
 
@@ -65,11 +65,11 @@ impl Unsent {
     pub fn append(&mut self, mut other: Self) {
         for piece in other.pieces.drain(..) {
             match piece {
-                Piece::Copied(bytes) => {
+                OutputPiece::Copied(bytes) => {
                     let copied = other.copied.split_to(bytes);
                     self.write(|out| out.extend_from_slice(&copied));
                 }
-                Piece::Shared(bytes) => self.push(bytes),
+                OutputPiece::Shared(bytes) => self.push(bytes),
             }
         }
     }
@@ -113,8 +113,8 @@ impl Unsent {
             && self.pieces.len() == 1
         {
             let whole = match piece {
-                Piece::Copied(bytes) => &self.copied[..*bytes],
-                Piece::Shared(bytes) => bytes,
+                OutputPiece::Copied(bytes) => &self.copied[..*bytes],
+                OutputPiece::Shared(bytes) => bytes,
             };
             return socket.poll_write(context, &whole[..whole.len().min(bytes_max)]);
         }
@@ -126,12 +126,12 @@ impl Unsent {
                 break;
             }
             let whole = match piece {
-                Piece::Copied(bytes) => {
+                OutputPiece::Copied(bytes) => {
                     let (now, later) = copied.split_at(*bytes);
                     copied = later;
                     now
                 }
-                Piece::Shared(bytes) => bytes,
+                OutputPiece::Shared(bytes) => bytes,
             };
             *slice = IoSlice::new(&whole[..whole.len().min(left)]);
             left -= slice.len();
@@ -146,14 +146,14 @@ impl Unsent {
         while left > 0 {
             let Some(front) = self.pieces.front_mut() else { break };
             let is_sent = match front {
-                Piece::Copied(bytes) => {
+                OutputPiece::Copied(bytes) => {
                     let now = left.min(*bytes);
                     self.copied.advance(now);
                     *bytes -= now;
                     left -= now;
                     *bytes == 0
                 }
-                Piece::Shared(bytes) => {
+                OutputPiece::Shared(bytes) => {
                     let now = left.min(bytes.len());
                     bytes.advance(now);
                     left -= now;
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    fn poll(unsent: &mut Unsent, socket: &mut Socket) -> Poll<usize> {
+    fn poll(unsent: &mut UnsentOutput, socket: &mut Socket) -> Poll<usize> {
         let mut context = Context::from_waker(Waker::noop());
         unsent.poll_write(&mut context, socket).map(|written| written.expect("it never fails"))
     }
@@ -261,7 +261,7 @@ mod tests {
             step in 1usize..5_000,
             is_vectored: bool,
         ) {
-            let (mut unsent, mut socket) = (Unsent::default(), Socket::new(step, is_vectored));
+            let (mut unsent, mut socket) = (UnsentOutput::default(), Socket::new(step, is_vectored));
             let mut expected = Vec::new();
             for step in steps {
                 match step {
@@ -274,7 +274,7 @@ mod tests {
                         expected.extend(bytes);
                     }
                     Step::Append(copied, shared) => {
-                        let mut other = Unsent::default();
+                        let mut other = UnsentOutput::default();
                         other.write(|out| out.extend_from_slice(&copied));
                         other.push(Bytes::from(shared.clone()));
                         unsent.append(other);
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn one_write_is_limited_even_if_the_socket_takes_everything() {
-        let mut unsent = Unsent::default();
+        let mut unsent = UnsentOutput::default();
         for _ in 0..10 {
             unsent.push(Bytes::from(vec![7; 100_000]));
         }
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn write_is_pending_while_the_socket_is_full() {
-        let (mut unsent, mut socket) = (Unsent::default(), Socket::new(10, true));
+        let (mut unsent, mut socket) = (UnsentOutput::default(), Socket::new(10, true));
         unsent.push(Bytes::from_static(b"twelve bytes"));
         assert_eq!(poll(&mut unsent, &mut socket), Poll::Ready(10));
         socket.is_full = true;
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn large_buffer_is_freed_once_it_is_sent() {
-        let mut unsent = Unsent::default();
+        let mut unsent = UnsentOutput::default();
         unsent.write(|out| out.extend_from_slice(&[7; UNSENT_KEPT_BYTES_MAX + 1]));
         let mut all = Vec::new();
         let _ = unsent.poll_write(&mut Context::from_waker(Waker::noop()), &mut all);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use gateway::{Connections, ListenerOptions, SlowReader, Unsent, WriteError};
+use gateway::{Connections, ListenerOptions, SlowReader, UnsentOutput, WriteError};
 use tasks::Task;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
@@ -50,7 +50,7 @@ async fn connect() -> std::io::Result<Stream> {
 /// Echoes the input over split halves, and reads only when the socket is ready.
 async fn echo(mut stream: Stream) {
     let (mut reads, mut writes) = stream.split();
-    let mut unsent = Unsent::default();
+    let mut unsent = UnsentOutput::default();
     loop {
         if poll_fn(|context| reads.poll_read_ready(context)).await.is_err() {
             return;
@@ -98,7 +98,7 @@ static CUT_OFF: AtomicBool = AtomicBool::new(false);
 
 /// Sends more than the network buffers to a client that does not read it.
 async fn send_much(mut stream: Stream) {
-    let mut unsent = Unsent::default();
+    let mut unsent = UnsentOutput::default();
     for _ in 0..10_000 {
         unsent.push(Bytes::from_static(&[7; 100]));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use base::limits::TLS_HANDSHAKE_WITHIN;
 use bytes::Bytes;
 use gateway::tls::{ClientCertificates, Pem, TlsError};
-use gateway::{Connections, ListenerOptions, Ports, SlowReader, Socket, Tls, Unsent};
+use gateway::{Connections, ListenerOptions, Ports, SlowReader, Socket, Tls, UnsentOutput};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer,
     KeyIdMethod, KeyPair, RevokedCertParams, date_time_ymd,
@@ -35,7 +35,7 @@ struct Authority {
 }
 
 /// A certificate with its key, in PEM.
-struct Pair {
+struct PemPair {
     chain: String,
     key: String,
 }
@@ -49,12 +49,12 @@ impl Authority {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    fn pair(&self, change: impl FnOnce(&mut CertificateParams)) -> Pair {
+    fn pair(&self, change: impl FnOnce(&mut CertificateParams)) -> PemPair {
         let mut params = CertificateParams::new(vec!["localhost".into()]).expect("parameters");
         change(&mut params);
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        Pair { chain: certificate.pem(), key: key.serialize_pem() }
+        PemPair { chain: certificate.pem(), key: key.serialize_pem() }
     }
 
     /// A list of revoked certificate numbers; it expires at the beginning of the year `ends`.
@@ -77,7 +77,7 @@ impl Authority {
     }
 
     /// A client that trusts this authority, and presents its own certificate if it has one.
-    fn client(&self, own: Option<&Pair>) -> Arc<ClientConfig> {
+    fn client(&self, own: Option<&PemPair>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         let root = CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("PEM");
         roots.add(root).expect("an authority");
@@ -97,7 +97,7 @@ impl Authority {
     }
 }
 
-impl Pair {
+impl PemPair {
     fn pem(&self) -> Pem<'_> {
         self.with_authority(None)
     }
@@ -191,7 +191,7 @@ async fn echo(mut socket: Socket) -> std::io::Result<()> {
         }
     };
     let writing = async move {
-        let mut unsent = Unsent::default();
+        let mut unsent = UnsentOutput::default();
         while let Some(chunk) = to_send.recv().await {
             // In pieces, some of which are small: copied, shared, copied.
             let half = chunk.len() / 2;
@@ -253,7 +253,7 @@ async fn new_connections_get_a_new_certificate_and_an_invalid_one_is_rejected() 
     let client = authority.client(None);
     let mut before = echo.connect(&client).await.expect("connects");
 
-    let mixed = Pair { chain: two.chain.clone(), key: one.key.clone() };
+    let mixed = PemPair { chain: two.chain.clone(), key: one.key.clone() };
     let ended = authority.pair(|params| params.not_after = date_time_ymd(2020, 1, 1));
     for (pem, is_so) in [
         (mixed.pem(), (|error| matches!(error, TlsError::Pair(_))) as fn(&TlsError) -> bool),

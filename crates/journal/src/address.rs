@@ -32,14 +32,14 @@ pub(crate) const BASE_OFFSET_BYTES: usize = 8;
 
 /// Batches read from the journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Stored {
+pub struct StoredBatches {
     pub bytes: Bytes,
     /// `None`: one or more whole batches, final. `Some`: one batch shared with other streams.
     /// Readers must replace the first 8 bytes by this offset (big-endian).
     pub base_offset: Option<u64>,
 }
 
-impl Stored {
+impl StoredBatches {
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -80,7 +80,7 @@ impl Stored {
     }
 }
 
-impl From<Bytes> for Stored {
+impl From<Bytes> for StoredBatches {
     fn from(bytes: Bytes) -> Self {
         Self { bytes, base_offset: None }
     }
@@ -101,7 +101,7 @@ mod tests {
     fn shared_batch_is_sent_with_its_own_offset_without_a_copy() {
         for len in [0, 7, 8, 100, 512, 513, 5_000] {
             let others = Bytes::from(vec![0xab; len]);
-            let stored = Stored { bytes: others.clone(), base_offset: Some(258) };
+            let stored = StoredBatches { bytes: others.clone(), base_offset: Some(258) };
             let mut expected = others.to_vec();
             put_base_offset(&mut expected, 258);
             let mut pieces = Vec::new();
@@ -113,7 +113,7 @@ mod tests {
                 assert_eq!(pieces[1].as_ptr(), others[8..].as_ptr(), "it was copied");
             }
             let mut pieces = Vec::new();
-            Stored::from(others.clone()).put_pieces(&mut pieces);
+            StoredBatches::from(others.clone()).put_pieces(&mut pieces);
             assert!(pieces.len() == 1 && pieces[0].as_ptr() == others.as_ptr());
         }
     }

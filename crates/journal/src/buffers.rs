@@ -15,10 +15,10 @@ use world::Instant;
 
 /// Buffers of one journal.
 #[derive(Debug, Default)]
-pub(crate) struct Buffers(Arc<Mutex<Kept>>);
+pub(crate) struct Buffers(Arc<Mutex<FreeBuffers>>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct FreeBuffers {
     /// Free buffers in the order of their return. Each is initialized to its length.
     free: VecDeque<(Instant, Vec<u8>)>,
     bytes: usize,
@@ -29,7 +29,7 @@ struct Kept {
 pub(crate) struct Buffer {
     memory: Vec<u8>,
     len: usize,
-    kept: Weak<Mutex<Kept>>,
+    kept: Weak<Mutex<FreeBuffers>>,
 }
 
 impl Buffers {
@@ -52,7 +52,7 @@ impl Buffers {
     }
 }
 
-impl Kept {
+impl FreeBuffers {
     /// Takes the smallest buffer that fits, unless most of it would be unused.
     fn take(&mut self, len: usize) -> Option<Vec<u8>> {
         let fits = |memory: &Vec<u8>| (len..=len.saturating_mul(2)).contains(&memory.len());
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn buffers_unused_for_a_while_are_freed() {
-        let mut kept = Kept::default();
+        let mut kept = FreeBuffers::default();
         let begun = Instant::now();
         for (memory, after) in [(vec![0; 3], Duration::ZERO), (vec![0; 5], AGE / 2)] {
             kept.put(begun + after, memory);

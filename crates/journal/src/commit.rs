@@ -22,8 +22,8 @@ use crate::frame::{self, BLOCK, EncodedEntry, EntriesChecksum, FrameHeader};
 use crate::index::files::{FileKind, file_name};
 use crate::log::LogPosition;
 use crate::prepare::{NoSpare, RETRY_AFTER, is_full};
-use crate::queue::{Durable, Jump, Limits, Task};
-use crate::recover::Full;
+use crate::queue::{DurableCallback, Jump, Limits, Task};
+use crate::recover::FullSegment;
 use crate::segment::{FIRST_FRAME, OpenSegment};
 use crate::shared::Shared;
 
@@ -44,9 +44,9 @@ pub(crate) struct Writer {
     last_index: u64,
     /// The previous segment. The index learns that it is full once the next segment has a durable
     /// frame: until then the log may end in the previous one after a crash.
-    left: Option<Full>,
+    left: Option<FullSegment>,
     batch: Vec<Arc<EncodedEntry>>,
-    answers: Vec<Durable>,
+    answers: Vec<DurableCallback>,
     buffer: Vec<u8>,
     parts: Vec<FramePart>,
     phase: Phase,
@@ -185,7 +185,7 @@ impl Writer {
     /// The frame is durable: updates the counters and acknowledges its entries.
     fn finish(&mut self, header: &FrameHeader) -> StepResult {
         let shared = self.shared.clone();
-        if let Some(Full { segment, last_index, file_bytes }) = self.left.take() {
+        if let Some(FullSegment { segment, last_index, file_bytes }) = self.left.take() {
             shared.index.full(segment, last_index, file_bytes);
         }
         self.position = header.end();
@@ -315,8 +315,10 @@ impl Writer {
         let last_index = self.last_index;
         // The left segments receive no more frames, even if no frame follows. A crash before the
         // snapshot that names the new segment is durable restores the log's old end.
-        let left = Full { segment, last_index, file_bytes };
-        for Full { segment, last_index, file_bytes } in self.left.take().into_iter().chain([left]) {
+        let left = FullSegment { segment, last_index, file_bytes };
+        for FullSegment { segment, last_index, file_bytes } in
+            self.left.take().into_iter().chain([left])
+        {
             self.shared.index.full(segment, last_index, file_bytes);
         }
         self.shared.spares.jump(self.segment.header.id + 1);
@@ -346,7 +348,7 @@ impl Writer {
             let full = std::mem::replace(&mut self.segment, next);
             self.position = FIRST_FRAME;
             let (segment, file_bytes) = (full.header.id, full.file_bytes);
-            self.left = Some(Full { segment, last_index: self.last_index, file_bytes });
+            self.left = Some(FullSegment { segment, last_index: self.last_index, file_bytes });
         }
         self.grow(frame_bytes, false)
     }

@@ -42,12 +42,12 @@ impl fmt::Display for Damage {
 
 /// Known damage, one entry per segment.
 #[derive(Debug, Default)]
-pub(crate) struct Damaged {
+pub(crate) struct DamagedSegments {
     known: Mutex<BTreeMap<u32, Damage>>,
     found: Notify,
 }
 
-impl Damaged {
+impl DamagedSegments {
     pub(crate) fn note(&self, damage: Damage) {
         {
             let mut known = self.known.lock();
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn damaged_segment_is_recorded_once_until_it_is_rewritten() {
-        let damaged = Damaged::default();
+        let damaged = DamagedSegments::default();
         damaged.note(damage(3, 1));
         damaged.note(Damage { position: 9, ..damage(3, 1) });
         damaged.note(damage(1, 2));

@@ -29,18 +29,18 @@ pub mod scrub;
 pub mod stats;
 pub mod transfer;
 
-mod ahead;
 mod buffers;
+mod cache_bypass;
 mod commit;
 mod frame;
 mod frame_reader;
 mod index;
 mod little_endian;
 mod log;
-mod past_cache;
 mod prepare;
 mod queue;
 mod read;
+mod read_ahead;
 mod read_only;
 mod reclaim;
 mod recover;
@@ -50,14 +50,16 @@ mod snapshot;
 mod tail;
 mod vote;
 
-pub use address::{Address, Stored};
+pub use address::{Address, StoredBatches};
 pub use damage::{BatchCheck, Damage};
 pub use encoded::Encoded;
 pub use entry::{Body, Entry, EntryId, EntryKind};
 pub use error::{JournalFailed, OpenError, ReadError};
 pub use frame::NotAnEntry;
-pub use journal::{Journal, Keep, LogPin, Opened, Options, PendingSnapshot, Snapshot};
-pub use scrub::{Scrub, Scrubbed};
+pub use journal::{
+    CompactionDecision, Journal, LogPin, OpenedJournal, Options, PendingSnapshot, Snapshot,
+};
+pub use scrub::{Scrub, ScrubStep};
 pub use stats::{
-    Age, Reclaimed, RecoveryReport, Room, SYNC_BUCKETS_MICROS, SegmentInfo, Stats, TornTail,
+    Age, DiskRoom, ReclaimReport, RecoveryReport, SYNC_BUCKETS_MICROS, SegmentInfo, Stats, TornTail,
 };

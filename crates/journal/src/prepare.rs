@@ -4,7 +4,7 @@
 //! `fdatasync` after a write into written blocks has no metadata to flush. Zeros are written in
 //! small pieces, each synced, and only while the journal idles: under load a segment is merely
 //! allocated. When the disk is full, small commands still fit into the preallocated segment, while
-//! [`Room::Full`] keeps records away; allocating the next is retried each second.
+//! [`DiskRoom::Full`] keeps records away; allocating the next is retried each second.
 //!
 //! A journal without entries gets none: a node has one journal for each shard, and most are empty.
 
@@ -20,7 +20,7 @@ use tasks::{Signal, Step, Worker};
 use crate::index::files::{FileKind, file_name};
 use crate::segment::{self, FIRST_FRAME, OpenSegment};
 use crate::shared::Shared;
-use crate::stats::Room;
+use crate::stats::DiskRoom;
 use world::{Instant, World};
 
 /// Interval of checking the free space.
@@ -54,14 +54,14 @@ pub(crate) struct Signals {
 
 #[derive(Debug)]
 struct State {
-    ready: Option<Spare>,
+    ready: Option<SpareSegment>,
     next_id: u32,
     /// Number of jumps of the log: a segment allocated before a jump is useless after it.
     jumps: u64,
     /// Nothing was ever written: no segment is needed.
     asleep: bool,
     failed: Option<PrepareError>,
-    room: Room,
+    room: DiskRoom,
     /// The journal is being closed: a full disk is no longer waited for.
     draining: bool,
     closing: bool,
@@ -101,7 +101,7 @@ pub(crate) enum NoSpare {
 }
 
 #[derive(Debug)]
-struct Spare {
+struct SpareSegment {
     segment: OpenSegment,
     /// Blocks below this are written.
     zeroed_to: u64,
@@ -109,7 +109,7 @@ struct Spare {
 
 /// State found by recovery.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct PreallocationState {
     /// Preallocated by an earlier process.
     pub(crate) ready: Option<OpenSegment>,
     /// Id of the segment after that.
@@ -124,18 +124,18 @@ impl Spares {
         dir: PathBuf,
         segment_bytes: u64,
         reserve_bytes: u64,
-        found: Found,
+        found: PreallocationState,
         signals: Signals,
     ) -> Self {
-        let Found { ready, next_id, asleep } = found;
-        let ready = ready.map(|segment| Spare { segment, zeroed_to: FIRST_FRAME });
+        let PreallocationState { ready, next_id, asleep } = found;
+        let ready = ready.map(|segment| SpareSegment { segment, zeroed_to: FIRST_FRAME });
         let state = State {
             ready,
             next_id,
             jumps: 0,
             asleep,
             failed: None,
-            room: Room::Ok,
+            room: DiskRoom::Ok,
             draining: false,
             closing: false,
         };
@@ -150,7 +150,7 @@ impl Spares {
         }
     }
 
-    pub(crate) fn room(&self) -> Room {
+    pub(crate) fn room(&self) -> DiskRoom {
         self.state.lock().room
     }
 
@@ -245,11 +245,11 @@ impl Spares {
         }
         match made {
             Ok(segment) => {
-                state.ready = Some(Spare { segment, zeroed_to: FIRST_FRAME });
+                state.ready = Some(SpareSegment { segment, zeroed_to: FIRST_FRAME });
                 state.next_id += 1;
             }
             Err(error) => {
-                if state.room == Room::Ok {
+                if state.room == DiskRoom::Ok {
                     tracing::warn!(segment = id, %error, "cannot make the next journal segment");
                 }
                 state.failed = Some(error.into());
@@ -293,17 +293,17 @@ impl Spares {
         let free_bytes = space.map_or(0, |space| space.free_bytes);
         let full = state.failed.is_some() || free_bytes < self.reserve_bytes;
         let room = match full {
-            true => Room::Full { free_bytes, reserve_bytes: self.reserve_bytes },
-            false => Room::Ok,
+            true => DiskRoom::Full { free_bytes, reserve_bytes: self.reserve_bytes },
+            false => DiskRoom::Ok,
         };
         let changed = std::mem::discriminant(&room) != std::mem::discriminant(&state.room);
         state.room = room;
         drop(state);
         match room {
-            Room::Full { free_bytes, reserve_bytes } if changed => {
+            DiskRoom::Full { free_bytes, reserve_bytes } if changed => {
                 tracing::warn!(free_bytes, reserve_bytes, "disk full: records are refused");
             }
-            Room::Ok if changed => tracing::info!(free_bytes, "disk has room again"),
+            DiskRoom::Ok if changed => tracing::info!(free_bytes, "disk has room again"),
             _ => {}
         }
     }
@@ -375,7 +375,7 @@ impl Worker for Preparer {
     }
 }
 
-impl Spare {
+impl SpareSegment {
     fn has_blank_blocks(&self) -> bool {
         self.zeroed_to < self.segment.file_bytes
     }

@@ -12,7 +12,7 @@ use crate::error::JournalFailed;
 use crate::frame::{self, EncodedEntry};
 use crate::segment::OpenSegment;
 
-pub(crate) type Durable = Box<dyn FnOnce(Result<(), JournalFailed>) + Send>;
+pub(crate) type DurableCallback = Box<dyn FnOnce(Result<(), JournalFailed>) + Send>;
 
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -25,7 +25,7 @@ pub(crate) struct Queue {
 struct State {
     entries: VecDeque<Arc<EncodedEntry>>,
     /// Callbacks, each with the number of entries since the start that must be durable first.
-    waiting: VecDeque<(u64, Durable)>,
+    waiting: VecDeque<(u64, DurableCallback)>,
     /// Total of entries put in, and of entries made durable.
     put: u64,
     durable: u64,
@@ -81,7 +81,7 @@ impl Queue {
     }
 
     /// `false` when the queue is closed; then nothing was queued.
-    pub(crate) fn put(&self, entries: &[Arc<EncodedEntry>], durable: Durable) -> bool {
+    pub(crate) fn put(&self, entries: &[Arc<EncodedEntry>], durable: DurableCallback) -> bool {
         let mut state = self.state.lock();
         if state.closing || state.closed {
             return false;
@@ -145,7 +145,7 @@ impl Queue {
     }
 
     /// This many more entries are durable: moves the callbacks waiting for them to `answers`.
-    pub(crate) fn durable(&self, entries: u64, answers: &mut Vec<Durable>) {
+    pub(crate) fn durable(&self, entries: u64, answers: &mut Vec<DurableCallback>) {
         let mut state = self.state.lock();
         state.durable += entries;
         while state.waiting.front().is_some_and(|(needs, _)| *needs <= state.durable) {
@@ -156,7 +156,7 @@ impl Queue {
     }
 
     /// Closes the queue. Returns all waiting callbacks.
-    pub(crate) fn fail(&self) -> Vec<Durable> {
+    pub(crate) fn fail(&self) -> Vec<DurableCallback> {
         let mut state = self.state.lock();
         state.closed = true;
         state.entries.clear();

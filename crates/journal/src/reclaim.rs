@@ -18,17 +18,18 @@ use base::{HashMap, HashSet};
 use bytes::Bytes;
 use tracing::info;
 
-use crate::address::{Address, Stored};
+use crate::address::{Address, StoredBatches};
 use crate::error::ReadError;
 use crate::index::{
-    Batches, BlockWriter, DistinctBytes, FileKind, Index, LoadError, Part, Sidecar, sidecar_of,
+    Batches, BlockWriter, DistinctBytes, FileKind, Index, LoadError, SegmentRead, Sidecar,
+    sidecar_of,
 };
-use crate::journal::Keep;
+use crate::journal::CompactionDecision;
 use crate::read::read_part;
-use crate::stats::Reclaimed;
+use crate::stats::ReclaimReport;
 
 /// Decides each live batch for key compaction.
-type Judge<'a> = &'a mut dyn FnMut(u64, &Address, &[u8]) -> Keep;
+type BatchDecider<'a> = &'a mut dyn FnMut(u64, &Address, &[u8]) -> CompactionDecision;
 
 /// Limit of the batch bytes that a rewrite holds in memory.
 const REWRITE_READ_BYTES: usize = 1 << 20;
@@ -36,11 +37,11 @@ const REWRITE_READ_BYTES: usize = 1 << 20;
 impl Index {
     /// Recounts ragged runs and shared bodies, deletes dead segments, and rewrites those with less
     /// than half live. Blocking; one pass at a time.
-    pub(crate) fn reclaim(&self) -> io::Result<Reclaimed> {
+    pub(crate) fn reclaim(&self) -> io::Result<ReclaimReport> {
         let _one = self.reclaiming().lock();
         self.recount_ragged()?;
         self.recount_shared()?;
-        let mut done = Reclaimed::default();
+        let mut done = ReclaimReport::default();
         // Deletion first: it frees the space that rewriting needs.
         for segment in self.droppable() {
             done.bytes += self.delete(segment)?;
@@ -68,7 +69,7 @@ impl Index {
     pub(crate) fn rewrite(
         &self,
         segment: u32,
-        keep: &mut dyn FnMut(u64, &Address, &[u8]) -> Keep,
+        keep: &mut dyn FnMut(u64, &Address, &[u8]) -> CompactionDecision,
     ) -> io::Result<()> {
         let _one = self.reclaiming().lock();
         if self.is_known_damaged(segment) {
@@ -170,7 +171,7 @@ impl Index {
     }
 
     /// Returns the number of bytes freed.
-    fn rewrite_locked(&self, segment: u32, mut keep: Option<Judge<'_>>) -> io::Result<u64> {
+    fn rewrite_locked(&self, segment: u32, mut keep: Option<BatchDecider<'_>>) -> io::Result<u64> {
         let (generation, file_bytes) = self.rewritable(segment)?;
         let indexes = self.indexes(segment);
         let old = self.sidecar(segment, generation).map_err(load_error)?;
@@ -183,7 +184,7 @@ impl Index {
         for (stream, batches) in old.streams() {
             streams.push(stream);
             let addresses = self.live(segment, stream, batches);
-            let part = Part { segment, generation, addresses };
+            let part = SegmentRead { segment, generation, addresses };
             self.copy_live(stream, &part, &alone, &mut writer, &mut keep)?;
         }
         let new_bytes = self.replace_generation(segment, generation, indexes, writer, &streams)?;
@@ -256,10 +257,10 @@ impl Index {
     fn copy_live(
         &self,
         stream: u64,
-        live: &Part,
+        live: &SegmentRead,
         alone: &HashSet<u32>,
         writer: &mut BlockWriter,
-        keep: &mut Option<Judge<'_>>,
+        keep: &mut Option<BatchDecider<'_>>,
     ) -> io::Result<()> {
         writer.begin_stream(stream)?;
         let mut rest = &live.addresses[..];
@@ -278,19 +279,22 @@ impl Index {
             let (now, later) = rest.split_at(count);
             rest = later;
             for (address, bytes) in now.iter().zip(self.read_each(live, now)?) {
-                let verdict = keep.as_mut().map_or(Keep::Same, |it| it(stream, address, &bytes));
+                let verdict = keep
+                    .as_mut()
+                    .map_or(CompactionDecision::Same, |it| it(stream, address, &bytes));
                 match verdict {
-                    Keep::Same if address.shared && writer.push_shared(*address)? => {}
-                    Keep::Same => {
+                    CompactionDecision::Same
+                        if address.shared && writer.push_shared(*address)? => {}
+                    CompactionDecision::Same => {
                         // The bytes read begin with the offset of this stream.
                         let shared = address.shared && !alone.contains(&address.position);
                         writer.push(Address { shared, ..*address }, bytes)?;
                     }
-                    Keep::Replace(other) => {
+                    CompactionDecision::Replace(other) => {
                         let own = Address { shared: false, ..*address };
                         writer.push(own, other)?;
                     }
-                    Keep::Drop => {}
+                    CompactionDecision::Drop => {}
                 }
             }
         }
@@ -298,13 +302,13 @@ impl Index {
     }
 
     /// The bytes of each address separately, with its own base offset.
-    fn read_each(&self, of: &Part, addresses: &[Address]) -> io::Result<Vec<Bytes>> {
-        let Part { segment, generation, .. } = *of;
-        let part = Part { segment, generation, addresses: addresses.to_vec() };
+    fn read_each(&self, of: &SegmentRead, addresses: &[Address]) -> io::Result<Vec<Bytes>> {
+        let SegmentRead { segment, generation, .. } = *of;
+        let part = SegmentRead { segment, generation, addresses: addresses.to_vec() };
         let mut joined = Vec::new();
         read_part(self, &part, &mut joined).map_err(load_error)?;
         let mut each = Vec::with_capacity(addresses.len());
-        let mut pieces = joined.into_iter().map(Stored::into_bytes);
+        let mut pieces = joined.into_iter().map(StoredBatches::into_bytes);
         let mut piece = Bytes::new();
         for address in addresses {
             if piece.is_empty() {

@@ -11,11 +11,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::ahead::Ahead;
 use crate::damage::{Damage, is_loss};
 use crate::frame_reader::{FrameAt, FrameReader};
 use crate::index::{FileKind, LoadError, check_block};
 use crate::journal::Journal;
+use crate::read_ahead::ReadAheadFile;
 use crate::read_only::ReadOnly;
 use crate::segment::{FIRST_FRAME, SegmentHeader};
 use crate::shared::Shared;
@@ -29,15 +29,15 @@ const STEP_BYTES: u64 = 256 << 10;
 #[derive(Debug)]
 pub struct Scrub {
     shared: Arc<Shared>,
-    left: VecDeque<Piece>,
-    current: Option<Looking>,
+    left: VecDeque<ScrubItem>,
+    current: Option<ScrubbedSegment>,
     bytes: u64,
     of_bytes: u64,
     bad_snapshots: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Piece {
+enum ScrubItem {
     Snapshot {
         index: u64,
     },
@@ -55,11 +55,11 @@ enum Piece {
 
 /// The segment that is being verified.
 #[derive(Debug)]
-struct Looking {
+struct ScrubbedSegment {
     segment: u32,
     generation: u32,
     bytes: u64,
-    file: ReadOnly<Ahead>,
+    file: ReadOnly<ReadAheadFile>,
     position: u64,
     /// End of the last durable frame, if the segment was written to when the pass began.
     durable_end: Option<u64>,
@@ -67,7 +67,7 @@ struct Looking {
 
 /// Result of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Scrubbed {
+pub struct ScrubStep {
     /// Bytes read.
     pub bytes: u64,
 }
@@ -80,7 +80,7 @@ impl Journal {
         let mut of_bytes = 0;
         for index in snapshot::list(&*shared.disk, &shared.dir)? {
             of_bytes += self.snapshot_bytes();
-            left.push_back(Piece::Snapshot { index });
+            left.push_back(ScrubItem::Snapshot { index });
         }
         let (active, end) = shared.durable_end.get();
         // Frames that are not durable yet may be torn; they follow the durable end.
@@ -88,11 +88,11 @@ impl Journal {
         for info in self.segments().into_iter().filter(is_read) {
             let (segment, generation, bytes) = (info.id, info.generation, info.file_bytes);
             of_bytes += bytes;
-            left.push_back(Piece::Segment { segment, generation, bytes });
+            left.push_back(ScrubItem::Segment { segment, generation, bytes });
         }
         if end > FIRST_FRAME {
             of_bytes += end;
-            left.push_back(Piece::Active { segment: active, end });
+            left.push_back(ScrubItem::Active { segment: active, end });
         }
         Ok(Scrub { shared, left, current: None, bytes: 0, of_bytes, bad_snapshots: 0 })
     }
@@ -111,7 +111,7 @@ impl Scrub {
 
     /// Verifies some more frames or blocks, or one snapshot. `None` at the end of the pass.
     /// Blocking.
-    pub fn step(&mut self) -> Option<Scrubbed> {
+    pub fn step(&mut self) -> Option<ScrubStep> {
         let mut bytes = 0;
         while bytes < STEP_BYTES {
             let read = match self.current.take() {
@@ -119,17 +119,17 @@ impl Scrub {
                 None => match self.left.pop_front() {
                     None if bytes == 0 => return None,
                     None => break,
-                    Some(Piece::Snapshot { index }) => self.verify_snapshot(index),
-                    Some(Piece::Segment { segment, generation, bytes }) => {
+                    Some(ScrubItem::Snapshot { index }) => self.verify_snapshot(index),
+                    Some(ScrubItem::Segment { segment, generation, bytes }) => {
                         self.begin(segment, generation, bytes)
                     }
-                    Some(Piece::Active { segment, end }) => self.begin_active(segment, end),
+                    Some(ScrubItem::Active { segment, end }) => self.begin_active(segment, end),
                 },
             };
             bytes += read;
         }
         self.bytes += bytes;
-        Some(Scrubbed { bytes })
+        Some(ScrubStep { bytes })
     }
 
     fn verify_snapshot(&mut self, index: u64) -> u64 {
@@ -175,10 +175,16 @@ impl Scrub {
         match self.shared.disk.open_uncached(&path) {
             Ok(file) => {
                 let position = if generation > 1 { 0 } else { FIRST_FRAME };
-                let file = Ahead::read(file);
+                let file = ReadAheadFile::read(file);
                 let durable_end = None;
-                self.current =
-                    Some(Looking { segment, generation, bytes, file, position, durable_end });
+                self.current = Some(ScrubbedSegment {
+                    segment,
+                    generation,
+                    bytes,
+                    file,
+                    position,
+                    durable_end,
+                });
             }
             Err(error) => drop(index.is_unreadable(segment, generation, 0, error)),
         }
@@ -190,10 +196,16 @@ impl Scrub {
         let path = self.shared.index.files().path(FileKind::Segment, segment, 1);
         match self.shared.disk.open_uncached(&path) {
             Ok(file) => {
-                let (file, position) = (Ahead::read(file), FIRST_FRAME);
+                let (file, position) = (ReadAheadFile::read(file), FIRST_FRAME);
                 let (generation, bytes, durable_end) = (1, end, Some(end));
-                self.current =
-                    Some(Looking { segment, generation, bytes, file, position, durable_end });
+                self.current = Some(ScrubbedSegment {
+                    segment,
+                    generation,
+                    bytes,
+                    file,
+                    position,
+                    durable_end,
+                });
                 0
             }
             Err(error) => {
@@ -218,8 +230,8 @@ impl Scrub {
         }
     }
 
-    fn verify(&mut self, mut looking: Looking) -> u64 {
-        let Looking { segment, generation, position, .. } = looking;
+    fn verify(&mut self, mut looking: ScrubbedSegment) -> u64 {
+        let ScrubbedSegment { segment, generation, position, .. } = looking;
         let index = &self.shared.index;
         let next = match generation {
             1 => self.next_frame(&looking),
@@ -249,8 +261,8 @@ impl Scrub {
     }
 
     /// End of the frame at this position; `None` at the end of the log's part of the segment.
-    fn next_frame(&self, looking: &Looking) -> io::Result<Option<u64>> {
-        let Looking { segment, ref file, position, durable_end, .. } = *looking;
+    fn next_frame(&self, looking: &ScrubbedSegment) -> io::Result<Option<u64>> {
+        let ScrubbedSegment { segment, ref file, position, durable_end, .. } = *looking;
         if durable_end.is_some_and(|end| position >= end) {
             return Ok(None);
         }

@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     /// its bodies as dead.
     pub(crate) refusing: Mutex<()>,
     /// Bodies of the entry being applied: looked up once, used one by one.
-    pub(crate) applying: Mutex<Applying>,
+    pub(crate) applying: Mutex<ApplyingEntry>,
     /// The newest durable snapshot, and the count of bytes written when it was begun. The lock is
     /// held while one is written, so that they become durable one after the other.
     pub(crate) snapshot: Mutex<Option<EntryId>>,
@@ -58,7 +58,7 @@ pub(crate) struct Shared {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Applying {
+pub(crate) struct ApplyingEntry {
     pub(crate) index: Option<u64>,
     pub(crate) bodies: Vec<(u64, Address)>,
 }

@@ -28,7 +28,7 @@ pub struct Stats {
 
 /// Whether there is room for more records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Room {
+pub enum DiskRoom {
     Ok,
     /// Free bytes fell below the reserve, or the next segment could not be allocated. Small
     /// commands still succeed; records are to be refused until it is `Ok` again, which happens by
@@ -56,7 +56,7 @@ pub struct SegmentInfo {
 
 /// Result of one pass of reclaim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Reclaimed {
+pub struct ReclaimReport {
     pub removed: u32,
     pub rewritten: u32,
     pub bytes: u64,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use base::checksum::crc32c;
 use common::*;
-use journal::{Entry, EntryId, Journal, OpenError, Options, Room};
+use journal::{DiskRoom, Entry, EntryId, Journal, OpenError, Options};
 use world::{Disk, SimulatedDisk};
 
 const HEADER_BYTES: usize = 512;
@@ -48,7 +48,7 @@ fn journal_without_entries_takes_next_to_no_disk_space() {
         let journal = open(&disk).journal;
         // Longer than the interval at which segments are preallocated.
         std::thread::sleep(Duration::from_millis(1_200));
-        assert_eq!(journal.room(), Room::Ok);
+        assert_eq!(journal.room(), DiskRoom::Ok);
         journal.save_vote(&[start]).unwrap();
         journal.roll();
         assert_eq!(journal.last_id(), None);
@@ -195,7 +195,7 @@ fn first_entry_waits_on_a_full_disk_until_the_journal_closes() {
     disk.set_capacity(Some(1 << 20));
     let journal = try_open(&disk, Options { disk_reserve_bytes: 2 << 20, ..small() });
     let journal = journal.unwrap().journal;
-    eventually("it is full", || matches!(journal.room(), Room::Full { .. }));
+    eventually("it is full", || matches!(journal.room(), DiskRoom::Full { .. }));
 }
 
 /// Two empty segments of full size, as created by a version without bare segments.

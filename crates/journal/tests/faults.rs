@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::*;
-use journal::{Entry, Journal, JournalFailed, Options, Room};
+use journal::{DiskRoom, Entry, Journal, JournalFailed, Options};
 use world::{Disk, SimulatedDisk};
 
 fn write(journal: &Journal, from: u64, count: u64) -> Vec<Entry> {
@@ -115,11 +115,11 @@ fn full_disk_refuses_records_but_accepts_small_commands_and_recovers_by_itself()
     eventually("a segment is made ahead", || {
         disk.list(std::path::Path::new(DIR)).unwrap().contains(&"00000002.seg".to_owned())
     });
-    assert_eq!(journal.room(), Room::Ok);
+    assert_eq!(journal.room(), DiskRoom::Ok);
     // No space beyond the two existing segments.
     disk.set_capacity(Some(2 * (64 << 10)));
     entries.extend(write(&journal, 2, 34));
-    eventually("the disk is full", || matches!(journal.room(), Room::Full { .. }));
+    eventually("the disk is full", || matches!(journal.room(), DiskRoom::Full { .. }));
     // Both are full now: the next entries wait, and are not refused.
     let mut waiting = Vec::new();
     for index in 36..=80 {
@@ -132,7 +132,7 @@ fn full_disk_refuses_records_but_accepts_small_commands_and_recovers_by_itself()
     assert_eq!(journal.entry_id(80).map(|id| id.index), Some(80));
     disk.set_capacity(None);
     waiting.iter().for_each(|it| it.recv_timeout(PATIENCE).unwrap().unwrap());
-    eventually("there is room again", || journal.room() == Room::Ok);
+    eventually("there is room again", || journal.room() == DiskRoom::Ok);
     drop(journal);
     assert!(all(&open(&disk.power_loss(5)).journal) == entries);
 }
@@ -163,7 +163,7 @@ fn the_reserve_is_kept_free() {
     let reserve_bytes = 950 << 10;
     append_durably(&journal, vec![blank(1, 1)]);
     eventually("two segments are made", || {
-        matches!(journal.room(), Room::Full { reserve_bytes: told, free_bytes }
+        matches!(journal.room(), DiskRoom::Full { reserve_bytes: told, free_bytes }
             if told == reserve_bytes && free_bytes < reserve_bytes)
     });
     append_durably(&journal, vec![blank(1, 2)]);

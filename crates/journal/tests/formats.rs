@@ -166,7 +166,7 @@ fn a_directory_of_version_1_is_served_and_written_on() {
     });
     journal.reclaim().unwrap();
     for segment in journal.segments().iter().filter(|it| it.live_bytes > 0) {
-        journal.rewrite(segment.id, &mut |_, _, _| journal::Keep::Same).unwrap();
+        journal.rewrite(segment.id, &mut |_, _, _| journal::CompactionDecision::Same).unwrap();
     }
     check(&journal);
     journal.close();

@@ -116,7 +116,7 @@ fn live(journal: &Journal, model: &mut Model, random: &mut Random, life: u64) {
 
 /// Coverage of the scenarios: events that must have occurred.
 #[derive(Default, Debug)]
-struct Seen {
+struct PowerLossCoverage {
     opened: u64,
     torn: u64,
     snapshots: u64,
@@ -124,7 +124,7 @@ struct Seen {
     segments: usize,
 }
 
-fn scenario(seed: u64, seen: &mut Seen) {
+fn scenario(seed: u64, seen: &mut PowerLossCoverage) {
     let mut random = Random(seed);
     let mut disk = SimulatedDisk::new();
     let mut model = Model { entries: Vec::new(), acknowledged: Arc::default(), voted: 0 };
@@ -165,7 +165,7 @@ fn scenario(seed: u64, seen: &mut Seen) {
 #[test]
 fn acknowledged_entries_survive_power_loss() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let mut seen = Seen::default();
+    let mut seen = PowerLossCoverage::default();
     if let Some(seed) = number("POWER_LOSS_SEED") {
         return scenario(seed, &mut seen);
     }

@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::*;
-use journal::{Entry, EntryId, Journal, Opened, Options};
+use journal::{Entry, EntryId, Journal, OpenedJournal, Options};
 use tasks::Workers;
 use world::{SimulatedDisk, World};
 
 const LIVES: u64 = 4;
 
-fn open_stepped(disk: &SimulatedDisk, keep_log: bool) -> Result<Opened, journal::OpenError> {
+fn open_stepped(disk: &SimulatedDisk, keep_log: bool) -> Result<OpenedJournal, journal::OpenError> {
     let world = World {
         workers: Workers::Tasks(Arc::new(|_| Duration::ZERO)),
         ..World::on(Arc::new(disk.clone()))
@@ -72,7 +72,7 @@ impl Model {
     }
 
     /// The journal was opened after a crash.
-    fn check(&mut self, opened: &Opened) {
+    fn check(&mut self, opened: &OpenedJournal) {
         let journal = &opened.journal;
         let purged = journal.purged_id().map_or(0, |id| id.index);
         let snapshot = opened.snapshot.as_ref().map_or(0, |snapshot| snapshot.id.index);
@@ -119,7 +119,12 @@ async fn pause(random: &mut Random) {
 }
 
 /// Uses the journal until the power fails, or for a while.
-async fn live(journal: &Journal, model: &mut Model, random: &mut Random, seen: &mut Seen) {
+async fn live(
+    journal: &Journal,
+    model: &mut Model,
+    random: &mut Random,
+    seen: &mut ReplacementCoverage,
+) {
     for _ in 0..60 {
         match random.below(10) {
             0..4 => {
@@ -211,7 +216,7 @@ fn append_some(journal: &Journal, model: &mut Model, random: &mut Random, last: 
 
 /// Coverage of the scenarios: events that must have occurred.
 #[derive(Default, Debug)]
-struct Seen {
+struct ReplacementCoverage {
     cuts: u64,
     cut_unwritten: u64,
     snapshots: u64,
@@ -220,7 +225,7 @@ struct Seen {
     undone: u64,
 }
 
-async fn scenario(seed: u64, seen: &mut Seen) {
+async fn scenario(seed: u64, seen: &mut ReplacementCoverage) {
     let mut random = Random(seed);
     let keep_log = seed % 2 == 1;
     let mut disk = SimulatedDisk::new();
@@ -274,7 +279,7 @@ async fn recovered_log_is_a_former_state_with_all_acknowledged_entries() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let only = number("REPLACEMENT_SEED");
     let seeds = only.map_or(0..number("REPLACEMENT_SEEDS").unwrap_or(600), |seed| seed..seed + 1);
-    let mut seen = Seen::default();
+    let mut seen = ReplacementCoverage::default();
     for seed in seeds.clone() {
         let told = ended_well(scenario(seed, &mut seen)).await;
         assert!(told, "tell it again with REPLACEMENT_SEED={seed}");

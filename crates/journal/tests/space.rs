@@ -11,14 +11,14 @@ use std::path::Path;
 
 use bytes::Bytes;
 use common::*;
-use journal::{Body, Entry, EntryId, EntryKind, Journal, Keep};
+use journal::{Body, CompactionDecision, Entry, EntryId, EntryKind, Journal};
 use world::{Disk, SimulatedDisk};
 
 const STREAMS: u64 = 3;
 
 /// Effects of applying an entry, to replay them after a restart.
 #[derive(Clone)]
-struct Applied {
+struct ApplyEffects {
     accepted: Vec<bool>,
     trim: Option<(u64, u64)>,
     punch: Option<(u64, u64, u64)>,
@@ -27,7 +27,7 @@ struct Applied {
 #[derive(Default)]
 struct Model {
     /// Entry 1 is the first.
-    applied: Vec<Applied>,
+    applied: Vec<ApplyEffects>,
     live: BTreeMap<u64, BTreeMap<u64, Bytes>>,
     ends: BTreeMap<u64, u64>,
 }
@@ -120,12 +120,12 @@ impl Model {
         let id = EntryId { term: 1, leader: 1, index };
         let head = filling(index, 30);
         append_durably(journal, vec![Entry { id, kind: EntryKind::Command, head, bodies }]);
-        self.applied.push(Applied { accepted, trim, punch });
+        self.applied.push(ApplyEffects { accepted, trim, punch });
         self.apply(journal, index);
     }
 
     fn apply(&self, journal: &Journal, index: u64) {
-        let Applied { accepted, trim, punch } = &self.applied[index as usize - 1];
+        let ApplyEffects { accepted, trim, punch } = &self.applied[index as usize - 1];
         for (body, accepted) in accepted.iter().enumerate() {
             match accepted {
                 true => journal.accept(index, body),
@@ -204,14 +204,14 @@ fn compact(journal: &Journal, model: &mut Model, random: &mut Random) {
         match random.below(4) {
             0 => {
                 live.remove(&address.base_offset);
-                Keep::Drop
+                CompactionDecision::Drop
             }
             1 => {
                 let shorter = Bytes::copy_from_slice(&bytes[..bytes.len() / 2]);
                 live.insert(address.base_offset, shorter.clone());
-                Keep::Replace(shorter)
+                CompactionDecision::Replace(shorter)
             }
-            _ => Keep::Same,
+            _ => CompactionDecision::Same,
         }
     });
 }

@@ -12,30 +12,30 @@ use base::limits::{
     LINK_CLOSES_WITHIN, LINK_PING_EVERY, LINK_PROGRESS_WITHIN, LINK_SILENT_AFTER,
     WRITTEN_AT_ONCE_BYTES_MAX,
 };
-use gateway::Unsent;
+use gateway::UnsentOutput;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use world::Instant;
 
-use crate::end::{End, Violation};
-use crate::frame::{Frame, Header, Incoming, Kind, Outgoing, write_frame};
-use crate::outbox::{Next, Outbox};
+use crate::end::{ConnectionEnd, Violation};
+use crate::frame::{Frame, Header, Incoming, Kind, QueuedFrame, write_frame};
+use crate::outbox::{NextFrame, Outbox};
 
 /// The side-specific part of a connection.
 pub(crate) trait Role {
     /// Whether a frame with this header is allowed, before memory is allocated for it.
     fn allow(&mut self, header: &Header) -> Result<(), Violation>;
 
-    fn take(&mut self, frame: Frame) -> Result<(), End>;
+    fn take(&mut self, frame: Frame) -> Result<(), ConnectionEnd>;
 
     /// Handles a frame whose deadline passed before it was written.
-    fn expire(&mut self, frame: Outgoing);
+    fn expire(&mut self, frame: QueuedFrame);
 
     /// Runs on each tick of the timer.
-    fn tick(&mut self, now: Instant) -> Result<(), End>;
+    fn tick(&mut self, now: Instant) -> Result<(), ConnectionEnd>;
 
     /// Ready if the connection ends for a reason of its role; the task is woken for that.
-    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<End>;
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<ConnectionEnd>;
 }
 
 /// Resolution of timeouts: a silent peer is noticed at most this much later.
@@ -49,7 +49,7 @@ struct Connection<'a, W, R> {
     incoming: Incoming,
     outbox: &'a Outbox,
     role: &'a mut R,
-    unsent: Unsent,
+    unsent: UnsentOutput,
     /// Bytes were written that the wire may buffer.
     is_unflushed: bool,
     ticks: Interval,
@@ -67,7 +67,7 @@ pub(crate) async fn drive<W, R>(
     incoming: Incoming,
     outbox: &Outbox,
     role: &mut R,
-) -> End
+) -> ConnectionEnd
 where
     W: AsyncRead + AsyncWrite + Unpin,
     R: Role,
@@ -80,7 +80,7 @@ where
         incoming,
         outbox,
         role,
-        unsent: Unsent::default(),
+        unsent: UnsentOutput::default(),
         is_unflushed: false,
         ticks,
         heard: now,
@@ -98,16 +98,16 @@ where
     W: AsyncRead + AsyncWrite + Unpin,
     R: Role,
 {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<ConnectionEnd> {
         self.outbox.is_looked_at();
         match self.turns(context) {
-            Ok(poll) => poll.map(|()| End::Here),
+            Ok(poll) => poll.map(|()| ConnectionEnd::Here),
             Err(end) => Poll::Ready(end),
         }
     }
 
     /// Ready: everything is sent.
-    fn turns(&mut self, context: &mut Context<'_>) -> Result<Poll<()>, End> {
+    fn turns(&mut self, context: &mut Context<'_>) -> Result<Poll<()>, ConnectionEnd> {
         for _ in 0..TURNS_MAX {
             // Arrived bytes count before timeouts: the process itself may have been paused.
             let has_read = self.read(context)?;
@@ -129,55 +129,55 @@ where
         Ok(Poll::Pending)
     }
 
-    fn read(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+    fn read(&mut self, context: &mut Context<'_>) -> Result<bool, ConnectionEnd> {
         // A frame may have arrived with the handshake.
         self.take_frames()?;
         let read = match self.incoming.poll_read(context, self.wire) {
-            Poll::Ready(read) => read.map_err(|error| End::of(&error))?,
+            Poll::Ready(read) => read.map_err(|error| ConnectionEnd::of(&error))?,
             Poll::Pending => return Ok(false),
         };
         if read == 0 {
-            return Err(End::Closed);
+            return Err(ConnectionEnd::Closed);
         }
         self.heard = Instant::now();
         self.take_frames()?;
         Ok(true)
     }
 
-    fn take_frames(&mut self) -> Result<(), End> {
+    fn take_frames(&mut self) -> Result<(), ConnectionEnd> {
         while let Some(frame) = self.incoming.next(|header| self.role.allow(header))? {
             match frame.header.kind {
                 Kind::Ping => {}
-                Kind::Close => return Err(End::Left),
+                Kind::Close => return Err(ConnectionEnd::Left),
                 _ => self.role.take(frame)?,
             }
         }
         Ok(())
     }
 
-    fn tick(&mut self) -> Result<(), End> {
+    fn tick(&mut self) -> Result<(), ConnectionEnd> {
         let now = Instant::now();
         if now - self.heard >= LINK_SILENT_AFTER {
-            return Err(End::Silent);
+            return Err(ConnectionEnd::Silent);
         }
         if !self.unsent.is_empty() && now - self.taken >= LINK_PROGRESS_WITHIN {
-            return Err(End::Stalled);
+            return Err(ConnectionEnd::Stalled);
         }
         if self.outbox.is_finishing() {
             let since = *self.finishing.get_or_insert(now);
             if now - since >= LINK_CLOSES_WITHIN {
-                return Err(End::Here);
+                return Err(ConnectionEnd::Here);
             }
         }
         self.role.tick(now)?;
         // Pending output shows by itself that this side lives.
         if now - self.said >= LINK_PING_EVERY && self.unsent.is_empty() {
-            self.send(Outgoing::bare(Kind::Ping), now);
+            self.send(QueuedFrame::bare(Kind::Ping), now);
         }
         Ok(())
     }
 
-    fn send(&mut self, frame: Outgoing, now: Instant) {
+    fn send(&mut self, frame: QueuedFrame, now: Instant) {
         if self.unsent.is_empty() {
             self.taken = now;
         }
@@ -186,14 +186,14 @@ where
     }
 
     /// Whether something was written, and whether everything is sent.
-    fn write(&mut self, context: &mut Context<'_>) -> Result<(bool, bool), End> {
+    fn write(&mut self, context: &mut Context<'_>) -> Result<(bool, bool), ConnectionEnd> {
         let is_finished = self.fill(context);
         if self.unsent.is_empty() {
             let is_flushed = self.flush(context)?;
             return Ok((false, is_finished && is_flushed));
         }
         match self.unsent.poll_write(context, self.wire) {
-            Poll::Ready(written) => written.map_err(|error| End::of(&error))?,
+            Poll::Ready(written) => written.map_err(|error| ConnectionEnd::of(&error))?,
             Poll::Pending => return Ok((false, false)),
         };
         self.taken = Instant::now();
@@ -201,10 +201,10 @@ where
         Ok((true, false))
     }
 
-    fn flush(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+    fn flush(&mut self, context: &mut Context<'_>) -> Result<bool, ConnectionEnd> {
         if self.is_unflushed {
             match Pin::new(&mut *self.wire).poll_flush(context) {
-                Poll::Ready(flushed) => flushed.map_err(|error| End::of(&error))?,
+                Poll::Ready(flushed) => flushed.map_err(|error| ConnectionEnd::of(&error))?,
                 Poll::Pending => return Ok(false),
             }
             self.is_unflushed = false;
@@ -217,7 +217,7 @@ where
         let mut now = None;
         while self.unsent.bytes() < WRITTEN_AT_ONCE_BYTES_MAX {
             match self.outbox.next(context) {
-                Next::Frame(frame) => {
+                NextFrame::Frame(frame) => {
                     let now = *now.get_or_insert_with(Instant::now);
                     if frame.deadline.is_some_and(|deadline| deadline <= now) {
                         self.role.expire(frame);
@@ -225,8 +225,8 @@ where
                         self.send(frame, now);
                     }
                 }
-                Next::None => return false,
-                Next::Finished => return true,
+                NextFrame::None => return false,
+                NextFrame::Finished => return true,
             }
         }
         false

@@ -9,7 +9,7 @@ use crate::refusal::Refusal;
 
 /// The end of an established connection.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum End {
+pub enum ConnectionEnd {
     /// The peer announced that it closes: its node stops, or no longer wants this link.
     #[error("the peer closed it in order")]
     Left,
@@ -37,7 +37,7 @@ pub enum End {
     Here,
 }
 
-impl End {
+impl ConnectionEnd {
     pub(crate) fn of(error: &io::Error) -> Self {
         match error.kind() {
             // TLS has a closing message of its own, which a killed process does not send either.
@@ -96,7 +96,7 @@ pub enum ConnectError {
     #[error("the peer is refused: {0}")]
     RefusedHere(Refusal),
     #[error("ended during the handshake: {0}")]
-    Ended(End),
+    Ended(ConnectionEnd),
     #[error("{0}")]
     Insecure(#[from] Insecure),
     /// The two nodes do not trust each other's keys, or one of them does not use TLS.

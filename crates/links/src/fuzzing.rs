@@ -22,12 +22,12 @@ const MESSAGE_BYTES_MAX: usize = 4 << 10;
 const CHECKED_BYTES: usize = 12;
 
 /// Returns bytes in pieces of this size, and then the end.
-struct Pieces<'a> {
+struct ChunkedReader<'a> {
     bytes: &'a [u8],
     piece: usize,
 }
 
-impl AsyncRead for Pieces<'_> {
+impl AsyncRead for ChunkedReader<'_> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -41,12 +41,12 @@ impl AsyncRead for Pieces<'_> {
     }
 }
 
-type Heard = (Vec<(Header, u32, Bytes, Bytes)>, Option<Violation>);
+type ReadFrames = (Vec<(Header, u32, Bytes, Bytes)>, Option<Violation>);
 
 /// The frames until the end or a violation.
-fn received(bytes: &[u8], piece: usize, ahead: usize) -> Heard {
+fn received(bytes: &[u8], piece: usize, ahead: usize) -> ReadFrames {
     let allow = |header: &Header| header.check_length(MESSAGE_BYTES_MAX);
-    let mut socket = Pieces { bytes, piece };
+    let mut socket = ChunkedReader { bytes, piece };
     let mut incoming = Incoming::new(ahead);
     let mut context = Context::from_waker(Waker::noop());
     let mut frames = Vec::new();

@@ -24,17 +24,19 @@ use std::future::poll_fn;
 use base::limits::LINK_HANDSHAKE_BYTES_MAX;
 use base::{Level, Levels};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use gateway::Unsent;
+use gateway::UnsentOutput;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use uuid::Uuid;
 use world::Instant;
 
-use crate::end::{ConnectError, End, Violation};
-use crate::frame::{Frame, HEADER_BYTES, Header, Incoming, Kind, Message, Outgoing, write_frame};
-use crate::identity::{Admission, DirectoryIdentity, Identity, JOINING, Joining, NodeId};
+use crate::end::{ConnectError, ConnectionEnd, Violation};
+use crate::frame::{
+    Frame, HEADER_BYTES, Header, Incoming, Kind, Message, QueuedFrame, write_frame,
+};
+use crate::identity::{Admission, DirectoryIdentity, Identity, JOINING, JoiningNode, NodeId};
 use crate::lane::Lane;
 use crate::refusal::{Refusal, Versions};
-use crate::seen::Seen;
+use crate::seen_runs::SeenRuns;
 
 const MAGIC: &[u8; 4] = b"PRln";
 const IDENTITY_BYTES: usize = 64;
@@ -43,13 +45,13 @@ const ANY_NODE: NodeId = NodeId(0);
 
 /// The inputs of one side of a handshake.
 #[derive(Clone, Copy)]
-pub(crate) struct Side<'a> {
+pub(crate) struct HandshakeSide<'a> {
     pub(crate) ours: &'a Identity,
-    pub(crate) seen: &'a Seen,
+    pub(crate) seen: &'a SeenRuns,
     pub(crate) admission: &'a dyn Admission,
 }
 
-impl Side<'_> {
+impl HandshakeSide<'_> {
     fn admit(&self, peer: &Identity) -> Result<(), Refusal> {
         self.seen.admit(self.ours, peer, self.admission)
     }
@@ -85,7 +87,7 @@ enum Verdict {
 const ADDRESS_BYTES_MAX: usize = 300;
 
 /// The result of an accepted connection.
-pub(crate) enum Arrival {
+pub(crate) enum AcceptedConnection {
     /// Bytes read beyond the handshake are in the last of these.
     Peer(Identity, Lane, Incoming),
     /// A node without a cluster, which got the identity of this one, and nothing more.
@@ -95,7 +97,7 @@ pub(crate) enum Arrival {
 /// The connecting side. The result includes bytes read beyond the handshake.
 pub(crate) async fn connect<W>(
     wire: &mut W,
-    side: Side<'_>,
+    side: HandshakeSide<'_>,
     wanted: NodeId,
     lane: Lane,
 ) -> Result<(Identity, Incoming), ConnectError>
@@ -143,7 +145,7 @@ where
     let hello = Hello { joins_at, ..Hello::of(ours, ANY_NODE, Lane::Control) };
     let (welcome, _) = greet(wire, hello).await?;
     check_version(&welcome)?;
-    let violated = ConnectError::Ended(End::Violation(Violation::Handshake));
+    let violated = ConnectError::Ended(ConnectionEnd::Violation(Violation::Handshake));
     Ok((welcome.peer, welcome.joined_as.ok_or(violated)?))
 }
 
@@ -163,7 +165,7 @@ where
     let mut incoming = Incoming::new(HEADER_BYTES);
     let Frame { header, message, .. } =
         receive(wire, &mut incoming).await.map_err(ConnectError::Ended)?;
-    let unreadable = || ConnectError::Ended(End::Violation(Violation::Handshake));
+    let unreadable = || ConnectError::Ended(ConnectionEnd::Violation(Violation::Handshake));
     match header.kind {
         Kind::Refused => {
             let refusal = Refusal::decode(&message.head).ok_or_else(unreadable)?;
@@ -173,12 +175,15 @@ where
             let welcome = Welcome::decode(message.head).ok_or_else(unreadable)?;
             Ok((welcome, incoming))
         }
-        _ => Err(ConnectError::Ended(End::Violation(header.not_allowed()))),
+        _ => Err(ConnectError::Ended(ConnectionEnd::Violation(header.not_allowed()))),
     }
 }
 
 /// The accepting side. Its error is [`ConnectError::RefusedHere`] if it refuses, which was sent to the peer.
-pub(crate) async fn accept<W>(wire: &mut W, side: Side<'_>) -> Result<Arrival, ConnectError>
+pub(crate) async fn accept<W>(
+    wire: &mut W,
+    side: HandshakeSide<'_>,
+) -> Result<AcceptedConnection, ConnectError>
 where
     W: AsyncRead + AsyncWrite + Unpin,
 {
@@ -186,10 +191,10 @@ where
     let Frame { header, message, .. } =
         receive(wire, &mut incoming).await.map_err(ConnectError::Ended)?;
     if header.kind != Kind::Hello {
-        return Err(ConnectError::Ended(End::Violation(header.not_allowed())));
+        return Err(ConnectError::Ended(ConnectionEnd::Violation(header.not_allowed())));
     }
     let hello = Hello::decode(message.head)
-        .ok_or(ConnectError::Ended(End::Violation(Violation::Handshake)))?;
+        .ok_or(ConnectError::Ended(ConnectionEnd::Violation(Violation::Handshake)))?;
     match decide(&hello, side) {
         Ok((version, verdict)) => {
             let joined_as = match verdict {
@@ -200,10 +205,10 @@ where
             send(wire, Kind::Welcome, welcome.encode()).await.map_err(ConnectError::Ended)?;
             let Verdict::Peer(lane) = verdict else {
                 let _ = wire.shutdown().await;
-                return Ok(Arrival::Newcomer(hello.peer));
+                return Ok(AcceptedConnection::Newcomer(hello.peer));
             };
             incoming.read_ahead(lane.read_ahead());
-            Ok(Arrival::Peer(hello.peer, lane, incoming))
+            Ok(AcceptedConnection::Peer(hello.peer, lane, incoming))
         }
         Err(refusal) => {
             let _ = send(wire, Kind::Refused, refusal.encode()).await;
@@ -214,7 +219,7 @@ where
     }
 }
 
-fn decide(hello: &Hello, side: Side<'_>) -> Result<(u16, Verdict), Refusal> {
+fn decide(hello: &Hello, side: HandshakeSide<'_>) -> Result<(u16, Verdict), Refusal> {
     let (spoken, presented) = (Versions::OURS, hello.versions);
     let version = spoken.common(presented).ok_or(Refusal::NoCommonVersion { spoken, presented })?;
     // A node that reached a wrong cluster learns that, whatever node it wanted.
@@ -222,7 +227,7 @@ fn decide(hello: &Hello, side: Side<'_>) -> Result<(u16, Verdict), Refusal> {
     if let (JOINING, Some(address)) = (hello.peer.at.cluster, &hello.joins_at) {
         let DirectoryIdentity { directory, boot, .. } = hello.peer.at;
         let levels = hello.peer.levels;
-        let joining = Joining { directory, boot, address: address.clone(), levels };
+        let joining = JoiningNode { directory, boot, address: address.clone(), levels };
         let node = side.admission.admit_joining(side.ours, &joining)?;
         return Ok((version, Verdict::Joined(node)));
     }
@@ -255,27 +260,31 @@ fn allow(header: &Header) -> Result<(), Violation> {
 async fn receive<R: AsyncRead + Unpin>(
     wire: &mut R,
     incoming: &mut Incoming,
-) -> Result<Frame, End> {
+) -> Result<Frame, ConnectionEnd> {
     loop {
         if let Some(frame) = incoming.next(allow)? {
             return Ok(frame);
         }
         let read = poll_fn(|context| incoming.poll_read(context, wire)).await;
-        if read.map_err(|error| End::of(&error))? == 0 {
-            return Err(End::Closed);
+        if read.map_err(|error| ConnectionEnd::of(&error))? == 0 {
+            return Err(ConnectionEnd::Closed);
         }
     }
 }
 
-async fn send<W: AsyncWrite + Unpin>(wire: &mut W, kind: Kind, head: Bytes) -> Result<(), End> {
-    let mut unsent = Unsent::default();
-    let frame = Outgoing::new(kind, 0, Message::from_head(head));
+async fn send<W: AsyncWrite + Unpin>(
+    wire: &mut W,
+    kind: Kind,
+    head: Bytes,
+) -> Result<(), ConnectionEnd> {
+    let mut unsent = UnsentOutput::default();
+    let frame = QueuedFrame::new(kind, 0, Message::from_head(head));
     write_frame(frame, Instant::now(), &mut unsent);
     while !unsent.is_empty() {
         let written = poll_fn(|context| unsent.poll_write(context, wire)).await;
-        written.map_err(|error| End::of(&error))?;
+        written.map_err(|error| ConnectionEnd::of(&error))?;
     }
-    wire.flush().await.map_err(|error| End::of(&error))
+    wire.flush().await.map_err(|error| ConnectionEnd::of(&error))
 }
 
 impl Hello {

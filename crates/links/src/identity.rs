@@ -69,7 +69,7 @@ pub trait Admission: Send + Sync + 'static {
 
     /// The number of a node that joins by [`crate::join`], once the cluster has assigned one. Must not wait: until
     /// then it is [`Refusal::JoinPending`], and the node retries.
-    fn admit_joining(&self, ours: &Identity, _: &Joining) -> Result<NodeId, Refusal> {
+    fn admit_joining(&self, ours: &Identity, _: &JoiningNode) -> Result<NodeId, Refusal> {
         let reason = format!("{} takes no new nodes", ours.at.node);
         Err(Refusal::NotJoined { reason })
     }
@@ -77,7 +77,7 @@ pub trait Admission: Send + Sync + 'static {
 
 /// A node without a cluster that joins one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Joining {
+pub struct JoiningNode {
     pub directory: Uuid,
     pub boot: u64,
     /// `HOST:PORT` at which the others are to reach it, as it reports it.

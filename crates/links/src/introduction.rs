@@ -11,7 +11,7 @@ use world::World;
 
 use crate::end::ConnectError;
 use crate::handshake;
-use crate::identity::{DirectoryIdentity, Identity, JOINING, Joining, NodeId};
+use crate::identity::{DirectoryIdentity, Identity, JOINING, JoiningNode, NodeId};
 use crate::link::dial;
 use crate::security::Security;
 
@@ -39,11 +39,11 @@ pub async fn join(
     world: &World,
     security: &Security,
     address: &str,
-    joining: &Joining,
+    joining: &JoiningNode,
     run: Uuid,
     within: Duration,
 ) -> Result<(Identity, NodeId), ConnectError> {
-    let Joining { directory, boot, levels, .. } = *joining;
+    let JoiningNode { directory, boot, levels, .. } = *joining;
     let at = DirectoryIdentity { cluster: JOINING, node: NodeId(0), directory, boot, epoch: 0 };
     let identity = Identity { at, run, levels };
     let asking = async {

@@ -6,18 +6,16 @@
 //! connection, and each detects by itself that the other is gone. `docs/internals/links.md` has the reasons.
 //!
 //! * [`Links`]: all links of a node; dropping it ends them
-//! * [`Peer`]: another node: requests with deadlines, streams of [`Appends`], and [`Status`]
+//! * [`Peer`]: another node: requests with deadlines, streams of [`AppendSender`], and [`Status`]
 //! * [`Service`]: replies to requests of peers
 //! * [`Admission`]: decides which nodes are peers
 //! * [`introduce`], [`join`]: how a node without a cluster finds the one that it will be part of;
 //!   [`PeerListener`]: its listening socket meanwhile
-//! * [`End`], [`ConnectError`], [`Refusal`]: the end of a connection, or the reason why there is none
+//! * [`ConnectionEnd`], [`ConnectError`], [`Refusal`]: the end of a connection, or the reason why there is none
 //! * [`Security`]: encryption and authentication of links
 //!
 //! Nothing here waits for a disk, and all memory is bounded (`base::limits`, `LINK_…`).
 
-mod answering;
-mod asking;
 mod backoff;
 mod connection;
 mod end;
@@ -35,23 +33,25 @@ mod listener;
 mod outbox;
 mod peer;
 mod refusal;
+mod requester;
+mod responder;
 mod security;
-mod seen;
+mod seen_runs;
 mod service;
 mod status;
 mod window;
 
-pub use answering::{IncomingAppend, IncomingAppends};
-pub use asking::{AppendError, Appends, Replies};
-pub use end::{ConnectError, End, Insecure, Violation};
-pub use frame::{Message, Received};
-pub use identity::{Admission, DirectoryIdentity, Identity, Joining, NodeId};
+pub use end::{ConnectError, ConnectionEnd, Insecure, Violation};
+pub use frame::{Message, ReceivedMessage};
+pub use identity::{Admission, DirectoryIdentity, Identity, JoiningNode, NodeId};
 pub use introduction::{introduce, join};
 pub use lane::Lane;
 pub use links::{GossipTooLong, Links, Options, StartError};
 pub use listener::PeerListener;
 pub use peer::{Peer, RequestError, StatusWatch};
 pub use refusal::{Refusal, Versions};
+pub use requester::{AppendError, AppendSender, Replies};
+pub use responder::{IncomingAppend, IncomingAppends};
 pub use security::{Security, SecurityError, Tls};
 pub use service::{Declined, Request, Service};
-pub use status::{Ended, Phase, SignOfDeath, Status};
+pub use status::{DeathEvidence, EndedConnection, Phase, Status};

@@ -11,25 +11,25 @@ use tracing::{debug, info, warn};
 use world::net::{Net, Stream};
 use world::{Instant, World};
 
-use crate::asking::{Asking, Session};
 use crate::backoff::Backoff;
 use crate::connection::drive;
-use crate::end::{ConnectError, End};
+use crate::end::{ConnectError, ConnectionEnd};
 use crate::frame::Incoming;
 use crate::gossip::Gossip;
-use crate::handshake::{self, Side};
+use crate::handshake::{self, HandshakeSide};
 use crate::identity::{Admission, Identity, NodeId};
 use crate::lane::Lane;
+use crate::requester::{Requester, Session};
 use crate::security::{Security, Wire};
-use crate::seen::Seen;
-use crate::status::{Ended, Phase, Status};
+use crate::seen_runs::SeenRuns;
+use crate::status::{EndedConnection, Phase, Status};
 
 /// State shared by all links of a node.
 pub(crate) struct Dialer {
     pub(crate) world: World,
     pub(crate) ours: Identity,
     pub(crate) security: Security,
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) seen: Arc<SeenRuns>,
     pub(crate) admission: Arc<dyn Admission>,
     pub(crate) gossip: Arc<Gossip>,
     pub(crate) closing: watch::Receiver<bool>,
@@ -137,10 +137,11 @@ impl Link {
         }
     }
 
-    async fn serve(&self, dialer: &Dialer, connected: Connected) -> End {
-        let Connected { mut wire, peer, incoming } = connected;
+    async fn serve(&self, dialer: &Dialer, connected: OpenConnection) -> ConnectionEnd {
+        let OpenConnection { mut wire, peer, incoming } = connected;
         let session = Arc::new(Session::new(peer, self.lane));
-        let mut ends = Ends { link: self, session: Arc::clone(&session), end: End::Here };
+        let mut ends =
+            EndPublisher { link: self, session: Arc::clone(&session), end: ConnectionEnd::Here };
         let phase = Phase::Connected { since: Instant::now(), peer };
         self.set(phase, Some(Arc::clone(&session)));
         info!(node = %self.node, lane = self.lane.name(), boot = peer.at.boot, "connected to a node");
@@ -149,7 +150,7 @@ impl Link {
             // Without a sender this task is dropped as well.
             let _ = closing.wait_for(|closing| *closing).await;
         };
-        let mut role = Asking::new(session, Arc::clone(&dialer.gossip), closing.boxed());
+        let mut role = Requester::new(session, Arc::clone(&dialer.gossip), closing.boxed());
         ends.end = drive(&mut wire, incoming, &ends.session.outbox, &mut role).await;
         let end = ends.end.clone();
         info!(node = %self.node, lane = self.lane.name(), %end, "the link to a node ended");
@@ -158,25 +159,25 @@ impl Link {
 }
 
 /// Publishes how a connection ended, also when its task is dropped.
-struct Ends<'a> {
+struct EndPublisher<'a> {
     link: &'a Link,
     session: Arc<Session>,
-    end: End,
+    end: ConnectionEnd,
 }
 
-impl Drop for Ends<'_> {
+impl Drop for EndPublisher<'_> {
     fn drop(&mut self) {
         let (end, at, peer) = (self.end.clone(), Instant::now(), self.session.peer);
         self.session.end(&end);
         self.link.state.send_modify(|state| {
             state.status.phase = Phase::Connecting { since: at };
-            state.status.last = Some(Ended { end, at, peer });
+            state.status.last = Some(EndedConnection { end, at, peer });
             state.session = None;
         });
     }
 }
 
-struct Connected {
+struct OpenConnection {
     wire: Wire,
     peer: Identity,
     incoming: Incoming,
@@ -203,13 +204,14 @@ impl Dialer {
         address: &str,
         node: NodeId,
         lane: Lane,
-    ) -> Result<Connected, ConnectError> {
+    ) -> Result<OpenConnection, ConnectError> {
         let stream = dial(self.world.net, address).await?;
         let handshake = async {
             let mut wire = self.security.connect(stream, address).await?;
-            let side = Side { ours: &self.ours, seen: &self.seen, admission: &*self.admission };
+            let side =
+                HandshakeSide { ours: &self.ours, seen: &self.seen, admission: &*self.admission };
             let (peer, incoming) = handshake::connect(&mut wire, side, node, lane).await?;
-            Ok(Connected { wire, peer, incoming })
+            Ok(OpenConnection { wire, peer, incoming })
         };
         timeout(LINK_HANDSHAKE_WITHIN, handshake).await.unwrap_or(Err(ConnectError::Unanswered))
     }

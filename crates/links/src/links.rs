@@ -17,7 +17,6 @@ use tokio::time::timeout;
 use tracing::info;
 use world::World;
 
-use crate::answering::{Accepted, Answerer};
 use crate::end::Insecure;
 use crate::gossip::Gossip;
 use crate::identity::{Admission, DirectoryIdentity, Identity, NodeId};
@@ -25,8 +24,9 @@ use crate::lane::Lane;
 use crate::link::{Dialer, Link};
 use crate::listener::PeerListener;
 use crate::peer::{LaneHandle, Peer};
+use crate::responder::{AcceptedConnections, ResponderState};
 use crate::security::Security;
-use crate::seen::Seen;
+use crate::seen_runs::SeenRuns;
 use crate::service::Service;
 use crate::status::Phase;
 
@@ -57,30 +57,30 @@ pub struct GossipTooLong {
 
 /// A task that ends with its owner.
 #[derive(Debug)]
-struct Owned(JoinHandle<()>);
+struct OwnedTask(JoinHandle<()>);
 
-impl Drop for Owned {
+impl Drop for OwnedTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-struct Linked {
+struct LinkedPeer {
     peer: Peer,
     links: Vec<Arc<Link>>,
     address: watch::Sender<String>,
-    _tasks: Vec<Owned>,
+    _tasks: Vec<OwnedTask>,
 }
 
 /// The links of a node: the listener for its peers, and a link to each of them by lane.
 pub struct Links {
     dialer: Arc<Dialer>,
-    answerer: Arc<Answerer>,
+    answerer: Arc<ResponderState>,
     address: SocketAddr,
-    peers: Mutex<BTreeMap<NodeId, Linked>>,
+    peers: Mutex<BTreeMap<NodeId, LinkedPeer>>,
     failure: Failure,
     closing: watch::Sender<bool>,
-    listener: Mutex<Option<Owned>>,
+    listener: Mutex<Option<OwnedTask>>,
 }
 
 impl std::fmt::Debug for Links {
@@ -117,14 +117,14 @@ impl Links {
         let PeerListener { world, listener, address, security } = listener;
         let ours = Identity { at, run: world.entropy.uuid(), levels: admission.levels() };
         let (closing, is_closing) = watch::channel(false);
-        let seen = Arc::new(Seen::default());
-        let answerer = Arc::new(Answerer {
+        let seen = Arc::new(SeenRuns::default());
+        let answerer = Arc::new(ResponderState {
             ours,
             security: security.clone(),
             seen: Arc::clone(&seen),
             admission: Arc::clone(&admission),
             service,
-            accepted: Accepted::default(),
+            accepted: AcceptedConnections::default(),
         });
         let dialer = Arc::new(Dialer {
             world,
@@ -150,7 +150,7 @@ impl Links {
             }
         };
         let listening = gateway::serve(listener, accepting, is_closing, serving);
-        let listener = Mutex::new(Some(Owned(tasks::spawn(Task::PeerListener, listening))));
+        let listener = Mutex::new(Some(OwnedTask(tasks::spawn(Task::PeerListener, listening))));
         info!(%address, node = %at.node, boot = at.boot, "listens for peers");
         let (peers, failure) = (Mutex::default(), failure.clone());
         Self { dialer, answerer, address, peers, failure, closing, listener }
@@ -184,19 +184,19 @@ impl Links {
         Some(linked.peer.clone())
     }
 
-    fn link(&self, node: NodeId, address: &str) -> Linked {
+    fn link(&self, node: NodeId, address: &str) -> LinkedPeer {
         let (address, addresses) = watch::channel(address.to_owned());
         let links = Lane::ALL.map(|lane| Arc::new(Link::new(node, lane)));
         let run = |link: &Arc<Link>| {
             let link = Arc::clone(link);
             let running = link.run(Arc::clone(&self.dialer), addresses.clone());
-            Owned(tasks::vital(Task::PeerLink, running, &self.failure))
+            OwnedTask(tasks::vital(Task::PeerLink, running, &self.failure))
         };
         let tasks = links.iter().map(run).collect();
         let handle =
             |link: &Arc<Link>| LaneHandle { link: Arc::downgrade(link), state: link.watch() };
         let peer = Peer { node, lanes: Arc::new(links.each_ref().map(handle)) };
-        Linked { peer, links: links.to_vec(), address, _tasks: tasks }
+        LinkedPeer { peer, links: links.to_vec(), address, _tasks: tasks }
     }
 
     /// Ends all connections to a peer and from it. [`Admission`] decides whether it may reconnect.
@@ -211,7 +211,7 @@ impl Links {
     pub fn connected(&self, lane: Lane) -> Vec<NodeId> {
         let peers = self.peers.lock();
         let is_connected =
-            |linked: &Linked| matches!(linked.peer.status(lane).phase, Phase::Connected { .. });
+            |linked: &LinkedPeer| matches!(linked.peer.status(lane).phase, Phase::Connected { .. });
         peers.iter().filter(|(_, linked)| is_connected(linked)).map(|(node, _)| *node).collect()
     }
 

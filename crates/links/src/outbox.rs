@@ -12,7 +12,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use crate::frame::{Kind, Message, Outgoing};
+use crate::frame::{Kind, Message, QueuedFrame};
 
 #[derive(Debug)]
 pub(crate) struct Outbox {
@@ -23,7 +23,7 @@ pub(crate) struct Outbox {
 
 #[derive(Debug, Default)]
 struct Queue {
-    frames: VecDeque<Outgoing>,
+    frames: VecDeque<QueuedFrame>,
     /// The newest payload: an older unwritten one is of no use.
     gossip: Option<Bytes>,
     waker: Option<Waker>,
@@ -40,8 +40,8 @@ enum Stage {
 }
 
 #[derive(Debug)]
-pub(crate) enum Next {
-    Frame(Outgoing),
+pub(crate) enum NextFrame {
+    Frame(QueuedFrame),
     /// The task is woken when there is a frame.
     None,
     /// There will be no more frames.
@@ -55,12 +55,12 @@ impl Outbox {
     }
 
     /// Adds a frame. Returns `false` if the connection has ended, or is about to.
-    pub(crate) fn push(&self, frame: Outgoing) -> bool {
+    pub(crate) fn push(&self, frame: QueuedFrame) -> bool {
         self.change(|queue| queue.frames.push_back(frame))
     }
 
     /// Adds a frame once there is room for it.
-    pub(crate) async fn push_with_room(&self, mut frame: Outgoing) -> bool {
+    pub(crate) async fn push_with_room(&self, mut frame: QueuedFrame) -> bool {
         let bytes = frame.message.bytes().min(self.room_max) as u32;
         let Ok(room) = Arc::clone(&self.room).acquire_many_owned(bytes).await else {
             return false;
@@ -76,7 +76,7 @@ impl Outbox {
     /// Announces to the peer, behind the queued frames, that this side closes.
     pub(crate) fn finish(&self) {
         self.change(|queue| {
-            queue.frames.push_back(Outgoing::bare(Kind::Close));
+            queue.frames.push_back(QueuedFrame::bare(Kind::Close));
             queue.stage = Stage::Finishing;
         });
     }
@@ -121,19 +121,19 @@ impl Outbox {
         self.queue.lock().frames.iter().map(|frame| frame.message.bytes()).sum()
     }
 
-    pub(crate) fn next(&self, context: &mut Context<'_>) -> Next {
+    pub(crate) fn next(&self, context: &mut Context<'_>) -> NextFrame {
         let mut queue = self.queue.lock();
         if let Some(gossip) = queue.gossip.take() {
-            return Next::Frame(Outgoing::new(Kind::Gossip, 0, Message::from_head(gossip)));
+            return NextFrame::Frame(QueuedFrame::new(Kind::Gossip, 0, Message::from_head(gossip)));
         }
         if let Some(frame) = queue.frames.pop_front() {
-            return Next::Frame(frame);
+            return NextFrame::Frame(frame);
         }
         if queue.stage != Stage::Open {
-            return Next::Finished;
+            return NextFrame::Finished;
         }
         queue.waker = Some(context.waker().clone());
-        Next::None
+        NextFrame::None
     }
 }
 
@@ -143,11 +143,11 @@ mod tests {
 
     use super::*;
 
-    fn frame(bytes: usize) -> Outgoing {
-        Outgoing::new(Kind::Reply, 1, Message::from_head(vec![0; bytes]))
+    fn frame(bytes: usize) -> QueuedFrame {
+        QueuedFrame::new(Kind::Reply, 1, Message::from_head(vec![0; bytes]))
     }
 
-    fn next(outbox: &Outbox) -> Next {
+    fn next(outbox: &Outbox) -> NextFrame {
         outbox.next(&mut Context::from_waker(Waker::noop()))
     }
 
@@ -157,7 +157,7 @@ mod tests {
         // A reply larger than the whole room is sent alone.
         assert_eq!(outbox.push_with_room(frame(1_000)).now_or_never(), Some(true));
         assert_eq!(outbox.push_with_room(frame(1)).now_or_never(), None);
-        let Next::Frame(large) = next(&outbox) else { panic!() };
+        let NextFrame::Frame(large) = next(&outbox) else { panic!() };
         drop(large);
         assert_eq!(outbox.push_with_room(frame(1)).now_or_never(), Some(true));
     }
@@ -167,9 +167,9 @@ mod tests {
         let outbox = Outbox::new(1);
         outbox.set_gossip(Bytes::from_static(b"old"));
         outbox.set_gossip(Bytes::from_static(b"new"));
-        let Next::Frame(gossip) = next(&outbox) else { panic!() };
+        let NextFrame::Frame(gossip) = next(&outbox) else { panic!() };
         assert_eq!(&gossip.message.head[..], b"new");
-        assert!(matches!(next(&outbox), Next::None));
+        assert!(matches!(next(&outbox), NextFrame::None));
     }
 
     #[test]
@@ -178,9 +178,9 @@ mod tests {
         assert!(outbox.push(frame(1)));
         outbox.finish();
         assert!(!outbox.push(frame(1)));
-        assert!(matches!(next(&outbox), Next::Frame(Outgoing { kind: Kind::Reply, .. })));
-        assert!(matches!(next(&outbox), Next::Frame(Outgoing { kind: Kind::Close, .. })));
-        assert!(matches!(next(&outbox), Next::Finished));
+        assert!(matches!(next(&outbox), NextFrame::Frame(QueuedFrame { kind: Kind::Reply, .. })));
+        assert!(matches!(next(&outbox), NextFrame::Frame(QueuedFrame { kind: Kind::Close, .. })));
+        assert!(matches!(next(&outbox), NextFrame::Finished));
         outbox.end();
         assert_eq!(outbox.push_with_room(frame(1)).now_or_never(), Some(false));
     }

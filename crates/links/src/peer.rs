@@ -8,12 +8,12 @@ use tokio::sync::watch;
 use tokio::time::timeout_at;
 use world::Instant;
 
-use crate::asking::{self, Appends, Lost, Replies, Session, shard_on_the_wire};
-use crate::end::{ConnectError, End};
-use crate::frame::{Message, Received};
+use crate::end::{ConnectError, ConnectionEnd};
+use crate::frame::{Message, ReceivedMessage};
 use crate::identity::NodeId;
 use crate::lane::Lane;
 use crate::link::{Link, State};
+use crate::requester::{self, AppendSender, LostReply, Replies, Session, shard_on_the_wire};
 use crate::service::Declined;
 use crate::status::{Phase, Status};
 
@@ -55,7 +55,7 @@ pub enum RequestError {
     TooLate,
     /// It may have been sent; whether it is carried out is unknown.
     #[error("the connection ended: {0}")]
-    Ended(End),
+    Ended(ConnectionEnd),
     /// The peer declined the request.
     #[error("{0}")]
     Declined(Declined),
@@ -88,7 +88,7 @@ impl Peer {
         shard: ShardId,
         message: Message,
         deadline: Instant,
-    ) -> Result<Received, RequestError> {
+    ) -> Result<ReceivedMessage, RequestError> {
         let shard = shard_on_the_wire(shard).ok_or(RequestError::NoSuchShard(shard))?;
         let (bytes, max) = (message.bytes(), lane.message_bytes_max());
         if bytes > max {
@@ -98,7 +98,7 @@ impl Peer {
             let session = self.connected(lane).await?;
             let ended = || {
                 // The session ended before the request had room, so it was not sent.
-                let end = session.ended().unwrap_or(End::Here);
+                let end = session.ended().unwrap_or(ConnectionEnd::Here);
                 RequestError::NotConnected(ConnectError::Ended(end))
             };
             let place = session.window.place().await.map_err(|_| ended())?;
@@ -112,12 +112,14 @@ impl Peer {
             Ok(Err(_)) => Err(RequestError::Gone),
             Ok(Ok(Ok(received))) => Ok(received),
             Ok(Ok(Err(lost))) => Err(match lost {
-                Lost::Ended(end) => RequestError::Ended(end),
-                Lost::Declined(Declined::TooLate) => RequestError::TooLate,
-                Lost::Declined(declined) => RequestError::Declined(declined),
-                Lost::NotSent => RequestError::NotSent,
+                LostReply::Ended(end) => RequestError::Ended(end),
+                LostReply::Declined(Declined::TooLate) => RequestError::TooLate,
+                LostReply::Declined(declined) => RequestError::Declined(declined),
+                LostReply::NotSent => RequestError::NotSent,
                 // Outcomes of streams only.
-                Lost::Superseded | Lost::Stalled | Lost::StreamEnded => RequestError::Gone,
+                LostReply::Superseded | LostReply::Stalled | LostReply::StreamEnded => {
+                    RequestError::Gone
+                }
             }),
         }
     }
@@ -128,11 +130,11 @@ impl Peer {
         &self,
         shard: ShardId,
         deadline: Instant,
-    ) -> Result<(Appends, Replies), RequestError> {
+    ) -> Result<(AppendSender, Replies), RequestError> {
         let shard = shard_on_the_wire(shard).ok_or(RequestError::NoSuchShard(shard))?;
         let connected = timeout_at(deadline, self.connected(Lane::Replication)).await;
         let session = connected.unwrap_or(Err(RequestError::NotSent))?;
-        asking::begin_appends(session, shard)
+        requester::begin_appends(session, shard)
             .map_err(|end| RequestError::NotConnected(ConnectError::Ended(end)))
     }
 

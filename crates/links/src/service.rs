@@ -7,10 +7,10 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use thiserror::Error;
 
-use crate::answering::IncomingAppends;
-use crate::frame::{Message, Received};
+use crate::frame::{Message, ReceivedMessage};
 use crate::identity::NodeId;
 use crate::lane::Lane;
+use crate::responder::IncomingAppends;
 
 /// One request of a peer.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct Request {
     pub from: NodeId,
     pub lane: Lane,
     pub shard: ShardId,
-    pub message: Received,
+    pub message: ReceivedMessage,
     /// How long the peer waits for the reply. The future of the reply is dropped after that.
     pub within: Duration,
 }

@@ -3,7 +3,7 @@
 use base::limits::LINK_UNANSWERED_AFTER;
 use world::Instant;
 
-use crate::end::{ConnectError, End};
+use crate::end::{ConnectError, ConnectionEnd};
 use crate::identity::Identity;
 
 /// One lane to one peer.
@@ -11,7 +11,7 @@ use crate::identity::Identity;
 pub struct Status {
     pub phase: Phase,
     /// The end of the last established connection.
-    pub last: Option<Ended>,
+    pub last: Option<EndedConnection>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -36,8 +36,8 @@ pub enum Phase {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ended {
-    pub end: End,
+pub struct EndedConnection {
+    pub end: ConnectionEnd,
     pub at: Instant,
     /// The run of the peer that the connection led to.
     pub peer: Identity,
@@ -45,7 +45,7 @@ pub struct Ended {
 
 /// Evidence that the process at the other end is gone. It counts once a majority of voters has evidence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SignOfDeath {
+pub enum DeathEvidence {
     /// It closed the connection, and its address refuses new ones.
     NobodyListens,
     /// It closed the connection, and does not accept a new one for [`LINK_UNANSWERED_AFTER`].
@@ -57,24 +57,24 @@ pub enum SignOfDeath {
 impl Status {
     /// Whether the peer's last connected process looks gone: the peer or its system closed the connection, and a
     /// new connection fails. Silence is no evidence.
-    pub fn sign_of_death(&self, now: Instant) -> Option<SignOfDeath> {
+    pub fn sign_of_death(&self, now: Instant) -> Option<DeathEvidence> {
         let last = self.last.as_ref()?;
         match &self.phase {
             Phase::Connected { peer, .. } => {
-                (peer.at.boot > last.peer.at.boot).then_some(SignOfDeath::NewBoot)
+                (peer.at.boot > last.peer.at.boot).then_some(DeathEvidence::NewBoot)
             }
             _ if !last.end.is_by_peer() => None,
             Phase::Connecting { since } => {
                 let unanswered = now.saturating_duration_since(*since);
-                (unanswered >= LINK_UNANSWERED_AFTER).then_some(SignOfDeath::Unanswered)
+                (unanswered >= LINK_UNANSWERED_AFTER).then_some(DeathEvidence::Unanswered)
             }
             Phase::Waiting { error: ConnectError::NobodyListens, .. } => {
-                Some(SignOfDeath::NobodyListens)
+                Some(DeathEvidence::NobodyListens)
             }
             Phase::Waiting {
                 error: ConnectError::Unreachable(_) | ConnectError::Unanswered,
                 ..
-            } => Some(SignOfDeath::Unanswered),
+            } => Some(DeathEvidence::Unanswered),
             _ => None,
         }
     }
@@ -118,13 +118,13 @@ mod tests {
     #[test]
     fn restarted_process_looks_gone_in_its_earlier_boots_only() {
         let now = Instant::now();
-        let last = Some(Ended { end: End::Closed, at: now, peer: run(1) });
+        let last = Some(EndedConnection { end: ConnectionEnd::Closed, at: now, peer: run(1) });
         let phase = Phase::Connected { since: now, peer: run(2) };
         let again = Status { phase, last };
         assert!(again.looks_gone(1, now) && !again.looks_gone(2, now));
         assert_eq!(again.connected_boot(), Some(2));
 
-        let last = Some(Ended { end: End::Closed, at: now, peer: run(2) });
+        let last = Some(EndedConnection { end: ConnectionEnd::Closed, at: now, peer: run(2) });
         let phase = Phase::Waiting { until: now, error: ConnectError::NobodyListens };
         let gone = Status { phase, last };
         assert!(gone.looks_gone(1, now) && gone.looks_gone(2, now));
@@ -137,24 +137,29 @@ mod tests {
     fn process_looks_gone_after_it_closed_and_reconnecting_fails() {
         let now = Instant::now();
         let later = now + Duration::from_millis(150);
-        let sign = |end: &End, phase: Phase| {
-            let last = Some(Ended { end: end.clone(), at: now, peer: run(1) });
+        let sign = |end: &ConnectionEnd, phase: Phase| {
+            let last = Some(EndedConnection { end: end.clone(), at: now, peer: run(1) });
             Status { phase, last }.sign_of_death(later)
         };
         let waiting = |error| Phase::Waiting { until: later, error };
         let refused = || waiting(ConnectError::NobodyListens);
-        let reset = End::Broken(ErrorKind::ConnectionReset);
-        for end in [End::Closed, End::Left, reset] {
-            assert_eq!(sign(&end, refused()), Some(SignOfDeath::NobodyListens));
+        let reset = ConnectionEnd::Broken(ErrorKind::ConnectionReset);
+        for end in [ConnectionEnd::Closed, ConnectionEnd::Left, reset] {
+            assert_eq!(sign(&end, refused()), Some(DeathEvidence::NobodyListens));
             let connecting = Phase::Connecting { since: now };
-            assert_eq!(sign(&end, connecting), Some(SignOfDeath::Unanswered));
+            assert_eq!(sign(&end, connecting), Some(DeathEvidence::Unanswered));
             assert_eq!(sign(&end, Phase::Connecting { since: later }), None);
             let connected = |peer| Phase::Connected { since: later, peer };
             assert_eq!(sign(&end, connected(run(1))), None);
-            assert_eq!(sign(&end, connected(run(2))), Some(SignOfDeath::NewBoot));
+            assert_eq!(sign(&end, connected(run(2))), Some(DeathEvidence::NewBoot));
         }
         // The network may be cut, or this node may have closed it.
-        for end in [End::Silent, End::Here, End::Stalled, End::Broken(ErrorKind::TimedOut)] {
+        for end in [
+            ConnectionEnd::Silent,
+            ConnectionEnd::Here,
+            ConnectionEnd::Stalled,
+            ConnectionEnd::Broken(ErrorKind::TimedOut),
+        ] {
             assert_eq!(sign(&end, refused()), None);
         }
         assert_eq!(Status { phase: refused(), last: None }.sign_of_death(later), None);

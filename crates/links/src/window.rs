@@ -69,7 +69,7 @@ impl Window {
 
 /// The receiver's window. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Counted(Arc<State>);
+pub(crate) struct ReceiveWindow(Arc<State>);
 
 #[derive(Debug)]
 struct State {
@@ -79,12 +79,12 @@ struct State {
 
 /// Counts a message until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Counting {
-    window: Counted,
+pub(crate) struct WindowGuard {
+    window: ReceiveWindow,
     bytes: usize,
 }
 
-impl Counted {
+impl ReceiveWindow {
     pub(crate) fn new(bounds: Bounds) -> Self {
         Self(Arc::new(State { bounds, used: Mutex::new(Bounds { count: 0, bytes: 0 }) }))
     }
@@ -97,15 +97,15 @@ impl Counted {
         used.count < bounds.count && (is_first || used.bytes + bytes <= bounds.bytes)
     }
 
-    pub(crate) fn count(&self, bytes: usize) -> Counting {
+    pub(crate) fn count(&self, bytes: usize) -> WindowGuard {
         let mut used = self.0.used.lock();
         used.count += 1;
         used.bytes += bytes;
-        Counting { window: self.clone(), bytes }
+        WindowGuard { window: self.clone(), bytes }
     }
 }
 
-impl Drop for Counting {
+impl Drop for WindowGuard {
     fn drop(&mut self) {
         let mut used = self.window.0.used.lock();
         used.count -= 1;
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn receiver_window_allows_as_much_as_the_sender_window() {
-        let window = Counted::new(BOUNDS);
+        let window = ReceiveWindow::new(BOUNDS);
         assert!(window.allows(1_000));
         let first = window.count(10);
         assert!(window.allows(90) && !window.allows(91));

@@ -108,7 +108,7 @@ async fn plain_links_cannot_listen_beyond_loopback() {
         security: Security::Plain { beyond_loopback: false },
         connections: gateway::Connections::default(),
     };
-    let service = std::sync::Arc::new(common::Does(std::sync::Arc::default()));
+    let service = std::sync::Arc::new(common::TestService(std::sync::Arc::default()));
     let admission = std::sync::Arc::new(common::admit);
     let failure = tasks::Failure::new();
     let started =
@@ -174,7 +174,7 @@ async fn panic_in_admission_of_an_outgoing_link_fails_the_node() {
         connections: gateway::Connections::default(),
     };
     let failure = tasks::Failure::new();
-    let service = std::sync::Arc::new(common::Does(std::sync::Arc::default()));
+    let service = std::sync::Arc::new(common::TestService(std::sync::Arc::default()));
     fn panics(_: &links::Identity) -> Result<(), Refusal> {
         panic!("as the test wants")
     }

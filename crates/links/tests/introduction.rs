@@ -47,7 +47,7 @@ fn loopback() -> SocketAddr {
 async fn founder(security: Security) -> (Links, Founder) {
     let founder = Founder::default();
     let options = Options { listen: loopback(), security, connections: Connections::default() };
-    let service = Arc::new(common::Does(Arc::default()));
+    let service = Arc::new(common::TestService(Arc::default()));
     let (admission, failure) = (Arc::new(founder.clone()), Failure::new());
     let links = Links::start(World::real(), directory(1), options, admission, service, &failure);
     (links.await.expect("starts"), founder)
@@ -144,7 +144,7 @@ async fn unserved_listener_turns_connections_away_at_once() {
     }
     // And serves them once it may.
     let (founder, failure) = (Founder::default(), Failure::new());
-    let service = Arc::new(common::Does(Arc::default()));
+    let service = Arc::new(common::TestService(Arc::default()));
     let connections = Connections::default();
     let links = listener.serve(directory(1), connections, Arc::new(founder), service, &failure);
     assert_eq!(introduce_to(&address, &newcomer(PROVISIONAL, 1)).await, Ok(links.identity()));

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use common::{Node, SHARD, directory, eventually, in_ms, request_until_answered, send_request};
 use futures_util::FutureExt;
 use links::{AppendError, Declined, Lane, Message, NodeId, RequestError};
-use tasks::{End, Task};
+use tasks::{EndConsequence, Task};
 use tokio::runtime::Handle;
 
 /// A message whose body follows from its head.
@@ -207,7 +207,10 @@ async fn stalled_replication_lane_does_not_delay_a_vote() {
 
 #[tokio::test]
 async fn panic_in_a_request_closes_only_its_connection() {
-    assert_eq!((Task::PeerRequest.end(), Task::PeerSession.end()), (End::Session, End::Session));
+    assert_eq!(
+        (Task::PeerRequest.end(), Task::PeerSession.end()),
+        (EndConsequence::Session, EndConsequence::Session)
+    );
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     request_until_answered(&peer, Lane::Control).await;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base::limits::LINK_APPENDS_MAX;
 use bytes::Bytes;
 use common::{Node, SHARD, directory, in_ms, is_waiting, request_until_answered, until};
-use links::{ConnectError, Lane, Message, NodeId, Peer, Phase, Security, SignOfDeath, Tls};
+use links::{ConnectError, DeathEvidence, Lane, Message, NodeId, Peer, Phase, Security, Tls};
 use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -65,7 +65,7 @@ async fn node_that_disappears_without_a_close_looks_gone() {
     drop(other);
     let status = until(&peer, Lane::Control, is_waiting).await;
     assert!(status.last.as_ref().is_some_and(|last| last.end.is_by_peer()), "{status:?}");
-    assert_eq!(status.sign_of_death(world::Instant::now()), Some(SignOfDeath::NobodyListens));
+    assert_eq!(status.sign_of_death(world::Instant::now()), Some(DeathEvidence::NobodyListens));
 }
 
 #[tokio::test]

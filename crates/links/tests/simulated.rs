@@ -13,8 +13,8 @@ use common::{
     until,
 };
 use links::{
-    AppendError, ConnectError, DirectoryIdentity, End, Lane, Message, NodeId, Peer, Phase,
-    RequestError, SignOfDeath,
+    AppendError, ConnectError, ConnectionEnd, DeathEvidence, DirectoryIdentity, Lane, Message,
+    NodeId, Peer, Phase, RequestError,
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -75,13 +75,13 @@ fn network_cut_is_detected_by_silence_and_the_link_recovers() {
         turmoil::partition("a", "b");
         // A request in flight has an unknown outcome at the end, not before.
         let lost = send_request(&peer, Lane::Control, "vote", 10_000).await;
-        assert_eq!(lost, Err(RequestError::Ended(End::Silent)));
+        assert_eq!(lost, Err(RequestError::Ended(ConnectionEnd::Silent)));
         let silent = began.elapsed();
         assert!(silent >= LINK_SILENT_AFTER - 2 * TICK, "{silent:?}");
         assert!(silent <= LINK_SILENT_AFTER + TICK, "{silent:?}");
         let status = until(&peer, Lane::Control, |status| status.last.is_some()).await;
         // Silence is no evidence that the process is gone, whatever the result of connecting.
-        assert_eq!(status.last.as_ref().map(|last| &last.end), Some(&End::Silent));
+        assert_eq!(status.last.as_ref().map(|last| &last.end), Some(&ConnectionEnd::Silent));
         let status = until(&peer, Lane::Control, is_waiting).await;
         assert_eq!(status.sign_of_death(Instant::now() + Duration::from_secs(9)), None);
         sleep(Duration::from_secs(20)).await;
@@ -142,7 +142,10 @@ fn briefly_held_packets_do_not_end_the_connection() {
         // Longer than a link may be silent: the same as a cut.
         turmoil::hold("a", "b");
         sleep(LINK_SILENT_AFTER * 2).await;
-        assert_eq!(peer.status(Lane::Control).last.map(|last| last.end), Some(End::Silent));
+        assert_eq!(
+            peer.status(Lane::Control).last.map(|last| last.end),
+            Some(ConnectionEnd::Silent)
+        );
         turmoil::release("a", "b");
         request_until_answered(&peer, Lane::Control).await;
         Ok(())
@@ -170,7 +173,7 @@ fn dead_process_is_distinguished_from_a_restarted_one() {
         assert!(unsent.is_not_sent());
         request_until_answered(&peer, Lane::Control).await;
         let up = peer.status(Lane::Control);
-        assert_eq!(up.sign_of_death(Instant::now()), Some(SignOfDeath::NewBoot), "{up:?}");
+        assert_eq!(up.sign_of_death(Instant::now()), Some(DeathEvidence::NewBoot), "{up:?}");
         drop(node);
         Ok(())
     });
@@ -261,12 +264,12 @@ fn orderly_close_is_reported_to_the_peer() {
     sim.client("a", async {
         let (node, peer) = linked().await;
         let status = until(&peer, Lane::Control, is_waiting).await;
-        assert_eq!(status.last.as_ref().map(|last| &last.end), Some(&End::Left));
+        assert_eq!(status.last.as_ref().map(|last| &last.end), Some(&ConnectionEnd::Left));
         assert!(
             matches!(status.phase, Phase::Waiting { error: ConnectError::NobodyListens, .. }),
             "{status:?}"
         );
-        assert_eq!(status.sign_of_death(Instant::now()), Some(SignOfDeath::NobodyListens));
+        assert_eq!(status.sign_of_death(Instant::now()), Some(DeathEvidence::NobodyListens));
         node.links.close().await;
         assert_eq!(send_request(&peer, Lane::Control, "vote", 10).await, Err(RequestError::Gone));
         Ok(())

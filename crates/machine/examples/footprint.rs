@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
-use machine::{Append, Applied, Command, Entry, GroupSettle, NewTopic, State};
+use machine::{Append, Command, Entry, EntryEffects, GroupSettle, NewTopic, State};
 use uuid::Uuid;
 
 fn resident_bytes() -> u64 {
@@ -17,7 +17,7 @@ fn resident_bytes() -> u64 {
 }
 
 fn run(state: &mut State, command: Command) {
-    let mut applied = Applied::new();
+    let mut applied = EntryEffects::new();
     state.apply(
         &Entry { now_ms: 1, appends: &[], commands: &[command], ..Entry::default() },
         &mut applied,
@@ -45,7 +45,7 @@ fn with_group(topics: u32, records: u32) -> State {
         base_sequence: -1,
     };
     let entry = Entry { now_ms: 1, appends: &[append], commands: &[], ..Entry::default() };
-    state.apply(&entry, &mut Applied::new());
+    state.apply(&entry, &mut EntryEffects::new());
     state
 }
 
@@ -59,7 +59,7 @@ fn create_group(state: &mut State, topic: u32) {
 fn settle(state: &mut State, offsets: impl Iterator<Item = Offset>, attempts: bool) -> u64 {
     let offsets: Vec<Offset> = offsets.collect();
     let group = LeaseGroupId(0);
-    let mut applied = Applied::new();
+    let mut applied = EntryEffects::new();
     let started = Instant::now();
     for some in offsets.chunks(100) {
         let (mut settled, mut counts) = (Vec::new(), Vec::new());

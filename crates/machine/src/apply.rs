@@ -16,13 +16,13 @@ use base::{Offset, PartitionId};
 use crate::command::Command;
 use crate::entry::{Append, Entry, Origin};
 use crate::moves::{MoveStep, Step};
-use crate::outcome::{AppendOutcome, Applied, Outcome, Refusal};
-use crate::rows::channels::{Arrival, Channels};
-use crate::rows::requests::Numbered;
+use crate::outcome::{AppendOutcome, EntryEffects, Outcome, Refusal};
+use crate::rows::channels::{ArrivalOrder, Channels};
+use crate::rows::requests::RowSequence;
 use crate::state::{Role, State};
 
 /// Why a unit is refused: the part at fault, by its place in the unit.
-enum Fault {
+enum UnitFault {
     Append(usize, AppendOutcome),
     Command(usize, Refusal),
     /// It binds appends or commands that the entry does not have, or that are invalid together.
@@ -31,7 +31,7 @@ enum Fault {
 
 impl State {
     /// Applies one entry, in the order of the log. `applied` is cleared first.
-    pub fn apply(&mut self, entry: &Entry<'_>, applied: &mut Applied) {
+    pub fn apply(&mut self, entry: &Entry<'_>, applied: &mut EntryEffects) {
         applied.clear();
         self.last_ms = self.last_ms.max(entry.now_ms);
         let (mut appends, mut commands) = (entry.appends, entry.commands);
@@ -70,7 +70,12 @@ impl State {
     }
 
     /// Applies appends outside of units: none of them may go to a channel.
-    fn apply_standalone(&mut self, appends: &[Append], entry: &Entry<'_>, applied: &mut Applied) {
+    fn apply_standalone(
+        &mut self,
+        appends: &[Append],
+        entry: &Entry<'_>,
+        applied: &mut EntryEffects,
+    ) {
         let now_ms = self.last_ms;
         let outcomes = appends.iter().map(|append| match append.partition.as_channel() {
             None => self.rows.append(append, entry.leader_epoch, now_ms),
@@ -82,10 +87,10 @@ impl State {
     /// Applies rows that another node brought: each on its own, and once.
     fn apply_brought(
         &mut self,
-        from: Numbered,
+        from: RowSequence,
         appends: &[Append],
         entry: &Entry<'_>,
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
     ) {
         if !self.rows.requests.is_next(from) {
             return applied.appends.extend(appends.iter().map(|_| AppendOutcome::PassedOver));
@@ -102,14 +107,19 @@ impl State {
         self.rows.requests.note(from, places, self.last_ms);
     }
 
-    fn apply_appends(&mut self, appends: &[Append], entry: &Entry<'_>, applied: &mut Applied) {
+    fn apply_appends(&mut self, appends: &[Append], entry: &Entry<'_>, applied: &mut EntryEffects) {
         let now_ms = self.last_ms;
         let outcomes =
             appends.iter().map(|append| self.rows.append(append, entry.leader_epoch, now_ms));
         applied.appends.extend(outcomes);
     }
 
-    fn apply_commands(&mut self, commands: &[Command], entry: &Entry<'_>, applied: &mut Applied) {
+    fn apply_commands(
+        &mut self,
+        commands: &[Command],
+        entry: &Entry<'_>,
+        applied: &mut EntryEffects,
+    ) {
         for command in commands {
             let outcome = match command {
                 Command::RecordIds(change) => self.check_home(command).map(|()| {
@@ -129,11 +139,11 @@ impl State {
         commands: &[Command],
         whole: bool,
         entry: &Entry<'_>,
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
     ) {
         let judged = match whole {
             true => self.validate(appends, commands, entry.leader_epoch),
-            false => Err(Fault::Senseless),
+            false => Err(UnitFault::Senseless),
         };
         let Err(fault) = judged else {
             // Before their batches, which start at the message's number.
@@ -156,9 +166,9 @@ impl State {
         applied.appends.extend(appends.iter().map(|_| AppendOutcome::UnitRefused));
         applied.commands.extend(commands.iter().map(|_| Err(Refusal::UnitRefused)));
         match fault {
-            Fault::Append(at, outcome) => applied.appends[first_append + at] = outcome,
-            Fault::Command(at, refusal) => applied.commands[first_command + at] = Err(refusal),
-            Fault::Senseless => {}
+            UnitFault::Append(at, outcome) => applied.appends[first_append + at] = outcome,
+            UnitFault::Command(at, refusal) => applied.commands[first_command + at] = Err(refusal),
+            UnitFault::Senseless => {}
         }
     }
 
@@ -169,17 +179,17 @@ impl State {
         appends: &[Append],
         commands: &[Command],
         entry: &Entry<'_>,
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
     ) {
         let appends: Vec<Append> = appends.iter().map(|it| it.without_producer()).collect();
         let arrival = match self.role {
             Role::Rows(own) if own != origin.shard => self.rows.channels.arrival(origin),
-            _ => Arrival::OutOfOrder,
+            _ => ArrivalOrder::OutOfOrder,
         };
         let refused = match arrival {
-            Arrival::Next => self.validate_message(&appends, commands, entry.leader_epoch),
-            Arrival::Duplicate => Some(AppendOutcome::PassedOver),
-            Arrival::OutOfOrder => Some(AppendOutcome::UnitRefused),
+            ArrivalOrder::Next => self.validate_message(&appends, commands, entry.leader_epoch),
+            ArrivalOrder::Duplicate => Some(AppendOutcome::PassedOver),
+            ArrivalOrder::OutOfOrder => Some(AppendOutcome::UnitRefused),
         };
         match refused {
             Some(refused) => {
@@ -195,7 +205,7 @@ impl State {
     }
 
     /// Forwards the parts of a message for partitions that moved away to their new shards.
-    fn forward(&mut self, commands: &[Command], applied: &mut Applied) {
+    fn forward(&mut self, commands: &[Command], applied: &mut EntryEffects) {
         for command in commands {
             if let Command::Send { to, batches } = command {
                 self.rows.channels.send(*to, batches);
@@ -254,15 +264,15 @@ impl State {
         appends: &[Append],
         commands: &[Command],
         leader_epoch: Option<i32>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), UnitFault> {
         let mut ends: BTreeMap<PartitionId, Offset> = BTreeMap::new();
         let mut producers = BTreeSet::new();
         for (at, append) in appends.iter().enumerate() {
-            let unknown = Fault::Append(at, AppendOutcome::UnknownPartition);
+            let unknown = UnitFault::Append(at, AppendOutcome::UnknownPartition);
             if self.rows.is_frozen(append.partition)
                 || self.rows.gone_to(append.partition).is_some()
             {
-                return Err(Fault::Append(at, AppendOutcome::Moving));
+                return Err(UnitFault::Append(at, AppendOutcome::Moving));
             }
             let leader_epoch = self.leader_epoch_of(append.partition, leader_epoch);
             let append = &match append.partition.as_channel() {
@@ -273,17 +283,17 @@ impl State {
             let end = ends.entry(append.partition).or_insert_with(|| partition.next_offset());
             partition
                 .validate(append, leader_epoch, *end)
-                .map_err(|outcome| Fault::Append(at, outcome))?;
+                .map_err(|outcome| UnitFault::Append(at, outcome))?;
             if append.has_producer() && !producers.insert((append.partition, append.producer_id)) {
                 let expected = partition.next_offset();
-                return Err(Fault::Append(at, AppendOutcome::NotSequenced { expected }));
+                return Err(UnitFault::Append(at, AppendOutcome::NotSequenced { expected }));
             }
             *end = append.end();
         }
         let mut unsent = Channels::appends_by_shard(appends);
         let mut documents = 0;
         for (at, command) in commands.iter().enumerate() {
-            let refused = |refusal| Fault::Command(at, refusal);
+            let refused = |refusal| UnitFault::Command(at, refusal);
             self.check_home(command).map_err(refused)?;
             match command {
                 // Skips records that it does not find.
@@ -313,7 +323,7 @@ impl State {
             }
         }
         // Batches without a `Send` would never be pushed.
-        if unsent.is_empty() { Ok(()) } else { Err(Fault::Senseless) }
+        if unsent.is_empty() { Ok(()) } else { Err(UnitFault::Senseless) }
     }
 }
 

@@ -149,7 +149,7 @@ pub enum Command {
     /// Any number of documents, and a topic with them.
     ChangeDocuments(DocumentsChange),
     /// Numbers assigned in the lost end of this log are not assigned again.
-    SkipNumbers(Skipped),
+    SkipNumbers(MinimumCounters),
     /// Resumes channels after this shard or the other one lost the end of its log: each number only
     /// rises.
     ResumeChannels {
@@ -227,7 +227,7 @@ pub struct TopicDefinition {
 
 /// Minimum counters from which the catalog continues; lower assignments stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Skipped {
+pub struct MinimumCounters {
     /// Shards with an earlier version adopt everything that exists.
     pub version: u64,
     pub next_topic: u32,

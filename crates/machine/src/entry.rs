@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
 use crate::producer::BatchSequence;
-use crate::rows::requests::Numbered;
+use crate::rows::requests::RowSequence;
 
 /// The content of a log entry in the order of application: the appends in the order of the bodies,
 /// each unit at the place of its appends, then the commands that stand alone.
@@ -85,7 +85,7 @@ pub struct Unit {
     pub origin: Option<Origin>,
     /// The unit has only appends brought by another node. Each of them stands alone, and takes
     /// effect once, even if it is in the log repeatedly.
-    pub brought: Option<Numbered>,
+    pub brought: Option<RowSequence>,
 }
 
 /// Identity of a message in a channel.
@@ -261,7 +261,7 @@ fn decode_units(stored: Vec<UnitV2>, commands_there: usize) -> Result<Vec<Unit>,
                 if commands > 0 {
                     return Err(senseless());
                 }
-                (None, Some(Numbered { node, incarnation, number }))
+                (None, Some(RowSequence { node, incarnation, number }))
             }
             None => (None, None),
         };
@@ -279,8 +279,8 @@ impl From<Origin> for OriginV2 {
     }
 }
 
-impl From<Numbered> for OriginV2 {
-    fn from(Numbered { node, incarnation, number }: Numbered) -> Self {
+impl From<RowSequence> for OriginV2 {
+    fn from(RowSequence { node, incarnation, number }: RowSequence) -> Self {
         Self::Request { node: node.into(), incarnation, number }
     }
 }
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn rows_that_a_node_brought_are_read_back_and_need_their_level() {
-        let brought = Some(Numbered { node: 3, incarnation: u64::MAX, number: 500 });
+        let brought = Some(RowSequence { node: 3, incarnation: u64::MAX, number: 500 });
         let units = [Unit { first_append: 1, appends: 2, brought, ..Unit::default() }];
         let head = encode_head(7, &[], &units);
         assert_eq!(decode_head(&head).expect("it is read").units, units);

@@ -35,7 +35,7 @@ pub use catalog::together::{Check, DocumentChange, DocumentsChange, NewGroup, To
 pub use catalog::topic::{Topic, TopicNameError, validate_topic_name};
 pub use catalog::{Catalog, CatalogStamp};
 pub use command::{
-    Command, CommitOffset, GroupSettle, NewTopic, SentBatch, Skipped, TopicDefinition,
+    Command, CommitOffset, GroupSettle, MinimumCounters, NewTopic, SentBatch, TopicDefinition,
 };
 pub use config::{
     ConfigError, Durability, GroupConfig, GroupValues, LeaseGroupConfig, NodeConfig, TopicConfig,
@@ -46,15 +46,15 @@ pub use entry::{
 };
 pub use ids::{IdHash, KnownId, RecordIdsChange, TopicIdsChange};
 pub use moves::{MoveEnd, MoveStep, MovedRow, Step};
-pub use outcome::{ALL_PARTITIONS, AppendOutcome, Applied, Outcome, Refusal};
+pub use outcome::{ALL_PARTITIONS, AppendOutcome, EntryEffects, Outcome, Refusal};
 pub use rows::channels::{Channels, Outbox};
 pub use rows::group::{CommittedOffset, Group};
 pub use rows::partition::{LeaderEpoch, Partition};
 pub use rows::producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
 pub use rows::progress::Progress;
 pub use rows::record_ids::RecordIds;
-pub use rows::requests::{Brought, Numbered, Requests};
-pub use rows::{Lives, Rows};
+pub use rows::requests::{ForwardedRows, Requests, RowSequence};
+pub use rows::{ArrivalMoves, Rows};
 pub use snapshot::Image;
 pub use state::{Role, State};
 

@@ -173,12 +173,12 @@ pub enum Refusal {
     TooManyMoves { moving: usize, at_most: usize },
 }
 
-/// Represents every partition of a lease group in [`Applied::moved`].
+/// Represents every partition of a lease group in [`EntryEffects::moved`].
 pub const ALL_PARTITIONS: u32 = u32::MAX;
 
 /// All effects of one entry. The buffer is reused for all entries.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Applied {
+pub struct EntryEffects {
     /// One for each append, in order.
     pub appends: Vec<AppendOutcome>,
     /// One for each command, in order.
@@ -201,7 +201,7 @@ pub struct Applied {
     pub left: Vec<PartitionId>,
 }
 
-impl Applied {
+impl EntryEffects {
     pub fn new() -> Self {
         Self::default()
     }

@@ -10,7 +10,7 @@ use crate::catalog::changes::NewLeaseGroup;
 use crate::catalog::together::{DocumentsChange, NewGroup, TopicChange};
 use crate::command::{Command, Home};
 use crate::config::Overrides;
-use crate::outcome::{ALL_PARTITIONS, Applied, Outcome, Refusal};
+use crate::outcome::{ALL_PARTITIONS, EntryEffects, Outcome, Refusal};
 use crate::rows::Rows;
 
 /// The kinds of commands in the log of a shard.
@@ -81,7 +81,7 @@ impl State {
     pub(crate) fn command(
         &mut self,
         command: &Command,
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
     ) -> Result<Outcome, Refusal> {
         let now_ms = self.last_ms;
         self.check_home(command)?;
@@ -298,7 +298,7 @@ impl State {
     fn change_documents(
         &mut self,
         change: &DocumentsChange,
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
     ) -> Result<(), Refusal> {
         self.catalog.change_documents(change)?;
         match &change.topic {
@@ -329,7 +329,7 @@ impl State {
     }
 
     /// Records the topic's lease groups as changed, for delivery.
-    fn note_groups_moved(&self, topic: TopicId, applied: &mut Applied) {
+    fn note_groups_moved(&self, topic: TopicId, applied: &mut EntryEffects) {
         let groups = self.catalog.lease_groups.ids_of(topic).iter();
         applied.moved.extend(groups.map(|&group| (group, ALL_PARTITIONS)));
     }

@@ -4,7 +4,7 @@ use base::limits::NUMBERED_ROWS_KEPT;
 use base::{PartitionId, ShardId, TopicId};
 use machine::catalog::feed::AdoptedTopic;
 use machine::{
-    Adoption, Append, AppendOutcome, Applied, Command, Entry, Numbered, Role, State, Unit,
+    Adoption, Append, AppendOutcome, Command, Entry, EntryEffects, Role, RowSequence, State, Unit,
 };
 use proptest::prelude::*;
 
@@ -27,8 +27,13 @@ fn shard() -> State {
     state
 }
 
-fn apply(state: &mut State, appends: &[Append], commands: &[Command], units: &[Unit]) -> Applied {
-    let mut applied = Applied::new();
+fn apply(
+    state: &mut State,
+    appends: &[Append],
+    commands: &[Command],
+    units: &[Unit],
+) -> EntryEffects {
+    let mut applied = EntryEffects::new();
     let entry = Entry { now_ms: 5, leader_epoch: Some(EPOCH), appends, commands, units };
     state.apply(&entry, &mut applied);
     applied
@@ -56,7 +61,7 @@ fn append(index: u32, base_offset: u64, span: u32) -> Append {
 }
 
 /// Appends a node's request as a leader does: each row at its partition's end.
-fn bring(state: &mut State, from: Numbered, rows: &[(u32, u32)]) -> Vec<AppendOutcome> {
+fn bring(state: &mut State, from: RowSequence, rows: &[(u32, u32)]) -> Vec<AppendOutcome> {
     let mut ends: Vec<u64> = (0..PARTITIONS).map(|index| end(state, index)).collect();
     let place = |&(index, span): &(u32, u32)| {
         let Some(end) = ends.get_mut(index as usize) else { return append(index, 0, span) };
@@ -72,7 +77,7 @@ fn bring(state: &mut State, from: Numbered, rows: &[(u32, u32)]) -> Vec<AppendOu
 #[test]
 fn repeated_request_is_skipped_and_its_offsets_are_known() {
     let mut state = shard();
-    let from = Numbered { node: 2, incarnation: 77, number: 10 };
+    let from = RowSequence { node: 2, incarnation: 77, number: 10 };
     let rows = [(0, 1), (1, 3), (UNKNOWN, 1), (0, 1)];
     let taken = bring(&mut state, from, &rows);
     let at = |base_offset| AppendOutcome::Taken { base_offset };
@@ -84,7 +89,7 @@ fn repeated_request_is_skipped_and_its_offsets_are_known() {
     assert_eq!(places, [Some(0), Some(0), None, Some(1), None]);
     assert!(brought.knows(10) && brought.next() == 14);
     // Another incarnation of the node counts from 0 again, and so does another node.
-    for other in [Numbered { incarnation: 78, ..from }, Numbered { node: 3, ..from }] {
+    for other in [RowSequence { incarnation: 78, ..from }, RowSequence { node: 3, ..from }] {
         assert!(matches!(bring(&mut state, other, &[(0, 1)])[..], [AppendOutcome::Taken { .. }]));
     }
 }
@@ -94,7 +99,7 @@ fn repeated_request_is_skipped_and_its_offsets_are_known() {
 fn brought_rows_may_not_go_into_a_channel() {
     let mut state = shard();
     let channel = PartitionId::channel_to(ShardId(2));
-    let from = Numbered { node: 2, incarnation: 77, number: 0 };
+    let from = RowSequence { node: 2, incarnation: 77, number: 0 };
     let unit = Unit { appends: 1, brought: Some(from), ..Unit::default() };
     let appends = [Append { partition: channel, ..append(0, 0, 1) }];
     let applied = apply(&mut state, &appends, &[], &[unit]);
@@ -136,7 +141,7 @@ proptest! {
         let mut sent = Vec::new();
         for Request { node, rows, comes } in &requests {
             let number = numbers[*node as usize];
-            let from = Numbered { node: *node, incarnation: u64::from(*node), number };
+            let from = RowSequence { node: *node, incarnation: u64::from(*node), number };
             numbers[*node as usize] += rows.len() as u64;
             let before: u64 = (0..PARTITIONS).map(|index| end(&state, index)).sum();
             let taken = bring(&mut state, from, rows);

@@ -8,7 +8,7 @@ use base::limits::{
 };
 use base::{PartitionId, TopicId};
 use machine::{
-    Append, AppendOutcome, Applied, Command, CommitOffset, Entry, NewTopic, Outcome, Refusal,
+    Append, AppendOutcome, Command, CommitOffset, Entry, EntryEffects, NewTopic, Outcome, Refusal,
     State, TopicDefinition, TopicNameError,
 };
 use uuid::Uuid;
@@ -16,14 +16,14 @@ use uuid::Uuid;
 /// A state, and the time of the next command.
 struct Machine {
     state: State,
-    applied: Applied,
+    applied: EntryEffects,
     now_ms: i64,
     uuids: u128,
 }
 
 impl Machine {
     fn new() -> Self {
-        Self { state: State::new(), applied: Applied::new(), now_ms: 1000, uuids: 0 }
+        Self { state: State::new(), applied: EntryEffects::new(), now_ms: 1000, uuids: 0 }
     }
 
     fn run(&mut self, command: Command) -> Result<Outcome, Refusal> {

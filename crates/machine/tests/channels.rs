@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::{AdoptedGroup, AdoptedTopic};
 use machine::{
-    Adoption, Append, AppendOutcome, Applied, Command, Entry, GroupSettle, Origin, Outcome, Role,
-    SentBatch, State, Unit, decode_head, encode_head,
+    Adoption, Append, AppendOutcome, Command, Entry, EntryEffects, GroupSettle, Origin, Outcome,
+    Role, SentBatch, State, Unit, decode_head, encode_head,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -35,7 +35,7 @@ impl Batch {
 }
 
 #[derive(Clone, Debug)]
-enum Wrong {
+enum SendFault {
     Nothing,
     /// A batch goes to the channel without a command that names its targets.
     WithoutCommand,
@@ -58,7 +58,7 @@ enum Step {
         to: u32,
         batches: Vec<Batch>,
         local: Option<u32>,
-        wrong: Wrong,
+        wrong: SendFault,
     },
     /// A message of the channel: the next one, an earlier one, or a later one. The leader of the
     /// shard may not know that a topic was deleted, or know that it will be.
@@ -82,10 +82,10 @@ enum Step {
     },
 }
 
-struct Logged {
+struct LoggedEntry {
     head: bytes::Bytes,
     appends: Vec<Append>,
-    applied: Applied,
+    applied: EntryEffects,
 }
 
 /// Messages from one shard to another.
@@ -106,7 +106,7 @@ impl Channel {
 
 struct Shard {
     state: State,
-    log: Vec<Logged>,
+    log: Vec<LoggedEntry>,
     /// End of each partition; `None` if its topic was deleted.
     ends: BTreeMap<u32, Option<u64>>,
     settled: u64,
@@ -166,13 +166,13 @@ impl Shard {
         new
     }
 
-    fn apply(&mut self, appends: &[Append], commands: &[Command], units: &[Unit]) -> Applied {
+    fn apply(&mut self, appends: &[Append], commands: &[Command], units: &[Unit]) -> EntryEffects {
         let (now_ms, leader_epoch) = (self.log.len() as i64, Some(EPOCH));
-        let mut applied = Applied::new();
+        let mut applied = EntryEffects::new();
         self.state.apply(&Entry { now_ms, leader_epoch, appends, commands, units }, &mut applied);
         let head = encode_head(now_ms, commands, units);
         let (appends, copy) = (appends.to_vec(), applied.clone());
-        self.log.push(Logged { head, appends, applied: copy });
+        self.log.push(LoggedEntry { head, appends, applied: copy });
         applied
     }
 }
@@ -219,7 +219,14 @@ impl Model {
         }
     }
 
-    fn send(&mut self, from: u32, to: u32, batches: &[Batch], local: Option<u32>, wrong: &Wrong) {
+    fn send(
+        &mut self,
+        from: u32,
+        to: u32,
+        batches: &[Batch],
+        local: Option<u32>,
+        wrong: &SendFault,
+    ) {
         let channel_id = PartitionId::channel_to(ShardId(to));
         let number = self.channels.get(&(from, to)).map_or(0, |channel| channel.end);
         let shard = self.shard(from);
@@ -246,11 +253,11 @@ impl Model {
             Command::Send { to: ShardId(to), batches: sent.clone() },
         ];
         match wrong {
-            Wrong::Nothing => {}
-            Wrong::WithoutCommand => drop(commands.pop()),
-            Wrong::WithoutBatch => drop(appends.pop()),
-            Wrong::Stale => appends.iter_mut().for_each(|it| it.leader_epoch -= 1),
-            Wrong::BesideOther => commands.push(Command::ExpireProducers { before_ms: 0 }),
+            SendFault::Nothing => {}
+            SendFault::WithoutCommand => drop(commands.pop()),
+            SendFault::WithoutBatch => drop(appends.pop()),
+            SendFault::Stale => appends.iter_mut().for_each(|it| it.leader_epoch -= 1),
+            SendFault::BesideOther => commands.push(Command::ExpireProducers { before_ms: 0 }),
         }
         let unit = Unit {
             appends: appends.len() as u32,
@@ -259,7 +266,7 @@ impl Model {
         };
         let has_records = shard.ends[&0].is_some_and(|end| end > shard.settled);
         let applied = shard.apply(&appends, &commands, &[unit]);
-        let taken = matches!(wrong, Wrong::Nothing) && from != to;
+        let taken = matches!(wrong, SendFault::Nothing) && from != to;
         let all = applied.appends.iter().all(|it| matches!(it, AppendOutcome::Taken { .. }));
         assert_eq!(all && !applied.appends.is_empty(), taken, "{applied:?}");
         if !taken {
@@ -386,8 +393,8 @@ impl Model {
     }
 }
 
-fn replay(state: &mut State, log: &[Logged]) {
-    let mut applied = Applied::new();
+fn replay(state: &mut State, log: &[LoggedEntry]) {
+    let mut applied = EntryEffects::new();
     for logged in log {
         let head = decode_head(&logged.head).expect("it was encoded by us");
         let entry = Entry {
@@ -413,11 +420,11 @@ fn batch() -> impl Strategy<Value = Batch> {
 
 fn step() -> impl Strategy<Value = Step> {
     let wrong = prop_oneof![
-        24 => Just(Wrong::Nothing),
-        1 => Just(Wrong::WithoutCommand),
-        1 => Just(Wrong::WithoutBatch),
-        1 => Just(Wrong::Stale),
-        1 => Just(Wrong::BesideOther),
+        24 => Just(SendFault::Nothing),
+        1 => Just(SendFault::WithoutCommand),
+        1 => Just(SendFault::WithoutBatch),
+        1 => Just(SendFault::Stale),
+        1 => Just(SendFault::BesideOther),
     ];
     let batches = prop::collection::vec(batch(), 1..4);
     let send = (shard(), shard(), batches, prop::option::of(0..TOPICS), wrong).prop_map(
@@ -485,7 +492,7 @@ fn histories_cover_all_kinds_of_messages() {
 fn image_keeps_the_outbox_of_its_capture() {
     let mut model = Model::new();
     let batches = vec![Batch { span: 1, targets: vec![0] }];
-    let send = Step::Send { from: 1, to: 2, batches, local: None, wrong: Wrong::Nothing };
+    let send = Step::Send { from: 1, to: 2, batches, local: None, wrong: SendFault::Nothing };
     model.run(&send);
     let (image, bytes) = (model.shards[0].state.capture(), model.shards[0].state.encode());
     model.run(&send);

@@ -9,7 +9,7 @@ use base::limits::{
 };
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, Offset, PartitionId, TopicId};
 use machine::{
-    ALL_PARTITIONS, Append, Applied, Command, Entry, GroupSettle, NewTopic, Outcome, Progress,
+    ALL_PARTITIONS, Append, Command, Entry, EntryEffects, GroupSettle, NewTopic, Outcome, Progress,
     Refusal, State,
 };
 use uuid::Uuid;
@@ -19,13 +19,13 @@ const FIRST: PartitionId = PartitionId::new(TOPIC, 0);
 
 struct Machine {
     state: State,
-    applied: Applied,
+    applied: EntryEffects,
 }
 
 impl Machine {
     /// One topic of two partitions with 100 records in the first.
     fn new(config: &[(&str, &str)]) -> Self {
-        let mut machine = Self { state: State::new(), applied: Applied::new() };
+        let mut machine = Self { state: State::new(), applied: EntryEffects::new() };
         let (name, uuid) = ("orders".to_owned(), Uuid::from_u128(1));
         let topic = NewTopic { name, uuid, partitions: 2, config: values(config) };
         machine.run(Command::CreateTopics { topics: vec![topic] }).unwrap();

@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use machine::{
-    ALL_PARTITIONS, Append, Applied, Command, Entry, GroupSettle, LeaseGroup, Outcome, Progress,
-    Refusal, State, decode_head, encode_head,
+    ALL_PARTITIONS, Append, Command, Entry, EntryEffects, GroupSettle, LeaseGroup, Outcome,
+    Progress, Refusal, State, decode_head, encode_head,
 };
 use proptest::prelude::*;
 
@@ -330,7 +330,7 @@ impl Model {
     }
 
     /// Checks that dropped records were deletable, and that all deletable ones were dropped.
-    fn check_deleted(&mut self, applied: &Applied) {
+    fn check_deleted(&mut self, applied: &EntryEffects) {
         let trimmed = applied.trimmed.iter().map(|&(id, start)| (id, 0, start));
         for (id, from, to) in trimmed.chain(applied.punched.iter().copied()) {
             // The topic may be deleted by the end of the entry.
@@ -347,7 +347,7 @@ impl Model {
         self.deletable.clear();
     }
 
-    fn check_moved(&mut self, applied: &Applied) {
+    fn check_moved(&mut self, applied: &EntryEffects) {
         let told: BTreeSet<_> = applied.moved.iter().copied().collect();
         let all = |group| told.contains(&(group, ALL_PARTITIONS));
         for &(group, partition) in &self.moved {
@@ -411,14 +411,14 @@ impl Model {
 }
 
 /// An entry of the log.
-struct Logged {
+struct LoggedEntry {
     head: bytes::Bytes,
     appends: Vec<Append>,
-    applied: Applied,
+    applied: EntryEffects,
 }
 
-fn replay(state: &mut State, log: &[Logged]) {
-    let mut applied = Applied::new();
+fn replay(state: &mut State, log: &[LoggedEntry]) {
+    let mut applied = EntryEffects::new();
     for logged in log {
         let head = decode_head(&logged.head).expect("it was encoded by us");
         let (now_ms, commands) = (head.now_ms, &head.commands);
@@ -428,7 +428,7 @@ fn replay(state: &mut State, log: &[Logged]) {
     }
 }
 
-fn run(groups: &[Vec<Step>]) -> (State, Vec<Logged>) {
+fn run(groups: &[Vec<Step>]) -> (State, Vec<LoggedEntry>) {
     let (mut state, mut model, mut log) = (State::new(), Model::default(), Vec::new());
     for (now_ms, steps) in (0..).zip(groups) {
         let (mut appends, mut commands) = (Vec::new(), Vec::new());
@@ -442,7 +442,7 @@ fn run(groups: &[Vec<Step>]) -> (State, Vec<Logged>) {
                 }
             }
         }
-        let mut applied = Applied::new();
+        let mut applied = EntryEffects::new();
         state.apply(
             &Entry { now_ms, appends: &appends, commands: &commands, ..Entry::default() },
             &mut applied,
@@ -453,7 +453,7 @@ fn run(groups: &[Vec<Step>]) -> (State, Vec<Logged>) {
         model.check_deleted(&applied);
         model.check_moved(&applied);
         model.agrees_with(&state);
-        log.push(Logged { head: encode_head(now_ms, &commands, &[]), appends, applied });
+        log.push(LoggedEntry { head: encode_head(now_ms, &commands, &[]), appends, applied });
     }
     (state, log)
 }

@@ -1,14 +1,14 @@
 //! Feature levels of stored bytes: a reader that does not support one learns the required level.
 
 use base::{Level, Levels};
-use machine::outcome::Applied;
+use machine::outcome::EntryEffects;
 use machine::{Command, DecodeError, Entry, State};
 
 #[test]
 fn snapshot_records_its_level_unless_it_is_the_first() {
     let (mut state, command) = (State::new(), Command::AllocateProducerIds { count: 7 });
     let commands = &[command][..];
-    state.apply(&Entry { commands, ..Entry::default() }, &mut Applied::new());
+    state.apply(&Entry { commands, ..Entry::default() }, &mut EntryEffects::new());
     let (first, later) = (state.encode(), state.capture().encode_at(Level(2)));
     assert_eq!(state.capture().encode_at(Level::FIRST), first);
     assert_eq!((&later[..6], &later[6..8], &later[12..]), (&first[..6], &[2, 0][..], &first[12..]));

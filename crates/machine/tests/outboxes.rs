@@ -5,8 +5,8 @@ use base::limits::OUTBOX_MESSAGES_MAX;
 use base::{PartitionId, ShardId, TopicId};
 use machine::catalog::feed::AdoptedTopic;
 use machine::{
-    Adoption, Append, AppendOutcome, Applied, Command, Entry, NewTopic, Origin, Outcome, Refusal,
-    Role, SentBatch, Skipped, State, Unit,
+    Adoption, Append, AppendOutcome, Command, Entry, EntryEffects, MinimumCounters, NewTopic,
+    Origin, Outcome, Refusal, Role, SentBatch, State, Unit,
 };
 
 const EPOCH: i32 = 3;
@@ -31,8 +31,8 @@ impl Shard {
         shard
     }
 
-    fn apply(&mut self, appends: &[Append], commands: &[Command], units: &[Unit]) -> Applied {
-        let mut applied = Applied::new();
+    fn apply(&mut self, appends: &[Append], commands: &[Command], units: &[Unit]) -> EntryEffects {
+        let mut applied = EntryEffects::new();
         let entry = Entry { now_ms: 5, leader_epoch: Some(EPOCH), appends, commands, units };
         self.state.apply(&entry, &mut applied);
         applied
@@ -118,7 +118,7 @@ fn invalid_message_changes_nothing() {
     assert!(channels.are_unused());
     let mut same = State::decode(&before).expect("it was encoded by us");
     let now_ms = shard.state.last_ms();
-    same.apply(&Entry { now_ms, ..Entry::default() }, &mut Applied::new());
+    same.apply(&Entry { now_ms, ..Entry::default() }, &mut EntryEffects::new());
     assert_eq!(same.encode(), shard.state.encode());
 }
 
@@ -159,7 +159,7 @@ fn channel_resumes_after_either_end_lost_its_log_end() {
 fn catalog_that_lost_its_log_end_assigns_no_number_twice() {
     let mut catalog = State::of(Role::Catalog);
     let mut apply = |command: Command| {
-        let mut applied = Applied::new();
+        let mut applied = EntryEffects::new();
         let commands = &[command][..];
         catalog.apply(
             &Entry { now_ms: 5, leader_epoch: Some(EPOCH), appends: &[], commands, units: &[] },
@@ -176,7 +176,7 @@ fn catalog_that_lost_its_log_end_assigns_no_number_twice() {
     apply(Command::SetShards { count: 1 });
     apply(Command::CreateTopics { topics: vec![topic("known", 1)] });
     let skipped =
-        Skipped { version: 40, next_topic: 8, next_lease_group: 6, next_producer_id: 1000 };
+        MinimumCounters { version: 40, next_topic: 8, next_lease_group: 6, next_producer_id: 1000 };
     let (_, after) = apply(Command::SkipNumbers(skipped));
     assert_eq!(after.catalog.version(), 40);
     // A shard that is ahead of the catalog's former version, and has topics unknown to it.
@@ -188,6 +188,6 @@ fn catalog_that_lost_its_log_end_assigns_no_number_twice() {
     let (given, after) = apply(Command::AllocateProducerId);
     assert_eq!(given, Outcome::ProducerId { id: 1000, epoch: 0 });
     assert_eq!(State::decode(&after.encode()).as_ref(), Ok(&after));
-    let lower = Skipped { version: 3, ..Skipped::default() };
+    let lower = MinimumCounters { version: 3, ..MinimumCounters::default() };
     assert_eq!(apply(Command::SkipNumbers(lower)).1, after);
 }

@@ -7,7 +7,7 @@ use common::histories;
 use machine::catalog::feed::AdoptedTopic;
 use machine::ids::{AppendedIds, KnownId, RecordIdsChange, TopicIdsChange};
 use machine::{
-    Adoption, Append, Applied, Command, Entry, MoveStep, Outcome, Refusal, Role, State, Step,
+    Adoption, Append, Command, Entry, EntryEffects, MoveStep, Outcome, Refusal, Role, State, Step,
     decode_head, encode_head_at,
 };
 use proptest::prelude::*;
@@ -24,21 +24,24 @@ fn shard(number: u32) -> State {
         ..Adoption::default()
     };
     let commands = &[Command::Adopt(adoption)][..];
-    state.apply(&Entry { commands, ..Entry::default() }, &mut Applied::new());
+    state.apply(&Entry { commands, ..Entry::default() }, &mut EntryEffects::new());
     state
 }
 
 /// An entry of the log.
-struct Logged {
+struct LoggedEntry {
     head: bytes::Bytes,
     appends: Vec<Append>,
 }
 
-fn replay(state: &mut State, log: &[Logged]) {
-    for Logged { head, appends } in log {
+fn replay(state: &mut State, log: &[LoggedEntry]) {
+    for LoggedEntry { head, appends } in log {
         let head = decode_head(head).expect("it was encoded by us");
         let (now_ms, commands) = (head.now_ms, &head.commands[..]);
-        state.apply(&Entry { now_ms, appends, commands, ..Entry::default() }, &mut Applied::new());
+        state.apply(
+            &Entry { now_ms, appends, commands, ..Entry::default() },
+            &mut EntryEffects::new(),
+        );
     }
 }
 
@@ -61,7 +64,7 @@ fn spread(number: u32) -> u128 {
 
 /// One append of a batch with these ids, and the leader's parameters.
 #[derive(Clone, Debug)]
-struct Appending {
+struct AppendCase {
     partition: u32,
     /// Added to the partition's end: mostly 0.
     gap: u64,
@@ -72,12 +75,12 @@ struct Appending {
     drops: bool,
 }
 
-fn step() -> impl Strategy<Value = Appending> {
+fn step() -> impl Strategy<Value = AppendCase> {
     let gap = prop_oneof![9 => Just(0_u64), 1 => Just(1_u64)];
     let drops = proptest::bool::weighted(0.02);
     let ids = proptest::collection::vec(0..2_000_u32, 0..20);
     (0..2_u32, gap, ids, 0..50_i64, 0..500_i64, 1..500_u64, drops).prop_map(
-        |(partition, gap, ids, later_ms, window_ms, at_most, drops)| Appending {
+        |(partition, gap, ids, later_ms, window_ms, at_most, drops)| AppendCase {
             partition,
             gap,
             ids,
@@ -89,10 +92,10 @@ fn step() -> impl Strategy<Value = Appending> {
     )
 }
 
-fn logged(steps: &[Appending]) -> Vec<Logged> {
+fn logged(steps: &[AppendCase]) -> Vec<LoggedEntry> {
     let (mut ends, mut now_ms, mut version) = ([0_u64; 2], 1_000, 1);
     let mut log = Vec::new();
-    for Appending { partition, gap, ids, later_ms, window_ms, at_most, drops } in steps {
+    for AppendCase { partition, gap, ids, later_ms, window_ms, at_most, drops } in steps {
         now_ms += later_ms;
         let end = &mut ends[*partition as usize];
         let one = append(*partition, *end + gap);
@@ -120,7 +123,7 @@ fn logged(steps: &[Appending]) -> Vec<Logged> {
             version += 1;
         }
         let head = encode_head_at(Level::RECORD_IDS, now_ms, &commands, &[]);
-        log.push(Logged { head, appends: vec![one] });
+        log.push(LoggedEntry { head, appends: vec![one] });
     }
     log
 }
@@ -218,7 +221,7 @@ fn ids_of_a_moving_partition_are_stored_by_the_importing_shard() {
     let mut now = |what| {
         let partition = PartitionId::new(TOPIC, 1);
         let commands = &[Command::Move(MoveStep { partition, id: 8, what })][..];
-        let mut applied = Applied::new();
+        let mut applied = EntryEffects::new();
         state.apply(&Entry { commands, ..Entry::default() }, &mut applied);
         (applied.commands.remove(0), state.clone())
     };
@@ -243,7 +246,7 @@ fn ids_of_a_moving_partition_are_stored_by_the_importing_shard() {
 /// A run of the property above found it.
 #[test]
 fn snapshot_without_ids_has_the_number_of_displaced_ones() {
-    let displacing = Appending {
+    let displacing = AppendCase {
         partition: 0,
         gap: 0,
         ids: vec![0, 1],
@@ -252,7 +255,7 @@ fn snapshot_without_ids_has_the_number_of_displaced_ones() {
         at_most: 1,
         drops: false,
     };
-    let after_the_window = Appending { ids: Vec::new(), later_ms: 1, ..displacing.clone() };
+    let after_the_window = AppendCase { ids: Vec::new(), later_ms: 1, ..displacing.clone() };
     let mut state = shard(1);
     replay(&mut state, &logged(&[displacing, after_the_window]));
     let ids = state.rows.record_ids();

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use base::{PartitionId, TopicId};
-use machine::{Append, Applied, Command, Entry, NewTopic, Partition, State};
+use machine::{Append, Command, Entry, EntryEffects, NewTopic, Partition, State};
 use uuid::Uuid;
 
-fn apply(state: &mut State, commands: &[Command]) -> Applied {
-    let mut applied = Applied::new();
+fn apply(state: &mut State, commands: &[Command]) -> EntryEffects {
+    let mut applied = EntryEffects::new();
     state.apply(&Entry { now_ms: 1, appends: &[], commands, ..Entry::default() }, &mut applied);
     applied
 }
@@ -77,7 +77,7 @@ fn append(state: &mut State, partition: PartitionId, base_offset: u64) {
         base_sequence: -1,
     };
     let entry = Entry { now_ms: 2, appends: &[append], ..Entry::default() };
-    state.apply(&entry, &mut Applied::new());
+    state.apply(&entry, &mut EntryEffects::new());
 }
 
 #[test]

@@ -11,15 +11,16 @@ use base::limits::REMOVALS_REMEMBERED;
 use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::command::Home;
 use machine::{
-    Append, AppendOutcome, Applied, Command, Entry, NewTopic, Outcome, Refusal, Role, State, Unit,
+    Append, AppendOutcome, Command, Entry, EntryEffects, NewTopic, Outcome, Refusal, Role, State,
+    Unit,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
 
 use lease_steps::{Step, append, history};
 
-fn apply(state: &mut State, appends: &[Append], commands: &[Command]) -> Applied {
-    let mut applied = Applied::new();
+fn apply(state: &mut State, appends: &[Append], commands: &[Command]) -> EntryEffects {
+    let mut applied = EntryEffects::new();
     let entry = Entry { now_ms: 1, appends, commands, ..Entry::default() };
     state.apply(&entry, &mut applied);
     applied
@@ -34,7 +35,7 @@ struct Effects {
 }
 
 impl Effects {
-    fn add(&mut self, applied: &Applied) {
+    fn add(&mut self, applied: &EntryEffects) {
         let trimmed = applied.trimmed.iter().map(|&(id, start)| (id, 0, start));
         for (id, from, to) in trimmed.chain(applied.punched.iter().copied()) {
             self.deleted.extend((from..to).map(|offset| (id, offset)));
@@ -308,7 +309,7 @@ fn a_unit_with_a_command_for_another_log_changes_nothing() {
     };
     let (appends, commands) = ([append(partition, 0, 1)], [put]);
     let units = [Unit { first_append: 0, appends: 1, commands: 1, origin: None, brought: None }];
-    let mut applied = Applied::new();
+    let mut applied = EntryEffects::new();
     let entry = Entry {
         now_ms: 1,
         leader_epoch: None,

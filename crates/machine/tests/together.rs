@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use base::TopicId;
 use machine::{
-    Applied, Check, Command, DocumentChange, DocumentsChange, Entry, NewGroup, NewTopic, Outcome,
-    Refusal, Role, State, TopicChange, decode_head, encode_head,
+    Check, Command, DocumentChange, DocumentsChange, Entry, EntryEffects, NewGroup, NewTopic,
+    Outcome, Refusal, Role, State, TopicChange, decode_head, encode_head,
 };
 use uuid::Uuid;
 
 fn run(state: &mut State, command: Command) -> Result<Outcome, Refusal> {
-    let mut applied = Applied::new();
+    let mut applied = EntryEffects::new();
     state.apply(&Entry { now_ms: 1, commands: &[command], ..Entry::default() }, &mut applied);
     applied.commands.pop().expect("each command is answered")
 }

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use base::{LeaseGroupId, PartitionId, TopicId};
 use machine::{
-    Append, AppendOutcome, Applied, Command, Entry, GroupSettle, NewTopic, Refusal, State, Unit,
-    decode_head, encode_head,
+    Append, AppendOutcome, Command, Entry, EntryEffects, GroupSettle, NewTopic, Refusal, State,
+    Unit, decode_head, encode_head,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -42,24 +42,24 @@ enum Step {
 }
 
 /// A resolved step of an entry.
-enum Part {
+enum EntryStep {
     Append(Append),
     Unit(Vec<Append>, Vec<Command>),
 }
 
-struct Logged {
+struct LoggedEntry {
     head: bytes::Bytes,
     appends: Vec<Append>,
-    applied: Applied,
+    applied: EntryEffects,
 }
 
 /// The leader's view: the ends of partitions once its whole entry is applied.
-struct Ends<'a> {
+struct LeaderView<'a> {
     state: &'a State,
     ahead: BTreeMap<PartitionId, u64>,
 }
 
-impl Ends<'_> {
+impl LeaderView<'_> {
     fn place(&mut self, batch: &Batch) -> Append {
         let known =
             self.state.rows.partition(batch.partition).map_or(0, |found| found.next_offset());
@@ -81,8 +81,8 @@ impl Ends<'_> {
 }
 
 /// Applies one thing alone, as in an entry of its own.
-fn alone(state: &mut State, now_ms: i64, appends: &[Append], commands: &[Command]) -> Applied {
-    let mut applied = Applied::new();
+fn alone(state: &mut State, now_ms: i64, appends: &[Append], commands: &[Command]) -> EntryEffects {
+    let mut applied = EntryEffects::new();
     let leader_epoch = Some(EPOCH);
     state.apply(&Entry { now_ms, leader_epoch, appends, commands, units: &[] }, &mut applied);
     applied
@@ -121,8 +121,8 @@ fn oracle(state: &State, now_ms: i64, appends: &[Append], commands: &[Command]) 
     Some(copy)
 }
 
-fn replay(state: &mut State, log: &[Logged]) {
-    let mut applied = Applied::new();
+fn replay(state: &mut State, log: &[LoggedEntry]) {
+    let mut applied = EntryEffects::new();
     for logged in log {
         let head = decode_head(&logged.head).expect("it was encoded by us");
         let entry = Entry {
@@ -137,18 +137,18 @@ fn replay(state: &mut State, log: &[Logged]) {
     }
 }
 
-fn run(entries: &[Vec<Step>]) -> (State, Vec<Logged>, [usize; 2]) {
+fn run(entries: &[Vec<Step>]) -> (State, Vec<LoggedEntry>, [usize; 2]) {
     let (mut state, mut log, mut counts) = (State::new(), Vec::new(), [0; 2]);
     for (now_ms, steps) in (1..).zip(entries) {
-        let mut ends = Ends { state: &state, ahead: BTreeMap::new() };
+        let mut ends = LeaderView { state: &state, ahead: BTreeMap::new() };
         let (mut parts, mut lone) = (Vec::new(), Vec::new());
         for step in steps {
             match step {
-                Step::Append(batch) => parts.push(Part::Append(ends.place(batch))),
+                Step::Append(batch) => parts.push(EntryStep::Append(ends.place(batch))),
                 Step::Command(command) => lone.push(command.clone()),
                 Step::Unit { batches, commands } => {
                     let appends = batches.iter().map(|batch| ends.place(batch)).collect();
-                    parts.push(Part::Unit(appends, commands.clone()));
+                    parts.push(EntryStep::Unit(appends, commands.clone()));
                 }
             }
         }
@@ -157,11 +157,11 @@ fn run(entries: &[Vec<Step>]) -> (State, Vec<Logged>, [usize; 2]) {
         let mut taken = Vec::new();
         for part in parts {
             match part {
-                Part::Append(append) => {
+                EntryStep::Append(append) => {
                     alone(&mut expected, now_ms, &[append], &[]);
                     appends.push(append);
                 }
-                Part::Unit(bound, with) => {
+                EntryStep::Unit(bound, with) => {
                     let after = oracle(&expected, now_ms, &bound, &with);
                     taken.push(after.is_some());
                     expected = after.unwrap_or(expected);
@@ -184,7 +184,7 @@ fn run(entries: &[Vec<Step>]) -> (State, Vec<Logged>, [usize; 2]) {
         // Also if the entry had nothing but a clock.
         alone(&mut expected, now_ms, &[], &[]);
 
-        let mut applied = Applied::new();
+        let mut applied = EntryEffects::new();
         let leader_epoch = Some(EPOCH);
         let entry =
             Entry { now_ms, leader_epoch, appends: &appends, commands: &commands, units: &units };
@@ -197,13 +197,13 @@ fn run(entries: &[Vec<Step>]) -> (State, Vec<Logged>, [usize; 2]) {
         assert_outcomes(&applied, &units, &taken);
         counts[0] += taken.iter().filter(|taken| **taken).count();
         counts[1] += taken.iter().filter(|taken| !**taken).count();
-        log.push(Logged { head: encode_head(now_ms, &commands, &units), appends, applied });
+        log.push(LoggedEntry { head: encode_head(now_ms, &commands, &units), appends, applied });
     }
     (state, log, counts)
 }
 
 /// All parts of an accepted unit report success, and none of a refused one does.
-fn assert_outcomes(applied: &Applied, units: &[Unit], taken: &[bool]) {
+fn assert_outcomes(applied: &EntryEffects, units: &[Unit], taken: &[bool]) {
     let mut commands = applied.commands.iter();
     for (unit, &taken) in units.iter().zip(taken) {
         let first = unit.first_append as usize;
@@ -350,7 +350,7 @@ fn at(topic: u32, base_offset: u64, span: u32) -> Append {
     let partition = PartitionId::new(TopicId(topic), 0);
     let batch = Batch { partition, gap: 0, span, stale: false, producer: None };
     let state = State::new();
-    Append { base_offset, ..Ends { state: &state, ahead: BTreeMap::new() }.place(&batch) }
+    Append { base_offset, ..LeaderView { state: &state, ahead: BTreeMap::new() }.place(&batch) }
 }
 
 fn settle_first() -> Command {
@@ -369,7 +369,7 @@ fn a_dead_letter_whose_topic_is_gone_leaves_its_record_unsettled() {
     let mut state = queue();
     alone(&mut state, 2, &[], &[Command::DeleteTopic { topic: TopicId(1) }]);
     let units = [Unit { first_append: 0, appends: 1, commands: 1, origin: None, brought: None }];
-    let mut applied = Applied::new();
+    let mut applied = EntryEffects::new();
     let (appends, commands) = ([at(1, 0, 1)], [settle_first()]);
     let leader_epoch = Some(EPOCH);
     let entry =
@@ -387,7 +387,7 @@ fn rest_of_the_entry_takes_effect_despite_a_refused_unit() {
     // The second append of the unit is out of place.
     let appends = [at(0, 3, 1), at(0, 4, 1), at(1, 7, 1), at(0, 4, 1)];
     let commands = [settle_first(), Command::AllocateProducerId];
-    let mut applied = Applied::new();
+    let mut applied = EntryEffects::new();
     let leader_epoch = Some(EPOCH);
     let entry =
         Entry { now_ms: 3, leader_epoch, appends: &appends, commands: &commands, units: &units };
@@ -410,7 +410,7 @@ fn unit_that_binds_more_than_the_entry_has_is_refused() {
     let mut state = queue();
     let before = state.clone();
     let units = [Unit { first_append: 0, appends: 2, commands: 1, origin: None, brought: None }];
-    let mut applied = Applied::new();
+    let mut applied = EntryEffects::new();
     let (appends, commands) = ([at(0, 3, 1)], [settle_first()]);
     let leader_epoch = Some(EPOCH);
     let entry =

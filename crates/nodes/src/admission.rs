@@ -6,10 +6,12 @@ use std::time::Duration;
 use base::Level;
 use base::limits::{NODES_JOINED_MAX, NODES_MAX};
 use broker::{Broker, Unavailable, WeakBroker};
-use cluster::{Joining, Node};
+use cluster::{JoiningNode, Node};
 use tokio::time::timeout;
 
-use crate::registry::{Can, DecideError, Decided, Registration, Registry, Standing, decide};
+use crate::registry::{
+    DecideError, NodeLifecycle, ProgramLevels, Registration, RegistrationChanges, Registry, decide,
+};
 
 /// Delay before a failed assignment is retried.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
@@ -38,7 +40,7 @@ pub(crate) async fn run(broker: WeakBroker, cluster: Weak<Node>) {
     }
 }
 
-async fn register(broker: &Broker, joining: &Joining) -> Result<(), DecideError> {
+async fn register(broker: &Broker, joining: &JoiningNode) -> Result<(), DecideError> {
     let is_founded = broker.groups().iter().all(|group| !group.voters.is_empty());
     if !is_founded && broker.level().now() >= Level::REPLICAS {
         // This node may not know the leader of a group without a replica here, or not at the moment: the joining node
@@ -57,17 +59,21 @@ pub(crate) fn nodes_max(level: Level) -> usize {
 }
 
 /// The document of a joining node; none if it has one already.
-fn admit(registry: &Registry, joining: &Joining, is_founded: bool) -> Result<Decided, DecideError> {
-    let Joining { directory, boot, address, levels } = joining.clone();
+fn admit(
+    registry: &Registry,
+    joining: &JoiningNode,
+    is_founded: bool,
+) -> Result<RegistrationChanges, DecideError> {
+    let JoiningNode { directory, boot, address, levels } = joining.clone();
     let refused = |reason: String| Err(DecideError::Refused(reason));
     if let Some((id, known)) =
         registry.nodes.iter().find(|(_, known)| known.node.directory == directory)
     {
         return match known.node.standing {
-            Standing::Removed => refused(format!(
+            NodeLifecycle::Removed => refused(format!(
                 "its data directory is of node {id}, which was removed; start it with an empty data directory"
             )),
-            _ => Ok(Decided::new()),
+            _ => Ok(RegistrationChanges::new()),
         };
     }
     // The level was raised after the request, or a member is behind.
@@ -83,7 +89,7 @@ fn admit(registry: &Registry, joining: &Joining, is_founded: bool) -> Result<Dec
             "not all groups of its shards are founded yet: try again in a minute".into(),
         );
     }
-    let stays = |standing| !matches!(standing, Standing::Leaving { .. });
+    let stays = |standing| !matches!(standing, NodeLifecycle::Leaving { .. });
     let count = registry.present().filter(|(_, node)| stays(node.standing)).count();
     match nodes_max(registry.level.0) {
         NODES_MAX if count >= NODES_MAX => {
@@ -102,10 +108,10 @@ fn admit(registry: &Registry, joining: &Joining, is_founded: bool) -> Result<Dec
         _ => {}
     }
     // The node registers its own rack once it is a member.
-    let can = Can { levels, ..Can::default() };
-    let standing = Standing::Active;
+    let can = ProgramLevels { levels, ..ProgramLevels::default() };
+    let standing = NodeLifecycle::Active;
     let node = Registration { directory, boot, address, standing, can, rack: None };
-    Ok(Decided::from([(registry.next_number(), node)]))
+    Ok(RegistrationChanges::from([(registry.next_number(), node)]))
 }
 
 #[cfg(test)]
@@ -114,14 +120,14 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::registry::Registered;
+    use crate::registry::RegisteredNode;
 
-    fn joining(directory: u128) -> Joining {
+    fn joining(directory: u128) -> JoiningNode {
         let (directory, address) = (Uuid::from_u128(directory), "new:1".to_owned());
-        Joining { directory, boot: 1, address, levels: Levels::UNTOLD }
+        JoiningNode { directory, boot: 1, address, levels: Levels::UNTOLD }
     }
 
-    fn registry(standings: &[Standing]) -> Registry {
+    fn registry(standings: &[NodeLifecycle]) -> Registry {
         let mut registry = Registry::default();
         for (id, standing) in (1_u32..).zip(standings) {
             let (directory, address) = (Uuid::from_u128(id.into()), format!("n{id}:1"));
@@ -131,17 +137,17 @@ mod tests {
                 boot: 1,
                 address,
                 standing,
-                can: Can::default(),
+                can: ProgramLevels::default(),
                 rack: None,
             };
-            registry.nodes.insert(id.into(), Registered { version: 1, node });
+            registry.nodes.insert(id.into(), RegisteredNode { version: 1, node });
         }
         registry
     }
 
-    const LEAVING: Standing = Standing::Leaving { replaced_by: None };
+    const LEAVING: NodeLifecycle = NodeLifecycle::Leaving { replaced_by: None };
 
-    fn number(standings: &[Standing], asks: u128) -> Result<Vec<u64>, String> {
+    fn number(standings: &[NodeLifecycle], asks: u128) -> Result<Vec<u64>, String> {
         match admit(&registry(standings), &joining(asks), true) {
             Ok(decided) => Ok(decided.into_keys().collect()),
             Err(DecideError::Refused(reason)) => Err(reason),
@@ -151,7 +157,7 @@ mod tests {
 
     #[test]
     fn joining_node_gets_the_next_number_once() {
-        let (active, removed) = (Standing::Active, Standing::Removed);
+        let (active, removed) = (NodeLifecycle::Active, NodeLifecycle::Removed);
         assert_eq!(number(&[active, active, active], 9), Ok(vec![4]));
         assert_eq!(number(&[active, active, removed], 9), Ok(vec![4]));
         assert_eq!(number(&[active, active, active], 3), Ok(vec![]), "it is node 3 already");
@@ -161,7 +167,7 @@ mod tests {
 
     #[test]
     fn node_limit_applies_if_each_node_has_all_shards() {
-        let mut five = [Standing::Active; 5];
+        let mut five = [NodeLifecycle::Active; 5];
         let error = number(&five, 9).expect_err("too many");
         assert!(error.contains("postroad node remove"), "{error}");
         assert!(error.contains("cluster upgrade --finalize"), "{error}");
@@ -172,10 +178,10 @@ mod tests {
     #[test]
     fn cluster_with_three_replicas_a_shard_admits_many_nodes() {
         let admitted = |count: usize| {
-            let mut registry = registry(&vec![Standing::Active; count]);
+            let mut registry = registry(&vec![NodeLifecycle::Active; count]);
             registry.level = (Level::REPLICAS, 7);
             let levels = Levels { min: Level(1), max: Level::REPLICAS };
-            admit(&registry, &Joining { levels, ..joining(99) }, true)
+            admit(&registry, &JoiningNode { levels, ..joining(99) }, true)
         };
         assert_eq!(admitted(5).expect("it is let in").into_keys().collect::<Vec<_>>(), [6]);
         assert!(admitted(NODES_MAX - 1).is_ok());
@@ -185,19 +191,19 @@ mod tests {
 
     #[test]
     fn joining_node_must_support_the_level_of_the_cluster() {
-        let mut registry = registry(&[Standing::Active; 3]);
+        let mut registry = registry(&[NodeLifecycle::Active; 3]);
         registry.level = (Level(2), 7);
         let error = admit(&registry, &joining(9), true).expect_err("it cannot");
         assert!(error.to_string().contains("feature level 2"), "{error}");
         let levels = Levels { min: Level(1), max: Level(2) };
-        let joining = Joining { levels, ..joining(9) };
+        let joining = JoiningNode { levels, ..joining(9) };
         let admitted = admit(&registry, &joining, true).expect("it can");
         assert_eq!(admitted[&4].can.levels, levels);
     }
 
     #[test]
     fn no_node_joins_before_all_groups_are_founded() {
-        let admitted = admit(&registry(&[Standing::Active]), &joining(9), false);
+        let admitted = admit(&registry(&[NodeLifecycle::Active]), &joining(9), false);
         assert!(matches!(admitted, Err(DecideError::Refused(_))), "{admitted:?}");
     }
 }

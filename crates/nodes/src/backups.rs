@@ -1,7 +1,8 @@
 //! Steps of a backup that an operator takes.
 
 use ::operations::backup::{
-    Begun, Blob, Ended, Ends, LogId, LogPiece, Piece, SectionSize, ShardBegun, Step,
+    BackupBegun, BackupEnded, BackupEnds, BackupPiece, Blob, LogId, LogPiece, SectionSize,
+    ShardBackupBegun, Step,
 };
 use base::ShardId;
 use broker::Broker;
@@ -15,7 +16,7 @@ pub(crate) async fn answer(broker: &Broker, step: Step) -> Result<Vec<u8>, Opera
     match step {
         Step::Begin {} => {
             let backup = broker.begin_backup().map_err(refused)?;
-            written(&Begun {
+            written(&BackupBegun {
                 backup,
                 cluster: broker.cluster_id().to_string(),
                 node: broker.node().into(),
@@ -28,7 +29,7 @@ pub(crate) async fn answer(broker: &Broker, step: Step) -> Result<Vec<u8>, Opera
             let start = broker.back_up_shard(backup, ShardId(shard)).await.map_err(refused)?;
             let id = start.manifest.id;
             let sections = start.manifest.sections.iter();
-            written(&ShardBegun {
+            written(&ShardBackupBegun {
                 snapshot: LogId { index: id.index, term: id.term, leader: id.leader },
                 sections: sections.map(|it| SectionSize { bytes: it.bytes, crc: it.crc }).collect(),
                 segments: start.segments,
@@ -38,12 +39,12 @@ pub(crate) async fn answer(broker: &Broker, step: Step) -> Result<Vec<u8>, Opera
             let section = Section::ALL.get(usize::from(section)).copied();
             let section = section.ok_or_else(|| refused(BackupError::NoSuchPlace))?;
             let bytes = broker.back_up_section(backup, ShardId(shard), section, from).await;
-            written(&Piece { bytes: Blob(bytes.map_err(refused)?), next: None })
+            written(&BackupPiece { bytes: Blob(bytes.map_err(refused)?), next: None })
         }
         Step::Segment { backup, shard, segment, row } => {
             let piece = broker.back_up_segment(backup, ShardId(shard), segment, row).await;
             let piece = piece.map_err(refused)?;
-            written(&Piece { bytes: Blob(piece.bytes), next: piece.next })
+            written(&BackupPiece { bytes: Blob(piece.bytes), next: piece.next })
         }
         Step::Log { backup, shard, from } => {
             let piece = broker.back_up_log(backup, ShardId(shard), from).await.map_err(refused)?;
@@ -51,11 +52,11 @@ pub(crate) async fn answer(broker: &Broker, step: Step) -> Result<Vec<u8>, Opera
             written(&LogPiece { entries, next, more })
         }
         Step::Ends { backup } => {
-            written(&Ends { ends: broker.back_up_ends(backup).await.map_err(refused)? })
+            written(&BackupEnds { ends: broker.back_up_ends(backup).await.map_err(refused)? })
         }
         Step::End { backup } => {
             broker.end_backup(backup);
-            written(&Ended {})
+            written(&BackupEnded {})
         }
     }
 }

@@ -5,7 +5,7 @@
 //! its own to the others.
 //!
 //! * [`Nodes`]: the live nodes, as gateways name them to clients
-//! * [`Endpoint`]: client endpoint of a protocol; `telling`: the status that a node sends to the others
+//! * [`Endpoint`]: client endpoint of a protocol; `node_gossip`: the status that a node sends to the others
 //! * `registry`: the catalog's documents of nodes, and their changes; `registration`: how each node follows them
 //! * `admission`: nodes that request to join
 //! * `plan`: wanted nodes of each shard, and the next steps; `reconcile`: executes the steps
@@ -18,6 +18,7 @@ mod admission;
 mod backups;
 mod endpoint;
 mod moves;
+mod node_gossip;
 mod operations;
 mod operator_tokens;
 mod placements;
@@ -28,7 +29,6 @@ mod registration;
 mod registry;
 pub mod restore;
 mod status;
-mod telling;
 mod upgrade;
 
 use std::collections::BTreeMap;
@@ -43,8 +43,8 @@ use tasks::Task;
 use tokio::sync::watch;
 use world::Instant;
 
+use self::node_gossip::NodeGossip;
 use self::operator_tokens::OperatorTokens;
-use self::telling::Told;
 
 pub use self::operations::Administration;
 pub use endpoint::{Endpoint, Endpoints};
@@ -64,12 +64,12 @@ pub struct LiveNode {
 #[derive(Clone, Debug)]
 pub struct Nodes {
     own: LiveNode,
-    others: Option<Others>,
+    others: Option<OtherNodes>,
     operator_tokens: OperatorTokens,
 }
 
 #[derive(Clone, Debug)]
-struct Others {
+struct OtherNodes {
     cluster: Arc<Node>,
     heard: watch::Receiver<BTreeMap<NodeId, Bytes>>,
 }
@@ -96,10 +96,10 @@ impl Nodes {
         operator_token: Option<&str>,
     ) -> Self {
         let heard = cluster.groups().latest_gossip();
-        let others = Others { cluster: Arc::clone(cluster), heard: heard.clone() };
+        let others = OtherNodes { cluster: Arc::clone(cluster), heard: heard.clone() };
         let operator_tokens = OperatorTokens::new(operator_token, Some(others.clone()));
         let operator_token = operator_tokens.own_sha256().map(str::to_owned);
-        let told = Told { operator_token, ..Told::of(endpoints.clone()) };
+        let told = NodeGossip { operator_token, ..NodeGossip::of(endpoints.clone()) };
         told.tell(cluster);
         let rack = endpoints.rack.clone();
         let following = registration::follow(broker.downgrade(), Arc::downgrade(cluster), rack);
@@ -153,7 +153,7 @@ impl Nodes {
 
     /// Probes the other nodes, for at most `within`: afterwards [`Self::live`] is as recent.
     pub async fn look(&self, within: Duration) {
-        if let Some(Others { cluster, heard }) = &self.others {
+        if let Some(OtherNodes { cluster, heard }) = &self.others {
             let nodes: Vec<NodeId> = heard.borrow().keys().copied().collect();
             cluster.look_at(nodes, Instant::now() + within).await;
         }
@@ -171,11 +171,11 @@ impl Nodes {
     }
 }
 
-impl Others {
+impl OtherNodes {
     fn live(&self, node: NodeId, told: &Bytes) -> Option<LiveNode> {
         let status = self.cluster.links().peer(node)?.status(Lane::Control);
         let id = u32::try_from(node.0).ok()?;
-        let Told { endpoints, is_unwell, .. } = Told::decode(told)?;
+        let NodeGossip { endpoints, is_unwell, .. } = NodeGossip::decode(told)?;
         let connected = matches!(status.phase, Phase::Connected { .. });
         connected.then_some(LiveNode { id, endpoints, is_unwell })
     }
@@ -183,8 +183,8 @@ impl Others {
     fn left_lately(&self, node: NodeId, told: &Bytes, within: Duration) -> Option<LiveNode> {
         let status = self.cluster.links().peer(node)?.status(Lane::Control);
         let left_for = Instant::now().saturating_duration_since(status.last?.at);
-        let (id, Told { endpoints, is_unwell, .. }) =
-            (u32::try_from(node.0).ok()?, Told::decode(told)?);
+        let (id, NodeGossip { endpoints, is_unwell, .. }) =
+            (u32::try_from(node.0).ok()?, NodeGossip::decode(told)?);
         (left_for < within).then_some(LiveNode { id, endpoints, is_unwell })
     }
 }

@@ -1,4 +1,4 @@
-//! Moves of partitions to other shards, requested by operators. The shards execute them ([`broker::moving`]).
+//! Moves of partitions to other shards, requested by operators. The shards execute them ([`broker::move_requests`]).
 
 use ::operations::cluster as document;
 use base::{PartitionId, ShardId, TopicId};
@@ -64,8 +64,9 @@ pub(crate) async fn in_words(broker: &Broker) -> Vec<String> {
     words
 }
 
-fn line(moving: &document::Moving) -> String {
-    let document::Moving { topic, partition, from_shard, to_shard, state, copied, of } = moving;
+fn line(moving: &document::PartitionMove) -> String {
+    let document::PartitionMove { topic, partition, from_shard, to_shard, state, copied, of } =
+        moving;
     let how = match state {
         document::MoveState::Waits => "waits".to_owned(),
         document::MoveState::Copies => format!("{copied} of {of} records are copied"),
@@ -79,7 +80,7 @@ fn line(moving: &document::Moving) -> String {
 }
 
 /// `None`: the topic has been deleted.
-fn moving(broker: &Broker, status: MoveStatus) -> Option<document::Moving> {
+fn moving(broker: &Broker, status: MoveStatus) -> Option<document::PartitionMove> {
     let MoveStatus { partition, from, to, state, copied, of } = status;
     let topic = broker.catalog().topic(partition.topic)?.name().to_string();
     let state = match state {
@@ -90,7 +91,7 @@ fn moving(broker: &Broker, status: MoveStatus) -> Option<document::Moving> {
         MoveState::Cancelled => document::MoveState::Cancelled,
     };
     let (from_shard, to_shard) = (from.0, to.0);
-    Some(document::Moving {
+    Some(document::PartitionMove {
         topic,
         partition: partition.index,
         from_shard,

@@ -15,7 +15,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::admission::nodes_max;
 use crate::reconcile::view_of;
-use crate::registry::{DecideError, Decided, Registration, Registry, Standing, decide};
+use crate::registry::{
+    DecideError, NodeLifecycle, Registration, RegistrationChanges, Registry, decide,
+};
 use crate::status;
 use crate::{backups, moves, placements, plan, upgrade};
 
@@ -170,7 +172,7 @@ impl Administration {
         if changed {
             tracing::info!("{words}, as an operator asks");
         }
-        written(&document::Decided { node, changed })
+        written(&document::NodeDecision { node, changed })
     }
 
     /// Waits for a connection to a node that has just joined.
@@ -193,7 +195,7 @@ impl Administration {
         cluster: &Node,
         registry: &Registry,
         operation: &Operation,
-    ) -> Result<Decided, DecideError> {
+    ) -> Result<RegistrationChanges, DecideError> {
         let view = view_of(cluster, registry, &self.broker.groups());
         let (node, standing) = match *operation {
             Operation::Status {}
@@ -206,17 +208,17 @@ impl Administration {
             | Operation::PlaceShard { .. }
             | Operation::Balance { .. }
             | Operation::Backup(_) => {
-                return Ok(Decided::new());
+                return Ok(RegistrationChanges::new());
             }
-            Operation::DrainNode { node } => (node, Standing::Drained),
-            Operation::ResumeNode { node } => (node, Standing::Active),
-            Operation::RemoveNode { node } => (node, Standing::Leaving { replaced_by: None }),
+            Operation::DrainNode { node } => (node, NodeLifecycle::Drained),
+            Operation::ResumeNode { node } => (node, NodeLifecycle::Active),
+            Operation::RemoveNode { node } => (node, NodeLifecycle::Leaving { replaced_by: None }),
             Operation::ReplaceNode { node, with } => {
-                (node, Standing::Leaving { replaced_by: Some(with) })
+                (node, NodeLifecycle::Leaving { replaced_by: Some(with) })
             }
         };
         let known = registry.nodes.get(&node).map(|known| known.node.clone());
-        let present = known.filter(|known| known.standing != Standing::Removed);
+        let present = known.filter(|known| known.standing != NodeLifecycle::Removed);
         let Some(known) = present else {
             return Err(DecideError::Refused(match registry.nodes.contains_key(&node) {
                 true => format!("node {node} was removed: its number is never used again"),
@@ -224,18 +226,18 @@ impl Administration {
             }));
         };
         if known.standing == standing {
-            return Ok(Decided::new());
+            return Ok(RegistrationChanges::new());
         }
         match standing {
-            Standing::Leaving { replaced_by } => {
+            NodeLifecycle::Leaving { replaced_by } => {
                 let may_leave = plan::may_leave(&view, node, replaced_by);
                 may_leave.map_err(|error| DecideError::Refused(error.to_string()))?;
             }
-            Standing::Drained => may_rest(registry, node)?,
-            Standing::Active => may_stay(registry, known.standing)?,
-            Standing::Removed => {}
+            NodeLifecycle::Drained => may_rest(registry, node)?,
+            NodeLifecycle::Active => may_stay(registry, known.standing)?,
+            NodeLifecycle::Removed => {}
         }
-        Ok(Decided::from([(node, Registration { standing, ..known })]))
+        Ok(RegistrationChanges::from([(node, Registration { standing, ..known })]))
     }
 }
 
@@ -243,13 +245,13 @@ impl Administration {
 fn may_rest(registry: &Registry, node: u64) -> Result<(), DecideError> {
     let mut others = registry.present().filter(|(id, _)| *id != node);
     if let Some((_, known)) = registry.present().find(|(id, _)| *id == node)
-        && matches!(known.standing, Standing::Leaving { .. })
+        && matches!(known.standing, NodeLifecycle::Leaving { .. })
     {
         return Err(DecideError::Refused(format!(
             "node {node} leaves the cluster; to have it stay, type `postroad node resume {node}` first"
         )));
     }
-    match others.any(|(_, it)| it.standing == Standing::Active) {
+    match others.any(|(_, it)| it.standing == NodeLifecycle::Active) {
         true => Ok(()),
         false => Err(DecideError::Refused(format!(
             "all others are drained or leave: resume one of them before node {node} is drained"
@@ -258,8 +260,8 @@ fn may_rest(registry: &Registry, node: u64) -> Result<(), DecideError> {
 }
 
 /// Another node may have taken the place of a leaving node.
-fn may_stay(registry: &Registry, standing: Standing) -> Result<(), DecideError> {
-    let stays = |standing| !matches!(standing, Standing::Leaving { .. });
+fn may_stay(registry: &Registry, standing: NodeLifecycle) -> Result<(), DecideError> {
+    let stays = |standing| !matches!(standing, NodeLifecycle::Leaving { .. });
     let count = registry.present().filter(|(_, node)| stays(node.standing)).count();
     match stays(standing) || count < nodes_max(registry.level.0) {
         true => Ok(()),
@@ -286,11 +288,11 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::registry::Registered;
+    use crate::registry::RegisteredNode;
 
-    const LEAVING: Standing = Standing::Leaving { replaced_by: None };
+    const LEAVING: NodeLifecycle = NodeLifecycle::Leaving { replaced_by: None };
 
-    fn registry(standings: &[Standing]) -> Registry {
+    fn registry(standings: &[NodeLifecycle]) -> Registry {
         let mut registry = Registry::default();
         for (id, standing) in (1_u32..).zip(standings) {
             let (directory, address) = (Uuid::from_u128(id.into()), format!("n{id}:1"));
@@ -303,14 +305,14 @@ mod tests {
                 can: Default::default(),
                 rack: None,
             };
-            registry.nodes.insert(id.into(), Registered { version: 1, node });
+            registry.nodes.insert(id.into(), RegisteredNode { version: 1, node });
         }
         registry
     }
 
     #[test]
     fn last_node_that_can_lead_is_not_drained() {
-        let registry = registry(&[Standing::Active, Standing::Drained, LEAVING]);
+        let registry = registry(&[NodeLifecycle::Active, NodeLifecycle::Drained, LEAVING]);
         assert!(may_rest(&registry, 2).is_ok(), "node 1 leads");
         let error = may_rest(&registry, 1).expect_err("nobody would").to_string();
         assert!(error.contains("resume one of them"), "{error}");
@@ -320,10 +322,10 @@ mod tests {
 
     #[test]
     fn leaving_node_is_resumed_only_below_the_node_limit() {
-        let mut standings = [Standing::Active; 6];
+        let mut standings = [NodeLifecycle::Active; 6];
         standings[5] = LEAVING;
         assert!(may_stay(&registry(&standings), LEAVING).is_err());
-        assert!(may_stay(&registry(&standings), Standing::Drained).is_ok());
+        assert!(may_stay(&registry(&standings), NodeLifecycle::Drained).is_ok());
         assert!(may_stay(&registry(&standings[1..]), LEAVING).is_ok());
     }
 }

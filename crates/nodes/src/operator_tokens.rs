@@ -9,19 +9,19 @@ use std::fmt::Write as _;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest;
 
-use crate::Others;
-use crate::telling::Told;
+use crate::OtherNodes;
+use crate::node_gossip::NodeGossip;
 
 /// The tokens of this node and of the other nodes. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct OperatorTokens {
     /// `None`: the node has none.
     own: Option<String>,
-    others: Option<Others>,
+    others: Option<OtherNodes>,
 }
 
 impl OperatorTokens {
-    pub(crate) fn new(own: Option<&str>, others: Option<Others>) -> Self {
+    pub(crate) fn new(own: Option<&str>, others: Option<OtherNodes>) -> Self {
         Self { own: own.map(sha256), others }
     }
 
@@ -36,11 +36,11 @@ impl OperatorTokens {
         if self.own.as_deref().is_some_and(is_given) {
             return true;
         }
-        let Some(Others { cluster, heard }) = &self.others else { return false };
+        let Some(OtherNodes { cluster, heard }) = &self.others else { return false };
         let heard = heard.borrow();
         // A removed node is no peer.
         let peers = heard.iter().filter(|(node, _)| cluster.links().peer(**node).is_some());
-        let mut told = peers.filter_map(|(_, told)| Told::decode(told)?.operator_token);
+        let mut told = peers.filter_map(|(_, told)| NodeGossip::decode(told)?.operator_token);
         told.any(|known| is_given(&known))
     }
 }

@@ -11,13 +11,13 @@ use base::limits::REPLICAS;
 use base::{Level, ShardId};
 use broker::Broker;
 use cluster::Node;
-use documents::{Change, Expect, Found, MalformedDocument};
+use documents::{Change, LoadedDocument, MalformedDocument, WritePrecondition};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use crate::plan::{self, View};
 use crate::reconcile::view_of;
-use crate::registry::{AGAIN_AFTER, DecideError, Registry, Standing, TRIES};
+use crate::registry::{AGAIN_AFTER, DecideError, NodeLifecycle, Registry, TRIES};
 
 /// Name space of the documents.
 pub(crate) const SPACE: &str = "placements";
@@ -32,7 +32,7 @@ pub(crate) type Placements = BTreeMap<ShardId, (BTreeSet<u64>, u64)>;
 
 pub(crate) fn read(broker: &Broker) -> Result<Placements, MalformedDocument> {
     let found = documents::store::read_all::<Placement>(broker, SPACE)?;
-    let placement = |Found { stored, body }: Found<Placement>| {
+    let placement = |LoadedDocument { stored, body }: LoadedDocument<Placement>| {
         let shard = ShardId(stored.name.parse().ok()?);
         Some((shard, (body.nodes, stored.version)))
     };
@@ -88,7 +88,7 @@ pub(crate) async fn balance(
     .await
 }
 
-type Decided = BTreeMap<ShardId, Option<BTreeSet<u64>>>;
+type PlacementChanges = BTreeMap<ShardId, Option<BTreeSet<u64>>>;
 
 /// Decides on the current state and writes the decision. Retries with fresh state if another decision was made
 /// meanwhile.
@@ -96,7 +96,7 @@ async fn change(
     broker: &Broker,
     cluster: &Node,
     words: &str,
-    decision: impl Fn(&View, &Placements) -> Result<Decided, DecideError>,
+    decision: impl Fn(&View, &Placements) -> Result<PlacementChanges, DecideError>,
 ) -> Result<document::Placements, DecideError> {
     for _ in 0..TRIES {
         broker.catalog_is_current().await?;
@@ -112,13 +112,13 @@ async fn change(
             match nodes {
                 Some(nodes) => {
                     let placement = Placement { nodes: nodes.clone() };
-                    let expected = Expect::Version(version);
+                    let expected = WritePrecondition::Version(version);
                     change.put(SPACE, shard.0.to_string(), &placement, expected)?;
                     view.placed.insert(*shard, nodes.clone());
                 }
                 None => {
                     let name = shard.0.to_string();
-                    change.delete(&documents::Stored { space: SPACE, name, version });
+                    change.delete(&documents::DocumentRef { space: SPACE, name, version });
                     view.placed.remove(shard);
                 }
             }
@@ -179,7 +179,7 @@ fn may_be_placed(
     for node in nodes {
         match view.nodes.get(node) {
             None => return Err(refused(format!("there is no node {node} in the cluster"))),
-            Some(known) if matches!(known.standing, Standing::Leaving { .. }) => {
+            Some(known) if matches!(known.standing, NodeLifecycle::Leaving { .. }) => {
                 return Err(refused(format!("node {node} leaves the cluster")));
             }
             Some(known) if !known.is_live => {
@@ -220,7 +220,7 @@ mod tests {
     use crate::plan::{Group, Node as Seen};
 
     fn view(count: u64) -> View {
-        let active = Seen { standing: Standing::Active, is_live: true };
+        let active = Seen { standing: NodeLifecycle::Active, is_live: true };
         let group = |shard| Group {
             shard: ShardId(shard),
             leader: Some(1),
@@ -254,7 +254,7 @@ mod tests {
         let mut away = five.clone();
         away.nodes.get_mut(&4).expect("there").is_live = false;
         assert!(error(&away, 1, &[1, 2, 4]).contains("start it first"));
-        let leaving = Standing::Leaving { replaced_by: None };
+        let leaving = NodeLifecycle::Leaving { replaced_by: None };
         away.nodes.get_mut(&5).expect("there").standing = leaving;
         assert!(error(&away, 1, &[1, 2, 5]).contains("leaves"));
         assert!(error(&view(3), 1, &[1, 2, 3]).contains("every shard"));

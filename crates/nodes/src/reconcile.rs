@@ -15,9 +15,11 @@ use links::NodeId;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, sleep};
 
+use crate::node_gossip::{self, NodeGossip};
 use crate::plan::{self, Group, Step, View};
-use crate::registry::{DecideError, Decided, Registration, Registry, Standing, decide};
-use crate::telling::{self, Told};
+use crate::registry::{
+    DecideError, NodeLifecycle, Registration, RegistrationChanges, Registry, decide,
+};
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Interval between two checks for removed replicas.
@@ -38,14 +40,14 @@ enum StepError {
 pub(crate) async fn run(
     broker: WeakBroker,
     cluster: Weak<Node>,
-    told: Told,
+    told: NodeGossip,
     heard: watch::Receiver<BTreeMap<NodeId, Bytes>>,
 ) {
     // None of these waits for a slow step.
     join4(
         make_all_steps(broker.clone(), cluster.clone()),
-        telling::send_changes(broker.clone(), cluster, told),
-        telling::receive_changes(broker.clone(), heard),
+        node_gossip::send_changes(broker.clone(), cluster, told),
+        node_gossip::receive_changes(broker.clone(), heard),
         give_up(broker),
     )
     .await;
@@ -173,9 +175,9 @@ async fn forget(broker: &Broker, node: u64) -> Result<(), StepError> {
     let words = format!("node {node} has left");
     let removed = |registry: &Registry| {
         let found = registry.nodes.get(&node).map(|found| found.node.clone());
-        let leaves = found.filter(|it| matches!(it.standing, Standing::Leaving { .. }));
-        let removed = |it| Registration { standing: Standing::Removed, ..it };
-        Ok(leaves.map(|it| (node, removed(it))).into_iter().collect::<Decided>())
+        let leaves = found.filter(|it| matches!(it.standing, NodeLifecycle::Leaving { .. }));
+        let removed = |it| Registration { standing: NodeLifecycle::Removed, ..it };
+        Ok(leaves.map(|it| (node, removed(it))).into_iter().collect::<RegistrationChanges>())
     };
     Ok(decide(broker, &words, removed).await?)
 }

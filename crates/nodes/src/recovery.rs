@@ -7,15 +7,15 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use base::ShardId;
-use broker::recovery::{RecoverError, Recovered, ShardStanding, survey};
+use broker::recovery::{RecoverError, RecoveryOutcome, ShardLogState, survey};
 use broker::{BrokerOptions, Catalog};
-use cluster::{DirectoryError, Survivor, SurvivorError};
-use documents::{Change, Expect, StoreError};
+use cluster::{DirectoryError, SurvivorDirectory, SurvivorError};
+use documents::{Change, StoreError, WritePrecondition};
 use serde::Serialize;
 use uuid::Uuid;
 use world::World;
 
-use crate::registry::{DECISIONS, Decision, LAST_DECISION, Registration, SPACE, Standing};
+use crate::registry::{DECISIONS, Decision, LAST_DECISION, NodeLifecycle, Registration, SPACE};
 
 /// Contents of a directory, and the outcome of its recovery.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -92,7 +92,7 @@ pub async fn look(
     options: BrokerOptions,
     lost: &BTreeSet<u64>,
 ) -> Result<Report, RecoveryError> {
-    let survivor = Survivor::claim(world, dir).await?;
+    let survivor = SurvivorDirectory::claim(world, dir).await?;
     let node = survivor.node().0;
     let shards = survey(world, dir, &node_options(options, node)?).await?;
     check(node, &shards, lost, survivor.is_recovering())?;
@@ -106,7 +106,7 @@ pub async fn recover(
     options: BrokerOptions,
     lost: &BTreeSet<u64>,
 ) -> Result<Report, RecoveryError> {
-    let survivor = Survivor::claim(world, dir).await?;
+    let survivor = SurvivorDirectory::claim(world, dir).await?;
     let node = survivor.node().0;
     let address = survivor.address().map(str::to_owned).ok_or(RecoveryError::NoAddress)?;
     let options = node_options(options, node)?;
@@ -117,7 +117,7 @@ pub async fn recover(
     let recovering = survivor.begin().await?;
     let change = |catalog: &Catalog| without_others(catalog, node).map(Change::into_inner);
     let recovered = broker::recovery::recover(world, dir, &options, &address, change).await?;
-    let Recovered { gaps, topics_dropped, offsets_set_back, .. } = recovered?;
+    let RecoveryOutcome { gaps, topics_dropped, offsets_set_back, .. } = recovered?;
     let cluster = recovering.cluster();
     recovering.finish().await?;
     let gaps = gaps.into_iter().map(|gap| Gap {
@@ -145,10 +145,15 @@ fn without_others(catalog: &Catalog, here: u64) -> Result<Change, StoreError> {
     let document = catalog.documents(SPACE).find(|(name, _)| **name == *here.to_string());
     if let Some((name, document)) = document
         && let Ok(node) = serde_json::from_slice::<Registration>(&document.body)
-        && node.standing != Standing::Active
+        && node.standing != NodeLifecycle::Active
     {
-        let active = Registration { standing: Standing::Active, ..node };
-        change.put(SPACE, name.to_owned(), &active, Expect::Version(document.version))?;
+        let active = Registration { standing: NodeLifecycle::Active, ..node };
+        change.put(
+            SPACE,
+            name.to_owned(),
+            &active,
+            WritePrecondition::Version(document.version),
+        )?;
     }
     Ok(change)
 }
@@ -160,19 +165,24 @@ pub(crate) fn others_removed(catalog: &Catalog, here: u64) -> Result<Change, Sto
         let Ok(id) = name.parse::<u64>() else { continue };
         // An unreadable document registers no node.
         let Ok(node) = serde_json::from_slice::<Registration>(&document.body) else { continue };
-        if id != here && node.standing != Standing::Removed {
-            let removed = Registration { standing: Standing::Removed, ..node };
-            change.put(SPACE, name.to_owned(), &removed, Expect::Version(document.version))?;
+        if id != here && node.standing != NodeLifecycle::Removed {
+            let removed = Registration { standing: NodeLifecycle::Removed, ..node };
+            change.put(
+                SPACE,
+                name.to_owned(),
+                &removed,
+                WritePrecondition::Version(document.version),
+            )?;
         }
     }
     let words = Decision { was: "the former nodes of the cluster are gone" };
-    change.put(DECISIONS, LAST_DECISION.to_owned(), &words, Expect::Anything)?;
+    change.put(DECISIONS, LAST_DECISION.to_owned(), &words, WritePrecondition::Anything)?;
     Ok(change)
 }
 
 fn check(
     node: u64,
-    shards: &[ShardStanding],
+    shards: &[ShardLogState],
     lost: &BTreeSet<u64>,
     is_recovering: bool,
 ) -> Result<(), RecoveryError> {
@@ -188,7 +198,7 @@ fn check(
         let members = members.into_iter().collect();
         return Err(RecoveryError::Unknown { node: *unknown, members });
     }
-    let has_majority = |found: &ShardStanding| {
+    let has_majority = |found: &ShardLogState| {
         let voters = &found.standing.members.voters;
         voters.keys().filter(|voter| !lost.contains(voter)).count() > voters.len() / 2
     };
@@ -199,14 +209,14 @@ fn check(
     Ok(())
 }
 
-fn members_of(shards: &[ShardStanding]) -> BTreeSet<u64> {
+fn members_of(shards: &[ShardLogState]) -> BTreeSet<u64> {
     shards.iter().flat_map(|it| it.standing.members.voters.keys().copied()).collect()
 }
 
-fn report(node: u64, shards: &[ShardStanding], lost: &BTreeSet<u64>) -> Report {
+fn report(node: u64, shards: &[ShardLogState], lost: &BTreeSet<u64>) -> Report {
     let others = members_of(shards).into_iter().filter(|it| *it != node && !lost.contains(it));
-    let shard = |found: &ShardStanding| {
-        let ShardStanding { shard: ShardId(shard), standing, last_ms } = found;
+    let shard = |found: &ShardLogState| {
+        let ShardLogState { shard: ShardId(shard), standing, last_ms } = found;
         let voters = standing.members.voters.keys().copied().collect();
         let last = standing.last.unwrap_or_default();
         let (last_term, last_index, last_ms) = (last.term, last.index, *last_ms);
@@ -222,10 +232,10 @@ mod tests {
 
     use super::*;
 
-    fn shards(voters: &[&[u64]]) -> Vec<ShardStanding> {
+    fn shards(voters: &[&[u64]]) -> Vec<ShardLogState> {
         let of = |(shard, voters): (usize, &&[u64])| {
             let voters = voters.iter().map(|voter| (*voter, format!("n{voter}:1")));
-            let mut found = ShardStanding {
+            let mut found = ShardLogState {
                 shard: ShardId(shard as u32),
                 standing: Default::default(),
                 last_ms: None,

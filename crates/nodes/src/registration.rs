@@ -13,12 +13,12 @@ use std::time::Duration;
 use base::Levels;
 use broker::{Broker, WeakBroker};
 use cluster::{KnownNode, Node};
-use documents::{Expect, MalformedDocument, StoreError};
+use documents::{MalformedDocument, StoreError, WritePrecondition};
 use futures_util::FutureExt;
 use links::NodeId;
 use tokio::time::timeout;
 
-use crate::registry::{Can, Registration, Registry, SPACE, Standing};
+use crate::registry::{NodeLifecycle, ProgramLevels, Registration, Registry, SPACE};
 
 /// Delay before the next attempt, while this node or a founding node is not registered.
 const AGAIN_AFTER: Duration = Duration::from_millis(250);
@@ -84,11 +84,14 @@ async fn look(
             let KnownNode { id, directory, boot, address } = node;
             // This node does not know the racks of the others; they write their own.
             let rack = rack.clone().filter(|_| id == cluster.identity().at.node);
-            let (standing, levels) = (Standing::Active, cluster.levels_of(id));
+            let (standing, levels) = (NodeLifecycle::Active, cluster.levels_of(id));
             // This node does not know the programs of the others; they write their own.
             let can = match id == cluster.identity().at.node {
                 true => own_can(broker),
-                false => Can { levels: levels.unwrap_or(Levels::UNTOLD), ..Can::default() },
+                false => ProgramLevels {
+                    levels: levels.unwrap_or(Levels::UNTOLD),
+                    ..ProgramLevels::default()
+                },
             };
             let node = Registration { directory, boot, address, standing, can, rack };
             put(broker, id, &node, 0).await?;
@@ -98,7 +101,7 @@ async fn look(
     if !complete {
         return Ok(registered);
     }
-    let stands = |standing: Standing| matches!(standing, Standing::Active);
+    let stands = |standing: NodeLifecycle| matches!(standing, NodeLifecycle::Active);
     let resting = registry.present().filter(|(_, node)| !stands(node.standing));
     cluster.rest(resting.map(|(id, _)| NodeId(id)).collect::<BTreeSet<_>>());
     cluster.know_former(registry.former());
@@ -126,12 +129,12 @@ async fn look(
     }
 }
 
-fn own_can(broker: &Broker) -> Can {
-    Can::these(broker.level().can())
+fn own_can(broker: &Broker) -> ProgramLevels {
+    ProgramLevels::these(broker.level().can())
 }
 
 /// Whether the document of this boot has another rack or another program than the node.
-fn differs(own: &Registration, boot: u64, can: &Can, rack: &Option<String>) -> bool {
+fn differs(own: &Registration, boot: u64, can: &ProgramLevels, rack: &Option<String>) -> bool {
     own.boot == boot && (own.rack != *rack || own.can != *can)
 }
 
@@ -141,7 +144,7 @@ async fn put(
     body: &Registration,
     version: u64,
 ) -> Result<(), StoreError> {
-    let (name, expected) = (node.0.to_string(), Expect::Version(version));
+    let (name, expected) = (node.0.to_string(), WritePrecondition::Version(version));
     match documents::store::put(broker, SPACE, name, body, expected).await {
         // Another node wrote it first.
         Err(error) if error.is_conflict() => Ok(()),

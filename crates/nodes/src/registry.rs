@@ -12,7 +12,7 @@ use base::{Level, Levels};
 use broker::level::{self, LevelDocument};
 use broker::{Broker, Unavailable};
 use cluster::KnownNode;
-use documents::{Change, Expect, Found, MalformedDocument, StoreError};
+use documents::{Change, LoadedDocument, MalformedDocument, StoreError, WritePrecondition};
 use links::NodeId;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
@@ -37,10 +37,10 @@ pub(crate) struct Registration {
     /// `HOST:PORT` of its peer port.
     pub(crate) address: String,
     #[serde(default)]
-    pub(crate) standing: Standing,
+    pub(crate) standing: NodeLifecycle,
     /// Levels that its program supports, as of its last start.
-    #[serde(default, skip_serializing_if = "Can::is_untold")]
-    pub(crate) can: Can,
+    #[serde(default, skip_serializing_if = "ProgramLevels::is_untold")]
+    pub(crate) can: ProgramLevels,
     /// Rack that the node was started with; `None`: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) rack: Option<String>,
@@ -48,13 +48,13 @@ pub(crate) struct Registration {
 
 /// Levels that a node's program can replay and write.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Can {
+pub(crate) struct ProgramLevels {
     pub(crate) levels: Levels,
     /// Program name with version.
     pub(crate) program: String,
 }
 
-impl Can {
+impl ProgramLevels {
     /// This program, with these levels.
     pub(crate) fn these(levels: Levels) -> Self {
         Self { levels, program: PROGRAM.to_owned() }
@@ -65,7 +65,7 @@ impl Can {
     }
 }
 
-impl Default for Can {
+impl Default for ProgramLevels {
     /// A program that has not reported its levels.
     fn default() -> Self {
         Self { levels: Levels::UNTOLD, program: String::new() }
@@ -75,7 +75,7 @@ impl Default for Can {
 /// Wanted state of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Standing {
+pub(crate) enum NodeLifecycle {
     #[default]
     Active,
     /// It keeps its replicas, and leads no shard.
@@ -94,7 +94,7 @@ pub(crate) struct Decision<'a> {
 /// All documents at one point in time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registry {
-    pub(crate) nodes: BTreeMap<u64, Registered>,
+    pub(crate) nodes: BTreeMap<u64, RegisteredNode>,
     /// Version of the document that each decision changes; 0: no decision yet.
     decided: u64,
     /// Feature level of the cluster, and the version of its document; 0: there is none.
@@ -104,7 +104,7 @@ pub(crate) struct Registry {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Registered {
+pub(crate) struct RegisteredNode {
     pub(crate) version: u64,
     pub(crate) node: Registration,
 }
@@ -112,8 +112,8 @@ pub(crate) struct Registered {
 impl Registry {
     pub(crate) fn read(broker: &Broker) -> Result<Self, MalformedDocument> {
         let found = documents::store::read_all::<Registration>(broker, SPACE)?;
-        let nodes = found.into_iter().filter_map(|Found { stored, body }| {
-            let registered = Registered { version: stored.version, node: body };
+        let nodes = found.into_iter().filter_map(|LoadedDocument { stored, body }| {
+            let registered = RegisteredNode { version: stored.version, node: body };
             Some((stored.name.parse().ok()?, registered))
         });
         let nodes = nodes.collect();
@@ -127,19 +127,20 @@ impl Registry {
 
     /// Makes concurrent decisions conflict, so that one of two is retried.
     pub(crate) fn note(&self, change: &mut Change, words: &str) -> Result<(), StoreError> {
-        let (last, expected) = (LAST_DECISION.to_owned(), Expect::Version(self.decided));
+        let (last, expected) = (LAST_DECISION.to_owned(), WritePrecondition::Version(self.decided));
         change.put(DECISIONS, last, &Decision { was: words }, expected)
     }
 
     /// Nodes that are not removed.
     pub(crate) fn present(&self) -> impl Iterator<Item = (u64, &Registration)> {
         let nodes = self.nodes.iter().map(|(id, registered)| (*id, &registered.node));
-        nodes.filter(|(_, node)| node.standing != Standing::Removed)
+        nodes.filter(|(_, node)| node.standing != NodeLifecycle::Removed)
     }
 
     /// Removed nodes.
     pub(crate) fn removed(&self) -> impl Iterator<Item = u64> {
-        let removed = self.nodes.iter().filter(|(_, it)| it.node.standing == Standing::Removed);
+        let removed =
+            self.nodes.iter().filter(|(_, it)| it.node.standing == NodeLifecycle::Removed);
         removed.map(|(id, _)| *id)
     }
 
@@ -154,7 +155,8 @@ impl Registry {
 
     /// Directories of removed nodes.
     pub(crate) fn former(&self) -> BTreeMap<Uuid, NodeId> {
-        let removed = self.nodes.iter().filter(|(_, it)| it.node.standing == Standing::Removed);
+        let removed =
+            self.nodes.iter().filter(|(_, it)| it.node.standing == NodeLifecycle::Removed);
         removed.map(|(id, it)| (it.node.directory, NodeId(*id))).collect()
     }
 
@@ -184,14 +186,14 @@ pub enum DecideError {
 }
 
 /// New documents of some nodes.
-pub(crate) type Decided = BTreeMap<u64, Registration>;
+pub(crate) type RegistrationChanges = BTreeMap<u64, Registration>;
 
 /// Decides on the current state and writes the decision. Retries with fresh state if another decision was made
 /// meanwhile. `words` are stored with the decision. Nothing is written if nothing changes.
 pub(crate) async fn decide(
     broker: &Broker,
     words: &str,
-    decision: impl Fn(&Registry) -> Result<Decided, DecideError>,
+    decision: impl Fn(&Registry) -> Result<RegistrationChanges, DecideError>,
 ) -> Result<(), DecideError> {
     for _ in 0..TRIES {
         broker.catalog_is_current().await?;
@@ -207,7 +209,7 @@ pub(crate) async fn decide(
         let mut change = Change::new();
         for (id, node) in &decided {
             let version = registry.nodes.get(id).map_or(0, |there| there.version);
-            change.put(SPACE, id.to_string(), node, Expect::Version(version))?;
+            change.put(SPACE, id.to_string(), node, WritePrecondition::Version(version))?;
         }
         registry.note(&mut change, words)?;
         match change.make(broker).await {
@@ -227,9 +229,10 @@ mod tests {
         let earlier =
             r#"{"directory":"00000000-0000-0000-0000-000000000001","boot":2,"address":"a:1"}"#;
         let node: Registration = serde_json::from_str(earlier).expect("a document");
-        assert_eq!((node.standing, &node.rack), (Standing::Active, &None));
+        assert_eq!((node.standing, &node.rack), (NodeLifecycle::Active, &None));
         assert_eq!(node.can.levels, Levels::UNTOLD);
-        let leaving = Registration { standing: Standing::Leaving { replaced_by: Some(4) }, ..node };
+        let leaving =
+            Registration { standing: NodeLifecycle::Leaving { replaced_by: Some(4) }, ..node };
         let written = serde_json::to_string(&leaving).expect("written");
         assert!(written.ends_with(r#""standing":{"leaving":{"replaced_by":4}}}"#), "{written}");
         assert_eq!(serde_json::from_str::<Registration>(&written).expect("read"), leaving);
@@ -237,7 +240,7 @@ mod tests {
         let written = serde_json::to_string(&in_rack).expect("written");
         assert_eq!(serde_json::from_str::<Registration>(&written).expect("read"), in_rack);
         let levels = Levels { min: Level(2), max: Level(3) };
-        let can = Can { levels, program: "postroad 3".to_owned() };
+        let can = ProgramLevels { levels, program: "postroad 3".to_owned() };
         let told = Registration { can, ..in_rack };
         let written = serde_json::to_string(&told).expect("written");
         let expected = r#""can":{"levels":{"min":2,"max":3},"program":"postroad 3"}"#;
@@ -251,13 +254,13 @@ mod tests {
             directory: Uuid::from_u128(7),
             boot: 1,
             address: "a:1".to_owned(),
-            standing: Standing::Removed,
-            can: Can::default(),
+            standing: NodeLifecycle::Removed,
+            can: ProgramLevels::default(),
             rack: None,
         };
         let mut registry = Registry::default();
         assert_eq!(registry.next_number(), 1);
-        registry.nodes.insert(5, Registered { version: 1, node });
+        registry.nodes.insert(5, RegisteredNode { version: 1, node });
         assert_eq!(registry.next_number(), 6);
         assert_eq!(registry.former(), BTreeMap::from([(Uuid::from_u128(7), NodeId(5))]));
         assert_eq!(registry.known(), []);

@@ -6,22 +6,22 @@
 
 use std::path::Path;
 
-use ::backup::{Manifest, Stored, StoredError};
+use ::backup::{Manifest, StoredBackup, StoredError};
 use base::ShardId;
-use broker::recovery::{RecoverError, Recovered};
+use broker::recovery::{RecoverError, RecoveryOutcome};
 use broker::restore::{RestoreError as ShardsError, write_shards};
 use broker::{BrokerOptions, Catalog};
-use cluster::{DirectoryError, Vacant, VacantError};
-use documents::{Change, Expect, StoreError};
+use cluster::{DirectoryError, VacantDirectory, VacantError};
+use documents::{Change, StoreError, WritePrecondition};
 use uuid::Uuid;
 use world::World;
 
 use crate::recovery::{node_options, others_removed};
-use crate::registry::{Can, Registration, SPACE, Standing};
+use crate::registry::{NodeLifecycle, ProgramLevels, Registration, SPACE};
 
 /// Contents of a backup, and the outcome of its restore.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Restored {
+pub struct RestoreReport {
     pub manifest: Manifest,
     /// The new cluster; `None`: nothing was written.
     pub cluster: Option<Uuid>,
@@ -52,11 +52,11 @@ pub enum RestoreError {
 }
 
 /// Verifies a backup, and checks that the directory can take it. Writes nothing.
-pub fn look(world: &World, dir: &Path, from: &Path) -> Result<Restored, RestoreError> {
-    let stored = Stored::open(&world.disk, from)?;
+pub fn look(world: &World, dir: &Path, from: &Path) -> Result<RestoreReport, RestoreError> {
+    let stored = StoredBackup::open(&world.disk, from)?;
     stored.check()?;
-    Vacant::look(world, dir)?;
-    Ok(Restored { manifest: stored.manifest().clone(), cluster: None, offsets_set_back: 0 })
+    VacantDirectory::look(world, dir)?;
+    Ok(RestoreReport { manifest: stored.manifest().clone(), cluster: None, offsets_set_back: 0 })
 }
 
 /// Creates the directory of a node, reached at `address`, from a backup. After an interruption, repeat it.
@@ -67,10 +67,10 @@ pub async fn restore(
     address: &str,
     options: BrokerOptions,
     written: impl FnMut(ShardId),
-) -> Result<Restored, RestoreError> {
+) -> Result<RestoreReport, RestoreError> {
     let manifest = look(world, dir, from)?.manifest;
-    let stored = Stored::open(&world.disk, from)?;
-    let restoring = Vacant::claim(world, dir).await?.begin(address).await?;
+    let stored = StoredBackup::open(&world.disk, from)?;
+    let restoring = VacantDirectory::claim(world, dir).await?.begin(address).await?;
     let (node, directory) = (restoring.node(), restoring.directory());
     let options =
         node_options(options, node).map_err(|error| RestoreError::NoCut(error.to_string()))?;
@@ -79,21 +79,27 @@ pub async fn restore(
     let change = |catalog: &Catalog| {
         boot = last_boot(catalog, node);
         let mut change = others_removed(catalog, node)?;
-        let (address, standing) = (address.to_owned(), Standing::Active);
-        let here =
-            Registration { directory, boot, address, standing, can: Can::default(), rack: None };
-        change.put(SPACE, node.to_string(), &here, Expect::Anything)?;
+        let (address, standing) = (address.to_owned(), NodeLifecycle::Active);
+        let here = Registration {
+            directory,
+            boot,
+            address,
+            standing,
+            can: ProgramLevels::default(),
+            rack: None,
+        };
+        change.put(SPACE, node.to_string(), &here, WritePrecondition::Anything)?;
         Ok::<_, StoreError>(Change::into_inner(change))
     };
     let recovered = broker::recovery::recover(world, dir, &options, address, change).await?;
-    let Recovered { gaps, topics_dropped, offsets_set_back, resumed } = recovered?;
+    let RecoveryOutcome { gaps, topics_dropped, offsets_set_back, resumed } = recovered?;
     if !gaps.is_empty() || topics_dropped > 0 || resumed {
         let what = format!("{gaps:?}, {topics_dropped} topics, channels put right: {resumed}");
         return Err(RestoreError::NoCut(what));
     }
     let cluster = Some(restoring.cluster());
     restoring.finish(boot).await?;
-    Ok(Restored { manifest, cluster, offsets_set_back })
+    Ok(RestoreReport { manifest, cluster, offsets_set_back })
 }
 
 /// The last boot of the former node of this number, according to the catalog.

@@ -11,9 +11,9 @@ use cluster::Node;
 use futures_util::future::join_all;
 use links::{ConnectError, Lane, NodeId, Phase, Refusal};
 
+use crate::node_gossip::NodeGossip;
 use crate::plan::{self, Step, View};
-use crate::registry::{DecideError, Registration, Registry, Standing};
-use crate::telling::Told;
+use crate::registry::{DecideError, NodeLifecycle, Registration, Registry};
 use crate::{moves, reconcile, upgrade};
 
 /// Timeout for a node's report.
@@ -73,7 +73,7 @@ fn given_up(broker: &Broker, cluster: &Node) -> Vec<String> {
     let mut told = BTreeMap::from([(u64::from(broker.node()), own)]);
     for (node, bytes) in &*cluster.groups().latest_gossip().borrow() {
         let is_live = cluster.connected_for(*node).is_some();
-        let heard = Told::decode(bytes).filter(|_| is_live);
+        let heard = NodeGossip::decode(bytes).filter(|_| is_live);
         told.extend(heard.map(|heard| (node.0, heard.given_up)));
     }
     told.into_iter().filter_map(|(node, shards)| still_has(node, &shards)).collect()
@@ -85,7 +85,7 @@ fn full(broker: &Broker, cluster: &Node) -> BTreeSet<u64> {
         broker.disk_is_full().then_some(broker.node().into()).into_iter().collect();
     for (node, bytes) in &*cluster.groups().latest_gossip().borrow() {
         let is_live = cluster.connected_for(*node).is_some();
-        if is_live && Told::decode(bytes).is_some_and(|told| told.is_full) {
+        if is_live && NodeGossip::decode(bytes).is_some_and(|told| told.is_full) {
             full.insert(node.0);
         }
     }
@@ -105,18 +105,18 @@ fn still_has(node: u64, shards: &[u32]) -> Option<String> {
     ))
 }
 
-pub(crate) fn stored(node: u64, status: StoredStatus) -> document::Stored {
+pub(crate) fn stored(node: u64, status: StoredStatus) -> document::ScrubStatus {
     let StoredStatus { under_way, ended_ms, damaged } = status;
     let (looked_at_bytes, of_bytes) = under_way.unzip();
-    document::Stored { node, looked_at_bytes, of_bytes, ended_ms, damaged }
+    document::ScrubStatus { node, looked_at_bytes, of_bytes, ended_ms, damaged }
 }
 
-fn scrubbed(stored: &document::Stored) -> Option<String> {
+fn scrubbed(stored: &document::ScrubStatus) -> Option<String> {
     let (node, bytes, of_bytes) = (stored.node, stored.looked_at_bytes?, stored.of_bytes?);
     Some(format!("node {node} looks through what it has stored: {bytes} of {of_bytes} bytes"))
 }
 
-fn damaged(stored: &document::Stored) -> impl Iterator<Item = String> {
+fn damaged(stored: &document::ScrubStatus) -> impl Iterator<Item = String> {
     let node = stored.node;
     let words = stored.damaged.iter();
     words.map(move |what| {
@@ -214,10 +214,10 @@ fn node(
     groups: &[GroupStatus],
 ) -> document::Node {
     let (standing, replaced_by) = match registration.standing {
-        Standing::Active => (document::Standing::Active, None),
-        Standing::Drained => (document::Standing::Drained, None),
-        Standing::Leaving { replaced_by } => (document::Standing::Leaving, replaced_by),
-        Standing::Removed => (document::Standing::Leaving, None),
+        NodeLifecycle::Active => (document::NodeState::Active, None),
+        NodeLifecycle::Drained => (document::NodeState::Drained, None),
+        NodeLifecycle::Leaving { replaced_by } => (document::NodeState::Leaving, replaced_by),
+        NodeLifecycle::Removed => (document::NodeState::Leaving, None),
     };
     let leads = groups.iter().filter(|group| group.leader.map(u64::from) == Some(id));
     let has =
@@ -281,7 +281,7 @@ fn under_way(groups: &[GroupStatus], view: &View) -> Vec<String> {
             .iter()
             .filter(|group| group.voters.contains_key(id) || group.learners.contains_key(id));
         match node.standing {
-            Standing::Leaving { replaced_by } => {
+            NodeLifecycle::Leaving { replaced_by } => {
                 let place = match replaced_by {
                     Some(by) => format!(", and node {by} takes its place"),
                     None => String::new(),
@@ -319,7 +319,7 @@ fn under_way(groups: &[GroupStatus], view: &View) -> Vec<String> {
     }
     for (id, node) in &view.nodes {
         let leads = groups.iter().any(|group| group.leader.map(u64::from) == Some(*id));
-        if leads && !matches!(node.standing, Standing::Active) && stay.contains(id) {
+        if leads && !matches!(node.standing, NodeLifecycle::Active) && stay.contains(id) {
             words.push(format!("node {id} is drained, and hands over what it leads"));
         }
     }
@@ -330,7 +330,7 @@ fn under_way(groups: &[GroupStatus], view: &View) -> Vec<String> {
 fn moved(
     node: u64,
     groups: &[GroupStatus],
-    wanted: &BTreeMap<ShardId, plan::Wanted>,
+    wanted: &BTreeMap<ShardId, plan::TargetReplicas>,
 ) -> Option<String> {
     let (mut gets, mut gives) = (0, 0);
     for group in groups {
@@ -361,7 +361,7 @@ fn at_risk(
         let why = node.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
         let id = node.node;
         words.push(match node.standing {
-            document::Standing::Leaving => format!("node {id} is not connected{why}; it leaves"),
+            document::NodeState::Leaving => format!("node {id} is not connected{why}; it leaves"),
             _ => format!(
                 "node {id} is not connected{why}: start it again, or if it is lost start a new one with `--join` and \
                  type `postroad node replace {id} --with NEW`"

@@ -11,7 +11,7 @@ use base::{Level, Levels};
 use broker::Broker;
 use broker::level::{LevelDocument, NAME, SPACE};
 use cluster::Node;
-use documents::{Change, Expect};
+use documents::{Change, WritePrecondition};
 use links::NodeId;
 use tokio::time::{sleep, timeout};
 
@@ -59,7 +59,7 @@ pub(crate) async fn finalize(
             )));
         }
         let (to, mut change) = (Level(upgrade.possible), Change::new());
-        let (name, expected) = (NAME.to_owned(), Expect::Version(registry.level.1));
+        let (name, expected) = (NAME.to_owned(), WritePrecondition::Version(registry.level.1));
         change.put(SPACE, name, &LevelDocument::of(to), expected)?;
         registry.note(&mut change, &format!("the feature level is raised to {to}"))?;
         match change.make(broker).await {

@@ -24,25 +24,25 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Step {
-    /// Reply: [`Begun`].
+    /// Reply: [`BackupBegun`].
     Begin {},
-    /// Reply: [`ShardBegun`].
+    /// Reply: [`ShardBackupBegun`].
     Shard { backup: u64, shard: u32 },
-    /// Bytes of a section of the snapshot, by its position in [`ShardBegun::sections`]. Reply: [`Piece`].
+    /// Bytes of a section of the snapshot, by its position in [`ShardBackupBegun::sections`]. Reply: [`BackupPiece`].
     Section { backup: u64, shard: u32, section: u8, from: u64 },
-    /// Batches of a segment, by its position, starting at a row. Reply: [`Piece`].
+    /// Batches of a segment, by its position, starting at a row. Reply: [`BackupPiece`].
     Segment { backup: u64, shard: u32, segment: u64, row: u64 },
     /// Entries of the log behind the snapshot, starting at this index; the node drops earlier ones. Reply:
     /// [`LogPiece`].
     Log { backup: u64, shard: u32, from: u64 },
-    /// Sent once this node has applied everything acknowledged anywhere in the cluster. Reply: [`Ends`].
+    /// Sent once this node has applied everything acknowledged anywhere in the cluster. Reply: [`BackupEnds`].
     Ends { backup: u64 },
-    /// Ends the backup: the node releases everything it kept for it. Reply: [`Ended`].
+    /// Ends the backup: the node releases everything it kept for it. Reply: [`BackupEnded`].
     End { backup: u64 },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Begun {
+pub struct BackupBegun {
     /// Number of the backup that the other steps carry.
     pub backup: u64,
     pub cluster: String,
@@ -66,7 +66,7 @@ pub struct LogId {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ShardBegun {
+pub struct ShardBackupBegun {
     /// The last entry in the snapshot.
     pub snapshot: LogId,
     /// Sections: consensus state, machine state, live offsets, and the list of segments.
@@ -82,7 +82,7 @@ pub struct SectionSize {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Piece {
+pub struct BackupPiece {
     pub bytes: Blob,
     /// For a segment: the next row to request; null at its end.
     pub next: Option<u64>,
@@ -99,13 +99,13 @@ pub struct LogPiece {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Ends {
-    /// Index of each shard's last entry, in the order of [`Begun::shards`].
+pub struct BackupEnds {
+    /// Index of each shard's last entry, in the order of [`BackupBegun::shards`].
     pub ends: Vec<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Ended {}
+pub struct BackupEnded {}
 
 /// Binary data, base64 in JSON.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -141,10 +141,10 @@ mod tests {
         let written = serde_json::to_string(&step).expect("JSON");
         assert_eq!(written, r#"{"segment":{"backup":7,"shard":1,"segment":2,"row":3}}"#);
         assert_eq!(serde_json::from_str::<Step>(&written).expect("a step"), step);
-        let piece = Piece { bytes: Blob(Bytes::from_static(&[0, 0xff, 0xfe])), next: None };
+        let piece = BackupPiece { bytes: Blob(Bytes::from_static(&[0, 0xff, 0xfe])), next: None };
         let written = serde_json::to_string(&piece).expect("JSON");
         assert_eq!(written, r#"{"bytes":"AP/+","next":null}"#);
-        assert_eq!(serde_json::from_str::<Piece>(&written).expect("a piece"), piece);
-        assert!(serde_json::from_str::<Piece>(r#"{"bytes":"?","next":null}"#).is_err());
+        assert_eq!(serde_json::from_str::<BackupPiece>(&written).expect("a piece"), piece);
+        assert!(serde_json::from_str::<BackupPiece>(r#"{"bytes":"?","next":null}"#).is_err());
     }
 }

@@ -13,15 +13,15 @@ pub const FAMILY: &str = "cluster";
 pub enum Operation {
     /// Reply: [`Status`].
     Status {},
-    /// The node leads no shard from now on. Reply: [`Decided`].
+    /// The node leads no shard from now on. Reply: [`NodeDecision`].
     DrainNode { node: u64 },
-    /// The node may lead again; a pending removal is cancelled. Reply: [`Decided`].
+    /// The node may lead again; a pending removal is cancelled. Reply: [`NodeDecision`].
     ResumeNode { node: u64 },
-    /// Removes all replicas from the node, and then the node from the cluster. Reply: [`Decided`].
+    /// Removes all replicas from the node, and then the node from the cluster. Reply: [`NodeDecision`].
     RemoveNode { node: u64 },
-    /// The same, after another node has received all replicas. Reply: [`Decided`].
+    /// The same, after another node has received all replicas. Reply: [`NodeDecision`].
     ReplaceNode { node: u64, with: u64 },
-    /// Scrub state of the replying node; `begin` starts a scrub now. Also for a single node. Reply: [`Stored`].
+    /// Scrub state of the replying node; `begin` starts a scrub now. Also for a single node. Reply: [`ScrubStatus`].
     Scrub { begin: bool },
     /// Feature level of the cluster and the levels that its nodes support; `finalize` raises it to the newest one that
     /// all nodes support. Also for a single node. Reply: [`Upgrade`].
@@ -46,7 +46,7 @@ pub enum Operation {
 
 /// The change is decided; its consequences are in progress.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Decided {
+pub struct NodeDecision {
     pub node: u64,
     /// False if this was the state already.
     pub changed: bool,
@@ -68,7 +68,7 @@ pub struct Status {
     pub verdict: Verdict,
     /// Scrub states, as far as nodes have reported them.
     #[serde(default)]
-    pub stored: Vec<Stored>,
+    pub stored: Vec<ScrubStatus>,
     #[serde(default)]
     pub upgrade: Upgrade,
 }
@@ -77,7 +77,7 @@ pub struct Status {
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Moves {
     /// Moves in all topics.
-    pub moving: Vec<Moving>,
+    pub moving: Vec<PartitionMove>,
     /// Shard of each partition of the requested topic, by partition number.
     pub shards: Vec<u32>,
 }
@@ -111,7 +111,7 @@ pub struct Load {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Moving {
+pub struct PartitionMove {
     pub topic: String,
     pub partition: u32,
     pub from_shard: u32,
@@ -164,7 +164,7 @@ pub struct Program {
 
 /// Scrub state of a node's stored data.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Stored {
+pub struct ScrubStatus {
     pub node: u64,
     /// During a scrub: bytes read so far, of about `of_bytes`.
     pub looked_at_bytes: Option<u64>,
@@ -183,7 +183,7 @@ pub struct Node {
     /// Rack that the node was started with; null: none.
     #[serde(default)]
     pub rack: Option<String>,
-    pub standing: Standing,
+    pub standing: NodeState,
     /// The node that replaces it.
     pub replaced_by: Option<u64>,
     /// Whether it is connected to the replying node, or is that node.
@@ -199,7 +199,7 @@ pub struct Node {
 /// Wanted state of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
+pub enum NodeState {
     Active,
     /// The node leads no shard.
     Drained,

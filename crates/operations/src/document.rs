@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::history::{After, By};
+use crate::history::{SearchKey, SearchPosition};
 use crate::offset_groups::OffsetPlace;
 use crate::payload::Payload;
 
@@ -22,7 +22,7 @@ pub struct QueueName {
 /// A record's place in a topic.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Place {
+pub struct RecordPosition {
     pub partition: u32,
     pub offset: u64,
 }
@@ -56,18 +56,18 @@ pub enum Operation {
         queue: QueueName,
         /// `None`: all.
         partition: Option<u32>,
-        from: Option<Place>,
+        from: Option<RecordPosition>,
         records_max: u32,
     },
-    /// Settles all records that are not leased. Reply: [`Counted`].
+    /// Settles all records that are not leased. Reply: [`RecordCount`].
     PurgeQueue { queue: QueueName },
-    /// Settles single records. Reply: [`Removed`].
-    RemoveRecords { queue: QueueName, records: Vec<Place> },
-    /// Reply: [`Done`].
+    /// Settles single records. Reply: [`RemovedRecords`].
+    RemoveRecords { queue: QueueName, records: Vec<RecordPosition> },
+    /// Reply: [`EmptyReply`].
     PauseQueue { queue: QueueName, paused: bool },
-    /// Moves the position of these partitions; others stay. Reply: [`Done`].
-    SeekQueue { queue: QueueName, to: Vec<Place> },
-    /// Reply: [`Done`].
+    /// Moves the position of these partitions; others stay. Reply: [`EmptyReply`].
+    SeekQueue { queue: QueueName, to: Vec<RecordPosition> },
+    /// Reply: [`EmptyReply`].
     DeleteQueue {
         queue: QueueName,
         /// Also deletes a queue that has consumers.
@@ -76,9 +76,14 @@ pub enum Operation {
     /// Topics that take dead letters. Reply: [`DeadLetterTopics`].
     ListDeadLetterTopics {},
     /// Counts some of the records; the next request continues. Reply: [`DeadLetterCounts`].
-    CountDeadLetters { topic: String, from: Option<Place> },
+    CountDeadLetters { topic: String, from: Option<RecordPosition> },
     /// Reply: [`DeadLetterPage`].
-    ShowDeadLetters { topic: String, only: DeadLetterFilter, from: Option<Place>, records_max: u32 },
+    ShowDeadLetters {
+        topic: String,
+        only: DeadLetterFilter,
+        from: Option<RecordPosition>,
+        records_max: u32,
+    },
     /// Moves some of the records; the next request continues. Reply: [`DeadLettersMoved`].
     RedriveDeadLetters {
         topic: String,
@@ -90,16 +95,16 @@ pub enum Operation {
     /// Deletes some of the records; the next request continues. Reply: [`DeadLettersMoved`].
     DeleteDeadLetters { topic: String, only: DeadLetterFilter, span: Span },
     /// Records to be delivered later. Reply: [`ScheduledPage`].
-    ListScheduled { queue: QueueName, after: Option<Place>, records_max: u32 },
-    /// Reply: [`Removed`].
+    ListScheduled { queue: QueueName, after: Option<RecordPosition>, records_max: u32 },
+    /// Reply: [`RemovedRecords`].
     CancelScheduled { queue: QueueName, what: Cancel },
     /// Reply: [`ShardList`].
     ListShards {},
-    /// Ends the leaders' terms and starts elections. Reply: [`Elected`].
+    /// Ends the leaders' terms and starts elections. Reply: [`ElectedTerm`].
     ElectLeader {},
     /// The node's connections, of all protocols, by number after the given one. Reply: [`ConnectionPage`].
     ListConnections { after: Option<u64>, connections_max: u32 },
-    /// Notifies the client, if its protocol can, and closes the connection. Reply: [`Done`].
+    /// Notifies the client, if its protocol can, and closes the connection. Reply: [`EmptyReply`].
     CloseConnection { connection: u64 },
     /// Groups that commit offsets, by name after the given one. Reply:
     /// [`OffsetGroupPage`](crate::offset_groups::OffsetGroupPage).
@@ -111,23 +116,23 @@ pub enum Operation {
         after: Option<String>,
         members_max: u32,
     },
-    /// Resets the offsets of a group without members; unnamed partitions stay. Reply: [`Done`].
+    /// Resets the offsets of a group without members; unnamed partitions stay. Reply: [`EmptyReply`].
     SeekOffsetGroup {
         group: String,
         to: Vec<OffsetPlace>,
         /// Only checks whether the change is possible.
         dry_run: bool,
     },
-    /// Deletes a group without members, with its committed offsets. Reply: [`Done`].
+    /// Deletes a group without members, with its committed offsets. Reply: [`EmptyReply`].
     DeleteOffsetGroup { group: String, dry_run: bool },
     /// State and history of a record. Reply: [`RecordHistory`](crate::history::RecordHistory).
-    DescribeRecord { topic: String, place: Place },
+    DescribeRecord { topic: String, place: RecordPosition },
     /// Searches the given topic, or all readable ones. Reply: [`FoundRecords`](crate::history::FoundRecords).
     FindRecords {
         topic: Option<String>,
-        by: By,
+        by: SearchKey,
         from_ms: Option<i64>,
-        after: Option<After>,
+        after: Option<SearchPosition>,
         records_max: u32,
     },
     /// An operation of another gateway, and its reply, in documents of that gateway.
@@ -151,7 +156,7 @@ pub struct DeadLetterFilter {
     pub source: Option<String>,
     pub reason: Option<String>,
     /// Only these records.
-    pub records: Option<Vec<Place>>,
+    pub records: Option<Vec<RecordPosition>>,
 }
 
 /// One part of a long operation.
@@ -159,7 +164,7 @@ pub struct DeadLetterFilter {
 #[serde(deny_unknown_fields)]
 pub struct Span {
     /// `None`: the beginning.
-    pub from: Option<Place>,
+    pub from: Option<RecordPosition>,
     /// Partition ends when the operation began, from the first reply. Later records are left alone; otherwise records
     /// that are dead-lettered again at once would keep the operation running.
     pub until: Option<Vec<u64>>,
@@ -171,13 +176,13 @@ pub struct Span {
 pub enum Cancel {
     /// The value of `postroad.id`.
     Id(String),
-    Records(Vec<Place>),
+    Records(Vec<RecordPosition>),
 }
 
 // --------------------------------------------------------------------------------------- replies
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Done {}
+pub struct EmptyReply {}
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ShardList {
@@ -206,12 +211,12 @@ pub struct ShardSummary {
     /// arrived, and they were dropped.
     pub unplaced: u64,
     /// Nodes that lack entries the shard's log no longer has, as far as its leader knows. They are sent a snapshot.
-    pub catching_up: Vec<CatchingUp>,
+    pub catching_up: Vec<SnapshotTransfer>,
 }
 
 /// A node that is sent a snapshot of a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct CatchingUp {
+pub struct SnapshotTransfer {
     pub node: u64,
     /// Bytes received of the missing batches, of `of_bytes`; 0 of 0 until the node has reported.
     pub bytes: u64,
@@ -229,7 +234,7 @@ pub enum ShardContent {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Elected {
+pub struct ElectedTerm {
     /// The term that began.
     pub term: u64,
 }
@@ -256,7 +261,7 @@ pub struct ConnectionSummary {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Counted {
+pub struct RecordCount {
     pub records: u64,
 }
 
@@ -378,7 +383,7 @@ pub struct StoredHeader {
 pub struct RecordPage {
     pub records: Vec<QueuedRecord>,
     /// Start of the next page; null: this is the last.
-    pub next: Option<Place>,
+    pub next: Option<RecordPosition>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -405,13 +410,13 @@ pub enum RecordState {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Removed {
+pub struct RemovedRecords {
     pub removed: u64,
-    pub refused: Vec<NotRemoved>,
+    pub refused: Vec<UnremovedRecord>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct NotRemoved {
+pub struct UnremovedRecord {
     pub partition: u32,
     pub offset: u64,
     pub reason: String,
@@ -425,7 +430,7 @@ pub struct DeadLetterTopics {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DeadLetterCounts {
     pub counts: Vec<DeadLetterCount>,
-    pub next: Option<Place>,
+    pub next: Option<RecordPosition>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -443,7 +448,7 @@ pub struct DeadLetterCount {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DeadLetterPage {
     pub records: Vec<DeadLetter>,
-    pub next: Option<Place>,
+    pub next: Option<RecordPosition>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -473,7 +478,7 @@ pub struct DeadLettersMoved {
     pub records: u64,
     /// Matching records that stay: leased by a consumer, or without a known target.
     pub left: u64,
-    pub next: Option<Place>,
+    pub next: Option<RecordPosition>,
     /// Value for the next [`Span`].
     pub until: Vec<u64>,
 }
@@ -481,7 +486,7 @@ pub struct DeadLettersMoved {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ScheduledPage {
     pub records: Vec<ScheduledRecord>,
-    pub next: Option<Place>,
+    pub next: Option<RecordPosition>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

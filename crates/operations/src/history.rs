@@ -10,7 +10,7 @@ use crate::payload::Payload;
 /// Property to search for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum By {
+pub enum SearchKey {
     Key(Payload),
     /// The value of `postroad.id`.
     Id(String),
@@ -27,7 +27,7 @@ pub enum By {
 /// Position at which a search continues.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct After {
+pub struct SearchPosition {
     pub topic: String,
     pub partition: u32,
     pub offset: u64,
@@ -41,7 +41,7 @@ pub struct FoundRecords {
     pub looked_at: u64,
     pub looked_at_bytes: u64,
     /// Null: the search is complete.
-    pub next: Option<After>,
+    pub next: Option<SearchPosition>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -142,8 +142,8 @@ pub struct Event {
     /// Clock of the node that led the shard.
     pub at_ms: i64,
     pub node: u32,
-    pub what: Happened,
-    /// For [`Happened::Died`]: `rejected`, `attempts` or `expired`.
+    pub what: RecordEvent,
+    /// For [`RecordEvent::Died`]: `rejected`, `attempts` or `expired`.
     pub reason: Option<String>,
     /// Delivery number, from 1.
     pub attempt: Option<u16>,
@@ -153,7 +153,7 @@ pub struct Event {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Happened {
+pub enum RecordEvent {
     Delivered,
     /// Settled on delivery, for a consumer that does not acknowledge.
     DeliveredAndSettled,

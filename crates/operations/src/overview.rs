@@ -14,12 +14,12 @@ pub const FAMILY: &str = "overview";
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Operation {
     /// Reply: [`Overview`].
-    Look(Look),
+    Look(TableQuery),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Look {
+pub struct TableQuery {
     pub table: Table,
     pub order: Order,
     /// Case-insensitive substring of the name; for a queue or group also of its topic's name.

@@ -13,7 +13,9 @@ use broker::{Broker, LeaseProgress, Unavailable};
 use world::Instant;
 
 use crate::Host;
-use crate::sample::{Counters, GroupKey, GroupSeen, QueueSeen, Sample, TopicSeen, Worst, a_second};
+use crate::sample::{
+    Counters, GroupKey, GroupSeen, LargestLag, QueueSeen, Sample, TopicSeen, a_second,
+};
 
 /// Partitions counted before a yield.
 const PARTITIONS_PER_TURN: usize = 1_000;
@@ -30,7 +32,7 @@ pub(crate) async fn count(
     let _ = broker.all_are_current(ESTIMATE_WITHIN).await;
     let over = before.map(|before| at.duration_since(before.at));
     let since = before.zip(over);
-    let mut counting = Counting { broker, since, busy: Duration::ZERO, begun: at };
+    let mut counting = Sampler { broker, since, busy: Duration::ZERO, begun: at };
     let (mut topics, queues) = counting.topics().await?;
     let (groups, cut) = counting.groups(&mut topics).await?;
     let counters = counters(broker, host);
@@ -58,7 +60,7 @@ fn counters(broker: &Broker, host: &Host) -> Counters {
     counters
 }
 
-struct Counting<'a> {
+struct Sampler<'a> {
     broker: &'a Broker,
     since: Option<(&'a Sample, Duration)>,
     /// Processor time before the last yield.
@@ -67,14 +69,14 @@ struct Counting<'a> {
 }
 
 /// A topic's definition in the catalog.
-struct Defined {
+struct DefinedTopic {
     id: TopicId,
     name: Arc<str>,
     partitions: u32,
     queues: Vec<(LeaseGroupId, Arc<str>, bool)>,
 }
 
-impl Counting<'_> {
+impl Sampler<'_> {
     /// Yields to other tasks.
     async fn turn(&mut self) {
         self.busy += self.begun.elapsed();
@@ -83,7 +85,7 @@ impl Counting<'_> {
     }
 
     /// Topics after this name, as many as are counted before a yield.
-    fn defined_after(&self, after: Option<&str>) -> Vec<Defined> {
+    fn defined_after(&self, after: Option<&str>) -> Vec<DefinedTopic> {
         let catalog = self.broker.catalog();
         let mut room = PARTITIONS_PER_TURN;
         let topics = catalog.topics_from(after.map_or(Bound::Unbounded, Bound::Excluded));
@@ -92,7 +94,7 @@ impl Counting<'_> {
             room = room.saturating_sub(topic.partition_count() as usize);
             had_room
         });
-        let defined = fits.map(|topic| Defined {
+        let defined = fits.map(|topic| DefinedTopic {
             id: topic.id(),
             name: Arc::clone(topic.name()),
             partitions: topic.partition_count(),
@@ -172,7 +174,8 @@ impl Counting<'_> {
             let records = end.saturating_sub(floor).saturating_sub(settled_above);
             queue.backlog += records;
             queue.settled += floor + settled_above;
-            queue.worst = Worst::or(queue.worst, Worst { partition, offset: floor, records });
+            queue.worst =
+                LargestLag::or(queue.worst, LargestLag { partition, offset: floor, records });
         }
         queue.settled_a_second = self.since.and_then(|(before, over)| {
             // A new queue has no rate: its start position is arbitrary.
@@ -219,8 +222,8 @@ impl Counting<'_> {
                     group.partitions += 1;
                     group.backlog += records;
                     group.committed += committed.offset;
-                    let place = Worst { partition: id.index, offset, records };
-                    group.worst = Worst::or(group.worst, place);
+                    let place = LargestLag { partition: id.index, offset, records };
+                    group.worst = LargestLag::or(group.worst, place);
                 }
                 if cut {
                     break;

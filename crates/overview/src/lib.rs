@@ -24,7 +24,7 @@ use base::limits::OVERVIEW_ROWS_MAX;
 use broker::operations::{Effect, OperationAnswer, OperationError, OperationFamily};
 use broker::{Broker, Unavailable};
 use gateway::Connections;
-use operations::overview::{Look, Operation, Order, Overview, Table};
+use operations::overview::{Operation, Order, Overview, Table, TableQuery};
 use parking_lot::Mutex;
 use tasks::Task;
 use world::Instant;
@@ -58,12 +58,12 @@ pub struct Host {
 pub struct Overviews {
     broker: Broker,
     host: Host,
-    counted: Arc<Counted>,
+    counted: Arc<SampleCache>,
 }
 
 /// The last counts.
 #[derive(Debug, Default)]
-struct Counted {
+struct SampleCache {
     /// One task counts; concurrent callers wait and share the result.
     counting: tokio::sync::Mutex<()>,
     last: Mutex<Option<Arc<Sample>>>,
@@ -75,7 +75,7 @@ impl Overviews {
     }
 
     /// Serves one look.
-    pub async fn look(&self, look: Look) -> Result<Overview, OperationError> {
+    pub async fn look(&self, look: TableQuery) -> Result<Overview, OperationError> {
         if !(1..=OVERVIEW_ROWS_MAX).contains(&(look.rows_max as usize)) {
             let rows = look.rows_max;
             let words = format!("a look has 1 to {OVERVIEW_ROWS_MAX} rows, not {rows}");
@@ -125,7 +125,7 @@ impl Overviews {
     }
 }
 
-impl Counted {
+impl SampleCache {
     /// Drops the counts once they are unused for long, then returns.
     async fn forgotten(&self) {
         loop {

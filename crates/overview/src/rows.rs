@@ -10,11 +10,11 @@ use broker::operations::OperationError;
 use broker::{Broker, batches_in};
 use futures_util::StreamExt;
 use futures_util::stream;
-use operations::overview::{GroupRow, Look, Order, QueueRow, Rows, Table, TopicRow};
+use operations::overview::{GroupRow, Order, QueueRow, Rows, Table, TableQuery, TopicRow};
 use tokio::time::timeout_at;
 use world::Instant;
 
-use crate::sample::{GroupKey, GroupSeen, QueueSeen, Sample, TopicSeen, Worst};
+use crate::sample::{GroupKey, GroupSeen, LargestLag, QueueSeen, Sample, TopicSeen};
 use crate::unavailable;
 
 /// Concurrent queries to queues.
@@ -26,7 +26,7 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) async fn of(
     broker: &Broker,
     sample: &Sample,
-    look: &Look,
+    look: &TableQuery,
 ) -> Result<(Rows, u64), OperationError> {
     match look.table {
         Table::Topics => topics(broker, sample, look).await,
@@ -39,7 +39,7 @@ pub(crate) async fn of(
 struct Filter(String);
 
 impl Filter {
-    fn of(look: &Look) -> Self {
+    fn of(look: &TableQuery) -> Self {
         Self(look.filter.to_lowercase())
     }
 
@@ -66,7 +66,7 @@ fn down(one: Option<f64>, other: Option<f64>) -> Ordering {
 async fn topics(
     broker: &Broker,
     sample: &Sample,
-    look: &Look,
+    look: &TableQuery,
 ) -> Result<(Rows, u64), OperationError> {
     let filter = Filter::of(look);
     let all: Vec<(&TopicId, &TopicSeen)> =
@@ -114,8 +114,13 @@ pub(crate) async fn ask_each(broker: &Broker, ids: &[LeaseGroupId]) -> Vec<Optio
 }
 
 /// Age of the first record at or after a place. It is the age of its batch, which is read without unpacking.
-async fn age(broker: &Broker, topic: TopicId, worst: Option<Worst>, until: Instant) -> Option<f64> {
-    let Some(Worst { partition, offset, .. }) = worst else { return Some(0.0) };
+async fn age(
+    broker: &Broker,
+    topic: TopicId,
+    worst: Option<LargestLag>,
+    until: Instant,
+) -> Option<f64> {
+    let Some(LargestLag { partition, offset, .. }) = worst else { return Some(0.0) };
     let reading = broker.read_known_batches(PartitionId::new(topic, partition), offset, 1);
     // Deleted records have no age.
     let read = timeout_at(until, reading).await.ok()?.ok()?;
@@ -131,9 +136,9 @@ fn since(broker: &Broker, at_ms: i64) -> f64 {
 async fn chosen<T: Copy>(
     broker: &Broker,
     all: Vec<T>,
-    look: &Look,
+    look: &TableQuery,
     order: impl Fn(Order, &T, &T) -> Ordering,
-    place: impl Fn(T) -> (TopicId, Option<Worst>),
+    place: impl Fn(T) -> (TopicId, Option<LargestLag>),
 ) -> Vec<(T, Option<f64>)> {
     let rows_max = look.rows_max as usize;
     let of_shown = look.order == Order::Age;
@@ -154,7 +159,7 @@ async fn chosen<T: Copy>(
     rows
 }
 
-async fn queues(broker: &Broker, sample: &Sample, look: &Look) -> (Rows, u64) {
+async fn queues(broker: &Broker, sample: &Sample, look: &TableQuery) -> (Rows, u64) {
     let filter = Filter::of(look);
     let name_of = |queue: &QueueSeen| sample.topics.get(&queue.topic).map(|topic| &topic.name);
     let all: Vec<(LeaseGroupId, &QueueSeen)> = sample
@@ -201,7 +206,7 @@ async fn queues(broker: &Broker, sample: &Sample, look: &Look) -> (Rows, u64) {
     (Rows::Queues(rows.collect()), matching)
 }
 
-async fn groups(broker: &Broker, sample: &Sample, look: &Look) -> (Rows, u64) {
+async fn groups(broker: &Broker, sample: &Sample, look: &TableQuery) -> (Rows, u64) {
     let filter = Filter::of(look);
     let name_of = |key: &GroupKey| sample.topics.get(&key.1).map(|topic| &topic.name);
     type Row<'a> = (&'a GroupKey, &'a GroupSeen);

@@ -48,7 +48,7 @@ pub(crate) struct QueueSeen {
     pub(crate) settled: u64,
     pub(crate) settled_a_second: Option<f64>,
     /// First unsettled record of the partition with most of them.
-    pub(crate) worst: Option<Worst>,
+    pub(crate) worst: Option<LargestLag>,
 }
 
 /// A group that commits offsets, in one of its topics.
@@ -60,18 +60,18 @@ pub(crate) struct GroupSeen {
     pub(crate) backlog: u64,
     pub(crate) committed: u64,
     pub(crate) committed_a_second: Option<f64>,
-    pub(crate) worst: Option<Worst>,
+    pub(crate) worst: Option<LargestLag>,
 }
 
 /// First place in a partition that a group has not passed, and the number of records that it has not passed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Worst {
+pub(crate) struct LargestLag {
     pub(crate) partition: u32,
     pub(crate) offset: Offset,
     pub(crate) records: u64,
 }
 
-impl Worst {
+impl LargestLag {
     /// Returns the worse of both.
     pub(crate) fn or(before: Option<Self>, other: Self) -> Option<Self> {
         match before {
@@ -123,13 +123,13 @@ mod tests {
 
     #[test]
     fn the_worst_place_has_the_most_records_after_it() {
-        let place = |partition, records| Worst { partition, offset: 7, records };
+        let place = |partition, records| LargestLag { partition, offset: 7, records };
         let mut worst = None;
         for next in [place(0, 0), place(1, 3), place(2, 9), place(3, 9), place(4, 1)] {
-            worst = Worst::or(worst, next);
+            worst = LargestLag::or(worst, next);
         }
         assert_eq!(worst, Some(place(2, 9)));
-        assert_eq!(Worst::or(None, place(0, 0)), None, "nothing is missing there");
+        assert_eq!(LargestLag::or(None, place(0, 0)), None, "nothing is missing there");
     }
 
     #[test]

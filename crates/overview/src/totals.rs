@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::limits::OVERVIEW_ASKED_MAX;
-use broker::{Broker, Unready};
+use broker::{Broker, UnreadyReason};
 use operations::overview::{Connections, Member, Node, Rates, Totals};
 
 use crate::Host;
@@ -61,10 +61,10 @@ pub(crate) fn members(broker: &Broker) -> Vec<Member> {
 pub(crate) fn alarms(broker: &Broker) -> Vec<String> {
     let mut alarms = Vec::new();
     match broker.unready() {
-        Some(Unready::NoLeader) => {
+        Some(UnreadyReason::NoLeader) => {
             alarms.push("the catalog has no leader: nothing can be changed".to_owned());
         }
-        Some(Unready::DiskHangs(since)) => {
+        Some(UnreadyReason::DiskHangs(since)) => {
             let seconds = since.as_secs();
             alarms.push(format!("a write or sync has not returned for {seconds} s"));
         }

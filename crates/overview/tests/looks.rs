@@ -8,7 +8,9 @@ use base::{PartitionId, TopicId};
 use broker::operations::{Effect, OperationError, OperationFamily};
 use broker::{AppendBatch, AppendError, Broker, BrokerOptions, CommitOffset, NewTopic};
 use bytes::BytesMut;
-use operations::overview::{GroupRow, Look, Order, Overview, QueueRow, Rows, Table, TopicRow};
+use operations::overview::{
+    GroupRow, Order, Overview, QueueRow, Rows, Table, TableQuery, TopicRow,
+};
 use overview::{COUNTED_AGAIN_AFTER, FORGOTTEN_AFTER, Host, Overviews, Process};
 use record::{BatchBuilder, BatchHeader, BatchOptions};
 use test_cluster::start_three;
@@ -60,8 +62,8 @@ async fn append(broker: &Broker, topic: TopicId, partition: u32, records: usize)
     }
 }
 
-fn look(table: Table, order: Order, filter: &str, rows_max: u32) -> Look {
-    Look { table, order, filter: filter.to_owned(), rows_max }
+fn look(table: Table, order: Order, filter: &str, rows_max: u32) -> TableQuery {
+    TableQuery { table, order, filter: filter.to_owned(), rows_max }
 }
 
 fn topics(overview: &Overview) -> &[TopicRow] {

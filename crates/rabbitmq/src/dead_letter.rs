@@ -14,7 +14,7 @@ use record::{BatchBuilder, BatchError, BatchOptions, EncodedHeaders};
 use routing::Message;
 use topology::dead_letter::Route;
 pub use topology::dead_letter::SCHEME;
-use topology::{Routed, Topology, WeakTopology};
+use topology::{RoutedQueue, Topology, WeakTopology};
 
 use crate::declarations::MessageHeaders;
 use crate::table::{FieldTable, FieldValue};
@@ -64,12 +64,12 @@ struct Letter {
     /// Its routing keys; its own key is the first.
     keys: Vec<String>,
     headers: FieldTable,
-    deaths: Deaths,
+    deaths: DeathHistory,
 }
 
 /// The deaths of a message, newest first; one entry for each queue and reason.
 #[derive(Clone, PartialEq, Debug, Default)]
-struct Deaths {
+struct DeathHistory {
     entries: Vec<FieldTable>,
     first: Option<[String; 3]>,
     /// The routing keys besides its own that were used for its last death. Its CC header may differ, and BCC keys are
@@ -91,7 +91,7 @@ impl Letter {
             .headers
             .iter()
             .find(|header| header.key == DEATHS_HEADER)
-            .and_then(|header| Deaths::decode(header.value?));
+            .and_then(|header| DeathHistory::decode(header.value?));
         let other_keys = match &known {
             Some(deaths) => deaths.other_keys.clone(),
             None => {
@@ -148,12 +148,12 @@ impl Letter {
         let routed = Message { keys: &keys, headers: &looked_at, deferred: delay.is_some() };
         let mut queues = Vec::new();
         vhost.routes().route_unchecked(&route.exchange, &routed, &mut queues);
-        queues.retain(|Routed { queue, .. }| {
+        queues.retain(|RoutedQueue { queue, .. }| {
             !self.is_cycle(&queue.name, dead.reason) && !is_written_by_nodes(&queue.topic_name)
         });
         let mut letters: [Option<Bytes>; 2] = [None, None];
         let mut batches = Vec::with_capacity(queues.len());
-        for Routed { queue, deferred } in queues {
+        for RoutedQueue { queue, deferred } in queues {
             let letter = &mut letters[usize::from(deferred)];
             let batch = match letter {
                 Some(batch) => batch.clone(),
@@ -261,7 +261,7 @@ fn carbon_copies(headers: &FieldTable) -> Vec<String> {
     }
 }
 
-impl Deaths {
+impl DeathHistory {
     fn record(
         &mut self,
         reason: &str,

@@ -154,17 +154,17 @@ impl<'a> Resource<'a> {
 }
 
 /// An entity that texts name as a resource.
-pub trait Named {
+pub trait NamedEntity {
     fn resource(&self) -> Resource<'_>;
 }
 
-impl Named for topology::Queue {
+impl NamedEntity for topology::Queue {
     fn resource(&self) -> Resource<'_> {
         Resource::queue(&self.name, &self.vhost)
     }
 }
 
-impl Named for topology::Exchange {
+impl NamedEntity for topology::Exchange {
     fn resource(&self) -> Resource<'_> {
         Resource::exchange(&self.name, &self.vhost)
     }

@@ -15,17 +15,17 @@ use broker::config::{CompressionType, TimestampType, TopicConfig};
 use broker::{AppendBatch, Broker, RecordIds, batch_options, refuses_when_full};
 use message::write_record_headers;
 use record::{BatchBuilder, EncodedHeaders};
-use topology::{Queue, Routed};
+use topology::{Queue, RoutedQueue};
 
 use crate::body::Body;
-use crate::errors::{Exception, Named};
+use crate::errors::{Exception, NamedEntity};
 use crate::publishing::malformed_headers;
 use message::Properties;
 
 /// Builds batches of messages. A channel's transaction has a publisher of its own.
 #[derive(Debug, Default)]
 pub struct Publisher {
-    batches: Vec<Building>,
+    batches: Vec<PublishBatch>,
     /// The last batch of each partition, if it may take more.
     open: HashMap<PartitionId, usize>,
     /// Targets of the last message with several targets.
@@ -36,7 +36,7 @@ pub struct Publisher {
     headers: EncodedHeaders,
     /// The headers of a delayed message.
     headers_deferred: EncodedHeaders,
-    pub targets: Vec<Routed>,
+    pub targets: Vec<RoutedQueue>,
     /// Number of the current message among those that its session keeps.
     pub kept: Option<u32>,
     /// Targets of the current message.
@@ -65,10 +65,10 @@ struct Fan {
 
 /// A batch being built, for one partition or several.
 #[derive(Debug)]
-struct Building {
+struct PublishBatch {
     partitions: Vec<PartitionId>,
     deferred: bool,
-    shape: Shape,
+    shape: BatchFormat,
     /// The least `max.message.bytes` of its topics. Messages are added up to [`BATCH_BYTES_DEFAULT`] at most, because
     /// a consumer reads whole batches.
     bytes_max: u32,
@@ -80,7 +80,7 @@ struct Building {
 /// The settings of a topic that affect the bytes of a batch: topics of one shape share them. There are few shapes, so
 /// a message is copied only a few times, however many queues it goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Shape {
+struct BatchFormat {
     compression: CompressionType,
     log_append_time: bool,
     /// The queue rejects when full. A batch is rejected whole, and messages are rejected one by one.
@@ -91,17 +91,17 @@ struct Shape {
 #[derive(Debug, Default)]
 pub struct Confirms {
     /// Channel and number of each message, once for each of its batches; sorted by batch.
-    pub parts: Vec<Part>,
+    pub parts: Vec<MessagePart>,
     /// Kept messages, once for each of their batches.
-    pub kept: Vec<KeptPart>,
+    pub kept: Vec<RetainedPart>,
     /// The last number of each channel.
-    pub channels: Vec<Confirmed>,
+    pub channels: Vec<ConfirmedUpTo>,
     /// End of the replies to each batch, which has one for each of its partitions.
     ends: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Part {
+pub struct MessagePart {
     pub batch: u32,
     pub channel: u16,
     pub number: u64,
@@ -109,14 +109,14 @@ pub struct Part {
 
 /// A batch of a kept message.
 #[derive(Clone, Copy, Debug)]
-pub struct KeptPart {
+pub struct RetainedPart {
     pub batch: u32,
     /// [`Publisher::kept`] at that time.
     pub message: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Confirmed {
+pub struct ConfirmedUpTo {
     pub channel: u16,
     pub generation: u32,
     pub last: u64,
@@ -137,10 +137,10 @@ impl Confirms {
 
     fn note_part(&mut self, batch: usize, confirm: Option<(u16, u64)>, kept: Option<u32>) {
         if let Some(message) = kept {
-            self.kept.push(KeptPart { batch: batch as u32, message });
+            self.kept.push(RetainedPart { batch: batch as u32, message });
         }
         if let Some((channel, number)) = confirm {
-            self.parts.push(Part { batch: batch as u32, channel, number });
+            self.parts.push(MessagePart { batch: batch as u32, channel, number });
         }
     }
 
@@ -148,7 +148,7 @@ impl Confirms {
         let known = self.channels.iter_mut().rev().find(|known| known.channel == channel);
         match known.filter(|known| known.generation == generation) {
             Some(known) => known.last = number,
-            None => self.channels.push(Confirmed { channel, generation, last: number }),
+            None => self.channels.push(ConfirmedUpTo { channel, generation, last: number }),
         }
     }
 }
@@ -167,14 +167,14 @@ pub struct Parcel<'a> {
 
 /// A message being added to batches.
 #[derive(Clone, Copy)]
-struct Outgoing<'a> {
+struct OutgoingMessage<'a> {
     parcel: &'a Parcel<'a>,
     key: Option<&'a [u8]>,
     /// Its channel and number, if its publisher waits for a confirm.
     confirm: Option<(u16, u64)>,
 }
 
-impl Outgoing<'_> {
+impl OutgoingMessage<'_> {
     fn write(&self, builder: &mut BatchBuilder, headers: &EncodedHeaders) -> Result<(), Exception> {
         let Parcel { now_ms, body, .. } = *self.parcel;
         builder
@@ -203,7 +203,7 @@ impl Publisher {
             end += building.partitions.len() as u32;
             self.confirms.ends.push(end);
         }
-        let batches = self.batches.drain(..).map(Building::finish).collect();
+        let batches = self.batches.drain(..).map(PublishBatch::finish).collect();
         (batches, std::mem::take(&mut self.confirms))
     }
 
@@ -218,11 +218,11 @@ impl Publisher {
         let targets = std::mem::take(&mut self.targets);
         let mut rows = std::mem::take(&mut self.rows);
         rows.clear();
-        for Routed { queue, deferred } in &targets {
+        for RoutedQueue { queue, deferred } in &targets {
             let partition = queue.partition(self.partition_of(queue, key));
             rows.push(Row { partition, deferred: *deferred });
         }
-        let message = Outgoing { parcel, key, confirm };
+        let message = OutgoingMessage { parcel, key, confirm };
         let added = match &rows[..] {
             [] => Ok(()),
             [row] => self.add_to_one(broker, &message, *row, &targets),
@@ -265,9 +265,9 @@ impl Publisher {
     fn add_to_one(
         &mut self,
         broker: &Broker,
-        message: &Outgoing<'_>,
+        message: &OutgoingMessage<'_>,
         row: Row,
-        targets: &[Routed],
+        targets: &[RoutedQueue],
     ) -> Result<(), Exception> {
         let open = self.open.get(&row.partition).copied().filter(|&at| {
             let building = &self.batches[at];
@@ -283,9 +283,9 @@ impl Publisher {
     fn add_to_many(
         &mut self,
         broker: &Broker,
-        message: &Outgoing<'_>,
+        message: &OutgoingMessage<'_>,
         rows: &[Row],
-        targets: &[Routed],
+        targets: &[RoutedQueue],
     ) -> Result<(), Exception> {
         if self.is_fan_open(rows) && self.fan.batches.iter().all(|&at| self.fits(at, message)) {
             for place in 0..self.fan.batches.len() {
@@ -314,20 +314,20 @@ impl Publisher {
         is_open
     }
 
-    fn fits(&self, at: usize, message: &Outgoing<'_>) -> bool {
+    fn fits(&self, at: usize, message: &OutgoingMessage<'_>) -> bool {
         let building = &self.batches[at];
         self.bytes_with(building, message) <= building.bytes_max.min(BATCH_BYTES_DEFAULT) as usize
     }
 
-    fn bytes_with(&self, building: &Building, message: &Outgoing<'_>) -> usize {
-        let Outgoing { parcel, key, .. } = *message;
+    fn bytes_with(&self, building: &PublishBatch, message: &OutgoingMessage<'_>) -> usize {
+        let OutgoingMessage { parcel, key, .. } = *message;
         let headers = if building.deferred { &self.headers_deferred } else { &self.headers };
         building.builder.len_with_encoded(key, parcel.body.bytes(), headers)
     }
 
     /// Adds the message to a batch.
-    fn push(&mut self, at: usize, message: &Outgoing<'_>) -> Result<(), Exception> {
-        let Building { deferred, builder, .. } = &mut self.batches[at];
+    fn push(&mut self, at: usize, message: &OutgoingMessage<'_>) -> Result<(), Exception> {
+        let PublishBatch { deferred, builder, .. } = &mut self.batches[at];
         let headers = if *deferred { &self.headers_deferred } else { &self.headers };
         message.write(builder, headers)?;
         self.confirms.note_part(at, message.confirm, self.kept);
@@ -340,11 +340,11 @@ impl Publisher {
     fn open_for(
         &mut self,
         broker: &Broker,
-        message: &Outgoing<'_>,
+        message: &OutgoingMessage<'_>,
         rows: &[Row],
-        targets: &[Routed],
+        targets: &[RoutedQueue],
     ) -> Result<Vec<usize>, Exception> {
-        let mut begun: Vec<Building> = Vec::new();
+        let mut begun: Vec<PublishBatch> = Vec::new();
         let configs: Vec<Option<Arc<TopicConfig>>> = {
             let catalog = broker.catalog();
             let config = |row: &Row| Some(Arc::clone(catalog.topic(row.partition.topic)?.config()));
@@ -360,11 +360,11 @@ impl Publisher {
                 );
                 return Err(Exception::precondition_failed(text));
             }
-            let shape = Shape::of(&config);
-            let same = |it: &&mut Building| (it.deferred, it.shape) == (row.deferred, shape);
+            let shape = BatchFormat::of(&config);
+            let same = |it: &&mut PublishBatch| (it.deferred, it.shape) == (row.deferred, shape);
             match begun.iter_mut().find(same) {
                 Some(building) => building.add_partition(row.partition, &config),
-                None => begun.push(Building::new(*row, &config)),
+                None => begun.push(PublishBatch::new(*row, &config)),
             }
         }
         for building in &mut begun {
@@ -411,7 +411,7 @@ impl Publisher {
     }
 }
 
-impl Shape {
+impl BatchFormat {
     fn of(config: &TopicConfig) -> Self {
         Self {
             compression: config.compression_type,
@@ -421,9 +421,9 @@ impl Shape {
     }
 }
 
-impl Building {
+impl PublishBatch {
     fn new(row: Row, config: &TopicConfig) -> Self {
-        let shape = Shape::of(config);
+        let shape = BatchFormat::of(config);
         let builder = BatchBuilder::new(batch_options(config));
         let (partitions, deferred) = (vec![row.partition], row.deferred);
         let (bytes_max, has_window) = (config.max_message_bytes, config.dedup_window_ms > 0);

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use base::TopicId;
 use base::limits::BARRIER_WITHIN;
-use broker::{AppendError, Appended, Broker};
+use broker::{AppendError, AppendedBatch, Broker};
 use message::Properties;
 use routing::Message;
 use tokio::time::{Instant, sleep};
-use topology::{RouteError, Routed, VirtualHost};
+use topology::{RouteError, RoutedQueue, VirtualHost};
 
 use crate::body::Body;
 use crate::declarations::MessageHeaders;
@@ -34,14 +34,14 @@ pub struct View<'a> {
 }
 
 /// A message that is kept until its outcome is known.
-pub trait Kept: Send {
+pub trait ReroutableMessage: Send {
     /// Passes the message to `look`. `None`: it cannot be read.
     fn view<R>(&self, look: impl FnOnce(&View<'_>) -> R) -> Option<R>;
 }
 
 /// A message of which at least one queue is deleted.
 #[derive(Debug)]
-pub struct Lost<M> {
+pub struct UndeliverableMessage<M> {
     pub message: M,
     /// Topics that have stored it.
     pub taken: Vec<TopicId>,
@@ -49,7 +49,7 @@ pub struct Lost<M> {
 
 /// Outcome of a rerouted message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum RerouteOutcome {
     Taken,
     /// The message is routed to no queue.
     Unroutable,
@@ -65,25 +65,25 @@ pub fn lost<M>(
     confirms: &Confirms,
     topics: &[TopicId],
     kept: Vec<M>,
-    answers: &[Result<Appended, AppendError>],
-) -> Vec<Lost<M>> {
+    answers: &[Result<AppendedBatch, AppendError>],
+) -> Vec<UndeliverableMessage<M>> {
     if !answers.iter().any(is_unknown) {
         return Vec::new();
     }
     let places = places(confirms, topics, kept.len(), answers);
     let lost = kept.into_iter().zip(places).filter(|(_, place)| place.is_lost && !place.is_refused);
-    lost.map(|(message, place)| Lost { message, taken: place.taken }).collect()
+    lost.map(|(message, place)| UndeliverableMessage { message, taken: place.taken }).collect()
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct QueueOutcomes {
     taken: Vec<TopicId>,
     is_lost: bool,
     is_refused: bool,
 }
 
-impl Place {
-    fn note(&mut self, answer: &Result<Appended, AppendError>, topic: TopicId) {
+impl QueueOutcomes {
+    fn note(&mut self, answer: &Result<AppendedBatch, AppendError>, topic: TopicId) {
         match answer {
             Ok(_) => self.taken.push(topic),
             Err(AppendError::UnknownPartition(_)) => self.is_lost = true,
@@ -97,9 +97,10 @@ fn places(
     confirms: &Confirms,
     topics: &[TopicId],
     count: usize,
-    answers: &[Result<Appended, AppendError>],
-) -> Vec<Place> {
-    let mut places: Vec<Place> = std::iter::repeat_with(Place::default).take(count).collect();
+    answers: &[Result<AppendedBatch, AppendError>],
+) -> Vec<QueueOutcomes> {
+    let mut places: Vec<QueueOutcomes> =
+        std::iter::repeat_with(QueueOutcomes::default).take(count).collect();
     for part in &confirms.kept {
         let Some(place) = places.get_mut(part.message as usize) else { continue };
         for row in confirms.rows_of(part.batch) {
@@ -111,17 +112,17 @@ fn places(
     places
 }
 
-fn is_unknown(answer: &Result<Appended, AppendError>) -> bool {
+fn is_unknown(answer: &Result<AppendedBatch, AppendError>) -> bool {
     matches!(answer, Err(AppendError::UnknownPartition(_)))
 }
 
 /// Routes messages by current declarations and appends them, for [`BARRIER_WITHIN`] at most.
-pub async fn route_again<M: Kept>(
+pub async fn route_again<M: ReroutableMessage>(
     broker: &Broker,
     vhost: &VirtualHost,
     rights: &Rights,
-    messages: Vec<Lost<M>>,
-) -> Vec<(M, Fate)> {
+    messages: Vec<UndeliverableMessage<M>>,
+) -> Vec<(M, RerouteOutcome)> {
     let until = Instant::now() + BARRIER_WITHIN;
     let (mut waiting, mut ended) = (messages, Vec::new());
     while !waiting.is_empty() && Instant::now() < until {
@@ -135,11 +136,13 @@ pub async fn route_again<M: Kept>(
             publisher.kept = Some(pending.len() as u32);
             match add(broker, vhost, rights, &lost, &mut publisher) {
                 Ok(true) => pending.push(lost),
-                Ok(false) if lost.taken.is_empty() => ended.push((lost.message, Fate::Unroutable)),
-                Ok(false) => ended.push((lost.message, Fate::Taken)),
+                Ok(false) if lost.taken.is_empty() => {
+                    ended.push((lost.message, RerouteOutcome::Unroutable))
+                }
+                Ok(false) => ended.push((lost.message, RerouteOutcome::Taken)),
                 Err(error) => {
                     tracing::debug!(%error, "a message for an unknown queue is refused");
-                    ended.push((lost.message, Fate::Refused));
+                    ended.push((lost.message, RerouteOutcome::Refused));
                 }
             }
         }
@@ -154,8 +157,8 @@ pub async fn route_again<M: Kept>(
         waiting = Vec::new();
         for (mut lost, place) in pending.into_iter().zip(places) {
             match (place.is_refused, place.is_lost) {
-                (true, _) => ended.push((lost.message, Fate::Refused)),
-                (false, false) => ended.push((lost.message, Fate::Taken)),
+                (true, _) => ended.push((lost.message, RerouteOutcome::Refused)),
+                (false, false) => ended.push((lost.message, RerouteOutcome::Taken)),
                 (false, true) => {
                     lost.taken.extend(place.taken);
                     waiting.push(lost);
@@ -166,16 +169,16 @@ pub async fn route_again<M: Kept>(
             sleep(AGAIN_AFTER).await;
         }
     }
-    ended.extend(waiting.into_iter().map(|lost| (lost.message, Fate::Refused)));
+    ended.extend(waiting.into_iter().map(|lost| (lost.message, RerouteOutcome::Refused)));
     ended
 }
 
 /// Adds the message to the batches of those of its queues that lack it. Returns false if there are none.
-fn add<M: Kept>(
+fn add<M: ReroutableMessage>(
     broker: &Broker,
     vhost: &VirtualHost,
     rights: &Rights,
-    lost: &Lost<M>,
+    lost: &UndeliverableMessage<M>,
     publisher: &mut Publisher,
 ) -> Result<bool, Exception> {
     let added = lost.message.view(|view| {
@@ -204,7 +207,7 @@ fn add<M: Kept>(
 }
 
 /// The target queues of a message. A deleted exchange routes nowhere.
-fn targets(vhost: &VirtualHost, view: &View<'_>) -> Result<Vec<Routed>, Exception> {
+fn targets(vhost: &VirtualHost, view: &View<'_>) -> Result<Vec<RoutedQueue>, Exception> {
     let copies = copies(view.properties)?;
     let keys: Vec<&str> =
         std::iter::once(view.routing_key).chain(copies.iter().map(String::as_str)).collect();

@@ -22,11 +22,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use access::acl::Verdict;
-use access::{Operation, Principal, Target, Users};
+use access::{AccessTarget, Operation, Principal, Users};
 use topology::names::topic_name;
-use topology::{Destination, Routed};
+use topology::{Destination, RoutedQueue};
 
-use crate::errors::{Exception, Named, ReplyCode, Resource};
+use crate::errors::{Exception, NamedEntity, ReplyCode, Resource};
 
 /// The protocol's name in the audit.
 const PROTOCOL: &str = "amqp";
@@ -42,7 +42,7 @@ pub struct Rights {
 
 /// The right to publish to an exchange.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Writable {
+pub struct PublishRight {
     exchange: Box<str>,
     by: Right,
     /// Each target queue must be checked too.
@@ -75,7 +75,7 @@ impl Rights {
         let Resource { kind, name, vhost } = resource;
         let may = match kind {
             "exchange" => {
-                self.rights.may(operation, Target::Exchange { virtual_host: vhost, name })
+                self.rights.may(operation, AccessTarget::Exchange { virtual_host: vhost, name })
             }
             // A queue that does not exist yet would be this topic.
             _ => self.may_queue(operation, resource, &topic_name(vhost, name)),
@@ -85,7 +85,7 @@ impl Rights {
 
     fn may_queue(&self, operation: Operation, queue: Resource<'_>, topic: &str) -> bool {
         let Resource { name, vhost, .. } = queue;
-        self.rights.may(operation, Target::Queue { virtual_host: vhost, name, topic })
+        self.rights.may(operation, AccessTarget::Queue { virtual_host: vhost, name, topic })
     }
 
     fn check_append_by_rules(&self, topic: &str, vhost: &str) -> Result<(), Exception> {
@@ -152,7 +152,7 @@ impl Rights {
     }
 
     /// Returns the right to publish to an exchange.
-    pub fn writable(&self, exchange: &str, vhost: &str) -> Result<Writable, Exception> {
+    pub fn writable(&self, exchange: &str, vhost: &str) -> Result<PublishRight, Exception> {
         let checked = self.check(Operation::Publish, Resource::exchange(exchange, vhost));
         let has_rules = |verdict| self.rights.has_rules_on_appends(verdict);
         let (by, each_queue) = match checked {
@@ -161,14 +161,14 @@ impl Rights {
             Err(_) if exchange.is_empty() && has_rules(Verdict::Allow) => (Right::Rules, true),
             Err(refused) => return Err(refused),
         };
-        Ok(Writable { exchange: exchange.into(), by, each_queue })
+        Ok(PublishRight { exchange: exchange.into(), by, each_queue })
     }
 
     /// Checks that a message with this key may be published. Returns whether each of its target queues must be
     /// checked ([`Rights::check_targets`]).
     pub fn check_key(
         &self,
-        writable: &Writable,
+        writable: &PublishRight,
         key: &str,
         vhost: &str,
     ) -> Result<bool, Exception> {
@@ -182,11 +182,11 @@ impl Rights {
     /// Checks that a message may go to all of its target queues.
     pub fn check_targets(
         &self,
-        writable: Option<&Writable>,
-        targets: &[Routed],
+        writable: Option<&PublishRight>,
+        targets: &[RoutedQueue],
     ) -> Result<(), Exception> {
         let by = writable.map_or(Right::Rules, |writable| writable.by);
-        for Routed { queue, .. } in targets {
+        for RoutedQueue { queue, .. } in targets {
             match by {
                 Right::Rules => self.check_append_by_rules(&queue.topic_name, &queue.vhost)?,
                 Right::Exchange => {
@@ -211,7 +211,7 @@ impl Rights {
     }
 }
 
-impl Writable {
+impl PublishRight {
     pub fn is_of(&self, exchange: &str) -> bool {
         *self.exchange == *exchange
     }

@@ -5,7 +5,7 @@ use base::checksum::crc32c;
 use bytes::Bytes;
 
 use crate::{
-    Batch, BatchHeader, Compression, HEADER_LEN, MAGIC, RecordView, Retained, SharedBatch,
+    Batch, BatchHeader, CompactionResult, Compression, HEADER_LEN, MAGIC, RecordView, SharedBatch,
     ValidateLimits, first_with_max_timestamp, offset_at_or_after, recompress, retain,
     retain_or_empty, split, validate, value_bytes, verify_checksum,
 };
@@ -82,9 +82,9 @@ fn agree(batch: &[u8]) {
         verify_checksum(&packed).expect("what is packed has its checksum");
         assert_eq!(seen(&packed), records, "{to} changes records");
     }
-    assert_eq!(retain(batch, None, |_| true), Ok(Retained::All));
+    assert_eq!(retain(batch, None, |_| true), Ok(CompactionResult::All));
     let even = |record: &RecordView<'_>| record.offset.is_multiple_of(2);
-    if let Ok(Retained::Part(part)) = retain_or_empty(batch, even) {
+    if let Ok(CompactionResult::Part(part)) = retain_or_empty(batch, even) {
         verify_checksum(&part).expect("what is kept has its checksum");
         let kept = seen(&part);
         assert!(kept.len() < records.len() && kept.iter().all(|record| records.contains(record)));

@@ -46,11 +46,11 @@ pub use header::{
 pub use partitioner::partition_of_key;
 pub use records::{Batch, Header, HeadersView, RecordView, Records, value_bytes};
 pub use refused::{RefusalReason, RefusedRecord, RefusedRecords};
-pub use reserved::Reserved;
+pub use reserved::ReservedHeaders;
 pub use rewrite::{
-    Retained, assign, empty, recompress, recompress_at, retain, retain_or_empty,
+    CompactionResult, assign, empty, recompress, recompress_at, retain, retain_or_empty,
     set_log_append_time, set_max_timestamp,
 };
 pub use search::{first_with_max_timestamp, offset_at_or_after};
 pub use shared::{SharedBatch, SharedRecord};
-pub use validate::{ValidateLimits, Validated, validate};
+pub use validate::{ValidBatch, ValidateLimits, validate};

@@ -16,14 +16,14 @@ const ID: &[u8] = headers::ID.as_bytes();
 
 /// A record's headers that control the broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Reserved<'a> {
+pub struct ReservedHeaders<'a> {
     pub deliver_at_ms: Option<i64>,
     pub expires_at_ms: Option<i64>,
     pub priority: Option<u8>,
     pub id: Option<&'a [u8]>,
 }
 
-impl<'a> Reserved<'a> {
+impl<'a> ReservedHeaders<'a> {
     /// The last of repeated headers takes precedence.
     #[inline]
     pub fn read(headers: &HeadersView<'a>) -> Self {
@@ -79,12 +79,12 @@ mod tests {
         ]);
         let batch = Batch::decode(&bytes).expect("a batch");
         let record = batch.records().next().expect("a record").expect("whole");
-        let expected = Reserved {
+        let expected = ReservedHeaders {
             deliver_at_ms: Some(1_700_000_000_000),
             expires_at_ms: None,
             priority: Some(255),
             id: None,
         };
-        assert_eq!(Reserved::read(&record.headers), expected);
+        assert_eq!(ReservedHeaders::read(&record.headers), expected);
     }
 }

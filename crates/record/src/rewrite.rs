@@ -81,7 +81,7 @@ fn pack(
 
 /// The result of compacting a batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Retained {
+pub enum CompactionResult {
     /// All records are kept: the batch stays as it is.
     All,
     /// No record is kept: the batch is removed.
@@ -100,10 +100,10 @@ pub fn retain(
     batch: &[u8],
     tombstone_horizon: Option<i64>,
     mut keep: impl FnMut(&RecordView<'_>) -> bool,
-) -> Result<Retained, BatchError> {
+) -> Result<CompactionResult, BatchError> {
     let batch = Batch::decode(batch)?;
     let header = *batch.header();
-    let mut kept = Kept::default();
+    let mut kept = KeptRecords::default();
     for record in batch.records() {
         let record = record?;
         if keep(&record) {
@@ -111,12 +111,12 @@ pub fn retain(
         }
     }
     if kept.count == 0 {
-        return Ok(Retained::None);
+        return Ok(CompactionResult::None);
     }
     let horizon =
         tombstone_horizon.filter(|_| kept.has_tombstone && !header.attributes.has_delete_horizon());
     if kept.count == header.record_count && horizon.is_none() {
-        return Ok(Retained::All);
+        return Ok(CompactionResult::All);
     }
     let mut header = BatchHeader { record_count: kept.count, ..header };
     if header.attributes.timestamp_type() == TimestampType::Create {
@@ -132,7 +132,7 @@ pub fn retain(
             pack(&header, &body, compression, None)?
         }
     };
-    Ok(Retained::Part(packed))
+    Ok(CompactionResult::Part(packed))
 }
 
 /// As [`retain`], but a batch without remaining records becomes an empty one: it keeps its offsets
@@ -140,9 +140,9 @@ pub fn retain(
 pub fn retain_or_empty(
     batch: &[u8],
     keep: impl FnMut(&RecordView<'_>) -> bool,
-) -> Result<Retained, BatchError> {
+) -> Result<CompactionResult, BatchError> {
     match retain(batch, None, keep)? {
-        Retained::None => empty(batch).map(Retained::Part),
+        CompactionResult::None => empty(batch).map(CompactionResult::Part),
         rest => Ok(rest),
     }
 }
@@ -155,20 +155,20 @@ pub fn empty(batch: &[u8]) -> Result<Vec<u8>, BatchError> {
 }
 
 /// Kept records in their encoded form.
-struct Kept {
+struct KeptRecords {
     body: Vec<u8>,
     count: i32,
     max_timestamp: i64,
     has_tombstone: bool,
 }
 
-impl Default for Kept {
+impl Default for KeptRecords {
     fn default() -> Self {
         Self { body: Vec::new(), count: 0, max_timestamp: i64::MIN, has_tombstone: false }
     }
 }
 
-impl Kept {
+impl KeptRecords {
     fn push(&mut self, record: &RecordView<'_>) {
         self.body.extend_from_slice(record.encoded);
         self.count += 1;

@@ -18,11 +18,11 @@ pub struct SharedBatch {
     body: Bytes,
     /// For each record its offset delta and its position in the body. Empty for a single record at
     /// the front of the body, the usual case in queues.
-    places: Box<[Place]>,
+    places: Box<[RecordLocation]>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct RecordLocation {
     offset_delta: u32,
     at: u32,
 }
@@ -45,7 +45,10 @@ impl SharedBatch {
         for record in batch.records() {
             let record = record?;
             if !alone {
-                places.push(Place { offset_delta: record.offset_delta as u32, at: at as u32 });
+                places.push(RecordLocation {
+                    offset_delta: record.offset_delta as u32,
+                    at: at as u32,
+                });
             }
             at += record.encoded.len();
         }
@@ -68,7 +71,10 @@ impl SharedBatch {
         for record in Records::new(&header, &body) {
             let record = record?;
             if count > 1 {
-                places.push(Place { offset_delta: record.offset_delta as u32, at: at as u32 });
+                places.push(RecordLocation {
+                    offset_delta: record.offset_delta as u32,
+                    at: at as u32,
+                });
             }
             at += record.encoded.len();
         }
@@ -89,7 +95,7 @@ impl SharedBatch {
 
     /// Size in memory.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.body.len() + self.places.len() * size_of::<Place>()
+        size_of::<Self>() + self.body.len() + self.places.len() * size_of::<RecordLocation>()
     }
 
     pub fn records(&self) -> Records<'_> {
@@ -128,7 +134,7 @@ impl SharedBatch {
     }
 
     fn encoded_len(&self, index: u32) -> usize {
-        let at = |index| self.places.get(index).map(|place: &Place| place.at as usize);
+        let at = |index| self.places.get(index).map(|place: &RecordLocation| place.at as usize);
         let begin = at(index as usize).unwrap_or(0);
         at(index as usize + 1).unwrap_or(self.body.len()) - begin
     }
@@ -208,7 +214,7 @@ impl SharedRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BatchBuilder, BatchOptions, Compression, Header, Retained, retain};
+    use crate::{BatchBuilder, BatchOptions, CompactionResult, Compression, Header, retain};
 
     fn batch(compression: Compression, records: usize) -> Bytes {
         let options = BatchOptions { compression, base_offset: 100, ..BatchOptions::default() };
@@ -307,7 +313,7 @@ mod tests {
         for kept in [vec![3], vec![0, 3, 7, 19]] {
             let bytes = batch(Compression::None, 20);
             let left = retain(&bytes, None, |record| kept.contains(&(record.offset - 100)));
-            let Ok(Retained::Part(rest)) = left else { panic!("a part is left") };
+            let Ok(CompactionResult::Part(rest)) = left else { panic!("a part is left") };
             let batch = Arc::new(SharedBatch::decode(&Bytes::from(rest)).expect("a batch"));
             for number in 0..20 {
                 let found = batch.record(100 + number).map(|record| record.view().offset);

@@ -49,7 +49,7 @@ impl Default for ValidateLimits {
 
 /// A valid batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Validated {
+pub struct ValidBatch {
     pub header: BatchHeader,
     /// The largest timestamp of its records. Some clients write another one into the header: then
     /// [`crate::set_max_timestamp`] corrects it, as Kafka does.
@@ -57,7 +57,7 @@ pub struct Validated {
 }
 
 /// Validates exactly one batch of a producer. Allocates only to decompress.
-pub fn validate(batch: &[u8], limits: &ValidateLimits) -> Result<Validated, BatchError> {
+pub fn validate(batch: &[u8], limits: &ValidateLimits) -> Result<ValidBatch, BatchError> {
     if batch.len() > limits.batch_bytes_max {
         return Err(BatchError::TooLarge { bytes: batch.len(), limit: limits.batch_bytes_max });
     }
@@ -66,7 +66,7 @@ pub fn validate(batch: &[u8], limits: &ValidateLimits) -> Result<Validated, Batc
     let body = &batch[HEADER_LEN..];
     let unpacked = unpack_bounded(&header, body, limits.decompressed_bytes_max)?;
     let max_timestamp = walk(&header, unpacked.as_deref().unwrap_or(body), limits)?;
-    Ok(Validated { header, max_timestamp })
+    Ok(ValidBatch { header, max_timestamp })
 }
 
 fn validate_header(header: &BatchHeader, limits: &ValidateLimits) -> Result<(), BatchError> {

@@ -3,7 +3,7 @@
 mod model;
 
 use record::{
-    Batch, BatchError, Compression, Retained, ValidateLimits, retain, split, validate,
+    Batch, BatchError, CompactionResult, Compression, ValidateLimits, retain, split, validate,
     verify_checksum,
 };
 
@@ -87,7 +87,7 @@ fn the_delete_horizon_is_written_as_kafka_writes_it() {
     assert_eq!(model::read_records(HORIZON), expected);
 
     // Kafka's builder keeps the same records for the same horizon: the bytes are equal too.
-    let Retained::Part(ours) = retain(NONE, Some(HORIZON_MS), |_| true).unwrap() else {
+    let CompactionResult::Part(ours) = retain(NONE, Some(HORIZON_MS), |_| true).unwrap() else {
         panic!("record 4 is a tombstone, so the batch gets a horizon");
     };
     assert_eq!(ours, HORIZON);

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use record::{
-    BatchBuilder, BatchHeader, BatchOptions, Compression, EncodedHeaders, Retained, TimestampType,
-    ValidateLimits, assign, first_with_max_timestamp, offset_at_or_after, recompress, retain,
-    set_log_append_time, set_max_timestamp, validate, verify_checksum,
+    BatchBuilder, BatchHeader, BatchOptions, CompactionResult, Compression, EncodedHeaders,
+    TimestampType, ValidateLimits, assign, first_with_max_timestamp, offset_at_or_after,
+    recompress, retain, set_log_append_time, set_max_timestamp, validate, verify_checksum,
 };
 
 proptest! {
@@ -98,12 +98,12 @@ proptest! {
         let horizon_due = horizon.filter(|_| has_tombstone);
 
         match retain(&batch, horizon, |record| keep(record.offset)).unwrap() {
-            Retained::None => prop_assert!(expected.is_empty()),
-            Retained::All => {
+            CompactionResult::None => prop_assert!(expected.is_empty()),
+            CompactionResult::All => {
                 prop_assert_eq!(expected.len(), records.len());
                 prop_assert_eq!(horizon_due, None);
             }
-            Retained::Part(part) => {
+            CompactionResult::Part(part) => {
                 let header = verify_checksum(&part).unwrap();
                 prop_assert_eq!(header.base_offset, before.base_offset);
                 prop_assert_eq!(header.last_offset(), before.last_offset());
@@ -119,7 +119,7 @@ proptest! {
                 // A second compaction keeps the first horizon.
                 let later = retain(&part, horizon.map(|ms| ms + 1), |_| true).unwrap();
                 if horizon_due.is_some() {
-                    prop_assert_eq!(later, Retained::All);
+                    prop_assert_eq!(later, CompactionResult::All);
                 }
             }
         }

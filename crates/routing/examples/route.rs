@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use routing::headers::Pattern;
 use routing::{
-    Arguments, HeaderMatch, HeaderPattern, Headers, Kind, Message, Network, NoHeaders, NodeOptions,
-    Property, Route, Target, Value,
+    Arguments, BindingTarget, HeaderMatch, HeaderPattern, Headers, Kind, Message, Network,
+    NoHeaders, NodeOptions, Property, Route, Value,
 };
 
 const BINDINGS: u32 = 100_000;
@@ -39,7 +39,7 @@ impl Headers for User {
 fn measure<H: Headers>(
     what: &str,
     kind: &Kind,
-    bind: impl Fn(&mut Network<u32>, u32, Target),
+    bind: impl Fn(&mut Network<u32>, u32, BindingTarget),
     headers: impl Fn(u32) -> H,
     key: impl Fn(u32) -> String,
 ) {
@@ -48,7 +48,7 @@ fn measure<H: Headers>(
     let started = Instant::now();
     for number in 0..BINDINGS {
         let sink = network.add_sink(number.to_string(), number);
-        bind(&mut network, number, Target::Sink(sink));
+        bind(&mut network, number, BindingTarget::Sink(sink));
     }
     let made = started.elapsed() / BINDINGS;
     let keys: Vec<String> = (0..1_000).map(|number| key(number * 97 % BINDINGS)).collect();
@@ -74,7 +74,7 @@ fn measure<H: Headers>(
 
 fn main() {
     let by_key = |make: fn(u32) -> String| {
-        move |network: &mut Network<u32>, number: u32, target: Target| {
+        move |network: &mut Network<u32>, number: u32, target: BindingTarget| {
             let node = network.node_named("x").expect("the node was made");
             network.bind(node, Arguments::Key(&make(number)), target);
         }

@@ -5,7 +5,7 @@
 //! destination owns neighbouring buckets. Removing a destination shifts those behind it down.
 
 use crate::message::{Headers, Message, Property, Value};
-use crate::network::Target;
+use crate::network::BindingTarget;
 
 /// Input of the hash.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ pub struct ConsistentMatcher {
 
 #[derive(Clone, Debug)]
 struct Share {
-    target: Target,
+    target: BindingTarget,
     /// Weights in the order of binding: the first one applies.
     weights: Vec<u32>,
     /// End of its buckets, exclusive.
@@ -37,7 +37,7 @@ impl ConsistentMatcher {
         Self { on, ring: Vec::new() }
     }
 
-    pub fn add(&mut self, weight: u32, target: Target) {
+    pub fn add(&mut self, weight: u32, target: BindingTarget) {
         match self.ring.iter_mut().find(|share| share.target == target) {
             Some(share) => share.weights.push(weight),
             None => self.ring.push(Share { target, weights: vec![weight], end: 0 }),
@@ -46,7 +46,7 @@ impl ConsistentMatcher {
     }
 
     /// Returns whether it was present.
-    pub fn remove(&mut self, weight: u32, target: Target) -> bool {
+    pub fn remove(&mut self, weight: u32, target: BindingTarget) -> bool {
         let Some(share) = self.ring.iter_mut().find(|share| share.target == target) else {
             return false;
         };
@@ -59,7 +59,7 @@ impl ConsistentMatcher {
         true
     }
 
-    pub fn route<H: Headers + ?Sized>(&self, message: &Message<'_, H>) -> Option<Target> {
+    pub fn route<H: Headers + ?Sized>(&self, message: &Message<'_, H>) -> Option<BindingTarget> {
         let buckets = self.ring.last()?.end;
         let bucket = jump(self.hash(message), buckets);
         let place = self.ring.partition_point(|share| share.end <= bucket);
@@ -120,7 +120,7 @@ mod tests {
     use crate::message::NoHeaders;
     use crate::network::SinkId;
 
-    fn spread(matcher: &ConsistentMatcher, keys: u32) -> Vec<Target> {
+    fn spread(matcher: &ConsistentMatcher, keys: u32) -> Vec<BindingTarget> {
         let route = |number: u32| {
             let key = format!("key-{number}");
             let message = Message { keys: &[key.as_str()], headers: &NoHeaders, deferred: false };
@@ -129,8 +129,8 @@ mod tests {
         (0..keys).map(route).collect()
     }
 
-    fn sink(number: u32) -> Target {
-        Target::Sink(SinkId(number))
+    fn sink(number: u32) -> BindingTarget {
+        BindingTarget::Sink(SinkId(number))
     }
 
     #[test]

@@ -11,7 +11,7 @@ use base::HashMap;
 use base::collections::HashState;
 
 use crate::message::{Headers, Value};
-use crate::network::Target;
+use crate::network::BindingTarget;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeaderMatch {
@@ -92,7 +92,7 @@ pub struct HeadersMatcher {
 #[derive(Clone, Debug)]
 struct Binding {
     pattern: HeaderPattern,
-    target: Target,
+    target: BindingTarget,
     /// Number of times that it was added.
     count: u32,
     /// Hashes that it is filed under.
@@ -100,7 +100,7 @@ struct Binding {
 }
 
 impl HeadersMatcher {
-    pub fn add(&mut self, pattern: HeaderPattern, target: Target) {
+    pub fn add(&mut self, pattern: HeaderPattern, target: BindingTarget) {
         if let Some(place) = self.find(&pattern, target) {
             if let Some(binding) = &mut self.bindings[place as usize] {
                 binding.count += 1;
@@ -122,7 +122,7 @@ impl HeadersMatcher {
     }
 
     /// Returns whether it was present.
-    pub fn remove(&mut self, pattern: &HeaderPattern, target: Target) -> bool {
+    pub fn remove(&mut self, pattern: &HeaderPattern, target: BindingTarget) -> bool {
         let Some(place) = self.find(pattern, target) else { return false };
         let Some(binding) = &mut self.bindings[place as usize] else { return false };
         binding.count -= 1;
@@ -145,7 +145,7 @@ impl HeadersMatcher {
     }
 
     /// Adds the destinations of these headers to `found`; some of them repeatedly.
-    pub fn route<H: Headers + ?Sized>(&self, headers: &H, found: &mut Vec<Target>) {
+    pub fn route<H: Headers + ?Sized>(&self, headers: &H, found: &mut Vec<BindingTarget>) {
         let mut try_all = |places: &[u32]| {
             for binding in places.iter().filter_map(|place| self.bindings[*place as usize].as_ref())
             {
@@ -183,7 +183,7 @@ impl HeadersMatcher {
         }
     }
 
-    fn find(&self, pattern: &HeaderPattern, target: Target) -> Option<u32> {
+    fn find(&self, pattern: &HeaderPattern, target: BindingTarget) -> Option<u32> {
         let same = |place: &u32| {
             let binding = self.bindings[*place as usize].as_ref();
             binding.is_some_and(|known| known.target == target && known.pattern == *pattern)

@@ -28,5 +28,5 @@ pub use consistent::HashOn;
 pub use headers::{HeaderMatch, HeaderPattern};
 pub use matcher::{Arguments, Kind, Matcher};
 pub use message::{Headers, Message, NoHeaders, Property, Value};
-pub use network::{Network, NodeId, NodeOptions, Route, SinkId, Target};
+pub use network::{BindingTarget, Network, NodeId, NodeOptions, Route, SinkId};
 pub use upstream::{Downstream, Hop};

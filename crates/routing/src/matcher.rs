@@ -5,10 +5,10 @@ use base::HashMap;
 use crate::consistent::{ConsistentMatcher, HashOn};
 use crate::headers::{HeaderPattern, HeadersMatcher};
 use crate::message::{Headers, Message};
-use crate::network::Target;
+use crate::network::BindingTarget;
 use crate::random::RandomMatcher;
 use crate::targets::Targets;
-use crate::topic::{Front, TopicMatcher};
+use crate::topic::{Frontier, TopicMatcher};
 use crate::upstream::Downstream;
 
 /// The matching rule of a node.
@@ -67,7 +67,7 @@ impl Matcher {
     }
 
     /// Adds a binding. One with arguments of another kind never matches, and is not added.
-    pub fn add(&mut self, arguments: Arguments<'_>, target: Target) {
+    pub fn add(&mut self, arguments: Arguments<'_>, target: BindingTarget) {
         match (self, arguments) {
             (Self::Direct(keys), Arguments::Key(key)) => {
                 keys.entry_ref(key).or_default().add(target);
@@ -84,7 +84,7 @@ impl Matcher {
     }
 
     /// Returns whether it was present.
-    pub fn remove(&mut self, arguments: Arguments<'_>, target: Target) -> bool {
+    pub fn remove(&mut self, arguments: Arguments<'_>, target: BindingTarget) -> bool {
         match (self, arguments) {
             (Self::Direct(keys), Arguments::Key(key)) => {
                 let Some(targets) = keys.get_mut(key) else { return false };
@@ -109,8 +109,8 @@ impl Matcher {
     pub(crate) fn route<H: Headers + ?Sized>(
         &self,
         message: &Message<'_, H>,
-        front: &mut Front,
-        found: &mut Vec<Target>,
+        front: &mut Frontier,
+        found: &mut Vec<BindingTarget>,
     ) -> bool {
         match self {
             Self::Direct(keys) => {

@@ -13,7 +13,7 @@ use hashbrown::HashTable;
 
 use crate::matcher::{Arguments, Kind, Matcher};
 use crate::message::{Headers, Message};
-use crate::topic::Front;
+use crate::topic::Frontier;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeId(pub u32);
@@ -23,7 +23,7 @@ pub struct SinkId(pub u32);
 
 /// Destination of a binding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Target {
+pub enum BindingTarget {
     Node(NodeId),
     Sink(SinkId),
 }
@@ -69,11 +69,11 @@ pub struct Route {
     /// Reached sinks, each once; with `true` if the message is to be deferred first. A sink reached
     /// by both a deferred and a direct path is listed twice.
     pub sinks: Vec<(SinkId, bool)>,
-    found: Vec<Target>,
-    front: Front,
+    found: Vec<BindingTarget>,
+    front: Frontier,
     waiting: Vec<(NodeId, bool)>,
     /// Nodes that the message has visited or will visit.
-    seen: Seen,
+    seen: VisitedNodes,
 }
 
 impl<S> Default for Network<S> {
@@ -174,14 +174,19 @@ impl<S> Network<S> {
         self.sinks.iter().flatten().map(|sink| &sink.content)
     }
 
-    pub fn bind(&mut self, node: NodeId, arguments: Arguments<'_>, target: Target) {
+    pub fn bind(&mut self, node: NodeId, arguments: Arguments<'_>, target: BindingTarget) {
         if let Some(node) = self.node_mut(node) {
             node.matcher.add(arguments, target);
         }
     }
 
     /// Returns whether it was present.
-    pub fn unbind(&mut self, node: NodeId, arguments: Arguments<'_>, target: Target) -> bool {
+    pub fn unbind(
+        &mut self,
+        node: NodeId,
+        arguments: Arguments<'_>,
+        target: BindingTarget,
+    ) -> bool {
         self.node_mut(node).is_some_and(|node| node.matcher.remove(arguments, target))
     }
 
@@ -207,17 +212,17 @@ impl<S> Network<S> {
             repeats |= node.matcher.route(message, front, found);
             if matches!(node.matcher, Matcher::Names) {
                 let named = message.keys.iter().filter_map(|key| self.sink_named(key));
-                found.extend(named.map(Target::Sink));
+                found.extend(named.map(BindingTarget::Sink));
             }
             if found.is_empty() {
                 let alternate = node.options.alternate.as_deref();
                 let alternate = alternate.and_then(|name| self.node_named(name));
-                found.extend(alternate.map(Target::Node));
+                found.extend(alternate.map(BindingTarget::Node));
             }
             for target in found.drain(..) {
                 match target {
-                    Target::Sink(sink) => sinks.push((sink, deferred)),
-                    Target::Node(node) => {
+                    BindingTarget::Sink(sink) => sinks.push((sink, deferred)),
+                    BindingTarget::Node(node) => {
                         if seen.insert((node, deferred)) {
                             waiting.push((node, deferred));
                         }
@@ -246,12 +251,12 @@ fn name_of<S>(sinks: &[Option<Sink<S>>], id: SinkId) -> &str {
 
 /// A set that is nearly always tiny.
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct VisitedNodes {
     few: Vec<(NodeId, bool)>,
     many: HashSet<(NodeId, bool)>,
 }
 
-impl Seen {
+impl VisitedNodes {
     const FEW: usize = 16;
 
     fn clear(&mut self) {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::network::Target;
+use crate::network::BindingTarget;
 use crate::targets::Targets;
 
 /// Randomness is a counter with mixed bits: all messages of a node share it, so that they are
@@ -21,7 +21,7 @@ impl Clone for RandomMatcher {
 }
 
 impl RandomMatcher {
-    pub(crate) fn choose(&self) -> Option<Target> {
+    pub(crate) fn choose(&self) -> Option<BindingTarget> {
         let count = self.targets.len();
         if count == 0 {
             return None;
@@ -51,7 +51,8 @@ mod tests {
     fn every_message_has_one_destination_and_every_destination_its_share() {
         let mut random = RandomMatcher::default();
         assert_eq!(random.choose(), None);
-        let targets: Vec<Target> = (0..4).map(|id| Target::Sink(SinkId(id))).collect();
+        let targets: Vec<BindingTarget> =
+            (0..4).map(|id| BindingTarget::Sink(SinkId(id))).collect();
         targets.iter().for_each(|target| random.targets.add(*target));
         let mut counts = [0; 4];
         for _ in 0..4_000 {

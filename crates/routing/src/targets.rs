@@ -3,16 +3,16 @@
 
 use base::HashMap;
 
-use crate::network::Target;
+use crate::network::BindingTarget;
 
 /// Up to this many are searched one by one; more are indexed.
 const LISTED_MAX: usize = 32;
 
 #[derive(Clone, Debug, Default)]
 pub struct Targets {
-    list: Vec<(Target, u32)>,
+    list: Vec<(BindingTarget, u32)>,
     /// Place of each in `list`, once there are many.
-    places: Option<Box<HashMap<Target, usize>>>,
+    places: Option<Box<HashMap<BindingTarget, usize>>>,
 }
 
 impl Targets {
@@ -24,16 +24,16 @@ impl Targets {
         self.list.len()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = Target> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = BindingTarget> + '_ {
         self.list.iter().map(|(target, _)| *target)
     }
 
     /// One of them, by its place in an arbitrary order.
-    pub fn get(&self, place: usize) -> Option<Target> {
+    pub fn get(&self, place: usize) -> Option<BindingTarget> {
         self.list.get(place).map(|(target, _)| *target)
     }
 
-    pub fn add(&mut self, target: Target) {
+    pub fn add(&mut self, target: BindingTarget) {
         if let Some(place) = self.place(target) {
             self.list[place].1 += 1;
             return;
@@ -52,7 +52,7 @@ impl Targets {
     }
 
     /// Returns whether it was present.
-    pub fn remove(&mut self, target: Target) -> bool {
+    pub fn remove(&mut self, target: BindingTarget) -> bool {
         let Some(place) = self.place(target) else { return false };
         self.list[place].1 -= 1;
         if self.list[place].1 > 0 {
@@ -71,7 +71,7 @@ impl Targets {
         true
     }
 
-    fn place(&self, target: Target) -> Option<usize> {
+    fn place(&self, target: BindingTarget) -> Option<usize> {
         match &self.places {
             Some(places) => places.get(&target).copied(),
             None => self.list.iter().position(|(listed, _)| *listed == target),

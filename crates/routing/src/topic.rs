@@ -9,7 +9,7 @@
 
 use base::HashMap;
 
-use crate::network::Target;
+use crate::network::BindingTarget;
 use crate::targets::Targets;
 
 const NONE: u32 = u32::MAX;
@@ -17,7 +17,7 @@ const ROOT: u32 = 0;
 
 #[derive(Clone, Debug)]
 pub struct TopicMatcher {
-    places: Vec<Place>,
+    places: Vec<TrieNode>,
     free: Vec<u32>,
     /// Keyed by the place and the word's number.
     edges: HashMap<(u32, u32), u32>,
@@ -30,14 +30,14 @@ pub struct TopicMatcher {
 
 /// The current places of a traversal: buffers reused from key to key.
 #[derive(Clone, Debug, Default)]
-pub struct Front {
+pub struct Frontier {
     here: Vec<u32>,
     next: Vec<u32>,
 }
 
 /// A place in the trie: the words on the path from the root.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct TrieNode {
     parent: u32,
     step: Step,
     /// Place after `*`.
@@ -60,7 +60,7 @@ enum Step {
 impl Default for TopicMatcher {
     fn default() -> Self {
         Self {
-            places: vec![Place {
+            places: vec![TrieNode {
                 parent: NONE,
                 step: Step::Root,
                 one: NONE,
@@ -82,7 +82,7 @@ fn words(key: &str) -> impl Iterator<Item = &str> {
 }
 
 impl TopicMatcher {
-    pub fn add(&mut self, pattern: &str, target: Target) {
+    pub fn add(&mut self, pattern: &str, target: BindingTarget) {
         let mut place = ROOT;
         for word in words(pattern) {
             place = match word {
@@ -100,7 +100,7 @@ impl TopicMatcher {
     }
 
     /// Returns whether it was present.
-    pub fn remove(&mut self, pattern: &str, target: Target) -> bool {
+    pub fn remove(&mut self, pattern: &str, target: BindingTarget) -> bool {
         let Some(place) = self.find(pattern) else { return false };
         let Some(targets) = self.ends.get_mut(&place) else { return false };
         let removed = targets.remove(target);
@@ -112,8 +112,8 @@ impl TopicMatcher {
     }
 
     /// Adds the key's destinations to `found`; some of them repeatedly.
-    pub fn route(&self, key: &str, front: &mut Front, found: &mut Vec<Target>) {
-        let Front { here, next } = front;
+    pub fn route(&self, key: &str, front: &mut Frontier, found: &mut Vec<BindingTarget>) {
+        let Frontier { here, next } = front;
         here.clear();
         here.push(ROOT);
         self.pass_empty(here);
@@ -167,7 +167,7 @@ impl TopicMatcher {
         if known != NONE {
             return known;
         }
-        let place = Place { parent, step, one: NONE, any: NONE, children: 0 };
+        let place = TrieNode { parent, step, one: NONE, any: NONE, children: 0 };
         let child = match self.free.pop() {
             Some(free) => {
                 self.places[free as usize] = place;
@@ -227,7 +227,7 @@ impl TopicMatcher {
     /// Removes places without destinations below them.
     fn prune(&mut self, mut place: u32) {
         while place != ROOT && !self.ends.contains_key(&place) {
-            let Place { parent, step, children, .. } = self.places[place as usize];
+            let TrieNode { parent, step, children, .. } = self.places[place as usize];
             if children > 0 {
                 return;
             }
@@ -302,15 +302,15 @@ mod tests {
     use super::*;
     use crate::network::SinkId;
 
-    fn sink(number: u32) -> Target {
-        Target::Sink(SinkId(number))
+    fn sink(number: u32) -> BindingTarget {
+        BindingTarget::Sink(SinkId(number))
     }
 
     fn matches(pattern: &str, key: &str) -> bool {
         let mut matcher = TopicMatcher::default();
         matcher.add(pattern, sink(0));
         let mut found = Vec::new();
-        matcher.route(key, &mut Front::default(), &mut found);
+        matcher.route(key, &mut Frontier::default(), &mut found);
         !found.is_empty()
     }
 
@@ -381,7 +381,7 @@ mod tests {
         matcher.add(&"#.a.".repeat(60), sink(0));
         let mut found = Vec::new();
         let started = std::time::Instant::now();
-        matcher.route(&vec!["a"; 128].join("."), &mut Front::default(), &mut found);
+        matcher.route(&vec!["a"; 128].join("."), &mut Frontier::default(), &mut found);
         // Backtracking would not end in the lifetime of the machine.
         assert!(started.elapsed() < std::time::Duration::from_secs(5));
         assert!(found.is_empty());

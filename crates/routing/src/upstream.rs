@@ -34,9 +34,9 @@ mod tests {
     use super::*;
     use crate::message::{Property, Value};
 
-    struct Came(Vec<Hop>);
+    struct HopPath(Vec<Hop>);
 
-    impl Headers for Came {
+    impl Headers for HopPath {
         fn get(&self, _name: &str) -> Option<Value<'_>> {
             None
         }
@@ -59,14 +59,14 @@ mod tests {
     #[test]
     fn message_is_forwarded_within_the_hop_limit_and_never_back() {
         let downstream = Downstream { hops_max: 2, itself: Some(hop("down")) };
-        assert!(downstream.takes(&Came(Vec::new())));
-        assert!(downstream.takes(&Came(vec![hop("other")])));
-        assert!(!downstream.takes(&Came(vec![hop("other"), hop("third")])));
-        assert!(!downstream.takes(&Came(vec![hop("down")])));
+        assert!(downstream.takes(&HopPath(Vec::new())));
+        assert!(downstream.takes(&HopPath(vec![hop("other")])));
+        assert!(!downstream.takes(&HopPath(vec![hop("other"), hop("third")])));
+        assert!(!downstream.takes(&HopPath(vec![hop("down")])));
         let elsewhere = Hop { vhost: "shop".to_owned(), ..hop("down") };
-        assert!(downstream.takes(&Came(vec![elsewhere])));
+        assert!(downstream.takes(&HopPath(vec![elsewhere])));
         let unnamed = Downstream { hops_max: 2, itself: None };
-        assert!(unnamed.takes(&Came(vec![hop("down")])));
-        assert!(!Downstream { hops_max: 1, ..downstream }.takes(&Came(vec![hop("other")])));
+        assert!(unnamed.takes(&HopPath(vec![hop("down")])));
+        assert!(!Downstream { hops_max: 1, ..downstream }.takes(&HopPath(vec![hop("other")])));
     }
 }

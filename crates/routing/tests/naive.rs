@@ -6,8 +6,8 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use routing::headers::Pattern;
 use routing::{
-    Arguments, HeaderMatch, HeaderPattern, Headers, Kind, Message, Network, NoHeaders, NodeOptions,
-    Property, Route, Target, Value,
+    Arguments, BindingTarget, HeaderMatch, HeaderPattern, Headers, Kind, Message, Network,
+    NoHeaders, NodeOptions, Property, Route, Value,
 };
 
 /// A message's headers, small enough to match bindings often.
@@ -121,7 +121,7 @@ proptest! {
         let mut bindings: Vec<(String, usize)> = Vec::new();
         for (bind, pattern, sink) in steps {
             // `#.#` and `#` are one pattern to the trie, as they are to messages.
-            let target = Target::Sink(sinks[sink]);
+            let target = BindingTarget::Sink(sinks[sink]);
             let place = bindings.iter().position(|known| *known == (pattern.clone(), sink));
             if bind {
                 network.bind(node, Arguments::Key(&pattern), target);
@@ -151,7 +151,7 @@ proptest! {
         let sinks: Vec<_> = (0..4).map(|n| network.add_sink(n.to_string(), n)).collect();
         let mut bindings: Vec<(HeaderPattern, usize)> = Vec::new();
         for (bind, pattern, sink) in steps {
-            let target = Target::Sink(sinks[sink]);
+            let target = BindingTarget::Sink(sinks[sink]);
             let place = bindings.iter().position(|known| *known == (pattern.clone(), sink));
             if bind {
                 network.bind(node, Arguments::Headers(&pattern), target);
@@ -188,8 +188,8 @@ proptest! {
         }).collect();
         let sinks: Vec<_> = (0..5).map(|n| network.add_sink(n.to_string(), n)).collect();
         let target = |place: usize| match place {
-            0..5 => Target::Node(nodes[place]),
-            _ => Target::Sink(sinks[place - 5]),
+            0..5 => BindingTarget::Node(nodes[place]),
+            _ => BindingTarget::Sink(sinks[place - 5]),
         };
         for (node, binding_key, place) in &bindings {
             network.bind(nodes[*node], Arguments::Key(binding_key), target(*place));
@@ -226,10 +226,10 @@ fn message_deferred_on_only_one_path_arrives_twice() {
     let slow = network.add_node("slow", &Kind::Fanout, holding);
     let both = network.add_sink("both", 0);
     let late = network.add_sink("late", 1);
-    network.bind(entry, Arguments::Key(""), Target::Node(slow));
-    network.bind(entry, Arguments::Key(""), Target::Sink(both));
-    network.bind(slow, Arguments::Key(""), Target::Sink(both));
-    network.bind(slow, Arguments::Key(""), Target::Sink(late));
+    network.bind(entry, Arguments::Key(""), BindingTarget::Node(slow));
+    network.bind(entry, Arguments::Key(""), BindingTarget::Sink(both));
+    network.bind(slow, Arguments::Key(""), BindingTarget::Sink(both));
+    network.bind(slow, Arguments::Key(""), BindingTarget::Sink(late));
     let mut route = Route::default();
     let mut message = Message { keys: &[""], headers: &NoHeaders, deferred: true };
     network.route(entry, &message, &mut route);

@@ -4,7 +4,9 @@ use std::fmt;
 
 use aws_lc_rs::constant_time;
 
-use crate::message::{Malformed, attribute, decode_bytes, encode_bytes, encode_name, text, xor};
+use crate::message::{
+    MalformedMessage, attribute, decode_bytes, encode_bytes, encode_name, text, xor,
+};
 use crate::verifier::{CLIENT_KEY, Hash, SERVER_KEY};
 
 const HEADER: &str = "n,,";
@@ -19,7 +21,7 @@ pub struct Client {
 }
 
 /// The signature that the server's last message must carry.
-pub struct Expected(Vec<u8>);
+pub struct ExpectedSignature(Vec<u8>);
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,9 +29,9 @@ impl fmt::Debug for Client {
     }
 }
 
-impl fmt::Debug for Expected {
+impl fmt::Debug for ExpectedSignature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Expected").finish_non_exhaustive()
+        f.debug_struct("ExpectedSignature").finish_non_exhaustive()
     }
 }
 
@@ -46,7 +48,10 @@ impl Client {
     }
 
     /// The client-final message, and the server signature expected in reply to it.
-    pub fn answer(&self, challenge: &[u8]) -> Result<(String, Expected), Malformed> {
+    pub fn answer(
+        &self,
+        challenge: &[u8],
+    ) -> Result<(String, ExpectedSignature), MalformedMessage> {
         self.answer_with_nonce(challenge, str::to_owned)
     }
 
@@ -54,18 +59,18 @@ impl Client {
         &self,
         challenge: &[u8],
         said: impl FnOnce(&str) -> String,
-    ) -> Result<(String, Expected), Malformed> {
+    ) -> Result<(String, ExpectedSignature), MalformedMessage> {
         let challenge = text(challenge)?;
         let (nonce, rest) = attribute(challenge, "r=", "the server has no nonce")?;
         if !nonce.starts_with(&self.nonce) || nonce.len() == self.nonce.len() {
-            return Err(Malformed("the server's reply is for another client"));
+            return Err(MalformedMessage("the server's reply is for another client"));
         }
         let (salt, rest) = attribute(rest, "s=", "the server has no salt")?;
         let salt = decode_bytes(salt, "the server's salt is none")?;
         let (iterations, _) = attribute(rest, "i=", "the server says no iterations")?;
         let iterations = iterations.parse().unwrap_or(0);
         if !(1..=ITERATIONS_MAX).contains(&iterations) {
-            return Err(Malformed("the server asks for too many iterations, or none"));
+            return Err(MalformedMessage("the server asks for too many iterations, or none"));
         }
         let salted = self.hash.salted(&self.password, &salt, iterations);
         let client_key = self.hash.hmac(&salted, CLIENT_KEY);
@@ -75,16 +80,16 @@ impl Client {
         let proof = encode_bytes(&xor(&client_key, &signature));
         let server_key = self.hash.hmac(&salted, SERVER_KEY);
         let expected = self.hash.hmac(&server_key, all.as_bytes());
-        Ok((format!("{unproved},p={proof}"), Expected(expected)))
+        Ok((format!("{unproved},p={proof}"), ExpectedSignature(expected)))
     }
 }
 
-impl Expected {
+impl ExpectedSignature {
     /// Checks that the server knows the verifier of the password.
-    pub fn check(&self, message: &[u8]) -> Result<(), Malformed> {
+    pub fn check(&self, message: &[u8]) -> Result<(), MalformedMessage> {
         let (signature, _) = attribute(text(message)?, "v=", "the server proves nothing")?;
         let signature = decode_bytes(signature, "the server proves nothing")?;
         constant_time::verify_slices_are_equal(&signature, &self.0)
-            .map_err(|_| Malformed("the server does not know the password"))
+            .map_err(|_| MalformedMessage("the server does not know the password"))
     }
 }

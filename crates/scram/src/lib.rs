@@ -17,7 +17,7 @@ mod message;
 pub mod server;
 pub mod verifier;
 
-pub use message::Malformed;
+pub use message::MalformedMessage;
 pub use server::{Challenge, ClientFirst, ScramError};
 pub use verifier::{
     Hash, ITERATIONS_MADE, ITERATIONS_MAX, ITERATIONS_MIN, Verifier, VerifierError,

@@ -10,14 +10,14 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 4 << 10;
 /// A malformed SCRAM message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("{0}")]
-pub struct Malformed(pub(crate) &'static str);
+pub struct MalformedMessage(pub(crate) &'static str);
 
 /// Decodes a message as text.
-pub(crate) fn text(message: &[u8]) -> Result<&str, Malformed> {
+pub(crate) fn text(message: &[u8]) -> Result<&str, MalformedMessage> {
     if message.len() > MESSAGE_BYTES_MAX {
-        return Err(Malformed("the message is too long"));
+        return Err(MalformedMessage("the message is too long"));
     }
-    std::str::from_utf8(message).map_err(|_| Malformed("the message is no text"))
+    std::str::from_utf8(message).map_err(|_| MalformedMessage("the message is no text"))
 }
 
 /// Reads the next attribute; returns its value and the rest.
@@ -25,13 +25,13 @@ pub(crate) fn attribute<'a>(
     message: &'a str,
     name: &'static str,
     missing: &'static str,
-) -> Result<(&'a str, &'a str), Malformed> {
-    let rest = message.strip_prefix(name).ok_or(Malformed(missing))?;
+) -> Result<(&'a str, &'a str), MalformedMessage> {
+    let rest = message.strip_prefix(name).ok_or(MalformedMessage(missing))?;
     Ok(rest.split_once(',').unwrap_or((rest, "")))
 }
 
 /// Decodes a name, in which `=2C` is a comma and `=3D` an equals sign.
-pub(crate) fn decode_name(encoded: &str) -> Result<String, Malformed> {
+pub(crate) fn decode_name(encoded: &str) -> Result<String, MalformedMessage> {
     let mut name = String::with_capacity(encoded.len());
     let mut parts = encoded.split('=');
     name.push_str(parts.next().unwrap_or_default());
@@ -39,7 +39,7 @@ pub(crate) fn decode_name(encoded: &str) -> Result<String, Malformed> {
         let (sign, rest) = match (part.strip_prefix("2C"), part.strip_prefix("3D")) {
             (Some(rest), _) => (',', rest),
             (_, Some(rest)) => ('=', rest),
-            _ => return Err(Malformed("the name has an equals sign that begins nothing")),
+            _ => return Err(MalformedMessage("the name has an equals sign that begins nothing")),
         };
         name.push(sign);
         name.push_str(rest);
@@ -55,8 +55,8 @@ pub(crate) fn is_nonce(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| matches!(byte, 0x21..=0x7e) && byte != b',')
 }
 
-pub(crate) fn decode_bytes(text: &str, what: &'static str) -> Result<Vec<u8>, Malformed> {
-    STANDARD.decode(text).map_err(|_| Malformed(what))
+pub(crate) fn decode_bytes(text: &str, what: &'static str) -> Result<Vec<u8>, MalformedMessage> {
+    STANDARD.decode(text).map_err(|_| MalformedMessage(what))
 }
 
 pub(crate) fn encode_bytes(bytes: &[u8]) -> String {

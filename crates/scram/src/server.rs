@@ -13,7 +13,7 @@ use aws_lc_rs::constant_time;
 use thiserror::Error;
 
 use crate::message::{
-    Malformed, attribute, decode_bytes, decode_name, encode_bytes, is_nonce, text, xor,
+    MalformedMessage, attribute, decode_bytes, decode_name, encode_bytes, is_nonce, text, xor,
 };
 use crate::verifier::Verifier;
 
@@ -21,7 +21,7 @@ use crate::verifier::Verifier;
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ScramError {
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] MalformedMessage),
     #[error("it binds to a channel, which is not offered")]
     ChannelBinding,
     #[error("it wants to act as another user")]
@@ -47,29 +47,29 @@ pub struct ClientFirst {
 impl ClientFirst {
     pub fn parse(message: &[u8]) -> Result<Self, ScramError> {
         let message = text(message)?;
-        let short = Malformed("it has no header");
+        let short = MalformedMessage("it has no header");
         let (binding, rest) = message.split_once(',').ok_or(short)?;
         let (identity, bare) = rest.split_once(',').ok_or(short)?;
         match binding {
             // "y": the client supports channel binding and believes that the server does not.
             "n" | "y" => {}
             _ if binding.starts_with("p=") => return Err(ScramError::ChannelBinding),
-            _ => return Err(Malformed("its header is none").into()),
+            _ => return Err(MalformedMessage("its header is none").into()),
         }
         let (name, rest) = attribute(bare, "n=", "it names no user")?;
         let name = decode_name(name)?;
         if name.is_empty() {
-            return Err(Malformed("the user's name is empty").into());
+            return Err(MalformedMessage("the user's name is empty").into());
         }
         let (nonce, extensions) = attribute(rest, "r=", "it has no nonce")?;
         if !is_nonce(nonce) {
-            return Err(Malformed("its nonce is none").into());
+            return Err(MalformedMessage("its nonce is none").into());
         }
         match identity.strip_prefix("a=") {
             None if identity.is_empty() => {}
             Some(other) if decode_name(other)? == name => {}
             Some(_) => return Err(ScramError::OtherIdentity),
-            None => return Err(Malformed("its header is none").into()),
+            None => return Err(MalformedMessage("its header is none").into()),
         }
         // Other extensions have no meaning here; the proof covers them.
         if extensions.split(',').any(|it| it.eq_ignore_ascii_case("tokenauth=true")) {
@@ -120,12 +120,12 @@ impl Challenge {
     /// verifier.
     pub fn finish(&self, message: &[u8]) -> Result<String, ScramError> {
         let message = text(message)?;
-        let no_proof = Malformed("it has no proof");
+        let no_proof = MalformedMessage("it has no proof");
         let (unproved, proof) = message.rsplit_once(",p=").ok_or(no_proof)?;
         let (header, rest) = attribute(unproved, "c=", "it does not repeat its header")?;
         let (nonce, _) = attribute(rest, "r=", "it has no nonce")?;
         if decode_bytes(header, "its header is none")? != self.first.header.as_bytes() {
-            return Err(Malformed("it repeats another header than it sent").into());
+            return Err(MalformedMessage("it repeats another header than it sent").into());
         }
         // Compares the end only, though RFC 5802 allows nothing before it: librdkafka before 2.6.1 sends its own part
         // twice. The proof covers the sent nonce, so an attacker gains nothing.
@@ -135,7 +135,7 @@ impl Challenge {
         let proof = decode_bytes(proof, "its proof is none")?;
         let hash = self.verifier.hash();
         if proof.len() != hash.bytes() {
-            return Err(Malformed("its proof is not as long as the hash").into());
+            return Err(MalformedMessage("its proof is not as long as the hash").into());
         }
         let all = format!("{},{},{unproved}", self.first.bare, self.said);
         let signature = hash.hmac(self.verifier.stored_key(), all.as_bytes());

@@ -48,19 +48,19 @@ struct EscapedFields;
 
 impl<'w> FormatFields<'w> for EscapedFields {
     fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
-        let mut line = Line { writer, is_empty: true, result: Ok(()) };
+        let mut line = LineFields { writer, is_empty: true, result: Ok(()) };
         fields.record(&mut line);
         line.result
     }
 }
 
-struct Line<'w> {
+struct LineFields<'w> {
     writer: Writer<'w>,
     is_empty: bool,
     result: fmt::Result,
 }
 
-impl Line<'_> {
+impl LineFields<'_> {
     fn put(&mut self, field: &Field, value: fmt::Arguments<'_>) {
         if self.result.is_ok() {
             self.result = self.try_put(field, value);
@@ -83,7 +83,7 @@ impl Line<'_> {
     }
 }
 
-impl Visit for Line<'_> {
+impl Visit for LineFields<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "message" => self.put(field, format_args!("{value}")),
@@ -117,9 +117,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
+    struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Written {
+    impl io::Write for CapturedLog {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
             Ok(bytes.len())
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    impl<'a> MakeWriter<'a> for Written {
+    impl<'a> MakeWriter<'a> for CapturedLog {
         type Writer = Self;
 
         fn make_writer(&'a self) -> Self {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn logged(log: impl FnOnce()) -> String {
-        let written = Written::default();
+        let written = CapturedLog::default();
         let subscriber = tracing_subscriber::fmt()
             .with_writer(written.clone())
             .with_ansi(false)

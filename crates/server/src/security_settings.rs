@@ -37,7 +37,7 @@ pub(crate) enum AuditMode {
 
 /// The settings as given.
 #[derive(Debug, Default)]
-pub(crate) struct SaidOfSecurity {
+pub(crate) struct RawSecuritySettings {
     pub(crate) auth: Option<Auth>,
     pub(crate) insecure: Option<bool>,
     pub(crate) admin_user: Option<String>,
@@ -79,14 +79,14 @@ pub(crate) struct SecuritySettings {
      let everybody do everything:             --insecure",
     port = address.port()
 )]
-pub(crate) struct Unprotected {
+pub(crate) struct UnprotectedListener {
     setting: &'static str,
     address: SocketAddr,
     why: &'static str,
 }
 
 impl SecuritySettings {
-    pub(crate) fn of(said: SaidOfSecurity) -> Result<Self, SettingsError> {
+    pub(crate) fn of(said: RawSecuritySettings) -> Result<Self, SettingsError> {
         let session_max = said.session_max.map(|text| {
             let parsed = parse_duration(&text).ok().filter(|max| *max >= Duration::from_secs(1));
             let problem = "is not a time of a second at least, such as 1h";
@@ -121,7 +121,7 @@ impl SecuritySettings {
         bound: &Bound,
         has_users: bool,
         is_member: bool,
-    ) -> Result<LoginOptions, Unprotected> {
+    ) -> Result<LoginOptions, UnprotectedListener> {
         let at = |setting, address| self.admission(setting, address, has_users, is_member);
         Ok(LoginOptions {
             plain: at("kafka", bound.kafka)?,
@@ -140,7 +140,7 @@ impl SecuritySettings {
         bound: &Bound,
         has_users: bool,
         is_member: bool,
-    ) -> Result<gateway_http::LoginOptions, Unprotected> {
+    ) -> Result<gateway_http::LoginOptions, UnprotectedListener> {
         let at = |setting, address: Option<SocketAddr>| {
             let admission =
                 address.map(|address| self.admission(setting, address, has_users, is_member));
@@ -156,9 +156,9 @@ impl SecuritySettings {
         address: SocketAddr,
         has_users: bool,
         is_member: bool,
-    ) -> Result<Admission, Unprotected> {
+    ) -> Result<Admission, UnprotectedListener> {
         let may_be_open = self.insecure || address.ip().to_canonical().is_loopback();
-        let unprotected = |why| Unprotected { setting, address, why };
+        let unprotected = |why| UnprotectedListener { setting, address, why };
         let names_somebody = self.by_tokens || self.certified && setting.ends_with("-tls");
         match self.auth {
             Auth::On => Ok(Admission::Required),
@@ -261,10 +261,11 @@ mod tests {
         let http = settings.http_logins(&bound, false, false).expect("nobody is let in");
         assert_eq!((http.plain, http.tls), (Admission::Open, Admission::Required));
         assert!(SecuritySettings::default().logins(&bound, false, false).is_err());
-        let off = || SaidOfSecurity { auth: Some(Auth::Off), ..SaidOfSecurity::default() };
+        let off =
+            || RawSecuritySettings { auth: Some(Auth::Off), ..RawSecuritySettings::default() };
         for (said, setting) in [
-            (SaidOfSecurity { tls_principal: Some("cn".into()), ..off() }, "--tls-principal"),
-            (SaidOfSecurity { oidc_issuer: Some("x".into()), ..off() }, "--oidc-issuer"),
+            (RawSecuritySettings { tls_principal: Some("cn".into()), ..off() }, "--tls-principal"),
+            (RawSecuritySettings { oidc_issuer: Some("x".into()), ..off() }, "--oidc-issuer"),
         ] {
             let error = SecuritySettings::of(said).expect_err("is refused").to_string();
             assert!(error.contains(setting) && error.contains("--auth off"), "{error}");
@@ -301,10 +302,10 @@ mod tests {
         let path = folder.path().join("password");
         std::fs::write(&path, "se cret\nmore\n").expect("is written");
         let of = |name: Option<&str>, path: Option<PathBuf>| {
-            let said = SaidOfSecurity {
+            let said = RawSecuritySettings {
                 admin_user: name.map(str::to_owned),
                 admin_password_file: path,
-                ..SaidOfSecurity::default()
+                ..RawSecuritySettings::default()
             };
             SecuritySettings::of(said).map(|settings| settings.admin)
         };

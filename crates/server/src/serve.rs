@@ -10,7 +10,7 @@ use access::{Audit, Quotas, Users};
 use broker::{Broker, BrokerOptions};
 use gateway::Connections;
 use gateway_amqp::operations::Administration;
-use gateway_http::Front;
+use gateway_http::FrontEnd;
 use gateway_kafka::{GatewayOptions, Kafka};
 use links::{Security, Tls};
 use nodes::{Endpoint, Nodes};
@@ -30,7 +30,7 @@ use crate::listeners::{Bound, Listeners, TakenPorts};
 use crate::log_ins;
 use crate::logging;
 use crate::operator::Operator;
-use crate::security_settings::{AuditMode, Unprotected};
+use crate::security_settings::{AuditMode, UnprotectedListener};
 use crate::settings::{ServeFlags, Settings, SettingsError};
 use crate::signals::Signals;
 use crate::tls_files::{TlsFiles, TlsFilesError};
@@ -67,7 +67,7 @@ pub(crate) enum ServeError {
     #[error("what is kept of users and quotas cannot be read: {0}")]
     Users(#[from] access::OpenError),
     #[error(transparent)]
-    Unprotected(#[from] Unprotected),
+    Unprotected(#[from] UnprotectedListener),
     #[error("{0}")]
     Injection(String),
     #[error("the thread that ends the process when a part of it fails could not start: {0}")]
@@ -144,7 +144,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let (failure, connections) = (Failure::new(), Connections::default());
     // From here on operators can query the progress of the start.
     let tls = certificate.as_ref().map(TlsFiles::tls);
-    let front = Front::new(
+    let front = FrontEnd::new(
         http_options(&settings, connections.clone()),
         failure.clone(),
         Arc::clone(&world.entropy),

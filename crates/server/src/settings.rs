@@ -14,18 +14,18 @@ use tokens::TokenOptions;
 use crate::cluster_settings::ClusterSettings;
 use crate::http_settings::HttpSettings;
 use crate::logging::LogFormat;
-use crate::security_settings::{SaidOfSecurity, SecuritySettings};
+use crate::security_settings::{RawSecuritySettings, SecuritySettings};
 use crate::size;
 use crate::time::parse_duration;
-use crate::tls_settings::{SaidOfTls, TlsSettings};
-use crate::token_settings::{self, SaidOfTokens};
-use crate::trace_settings::{self, SaidOfTraces};
+use crate::tls_settings::{RawTlsSettings, TlsSettings};
+use crate::token_settings::{self, RawTokenSettings};
+use crate::trace_settings::{self, RawTraceSettings};
 
-mod said;
+mod raw_settings;
 pub(crate) mod source;
 
-use said::Said;
-pub(crate) use said::ServeFlags;
+use raw_settings::RawSettings;
+pub(crate) use raw_settings::ServeFlags;
 
 /// The consensus engine logs every vote and term, which is off by default.
 const DEFAULT_LOG: &str = "info,openraft=error";
@@ -92,7 +92,7 @@ impl Settings {
         settings.map_err(|error| source::sourced(error, flags.config.as_deref()))
     }
 
-    fn from_said(said: Said) -> Result<Self, SettingsError> {
+    fn from_said(said: RawSettings) -> Result<Self, SettingsError> {
         let segment_bytes =
             size::bytes("segment-bytes", said.segment_bytes, limits::SEGMENT_BYTES_DEFAULT)?;
         let range = limits::SEGMENT_BYTES_MIN..=limits::SEGMENT_BYTES_MAX;
@@ -109,7 +109,7 @@ impl Settings {
                 .transpose()?,
             amqp: listen_unless_off("amqp", said.amqp.as_deref(), "127.0.0.1:5672")?,
             http: HttpSettings::of(said.http.as_deref(), said.http_host, said.metrics.as_deref())?,
-            tls: TlsSettings::of(SaidOfTls {
+            tls: TlsSettings::of(RawTlsSettings {
                 kafka: said.kafka_tls,
                 advertise_kafka: said.advertise_kafka_tls,
                 amqp: said.amqp_tls,
@@ -121,7 +121,7 @@ impl Settings {
                 client_auth: said.tls_client_auth,
                 principal: said.tls_principal.clone(),
             })?,
-            security: SecuritySettings::of(SaidOfSecurity {
+            security: SecuritySettings::of(RawSecuritySettings {
                 auth: said.auth,
                 insecure: said.insecure,
                 admin_user: said.admin_user,
@@ -134,7 +134,7 @@ impl Settings {
                 tls_principal: said.tls_principal,
                 audit: said.audit,
             })?,
-            tokens: token_settings::of(SaidOfTokens {
+            tokens: token_settings::of(RawTokenSettings {
                 issuer: said.oidc_issuer,
                 audiences: said.oidc_audience,
                 jwks: said.oidc_jwks,
@@ -167,7 +167,7 @@ impl Settings {
             )?,
             scrub_interval: scrub_interval(said.scrub_interval)?,
             history_bytes: history_bytes(said.history_bytes)?,
-            traces: trace_settings::of(SaidOfTraces {
+            traces: trace_settings::of(RawTraceSettings {
                 endpoint: said.otel_endpoint,
                 headers: said.otel_headers,
                 authorities: said.otel_ca,
@@ -260,7 +260,7 @@ fn rack(said: Option<String>) -> Result<Option<String>, SettingsError> {
     }
 }
 
-fn read(path: &Path) -> Result<Said, SettingsError> {
+fn read(path: &Path) -> Result<RawSettings, SettingsError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| SettingsError::Unreadable { path: path.into(), source })?;
     toml::from_str(&text)

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
-use broker::{Broker, Unready};
+use broker::{Broker, UnreadyReason};
 use tokio::time::timeout;
 
 use crate::output::bytes;
@@ -87,7 +87,7 @@ fn awaited(broker: &Broker, reserve_bytes: u64) -> String {
                 "not ready: the disk is full; free more than {reserve}, which stay in reserve (--disk-reserve)"
             )
         }
-        (false, Some(Unready::DiskHangs(since))) => {
+        (false, Some(UnreadyReason::DiskHangs(since))) => {
             format!("not ready: the disk has not answered for {} seconds", since.as_secs())
         }
         (false, _) if broker.is_alone() => "not ready: waits for the disk".to_owned(),

@@ -22,7 +22,7 @@ pub(crate) enum ClientAuth {
 
 /// The settings as given.
 #[derive(Debug, Default)]
-pub(crate) struct SaidOfTls {
+pub(crate) struct RawTlsSettings {
     pub(crate) kafka: Option<String>,
     pub(crate) advertise_kafka: Option<String>,
     pub(crate) amqp: Option<String>,
@@ -60,7 +60,7 @@ pub(crate) struct TlsPaths {
 
 impl TlsSettings {
     /// `None`: no port encrypts.
-    pub(crate) fn of(said: SaidOfTls) -> Result<Option<Self>, SettingsError> {
+    pub(crate) fn of(said: RawTlsSettings) -> Result<Option<Self>, SettingsError> {
         let port = |setting, said: Option<String>| {
             said.map(|address| listen(setting, &address)).transpose()
         };
@@ -138,22 +138,22 @@ impl TlsSettings {
 mod tests {
     use super::*;
 
-    fn said() -> SaidOfTls {
-        SaidOfTls {
+    fn said() -> RawTlsSettings {
+        RawTlsSettings {
             kafka: Some("127.0.0.1:9093".into()),
             cert: Some("cert.pem".into()),
             key: Some("key.pem".into()),
-            ..SaidOfTls::default()
+            ..RawTlsSettings::default()
         }
     }
 
-    fn refused(said: SaidOfTls) -> String {
+    fn refused(said: RawTlsSettings) -> String {
         TlsSettings::of(said).expect_err("refused").to_string()
     }
 
     #[test]
     fn no_port_uses_tls_by_default() {
-        assert_eq!(TlsSettings::of(SaidOfTls::default()).expect("valid"), None);
+        assert_eq!(TlsSettings::of(RawTlsSettings::default()).expect("valid"), None);
         let settings = TlsSettings::of(said()).expect("valid").expect("encrypts");
         assert_eq!(settings.kafka.map(|address| address.port()), Some(9093));
         assert_eq!((settings.amqp, settings.clients), (None, ClientCertificates::None));
@@ -161,19 +161,19 @@ mod tests {
 
     #[test]
     fn incomplete_tls_settings_are_rejected() {
-        let error = refused(SaidOfTls { key: None, ..said() });
+        let error = refused(RawTlsSettings { key: None, ..said() });
         assert!(error.contains("--kafka-tls") && error.contains("--tls-key"), "{error}");
-        let error = refused(SaidOfTls { kafka: None, ..said() });
+        let error = refused(RawTlsSettings { kafka: None, ..said() });
         assert!(error.contains("--tls-cert") && error.contains("--amqp-tls"), "{error}");
-        let error = refused(SaidOfTls { client_auth: Some(ClientAuth::Required), ..said() });
+        let error = refused(RawTlsSettings { client_auth: Some(ClientAuth::Required), ..said() });
         assert!(error.contains("--tls-client-ca"), "{error}");
         let client_crl = Some(PathBuf::from("revoked.pem"));
-        let error = refused(SaidOfTls { client_crl: client_crl.clone(), ..said() });
+        let error = refused(RawTlsSettings { client_crl: client_crl.clone(), ..said() });
         assert!(error.contains("tls-client-crl") && error.contains("--tls-client-ca"), "{error}");
-        let error = refused(SaidOfTls { client_crl, ..SaidOfTls::default() });
+        let error = refused(RawTlsSettings { client_crl, ..RawTlsSettings::default() });
         assert!(error.contains("--kafka-tls"), "{error}");
         let advertise_kafka = Some("broker:9093".into());
-        let error = refused(SaidOfTls { advertise_kafka, ..SaidOfTls::default() });
+        let error = refused(RawTlsSettings { advertise_kafka, ..RawTlsSettings::default() });
         assert!(error.contains("--advertise-kafka-tls"), "{error}");
     }
 
@@ -182,7 +182,7 @@ mod tests {
         let of = |principal: &str, client_ca: Option<&str>| {
             let principal = Some(principal.to_owned());
             let client_ca = client_ca.map(Into::into);
-            TlsSettings::of(SaidOfTls { principal, client_ca, ..said() })
+            TlsSettings::of(RawTlsSettings { principal, client_ca, ..said() })
         };
         assert!(of("cn", Some("ca.pem")).expect("valid").expect("encrypts").principal.is_some());
         let error = of("cn", None).expect_err("refused").to_string();
@@ -190,7 +190,7 @@ mod tests {
         let error = of("RULE:(/x/", Some("ca.pem")).expect_err("refused").to_string();
         assert!(error.contains("no regular expression"), "{error}");
         let principal = Some("dn".into());
-        let error = refused(SaidOfTls { principal, ..SaidOfTls::default() });
+        let error = refused(RawTlsSettings { principal, ..RawTlsSettings::default() });
         assert!(error.contains("--tls-principal") && error.contains("--kafka-tls"), "{error}");
     }
 
@@ -199,7 +199,7 @@ mod tests {
         let client_ca = || Some("ca.pem".into());
         let of = |client_auth| {
             let settings =
-                TlsSettings::of(SaidOfTls { client_ca: client_ca(), client_auth, ..said() });
+                TlsSettings::of(RawTlsSettings { client_ca: client_ca(), client_auth, ..said() });
             settings.expect("valid").expect("encrypts").clients
         };
         assert_eq!(of(None), ClientCertificates::Required);

@@ -8,7 +8,7 @@ use crate::settings::{SettingsError, invalid};
 
 /// The settings as given.
 #[derive(Debug, Default)]
-pub(crate) struct SaidOfTokens {
+pub(crate) struct RawTokenSettings {
     pub(crate) issuer: Option<String>,
     pub(crate) audiences: Option<Vec<String>>,
     pub(crate) jwks: Option<String>,
@@ -17,8 +17,8 @@ pub(crate) struct SaidOfTokens {
 }
 
 /// `None`: no login by token.
-pub(crate) fn of(said: SaidOfTokens) -> Result<Option<TokenOptions>, SettingsError> {
-    let SaidOfTokens { issuer, audiences, jwks, principal_claim, authorities } = said;
+pub(crate) fn of(said: RawTokenSettings) -> Result<Option<TokenOptions>, SettingsError> {
+    let RawTokenSettings { issuer, audiences, jwks, principal_claim, authorities } = said;
     let shown = authorities.as_ref().map(|path| path.display().to_string());
     let audience = audiences.as_ref().map(|all| all.join(" "));
     let any = [
@@ -71,55 +71,58 @@ pub(crate) fn of(said: SaidOfTokens) -> Result<Option<TokenOptions>, SettingsErr
 mod tests {
     use super::*;
 
-    fn said() -> SaidOfTokens {
-        SaidOfTokens {
+    fn said() -> RawTokenSettings {
+        RawTokenSettings {
             issuer: Some("https://id.example.com".into()),
             audiences: Some(vec!["postroad".into()]),
             jwks: Some("https://id.example.com/keys".into()),
-            ..SaidOfTokens::default()
+            ..RawTokenSettings::default()
         }
     }
 
-    fn refused(said: SaidOfTokens) -> String {
+    fn refused(said: RawTokenSettings) -> String {
         of(said).expect_err("refused").to_string()
     }
 
     #[test]
     fn token_logins_require_an_issuer_and_an_audience() {
-        assert_eq!(of(SaidOfTokens::default()).expect("valid"), None);
+        assert_eq!(of(RawTokenSettings::default()).expect("valid"), None);
         let options = of(said()).expect("valid").expect("is said");
         assert_eq!(options.principal_claim, "sub");
-        let asked = of(SaidOfTokens { jwks: None, ..said() }).expect("valid").expect("is said");
+        let asked = of(RawTokenSettings { jwks: None, ..said() }).expect("valid").expect("is said");
         assert!(matches!(asked.keys, KeySource::Discovered { .. }));
         for (said, names) in [
-            (SaidOfTokens { issuer: None, ..said() }, ["--oidc-audience", "--oidc-issuer"]),
-            (SaidOfTokens { audiences: None, ..said() }, ["--oidc-issuer", "--oidc-audience"]),
+            (RawTokenSettings { issuer: None, ..said() }, ["--oidc-audience", "--oidc-issuer"]),
+            (RawTokenSettings { audiences: None, ..said() }, ["--oidc-issuer", "--oidc-audience"]),
             (
-                SaidOfTokens { jwks: None, issuer: Some("us".into()), ..said() },
+                RawTokenSettings { jwks: None, issuer: Some("us".into()), ..said() },
                 ["--oidc-issuer", "--oidc-jwks"],
             ),
         ] {
             let error = refused(said);
             assert!(names.iter().all(|name| error.contains(name)), "{error}");
         }
-        let only = SaidOfTokens { authorities: Some("ca.pem".into()), ..SaidOfTokens::default() };
+        let only =
+            RawTokenSettings { authorities: Some("ca.pem".into()), ..RawTokenSettings::default() };
         assert!(refused(only).contains("--oidc-ca"));
     }
 
     #[test]
     fn useless_token_settings_are_rejected() {
-        let jwks = |text: &str| SaidOfTokens { jwks: Some(text.into()), ..said() };
+        let jwks = |text: &str| RawTokenSettings { jwks: Some(text.into()), ..said() };
         assert!(refused(jwks("http://id.example.com/keys")).contains("https://"));
         assert!(refused(jwks("https://a:b@id.example.com/keys")).contains("a name or a password"));
         let authorities = Some("ca.pem".into());
-        let file = SaidOfTokens { authorities: authorities.clone(), ..jwks("keys.json") };
+        let file = RawTokenSettings { authorities: authorities.clone(), ..jwks("keys.json") };
         assert!(refused(file).contains("--oidc-ca"));
-        assert!(of(SaidOfTokens { authorities, ..said() }).is_ok());
-        assert!(refused(SaidOfTokens { issuer: Some(String::new()), ..said() }).contains("issuer"));
+        assert!(of(RawTokenSettings { authorities, ..said() }).is_ok());
+        assert!(
+            refused(RawTokenSettings { issuer: Some(String::new()), ..said() }).contains("issuer")
+        );
         let audiences = Some(vec![String::new()]);
-        assert!(refused(SaidOfTokens { audiences, ..said() }).contains("--oidc-audience"));
+        assert!(refused(RawTokenSettings { audiences, ..said() }).contains("--oidc-audience"));
         let claim = Some("email".to_owned());
-        let options = of(SaidOfTokens { principal_claim: claim, ..said() }).expect("valid");
+        let options = of(RawTokenSettings { principal_claim: claim, ..said() }).expect("valid");
         assert_eq!(options.expect("is said").principal_claim, "email");
     }
 }

@@ -9,15 +9,15 @@ use crate::settings::{SettingsError, invalid};
 
 /// The settings as given.
 #[derive(Debug, Default)]
-pub(crate) struct SaidOfTraces {
+pub(crate) struct RawTraceSettings {
     pub(crate) endpoint: Option<String>,
     pub(crate) headers: Option<PathBuf>,
     pub(crate) authorities: Option<PathBuf>,
 }
 
 /// `None`: no spans are made.
-pub(crate) fn of(said: SaidOfTraces) -> Result<Option<ExportOptions>, SettingsError> {
-    let SaidOfTraces { endpoint, headers, authorities } = said;
+pub(crate) fn of(said: RawTraceSettings) -> Result<Option<ExportOptions>, SettingsError> {
+    let RawTraceSettings { endpoint, headers, authorities } = said;
     let Some(endpoint) = endpoint else {
         let of_no_use = [("otel-headers", &headers), ("otel-ca", &authorities)];
         return match of_no_use.into_iter().find_map(|(it, path)| Some((it, path.as_ref()?))) {
@@ -56,21 +56,21 @@ pub(crate) fn of(said: SaidOfTraces) -> Result<Option<ExportOptions>, SettingsEr
 mod tests {
     use super::*;
 
-    fn said(endpoint: &str) -> SaidOfTraces {
-        SaidOfTraces { endpoint: Some(endpoint.to_owned()), ..SaidOfTraces::default() }
+    fn said(endpoint: &str) -> RawTraceSettings {
+        RawTraceSettings { endpoint: Some(endpoint.to_owned()), ..RawTraceSettings::default() }
     }
 
-    fn refused(said: SaidOfTraces) -> String {
+    fn refused(said: RawTraceSettings) -> String {
         of(said).expect_err("refused").to_string()
     }
 
     #[test]
     fn spans_require_an_endpoint() {
-        assert_eq!(of(SaidOfTraces::default()).expect("valid"), None);
+        assert_eq!(of(RawTraceSettings::default()).expect("valid"), None);
         let options = of(said("http://127.0.0.1:4318")).expect("valid").expect("is said");
         assert_eq!(options.endpoint.port, 4318);
         let authorities = Some(PathBuf::from("ca.pem"));
-        let encrypted = SaidOfTraces { authorities: authorities.clone(), ..said("https://c") };
+        let encrypted = RawTraceSettings { authorities: authorities.clone(), ..said("https://c") };
         assert_eq!(of(encrypted).expect("valid").expect("is said").authorities, authorities);
     }
 
@@ -78,13 +78,13 @@ mod tests {
     fn wrong_or_useless_trace_settings_are_rejected_with_the_setting() {
         assert!(refused(said("127.0.0.1:4318")).contains("--otel-endpoint"));
         let file = Some(PathBuf::from("no/such/file"));
-        let only = SaidOfTraces { headers: file.clone(), ..SaidOfTraces::default() };
+        let only = RawTraceSettings { headers: file.clone(), ..RawTraceSettings::default() };
         assert!(refused(only).contains("--otel-headers"));
-        let only = SaidOfTraces { authorities: file.clone(), ..SaidOfTraces::default() };
+        let only = RawTraceSettings { authorities: file.clone(), ..RawTraceSettings::default() };
         assert!(refused(only).contains("--otel-endpoint"));
-        let plain = SaidOfTraces { authorities: file.clone(), ..said("http://c") };
+        let plain = RawTraceSettings { authorities: file.clone(), ..said("http://c") };
         assert!(refused(plain).contains("--otel-ca"));
-        let headers = SaidOfTraces { headers: file, ..said("http://c") };
+        let headers = RawTraceSettings { headers: file, ..said("http://c") };
         assert!(refused(headers).contains("cannot be read"));
     }
 
@@ -93,7 +93,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("headers");
         std::fs::write(&path, "# of the collector\n\nx-key: s3cret\n").expect("written");
-        let of_file = || SaidOfTraces { headers: Some(path.clone()), ..said("http://c") };
+        let of_file = || RawTraceSettings { headers: Some(path.clone()), ..said("http://c") };
         let options = of(of_file()).expect("valid").expect("is said");
         assert_eq!(options.headers.len(), 1);
         assert!(!format!("{options:?}").contains("s3cret"), "it is shown nowhere");

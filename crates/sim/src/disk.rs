@@ -23,15 +23,20 @@ impl TracedDisk {
     }
 
     fn changed<T>(&self, what: &str, path: &Path, done: io::Result<T>) -> io::Result<T> {
-        self.trace.note(format_args!("{}disk {what} {}{}", self.node, name(path), Failed(&done)));
+        self.trace.note(format_args!(
+            "{}disk {what} {}{}",
+            self.node,
+            name(path),
+            DiskFailure(&done)
+        ));
         done
     }
 }
 
 /// Displays the error of a failed operation.
-struct Failed<'a, T>(&'a io::Result<T>);
+struct DiskFailure<'a, T>(&'a io::Result<T>);
 
-impl<T> std::fmt::Display for Failed<'_, T> {
+impl<T> std::fmt::Display for DiskFailure<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Ok(_) => Ok(()),
@@ -91,7 +96,12 @@ struct TracedFile {
 
 impl TracedFile {
     fn changed(&self, what: std::fmt::Arguments<'_>, done: io::Result<()>) -> io::Result<()> {
-        self.trace.note(format_args!("{}disk {what} {}{}", self.node, self.name, Failed(&done)));
+        self.trace.note(format_args!(
+            "{}disk {what} {}{}",
+            self.node,
+            self.name,
+            DiskFailure(&done)
+        ));
         done
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use world::{Disk, SimulatedDisk};
 
 use crate::profile::{DiskFaults, Life};
-use crate::workload::{Client, Ended};
+use crate::workload::{Client, LifeEnded};
 
 /// How long the disk is full.
 const FULL_FOR: Duration = Duration::from_millis(700);
@@ -28,7 +28,12 @@ pub fn arm(disk: &SimulatedDisk, life: &Life) {
 }
 
 /// Starts the other faults, each as a task that runs until it is dropped.
-pub fn start(tasks: &mut JoinSet<Ended>, client: &mut Client, disk: &SimulatedDisk, life: &Life) {
+pub fn start(
+    tasks: &mut JoinSet<LifeEnded>,
+    client: &mut Client,
+    disk: &SimulatedDisk,
+    life: &Life,
+) {
     if let Some(every) = life.elections_every {
         tasks.spawn(elect(client.fork(), every));
     }
@@ -40,7 +45,7 @@ pub fn start(tasks: &mut JoinSet<Ended>, client: &mut Client, disk: &SimulatedDi
     }
 }
 
-async fn elect(client: Client, every: Duration) -> Ended {
+async fn elect(client: Client, every: Duration) -> LifeEnded {
     loop {
         sleep(every).await;
         client.disturb(0);
@@ -48,12 +53,12 @@ async fn elect(client: Client, every: Duration) -> Ended {
         client.disturb(0);
         client.trace.note(format_args!("elected anew: {elected:?}"));
         if elected.is_err() {
-            return Ended;
+            return LifeEnded;
         }
     }
 }
 
-async fn step_the_clock(mut client: Client, every: Duration) -> Ended {
+async fn step_the_clock(mut client: Client, every: Duration) -> LifeEnded {
     loop {
         sleep(every).await;
         let by_ms = client.random.of(&[-3_600_000, -60_000, -1_500, 1_500, 60_000, 3_600_000]);
@@ -63,10 +68,10 @@ async fn step_the_clock(mut client: Client, every: Duration) -> Ended {
     }
 }
 
-async fn fill(client: Client, disk: SimulatedDisk, every: Duration) -> Ended {
+async fn fill(client: Client, disk: SimulatedDisk, every: Duration) -> LifeEnded {
     loop {
         sleep(every).await;
-        let Ok(space) = disk.space(Path::new("/")) else { return Ended };
+        let Ok(space) = disk.space(Path::new("/")) else { return LifeEnded };
         let used_bytes = space.total_bytes - space.free_bytes;
         client.trace.note(format_args!("the disk is full with {used_bytes} bytes"));
         disk.set_capacity(Some(used_bytes));

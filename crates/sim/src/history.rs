@@ -11,13 +11,13 @@ use std::fmt;
 
 /// Sender of a record, and its number among the sender's records. It is the record's value, too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Sent {
+pub struct SentRecord {
     pub producer: u32,
     pub number: u32,
 }
 
 /// The value of a record, padded so that torn or mixed bytes are detected.
-pub fn sent_value(sent: Sent, padding: usize) -> Vec<u8> {
+pub fn sent_value(sent: SentRecord, padding: usize) -> Vec<u8> {
     let mut value = Vec::with_capacity(8 + padding);
     value.extend_from_slice(&sent.producer.to_be_bytes());
     value.extend_from_slice(&sent.number.to_be_bytes());
@@ -26,46 +26,46 @@ pub fn sent_value(sent: Sent, padding: usize) -> Vec<u8> {
 }
 
 /// The sender of this value; `None` if it was never sent, or was changed.
-pub fn sent_of(value: &[u8]) -> Option<Sent> {
+pub fn sent_of(value: &[u8]) -> Option<SentRecord> {
     let (producer, rest) = value.split_first_chunk()?;
     let (number, padding) = rest.split_first_chunk()?;
     let number = u32::from_be_bytes(*number);
     let intact = padding.iter().all(|byte| *byte == number as u8);
-    intact.then_some(Sent { producer: u32::from_be_bytes(*producer), number })
+    intact.then_some(SentRecord { producer: u32::from_be_bytes(*producer), number })
 }
 
 #[derive(Debug, Default)]
 pub struct History {
     /// Partition of each record that was ever sent.
-    sent: BTreeMap<Sent, u32>,
-    acknowledged: BTreeMap<(u32, u64), Sent>,
-    given_up: BTreeSet<Sent>,
+    sent: BTreeMap<SentRecord, u32>,
+    acknowledged: BTreeMap<(u32, u64), SentRecord>,
+    given_up: BTreeSet<SentRecord>,
 }
 
 /// An invariant that does not hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Violation {
-    Lost { partition: u32, offset: u64, sent: Sent },
-    Changed { partition: u32, offset: u64, sent: Sent, found: Option<Sent> },
+    Lost { partition: u32, offset: u64, sent: SentRecord },
+    Changed { partition: u32, offset: u64, sent: SentRecord, found: Option<SentRecord> },
     Gap { partition: u32, expected: u64, found: u64 },
     NeverSent { partition: u32, offset: u64 },
-    Twice { partition: u32, offset: u64, sent: Sent },
-    OutOfOrder { partition: u32, offset: u64, sent: Sent, after: u32 },
+    Twice { partition: u32, offset: u64, sent: SentRecord },
+    OutOfOrder { partition: u32, offset: u64, sent: SentRecord, after: u32 },
 }
 
 impl History {
-    pub fn send(&mut self, sent: Sent, partition: u32) {
+    pub fn send(&mut self, sent: SentRecord, partition: u32) {
         self.sent.insert(sent, partition);
     }
 
-    pub fn acknowledge(&mut self, sent: Sent, offset: u64) {
+    pub fn acknowledge(&mut self, sent: SentRecord, offset: u64) {
         let partition = self.sent[&sent];
         self.acknowledged.insert((partition, offset), sent);
     }
 
     /// Its producer continues without a reply. A node may append the record much later: behind records sent after
     /// it.
-    pub fn give_up(&mut self, sent: Sent) {
+    pub fn give_up(&mut self, sent: SentRecord) {
         self.given_up.insert(sent);
     }
 
@@ -84,7 +84,7 @@ impl History {
     pub fn check_some(
         &self,
         partition: u32,
-        found: &[(u64, Option<Sent>)],
+        found: &[(u64, Option<SentRecord>)],
     ) -> Result<(), Violation> {
         for &(offset, found) in found {
             if let Some(&sent) = self.acknowledged.get(&(partition, offset))
@@ -101,9 +101,13 @@ impl History {
 
     /// Checks all records that a reader found in a partition, in the order in which they were found. A value that
     /// was never sent is `None`.
-    pub fn check(&self, partition: u32, found: &[(u64, Option<Sent>)]) -> Result<(), Violation> {
+    pub fn check(
+        &self,
+        partition: u32,
+        found: &[(u64, Option<SentRecord>)],
+    ) -> Result<(), Violation> {
         let mut last_of: BTreeMap<u32, u32> = BTreeMap::new();
-        let mut late: BTreeSet<Sent> = BTreeSet::new();
+        let mut late: BTreeSet<SentRecord> = BTreeSet::new();
         for (expected, &(offset, sent)) in (0_u64..).zip(found) {
             if offset != expected {
                 return Err(Violation::Gap { partition, expected, found: offset });
@@ -151,8 +155,8 @@ impl std::error::Error for Violation {}
 mod tests {
     use super::*;
 
-    const fn sent(producer: u32, number: u32) -> Sent {
-        Sent { producer, number }
+    const fn sent(producer: u32, number: u32) -> SentRecord {
+        SentRecord { producer, number }
     }
 
     fn history() -> History {
@@ -172,7 +176,8 @@ mod tests {
         let (a, b, c) = (Some(sent(1, 0)), Some(sent(1, 1)), Some(sent(1, 2)));
         assert_eq!(history.check(0, &[(0, a), (1, b)]), Ok(()));
         assert_eq!(history.check(0, &[(0, a), (1, b), (2, c)]), Ok(()));
-        let kind = |found: &[(u64, Option<Sent>)]| history.check(0, found).expect_err("a fault");
+        let kind =
+            |found: &[(u64, Option<SentRecord>)]| history.check(0, found).expect_err("a fault");
         assert!(matches!(kind(&[(0, a)]), Violation::Lost { offset: 1, .. }));
         assert!(matches!(kind(&[(0, a), (2, b)]), Violation::Gap { expected: 1, found: 2, .. }));
         assert!(matches!(kind(&[(0, a), (1, c)]), Violation::Changed { offset: 1, .. }));

@@ -26,11 +26,11 @@ const ENDS_WITHIN: Duration = Duration::from_secs(300);
 #[command(name = "sim", disable_help_subcommand = true)]
 struct Arguments {
     #[command(subcommand)]
-    command: What,
+    command: SimCommand,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum SimCommand {
     /// Runs one seed. Its last line has the hash of all that happened.
     Run {
         #[arg(long)]
@@ -71,8 +71,8 @@ fn profile(name: &str) -> Result<Profile, String> {
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
-        What::Run { seed, profile, trace, log } => run(seed, profile, trace, log),
-        What::Search { from, seeds, profile, jobs, failures } => {
+        SimCommand::Run { seed, profile, trace, log } => run(seed, profile, trace, log),
+        SimCommand::Search { from, seeds, profile, jobs, failures } => {
             let jobs = jobs.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
             search(from..from + seeds, profile, jobs, failures)
         }

@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use record::{BatchBuilder, BatchHeader, BatchOptions};
 use world::{SimulatedDisk, World};
 
-use crate::history::{History, Sent, sent_of, sent_value};
+use crate::history::{History, SentRecord, sent_of, sent_value};
 use crate::random::Random;
 use crate::reading;
 
@@ -71,7 +71,7 @@ pub async fn produce(
             {
                 let mut history = history.lock().expect("no holder panics");
                 for n in number..number + records {
-                    history.send(Sent { producer, number: n }, partition);
+                    history.send(SentRecord { producer, number: n }, partition);
                 }
             }
             under_way.push((number, records, broker.append(vec![batch])));
@@ -81,7 +81,7 @@ pub async fn produce(
             let Ok(appended) = answer.await.remove(0) else { return number };
             let mut history = history.lock().expect("no holder panics");
             for n in 0..records {
-                let sent = Sent { producer, number: first + n };
+                let sent = SentRecord { producer, number: first + n };
                 history.acknowledge(sent, appended.base_offset + u64::from(n));
             }
         }
@@ -97,7 +97,7 @@ fn batch(
 ) -> AppendBatch {
     let mut builder = BatchBuilder::new(BatchOptions::default());
     for number in first..first + records {
-        let value = sent_value(Sent { producer, number }, padding);
+        let value = sent_value(SentRecord { producer, number }, padding);
         builder.push(1, None, Some(&value), &[]).expect("a small record fits");
     }
     let bytes = BytesMut::from(&builder.finish()[..]);
@@ -109,7 +109,7 @@ fn batch(
 pub async fn read_all(
     broker: &Broker,
     partition: PartitionId,
-) -> Result<Vec<(u64, Option<Sent>)>, String> {
+) -> Result<Vec<(u64, Option<SentRecord>)>, String> {
     let found = reading::read_all(broker, partition).await?;
     Ok(found
         .into_iter()

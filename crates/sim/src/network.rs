@@ -12,7 +12,7 @@ use access::{SettingsUser, Users};
 use broker::Broker;
 use client::connect::Connecting;
 use client::{Connect, Pipeline};
-use client_amqp::{Channel, Mode, Over};
+use client_amqp::{Channel, Mode, TimedStream};
 use nodes::{Endpoint, Endpoints, Nodes};
 use tasks::Task;
 use tokio::sync::watch;
@@ -125,7 +125,7 @@ pub async fn kafka_client() -> Result<client::Client, client::ClientError> {
 }
 
 /// A connection with one channel with AMQP 0-9-1.
-pub async fn amqp(mode: Mode) -> Result<Channel<Over<Stream>>, client_amqp::AmqpError> {
+pub async fn amqp(mode: Mode) -> Result<Channel<TimedStream<Stream>>, client_amqp::AmqpError> {
     amqp_at("127.0.0.1", mode).await
 }
 
@@ -133,7 +133,7 @@ pub async fn amqp(mode: Mode) -> Result<Channel<Over<Stream>>, client_amqp::Amqp
 pub async fn amqp_at(
     host: &str,
     mode: Mode,
-) -> Result<Channel<Over<Stream>>, client_amqp::AmqpError> {
+) -> Result<Channel<TimedStream<Stream>>, client_amqp::AmqpError> {
     let stream = connect(&format!("{host}:{AMQP}")).await?;
     Channel::over(stream, client::connection::ANSWER_WITHIN, mode, USER).await
 }

@@ -8,7 +8,7 @@ use broker::{Broker, BrokerOptions, OpenError};
 use tasks::Task;
 use world::{Net, RuntimeClock, SeededEntropy, SimulatedDisk, Workers, World};
 
-use crate::checkers::Knowledge;
+use crate::checkers::Observations;
 use crate::disk::TracedDisk;
 use crate::profile::Life;
 use crate::random::Random;
@@ -21,7 +21,7 @@ pub fn world(
     (disk, node): (&SimulatedDisk, &'static str),
     clock: &Arc<RuntimeClock>,
     life: &Life,
-    (trace, knowledge): (&Trace, &Knowledge),
+    (trace, knowledge): (&Trace, &Observations),
     random: &mut Random,
 ) -> World {
     World {
@@ -41,7 +41,7 @@ pub fn world(
 /// nevertheless.
 fn durations(
     life: &Life,
-    (trace, knowledge): (Trace, Knowledge),
+    (trace, knowledge): (Trace, Observations),
     random: Random,
 ) -> impl Fn(Task) -> Duration + Send + Sync + use<> {
     let (slow, hangs) = (life.disk.slow_once_in, life.disk.hangs_once_in);

@@ -116,7 +116,7 @@ impl Profile {
 
 /// The end of a life of the node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum LifeEnd {
     PowerLoss,
     Kill,
     /// It gets a stop request, and time to stop.
@@ -126,7 +126,7 @@ pub enum End {
 /// One life of the node.
 #[derive(Clone, Debug)]
 pub struct Life {
-    pub end: End,
+    pub end: LifeEnd,
     /// Limit of its simulated time.
     pub within: Duration,
     /// It ends earlier, in the middle of this number of further disk changes.
@@ -215,16 +215,16 @@ impl Limits {
 
 impl Life {
     pub fn of(profile: Profile, random: &mut Random) -> Self {
-        let mut ends = vec![End::Stop];
+        let mut ends = vec![LifeEnd::Stop];
         if profile.has(Profile::Power) || profile == Profile::Disk {
-            ends.extend([End::PowerLoss; 3]);
+            ends.extend([LifeEnd::PowerLoss; 3]);
         }
         if profile.has(Profile::Kill) {
-            ends.extend([End::Kill; 3]);
+            ends.extend([LifeEnd::Kill; 3]);
         }
         let end = random.of(&ends);
         let within = Duration::from_millis(random.between(200, 8_000));
-        let crashes = end != End::Stop && !random.once_in(3);
+        let crashes = end != LifeEnd::Stop && !random.once_in(3);
         let after_changes = crashes.then(|| random.between(5, 3_000));
         let sometimes = |has: bool, random: &mut Random, from_ms, to_ms| {
             let every_ms = random.between(from_ms, to_ms);
@@ -244,7 +244,7 @@ impl Life {
     /// The last one, without faults.
     pub fn healed(random: &mut Random) -> Self {
         Self {
-            end: End::Stop,
+            end: LifeEnd::Stop,
             within: Duration::MAX,
             after_changes: None,
             elections_every: None,

@@ -1,21 +1,21 @@
 //! Reads all of a partition, as a consumer does.
 
 use base::PartitionId;
-use broker::{Broker, Stored};
+use broker::{Broker, StoredBatches};
 use bytes::Bytes;
 use record::Batch;
 
-use crate::history::{Sent, sent_of};
+use crate::history::{SentRecord, sent_of};
 
 /// A record that was read.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct ReadRecord {
     pub offset: u64,
     pub key: Option<Bytes>,
     pub value: Option<Bytes>,
 }
 
-pub async fn read_all(broker: &Broker, partition: PartitionId) -> Result<Vec<Found>, String> {
+pub async fn read_all(broker: &Broker, partition: PartitionId) -> Result<Vec<ReadRecord>, String> {
     let mut found = Vec::new();
     let mut offset = broker.bounds(partition).ok_or("it is not there")?.log_start;
     loop {
@@ -24,14 +24,14 @@ pub async fn read_all(broker: &Broker, partition: PartitionId) -> Result<Vec<Fou
         if batches.records.is_empty() {
             return Ok(found);
         }
-        for bytes in batches.records.into_iter().map(Stored::into_bytes) {
+        for bytes in batches.records.into_iter().map(StoredBatches::into_bytes) {
             offset = records_of(&bytes, offset, &mut found)?;
         }
     }
 }
 
 /// The records of batches, from this offset on; and the offset behind them.
-fn records_of(bytes: &Bytes, from: u64, found: &mut Vec<Found>) -> Result<u64, String> {
+fn records_of(bytes: &Bytes, from: u64, found: &mut Vec<ReadRecord>) -> Result<u64, String> {
     let mut next = from;
     for part in record::split(bytes) {
         let (_, range) = part.map_err(|error| error.to_string())?;
@@ -43,7 +43,7 @@ fn records_of(bytes: &Bytes, from: u64, found: &mut Vec<Found>) -> Result<u64, S
             if record.offset >= next {
                 let copied = |bytes: Option<&[u8]>| bytes.map(Bytes::copy_from_slice);
                 let (key, value) = (copied(record.key), copied(record.value));
-                found.push(Found { offset: record.offset, key, value });
+                found.push(ReadRecord { offset: record.offset, key, value });
             }
         }
         next = next.max(batch.header().next_offset());
@@ -52,14 +52,14 @@ fn records_of(bytes: &Bytes, from: u64, found: &mut Vec<Found>) -> Result<u64, S
 }
 
 /// The sender of each record of these batches, by its offset; `None` for a record that was never sent.
-pub fn sent_of_batches(bytes: &Bytes) -> Result<Vec<(u64, Option<Sent>)>, String> {
+pub fn sent_of_batches(bytes: &Bytes) -> Result<Vec<(u64, Option<SentRecord>)>, String> {
     let mut found = Vec::new();
     records_of(bytes, 0, &mut found)?;
     Ok(sent(&found))
 }
 
-fn sent(found: &[Found]) -> Vec<(u64, Option<Sent>)> {
-    let sent = |it: &Found| it.value.as_deref().and_then(sent_of);
+fn sent(found: &[ReadRecord]) -> Vec<(u64, Option<SentRecord>)> {
+    let sent = |it: &ReadRecord| it.value.as_deref().and_then(sent_of);
     found.iter().map(|it| (it.offset, sent(it))).collect()
 }
 
@@ -67,6 +67,6 @@ fn sent(found: &[Found]) -> Vec<(u64, Option<Sent>)> {
 pub async fn sent_in(
     broker: &Broker,
     partition: PartitionId,
-) -> Result<Vec<(u64, Option<Sent>)>, String> {
+) -> Result<Vec<(u64, Option<SentRecord>)>, String> {
     Ok(sent(&read_all(broker, partition).await?))
 }

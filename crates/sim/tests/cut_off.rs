@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base::PartitionId;
-use broker::{AppendBatch, AppendError, AppendReply, Appended, Broker, BrokerOptions};
+use broker::{AppendBatch, AppendError, AppendReply, AppendedBatch, Broker, BrokerOptions};
 use broker::{NewTopic, Unavailable};
 use cluster::{Node, NodeOptions};
 use gateway::Connections;
 use links::Security;
 use record::BatchOptions;
-use sim::workload::{New, batch};
+use sim::workload::{RecordToSend, batch};
 use tasks::Failure;
 use tokio::time::{sleep, timeout};
 use world::{Instant, Net, RuntimeClock, SeededEntropy, SimulatedDisk, Workers, World};
@@ -26,7 +26,7 @@ const SEEDS: u64 = 3;
 const WITHIN: Duration = Duration::from_secs(3);
 const SOON: Duration = Duration::from_secs(30);
 
-type Answer = Result<Appended, AppendError>;
+type AppendOfMinority = Result<AppendedBatch, AppendError>;
 
 /// Brokers by number, with their hosts.
 #[derive(Clone, Default)]
@@ -157,10 +157,15 @@ fn numbered(partition: PartitionId, producer: i64, sequence: i32) -> AppendBatch
         ..BatchOptions::default()
     };
     let value = format!("{producer}/{sequence}").into_bytes();
-    batch(partition, options, 1_700_000_000_000, &[New { key: None, value, headers: Vec::new() }])
+    batch(
+        partition,
+        options,
+        1_700_000_000_000,
+        &[RecordToSend { key: None, value, headers: Vec::new() }],
+    )
 }
 
-async fn answer(reply: AppendReply) -> Answer {
+async fn answer(reply: AppendReply) -> AppendOfMinority {
     timeout(SOON, reply).await.expect("it is answered").remove(0)
 }
 
@@ -170,7 +175,7 @@ async fn timed<T>(begun: Instant, request: impl Future<Output = T>) -> (T, Durat
     (answer, begun.elapsed())
 }
 
-fn unavailable(answer: &Answer) -> Option<&Unavailable> {
+fn unavailable(answer: &AppendOfMinority) -> Option<&Unavailable> {
     match answer {
         Err(AppendError::Unavailable(why)) => Some(why),
         _ => None,

@@ -7,7 +7,7 @@ use base::limits::{
     TRACE_LEASES_REMEMBERED_MAX, TRACE_RECORDS_LOOKED_AT_MAX, TRACE_RECORDS_OF_EVENT_MAX,
 };
 use base::{HashMap, LeaseGroupId, Offset, PartitionId};
-use broker::delivery::{Happened, Happening, HistoryEvents, SessionId, Step, What};
+use broker::delivery::{FeedEvent, FeedEventKind, HistoryEvents, SessionId, Step, StepKind};
 use broker::{Broker, WeakBroker};
 use tokio::sync::{mpsc, watch};
 use world::{Clock, Entropy, Instant, World};
@@ -37,14 +37,14 @@ pub(crate) struct Collector {
 }
 
 /// A record in a group.
-type Place = (LeaseGroupId, u32, Offset);
+type GroupRecord = (LeaseGroupId, u32, Offset);
 
 /// Active leases of traced records.
 #[derive(Debug, Default)]
 struct Leases {
-    held: HashMap<Place, Lease>,
+    held: HashMap<GroupRecord, Lease>,
     /// In the order of their start; some have ended.
-    order: VecDeque<Place>,
+    order: VecDeque<GroupRecord>,
 }
 
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ struct Lease {
 
 impl Leases {
     /// Above the limit the oldest lease is forgotten: its end makes no span.
-    fn begin(&mut self, place: Place, lease: Lease) {
+    fn begin(&mut self, place: GroupRecord, lease: Lease) {
         if self.order.len() >= 2 * TRACE_LEASES_REMEMBERED_MAX {
             self.order.retain(|place| self.held.contains_key(place));
         }
@@ -68,7 +68,7 @@ impl Leases {
         }
     }
 
-    fn end(&mut self, place: &Place) -> Option<Lease> {
+    fn end(&mut self, place: &GroupRecord) -> Option<Lease> {
         self.held.remove(place)
     }
 }
@@ -110,33 +110,34 @@ impl Collector {
         }
     }
 
-    async fn take(&mut self, broker: &Broker, Happened { at_ms, what }: Happened) {
+    async fn take(&mut self, broker: &Broker, FeedEvent { at_ms, what }: FeedEvent) {
         match what {
-            Happening::Appended { partition, first, count } => {
+            FeedEventKind::Appended { partition, first, count } => {
                 let Some(topic) = topic_of(broker, partition) else { return };
                 let now_ms = self.clock.now_ms();
                 for (offset, context) in self.contexts(broker, partition, first, count).await {
                     let operation = Operation::Append;
-                    let span = Made { operation, from_ms: at_ms, to_ms: now_ms, more: Vec::new() };
+                    let span =
+                        SpanData { operation, from_ms: at_ms, to_ms: now_ms, more: Vec::new() };
                     self.make(span, &topic, partition.index, offset, &context);
                 }
             }
-            Happening::Stepped { group, step } => self.step(broker, at_ms, group, step).await,
+            FeedEventKind::Stepped { group, step } => self.step(broker, at_ms, group, step).await,
         }
     }
 
     async fn step(&mut self, broker: &Broker, at_ms: i64, group: LeaseGroupId, step: Step) {
         let Step { what, partition: index, first, count, session, attempt } = step;
         let Some((partition, topic)) = topic_of_group(broker, group, index) else { return };
-        if matches!(what, What::Leased | What::HandedOut) {
+        if matches!(what, StepKind::Leased | StepKind::HandedOut) {
             let contexts = self.contexts(broker, partition, first, count).await;
             for (offset, context) in contexts {
                 let mut more = vec![number("postroad.attempt", attempt.into())];
                 more.extend(protocol_of(broker, session));
                 let operation = Operation::Deliver;
-                let span = Made { operation, from_ms: at_ms, to_ms: at_ms, more };
+                let span = SpanData { operation, from_ms: at_ms, to_ms: at_ms, more };
                 self.make(span, &topic, index, offset, &context);
-                if what == What::Leased {
+                if what == StepKind::Leased {
                     self.leases.begin((group, index, offset), Lease { context, since_ms: at_ms });
                 }
             }
@@ -152,7 +153,8 @@ impl Collector {
             };
             let mut more = vec![text("postroad.outcome", outcome)];
             more.extend(protocol_of(broker, session));
-            let span = Made { operation: Operation::Settle, from_ms: since_ms, to_ms: at_ms, more };
+            let span =
+                SpanData { operation: Operation::Settle, from_ms: since_ms, to_ms: at_ms, more };
             self.make(span, &topic, index, offset, &context);
         }
     }
@@ -187,8 +189,15 @@ impl Collector {
         }
     }
 
-    fn make(&self, made: Made, topic: &Topic, partition: u32, offset: Offset, parent: &Context) {
-        let Made { operation, from_ms, to_ms, more } = made;
+    fn make(
+        &self,
+        made: SpanData,
+        topic: &Topic,
+        partition: u32,
+        offset: Offset,
+        parent: &Context,
+    ) {
+        let SpanData { operation, from_ms, to_ms, more } = made;
         let mut attributes =
             conventions::record_attributes(operation, &topic.name, partition, offset);
         if let Some(group) = &topic.group {
@@ -240,7 +249,7 @@ impl Collector {
 }
 
 /// Operation and time of a span.
-struct Made {
+struct SpanData {
     operation: Operation,
     from_ms: i64,
     to_ms: i64,

@@ -2,7 +2,7 @@
 //! their names are used only here.
 
 use broker::delivery::DeadReason;
-use broker::delivery::What;
+use broker::delivery::StepKind;
 
 use crate::otlp::{AnyValue, InstrumentationScope, KeyValue, Resource, Value};
 
@@ -34,22 +34,22 @@ impl Operation {
 }
 
 /// Outcome of a delivery, with the names of `GET /v1/trace`. `None`: the consumer still has the record.
-pub(crate) fn outcome(what: What) -> Option<&'static str> {
+pub(crate) fn outcome(what: StepKind) -> Option<&'static str> {
     Some(match what {
-        What::Leased | What::Withheld => return None,
-        What::HandedOut => "delivered-and-settled",
-        What::Accepted => "accepted",
-        What::Released => "released",
-        What::Rejected => "rejected",
-        What::LeaseEnded => "timed-out",
-        What::Left => "session-ended",
-        What::GivenBack => "given-back",
-        What::Voided => "voided",
-        What::Died(DeadReason::Rejected) => "died: rejected",
-        What::Died(DeadReason::Attempts) => "died: attempts",
-        What::Died(DeadReason::Expired) => "died: expired",
-        What::Ended => "settled",
-        What::Removed => "removed",
+        StepKind::Leased | StepKind::Withheld => return None,
+        StepKind::HandedOut => "delivered-and-settled",
+        StepKind::Accepted => "accepted",
+        StepKind::Released => "released",
+        StepKind::Rejected => "rejected",
+        StepKind::LeaseEnded => "timed-out",
+        StepKind::Left => "session-ended",
+        StepKind::GivenBack => "given-back",
+        StepKind::Voided => "voided",
+        StepKind::Died(DeadReason::Rejected) => "died: rejected",
+        StepKind::Died(DeadReason::Attempts) => "died: attempts",
+        StepKind::Died(DeadReason::Expired) => "died: expired",
+        StepKind::Ended => "settled",
+        StepKind::Removed => "removed",
     })
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::task::{self, End};
+use crate::task::{self, EndConsequence};
 
 /// Exit code of a command whose server fails.
 pub const EXIT_CODE: i32 = 2;
@@ -45,7 +45,7 @@ pub fn on_failure() -> io::Result<()> {
         let unwound = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
             let current = task::current();
-            if current.is_some_and(|task| task.end() != End::Process) {
+            if current.is_some_and(|task| task.end() != EndConsequence::Process) {
                 unwound(panic);
                 return;
             }

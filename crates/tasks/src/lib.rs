@@ -21,5 +21,5 @@ pub mod worker;
 
 pub use failure::Failure;
 pub use spawn::{Set, named, spawn, thread, vital, watched};
-pub use task::{End, Entered, Task, enter};
-pub use worker::{Running, Signal, Step, Worker, Workers};
+pub use task::{EndConsequence, Task, TaskGuard, enter};
+pub use worker::{Signal, Step, Worker, WorkerHandle, Workers};

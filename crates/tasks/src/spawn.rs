@@ -12,7 +12,7 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use crate::failure::Failure;
 use crate::inject;
-use crate::task::{Entered, Task};
+use crate::task::{Task, TaskGuard};
 
 /// Runs a future under the task's name. [`spawn`] uses it; it is public for a runtime that spawns by itself.
 pub async fn named<F: Future>(task: Task, future: F) -> F::Output {
@@ -29,7 +29,7 @@ pub async fn named<F: Future>(task: Task, future: F) -> F::Output {
 async fn within<F: Future>(task: Task, future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|context| {
-        let _entered = Entered::new(task);
+        let _entered = TaskGuard::new(task);
         future.as_mut().poll(context)
     })
     .await
@@ -84,7 +84,7 @@ pub fn thread(
     on_panic: impl FnOnce() + Send + 'static,
 ) -> io::Result<thread::JoinHandle<()>> {
     thread::Builder::new().name(name).spawn(move || {
-        let _entered = Entered::new(task);
+        let _entered = TaskGuard::new(task);
         if catch_unwind(AssertUnwindSafe(work)).is_err() {
             on_panic();
         }

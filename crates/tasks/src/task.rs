@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 /// Consequence of an unrequested end of a task or thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum EndConsequence {
     /// The task is vital: the process ends.
     Process,
     /// The connection that it belongs to is closed, and nothing else.
@@ -13,12 +13,12 @@ pub enum End {
     Request,
 }
 
-impl End {
+impl EndConsequence {
     pub fn name(self) -> &'static str {
         match self {
-            End::Process => "process",
-            End::Session => "session",
-            End::Request => "request",
+            EndConsequence::Process => "process",
+            EndConsequence::Session => "session",
+            EndConsequence::Request => "request",
         }
     }
 }
@@ -41,9 +41,9 @@ macro_rules! table {
                 }
             }
 
-            pub fn end(self) -> End {
+            pub fn end(self) -> EndConsequence {
                 match self {
-                    $(Task::$task => End::$end,)*
+                    $(Task::$task => EndConsequence::$end,)*
                 }
             }
         }
@@ -148,23 +148,23 @@ pub(crate) fn current() -> Option<Task> {
 
 /// For code with a name of its own within another task.
 #[must_use = "the task is left when this is dropped"]
-pub fn enter(task: Task) -> Entered {
-    Entered::new(task)
+pub fn enter(task: Task) -> TaskGuard {
+    TaskGuard::new(task)
 }
 
 /// Marks this thread as running a task's code until it is dropped.
 #[derive(Debug)]
-pub struct Entered {
+pub struct TaskGuard {
     before: Option<Task>,
 }
 
-impl Entered {
+impl TaskGuard {
     pub(crate) fn new(task: Task) -> Self {
         Self { before: CURRENT.replace(Some(task)) }
     }
 }
 
-impl Drop for Entered {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
         CURRENT.set(self.before);
     }
@@ -184,8 +184,8 @@ mod tests {
     #[test]
     fn leaving_an_inner_task_restores_the_outer_task() {
         assert_eq!(current(), None);
-        let outer = Entered::new(Task::Apply);
-        drop(Entered::new(Task::KafkaSession));
+        let outer = TaskGuard::new(Task::Apply);
+        drop(TaskGuard::new(Task::KafkaSession));
         assert_eq!(current(), Some(Task::Apply));
         drop(outer);
         assert_eq!(current(), None);

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::inject;
 use crate::spawn;
-use crate::task::{Entered, Task};
+use crate::task::{Task, TaskGuard};
 
 /// When a worker takes its next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,7 +126,7 @@ impl Workers {
         work: impl FnOnce() -> R + Send + 'static,
     ) -> TaskHandle<R> {
         let work = move || {
-            let _entered = Entered::new(task);
+            let _entered = TaskGuard::new(task);
             inject::point(task);
             work()
         };
@@ -151,16 +151,16 @@ impl Workers {
         signal: &Signal,
         worker: impl Worker,
         on_panic: impl FnOnce() + Send + 'static,
-    ) -> io::Result<Running> {
+    ) -> io::Result<WorkerHandle> {
         let signal = signal.clone();
         match self {
             Self::Threads => {
                 let work = move || on_thread(task, &signal, worker);
-                spawn::thread(task, name.to_owned(), work, on_panic).map(Running::Thread)
+                spawn::thread(task, name.to_owned(), work, on_panic).map(WorkerHandle::Thread)
             }
             Self::Tasks(took) => {
                 let _ = signal.0.sleeper.set(Sleeper::Task(Notify::new()));
-                let worker = Arc::new(Mutex::new(Stepped {
+                let worker = Arc::new(Mutex::new(SteppedWorker {
                     worker: Some(Box::new(worker)),
                     on_panic: Some(Box::new(on_panic)),
                     task,
@@ -168,7 +168,7 @@ impl Workers {
                 let (stepped, took) = (Arc::clone(&worker), Arc::clone(took));
                 let steps = async move {
                     loop {
-                        let step = Stepped::step(&stepped);
+                        let step = SteppedWorker::step(&stepped);
                         pass(took(task)).await;
                         match step {
                             Step::Again => {}
@@ -179,7 +179,7 @@ impl Workers {
                     }
                 };
                 let task = tokio::spawn(steps).abort_handle();
-                Ok(Running::Task { worker, task })
+                Ok(WorkerHandle::Task { worker, task })
             }
         }
     }
@@ -208,12 +208,12 @@ fn on_thread(task: Task, signal: &Signal, mut worker: impl Worker) {
 
 /// A started worker.
 #[derive(Debug)]
-pub enum Running {
+pub enum WorkerHandle {
     Thread(JoinHandle<()>),
-    Task { worker: Arc<Mutex<Stepped>>, task: AbortHandle },
+    Task { worker: Arc<Mutex<SteppedWorker>>, task: AbortHandle },
 }
 
-impl Running {
+impl WorkerHandle {
     /// Whether the caller is the worker itself.
     pub fn is_here(&self) -> bool {
         matches!(self, Self::Thread(handle) if handle.thread().id() == thread::current().id())
@@ -234,30 +234,30 @@ impl Running {
         }
         // No time passes: a worker may wait for another worker's step.
         while !stepped.is_empty() {
-            stepped.retain(|worker| Stepped::step(worker) != Step::Done);
+            stepped.retain(|worker| SteppedWorker::step(worker) != Step::Done);
         }
     }
 }
 
 /// A worker whose steps a task runs.
-pub struct Stepped {
+pub struct SteppedWorker {
     /// `None` once the worker is done.
     worker: Option<Box<dyn Worker>>,
     on_panic: Option<Box<dyn FnOnce() + Send>>,
     task: Task,
 }
 
-impl fmt::Debug for Stepped {
+impl fmt::Debug for SteppedWorker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stepped").field("task", &self.task).finish_non_exhaustive()
+        f.debug_struct("SteppedWorker").field("task", &self.task).finish_non_exhaustive()
     }
 }
 
-impl Stepped {
+impl SteppedWorker {
     fn step(stepped: &Mutex<Self>) -> Step {
         let mut stepped = stepped.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut worker) = stepped.worker.take() else { return Step::Done };
-        let _entered = Entered::new(stepped.task);
+        let _entered = TaskGuard::new(stepped.task);
         let stepping = AssertUnwindSafe(|| {
             let step = worker.step();
             (step != Step::Done).then_some((worker, step))
@@ -305,15 +305,15 @@ mod tests {
         }
     }
 
-    struct Started {
+    struct StartedWorker {
         todo: Arc<AtomicU32>,
         done: Arc<AtomicU32>,
         stop: Arc<AtomicBool>,
         signal: Signal,
-        running: Running,
+        running: WorkerHandle,
     }
 
-    fn start(workers: &Workers) -> Started {
+    fn start(workers: &Workers) -> StartedWorker {
         let (todo, done, stop) = (Arc::default(), Arc::default(), Arc::default());
         let counter =
             Counter { todo: Arc::clone(&todo), done: Arc::clone(&done), stop: Arc::clone(&stop) };
@@ -321,12 +321,12 @@ mod tests {
         let running = workers
             .start(Task::JournalSealer, "counter", &signal, counter, || {})
             .expect("a thread to spare");
-        Started { todo, done, stop, signal, running }
+        StartedWorker { todo, done, stop, signal, running }
     }
 
     #[test]
     fn no_wake_is_lost_on_a_thread() {
-        let Started { todo, done, stop, signal, running } = start(&Workers::Threads);
+        let StartedWorker { todo, done, stop, signal, running } = start(&Workers::Threads);
         for count in 1..=20_000 {
             todo.fetch_add(1, Ordering::SeqCst);
             signal.wake();
@@ -339,21 +339,21 @@ mod tests {
         assert!(!running.is_here());
         stop.store(true, Ordering::SeqCst);
         signal.wake();
-        Running::join([running]);
+        WorkerHandle::join([running]);
         assert_eq!(done.load(Ordering::SeqCst), 20_000);
     }
 
     #[tokio::test(start_paused = true)]
     async fn simulated_steps_take_the_given_time_and_join_runs_the_remaining_steps() {
         let workers = Workers::Tasks(Arc::new(|_| Duration::from_millis(3)));
-        let Started { todo, done, stop, signal, running } = start(&workers);
+        let StartedWorker { todo, done, stop, signal, running } = start(&workers);
         todo.store(10, Ordering::SeqCst);
         signal.wake();
         tokio::time::sleep(Duration::from_millis(14)).await;
         assert_eq!(done.load(Ordering::SeqCst), 5);
         stop.store(true, Ordering::SeqCst);
         signal.wake();
-        Running::join([running]);
+        WorkerHandle::join([running]);
         assert_eq!(done.load(Ordering::SeqCst), 10);
     }
 
@@ -399,7 +399,7 @@ mod tests {
             let on_panic = move || telling.store(true, Ordering::SeqCst);
             let signal = Signal::default();
             let running = workers.start(Task::JournalSealer, "panics", &signal, Panics, on_panic);
-            Running::join([running.expect("a thread to spare")]);
+            WorkerHandle::join([running.expect("a thread to spare")]);
             assert!(told.load(Ordering::SeqCst), "{workers:?}");
         }
     }

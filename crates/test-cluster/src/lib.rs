@@ -34,12 +34,12 @@ const TELL_EVERY: Duration = Duration::from_millis(20);
 pub struct TestNode {
     pub broker: Broker,
     pub member: Arc<Member>,
-    place: Place,
+    place: NodeSetup,
 }
 
 /// Disk, address and settings from which a node is started and restarted.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct NodeSetup {
     disk: Arc<SimulatedDisk>,
     /// The address of the peers' port, or of the gate in front of it.
     address: String,
@@ -51,7 +51,7 @@ pub struct Place {
     levels: Levels,
 }
 
-impl Place {
+impl NodeSetup {
     /// A place for a new node that is to join the cluster of one of these.
     pub fn joining(members: &[&TestNode]) -> Self {
         let join = members.iter().map(|node| node.place.address.clone()).collect();
@@ -233,21 +233,22 @@ async fn start_nodes(journal: JournalOptions, levels: &[u16], has_gates: bool) -
     let seeds: Vec<String> = levels.iter().map(|_| peer_address()).collect();
     let starting = seeds.iter().zip(levels).map(|(address, &max)| {
         let (seeds, journal, levels) = (seeds.clone(), journal.clone(), up_to(max));
-        let place = Place::at(Arc::new(SimulatedDisk::new()), address.clone());
-        start_at(Place { seeds, journal, levels, ..place }, has_gates)
+        let place = NodeSetup::at(Arc::new(SimulatedDisk::new()), address.clone());
+        start_at(NodeSetup { seeds, journal, levels, ..place }, has_gates)
     });
     let mut nodes = join_all(starting).await;
     nodes.sort_by_key(|node| node.broker.node());
     nodes
 }
 
-async fn start_at(place: Place, has_gate: bool) -> TestNode {
+async fn start_at(place: NodeSetup, has_gate: bool) -> TestNode {
     if !has_gate {
         return start(place).await;
     }
     let node: SocketAddr = peer_address().parse().expect("an address");
     let gate = Gate::start(place.address.parse().expect("an address"), node).await;
-    start(Place { gate: Some((Arc::new(gate.expect("its address is free")), node)), ..place }).await
+    start(NodeSetup { gate: Some((Arc::new(gate.expect("its address is free")), node)), ..place })
+        .await
 }
 
 /// Starts or restarts a node. A joining node is open once it has the catalog.
@@ -255,7 +256,7 @@ async fn start_at(place: Place, has_gate: bool) -> TestNode {
 /// # Panics
 ///
 /// If it does not start.
-pub async fn start(place: Place) -> TestNode {
+pub async fn start(place: NodeSetup) -> TestNode {
     try_start(place).await.expect("it starts")
 }
 
@@ -264,7 +265,7 @@ pub async fn start(place: Place) -> TestNode {
 /// # Panics
 ///
 /// If its broker does not open.
-pub async fn try_start(place: Place) -> Result<TestNode, NodeStartError> {
+pub async fn try_start(place: NodeSetup) -> Result<TestNode, NodeStartError> {
     let (member, opened) = open(&place).await?;
     Ok(TestNode { broker: opened.expect("it opens"), member, place })
 }
@@ -274,7 +275,7 @@ pub async fn try_start(place: Place) -> Result<TestNode, NodeStartError> {
 /// # Panics
 ///
 /// If it does open, or the node does not start.
-pub async fn refusal(place: &Place) -> OpenError {
+pub async fn refusal(place: &NodeSetup) -> OpenError {
     let (member, opened) = open(place).await.expect("it starts");
     let refused = opened.expect_err("it does not open");
     member.close().await;
@@ -287,7 +288,7 @@ pub async fn refusal(place: &Place) -> OpenError {
 ///
 /// If the place's address is invalid.
 pub async fn begin(
-    place: &Place,
+    place: &NodeSetup,
 ) -> Result<(Arc<Member>, BoxFuture<'static, Result<Broker, OpenError>>), NodeStartError> {
     let (world, dir) = (World::on(Arc::clone(&place.disk) as _), Path::new(DIR));
     let (connections, failure) = (Connections::default(), Failure::new());
@@ -316,14 +317,16 @@ pub async fn begin(
     Ok((member, opening.boxed()))
 }
 
-async fn open(place: &Place) -> Result<(Arc<Member>, Result<Broker, OpenError>), NodeStartError> {
+async fn open(
+    place: &NodeSetup,
+) -> Result<(Arc<Member>, Result<Broker, OpenError>), NodeStartError> {
     let (member, opening) = begin(place).await?;
     Ok((member, opening.await))
 }
 
 impl TestNode {
     /// The place from which it was started.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &NodeSetup {
         &self.place
     }
 
@@ -338,7 +341,7 @@ impl TestNode {
 
     /// Stops the node without handing over leadership. [`start`] restarts it from the returned place. There must be
     /// no other holder of its broker.
-    pub async fn end(self) -> Place {
+    pub async fn end(self) -> NodeSetup {
         let Self { broker, member, place } = self;
         broker.shutdown().await;
         member.close().await;

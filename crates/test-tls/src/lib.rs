@@ -30,14 +30,14 @@ pub struct Authority {
 
 /// A certificate with its key, in PEM.
 #[derive(Debug)]
-pub struct Pair {
+pub struct CertifiedKey {
     pub chain: String,
     pub key: String,
 }
 
 /// The subject and validity of a certificate.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Holder<'a> {
+pub struct CertificateSubject<'a> {
     pub common: &'a [&'a str],
     pub organization: Option<&'a str>,
     pub dns: &'a [&'a str],
@@ -67,16 +67,20 @@ impl Authority {
     }
 
     /// A certificate for a server on this machine.
-    pub fn server(&self) -> Pair {
-        self.pair(Holder { common: &["server"], dns: &["localhost"], ..Holder::default() })
+    pub fn server(&self) -> CertifiedKey {
+        self.pair(CertificateSubject {
+            common: &["server"],
+            dns: &["localhost"],
+            ..CertificateSubject::default()
+        })
     }
 
     /// A certificate for a client with this common name.
-    pub fn named(&self, common: &str) -> Pair {
-        self.pair(Holder { common: &[common], ..Holder::default() })
+    pub fn named(&self, common: &str) -> CertifiedKey {
+        self.pair(CertificateSubject { common: &[common], ..CertificateSubject::default() })
     }
 
-    pub fn pair(&self, holder: Holder<'_>) -> Pair {
+    pub fn pair(&self, holder: CertificateSubject<'_>) -> CertifiedKey {
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
         params.distinguished_name = DistinguishedName::new();
         if let Some(organization) = holder.organization {
@@ -96,7 +100,7 @@ impl Authority {
         }
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        Pair { chain: certificate.pem(), key: key.serialize_pem() }
+        CertifiedKey { chain: certificate.pem(), key: key.serialize_pem() }
     }
 
     /// TLS of a node whose certificate this authority has signed, and which trusts `clients`.
@@ -112,7 +116,7 @@ impl Authority {
     }
 
     /// A client that trusts this authority, and presents its own certificate if it has one.
-    pub fn client(&self, own: Option<&Pair>) -> Arc<ClientConfig> {
+    pub fn client(&self, own: Option<&CertifiedKey>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         let root = CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("PEM");
         roots.add(root).expect("an authority");
@@ -134,7 +138,7 @@ impl Authority {
     pub async fn connect(
         &self,
         address: SocketAddr,
-        own: Option<&Pair>,
+        own: Option<&CertifiedKey>,
     ) -> io::Result<TlsStream<TcpStream>> {
         self.connect_speaking(&[], address, own).await
     }
@@ -144,7 +148,7 @@ impl Authority {
         &self,
         protocols: &[&[u8]],
         address: SocketAddr,
-        own: Option<&Pair>,
+        own: Option<&CertifiedKey>,
     ) -> io::Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;

@@ -20,7 +20,7 @@ use crate::source;
 const TRIES_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
-pub(crate) struct Followed {
+pub(crate) struct FollowedKeys {
     current: RwLock<Arc<Keys>>,
     asked: Notify,
     /// Number of finished reads, successful or not, and time of the last one.
@@ -28,7 +28,7 @@ pub(crate) struct Followed {
     at_most_every: Duration,
 }
 
-impl Followed {
+impl FollowedKeys {
     pub(crate) fn new(options: &TokenOptions) -> Self {
         Self {
             current: RwLock::default(),

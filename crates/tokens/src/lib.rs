@@ -21,4 +21,4 @@ mod source;
 pub mod verifying;
 
 pub use options::{KeySource, OptionsError, TokenOptions};
-pub use verifying::{TokenError, Tokens, Verified, looks_like_token};
+pub use verifying::{TokenError, Tokens, VerifiedToken, looks_like_token};

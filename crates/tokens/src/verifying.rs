@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 use world::{Clock, World};
 
-use crate::following::Followed;
+use crate::following::FollowedKeys;
 use crate::keys::is_allowed;
 use crate::options::TokenOptions;
 
@@ -20,13 +20,13 @@ pub struct Tokens(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     options: TokenOptions,
-    keys: Followed,
+    keys: FollowedKeys,
     clock: Arc<dyn Clock>,
 }
 
 /// Principal of a valid token, and its expiry.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Verified {
+pub struct VerifiedToken {
     pub name: String,
     /// In wall-clock time.
     pub ends_ms: i64,
@@ -69,7 +69,7 @@ pub fn looks_like_token(text: &str) -> bool {
 impl Tokens {
     /// Without keys until [`Tokens::follow`] runs.
     pub fn new(options: TokenOptions, clock: Arc<dyn Clock>) -> Self {
-        let keys = Followed::new(&options);
+        let keys = FollowedKeys::new(&options);
         Self(Arc::new(Inner { options, keys, clock }))
     }
 
@@ -79,7 +79,7 @@ impl Tokens {
     }
 
     /// Verifies a token. An unknown key triggers a read of the keys, which may take a while.
-    pub async fn verify(&self, token: &str) -> Result<Verified, TokenError> {
+    pub async fn verify(&self, token: &str) -> Result<VerifiedToken, TokenError> {
         match self.verify_by_known_keys(token) {
             Err(TokenError::Key) if self.0.keys.refresh().await => self.verify_by_known_keys(token),
             verified => verified,
@@ -92,7 +92,7 @@ impl Tokens {
         self.0.keys.set_keys(keys);
     }
 
-    pub(crate) fn verify_by_known_keys(&self, token: &str) -> Result<Verified, TokenError> {
+    pub(crate) fn verify_by_known_keys(&self, token: &str) -> Result<VerifiedToken, TokenError> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenError::Large);
         }
@@ -123,7 +123,10 @@ impl Tokens {
         Err(refused)
     }
 
-    pub(crate) fn check_claims(&self, claims: &Map<String, Value>) -> Result<Verified, TokenError> {
+    pub(crate) fn check_claims(
+        &self,
+        claims: &Map<String, Value>,
+    ) -> Result<VerifiedToken, TokenError> {
         let options = &self.0.options;
         let text = |claim: &str| claims.get(claim).and_then(Value::as_str);
         if text("iss") != Some(&options.issuer) {
@@ -155,7 +158,7 @@ impl Tokens {
         let name = text(&options.principal_claim).ok_or(TokenError::Nameless)?;
         // Within the leeway an expired token is still valid; its end is extended by it.
         let ends_ms = if ends_ms > now_ms { ends_ms } else { ends_ms + leeway_ms };
-        Ok(Verified { name: name.to_owned(), ends_ms })
+        Ok(VerifiedToken { name: name.to_owned(), ends_ms })
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use base::{HashMap, HashSet};
 use bytes::Bytes;
-use documents::Stored;
-use routing::Target;
+use documents::DocumentRef;
+use routing::BindingTarget;
 use values::Table;
 
 use crate::Destination;
@@ -15,7 +15,7 @@ use crate::entities::Entities;
 use crate::exchange::Exchange;
 use crate::matched::matched;
 use crate::store::{
-    BINDINGS, BINDINGS_PER_DOCUMENT, BindingDocument, BindingsDocument, Ends, bindings_name,
+    BINDINGS, BINDINGS_PER_DOCUMENT, BindingDocument, BindingEnds, BindingsDocument, bindings_name,
 };
 
 /// A binding without its two ends.
@@ -28,7 +28,7 @@ pub(crate) struct BindingKey {
 
 /// All bindings of one exchange to one destination.
 #[derive(Debug, Default)]
-pub(crate) struct Pair {
+pub(crate) struct BindingSet {
     /// Each binding with the number of its document.
     pub(crate) bindings: HashMap<Arc<BindingKey>, u32>,
     /// Documents by number.
@@ -48,15 +48,15 @@ pub(crate) struct BindingPlan {
     pub(crate) document: BindingsDocument,
     /// Version of the document in memory; `None`: it does not exist yet.
     pub(crate) version: Option<u64>,
-    pub(crate) ends: Ends,
+    pub(crate) ends: BindingEnds,
     /// The document is the pair's only one.
     pub(crate) is_last: bool,
 }
 
 impl BindingPlan {
-    pub(crate) fn stored(&self) -> Stored {
+    pub(crate) fn stored(&self) -> DocumentRef {
         let (name, version) = (self.name.clone(), self.version.unwrap_or(0));
-        Stored { space: BINDINGS, name, version }
+        DocumentRef { space: BINDINGS, name, version }
     }
 }
 
@@ -177,12 +177,12 @@ impl Entities {
 
     /// The identity of the two ends, which distinguishes them from others of the same names; `None`: the destination
     /// does not exist.
-    pub(crate) fn ends(&self, source: &Exchange, destination: &Destination) -> Option<Ends> {
+    pub(crate) fn ends(&self, source: &Exchange, destination: &Destination) -> Option<BindingEnds> {
         let destination = match destination {
             Destination::Queue(name) => u64::from(self.queue(name)?.topic.0),
             Destination::Exchange(name) => self.exchange(name)?.version,
         };
-        Some(Ends { source: source.version, destination })
+        Some(BindingEnds { source: source.version, destination })
     }
 
     /// Updates memory from a document of bindings. Returns false if the document belongs to other ends than the
@@ -264,11 +264,15 @@ impl Entities {
     }
 
     /// Positions of both ends in the network.
-    fn places(&self, source: &str, destination: &Destination) -> Option<(routing::NodeId, Target)> {
+    fn places(
+        &self,
+        source: &str,
+        destination: &Destination,
+    ) -> Option<(routing::NodeId, BindingTarget)> {
         let source = self.exchange(source)?.node;
         let target = match destination {
-            Destination::Queue(name) => Target::Sink(self.network.sink_named(name)?),
-            Destination::Exchange(name) => Target::Node(self.exchange(name)?.node),
+            Destination::Queue(name) => BindingTarget::Sink(self.network.sink_named(name)?),
+            Destination::Exchange(name) => BindingTarget::Node(self.exchange(name)?.node),
         };
         Some((source, target))
     }

@@ -2,7 +2,7 @@
 //! again otherwise.
 
 use broker::{ExecuteError, Refusal, Unavailable};
-use documents::{Change, StoreError, Stored};
+use documents::{Change, DocumentRef, StoreError};
 
 use crate::error::ChangeError;
 use crate::projection::DocumentId;
@@ -14,7 +14,7 @@ use crate::virtual_host::VirtualHost;
 const ATTEMPTS_MAX: u32 = 100;
 
 /// Outcome of an attempt.
-pub(crate) enum Made {
+pub(crate) enum AttemptOutcome {
     Done,
     /// A condition of the change failed; memory has been updated.
     Again,
@@ -30,12 +30,12 @@ impl Inner {
         &self,
         change: Change,
         attempts: &mut Attempts,
-    ) -> Result<Made, StoreError> {
+    ) -> Result<AttemptOutcome, StoreError> {
         let made = change.make(&self.broker).await;
         self.catch_up();
         attempts.0 += 1;
         match made {
-            Ok(()) => Ok(Made::Done),
+            Ok(()) => Ok(AttemptOutcome::Done),
             Err(error) if is_outdated(&error) && attempts.0 < ATTEMPTS_MAX => {
                 // This node's copy may stay outdated for longer than all attempts take.
                 self.broker.catalog_is_current().await.map_err(ExecuteError::from)?;
@@ -44,14 +44,14 @@ impl Inner {
                 if attempts.0 > 1 {
                     self.delete_stale().await?;
                 }
-                Ok(Made::Again)
+                Ok(AttemptOutcome::Again)
             }
             Err(error) if is_unanswered(&error) && attempts.0 < ATTEMPTS_MAX => {
                 // The catalog's leader was lost, and the change may have been committed. Memory shows it once it is
                 // current. A late commit is rejected, since it names the earlier versions.
                 self.broker.catalog_is_current().await.map_err(ExecuteError::from)?;
                 self.catch_up();
-                Ok(Made::Again)
+                Ok(AttemptOutcome::Again)
             }
             Err(error) => Err(error),
         }
@@ -60,10 +60,8 @@ impl Inner {
     /// Deletes stale documents.
     pub(crate) async fn delete_stale(&self) -> Result<(), StoreError> {
         let stale = self.shared.kept.stale();
-        let stored = stale.into_iter().map(|((space, name), version): (DocumentId, u64)| Stored {
-            space,
-            name: name.to_string(),
-            version,
+        let stored = stale.into_iter().map(|((space, name), version): (DocumentId, u64)| {
+            DocumentRef { space, name: name.to_string(), version }
         });
         documents::store::delete_all(&self.broker, &stored.collect::<Vec<_>>()).await?;
         self.catch_up();
@@ -77,13 +75,13 @@ impl VirtualHost {
         &self,
         mut change: Change,
         attempts: &mut Attempts,
-    ) -> Result<Made, ChangeError> {
+    ) -> Result<AttemptOutcome, ChangeError> {
         let topology = self.topology()?;
         if self.version() != 0 {
             change.check_version(VHOSTS, documents::join(&[self.name()]), self.version());
         }
         let made = topology.make(change, attempts).await?;
-        if matches!(made, Made::Again) && !topology.has(self) {
+        if matches!(made, AttemptOutcome::Again) && !topology.has(self) {
             return Err(ChangeError::VirtualHostGone(self.name().to_owned()));
         }
         Ok(made)

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use base::{HashMap, HashSet, TopicId};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use routing::{Network, NodeOptions, SinkId, Target};
-use tasks::{Entered, Task};
+use routing::{BindingTarget, Network, NodeOptions, SinkId};
+use tasks::{Task, TaskGuard};
 use values::Table;
 
 use crate::Destination;
 use crate::arguments::ALTERNATE_EXCHANGE;
-use crate::bindings::Pair;
+use crate::bindings::BindingSet;
 use crate::exchange::Exchange;
 use crate::matched::matched;
 use crate::policy::{Policies, Subject};
@@ -24,7 +24,7 @@ pub(crate) struct Entities {
     /// Its sinks are the queues.
     pub(crate) network: Network<QueueEntry>,
     pub(crate) exchanges: HashMap<Arc<str>, Entry>,
-    pub(crate) pairs: HashMap<(Arc<str>, Destination), Pair>,
+    pub(crate) pairs: HashMap<(Arc<str>, Destination), BindingSet>,
     /// Queue of each topic.
     topics: HashMap<TopicId, SinkId>,
     pub(crate) policies: Policies,
@@ -38,7 +38,7 @@ pub(crate) struct SharedEntities(RwLock<Entities>);
 /// session makes the change.
 pub(crate) struct Change<'a> {
     entities: RwLockWriteGuard<'a, Entities>,
-    _entered: Entered,
+    _entered: TaskGuard,
 }
 
 impl SharedEntities {
@@ -155,7 +155,7 @@ impl Entities {
             self.pairs.remove(&(Arc::clone(name), destination));
         }
         let destination = Destination::Exchange(Arc::clone(name));
-        let target = Target::Node(entry.exchange.node);
+        let target = BindingTarget::Node(entry.exchange.node);
         for source in entry.sources {
             self.detach(&source, &destination, target);
         }
@@ -163,7 +163,7 @@ impl Entities {
     }
 
     /// Removes all bindings of `source` to a removed destination.
-    fn detach(&mut self, source: &Arc<str>, destination: &Destination, target: Target) {
+    fn detach(&mut self, source: &Arc<str>, destination: &Destination, target: BindingTarget) {
         let pair = self.pairs.remove(&(Arc::clone(source), destination.clone()));
         let Some((entry, known)) = self.exchanges.get_mut(source).zip(pair) else { return };
         entry.destinations.remove(destination);
@@ -232,7 +232,7 @@ impl Entities {
         let (queue, sources) = (Arc::clone(&entry.queue), entry.sources.take());
         let destination = Destination::Queue(Arc::clone(&queue.name));
         for source in sources.into_iter().flat_map(|sources| *sources) {
-            self.detach(&source, &destination, Target::Sink(sink));
+            self.detach(&source, &destination, BindingTarget::Sink(sink));
         }
         self.network.remove_sink(sink);
         self.topics.remove(&queue.topic);

@@ -86,7 +86,7 @@ pub use policy::{ApplyTo, Definition, Policy, PolicyDefinition, PolicyError, Pol
 pub use projection::DocumentError;
 pub use queue::{NewQueue, Owner, Queue, QueueKind};
 pub use recovery::OpenError;
-pub use routes::{Routed, Routes};
+pub use routes::{RoutedQueue, Routes};
 pub use settings::{Overflow, QueueSettings};
 pub use topology::{Topology, TopologyOptions, WeakTopology};
 pub use virtual_host::{BindingRequest, VirtualHost};

@@ -9,13 +9,13 @@ use crate::error::BindingError;
 
 /// The part of a binding that a type of exchange matches on.
 #[derive(Clone, Debug)]
-pub(crate) enum Matched {
+pub(crate) enum BindingMatch {
     Key,
     Headers(HeaderPattern),
     Weight(u32),
 }
 
-impl Matched {
+impl BindingMatch {
     pub(crate) fn arguments<'a>(&'a self, key: &'a str) -> Arguments<'a> {
         match self {
             Self::Key => Arguments::Key(key),
@@ -26,12 +26,16 @@ impl Matched {
 }
 
 /// Reads a binding as its exchange's type does, or rejects it.
-pub(crate) fn matched(kind: &Kind, key: &str, arguments: &Table) -> Result<Matched, BindingError> {
+pub(crate) fn matched(
+    kind: &Kind,
+    key: &str,
+    arguments: &Table,
+) -> Result<BindingMatch, BindingError> {
     match kind {
-        Kind::Headers => header_pattern(arguments).map(Matched::Headers),
-        Kind::Consistent(_) => weight(key).map(Matched::Weight),
+        Kind::Headers => header_pattern(arguments).map(BindingMatch::Headers),
+        Kind::Consistent(_) => weight(key).map(BindingMatch::Weight),
         Kind::Random if !key.is_empty() => Err(BindingError::KeyNotEmpty(key.to_owned())),
-        _ => Ok(Matched::Key),
+        _ => Ok(BindingMatch::Key),
     }
 }
 

@@ -3,10 +3,10 @@
 //! They have a document of their own: a vhost is identified by the version of its document, which therefore never
 //! changes.
 
-use documents::{Change, Expect, Stored};
+use documents::{Change, DocumentRef, WritePrecondition};
 use serde::{Deserialize, Serialize};
 
-use crate::changing::{Attempts, Made};
+use crate::changing::{AttemptOutcome, Attempts};
 use crate::error::ChangeError;
 use crate::queue::QueueKind;
 use crate::store::VHOST_METADATA;
@@ -71,9 +71,9 @@ impl Metadata {
 }
 
 impl VirtualHost {
-    fn metadata_stored(&self, version: u64) -> Stored {
+    fn metadata_stored(&self, version: u64) -> DocumentRef {
         let name = documents::join(&[self.name(), NAME]);
-        Stored { space: VHOST_METADATA, name, version }
+        DocumentRef { space: VHOST_METADATA, name, version }
     }
 
     /// Changes the metadata by `change`; this node applies it before this returns. The caller checks the values.
@@ -91,8 +91,8 @@ impl VirtualHost {
             }
             let stored = self.metadata_stored(version);
             let mut made = Change::new();
-            made.put(VHOST_METADATA, stored.name, &wanted, Expect::Version(version))?;
-            if let Made::Done = self.make(made, &mut attempts).await? {
+            made.put(VHOST_METADATA, stored.name, &wanted, WritePrecondition::Version(version))?;
+            if let AttemptOutcome::Done = self.make(made, &mut attempts).await? {
                 return Ok(());
             }
         }

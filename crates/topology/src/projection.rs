@@ -4,7 +4,7 @@
 //!
 //! The input is state and not history: a changed document is read in its newest version. All changed documents are
 //! read at one moment, and entities before their bindings. A binding's document names the identity of its ends
-//! ([`crate::store::Ends`]). A document whose ends do not exist is *stale*: it does not route, and is deleted.
+//! ([`crate::store::BindingEnds`]). A document whose ends do not exist is *stale*: it does not route, and is deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -49,10 +49,10 @@ pub(crate) type DocumentId = (&'static str, Arc<str>);
 
 /// Documents that need later work, tracked beside the entities.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(Mutex<Noted>);
+pub(crate) struct DeferredWork(Mutex<DeferredDocuments>);
 
 #[derive(Debug, Default)]
-struct Noted {
+struct DeferredDocuments {
     /// The run of a node that each transient document belongs to.
     run_of: HashMap<DocumentId, Run>,
     of_run: BTreeMap<Run, BTreeSet<DocumentId>>,
@@ -60,7 +60,7 @@ struct Noted {
     stale: BTreeMap<DocumentId, u64>,
 }
 
-impl Kept {
+impl DeferredWork {
     fn set_run(&self, id: &DocumentId, run: Option<Run>) {
         let mut noted = self.0.lock();
         let before = match run {
@@ -114,13 +114,13 @@ impl Kept {
 }
 
 /// The current version of a changed document; `None`: deleted.
-struct Changed {
+struct ChangedDocument {
     id: DocumentId,
     parts: Vec<String>,
     document: Option<Raw>,
 }
 
-impl Changed {
+impl ChangedDocument {
     fn part(&self, place: usize) -> Result<&str, DocumentError> {
         let part = self.parts.get(place).map(String::as_str);
         part.ok_or_else(|| self.inconsistent("its name has too few parts"))
@@ -223,17 +223,17 @@ impl Inner {
         names
     }
 
-    fn read(&self, names: DocumentNames) -> Vec<Changed> {
+    fn read(&self, names: DocumentNames) -> Vec<ChangedDocument> {
         let catalog = self.broker.catalog();
         let read = names.into_iter().map(|id| {
             let found = catalog.document(id.0, &id.1);
             let document = found.map(|found| (found.version, Arc::clone(&found.body)));
-            Changed { parts: documents::split(&id.1), id, document }
+            ChangedDocument { parts: documents::split(&id.1), id, document }
         });
         read.collect()
     }
 
-    fn project_vhost(&self, changed: &Changed) -> Result<(), DocumentError> {
+    fn project_vhost(&self, changed: &ChangedDocument) -> Result<(), DocumentError> {
         let name = changed.part(0)?;
         if name == DEFAULT_VHOST {
             return Ok(());
@@ -260,7 +260,7 @@ impl Inner {
     }
 
     /// The vhost of a document. Without it, the document is stale.
-    fn vhost_of(&self, changed: &Changed) -> Result<Option<VirtualHost>, DocumentError> {
+    fn vhost_of(&self, changed: &ChangedDocument) -> Result<Option<VirtualHost>, DocumentError> {
         let vhost = self.vhost(changed.part(0)?);
         let version = changed.document.as_ref().map(|(version, _)| *version);
         self.shared.kept.set_stale(&changed.id, version.filter(|_| vhost.is_none()));
@@ -270,7 +270,7 @@ impl Inner {
         Ok(vhost)
     }
 
-    fn project_metadata(&self, changed: &Changed) -> Result<(), DocumentError> {
+    fn project_metadata(&self, changed: &ChangedDocument) -> Result<(), DocumentError> {
         let Some(vhost) = self.vhost_of(changed)? else { return Ok(()) };
         let (metadata, version) = changed.read()?.unwrap_or_default();
         vhost.take_metadata(metadata, version);
@@ -280,7 +280,7 @@ impl Inner {
     fn project_policy(
         &self,
         scope: PolicyScope,
-        changed: &Changed,
+        changed: &ChangedDocument,
         policed: &mut BTreeSet<Arc<str>>,
     ) -> Result<(), DocumentError> {
         let Some(vhost) = self.vhost_of(changed)? else { return Ok(()) };
@@ -299,7 +299,7 @@ impl Inner {
         Ok(())
     }
 
-    fn project_exchange(&self, changed: &Changed) -> Result<(), DocumentError> {
+    fn project_exchange(&self, changed: &ChangedDocument) -> Result<(), DocumentError> {
         let Some(vhost) = self.vhost_of(changed)? else { return Ok(()) };
         let name = changed.part(1)?;
         let read = changed.read::<ExchangeDocument>()?;
@@ -347,7 +347,7 @@ impl Inner {
         (!durable).then(|| owner.unwrap_or_else(unknown))
     }
 
-    fn project_queue(&self, changed: &Changed) -> Result<(), DocumentError> {
+    fn project_queue(&self, changed: &ChangedDocument) -> Result<(), DocumentError> {
         let Some(vhost) = self.vhost_of(changed)? else { return Ok(()) };
         let name = changed.part(1)?;
         let read = changed.read::<QueueDocument>()?;
@@ -400,7 +400,7 @@ impl Inner {
         Ok(())
     }
 
-    fn project_use(&self, changed: &Changed) -> Result<(), DocumentError> {
+    fn project_use(&self, changed: &ChangedDocument) -> Result<(), DocumentError> {
         if self.vhost_of(changed)?.is_some() {
             let read = changed.read::<UseDocument>()?;
             self.shared.kept.set_run(&changed.id, read.map(|(document, _)| document.run));
@@ -408,7 +408,7 @@ impl Inner {
         Ok(())
     }
 
-    fn project_bindings(&self, changed: &Changed) -> Result<(), DocumentError> {
+    fn project_bindings(&self, changed: &ChangedDocument) -> Result<(), DocumentError> {
         let Some(vhost) = self.vhost_of(changed)? else { return Ok(()) };
         let (source, name) = (Arc::from(changed.part(1)?), Arc::from(changed.part(3)?));
         let destination = match changed.part(2)? {

@@ -19,7 +19,7 @@
 use std::sync::Arc;
 
 use broker::TopicChange;
-use documents::{Change, StoreError, Stored};
+use documents::{Change, DocumentRef, StoreError};
 
 use crate::projection::{DocumentError, DocumentId};
 use crate::queue::Queue;
@@ -83,14 +83,14 @@ async fn clear_stale(topology: &Inner) -> Result<(), StoreError> {
 /// Deletes all contents of a missing vhost by their documents, since memory does not contain them.
 pub(crate) async fn clear_vhost(topology: &Inner, name: &str) -> Result<(), StoreError> {
     let prefix = documents::join(&[name, ""]);
-    let found: Vec<(Stored, Option<QueueDocument>)> = {
+    let found: Vec<(DocumentRef, Option<QueueDocument>)> = {
         let catalog = topology.broker.catalog();
         let mut found = Vec::new();
         for space in IN_VHOSTS {
             found.extend(catalog.documents_under(space, &prefix).map(|(name, document)| {
                 let body = (space == QUEUES).then(|| serde_json::from_slice(&document.body).ok());
                 let (name, version) = (name.to_owned(), document.version);
-                (Stored { space, name, version }, body.flatten())
+                (DocumentRef { space, name, version }, body.flatten())
             }));
         }
         found
@@ -108,7 +108,7 @@ pub(crate) async fn clear_vhost(topology: &Inner, name: &str) -> Result<(), Stor
 
 async fn delete_left(
     topology: &Inner,
-    stored: &Stored,
+    stored: &DocumentRef,
     queue: Option<&QueueDocument>,
 ) -> Result<(), StoreError> {
     let mut change = Change::new();
@@ -123,7 +123,11 @@ async fn delete_left(
     }
 }
 
-fn topic_of(topology: &Inner, stored: &Stored, queue: &QueueDocument) -> Option<base::TopicId> {
+fn topic_of(
+    topology: &Inner,
+    stored: &DocumentRef,
+    queue: &QueueDocument,
+) -> Option<base::TopicId> {
     let parts = documents::split(&stored.name);
     let topic = topics::named(&topology.broker, queue.topic(parts.get(1)?))?;
     queue.is_of(&topic.uuid).then_some(topic.id)

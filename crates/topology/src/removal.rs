@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use base::{HashMap, HashSet};
-use documents::{Change, Stored};
+use documents::{Change, DocumentRef};
 
 use crate::Destination;
 use crate::entities::Entities;
@@ -14,7 +14,7 @@ use crate::store::{BINDINGS, EXCHANGES, QUEUES, bindings_name, prefix};
 /// Documents to be deleted together.
 #[derive(Debug, Default)]
 pub(crate) struct Removal {
-    pub(crate) documents: Vec<Stored>,
+    pub(crate) documents: Vec<DocumentRef>,
     /// Deleted exchanges, and the number of binding documents from each that are deleted: it must have no others.
     exchanges: Vec<(Arc<str>, usize)>,
 }
@@ -30,7 +30,7 @@ impl Removal {
 }
 
 /// State of the planning.
-struct Removing<'a> {
+struct RemovalPlan<'a> {
     entities: &'a Entities,
     pairs: HashSet<(Arc<str>, Destination)>,
     exchanges: HashSet<Arc<str>>,
@@ -45,10 +45,10 @@ impl Entities {
     /// Returns `None` if there is no such queue.
     pub(crate) fn plan_queue_removal(&self, name: &str) -> Option<Removal> {
         let entry = self.queue_entry(name)?;
-        let mut removing = Removing::of(self);
+        let mut removing = RemovalPlan::of(self);
         if entry.version != 0 {
             let name = documents::join(&[&self.vhost, name]);
-            let stored = Stored { space: QUEUES, name, version: entry.version };
+            let stored = DocumentRef { space: QUEUES, name, version: entry.version };
             removing.removal.documents.push(stored);
         }
         let destination = Destination::Queue(Arc::clone(&entry.queue.name));
@@ -60,7 +60,7 @@ impl Entities {
 
     pub(crate) fn plan_exchange_removal(&self, name: &str) -> Option<Removal> {
         let name = &self.exchanges.get(name)?.exchange.name;
-        let mut removing = Removing::of(self);
+        let mut removing = RemovalPlan::of(self);
         removing.waiting.push(Arc::clone(name));
         Some(removing.finish())
     }
@@ -71,13 +71,13 @@ impl Entities {
         source: &Arc<str>,
         destination: &Destination,
     ) -> Removal {
-        let mut removing = Removing::of(self);
+        let mut removing = RemovalPlan::of(self);
         removing.remove_pair(source, destination);
         removing.finish()
     }
 }
 
-impl<'a> Removing<'a> {
+impl<'a> RemovalPlan<'a> {
     fn of(entities: &'a Entities) -> Self {
         Self {
             entities,
@@ -99,7 +99,7 @@ impl<'a> Removing<'a> {
         *self.from.entry(Arc::clone(source)).or_default() += pair.chunks.len();
         for (number, chunk) in &pair.chunks {
             let name = bindings_name(&self.entities.vhost, source, destination, *number);
-            let stored = Stored { space: BINDINGS, name, version: chunk.version };
+            let stored = DocumentRef { space: BINDINGS, name, version: chunk.version };
             self.removal.documents.push(stored);
         }
         let Some(entry) = self.entities.exchanges.get(source) else { return };
@@ -129,7 +129,7 @@ impl<'a> Removing<'a> {
             let version = entry.exchange.version;
             if version != 0 {
                 let name = documents::join(&[&self.entities.vhost, &name]);
-                self.removal.documents.push(Stored { space: EXCHANGES, name, version });
+                self.removal.documents.push(DocumentRef { space: EXCHANGES, name, version });
             }
         }
         let Self { exchanges, from, mut removal, .. } = self;

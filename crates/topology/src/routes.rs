@@ -13,7 +13,7 @@ use crate::virtual_host::VirtualHost;
 
 /// A queue that a message is routed to.
 #[derive(Clone, Debug)]
-pub struct Routed {
+pub struct RoutedQueue {
     pub queue: Arc<Queue>,
     /// The message was routed through a delaying exchange, and asks for a delay.
     pub deferred: bool,
@@ -38,7 +38,7 @@ impl<'a> Routes<'a> {
         &mut self,
         exchange: &str,
         message: &Message<'_, H>,
-        found: &mut Vec<Routed>,
+        found: &mut Vec<RoutedQueue>,
     ) -> Result<(), RouteError> {
         let entity = || Entity::exchange(exchange, self.vhost.name());
         let Some(known) = self.entities().exchange(exchange) else {
@@ -56,7 +56,7 @@ impl<'a> Routes<'a> {
         &mut self,
         exchange: &str,
         message: &Message<'_, H>,
-        found: &mut Vec<Routed>,
+        found: &mut Vec<RoutedQueue>,
     ) {
         found.clear();
         if exchange.is_empty() {
@@ -69,7 +69,7 @@ impl<'a> Routes<'a> {
         }
         found.extend(route.sinks.drain(..).filter_map(|(sink, deferred)| {
             let queue = Arc::clone(&entities.network.sink(sink)?.queue);
-            Some(Routed { queue, deferred })
+            Some(RoutedQueue { queue, deferred })
         }));
         self.route = route;
     }

@@ -13,10 +13,10 @@ use crate::settings::QueueSettings;
 const LOOKED_THROUGH_FROM: usize = 64;
 
 #[derive(Debug, Default)]
-pub(crate) struct SharedValues(Mutex<Known>);
+pub(crate) struct SharedValues(Mutex<InternTable>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct InternTable {
     /// By their wire encoding.
     arguments: HashMap<Bytes, Arc<Table>>,
     settings: HashSet<Arc<QueueSettings>>,
@@ -49,7 +49,7 @@ impl SharedValues {
     }
 }
 
-impl Known {
+impl InternTable {
     fn remove_unused(&mut self) {
         if self.arguments.len() + self.settings.len() < self.look_through_at {
             return;

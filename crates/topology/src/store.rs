@@ -149,13 +149,13 @@ pub(crate) struct BindingsDocument {
     /// The identity of the document's exchange and destination, so that it does not apply to later ones of the same
     /// names. Versions without it deleted such documents together with their ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) ends: Option<Ends>,
+    pub(crate) ends: Option<BindingEnds>,
 }
 
 /// Identity of a binding's ends, which distinguishes them from earlier and later ones of the same names: an
 /// exchange's version, and the number of a queue's topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Ends {
+pub(crate) struct BindingEnds {
     pub(crate) source: u64,
     pub(crate) destination: u64,
 }
@@ -244,7 +244,7 @@ mod tests {
         );
         assert_eq!(text, expected);
         assert_eq!(serde_json::to_string(&VirtualHostDocument {}).unwrap(), "{}");
-        let ends = Some(Ends { source: 7, destination: 3 });
+        let ends = Some(BindingEnds { source: 7, destination: 3 });
         let text = serde_json::to_string(&BindingsDocument { bindings: vec![], ends }).unwrap();
         assert_eq!(text, r#"{"bindings":[],"ends":{"source":7,"destination":3}}"#);
         let run = Run { node: 2, boot: 9 };

@@ -36,7 +36,7 @@ pub(crate) enum Access {
 
 /// A lock, released when dropped.
 #[derive(Debug)]
-pub(crate) enum Held<'a> {
+pub(crate) enum StripeGuard<'a> {
     #[allow(dead_code, reason = "held for its lock")]
     Keep(RwLockReadGuard<'a, ()>),
     #[allow(dead_code, reason = "held for its lock")]
@@ -51,7 +51,7 @@ impl Default for Stripes {
 }
 
 impl Stripes {
-    pub(crate) async fn lock(&self, keys: &[(Key<'_>, Access)]) -> Vec<Held<'_>> {
+    pub(crate) async fn lock(&self, keys: &[(Key<'_>, Access)]) -> Vec<StripeGuard<'_>> {
         let place = |key: &Key<'_>| self.hasher.hash_one(key) as usize % STRIPES;
         let mut places: Vec<_> = keys.iter().map(|(key, access)| (place(key), *access)).collect();
         // The stronger access sorts first, and is the one that remains.
@@ -60,8 +60,8 @@ impl Stripes {
         let mut held = Vec::with_capacity(places.len());
         for (place, access) in places {
             held.push(match access {
-                Access::Keep => Held::Keep(self.locks[place].read().await),
-                Access::Change => Held::Change(self.locks[place].write().await),
+                Access::Keep => StripeGuard::Keep(self.locks[place].read().await),
+                Access::Change => StripeGuard::Change(self.locks[place].write().await),
             });
         }
         held

@@ -29,9 +29,9 @@ const IDLE_LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// Time at which each other node was last connected.
 #[derive(Default)]
-struct Seen(HashMap<u32, Instant>);
+struct LastConnected(HashMap<u32, Instant>);
 
-impl Seen {
+impl LastConnected {
     /// Returns whether a run of another node has ended.
     fn is_gone(&mut self, topology: &Inner, run: Run, now: Instant) -> bool {
         match topology.broker.connected_boot(run.node) {
@@ -50,7 +50,7 @@ impl Seen {
 
 /// Runs until the topology is dropped.
 pub(crate) async fn run(topology: Weak<Inner>) {
-    let mut seen = Seen::default();
+    let mut seen = LastConnected::default();
     let Some((is_alone, owners)) = topology
         .upgrade()
         .map(|topology| (topology.broker.is_alone(), Arc::clone(&topology.shared.owners)))
@@ -75,7 +75,11 @@ pub(crate) async fn run(topology: Weak<Inner>) {
 }
 
 impl Inner {
-    async fn sweep(&self, seen: &mut Seen, is_in_order: &mut bool) -> Result<(), StoreError> {
+    async fn sweep(
+        &self,
+        seen: &mut LastConnected,
+        is_in_order: &mut bool,
+    ) -> Result<(), StoreError> {
         let now = Instant::now();
         let runs = self.shared.kept.runs();
         let others = runs.iter().filter(|run| run.node != self.run.node);

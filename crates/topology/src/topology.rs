@@ -6,11 +6,11 @@ use std::time::Duration;
 use base::HashMap;
 use base::limits::RUN_GONE_AFTER;
 use broker::{Broker, DocumentWatch, ExecuteError};
-use documents::{Change, Expect, StoreError};
+use documents::{Change, StoreError, WritePrecondition};
 use parking_lot::{Mutex, RwLock};
 use tasks::Task;
 
-use crate::changing::{Attempts, Made};
+use crate::changing::{AttemptOutcome, Attempts};
 use crate::error::ChangeError;
 use crate::lifecycle::{self, OwnerId};
 use crate::names::DEFAULT_VHOST;
@@ -144,7 +144,7 @@ impl Topology {
             // Clears leftovers of a deleted vhost of this name.
             self.clear(name).await?;
             let (mut change, kept) = (Change::new(), documents::join(&[name]));
-            change.put(VHOSTS, kept, &VirtualHostDocument {}, Expect::Version(0))?;
+            change.put(VHOSTS, kept, &VirtualHostDocument {}, WritePrecondition::Version(0))?;
             for space in IN_VHOSTS {
                 change.check_under(space, documents::join(&[name, ""]), 0);
             }
@@ -165,7 +165,7 @@ impl Topology {
             // The vhost is deleted first, and its connections close: nothing is created in it from then on. Its
             // contents follow. Leftovers of a crash are deleted before another vhost gets the name.
             change.delete(&vhost.stored());
-            if let Made::Done = self.0.make(change, &mut attempts).await? {
+            if let AttemptOutcome::Done = self.0.make(change, &mut attempts).await? {
                 break;
             }
         }

@@ -12,9 +12,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use documents::{Change, Expect, StoreError, Stored};
+use documents::{Change, DocumentRef, StoreError, WritePrecondition};
 
-use crate::changing::{Attempts, Made};
+use crate::changing::{AttemptOutcome, Attempts};
 use crate::error::{ChangeError, Entity};
 use crate::lifecycle::is_expired;
 use crate::projection::DocumentId;
@@ -56,9 +56,9 @@ impl VirtualHost {
                 documents::join(&[self.name(), &queue.name]),
                 queue_version,
             );
-            let expect = Expect::Version(use_version.unwrap_or(0));
+            let expect = WritePrecondition::Version(use_version.unwrap_or(0));
             change.put(USES, name, &UseDocument { run: topology.run }, expect)?;
-            if let Made::Done = self.make(change, &mut attempts).await? {
+            if let AttemptOutcome::Done = self.make(change, &mut attempts).await? {
                 return Ok(());
             }
         }
@@ -133,8 +133,8 @@ impl VirtualHost {
                 false => self.try_drop(own, &mut attempts).await,
             };
             match made {
-                Ok(Made::Again) => {}
-                Ok(Made::Done) => return Ok(()),
+                Ok(AttemptOutcome::Again) => {}
+                Ok(AttemptOutcome::Done) => return Ok(()),
                 Err(ChangeError::Store(error)) => return Err(error),
                 Err(_) => return Ok(()),
             }
@@ -160,7 +160,7 @@ impl VirtualHost {
             let Some(version) = documents::store::version(self.broker(), USES, &id.1) else {
                 return Ok(());
             };
-            let stored = Stored { space: USES, name: id.1.to_string(), version };
+            let stored = DocumentRef { space: USES, name: id.1.to_string(), version };
             let queue = self.entities().read().queue(name).cloned();
             let last = queue.filter(|queue| queue.auto_delete && self.uses_of(queue).len() == 1);
             let made = match last {
@@ -168,8 +168,8 @@ impl VirtualHost {
                 None => self.try_drop(vec![stored], &mut attempts).await,
             };
             match made {
-                Ok(Made::Again) => {}
-                Ok(Made::Done) => return Ok(()),
+                Ok(AttemptOutcome::Again) => {}
+                Ok(AttemptOutcome::Done) => return Ok(()),
                 Err(ChangeError::Store(error)) => return Err(error),
                 Err(_) => return Ok(()),
             }
@@ -178,22 +178,22 @@ impl VirtualHost {
 
     async fn try_drop(
         &self,
-        uses: Vec<Stored>,
+        uses: Vec<DocumentRef>,
         attempts: &mut Attempts,
-    ) -> Result<Made, ChangeError> {
+    ) -> Result<AttemptOutcome, ChangeError> {
         let mut change = Change::new();
         uses.iter().for_each(|stored| change.delete(stored));
         self.make(change, attempts).await
     }
 
     /// Documents of the uses of a queue.
-    pub(crate) fn uses_of(&self, queue: &Queue) -> Vec<Stored> {
+    pub(crate) fn uses_of(&self, queue: &Queue) -> Vec<DocumentRef> {
         let catalog = self.broker().catalog();
         let prefix = prefix(self.name(), &queue.name);
         let uses = catalog.documents_under(USES, &prefix);
         let stored = uses.map(|(name, document)| {
             let (name, version) = (name.to_owned(), document.version);
-            Stored { space: USES, name, version }
+            DocumentRef { space: USES, name, version }
         });
         stored.collect()
     }

@@ -8,25 +8,25 @@ use std::sync::{Arc, Weak};
 
 use base::Level;
 use broker::{Broker, ExecuteError, Unavailable};
-use documents::{Change, Expect, StoreError, Stored};
+use documents::{Change, DocumentRef, StoreError, WritePrecondition};
 use parking_lot::RwLock;
 use values::Table;
 
 use crate::Destination;
 use crate::bindings::Binding;
-use crate::changing::{Attempts, Made};
+use crate::changing::{AttemptOutcome, Attempts};
 use crate::entities::{Entities, SharedEntities};
 use crate::error::{ChangeError, Entity};
 use crate::exchange::{Exchange, NewExchange, PREDECLARED};
 use crate::lifecycle::{Expiry, Owners};
 use crate::metadata::Metadata;
 use crate::names::generated_queue_name;
-use crate::projection::Kept;
+use crate::projection::DeferredWork;
 use crate::queue::Queue;
 use crate::routes::Routes;
 use crate::shared::SharedValues;
 use crate::store::{BINDINGS, EXCHANGES, ExchangeDocument, OwnerDocument, VHOSTS, prefix};
-use crate::stripes::{Access, Held, Key, Stripes};
+use crate::stripes::{Access, Key, StripeGuard, Stripes};
 use crate::topology;
 
 /// Prefix of the names of exchanges that clients may neither declare nor delete.
@@ -42,7 +42,7 @@ pub(crate) struct Shared {
     pub(crate) owners: Arc<Owners>,
     pub(crate) expiry: Arc<Expiry>,
     pub(crate) values: Arc<SharedValues>,
-    pub(crate) kept: Arc<Kept>,
+    pub(crate) kept: Arc<DeferredWork>,
     topology: Weak<topology::Inner>,
 }
 
@@ -122,9 +122,9 @@ impl VirtualHost {
     }
 
     /// The vhost's document.
-    pub(crate) fn stored(&self) -> Stored {
+    pub(crate) fn stored(&self) -> DocumentRef {
         let name = documents::join(&[&self.0.name]);
-        Stored { space: VHOSTS, name, version: self.0.version }
+        DocumentRef { space: VHOSTS, name, version: self.0.version }
     }
 
     /// The feature level of the cluster.
@@ -167,7 +167,7 @@ impl VirtualHost {
         *self.0.metadata.write() = (Arc::new(metadata), version);
     }
 
-    pub(crate) async fn lock(&self, keys: &[(Key<'_>, Access)]) -> Vec<Held<'_>> {
+    pub(crate) async fn lock(&self, keys: &[(Key<'_>, Access)]) -> Vec<StripeGuard<'_>> {
         self.0.stripes.lock(keys).await
     }
 
@@ -232,7 +232,7 @@ impl VirtualHost {
                 return Err(ChangeError::ReservedName(entity).into());
             }
             judge(None)?;
-            if let Made::Done = self.create_exchange(&new, &mut attempts).await? {
+            if let AttemptOutcome::Done = self.create_exchange(&new, &mut attempts).await? {
                 return Ok(());
             }
         }
@@ -242,7 +242,7 @@ impl VirtualHost {
         &self,
         new: &NewExchange<'_>,
         attempts: &mut Attempts,
-    ) -> Result<Made, ChangeError> {
+    ) -> Result<AttemptOutcome, ChangeError> {
         let document = ExchangeDocument {
             kind: new.kind.name().to_owned(),
             auto_delete: new.auto_delete,
@@ -255,7 +255,7 @@ impl VirtualHost {
             },
         };
         let (mut change, kept) = (Change::new(), documents::join(&[&self.0.name, new.name]));
-        let expect = Expect::Version(self.0.shared.kept.stale_version(EXCHANGES, &kept));
+        let expect = WritePrecondition::Version(self.0.shared.kept.stale_version(EXCHANGES, &kept));
         change.put(EXCHANGES, kept, &document, expect)?;
         self.make(change, attempts).await
     }
@@ -286,7 +286,7 @@ impl VirtualHost {
                 // There must be no binding that this node does not know yet either.
                 change.check_under(BINDINGS, prefix(&self.0.name, name), 0);
             }
-            if let Made::Done = self.make(change, &mut attempts).await? {
+            if let AttemptOutcome::Done = self.make(change, &mut attempts).await? {
                 return Ok(());
             }
         }

@@ -4,7 +4,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{Cluster, Going, NODES};
+use super::{Cluster, NODES, NodeFault};
 use crate::failure::{Failure, Outcome};
 
 /// Interval between two faults.
@@ -15,16 +15,16 @@ const KILLS_EVERY: u32 = 3;
 const AWAY: Duration = Duration::from_secs(2);
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// A thread that injects faults until [`Unrest::end`].
+/// A thread that injects faults until [`FaultInjection::end`].
 #[derive(Debug)]
-pub(crate) struct Unrest {
+pub(crate) struct FaultInjection {
     end: mpsc::Sender<()>,
-    thread: JoinHandle<(Cluster, Outcome<Done>)>,
+    thread: JoinHandle<(Cluster, Outcome<FaultCounts>)>,
 }
 
 /// Number of faults of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Done {
+pub(crate) struct FaultCounts {
     pub(crate) moves: u32,
     pub(crate) kills: u32,
 }
@@ -46,18 +46,18 @@ fn step(number: u32) -> Step {
     }
 }
 
-impl Unrest {
-    pub(crate) fn begin(mut cluster: Cluster) -> Unrest {
+impl FaultInjection {
+    pub(crate) fn begin(mut cluster: Cluster) -> FaultInjection {
         let (end, ended) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let done = inject_faults(&mut cluster, &ended);
             (cluster, done)
         });
-        Unrest { end, thread }
+        FaultInjection { end, thread }
     }
 
     /// Stops the thread. On return all nodes run and none is drained.
-    pub(crate) fn end(self) -> Outcome<(Cluster, Done)> {
+    pub(crate) fn end(self) -> Outcome<(Cluster, FaultCounts)> {
         drop(self.end);
         let ended = self.thread.join();
         let (cluster, done) = ended.map_err(|_| Failure::new("the unrest panicked"))?;
@@ -65,8 +65,8 @@ impl Unrest {
     }
 }
 
-fn inject_faults(cluster: &mut Cluster, ended: &mpsc::Receiver<()>) -> Outcome<Done> {
-    let mut done = Done::default();
+fn inject_faults(cluster: &mut Cluster, ended: &mpsc::Receiver<()>) -> Outcome<FaultCounts> {
+    let mut done = FaultCounts::default();
     let mut drained = None;
     for number in 0.. {
         match ended.recv_timeout(STEPS_EVERY) {
@@ -83,9 +83,9 @@ fn inject_faults(cluster: &mut Cluster, ended: &mpsc::Receiver<()>) -> Outcome<D
                 done.moves += 1;
             }
             Step::Kill(place) => {
-                cluster.take_away(place, Going::Kill)?;
+                cluster.take_away(place, NodeFault::Kill)?;
                 std::thread::sleep(AWAY);
-                cluster.bring_back(place, Going::Kill, READY_WITHIN)?;
+                cluster.bring_back(place, NodeFault::Kill, READY_WITHIN)?;
                 done.kills += 1;
             }
         }

@@ -32,7 +32,7 @@ struct State {
 
 /// The nodes at both ends of a connection.
 #[derive(Clone, Copy, Debug)]
-struct Ends {
+struct ConnectionEnds {
     /// Unknown if the connection was closed at once.
     from: Option<usize>,
     to: usize,
@@ -67,7 +67,7 @@ impl Wires {
 }
 
 impl State {
-    fn wait_while_cut(&self, Ends { from, to }: Ends) {
+    fn wait_while_cut(&self, ConnectionEnds { from, to }: ConnectionEnds) {
         let is_cut = |node: usize| self.cut[node].load(Ordering::SeqCst);
         while is_cut(to) || from.is_some_and(is_cut) {
             thread::sleep(LOOK_EVERY);
@@ -112,7 +112,7 @@ fn accept(listener: &TcpListener, to: usize, node: u16, state: &Arc<State>) {
 
 fn connect(incoming: TcpStream, to: usize, node: u16, state: Arc<State>) -> std::io::Result<()> {
     let (theirs, ours) = (incoming.peer_addr()?.port(), incoming.local_addr()?.port());
-    let ends = Ends { from: state.owner(theirs, ours), to };
+    let ends = ConnectionEnds { from: state.owner(theirs, ours), to };
     state.wait_while_cut(ends);
     let outgoing = TcpStream::connect(("127.0.0.1", node))?;
     incoming.set_nodelay(true)?;
@@ -124,7 +124,7 @@ fn connect(incoming: TcpStream, to: usize, node: u16, state: Arc<State>) -> std:
 }
 
 /// Copies bytes until either side ends, then closes both.
-fn pass(mut from: TcpStream, mut to: TcpStream, ends: Ends, state: &State) {
+fn pass(mut from: TcpStream, mut to: TcpStream, ends: ConnectionEnds, state: &State) {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         let read = from.read(&mut buffer).unwrap_or(0);

@@ -9,7 +9,7 @@ use super::Options;
 use super::results::Results;
 use super::servers::Servers;
 use crate::cluster::NODES;
-use crate::cluster::unrest::Unrest;
+use crate::cluster::unrest::FaultInjection;
 use crate::command::output_of;
 use crate::failure::{Context, Failure, Outcome};
 use crate::{pair, paths};
@@ -47,7 +47,7 @@ pub(super) fn on_fresh_servers(
     }
     let (servers, results) = match servers {
         Servers::Three(cluster) if options.unrest => {
-            let unrest = Unrest::begin(cluster);
+            let unrest = FaultInjection::begin(cluster);
             let results = scenarios(folder, family, &told, options)
                 .and_then(|results| retry_failed(folder, family, &told, options, results));
             let (cluster, done) = unrest.end()?;

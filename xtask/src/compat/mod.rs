@@ -17,7 +17,7 @@ use clap::Args;
 use self::family::Environment;
 use self::results::AllowList;
 use crate::failure::{Context, Failure, Outcome};
-use crate::pair::{self, Answers};
+use crate::pair::{self, AnswerSource};
 use crate::side_by_side::{at_once, side_by_side};
 use crate::{paths, server};
 
@@ -49,7 +49,7 @@ pub(crate) struct Options {
     endpoint: Option<String>,
     /// Where amqp-pair has RabbitMQ's answers from
     #[arg(long, value_enum, default_value_t)]
-    rabbitmq: Answers,
+    rabbitmq: AnswerSource,
     /// Further arguments of `postroad serve`, after `--`
     #[arg(last = true)]
     serve: Vec<String>,

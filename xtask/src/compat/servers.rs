@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Options;
-use crate::cluster::{Cluster, Going, NODES};
+use crate::cluster::{Cluster, NODES, NodeFault};
 use crate::failure::{Failure, Outcome};
 use crate::server::{self, Postroad, Server};
 
@@ -37,7 +37,7 @@ impl Servers {
         // still connect.
         let open = ["--auth".to_owned(), "off".to_owned()];
         let serve = [&shards[..], &open, &options.serve].concat();
-        let cluster = Cluster::found(binary, place, &serve, Going::Kill, true, READY_WITHIN)?;
+        let cluster = Cluster::found(binary, place, &serve, NodeFault::Kill, true, READY_WITHIN)?;
         Ok(Servers::Three(cluster))
     }
 

@@ -36,14 +36,14 @@ pub(super) struct Run {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Ended {
+pub(super) enum RunEnd {
     Well,
     Failed,
 }
 
 /// Result of a run.
 #[derive(Debug, Serialize)]
-pub(super) struct Ran {
+pub(super) struct FuzzRun {
     pub(super) target: String,
     pub(super) seconds: u64,
     pub(super) executions: u64,
@@ -55,13 +55,13 @@ pub(super) struct Ran {
     pub(super) inputs: u64,
     pub(super) inputs_new: u64,
     pub(super) peak_megabytes: u64,
-    pub(super) ended: Ended,
+    pub(super) ended: RunEnd,
     /// The input of the failure, if the fuzzer wrote one.
     pub(super) crash: Option<PathBuf>,
     log: PathBuf,
 }
 
-impl Ended {
+impl RunEnd {
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Well => "well",
@@ -70,7 +70,7 @@ impl Ended {
     }
 }
 
-impl Ran {
+impl FuzzRun {
     pub(super) fn describe_failure(&self) -> String {
         match &self.crash {
             Some(crash) => format!("{} fails with {}", self.target, crash.display()),
@@ -111,7 +111,7 @@ impl Run {
         })
     }
 
-    fn run(&self) -> Outcome<Ran> {
+    fn run(&self) -> Outcome<FuzzRun> {
         let begun = Instant::now();
         let before = self.crashed();
         let log = File::create(&self.log).context(|| self.log.display().to_string())?;
@@ -134,7 +134,7 @@ impl Run {
         let statistics = statistics(&log);
         let statistic = |name| statistics.get(name).copied().unwrap_or_default();
         let told = |name: &'static str| log.lines().filter_map(move |line| progress(line, name));
-        Ok(Ran {
+        Ok(FuzzRun {
             target: self.target.clone(),
             seconds: begun.elapsed().as_secs(),
             executions: statistic("number_of_executed_units"),
@@ -144,7 +144,7 @@ impl Run {
             inputs: told("corp").next_back().unwrap_or_default(),
             inputs_new: statistic("new_units_added"),
             peak_megabytes: statistic("peak_rss_mb"),
-            ended: if status.success() { Ended::Well } else { Ended::Failed },
+            ended: if status.success() { RunEnd::Well } else { RunEnd::Failed },
             crash: self.crashed().into_iter().find(|path| !before.contains(path)),
             log: self.log.clone(),
         })
@@ -158,10 +158,10 @@ impl Run {
 }
 
 /// Runs all of them, `jobs` at a time. The results keep the order.
-pub(super) fn together(runs: Vec<Run>, jobs: usize) -> Outcome<Vec<Ran>> {
+pub(super) fn together(runs: Vec<Run>, jobs: usize) -> Outcome<Vec<FuzzRun>> {
     let count = runs.len();
     let waiting: Mutex<VecDeque<(usize, Run)>> = Mutex::new(runs.into_iter().enumerate().collect());
-    let done: Mutex<Vec<(usize, Outcome<Ran>)>> = Mutex::new(Vec::new());
+    let done: Mutex<Vec<(usize, Outcome<FuzzRun>)>> = Mutex::new(Vec::new());
     let begun = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..jobs.min(count) {

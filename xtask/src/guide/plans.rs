@@ -4,7 +4,7 @@ use super::page::Section;
 use crate::failure::{Failure, Outcome};
 
 /// Sections that are typed one after the other in one folder.
-pub(super) struct Part {
+pub(super) struct PagePart {
     /// Titles of the sections; none: all that the page has.
     pub(super) sections: &'static [&'static str],
     /// Paths of the repository with their names in the folder.
@@ -43,7 +43,7 @@ pub(super) struct Extent {
     pub(super) reason: &'static str,
 }
 
-impl Part {
+impl PagePart {
     pub(super) fn covers(&self, section: &Section) -> bool {
         self.sections.is_empty() || self.sections.contains(&section.title.as_str())
     }
@@ -52,7 +52,7 @@ impl Part {
 const SERVE: &str = "postroad serve";
 
 /// A part in a fresh folder without a node.
-const BARE: Part = Part {
+const BARE: PagePart = PagePart {
     sections: &[],
     links: &[],
     files: &[],
@@ -64,10 +64,10 @@ const BARE: Part = Part {
 };
 
 /// The default: a fresh node.
-const NODE: Part = Part { before: &[SERVE], ..BARE };
+const NODE: PagePart = PagePart { before: &[SERVE], ..BARE };
 
 /// The parts of a page.
-pub(super) fn of(page: &str) -> Outcome<&'static [Part]> {
+pub(super) fn of(page: &str) -> Outcome<&'static [PagePart]> {
     let plan = PLANS.iter().find(|(name, _)| *name == page);
     plan.map(|(_, parts)| *parts).ok_or_else(|| {
         Failure::new("the page has commands, and no plan")
@@ -89,10 +89,10 @@ const LEASE: &str = "curl -sS localhost:15672/v1/topics/orders/groups/main/lease
                      -d '{\"max_records\": 1, \"wait_ms\": 5000, \"lease_ms\": 60000}' | tee lease.json";
 const OF_THE_MACHINE: &str = "the others depend on the machine";
 
-const PLANS: [(&str, &[Part]); 15] = [
+const PLANS: [(&str, &[PagePart]); 15] = [
     (
         "README",
-        &[Part {
+        &[PagePart {
             files: &[
                 python(0, "produce.py"),
                 python(1, "consume.py"),
@@ -107,7 +107,7 @@ const PLANS: [(&str, &[Part]); 15] = [
     ("amqp", &[NODE]),
     (
         "configuration",
-        &[Part {
+        &[PagePart {
             files: &[PageFile { section: "", language: "toml", place: 0, name: "postroad.toml" }],
             before: &INSTALLED,
             ..BARE
@@ -115,7 +115,7 @@ const PLANS: [(&str, &[Part]); 15] = [
     ),
     (
         "connections",
-        &[Part {
+        &[PagePart {
             before: &[
                 SERVE,
                 "postroad topic create orders",
@@ -135,7 +135,7 @@ const PLANS: [(&str, &[Part]); 15] = [
     ),
     (
         "doctor",
-        &[Part {
+        &[PagePart {
             before: &[
                 "mkdir -p /etc/postroad /var/lib/postroad",
                 "echo 'data = \"/var/lib/postroad\"' > /etc/postroad/postroad.toml",
@@ -147,7 +147,7 @@ const PLANS: [(&str, &[Part]); 15] = [
     ),
     (
         "http",
-        &[Part {
+        &[PagePart {
             events: &[Event {
                 before: "curl -s localhost:15672/v1/groups/readers/seek",
                 commands: &["postroad consume orders --group readers"],
@@ -158,7 +158,7 @@ const PLANS: [(&str, &[Part]); 15] = [
     ("management-api", &[NODE]),
     (
         "metrics",
-        &[Part {
+        &[PagePart {
             links: &[("deploy", "deploy")],
             before: &[SERVE, ORDERS[0], "postroad queue declare orders --group billing", ORDERS[1]],
             ..BARE
@@ -166,7 +166,7 @@ const PLANS: [(&str, &[Part]); 15] = [
     ),
     (
         "protocols",
-        &[Part {
+        &[PagePart {
             // The page publishes it by a client in Python; RabbitMQ's management API publishes the same.
             before: &[
                 SERVE,
@@ -194,9 +194,9 @@ const PLANS: [(&str, &[Part]); 15] = [
     (
         "security",
         &[
-            Part { sections: &["", "Tokens"], ..BARE },
-            Part { sections: &["Required log-ins"], ..BARE },
-            Part {
+            PagePart { sections: &["", "Tokens"], ..BARE },
+            PagePart { sections: &["Required log-ins"], ..BARE },
+            PagePart {
                 sections: &["Client certificates"],
                 before: &[
                     "postroad tls self-signed --name broker.internal --dir .",
@@ -204,7 +204,7 @@ const PLANS: [(&str, &[Part]); 15] = [
                 ],
                 ..BARE
             },
-            Part {
+            PagePart {
                 sections: &["Authorization", "Quotas"],
                 before: &[
                     "(umask 077; echo 'correct horse' > password)",
@@ -212,7 +212,7 @@ const PLANS: [(&str, &[Part]); 15] = [
                 ],
                 ..BARE
             },
-            Part {
+            PagePart {
                 sections: &["Audit"],
                 before: &[
                     "(umask 077; echo 'correct horse' > password)",
@@ -227,7 +227,7 @@ const PLANS: [(&str, &[Part]); 15] = [
     ("shards", &[BARE]),
     (
         "top",
-        &[Part {
+        &[PagePart {
             before: &[
                 SERVE,
                 ORDERS[0],
@@ -240,7 +240,7 @@ const PLANS: [(&str, &[Part]); 15] = [
     ("topics", &[NODE]),
     (
         "tracing",
-        &[Part {
+        &[PagePart {
             // The page's other consumers use AMQP and Kafka.
             before: &[
                 SERVE,

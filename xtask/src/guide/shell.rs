@@ -26,12 +26,12 @@ pub(super) const SERVE: &str = "postroad serve";
 pub(super) const DEFAULT_DATA: &str = "postroad-data";
 
 /// A command that was typed: its standard output and standard error, and its end.
-pub(super) struct Entered {
+pub(super) struct TypedCommand {
     pub(super) printed: String,
     pub(super) status: ExitStatus,
 }
 
-impl Entered {
+impl TypedCommand {
     pub(super) fn succeeded(&self, command: &str) -> Outcome {
         if self.status.success() {
             return Ok(());
@@ -41,7 +41,7 @@ impl Entered {
     }
 }
 
-struct Started {
+struct BackgroundCommand {
     child: Child,
     log: PathBuf,
 }
@@ -52,7 +52,7 @@ pub(super) struct Shell {
     /// `export` commands so far.
     exported: Vec<String>,
     /// Started programs, by the name of their data directory or by the whole command.
-    running: BTreeMap<String, Started>,
+    running: BTreeMap<String, BackgroundCommand>,
     /// Logs of servers that have not printed `ready`.
     starting: Vec<PathBuf>,
 }
@@ -118,7 +118,7 @@ impl Shell {
     }
 
     /// Types a command with this standard input, and returns its output and status.
-    pub(super) fn enters(&mut self, command: &str, input: &str) -> Outcome<Entered> {
+    pub(super) fn enters(&mut self, command: &str, input: &str) -> Outcome<TypedCommand> {
         self.all_ready()?;
         println!("$ {command}");
         let entered = self.runs(command, input, true)?;
@@ -207,7 +207,7 @@ impl Shell {
         loop {
             let asked = "postroad cluster status --output json --bootstrap \
                          127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094";
-            let Entered { printed: said, status } = self.runs(asked, "", false)?;
+            let TypedCommand { printed: said, status } = self.runs(asked, "", false)?;
             if status.success() && serde_json::from_str(&said).is_ok_and(|status| wanted(&status)) {
                 return Ok(());
             }
@@ -231,13 +231,13 @@ impl Shell {
         child.args(["-c", &format!("exec {command}")]).stdin(Stdio::null());
         child.stdout(output.try_clone()?).stderr(output).process_group(0);
         let child = child.spawn().context(|| format!("cannot start {command}"))?;
-        self.running.insert(name.to_owned(), Started { child, log: log.clone() });
+        self.running.insert(name.to_owned(), BackgroundCommand { child, log: log.clone() });
         Ok(log)
     }
 
     /// Runs a command as a script, since `pgrep` would find a shell with the command in its arguments. `merged`:
     /// the output includes standard error.
-    fn runs(&self, command: &str, input: &str, merged: bool) -> Outcome<Entered> {
+    fn runs(&self, command: &str, input: &str, merged: bool) -> Outcome<TypedCommand> {
         let script = self.folder.join(SCRIPT);
         let exported = self.exported.join("\n");
         // A reader such as `head` may close the pipe early, which is no failure of the writer.
@@ -254,7 +254,7 @@ impl Shell {
         let _ = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
         let output = child.wait_with_output()?;
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        Ok(Entered { printed, status: output.status })
+        Ok(TypedCommand { printed, status: output.status })
     }
 
     /// A command in the folder, without the settings of the caller's environment.

@@ -7,14 +7,14 @@ struct Skip {
     page: &'static str,
     /// Prefix of the command.
     command: &'static str,
-    when: When,
+    when: SkipCondition,
     /// Typed in its place, so that the commands after it find the same topics and groups. Empty: nothing.
     instead: &'static str,
     /// Beginnings of later commands whose output is not compared then.
     then_differ: &'static [&'static str],
 }
 
-enum When {
+enum SkipCondition {
     Always {
         reason: &'static str,
     },
@@ -25,9 +25,10 @@ enum When {
     },
 }
 
-const KCAT: When = When::Without { program: "kcat", check: "kcat -V" };
-const PROMTOOL: When = When::Without { program: "promtool", check: "promtool --version" };
-const PYTHON: When = When::Without {
+const KCAT: SkipCondition = SkipCondition::Without { program: "kcat", check: "kcat -V" };
+const PROMTOOL: SkipCondition =
+    SkipCondition::Without { program: "promtool", check: "promtool --version" };
+const PYTHON: SkipCondition = SkipCondition::Without {
     program: "python with confluent_kafka and pika",
     check: "python -c 'import confluent_kafka, pika'",
 };
@@ -36,14 +37,16 @@ const SKIPS: [Skip; 11] = [
     Skip {
         page: "README",
         command: "cargo run",
-        when: When::Always { reason: "builds the program that is tried here" },
+        when: SkipCondition::Always { reason: "builds the program that is tried here" },
         instead: "",
         then_differ: &[],
     },
     Skip {
         page: "README",
         command: "cargo xtask ci",
-        when: When::Always { reason: "runs for an hour, and each change must pass it anyway" },
+        when: SkipCondition::Always {
+            reason: "runs for an hour, and each change must pass it anyway",
+        },
         instead: "",
         then_differ: &[],
     },
@@ -81,7 +84,7 @@ const SKIPS: [Skip; 11] = [
     Skip {
         page: "README",
         command: "postroad consume orders --follow",
-        when: When::Always {
+        when: SkipCondition::Always {
             reason: "goes on until it is interrupted, into a program of the reader",
         },
         instead: "",
@@ -90,7 +93,7 @@ const SKIPS: [Skip; 11] = [
     Skip {
         page: "configuration",
         command: "scp ",
-        when: When::Always { reason: "needs another machine with an SSH server" },
+        when: SkipCondition::Always { reason: "needs another machine with an SSH server" },
         instead: "cp var/lib/postroad/operator.token etc/postroad/cert.pem .",
         then_differ: &[],
     },
@@ -98,31 +101,33 @@ const SKIPS: [Skip; 11] = [
     Skip {
         page: "security",
         command: "postroad serve --kafka-tls 0.0.0.0:9093 --tls-cert cert.pem --tls-key key.pem \\\n    --oidc-issuer",
-        when: When::Always { reason: "needs an OpenID Connect issuer" },
+        when: SkipCondition::Always { reason: "needs an OpenID Connect issuer" },
         instead: "",
         then_differ: &[],
     },
 ];
 
 /// A command that is skipped.
-pub(super) struct Skipped {
+pub(super) struct SkippedCommand {
     pub(super) reason: String,
     pub(super) instead: &'static str,
     pub(super) then_differ: &'static [&'static str],
 }
 
 /// Whether a command of a page is skipped.
-pub(super) fn skipped(page: &str, command: &str, shell: &Shell) -> Outcome<Option<Skipped>> {
+pub(super) fn skipped(page: &str, command: &str, shell: &Shell) -> Outcome<Option<SkippedCommand>> {
     let Some(skip) = SKIPS.iter().find(|it| it.page == page && command.starts_with(it.command))
     else {
         return Ok(None);
     };
     let reason = match skip.when {
-        When::Always { reason } => reason.to_owned(),
-        When::Without { check, .. } if shell.succeeds(check)? => return Ok(None),
-        When::Without { program, .. } => format!("needs {program}, which is not installed"),
+        SkipCondition::Always { reason } => reason.to_owned(),
+        SkipCondition::Without { check, .. } if shell.succeeds(check)? => return Ok(None),
+        SkipCondition::Without { program, .. } => {
+            format!("needs {program}, which is not installed")
+        }
     };
-    Ok(Some(Skipped { reason, instead: skip.instead, then_differ: skip.then_differ }))
+    Ok(Some(SkippedCommand { reason, instead: skip.instead, then_differ: skip.then_differ }))
 }
 
 /// The commands of the table with their pages.

@@ -8,7 +8,7 @@ use super::compare::difference;
 use super::console::{Step, steps};
 use super::page::Section;
 use super::places::mapped;
-use super::plans::{Extent, Part};
+use super::plans::{Extent, PagePart};
 use super::shell::{SERVE, Shell, shows};
 use super::skips::skipped;
 use crate::failure::{Context, Failure, Outcome};
@@ -25,7 +25,7 @@ const PROBLEM: &str = "\"type\":\"/problems/";
 pub(super) fn types(
     page: &str,
     sections: &[Section],
-    plan: &[Part],
+    plan: &[PagePart],
     binary: &Path,
     folder: &Path,
     tally: &mut Tally,
@@ -62,7 +62,7 @@ pub(super) fn types(
 
 struct Typist<'a> {
     page: &'a str,
-    part: &'a Part,
+    part: &'a PagePart,
     shell: Shell,
     tally: &'a mut Tally,
     /// Beginnings of commands whose output depends on one that was skipped.

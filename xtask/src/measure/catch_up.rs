@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::Args;
 use client::blocking::Connection;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 
 use super::{PATIENCE, TOPIC};
-use crate::cluster::{Cluster, Going, NODES, leaders_by_any};
+use crate::cluster::{Cluster, NODES, NodeFault, leaders_by_any};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::{Figures, Output, percentile};
 use crate::records::batch;
@@ -67,9 +67,10 @@ pub(super) fn run(options: &CatchUpOptions) -> Outcome {
     let folder = paths::fresh("measure-catch-up")?;
     let binary = server::binary(options.bin.as_deref())?;
     let data = folder.join(format!("node-{}", AWAY + 1));
-    let apart = options.apart.as_deref().map(|it| Apart::new(it, &data)).transpose()?;
+    let apart =
+        options.apart.as_deref().map(|it| RelocatedDirectory::new(it, &data)).transpose()?;
     let mut cluster =
-        Cluster::found(&binary, &folder, &options.serve, Going::Kill, false, PATIENCE)?;
+        Cluster::found(&binary, &folder, &options.serve, NodeFault::Kill, false, PATIENCE)?;
     Connection::open(cluster.address(0), PATIENCE)
         .and_then(|mut it| it.create_topic(TOPIC, options.partitions as i32, &[]))
         .context(|| "cannot create the topic")?;
@@ -80,7 +81,7 @@ pub(super) fn run(options: &CatchUpOptions) -> Outcome {
         std::thread::sleep(CALM);
         Ok(())
     })?;
-    cluster.take_away(AWAY, Going::Kill)?;
+    cluster.take_away(AWAY, NodeFault::Kill)?;
     let bytes = fill(options, &cluster)?;
     let had = stored(&data);
     eprintln!("{:.1} GB are written; the node comes back after {SETTLE:?}", bytes as f64 / 1e9);
@@ -90,15 +91,15 @@ pub(super) fn run(options: &CatchUpOptions) -> Outcome {
     let (mut kills, mut took) = (0, Duration::ZERO);
     let mut during = write_steadily_at(options, &addresses, || {
         let begun = Instant::now();
-        cluster.bring_back(AWAY, Going::Kill, PATIENCE)?;
+        cluster.bring_back(AWAY, NodeFault::Kill, PATIENCE)?;
         while let Some(lacks) = missing_entries(&cluster)? {
             let share = f64::from(kills + 1) / f64::from(options.kills + 1);
             let has = stored(&data).saturating_sub(had);
             if kills < options.kills && has as f64 >= share * bytes as f64 {
                 kills += 1;
                 eprintln!("  killed with {:.1} GB", has as f64 / 1e9);
-                cluster.take_away(AWAY, Going::Kill)?;
-                cluster.bring_back(AWAY, Going::Kill, PATIENCE)?;
+                cluster.take_away(AWAY, NodeFault::Kill)?;
+                cluster.bring_back(AWAY, NodeFault::Kill, PATIENCE)?;
             }
             if begun.elapsed() > WITHIN {
                 return Err(Failure::new(format!("it lacks {lacks} entries after {WITHIN:?}")));
@@ -135,25 +136,25 @@ pub(super) fn run(options: &CatchUpOptions) -> Outcome {
 }
 
 /// A directory for one node elsewhere, with a link to it at the place where the cluster expects it.
-struct Apart {
+struct RelocatedDirectory {
     folder: PathBuf,
 }
 
-impl Apart {
-    fn new(elsewhere: &Path, data: &Path) -> Outcome<Apart> {
+impl RelocatedDirectory {
+    fn new(elsewhere: &Path, data: &Path) -> Outcome<RelocatedDirectory> {
         let folder = elsewhere.join(format!("postroad-catch-up-{}", std::process::id()));
         std::fs::create_dir_all(&folder)
             .context(|| format!("cannot create {}", folder.display()))?;
         let folder = std::fs::canonicalize(&folder)
             .context(|| format!("cannot find {}", folder.display()))?;
-        let apart = Apart { folder };
+        let apart = RelocatedDirectory { folder };
         std::os::unix::fs::symlink(&apart.folder, data)
             .context(|| format!("cannot make a link at {}", data.display()))?;
         Ok(apart)
     }
 }
 
-impl Drop for Apart {
+impl Drop for RelocatedDirectory {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.folder));
     }
@@ -236,7 +237,9 @@ fn fill_at(address: SocketAddr, partitions: &[i32], wanted: u64, written: &Atomi
         }
         let Some(sent) = under_way.pop_front() else { break };
         let answers = connection.answers(sent).context(|| "no answer came")?;
-        if let Some(refused) = answers.iter().find(|it| matches!(it, Answer::Refused { .. })) {
+        if let Some(refused) =
+            answers.iter().find(|it| matches!(it, ProduceOutcome::Refused { .. }))
+        {
             return Err(Failure::new(format!("a batch is {refused:?}")));
         }
     }
@@ -290,7 +293,7 @@ fn write_steadily_at(
                 let sent = connection.produce(TOPIC, 0, made.clone());
                 let sent = sent.context(|| "cannot send")?;
                 match connection.answer(sent).context(|| "no answer came")? {
-                    Answer::Acknowledged { .. } => {
+                    ProduceOutcome::Acknowledged { .. } => {
                         let wait = due.elapsed();
                         // One stall delays all records that become due meanwhile, and is printed once.
                         if wait >= STALL && due >= told {
@@ -300,7 +303,7 @@ fn write_steadily_at(
                         }
                         waits.push(wait);
                     }
-                    Answer::Refused { code } => {
+                    ProduceOutcome::Refused { code } => {
                         return Err(Failure::new(format!("a record was refused with {code}")));
                     }
                 }

@@ -37,7 +37,7 @@ const FIRST_VIEW_MAX_MS: f64 = 1_000.0;
 
 /// Results of the browser's script.
 #[derive(Deserialize)]
-struct Looked {
+struct BrowserTimings {
     milliseconds: BTreeMap<String, Vec<f64>>,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn run(options: &ConsoleOptions) -> Outcome {
     node.current_dir(folder).arg("test/scale.mjs").arg(binary).arg(browser);
     node.args([options.topics, options.sessions, options.looks].map(|count| count.to_string()));
     let told = output_of(node, "node test/scale.mjs")?;
-    let looked: Looked = serde_json::from_str(told.trim())
+    let looked: BrowserTimings = serde_json::from_str(told.trim())
         .context(|| format!("the browser's script told no figures: {told}"))?;
     let (topics, sessions) = (options.topics, options.sessions);
     let mut figures =

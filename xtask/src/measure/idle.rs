@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::Args;
 use client::blocking::Connection;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 
 use super::{PATIENCE, TOPIC, postroad};
 use crate::failure::{Context, Failure, Outcome};
@@ -125,7 +125,9 @@ fn fill(options: &IdleOptions, address: SocketAddr) -> Outcome<u64> {
             let sent = sent.context(|| "postroad does not take the load")?;
             let answers = connection.answers(sent);
             let answers = answers.context(|| "postroad does not answer the load")?;
-            if let Some(refused) = answers.iter().find(|it| matches!(it, Answer::Refused { .. })) {
+            if let Some(refused) =
+                answers.iter().find(|it| matches!(it, ProduceOutcome::Refused { .. }))
+            {
                 return Err(Failure::new(format!("a batch is {refused:?}")));
             }
         }

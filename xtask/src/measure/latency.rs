@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::Args;
 use client::blocking::Connection;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 
 use super::{PATIENCE, TOPIC, postroad};
-use crate::cluster::{Cluster, Going, leaders_by_any};
+use crate::cluster::{Cluster, NodeFault, leaders_by_any};
 use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
 use crate::records::batch;
@@ -68,7 +68,8 @@ pub(super) fn run(options: &LatencyOptions) -> Outcome {
         let cluster = folder.join("cluster");
         std::fs::create_dir(&cluster).context(|| format!("cannot create {}", cluster.display()))?;
         let serve = &options.serve;
-        let mut cluster = Cluster::found(&binary, &cluster, serve, Going::Kill, false, PATIENCE)?;
+        let mut cluster =
+            Cluster::found(&binary, &cluster, serve, NodeFault::Kill, false, PATIENCE)?;
         create(cluster.address(0))?;
         cluster.wait_until_whole(TOPIC, 1, PATIENCE)?;
         let leaders = leaders_by_any(&cluster.addresses(), TOPIC, 1)?;
@@ -136,8 +137,8 @@ fn time(address: SocketAddr, records: usize) -> Outcome<Times> {
         let sent = Instant::now();
         let produced = producer.produce(TOPIC, 0, batch.clone()).context(|| "cannot send")?;
         match producer.answer(produced).context(|| "no acknowledgement came")? {
-            Answer::Acknowledged { .. } => acknowledged.push(sent.elapsed()),
-            Answer::Refused { code } => {
+            ProduceOutcome::Acknowledged { .. } => acknowledged.push(sent.elapsed()),
+            ProduceOutcome::Refused { code } => {
                 return Err(Failure::new(format!("a record was refused with error code {code}")));
             }
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use client::blocking::{Connection, SentBatches};
 use client::records::NewRecord;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 
 use super::PATIENCE;
 use crate::failure::{Context, Failure, Outcome};
@@ -75,7 +75,9 @@ impl Load {
             let Some(sent) = self.in_flight.pop_front() else { break };
             let answers = self.connection.answers(sent);
             let answers = answers.context(|| "postroad does not answer the load")?;
-            if let Some(refused) = answers.iter().find(|it| matches!(it, Answer::Refused { .. })) {
+            if let Some(refused) =
+                answers.iter().find(|it| matches!(it, ProduceOutcome::Refused { .. }))
+            {
                 return Err(Failure::new(format!("{}: a batch is {refused:?}", self.topic)));
             }
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::Args;
 use client::blocking::{Connection, SentBatches};
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 
 use super::{PATIENCE, TOPIC, postroad};
 use crate::failure::{Context, Failure, Outcome};
@@ -137,8 +137,8 @@ impl Load {
     fn await_replies(&mut self) -> Outcome {
         let Some((sent, at)) = self.under_way.pop_front() else { return Ok(()) };
         match self.connection.answer(sent).context(|| "postroad does not answer the load")? {
-            Answer::Acknowledged { .. } => self.latencies.push(at.elapsed()),
-            Answer::Refused { code } => {
+            ProduceOutcome::Acknowledged { .. } => self.latencies.push(at.elapsed()),
+            ProduceOutcome::Refused { code } => {
                 return Err(Failure::new(format!("a batch was refused with error code {code}")));
             }
         }

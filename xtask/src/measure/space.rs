@@ -113,7 +113,7 @@ fn measure(options: &SpaceOptions, postroad: &Postroad, amqp: SocketAddr) -> Out
 }
 
 /// Bytes of sent records, as they are stored.
-struct Sent {
+struct SentBytes {
     queue: u64,
     idle: u64,
 }
@@ -123,7 +123,7 @@ fn fill(
     postroad: &Postroad,
     kafka: SocketAddr,
     amqp: SocketAddr,
-) -> Outcome<Sent> {
+) -> Outcome<SentBytes> {
     postroad.run_command(&["queue", "declare", QUEUE, "--partitions", "1"])?;
     let connection = Connection::open(amqp, PATIENCE, Mode::Confirms);
     let mut connection = connection.context(|| "cannot connect by AMQP")?;
@@ -146,7 +146,7 @@ fn fill(
     }
     connection.close().context(|| "cannot close the publisher")?;
     let each = load.bytes / options.records;
-    Ok(Sent { queue: load.bytes, idle: each * options.idle_queues as u64 })
+    Ok(SentBytes { queue: load.bytes, idle: each * options.idle_queues as u64 })
 }
 
 /// Takes all records, settles every other one and requeues the rest. Returns the number of requeued records.

@@ -56,7 +56,7 @@ pub(super) fn between(rabbitmq: &[String], postroad: &[String]) -> Vec<Differenc
 
 /// Differences that are known.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownDifferences {
     entries: Vec<Entry>,
 }
 
@@ -67,10 +67,10 @@ struct Entry {
     found: bool,
 }
 
-impl Known {
+impl KnownDifferences {
     /// `# REASON` lines, `== SCENARIO`, and the lines of the difference; a blank line ends an entry.
-    pub(super) fn parse(text: &str) -> Outcome<Known> {
-        let mut known = Known::default();
+    pub(super) fn parse(text: &str) -> Outcome<KnownDifferences> {
+        let mut known = KnownDifferences::default();
         // Blocks are separated by blank lines.
         for block in text.split("\n\n") {
             let lines: Vec<&str> = block.lines().filter(|line| !line.is_empty()).collect();
@@ -138,14 +138,14 @@ mod tests {
     #[test]
     fn listed_difference_is_found_once_and_missing_ones_are_reported() {
         let list = "# a title\n\n# why\n== s\n- b\n+ x\n\n# why\n== s\n+ gone\n";
-        let mut known = Known::parse(list).expect("has reasons");
+        let mut known = KnownDifferences::parse(list).expect("has reasons");
         let difference = between(&lines("b"), &lines("x")).remove(0);
         assert!(!known.find("other", &difference));
         assert!(known.find("s", &difference));
         assert!(!known.find("s", &difference));
         assert_eq!(known.gone("s").map(ToString::to_string).collect::<Vec<_>>(), ["+ gone"]);
         assert_eq!(known.unknown_scenarios(&["t".to_owned()]), ["s", "s"]);
-        assert!(Known::parse("== s\n- b\n").is_err());
-        assert!(Known::parse("# why\n- b\n").is_err());
+        assert!(KnownDifferences::parse("== s\n- b\n").is_err());
+        assert!(KnownDifferences::parse("# why\n- b\n").is_err());
     }
 }

@@ -22,7 +22,7 @@ use clap::ValueEnum;
 use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
 use crate::rabbitmq::RabbitMq;
-use differences::Known;
+use differences::KnownDifferences;
 use player::{Admin, Stage};
 use script::Scenario;
 
@@ -31,7 +31,7 @@ pub(crate) const FAMILY: &str = "amqp-pair";
 
 /// Where RabbitMQ's answers come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Answers {
+pub(crate) enum AnswerSource {
     /// Those that were written down
     #[default]
     Recorded,
@@ -51,17 +51,17 @@ struct Script {
 type Transcripts = BTreeMap<String, Vec<String>>;
 
 /// Success of each scenario, by name; failures are printed.
-pub(crate) type Results = Vec<(String, bool)>;
+pub(crate) type ScenarioResults = Vec<(String, bool)>;
 
 /// Plays all scenarios whose name contains `part` on the broker at `address` and on RabbitMQ, and compares the
 /// transcripts.
 pub(crate) fn run(
     folder: &Path,
-    answers: Answers,
+    answers: AnswerSource,
     part: Option<&str>,
     address: SocketAddr,
     admin: &Admin<'_>,
-) -> Outcome<Results> {
+) -> Outcome<ScenarioResults> {
     let part = part.unwrap_or_default();
     let scripts = scripts(folder)?;
     let all: Vec<String> = scripts
@@ -74,15 +74,15 @@ pub(crate) fn run(
     }
     let list = folder.join("differences.list");
     let text = fs::read_to_string(&list).context(|| format!("cannot read {}", list.display()))?;
-    let mut known = Known::parse(&text)?;
+    let mut known = KnownDifferences::parse(&text)?;
     if let Some(stranger) = known.unknown_scenarios(&all).first() {
         return Err(Failure::new(format!("differences.list: there is no scenario {stranger}")));
     }
     let expected = match answers {
-        Answers::Recorded => recorded(&scripts)?,
-        Answers::Live | Answers::Record => {
+        AnswerSource::Recorded => recorded(&scripts)?,
+        AnswerSource::Live | AnswerSource::Record => {
             let expected = play_on_rabbitmq(&scripts, part)?;
-            if answers == Answers::Record {
+            if answers == AnswerSource::Record {
                 record(&scripts, &expected)?;
             }
             expected
@@ -113,7 +113,12 @@ pub(crate) fn run(
     Ok(results)
 }
 
-fn judge(name: &str, expected: &[String], said: &[String], known: &mut Known) -> Outcome {
+fn judge(
+    name: &str,
+    expected: &[String],
+    said: &[String],
+    known: &mut KnownDifferences,
+) -> Outcome {
     let mut wrong = String::new();
     for difference in differences::between(expected, said) {
         if !known.find(name, &difference) {

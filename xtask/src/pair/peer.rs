@@ -49,7 +49,7 @@ enum Property {
 /// A received frame, or the end of the connection.
 #[derive(Debug)]
 pub(super) enum Event {
-    Method(Received),
+    Method(ReceivedMethod),
     Heartbeat,
     /// Eight bytes instead of a frame: the protocol version that the server offers.
     ProtocolHeader([u8; 8]),
@@ -63,7 +63,7 @@ pub(super) enum Event {
 
 /// A method with its content, if it has one.
 #[derive(Debug)]
-pub(super) struct Received {
+pub(super) struct ReceivedMethod {
     pub(super) channel: u16,
     pub(super) method: &'static Method,
     pub(super) arguments: Vec<(&'static str, Argument)>,
@@ -90,7 +90,7 @@ pub(super) struct Peer {
     stream: TcpStream,
     unread: Vec<u8>,
     /// Methods whose content is incomplete, by channel.
-    partial: HashMap<u16, (Received, bool)>,
+    partial: HashMap<u16, (ReceivedMethod, bool)>,
     /// The largest frame that the server accepts.
     pub(super) frame_max: usize,
 }
@@ -207,7 +207,12 @@ impl Peer {
     }
 
     /// Adds a frame; returns the method that it completes.
-    fn frame(&mut self, kind: u8, channel: u16, payload: &[u8]) -> io::Result<Option<Received>> {
+    fn frame(
+        &mut self,
+        kind: u8,
+        channel: u16,
+        payload: &[u8],
+    ) -> io::Result<Option<ReceivedMethod>> {
         let received = match kind {
             METHOD => {
                 let received = decode(channel, payload)?;
@@ -311,7 +316,7 @@ fn encode(method: &Method, arguments: &[(String, Argument)]) -> Result<Vec<u8>, 
     Ok(payload)
 }
 
-fn decode(channel: u16, payload: &[u8]) -> io::Result<Received> {
+fn decode(channel: u16, payload: &[u8]) -> io::Result<ReceivedMethod> {
     let mut reader = Reader(payload);
     let (class, number) = (reader.u16()?, reader.u16()?);
     let method = methods::numbered(class, number)
@@ -342,7 +347,7 @@ fn decode(channel: u16, payload: &[u8]) -> io::Result<Received> {
     if !reader.0.is_empty() {
         return Err(invalid(format!("{} has {} bytes too many", method.name, reader.0.len())));
     }
-    Ok(Received { channel, method, arguments, content: None })
+    Ok(ReceivedMethod { channel, method, arguments, content: None })
 }
 
 fn put_properties(out: &mut Vec<u8>, properties: &Table) -> Result<(), String> {
@@ -389,7 +394,7 @@ fn properties(reader: &mut Reader<'_>) -> io::Result<Table> {
     Ok(properties)
 }
 
-impl Received {
+impl ReceivedMethod {
     pub(super) fn text(&self, name: &str) -> Option<String> {
         self.arguments.iter().find(|(known, _)| *known == name).and_then(|(_, value)| match value {
             Argument::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),

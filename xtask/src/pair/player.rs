@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::methods;
-use super::peer::{Argument, Event, PATIENCE, Peer, Received, frame};
-use super::script::{Call, OpenOptions, Place, Scenario, Step};
+use super::peer::{Argument, Event, PATIENCE, Peer, ReceivedMethod, frame};
+use super::script::{Call, ChannelRef, OpenOptions, Scenario, Step};
 use super::transcript::Transcript;
 use super::value::Value;
 use crate::failure::{Failure, Outcome};
@@ -79,7 +79,7 @@ impl Player<'_> {
             Step::Greet(name) => {
                 self.connect(name)?;
                 let silent = std::mem::replace(&mut self.silent, true);
-                let greeted = self.greet(Place { connection: name, channel: 0 });
+                let greeted = self.greet(ChannelRef { connection: name, channel: 0 });
                 self.silent = silent;
                 greeted?;
             }
@@ -138,21 +138,21 @@ impl Player<'_> {
     /// Connects and logs in as guest. The handshake is recorded only if it fails.
     fn open(&mut self, name: char, options: &OpenOptions) -> Result<(), String> {
         self.connect(name)?;
-        let place = Place { connection: name, channel: 0 };
+        let place = ChannelRef { connection: name, channel: 0 };
         let silent = std::mem::replace(&mut self.silent, true);
         let opened = self.log_in(place, options);
         self.silent = silent;
         opened
     }
 
-    fn greet(&mut self, place: Place) -> Result<(), String> {
+    fn greet(&mut self, place: ChannelRef) -> Result<(), String> {
         let connection = self.connection(place.connection)?;
         connection.peer.send(b"AMQP\x00\x00\x09\x01").map_err(|error| error.to_string())?;
         let start = self.receive(place, &["connection.start"])?;
         start.map(drop).ok_or_else(|| "no connection.start came".to_owned())
     }
 
-    fn log_in(&mut self, place: Place, options: &OpenOptions) -> Result<(), String> {
+    fn log_in(&mut self, place: ChannelRef, options: &OpenOptions) -> Result<(), String> {
         self.greet(place)?;
         let able = |name: &str| (name.to_owned(), Value::Boolean(true));
         let capabilities = ["consumer_cancel_notify", "basic.nack", "publisher_confirms"]
@@ -190,7 +190,7 @@ impl Player<'_> {
 
     fn send_method<const N: usize>(
         &mut self,
-        place: Place,
+        place: ChannelRef,
         method: &str,
         arguments: [(&str, Argument); N],
     ) -> Result<(), String> {
@@ -200,7 +200,7 @@ impl Player<'_> {
     }
 
     /// Opens the connection and the channel that the next method needs.
-    fn prepare(&mut self, place: Place, opens_channel: bool) -> Result<(), String> {
+    fn prepare(&mut self, place: ChannelRef, opens_channel: bool) -> Result<(), String> {
         if self.connections.get(&place.connection).is_none_or(|connection| connection.is_over) {
             self.open(place.connection, &OpenOptions::default())?;
         }
@@ -215,7 +215,7 @@ impl Player<'_> {
         opened.map(drop).ok_or_else(|| format!("channel {} was not opened", place.channel))
     }
 
-    fn call(&mut self, place: Place, call: &Call) -> Result<(), String> {
+    fn call(&mut self, place: ChannelRef, call: &Call) -> Result<(), String> {
         let opens_channel = !call.method.name.starts_with("channel.");
         let handshake = call.method.name.starts_with("connection.");
         if !handshake || !self.connections.contains_key(&place.connection) {
@@ -250,7 +250,7 @@ impl Player<'_> {
     }
 
     /// Records events until this number of these methods was received.
-    fn wait(&mut self, place: Place, names: &[&str], count: u32) -> Result<(), String> {
+    fn wait(&mut self, place: ChannelRef, names: &[&str], count: u32) -> Result<(), String> {
         for _ in 0..count {
             if self.receive(place, names)?.is_none() {
                 break;
@@ -260,7 +260,11 @@ impl Player<'_> {
     }
 
     /// Records events until one of these methods was received; `None` after the end of the connection or a timeout.
-    fn receive(&mut self, place: Place, names: &[&str]) -> Result<Option<Received>, String> {
+    fn receive(
+        &mut self,
+        place: ChannelRef,
+        names: &[&str],
+    ) -> Result<Option<ReceivedMethod>, String> {
         let until = Instant::now() + PATIENCE;
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -282,7 +286,7 @@ impl Player<'_> {
         name: char,
         within: Duration,
         expects: bool,
-    ) -> Result<Option<Received>, String> {
+    ) -> Result<Option<ReceivedMethod>, String> {
         let until = Instant::now() + within;
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -314,8 +318,8 @@ impl Player<'_> {
     }
 
     /// Updates the open channels, and replies to closes as a client library does.
-    fn answer(&mut self, name: char, received: &Received) -> Result<(), String> {
-        let place = Place { connection: name, channel: received.channel };
+    fn answer(&mut self, name: char, received: &ReceivedMethod) -> Result<(), String> {
+        let place = ChannelRef { connection: name, channel: received.channel };
         let connection = self.connection(name)?;
         match &received.method.name[..] {
             "channel.open_ok" => drop(connection.channels.insert(received.channel)),
@@ -361,7 +365,7 @@ impl Player<'_> {
             if connection.is_over || connection.manual {
                 continue;
             }
-            let place = Place { connection: name, channel: 0 };
+            let place = ChannelRef { connection: name, channel: 0 };
             let channels: Vec<u16> = connection.channels.iter().copied().collect();
             if channels.is_empty() {
                 continue;
@@ -371,7 +375,7 @@ impl Player<'_> {
         }
         self.connections.clear();
         let lines = self.transcript.lines.len();
-        let place = Place { connection: 'A', channel: 1 };
+        let place = ChannelRef { connection: 'A', channel: 1 };
         for (method, argument, names) in [
             ("queue.delete", "queue", std::mem::take(&mut self.queues)),
             ("exchange.delete", "exchange", std::mem::take(&mut self.exchanges)),

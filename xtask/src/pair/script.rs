@@ -36,7 +36,7 @@ pub(super) fn scenarios(text: &str) -> Outcome<Vec<Scenario>> {
 
 /// A connection of a scenario, and a channel of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ChannelRef {
     pub(super) connection: char,
     pub(super) channel: u16,
 }
@@ -64,9 +64,9 @@ pub(super) enum Step {
     /// Records events until the time is over.
     Quiet(char, Duration),
     Raw(char, Vec<u8>),
-    Frame(Place, u8, Vec<u8>),
-    Wait(Place, String, u32),
-    Method(Place, Call),
+    Frame(ChannelRef, u8, Vec<u8>),
+    Wait(ChannelRef, String, u32),
+    Method(ChannelRef, Call),
 }
 
 #[derive(Clone, Debug)]
@@ -119,7 +119,7 @@ impl Step {
             _ => return Err(format!("'{word}' is neither a step nor a connection (A to Z)")),
         };
         let channel = channel.parse().map_err(|_| format!("'{channel}' is no channel"))?;
-        let place = Place { connection, channel };
+        let place = ChannelRef { connection, channel };
         cursor.skip_spaces();
         let what = cursor.word();
         let step = match what {

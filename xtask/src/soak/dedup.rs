@@ -17,10 +17,10 @@ use bytes::Bytes;
 use clap::Args;
 use client::blocking::Connection;
 use client::records::NewRecord;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 use client_amqp::{AmqpError, Mode, blocking as amqp};
 
-use crate::cluster::{Cluster, Going, NODES, leaders_by_any};
+use crate::cluster::{Cluster, NODES, NodeFault, leaders_by_any};
 use crate::failure::{Failure, Outcome};
 use crate::figures::{Figures, Output};
 use crate::paths;
@@ -71,7 +71,7 @@ struct Batch {
 
 /// Jobs by id, as their consumer sees them.
 #[derive(Debug, Default)]
-struct Settled {
+struct SettledJobs {
     /// Jobs whose commit was confirmed.
     committed: BTreeSet<String>,
     /// Commits without a reply: the job may be delivered again, or not.
@@ -85,7 +85,8 @@ pub(super) fn run(options: &DedupOptions) -> Outcome {
     let binary = server::binary(options.bin.as_deref())?;
     let folder = paths::fresh("soak-dedup")?;
     eprintln!("soak dedup: {} rounds, seed {seed}, data in {}", options.times, folder.display());
-    let cluster = Cluster::found(&binary, &folder, &options.serve, Going::Kill, true, PATIENCE)?;
+    let cluster =
+        Cluster::found(&binary, &folder, &options.serve, NodeFault::Kill, true, PATIENCE)?;
     let mut run = Run { cluster, random: Random::new(seed), sent: Vec::new(), copies: 0, moves: 0 };
     let kept = folder.display().to_string();
     let figures = run.all(options.times).map_err(|failure| {
@@ -123,7 +124,7 @@ impl Run {
             self.cluster.wait_until_whole(topic, PARTITIONS, PATIENCE)?;
         }
         node.run_command(&["queue", "declare", JOBS])?;
-        let (stop, settled) = (AtomicBool::new(false), Mutex::new(Settled::default()));
+        let (stop, settled) = (AtomicBool::new(false), Mutex::new(SettledJobs::default()));
         let addresses = self.cluster.amqp.clone();
         std::thread::scope(|scope| {
             let consuming = scope.spawn(|| consume(&addresses, &stop, &settled));
@@ -178,8 +179,8 @@ impl Run {
         batches.iter().try_for_each(|batch| self.send(batch))?;
         self.sent.push(batches);
         match round % 3 {
-            0 => self.restart(Going::Kill)?,
-            1 => self.restart(Going::Term)?,
+            0 => self.restart(NodeFault::Kill)?,
+            1 => self.restart(NodeFault::Term)?,
             _ => self.move_partition()?,
         }
         let from = self.sent.len().saturating_sub(AGAIN);
@@ -199,7 +200,7 @@ impl Run {
         while Instant::now() < deadline {
             match leaders_by_any(&nodes, batch.topic, PARTITIONS).map(|it| it[batch.partition]) {
                 Ok(Some(place)) => match send_to(nodes[place], batch) {
-                    Ok(Answer::Acknowledged { .. }) => return Ok(()),
+                    Ok(ProduceOutcome::Acknowledged { .. }) => return Ok(()),
                     Ok(other) => last = format!("{other:?}"),
                     Err(error) => last = error.to_string(),
                 },
@@ -213,7 +214,7 @@ impl Run {
     }
 
     /// Stops the leader of a partition and starts it again.
-    fn restart(&mut self, how: Going) -> Outcome {
+    fn restart(&mut self, how: NodeFault) -> Outcome {
         let topic = [JOBS, LOG][self.random.between(0, 1) as usize];
         let leaders = leaders_by_any(&self.cluster.addresses(), topic, PARTITIONS)?;
         let any = self.random.between(0, PARTITIONS as u64 - 1) as usize;
@@ -240,7 +241,7 @@ impl Run {
     }
 
     /// Waits until all jobs are settled.
-    fn drained(&self, settled: &Mutex<Settled>) -> Outcome {
+    fn drained(&self, settled: &Mutex<SettledJobs>) -> Outcome {
         let jobs = self.sent.iter().flatten().filter(|it| it.topic == JOBS).flat_map(|it| &it.ids);
         let jobs: BTreeSet<&String> = jobs.collect();
         let deadline = Instant::now() + PATIENCE;
@@ -284,7 +285,7 @@ impl Run {
     }
 }
 
-fn send_to(node: SocketAddr, batch: &Batch) -> std::io::Result<Answer> {
+fn send_to(node: SocketAddr, batch: &Batch) -> std::io::Result<ProduceOutcome> {
     let record = |id: &String| NewRecord {
         headers: vec![("postroad.id", id.clone())],
         ..NewRecord::of(Bytes::from(id.clone()))
@@ -296,7 +297,7 @@ fn send_to(node: SocketAddr, batch: &Batch) -> std::io::Result<Answer> {
 }
 
 /// Settles all jobs; changes to another node whenever the connection ends.
-fn consume(nodes: &[SocketAddr], stop: &AtomicBool, settled: &Mutex<Settled>) {
+fn consume(nodes: &[SocketAddr], stop: &AtomicBool, settled: &Mutex<SettledJobs>) {
     for node in nodes.iter().cycle() {
         if stop.load(Ordering::Relaxed) {
             return;
@@ -310,7 +311,7 @@ fn consume(nodes: &[SocketAddr], stop: &AtomicBool, settled: &Mutex<Settled>) {
 fn consume_at(
     node: SocketAddr,
     stop: &AtomicBool,
-    settled: &Mutex<Settled>,
+    settled: &Mutex<SettledJobs>,
 ) -> Result<(), AmqpError> {
     let mut connection = amqp::Connection::open(node, ANSWERED_WITHIN, Mode::Transactions)?;
     connection.consume(JOBS, PREFETCH)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Response of an HTTP request.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct HttpReply {
     pub(super) status: u16,
     pub(super) etag: Option<String>,
 }
@@ -18,7 +18,7 @@ pub(super) fn request(
     path: &str,
     headers: &[(&str, &str)],
     body: &str,
-) -> Result<Answer> {
+) -> Result<HttpReply> {
     let mut stream = TcpStream::connect_timeout(&address, within)?;
     stream.set_read_timeout(Some(within))?;
     stream.set_write_timeout(Some(within))?;
@@ -48,14 +48,14 @@ fn unless_closed(result: Result<()>) -> Result<()> {
     }
 }
 
-fn parse(response: &str) -> Option<Answer> {
+fn parse(response: &str) -> Option<HttpReply> {
     let (head, _) = response.split_once("\r\n\r\n")?;
     let status = head.split_ascii_whitespace().nth(1)?.parse().ok()?;
     let etag = head.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("etag").then(|| value.trim().to_owned())
     });
-    Some(Answer { status, etag })
+    Some(HttpReply { status, etag })
 }
 
 #[cfg(test)]
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn answer_of_http_is_parsed_with_its_etag() {
         let said = "HTTP/1.1 412 Precondition Failed\r\nETag: \"v7\"\r\nx: y\r\n\r\n{\"a\":1}";
-        let Answer { status, etag } = parse(said).unwrap();
+        let HttpReply { status, etag } = parse(said).unwrap();
         assert_eq!((status, etag.as_deref()), (412, Some("\"v7\"")));
         assert!(parse("cut").is_none());
     }

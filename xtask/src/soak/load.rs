@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use client::blocking::{Connection, SentBatches};
 use client::records::records_of;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 
 use super::ledger::{Acknowledged, Ledger, Mark, Reader, Violation};
 use crate::failure::{Context, Failure, Outcome};
@@ -26,7 +26,7 @@ const BATCH_RECORDS: u64 = 60;
 
 /// The topic that a soak writes.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct SoakTarget {
     pub(crate) address: SocketAddr,
     pub(crate) topic: String,
     pub(crate) partitions: usize,
@@ -56,7 +56,7 @@ impl Producer {
     }
 
     /// Produces until `stop` is set, then waits for requests in flight; or until the connection breaks.
-    pub(crate) fn run(&mut self, target: &Target, stop: &AtomicBool) -> io::Result<()> {
+    pub(crate) fn run(&mut self, target: &SoakTarget, stop: &AtomicBool) -> io::Result<()> {
         let mut connection = Connection::open(target.address, PATIENCE)?;
         let mut in_flight = VecDeque::with_capacity(IN_FLIGHT);
         loop {
@@ -65,10 +65,10 @@ impl Producer {
             }
             let Some((sent, batch)) = in_flight.pop_front() else { return Ok(()) };
             match connection.answer(sent)? {
-                Answer::Acknowledged { base_offset } => {
+                ProduceOutcome::Acknowledged { base_offset } => {
                     self.acknowledged.push(Acknowledged { base_offset, ..batch });
                 }
-                Answer::Refused { .. } => self.refused += 1,
+                ProduceOutcome::Refused { .. } => self.refused += 1,
             }
         }
     }
@@ -76,7 +76,7 @@ impl Producer {
     fn send(
         &mut self,
         connection: &mut Connection,
-        target: &Target,
+        target: &SoakTarget,
     ) -> io::Result<(SentBatches, Acknowledged)> {
         let partition = self.random.between(0, target.partitions as u64 - 1) as usize;
         let records = self.random.between(1, BATCH_RECORDS);
@@ -92,14 +92,18 @@ impl Producer {
 
 /// The consumer's records in the order of reading.
 #[derive(Debug, Default)]
-pub(crate) struct Shown {
+pub(crate) struct ConsumedRecords {
     pub(crate) records: Vec<(usize, i64, Mark)>,
     pub(crate) violation: Option<Violation>,
 }
 
 /// Follows the tail of all partitions until the connection breaks or `stop` is set.
-pub(crate) fn follow(target: &Target, readers: &mut [Reader], stop: &AtomicBool) -> Shown {
-    let mut shown = Shown::default();
+pub(crate) fn follow(
+    target: &SoakTarget,
+    readers: &mut [Reader],
+    stop: &AtomicBool,
+) -> ConsumedRecords {
+    let mut shown = ConsumedRecords::default();
     let Ok(mut connection) = Connection::open(target.address, PATIENCE) else { return shown };
     while !stop.load(Ordering::Relaxed) {
         let wait = Duration::from_millis(100);
@@ -121,7 +125,11 @@ pub(crate) fn follow(target: &Target, readers: &mut [Reader], stop: &AtomicBool)
 
 /// Reads every partition from its reader to the end and checks it against the ledger. Returns the number of
 /// records.
-pub(crate) fn verify(target: &Target, ledger: &mut Ledger, readers: &mut [Reader]) -> Outcome<u64> {
+pub(crate) fn verify(
+    target: &SoakTarget,
+    ledger: &mut Ledger,
+    readers: &mut [Reader],
+) -> Outcome<u64> {
     let mut connection = Connection::open(target.address, PATIENCE)
         .context(|| "cannot connect after the restart")?;
     let ends = connection
@@ -160,7 +168,7 @@ type Records = Vec<(i64, Bytes)>;
 /// One fetch of all partitions, from the positions of their readers.
 fn fetch(
     connection: &mut Connection,
-    target: &Target,
+    target: &SoakTarget,
     readers: &[Reader],
     wait: Duration,
 ) -> io::Result<Vec<(usize, Records)>> {

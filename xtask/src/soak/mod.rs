@@ -27,7 +27,7 @@ use crate::server::{self, Postroad, Server};
 pub(crate) use leases::elections::in_ci as elections_in_ci;
 pub(crate) use leases::in_ci as leases_in_ci;
 use ledger::{Ledger, Reader};
-use load::{Producer, Target};
+use load::{Producer, SoakTarget};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Soak {
@@ -137,7 +137,7 @@ struct Tally {
 struct Run<'a> {
     options: &'a KillOptions,
     postroad: Postroad,
-    target: Target,
+    target: SoakTarget,
     random: Random,
     producers: Vec<Producer>,
     ledger: Ledger,
@@ -185,7 +185,7 @@ impl Run<'_> {
             port,
             arguments: options.serve.clone(),
         };
-        let target = Target {
+        let target = SoakTarget {
             address: ([127, 0, 0, 1], port).into(),
             topic: "soak".to_owned(),
             partitions: options.partitions,
@@ -322,6 +322,6 @@ impl Run<'_> {
     }
 }
 
-fn readers(target: &Target) -> Vec<Reader> {
+fn readers(target: &SoakTarget) -> Vec<Reader> {
     (0..target.partitions).map(|partition| Reader::new(partition, target.producers)).collect()
 }

@@ -43,7 +43,7 @@ pub(crate) struct PlantedOptions {
 }
 
 /// A fault to plant.
-struct Fault {
+struct PlantedFault {
     patch: PathBuf,
     profile: &'static str,
     seeds: u64,
@@ -52,12 +52,12 @@ struct Fault {
 /// A fault with its result.
 struct Row {
     fault: String,
-    found: Option<Found>,
+    found: Option<FoundViolation>,
     took: Duration,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Found {
+struct FoundViolation {
     seed: u64,
     /// The invariant that was violated.
     invariant: String,
@@ -87,7 +87,7 @@ pub(crate) fn run(options: &PlantedOptions) -> Outcome {
     println!("\n| fault | seed | checker | what it saw |\n|---|---|---|---|");
     for Row { fault, found, .. } in &rows {
         match found {
-            Some(Found { seed, invariant, what }) => {
+            Some(FoundViolation { seed, invariant, what }) => {
                 println!("| {fault} | {seed} | `{invariant}` | {what} |");
             }
             None => println!("| {fault} | - | - | not found |"),
@@ -104,14 +104,14 @@ pub(crate) fn run(options: &PlantedOptions) -> Outcome {
 fn describe(row: &Row) -> String {
     let took = row.took.as_secs();
     match &row.found {
-        Some(Found { seed, invariant, what }) => {
+        Some(FoundViolation { seed, invariant, what }) => {
             format!("found by seed {seed}: {invariant}: {what} ({took} s)")
         }
         None => format!("not found ({took} s)"),
     }
 }
 
-fn faults() -> Outcome<Vec<Fault>> {
+fn faults() -> Outcome<Vec<PlantedFault>> {
     let mut faults = Vec::new();
     for (folder, profile, seeds) in FOLDERS {
         let folder = paths::root().join(PATCHES).join(folder);
@@ -121,12 +121,12 @@ fn faults() -> Outcome<Vec<Fault>> {
         let mut patches: Vec<PathBuf> = paths.collect::<Result<_, _>>().context(listing)?;
         patches.retain(|path| path.extension().is_some_and(|extension| extension == "patch"));
         patches.sort();
-        faults.extend(patches.into_iter().map(|patch| Fault { patch, profile, seeds }));
+        faults.extend(patches.into_iter().map(|patch| PlantedFault { patch, profile, seeds }));
     }
     Ok(faults)
 }
 
-impl Fault {
+impl PlantedFault {
     /// The patch's file name, in words, describes the fault.
     fn name(&self) -> String {
         let stem = self.patch.file_stem().unwrap_or_default().to_string_lossy();
@@ -153,7 +153,7 @@ impl<'a> Planter<'a> {
     }
 
     /// Checks that no seed fails without a fault; otherwise every fault would count as found.
-    fn check_sound(&self, faults: &[Fault]) -> Outcome {
+    fn check_sound(&self, faults: &[PlantedFault]) -> Outcome {
         self.build()?;
         let profiles: BTreeSet<&str> = faults.iter().map(|fault| fault.profile).collect();
         for profile in profiles {
@@ -168,7 +168,7 @@ impl<'a> Planter<'a> {
         Ok(())
     }
 
-    fn plant(&self, fault: &Fault) -> Outcome<Row> {
+    fn plant(&self, fault: &PlantedFault) -> Outcome<Row> {
         let begun = Instant::now();
         self.apply(&fault.patch, &[])?;
         let found = self.build().and_then(|()| self.search(fault.profile, fault.seeds));
@@ -197,7 +197,7 @@ impl<'a> Planter<'a> {
     }
 
     /// Finds the first failing seed.
-    fn search(&self, profile: &str, seeds: u64) -> Outcome<Option<Found>> {
+    fn search(&self, profile: &str, seeds: u64) -> Outcome<Option<FoundViolation>> {
         let mut search = Command::new(self.built.join("release/sim"));
         search.args(["search", "--failures", "1", "--profile", profile]);
         search.args(["--seeds", &seeds.to_string()]);
@@ -215,12 +215,12 @@ impl<'a> Planter<'a> {
 }
 
 /// Parses a line such as `seed 7: Durable does not hold: ...`.
-fn found_in(line: &str) -> Option<Found> {
+fn found_in(line: &str) -> Option<FoundViolation> {
     let (seed, told) = line.strip_prefix("seed ")?.split_once(": ")?;
     let (invariant, what) = told.split_once(" does not hold: ")?;
     // The text becomes a cell of a table.
     let what = what.replace('|', "/").chars().take(FOUND_CHARS_MAX).collect();
-    Some(Found { seed: seed.parse().ok()?, invariant: invariant.to_owned(), what })
+    Some(FoundViolation { seed: seed.parse().ok()?, invariant: invariant.to_owned(), what })
 }
 
 fn run_to_end(command: &mut Command, failed: &str) -> Outcome<Output> {

@@ -43,7 +43,7 @@ pub struct Audit(Option<Arc<Inner>>);
 struct Inner {
     strict: bool,
     broker: Broker,
-    events: mpsc::Sender<Queued>,
+    events: mpsc::Sender<AuditQueueItem>,
     recorded: AtomicU64,
     dropped: AtomicU64,
     denials: Mutex<Denials>,
@@ -51,7 +51,7 @@ struct Inner {
 }
 
 #[derive(Debug)]
-enum Queued {
+enum AuditQueueItem {
     Event(Box<Event>),
     /// Completes once all earlier events are written.
     Flush(oneshot::Sender<()>),
@@ -104,7 +104,7 @@ pub(crate) enum Outcome {
 
 /// Action and resource of a request.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RequestedAction {
     pub(crate) action: String,
     pub(crate) resource: &'static str,
     pub(crate) name: String,
@@ -112,14 +112,14 @@ pub(crate) struct Asked {
 
 /// Context of a request: its name and the affected part of the resource.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Said<'a> {
+pub struct RequestContext<'a> {
     /// Name of the request in its protocol.
     pub request: &'a str,
     /// Affected part of the resource: names, no values.
     pub subject: &'a str,
 }
 
-impl<'a> From<&'a str> for Said<'a> {
+impl<'a> From<&'a str> for RequestContext<'a> {
     fn from(request: &'a str) -> Self {
         Self { request, subject: "" }
     }
@@ -139,7 +139,7 @@ pub(crate) enum Kind {
 }
 
 /// The client of a request, for the audit.
-pub struct Asker {
+pub struct AuditedClient {
     audit: Audit,
     principal: Arc<str>,
     address: IpAddr,
@@ -149,12 +149,12 @@ pub struct Asker {
     /// The requests come from a person that browses records.
     looks: bool,
     /// Events already written for this request, which may be checked twice. `None`: it is not a single request.
-    written: Option<Mutex<HashSet<(Asked, String)>>>,
+    written: Option<Mutex<HashSet<(RequestedAction, String)>>>,
 }
 
-impl fmt::Debug for Asker {
+impl fmt::Debug for AuditedClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Asker").field("principal", &self.principal).finish_non_exhaustive()
+        f.debug_struct("AuditedClient").field("principal", &self.principal).finish_non_exhaustive()
     }
 }
 
@@ -189,7 +189,7 @@ impl Audit {
         let Some(inner) = &self.0 else { return };
         let (told, written) = oneshot::channel();
         let flushed = async {
-            if inner.events.send(Queued::Flush(told)).await.is_ok() {
+            if inner.events.send(AuditQueueItem::Flush(told)).await.is_ok() {
                 let _ = written.await;
             }
         };
@@ -205,8 +205,8 @@ impl Audit {
         principal: Option<&str>,
         address: IpAddr,
         protocol: &'static str,
-    ) -> Option<Asker> {
-        self.is_on().then(|| Asker {
+    ) -> Option<AuditedClient> {
+        self.is_on().then(|| AuditedClient {
             audit: self.clone(),
             principal: principal.unwrap_or(ANONYMOUS).into(),
             address,
@@ -225,7 +225,7 @@ impl Audit {
             return;
         }
         let action = "log-in".to_owned();
-        let asked = Asked { action, resource: "", name: String::new() };
+        let asked = RequestedAction { action, resource: "", name: String::new() };
         let event = inner.event(principal, address, asked, Outcome::LoggedIn);
         inner.queue(Event { protocol: Some(protocol), ..event });
     }
@@ -235,7 +235,7 @@ impl Audit {
     pub(crate) fn log_in_refused(&self, name: &str, address: IpAddr, reason: &str, before: u32) {
         let Some(inner) = &self.0 else { return };
         let action = "log-in".to_owned();
-        let asked = Asked { action, resource: "", name: String::new() };
+        let asked = RequestedAction { action, resource: "", name: String::new() };
         let event = inner.event(name, address, asked, Outcome::LogInRefused);
         inner.queue(Event { rule: reason.to_owned(), more_before: before, ..event });
     }
@@ -256,7 +256,13 @@ impl Users {
 }
 
 impl Inner {
-    fn event(&self, principal: &str, address: IpAddr, asked: Asked, outcome: Outcome) -> Event {
+    fn event(
+        &self,
+        principal: &str,
+        address: IpAddr,
+        asked: RequestedAction,
+        outcome: Outcome,
+    ) -> Event {
         Event {
             time_ms: self.broker.clock().now_ms(),
             node: self.broker.node(),
@@ -277,7 +283,7 @@ impl Inner {
 
     /// Queues an event. False: the buffer is full.
     fn queue(&self, event: Event) -> bool {
-        let taken = self.events.try_send(Queued::Event(Box::new(event))).is_ok();
+        let taken = self.events.try_send(AuditQueueItem::Event(Box::new(event))).is_ok();
         let counter = if taken { &self.recorded } else { &self.dropped };
         counter.fetch_add(1, Ordering::Relaxed);
         taken
@@ -289,7 +295,7 @@ fn cut(mut text: String) -> String {
     text
 }
 
-impl Asker {
+impl AuditedClient {
     /// Binds the client to one request, by its name and id.
     pub fn by(mut self, request: String, id: Option<String>) -> Self {
         self.request = Some(cut(request));
@@ -314,8 +320,8 @@ impl Asker {
         &self,
         kind: Kind,
         is_allowed: bool,
-        said: Said<'_>,
-        asked: impl FnOnce() -> Asked,
+        said: RequestContext<'_>,
+        asked: impl FnOnce() -> RequestedAction,
         rule: impl FnOnce() -> String,
     ) -> bool {
         let Some(inner) = &self.audit.0 else { return is_allowed };

@@ -11,7 +11,7 @@ use world::{SimulatedDisk, World};
 use super::*;
 use crate::acl::{Action, Pattern, Resource, Rule, Verdict};
 use crate::users::SettingsUser;
-use crate::{Operation, Principal, Rights, Target};
+use crate::{AccessTarget, Operation, Principal, Rights};
 
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 const SOON: Duration = Duration::from_secs(60);
@@ -75,13 +75,13 @@ async fn changes_and_denials_are_audited_and_use_is_not() {
     user_with(&users, Action::Any, "t").await;
     let app = rights(&users, "app");
     assert!(app.allows(Action::Write, Resource::Topic, "t"));
-    assert!(app.may(Operation::Browse, Target::Topic("t")));
+    assert!(app.may(Operation::Browse, AccessTarget::Topic("t")));
     assert!(!app.allows(Action::Describe, Resource::Topic, "other"));
-    assert!(!app.would(Operation::Delete, Target::Topic("other")));
+    assert!(!app.would(Operation::Delete, AccessTarget::Topic("other")));
     assert!(written(&broker, &users).await.is_empty());
 
     assert!(app.allows_by("DeleteTopics", Action::Delete, Resource::Topic, "t"));
-    assert!(!app.may(Operation::Browse, Target::Topic("other")));
+    assert!(!app.may(Operation::Browse, AccessTarget::Topic("other")));
     assert!(rights(&users, "root").creates_topic("CreateTopics", "new"));
     let event = |principal: &str, action: &str, name: &str, outcome: &str, rule: &str| {
         json!({
@@ -114,10 +114,10 @@ async fn records_read_by_a_person_are_audited_once_per_request() {
     let asker = asker.by("GET /v1/topics/t/records".to_owned(), Some("7".to_owned()));
     let root = users.rights(&principal, HERE).audited_as(Some(asker.looking(true)));
     for _ in 0..2 {
-        assert!(root.may(Operation::Browse, Target::Topic("t")));
+        assert!(root.may(Operation::Browse, AccessTarget::Topic("t")));
     }
     // Browsing the audit topic is not audited.
-    assert!(root.may(Operation::Browse, Target::Topic(TOPIC)));
+    assert!(root.may(Operation::Browse, AccessTarget::Topic(TOPIC)));
     let events = written(&broker, &users).await;
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!(
@@ -149,7 +149,7 @@ async fn topics_of_nodes_are_read_only_by_administrators_and_written_by_no_user(
     user_with(&users, Action::Any, "*").await;
     let app = rights(&users, "app");
     let of_nodes = [TOPIC, base::topics::TRACE];
-    let queue = |name| Target::Queue { virtual_host: "/", name, topic: name };
+    let queue = |name| AccessTarget::Queue { virtual_host: "/", name, topic: name };
     for topic in of_nodes {
         for action in [Action::Read, Action::Describe, Action::Write, Action::Delete] {
             assert!(!app.allows(action, Resource::Topic, topic), "{action:?}");

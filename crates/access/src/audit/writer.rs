@@ -8,20 +8,20 @@ use record::{BatchBuilder, BatchOptions};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::{Event, Queued, TARGET, TOPIC};
+use super::{AuditQueueItem, Event, TARGET, TOPIC};
 
 /// Interval between retries of a failed write.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Writes until the audit is dropped.
-pub(super) async fn run(broker: Broker, mut queued: mpsc::Receiver<Queued>) {
+pub(super) async fn run(broker: Broker, mut queued: mpsc::Receiver<AuditQueueItem>) {
     let mut some = Vec::new();
     while queued.recv_many(&mut some, AUDIT_EVENTS_AT_ONCE_MAX).await > 0 {
         let (mut events, mut flushed) = (Vec::new(), Vec::new());
         for one in some.drain(..) {
             match one {
-                Queued::Event(event) => events.push(event),
-                Queued::Flush(told) => flushed.push(told),
+                AuditQueueItem::Event(event) => events.push(event),
+                AuditQueueItem::Flush(told) => flushed.push(told),
             }
         }
         events.iter().for_each(|event| log(event));

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use base::queue_topics::is_of_other_vhost;
 
-use super::{Decision, Rights, Target};
+use super::{AccessTarget, Decision, Rights};
 use crate::acl::{Action, CLUSTER, Resource};
-use crate::audit::{Asked, Asker, Kind, Said};
+use crate::audit::{AuditedClient, Kind, RequestContext, RequestedAction};
 use crate::operation::Operation;
 
 impl Rights {
     /// Audits further decisions as those of this client.
-    pub fn audited_as(mut self, asker: Option<Asker>) -> Self {
+    pub fn audited_as(mut self, asker: Option<AuditedClient>) -> Self {
         self.asker = asker.map(Arc::new);
         self
     }
@@ -29,8 +29,8 @@ impl Rights {
         &'a self,
         kind: Kind,
         decision: Decision<'a>,
-        said: Said<'_>,
-        asked: impl FnOnce() -> Asked,
+        said: RequestContext<'_>,
+        asked: impl FnOnce() -> RequestedAction,
     ) -> bool {
         let is_allowed = decision.is_allowed();
         match &self.asker {
@@ -40,16 +40,16 @@ impl Rights {
     }
 
     /// Whether an operation may be done to a target now.
-    pub fn may(&self, operation: Operation, target: Target<'_>) -> bool {
+    pub fn may(&self, operation: Operation, target: AccessTarget<'_>) -> bool {
         self.may_by("", operation, target)
     }
 
     /// As [`Rights::may`], with context for the audit.
     pub fn may_by<'a>(
         &self,
-        said: impl Into<Said<'a>>,
+        said: impl Into<RequestContext<'a>>,
         operation: Operation,
-        target: Target<'_>,
+        target: AccessTarget<'_>,
     ) -> bool {
         let kind = operation_kind(operation, self.looks());
         if self.everything && (self.asker.is_none() || matches!(kind, Kind::Use | Kind::Look)) {
@@ -58,12 +58,12 @@ impl Rights {
         let decision = self.decide_on(operation, target);
         self.note(kind, decision, said.into(), || {
             let (resource, name) = named(target);
-            Asked { action: operation.word(), resource, name }
+            RequestedAction { action: operation.word(), resource, name }
         })
     }
 
     /// As [`Rights::may`], without an audit event: for requests that only want to know.
-    pub fn would(&self, operation: Operation, target: Target<'_>) -> bool {
+    pub fn would(&self, operation: Operation, target: AccessTarget<'_>) -> bool {
         self.everything || self.decide_on(operation, target).is_allowed()
     }
 
@@ -75,7 +75,7 @@ impl Rights {
     /// As [`Rights::allows`], with context for the audit.
     pub fn allows_by<'a>(
         &self,
-        said: impl Into<Said<'a>>,
+        said: impl Into<RequestContext<'a>>,
         action: Action,
         resource: Resource,
         name: &str,
@@ -101,19 +101,23 @@ impl Rights {
     }
 }
 
-fn kafka_request(action: Action, resource: Resource, name: &str) -> Asked {
-    Asked { action: action.word().to_owned(), resource: resource.word(), name: name.to_owned() }
+fn kafka_request(action: Action, resource: Resource, name: &str) -> RequestedAction {
+    RequestedAction {
+        action: action.word().to_owned(),
+        resource: resource.word(),
+        name: name.to_owned(),
+    }
 }
 
-fn named(target: Target<'_>) -> (&'static str, String) {
+fn named(target: AccessTarget<'_>) -> (&'static str, String) {
     match target {
-        Target::Topic(topic) => ("topic", topic.to_owned()),
-        Target::Queue { topic, .. } => ("topic", topic.to_owned()),
-        Target::Group { topic, group } => ("group", format!("{group} of {topic}")),
-        Target::Exchange { virtual_host, name } => {
+        AccessTarget::Topic(topic) => ("topic", topic.to_owned()),
+        AccessTarget::Queue { topic, .. } => ("topic", topic.to_owned()),
+        AccessTarget::Group { topic, group } => ("group", format!("{group} of {topic}")),
+        AccessTarget::Exchange { virtual_host, name } => {
             ("exchange", format!("{name} of {virtual_host}"))
         }
-        Target::Cluster => ("cluster", CLUSTER.to_owned()),
+        AccessTarget::Cluster => ("cluster", CLUSTER.to_owned()),
     }
 }
 

@@ -80,16 +80,19 @@ fn rabbitmq_permissions_cover_topics_and_groups_only() {
     assert!(!rights.allows(Action::Read, Resource::Topic, "r"), "a denial wins here, too");
 }
 
-const QUEUE: Target<'_> = Target::Queue { virtual_host: "/", name: "q", topic: "q" };
-const ELSEWHERE: Target<'_> = Target::Queue { virtual_host: "v", name: "q", topic: "amqp.v.q" };
+const QUEUE: AccessTarget<'_> = AccessTarget::Queue { virtual_host: "/", name: "q", topic: "q" };
+const ELSEWHERE: AccessTarget<'_> =
+    AccessTarget::Queue { virtual_host: "v", name: "q", topic: "amqp.v.q" };
 
 #[test]
 fn user_without_rights_may_do_nothing_and_super_user_everything() {
     let (none, all) = (rights(Vec::new(), None), Rights::everything());
-    let exchange = Target::Exchange { virtual_host: "/", name: "e" };
-    let group = Target::Group { topic: "t", group: "g" };
+    let exchange = AccessTarget::Exchange { virtual_host: "/", name: "e" };
+    let group = AccessTarget::Group { topic: "t", group: "g" };
     for operation in Operation::ALL {
-        for target in [Target::Topic("t"), QUEUE, ELSEWHERE, group, exchange, Target::Cluster] {
+        for target in
+            [AccessTarget::Topic("t"), QUEUE, ELSEWHERE, group, exchange, AccessTarget::Cluster]
+        {
             assert!(!none.may(*operation, target), "{operation:?} {target:?}");
             assert!(all.may(*operation, target), "{operation:?} {target:?}");
         }
@@ -101,13 +104,15 @@ fn user_without_rights_may_do_nothing_and_super_user_everything() {
 fn rights_to_a_topic_are_rights_to_its_queue_in_the_default_vhost() {
     let (append, browse) = (Operation::Append, Operation::Browse);
     let by_rule = rights(vec![rule(Verdict::Allow, Action::Write, Pattern::Literal, "q")], None);
-    assert!(by_rule.may(append, QUEUE) && by_rule.may(append, Target::Topic("q")));
+    assert!(by_rule.may(append, QUEUE) && by_rule.may(append, AccessTarget::Topic("q")));
     assert!(!by_rule.may(browse, QUEUE) && !by_rule.may(append, ELSEWHERE));
     assert!(by_rule.opens("/") && !by_rule.opens("v"));
     let by_permission = rights(Vec::new(), Some(["", "^q$", ""]));
-    assert!(by_permission.may(append, QUEUE) && by_permission.may(append, Target::Topic("q")));
+    assert!(
+        by_permission.may(append, QUEUE) && by_permission.may(append, AccessTarget::Topic("q"))
+    );
     assert!(!by_permission.may(append, ELSEWHERE));
-    assert!(by_permission.may(Operation::Describe, Target::Topic("q")));
+    assert!(by_permission.may(Operation::Describe, AccessTarget::Topic("q")));
 }
 
 #[test]
@@ -125,7 +130,7 @@ fn denial_of_the_topic_overrides_permissions_on_the_queue() {
     assert!(!delete.may(Operation::Purge, QUEUE) && !delete.may(Operation::Delete, QUEUE));
     assert!(delete.may(Operation::Consume, QUEUE));
     // Exchanges are not topics.
-    let exchange = Target::Exchange { virtual_host: "/", name: "q" };
+    let exchange = AccessTarget::Exchange { virtual_host: "/", name: "q" };
     assert!(rights(deny(Action::Any, "q"), all).may(Operation::Publish, exchange));
 }
 
@@ -134,7 +139,7 @@ fn separated_protocols_use_only_their_own_rules_or_permissions() {
     let denied = rule(Verdict::Deny, Action::Any, Pattern::Literal, "q");
     let apart = Rights { across: false, ..rights(vec![denied], Some([".*", ".*", ".*"])) };
     assert!(apart.may(Operation::Consume, QUEUE));
-    assert!(!apart.may(Operation::Browse, Target::Topic("other")), "no rule lets it");
+    assert!(!apart.may(Operation::Browse, AccessTarget::Topic("other")), "no rule lets it");
     assert!(!apart.allows(Action::Read, Resource::Topic, "other"));
     assert!(!apart.has_rules_on_appends(Verdict::Deny));
     assert_eq!(apart.append_by_rules("q"), None);
@@ -150,7 +155,7 @@ fn named_group_needs_a_right_to_the_group() {
         resource,
         ..rule(Verdict::Allow, Action::Read, Pattern::Literal, name)
     };
-    let of = |group| Target::Group { topic: "t", group };
+    let of = |group| AccessTarget::Group { topic: "t", group };
     let topic = rights(vec![read(Resource::Topic, "t")], None);
     assert!(topic.may(Operation::Consume, of(MAIN_LEASE_GROUP)));
     assert!(!topic.may(Operation::Consume, of("g")));
@@ -176,9 +181,9 @@ fn permissions_of_a_vhost_apply_only_to_its_topics_and_groups() {
     let (slash, shop) = (tenant(&["/"], Vec::new()), tenant(&["shop"], Vec::new()));
     let below = ["amqp.shop.secretq", "amqp.shop.secretq.dead", "amqp.shop.made_by_kafka"];
     for name in below {
-        let group = Target::Group { topic: name, group: "g" };
+        let group = AccessTarget::Group { topic: name, group: "g" };
         for operation in Operation::ALL.iter().filter(|it| it.needs().topic.is_some()) {
-            for target in [Target::Topic(name), group] {
+            for target in [AccessTarget::Topic(name), group] {
                 assert!(!slash.may(*operation, target), "{operation:?} {target:?}");
                 assert!(shop.may(*operation, target), "{operation:?} {target:?}");
             }
@@ -254,13 +259,13 @@ fn seek_needs_the_right_to_delete_records() {
     let of_group = Rule { resource: Resource::Group, ..of_topic(Action::Read) };
     let of_group = Rule { name: "g".to_owned(), ..of_group };
     for group in [MAIN_LEASE_GROUP, "g"] {
-        let target = Target::Group { topic: "t", group };
+        let target = AccessTarget::Group { topic: "t", group };
         let reads = rights(vec![of_topic(Action::Read), of_group.clone()], None);
         assert!(reads.may(Operation::Consume, target) && !reads.may(Operation::Seek, target));
         let deletes = rights(vec![of_topic(Action::Delete), of_group.clone()], None);
         assert!(deletes.may(Operation::Seek, target));
     }
-    let main = Target::Group { topic: "t", group: MAIN_LEASE_GROUP };
+    let main = AccessTarget::Group { topic: "t", group: MAIN_LEASE_GROUP };
     assert!(!rights(Vec::new(), Some(["", "", "^t$"])).may(Operation::Seek, main));
     assert!(rights(Vec::new(), Some(["^t$", "", ""])).may(Operation::Seek, main));
 }

@@ -46,7 +46,7 @@ enum Alternative {
 #[derive(Clone, Debug)]
 enum Rule {
     Default,
-    Mapping { whole: Regex, pattern: Regex, replacement: Vec<Part>, case: Case },
+    Mapping { whole: Regex, pattern: Regex, replacement: Vec<ReplacementPart>, case: Case },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +58,7 @@ enum Case {
 
 /// Part of a replacement.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Part {
+enum ReplacementPart {
     Text(String),
     Group(usize),
     Named(String),
@@ -165,13 +165,17 @@ impl Rule {
     }
 }
 
-fn filled(replacement: &[Part], found: &Captures<'_>) -> String {
+fn filled(replacement: &[ReplacementPart], found: &Captures<'_>) -> String {
     let mut text = String::new();
     for part in replacement {
         match part {
-            Part::Text(part) => text.push_str(part),
-            Part::Group(group) => text.push_str(found.get(*group).map_or("", |it| it.as_str())),
-            Part::Named(group) => text.push_str(found.name(group).map_or("", |it| it.as_str())),
+            ReplacementPart::Text(part) => text.push_str(part),
+            ReplacementPart::Group(group) => {
+                text.push_str(found.get(*group).map_or("", |it| it.as_str()))
+            }
+            ReplacementPart::Named(group) => {
+                text.push_str(found.name(group).map_or("", |it| it.as_str()))
+            }
         }
     }
     text
@@ -236,7 +240,7 @@ fn rule(pattern: &str, replacement: &str, case: Case) -> Result<Rule, MappingErr
 }
 
 /// Parses `$1`, `${name}` and backslash escapes. A number without a group is literal text, as in Kafka.
-fn parts(replacement: &str, pattern: &Regex) -> Result<Vec<Part>, MappingError> {
+fn parts(replacement: &str, pattern: &Regex) -> Result<Vec<ReplacementPart>, MappingError> {
     let wrong = || MappingError::Group(replacement.to_owned());
     let (mut parts, mut text) = (Vec::new(), String::new());
     let mut rest = replacement.chars().peekable();
@@ -253,7 +257,7 @@ fn parts(replacement: &str, pattern: &Regex) -> Result<Vec<Part>, MappingError> 
                 if !is_known {
                     return Err(wrong());
                 }
-                Part::Named(name)
+                ReplacementPart::Named(name)
             }
             '$' => {
                 let digit = |char: &char| char.to_digit(10).map(|digit| digit as usize);
@@ -272,7 +276,7 @@ fn parts(replacement: &str, pattern: &Regex) -> Result<Vec<Part>, MappingError> 
                     group = longer;
                     rest.next();
                 }
-                Part::Group(group)
+                ReplacementPart::Group(group)
             }
             char => {
                 text.push(char);
@@ -280,12 +284,12 @@ fn parts(replacement: &str, pattern: &Regex) -> Result<Vec<Part>, MappingError> 
             }
         };
         if !text.is_empty() {
-            parts.push(Part::Text(std::mem::take(&mut text)));
+            parts.push(ReplacementPart::Text(std::mem::take(&mut text)));
         }
         parts.push(part);
     }
     if !text.is_empty() {
-        parts.push(Part::Text(text));
+        parts.push(ReplacementPart::Text(text));
     }
     Ok(parts)
 }

@@ -22,7 +22,7 @@ pub use names::{CertificateError, CertificateNames};
 
 /// Name given by a certificate, and its expiry.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Certified {
+pub struct CertifiedName {
     name: Arc<str>,
     ends_ms: i64,
 }
@@ -52,7 +52,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), NameError> {
     }
 }
 
-impl Certified {
+impl CertifiedName {
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -76,7 +76,7 @@ impl Users {
     }
 
     /// The name given by a client's certificate, if certificates are enabled and it gives one.
-    pub fn certify(&self, certificate: Option<&[u8]>, peer: IpAddr) -> Option<Certified> {
+    pub fn certify(&self, certificate: Option<&[u8]>, peer: IpAddr) -> Option<CertifiedName> {
         let (mapping, certificate) = (self.0.certificates.get()?, certificate?);
         match certified(mapping, certificate) {
             Ok(certified) => Some(certified),
@@ -90,7 +90,7 @@ impl Users {
     /// Logs in by a certificate; the name need not be a user.
     pub fn admit_certified(
         &self,
-        certified: &Certified,
+        certified: &CertifiedName,
         peer: IpAddr,
     ) -> Result<Principal, LoginError> {
         self.check_end(certified)?;
@@ -101,7 +101,7 @@ impl Users {
     /// Logs in by a certificate; the name must be a user.
     pub async fn log_in_certified(
         &self,
-        certified: &Certified,
+        certified: &CertifiedName,
         peer: IpAddr,
     ) -> Result<Principal, LoginError> {
         let logged_in = match self.check_end(certified) {
@@ -115,7 +115,7 @@ impl Users {
     }
 
     /// Checked again here: a resumed TLS connection presents its original certificate.
-    fn check_end(&self, certified: &Certified) -> Result<(), LoginError> {
+    fn check_end(&self, certified: &CertifiedName) -> Result<(), LoginError> {
         match self.now_ms() < certified.ends_ms {
             true => Ok(()),
             false => Err(LoginError::Ended { user: certified.name.to_string() }),
@@ -123,11 +123,14 @@ impl Users {
     }
 }
 
-fn certified(mapping: &CertificateMapping, certificate: &[u8]) -> Result<Certified, UnnamedError> {
+fn certified(
+    mapping: &CertificateMapping,
+    certificate: &[u8],
+) -> Result<CertifiedName, UnnamedError> {
     let names = CertificateNames::from_der(certificate)?;
     let name = mapping.name_of(&names)?;
     check_name(&name)?;
-    Ok(Certified { name: Arc::from(name), ends_ms: names.ends_secs.saturating_mul(1_000) })
+    Ok(CertifiedName { name: Arc::from(name), ends_ms: names.ends_secs.saturating_mul(1_000) })
 }
 
 #[cfg(test)]

@@ -218,7 +218,7 @@ impl Alteration {
 }
 
 /// A part of an entity: absent, the default, or a name.
-type Part = Option<Option<String>>;
+type EntityName = Option<Option<String>>;
 
 /// The rate that applies to a client, and whether it is specific to the user and to the client.
 pub(super) fn resolve(
@@ -229,7 +229,7 @@ pub(super) fn resolve(
 ) -> Option<(f64, bool, bool)> {
     let named = |name: &str| Some(Some(name.to_owned()));
     let (is_default, none) = (Some(None), None);
-    let order: [(Part, Part); 8] = [
+    let order: [(EntityName, EntityName); 8] = [
         (named(user), named(client)),
         (named(user), is_default.clone()),
         (named(user), none.clone()),

@@ -18,13 +18,13 @@ pub const ANONYMOUS: &str = "ANONYMOUS";
 
 /// The client that is charged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Asker<'a> {
+pub struct QuotaClient<'a> {
     pub user: &'a str,
     /// The client's own name for itself; empty where it sends none.
     pub client: &'a str,
 }
 
-impl<'a> Asker<'a> {
+impl<'a> QuotaClient<'a> {
     /// `user`: `None` where the client did not log in.
     pub fn new(user: Option<&'a str>, client: &'a str) -> Self {
         Self { user: user.unwrap_or(ANONYMOUS), client }
@@ -36,24 +36,24 @@ impl<'a> Asker<'a> {
 pub struct Meter {
     quotas: Quotas,
     protocol: Protocol,
-    held: Mutex<Option<Held>>,
+    held: Mutex<Option<CachedBuckets>>,
     /// On the clock of the quotas; 0: it does not wait.
     waits_until: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Held {
+struct CachedBuckets {
     stamp: u64,
     user: Box<str>,
     client: Box<str>,
     buckets: [Option<Arc<Bucket>>; Quota::ALL.len()],
 }
 
-impl Held {
-    fn find(quotas: &Quotas, asker: Asker<'_>) -> Self {
+impl CachedBuckets {
+    fn find(quotas: &Quotas, asker: QuotaClient<'_>) -> Self {
         // Read the stamp first: a concurrent change then triggers another lookup.
         let stamp = quotas.stamp();
-        let Asker { user, client } = asker;
+        let QuotaClient { user, client } = asker;
         let of = |quota| match quota {
             Quota::ConnectionCreationRate => None,
             // The operator is exempt.
@@ -75,30 +75,30 @@ impl Meter {
         self.quotas.is_empty()
     }
 
-    fn bucket(&self, quota: Quota, asker: Asker<'_>) -> Option<Arc<Bucket>> {
+    fn bucket(&self, quota: Quota, asker: QuotaClient<'_>) -> Option<Arc<Bucket>> {
         if self.is_idle() {
             return None;
         }
         let mut held = self.held.lock();
-        let is_current = |held: &Held| {
+        let is_current = |held: &CachedBuckets| {
             held.stamp == self.quotas.stamp()
                 && *held.user == *asker.user
                 && *held.client == *asker.client
         };
         if !held.as_ref().is_some_and(is_current) {
-            *held = Some(Held::find(&self.quotas, asker));
+            *held = Some(CachedBuckets::find(&self.quotas, asker));
         }
         held.as_ref().and_then(|held| held.buckets[quota.place()].clone())
     }
 
     /// Charges an amount; returns how long the session must wait.
-    pub fn charge(&self, quota: Quota, asker: Asker<'_>, amount: u64) -> Duration {
+    pub fn charge(&self, quota: Quota, asker: QuotaClient<'_>, amount: u64) -> Duration {
         let Some(bucket) = self.bucket(quota, asker) else { return Duration::ZERO };
         bucket.charge(amount, self.quotas.now_nanos())
     }
 
     /// Time until the debt of a quota is paid.
-    pub fn debt(&self, quota: Quota, asker: Asker<'_>) -> Duration {
+    pub fn debt(&self, quota: Quota, asker: QuotaClient<'_>) -> Duration {
         let bucket = self.bucket(quota, asker);
         bucket.map_or(Duration::ZERO, |bucket| bucket.debt(self.quotas.now_nanos()))
     }
@@ -111,7 +111,7 @@ impl Meter {
     }
 
     /// As [`Meter::charge`], and makes the session wait ([`Meter::waited`]).
-    pub fn take(&self, quota: Quota, asker: Asker<'_>, amount: u64) -> Duration {
+    pub fn take(&self, quota: Quota, asker: QuotaClient<'_>, amount: u64) -> Duration {
         let wait = self.charge(quota, asker, amount);
         self.wait_for(quota, wait);
         wait
@@ -173,8 +173,8 @@ impl Meter {
             return;
         }
         let now = self.quotas.now_nanos();
-        let asker = Asker { user: &before.user, client: &before.client };
-        let found = Held::find(&self.quotas, asker);
+        let asker = QuotaClient { user: &before.user, client: &before.client };
+        let found = CachedBuckets::find(&self.quotas, asker);
         let debts = found.buckets.iter().flatten().map(|bucket| bucket.debt(now));
         let owed = debts.max().unwrap_or_default();
         let nanos = u64::try_from(owed.as_nanos()).unwrap_or(u64::MAX);

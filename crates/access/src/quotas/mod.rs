@@ -11,13 +11,13 @@
 //! * [`entity`]: entities and kinds of quotas; [`filter`]: selects the listed ones
 //! * [`bucket`]: remaining credit; [`meter`]: charges a session
 //! * [`throttled`]: waits, for metrics
-//! * `kept`: the document
+//! * `storage`: the document
 
 pub mod bucket;
 pub mod entity;
 pub mod filter;
-mod kept;
 pub mod meter;
+mod storage;
 pub mod throttled;
 
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ use crate::store::OpenError;
 use bucket::Bucket;
 pub use entity::{Alteration, Entity, EntityType, Quota, Values};
 pub use filter::{Component, Filter, Match};
-pub use meter::{Asker, Meter};
+pub use meter::{Meter, QuotaClient};
 use throttled::Throttled;
 pub use throttled::{Protocol, ThrottledSeen};
 
@@ -123,8 +123,8 @@ impl Quotas {
 
     /// Reads the quotas, and follows changes of all nodes.
     pub fn open(broker: Broker) -> Result<Self, OpenError> {
-        let documents = broker.watch_documents(&[kept::SPACE]);
-        let more = broker.watch_documents(&[kept::SPACE]);
+        let documents = broker.watch_documents(&[storage::SPACE]);
+        let more = broker.watch_documents(&[storage::SPACE]);
         documents.take();
         let quotas = Self::of(Some(broker.clone()), Some(documents));
         quotas.read()?;
@@ -251,7 +251,7 @@ impl Quotas {
         let Some(broker) = &self.0.broker else { return Err(QuotaError::NotKept) };
         self.catch_up().await?;
         loop {
-            let (version, mut table) = kept::current(broker)?;
+            let (version, mut table) = storage::current(broker)?;
             let before = table.clone();
             for alteration in alterations {
                 alteration.apply(&mut table);
@@ -262,7 +262,7 @@ impl Quotas {
             if validate_only || table == before {
                 return Ok(());
             }
-            match kept::write(broker, &table, version).await {
+            match storage::write(broker, &table, version).await {
                 Err(error) if error.is_conflict() => {}
                 written => {
                     written?;
@@ -288,7 +288,7 @@ impl Quotas {
         let Some(broker) = &self.0.broker else { return Ok(()) };
         // Under the lock, so that older state never replaces newer.
         let mut table = self.0.table.write();
-        let (version, read) = kept::current(broker)?;
+        let (version, read) = storage::current(broker)?;
         let stamp = if read.is_empty() { 0 } else { version.max(1) };
         *table = Arc::new(read);
         self.0.stamp.store(stamp, Ordering::Release);

@@ -74,15 +74,15 @@ async fn quota_is_shared_by_clients_of_a_user_and_users_of_a_client() {
     let meter = || Meter::new(&quotas, Protocol::Kafka);
     let quota = Quota::ProducerByteRate;
     // All clients of the user.
-    assert!(!meter().charge(quota, Asker::new(Some("ada"), "one"), 100).is_zero());
-    assert!(!meter().debt(quota, Asker::new(Some("ada"), "two")).is_zero());
+    assert!(!meter().charge(quota, QuotaClient::new(Some("ada"), "one"), 100).is_zero());
+    assert!(!meter().debt(quota, QuotaClient::new(Some("ada"), "two")).is_zero());
     // All users of the client, and no other.
-    assert!(!meter().charge(quota, Asker::new(Some("bob"), "app"), 100).is_zero());
-    assert!(!meter().debt(quota, Asker::new(None, "app")).is_zero());
-    assert!(meter().debt(quota, Asker::new(None, "other")).is_zero());
-    assert!(meter().debt(Quota::ConsumerByteRate, Asker::new(None, "app")).is_zero());
+    assert!(!meter().charge(quota, QuotaClient::new(Some("bob"), "app"), 100).is_zero());
+    assert!(!meter().debt(quota, QuotaClient::new(None, "app")).is_zero());
+    assert!(meter().debt(quota, QuotaClient::new(None, "other")).is_zero());
+    assert!(meter().debt(Quota::ConsumerByteRate, QuotaClient::new(None, "app")).is_zero());
     // The operator is exempt.
-    assert!(meter().charge(quota, Asker::new(Some(OPERATOR), "app"), 100).is_zero());
+    assert!(meter().charge(quota, QuotaClient::new(Some(OPERATOR), "app"), 100).is_zero());
 }
 
 #[tokio::test]
@@ -191,7 +191,7 @@ async fn session_in_debt_waits_until_paid_or_until_the_quota_is_removed() {
     let (_broker, quotas) = open_on(&SimulatedDisk::default()).await;
     let ada = || entity(Some(Some("ada")), None);
     altered(&quotas, &[set(ada(), Quota::ProducerByteRate, 10.0)]).await;
-    let (meter, asker) = (Meter::new(&quotas, Protocol::Kafka), Asker::new(Some("ada"), ""));
+    let (meter, asker) = (Meter::new(&quotas, Protocol::Kafka), QuotaClient::new(Some("ada"), ""));
     meter.waited().await;
     let (begun, wait) = (Instant::now(), meter.take(Quota::ProducerByteRate, asker, 110));
     assert!(wait > Duration::from_secs(9), "{wait:?}");

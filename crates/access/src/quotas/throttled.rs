@@ -61,10 +61,10 @@ impl Throttled {
     }
 
     /// Counts a connection as waiting while the guard is held.
-    pub(crate) fn waits(&self, protocol: Protocol) -> Waiting<'_> {
+    pub(crate) fn waits(&self, protocol: Protocol) -> ThrottledGuard<'_> {
         let waiting = &self.waiting[protocol as usize];
         waiting.fetch_add(1, Ordering::Relaxed);
-        Waiting(waiting)
+        ThrottledGuard(waiting)
     }
 
     pub(crate) fn seen(&self) -> Vec<ThrottledSeen> {
@@ -86,9 +86,9 @@ impl Throttled {
 }
 
 #[derive(Debug)]
-pub(crate) struct Waiting<'a>(&'a AtomicU64);
+pub(crate) struct ThrottledGuard<'a>(&'a AtomicU64);
 
-impl Drop for Waiting<'_> {
+impl Drop for ThrottledGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

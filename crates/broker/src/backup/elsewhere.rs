@@ -17,7 +17,7 @@ use super::{BackupError, ENDS_WITHIN, LogPiece, ShardStart};
 use crate::backup_parts::{BackupPart, BackupStep, SendsBackups};
 use crate::broker::{Broker, WeakBroker};
 use crate::error::Unavailable;
-use crate::leading::connected_for;
+use crate::leader_balance::connected_for;
 use crate::local_shard::LocalShard;
 
 /// Covers the snapshot, which is saved before it is sent, and the pacing of pieces.

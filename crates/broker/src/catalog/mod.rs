@@ -10,8 +10,8 @@
 
 mod changes;
 mod current;
+mod internal_topics;
 pub mod lease_group;
-mod of_nodes;
 pub mod topic;
 
 use std::fmt;
@@ -23,7 +23,7 @@ use machine::{Catalog, CatalogStamp, Document, NewTopic, Refusal, TopicDefinitio
 use uuid::Uuid;
 
 use crate::broker::Broker;
-use crate::state_lock::Reading;
+use crate::state_lock::StateReadGuard;
 
 pub use changes::ProducerIdentity;
 pub use lease_group::LeaseGroup;
@@ -36,7 +36,7 @@ pub use topic::Topic;
 /// deadlock behind an apply that waits for the first (builds with assertions panic). The view cannot be sent to
 /// another thread, and clippy rejects one that is held across an await.
 #[clippy::has_significant_drop]
-pub struct CatalogView<'a>(Reading<'a, Catalog>);
+pub struct CatalogView<'a>(StateReadGuard<'a, Catalog>);
 
 impl Broker {
     /// Opens a view of the catalog.

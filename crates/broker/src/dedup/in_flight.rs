@@ -6,25 +6,25 @@ use base::{HashMap, Offset, PartitionId, TopicId};
 use journal::Body;
 use machine::Command;
 
-use super::Seen;
+use super::SeenRecord;
 
 #[derive(Debug, Default)]
-pub(super) struct InFlight {
-    seen: HashMap<(TopicId, u128), Seen>,
+pub(super) struct InFlightIds {
+    seen: HashMap<(TopicId, u128), SeenRecord>,
     /// Ordered by ticket.
     in_order: VecDeque<(u64, TopicId, u128)>,
 }
 
-impl InFlight {
+impl InFlightIds {
     pub(super) fn len(&self) -> u64 {
         self.seen.len() as u64
     }
 
-    pub(super) fn find(&self, topic: TopicId, id: u128) -> Option<Seen> {
+    pub(super) fn find(&self, topic: TopicId, id: u128) -> Option<SeenRecord> {
         self.seen.get(&(topic, id)).copied()
     }
 
-    pub(super) fn add(&mut self, id: u128, seen: Seen) {
+    pub(super) fn add(&mut self, id: u128, seen: SeenRecord) {
         let topic = seen.partition.topic;
         self.seen.insert((topic, id), seen);
         self.in_order.push_back((seen.ticket, topic, id));
@@ -50,7 +50,7 @@ impl InFlight {
     pub(super) fn place_again(&mut self, ticket: u64, commands: &[Command], bodies: &[Body]) {
         for (id, partition, offset, _) in ids_of(commands, bodies) {
             // The time of the new entry is not known yet, and is within any window.
-            self.add(id, Seen { at_ms: i64::MAX, partition, offset, ticket });
+            self.add(id, SeenRecord { at_ms: i64::MAX, partition, offset, ticket });
         }
     }
 }

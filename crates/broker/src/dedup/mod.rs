@@ -5,14 +5,14 @@
 //!
 //! * by the state of the shard, once its entry is applied ([`machine::rows::record_ids`])
 //! * as in flight, from its proposal until then
-//! * below [`base::Level::RECORD_IDS`] by the ids that the leader learned from the log ([`learned`]). The first
+//! * below [`base::Level::RECORD_IDS`] by the ids that the leader learned from the log ([`scanned_ids`]). The first
 //!   leader at that level stores them ([`seeding`])
 //!
 //! [`limits`] bounds the ids in the state.
 
 mod in_flight;
-mod learned;
 mod limits;
+mod scanned_ids;
 mod seeding;
 
 use base::{HashSet, Offset, PartitionId, TopicId};
@@ -20,23 +20,23 @@ use bytes::Bytes;
 use journal::Body;
 use machine::ids::IdsOfBatch;
 use machine::{Command, RecordIds as StoredIds};
-use record::{BatchHeader, Retained, retain_or_empty};
+use record::{BatchHeader, CompactionResult, retain_or_empty};
 
 use crate::append::AppendBatch;
 use crate::cpu::is_quick;
 use crate::record_ids::RecordIds;
 use crate::request::Request;
 use crate::shard::{Shard, View};
-use in_flight::InFlight;
-use learned::Learned;
+use in_flight::InFlightIds;
 use limits::EarlyNotice;
+use scanned_ids::ScannedIds;
 use seeding::Seeding;
 
 #[derive(Debug, Default)]
 pub(crate) struct Dedup {
-    in_flight: InFlight,
+    in_flight: InFlightIds,
     /// `None`: the state has all ids within the windows.
-    learned: Option<Learned>,
+    learned: Option<ScannedIds>,
     seeding: Seeding,
     /// Whether the leader puts ids into entries.
     replicates: bool,
@@ -45,7 +45,7 @@ pub(crate) struct Dedup {
 
 /// A record with an id, and its proposal.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct SeenRecord {
     at_ms: i64,
     partition: PartitionId,
     offset: Offset,
@@ -61,11 +61,11 @@ pub(crate) enum Deduplicated {
     /// No record is new; this is where the first one was appended before.
     Nothing { partition: PartitionId, offset: Offset },
     /// The records at these positions in the batch are copies: see [`without`].
-    Part(Copies),
+    Part(CopyPositions),
 }
 
 /// Positions of records in their batch, ascending.
-pub(crate) type Copies = Vec<u64>;
+pub(crate) type CopyPositions = Vec<u64>;
 
 /// Returns the batch without these records; offsets and producer sequences stay. `None` for a batch that cannot be
 /// decoded, which stays whole.
@@ -77,14 +77,14 @@ pub(crate) fn without(batch: &[u8], copies: &[u64]) -> Option<Vec<u8>> {
     let base = header.base_offset;
     let is_new = |offset: Offset| copies.binary_search(&(offset - base)).is_err();
     match retain_or_empty(batch, |record| is_new(record.offset)) {
-        Ok(Retained::Part(rest)) => Some(rest),
-        Ok(Retained::All | Retained::None) | Err(_) => None,
+        Ok(CompactionResult::Part(rest)) => Some(rest),
+        Ok(CompactionResult::All | CompactionResult::None) | Err(_) => None,
     }
 }
 
 /// Target of a batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Going {
+pub(crate) struct BatchTarget {
     pub(crate) partition: PartitionId,
     pub(crate) base_offset: Offset,
     pub(crate) window_ms: i64,
@@ -98,13 +98,13 @@ impl Dedup {
         &mut self,
         header: &BatchHeader,
         RecordIds(ids): &RecordIds,
-        going: Going,
+        going: BatchTarget,
         stored: &StoredIds,
     ) -> (Deduplicated, IdsOfBatch) {
         if ids.is_empty() {
             return (Deduplicated::Whole, IdsOfBatch::default());
         }
-        let Going { partition, base_offset, window_ms, now_ms, ticket } = going;
+        let BatchTarget { partition, base_offset, window_ms, now_ms, ticket } = going;
         let topic = partition.topic;
         let from_ms = now_ms.saturating_sub(window_ms);
         if let Some(learned) = &mut self.learned
@@ -122,7 +122,7 @@ impl Dedup {
                 continue;
             }
             let offset = base_offset + delta;
-            let seen = Seen { at_ms: now_ms, partition, offset, ticket };
+            let seen = SeenRecord { at_ms: now_ms, partition, offset, ticket };
             if self.replicates {
                 self.in_flight.add(id, seen);
                 new.push((delta as u32, id));
@@ -170,17 +170,17 @@ impl Dedup {
         ids: &RecordIds,
         from_ms: i64,
         stored: &StoredIds,
-    ) -> Option<Copies> {
+    ) -> Option<CopyPositions> {
         let mut own = HashSet::default();
         let mut is_copy =
             |id: u128| self.find(topic, id, from_ms, stored).is_some() || !own.insert(id);
         let copies = ids.0.iter().filter(|(_, id)| is_copy(*id));
-        let copies: Copies = copies.map(|(delta, _)| *delta).collect();
+        let copies: CopyPositions = copies.map(|(delta, _)| *delta).collect();
         (!copies.is_empty() && copies.len() < header.record_count as usize).then_some(copies)
     }
 
     /// Learns the ids of a batch that another shard hands over, if this leader learns from logs.
-    pub(crate) fn learn_imported(&mut self, batches: &[(Bytes, Going)]) {
+    pub(crate) fn learn_imported(&mut self, batches: &[(Bytes, BatchTarget)]) {
         let Some(learned) = self.learned.as_mut() else { return };
         for (bytes, going) in batches {
             learned.learn_batch(bytes, *going);
@@ -215,7 +215,7 @@ impl Dedup {
         *self = Self::default();
         let is_complete = shard.rows().record_ids().is_complete();
         if !is_complete {
-            self.learned = Some(Learned::load(shard, now_ms).await);
+            self.learned = Some(ScannedIds::load(shard, now_ms).await);
         }
     }
 

@@ -7,14 +7,14 @@ use base::TopicId;
 use base::limits::DEDUP_IDS_PER_ENTRY;
 use machine::TopicIdsChange;
 
-use super::learned::Learned;
+use super::scanned_ids::ScannedIds;
 
 #[derive(Debug, Default)]
-pub(super) struct Seeding(Option<Rest>);
+pub(super) struct Seeding(Option<RemainingIds>);
 
 /// Ids that are not proposed yet.
 #[derive(Debug)]
-struct Rest {
+struct RemainingIds {
     /// Topics with their numbers of ids as of the beginning.
     topics: VecDeque<(TopicId, usize)>,
     /// Number of ids of the first topic that are proposed.
@@ -35,11 +35,11 @@ impl Seeding {
     /// no longer count. Returns true with the last part.
     pub(super) fn next(
         &mut self,
-        learned: &Learned,
+        learned: &ScannedIds,
         changes: &mut BTreeMap<TopicId, TopicIdsChange>,
         new_change: impl Fn(TopicId) -> Option<TopicIdsChange>,
     ) -> bool {
-        let begin = || Rest { topics: learned.topics().into(), proposed: 0 };
+        let begin = || RemainingIds { topics: learned.topics().into(), proposed: 0 };
         let rest = self.0.get_or_insert_with(begin);
         let mut room = DEDUP_IDS_PER_ENTRY;
         while let Some((topic, count)) = rest.topics.front().copied() {

@@ -29,7 +29,7 @@ fn dedup() -> Dedup {
 fn check(dedup: &mut Dedup, bytes: &[u8], base_offset: u64, now_ms: i64) -> Deduplicated {
     let header = BatchHeader::parse(bytes).expect("a batch");
     let (partition, window_ms, ticket) = (PARTITION, 1_000, base_offset + 1);
-    let going = Going { partition, base_offset, window_ms, now_ms, ticket };
+    let going = BatchTarget { partition, base_offset, window_ms, now_ms, ticket };
     dedup.check(&header, &RecordIds::read(bytes), going, &StoredIds::default()).0
 }
 
@@ -75,8 +75,13 @@ fn entry_carries_the_ids_of_new_records() {
     let mut dedup = dedup();
     let bytes = batch(&[Some("a"), None, Some("b")], -1);
     let header = BatchHeader::parse(&bytes).expect("a batch");
-    let going =
-        Going { partition: PARTITION, base_offset: 0, window_ms: 1_000, now_ms: 0, ticket: 1 };
+    let going = BatchTarget {
+        partition: PARTITION,
+        base_offset: 0,
+        window_ms: 1_000,
+        now_ms: 0,
+        ticket: 1,
+    };
     let (outcome, new) =
         dedup.check(&header, &RecordIds::read(&bytes), going, &StoredIds::default());
     assert_eq!(outcome, Deduplicated::Whole);

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use base::{LeaseGroupId, Offset, PartitionId};
-use dispatch::Peeked as Known;
-use record::{Reserved, SharedBatch, SharedRecord};
+use dispatch::RecordInfo as Known;
+use record::{ReservedHeaders, SharedBatch, SharedRecord};
 use tokio::sync::oneshot;
 
 use crate::broker::Broker;
@@ -14,10 +14,10 @@ use crate::timeline::Shifts;
 
 use super::dead_letter::DeadLetterRouter;
 use super::error::{BrowseError, RemoveError, SeekError, SettleError};
-use super::handle::{Handle, Question, Settled};
+use super::handle::{DriverQuery, Handle, SettleResults};
 use super::history::SessionUser;
 use super::inspect::{
-    Counters, DelayedRecord, LeaseInfo, PeekOptions, Peeked, SeekTo, ends, stands,
+    Counters, DelayedRecord, LeaseInfo, PeekOptions, PeekedRecord, SeekTo, ends, stands,
 };
 use super::record_reader::{RecordReader, read_shared};
 use super::session::LeaseSession;
@@ -45,7 +45,7 @@ impl Broker {
     pub async fn counters(&self, group: LeaseGroupId) -> Option<Counters> {
         let mut counters: Option<Counters> = None;
         for driver in self.drivers_of(group)? {
-            let here = driver.ask(|reply| Question::Counters { group, reply }).await?;
+            let here = driver.ask(|reply| DriverQuery::Counters { group, reply }).await?;
             counters = match (counters, here) {
                 (Some(before), Some(here)) => Some(before.and(here)),
                 (before, here) => before.or(here),
@@ -59,7 +59,7 @@ impl Broker {
         &self,
         group: LeaseGroupId,
         options: PeekOptions,
-    ) -> Result<Vec<Peeked>, BrowseError> {
+    ) -> Result<Vec<PeekedRecord>, BrowseError> {
         let is_unknown = |error: &BrowseError| matches!(error, BrowseError::UnknownGroup(_));
         self.with_group(group, is_unknown, || self.try_to_peek(group, &options)).await
     }
@@ -68,7 +68,7 @@ impl Broker {
         &self,
         group: LeaseGroupId,
         options: &PeekOptions,
-    ) -> Result<Vec<Peeked>, BrowseError> {
+    ) -> Result<Vec<PeekedRecord>, BrowseError> {
         let (topic, count) = self.partitions_of(group)?;
         let mut peeked = Vec::new();
         let partitions = match options.partition {
@@ -82,7 +82,7 @@ impl Broker {
                 let records_max = options.records_max - peeked.len();
                 let known =
                     self.ask_about(PartitionId::new(topic, partition), |reply| {
-                        Question::Unsettled { group, partition, from, records_max, reply }
+                        DriverQuery::Unsettled { group, partition, from, records_max, reply }
                     })
                     .await?
                     .ok_or(BrowseError::UnknownGroup(group))?;
@@ -107,7 +107,7 @@ impl Broker {
     ) -> Vec<LeaseInfo> {
         let mut leases = Vec::new();
         for driver in self.drivers_of(group).unwrap_or_default() {
-            let asked = driver.ask(|reply| Question::Leases { group, after, leases_max, reply });
+            let asked = driver.ask(|reply| DriverQuery::Leases { group, after, leases_max, reply });
             leases.extend(asked.await.unwrap_or_default());
         }
         leases.sort_unstable_by_key(|lease| (lease.partition, lease.offset));
@@ -136,7 +136,7 @@ impl Broker {
         let mut purged = 0;
         for driver in drivers {
             let (durable, done) = oneshot::channel();
-            let asked = driver.ask(|reply| Question::Purge { group, durable, reply });
+            let asked = driver.ask(|reply| DriverQuery::Purge { group, durable, reply });
             purged += asked.await.ok_or(Unavailable::Stopping)??;
             settled(done).await?;
         }
@@ -163,7 +163,7 @@ impl Broker {
     ) -> Result<(), RemoveError> {
         let (durable, done) = oneshot::channel();
         let (topic, _) = self.partitions_of(group).map_err(|_| RemoveError::UnknownGroup(group))?;
-        self.ask_about(PartitionId::new(topic, partition), |reply| Question::Remove {
+        self.ask_about(PartitionId::new(topic, partition), |reply| DriverQuery::Remove {
             group,
             partition,
             offset,
@@ -268,7 +268,7 @@ impl Broker {
     async fn ask_about<R>(
         &self,
         partition: PartitionId,
-        question: impl FnOnce(oneshot::Sender<R>) -> Question,
+        question: impl FnOnce(oneshot::Sender<R>) -> DriverQuery,
     ) -> Result<R, Unavailable> {
         self.driver_of(partition).ask(question).await.ok_or(Unavailable::Stopping)
     }
@@ -327,7 +327,7 @@ impl Broker {
         let (now_ms, shifts) = (self.timeline().now_ms(), self.timeline().shifts());
         let records = batch.records().map_while(Result::ok).filter(|it| it.offset >= from);
         let delayed = records.filter_map(|record| {
-            let reserved = Reserved::read(&record.headers);
+            let reserved = ReservedHeaders::read(&record.headers);
             let waits = |due_ms: &i64| shifts.place(*due_ms, record.timestamp) > now_ms;
             let due_ms = reserved.deliver_at_ms.filter(waits)?;
             let (partition, offset) = (id.index, record.offset);
@@ -339,13 +339,13 @@ impl Broker {
     }
 }
 
-fn peeked_at(known: &Known, record: SharedRecord, shifts: &Shifts) -> Peeked {
+fn peeked_at(known: &Known, record: SharedRecord, shifts: &Shifts) -> PeekedRecord {
     let Known { partition, offset, attempts, state } = *known;
-    Peeked { partition, offset, state: stands(state, shifts), attempts, record }
+    PeekedRecord { partition, offset, state: stands(state, shifts), attempts, record }
 }
 
 /// Waits until a change from outside is durable.
-async fn settled(done: oneshot::Receiver<Settled>) -> Result<(), RemoveError> {
+async fn settled(done: oneshot::Receiver<SettleResults>) -> Result<(), RemoveError> {
     let unavailable = |why| RemoveError::Unavailable(why);
     let results = done.await.map_err(|_| unavailable(Unavailable::Stopping))?;
     match results.into_iter().find_map(Result::err) {

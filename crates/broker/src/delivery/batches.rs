@@ -8,8 +8,8 @@ use std::sync::Arc;
 use base::collections::HashState;
 use base::limits::LEASE_BATCH_CACHE_BYTES;
 use base::{HashMap, Offset, PartitionId};
-use dispatch::Scanned;
-use record::{Reserved, SharedBatch, SharedRecord};
+use dispatch::ScannedRecord;
+use record::{ReservedHeaders, SharedBatch, SharedRecord};
 use std::hash::BuildHasher;
 
 use crate::timeline::Shifts;
@@ -55,7 +55,7 @@ impl Batches {
         &mut self,
         partition: PartitionId,
         offset: Offset,
-    ) -> Option<Result<SharedRecord, Gone>> {
+    ) -> Option<Result<SharedRecord, RecordRemoved>> {
         let holds = |batch: &SharedBatch| {
             let header = batch.header();
             (header.base_offset..=header.last_offset()).contains(&offset)
@@ -64,7 +64,7 @@ impl Batches {
             && *of == partition
             && holds(batch)
         {
-            return Some(batch.record(offset).ok_or(Gone));
+            return Some(batch.record(offset).ok_or(RecordRemoved));
         }
         let known = self.by_partition.get(&partition)?;
         let (_, batch) = known.range(..=offset).next_back()?;
@@ -72,7 +72,7 @@ impl Batches {
             return None;
         }
         self.last = Some((partition, Arc::clone(batch)));
-        Some(batch.record(offset).ok_or(Gone))
+        Some(batch.record(offset).ok_or(RecordRemoved))
     }
 
     /// Drops all batches: no session leases at the moment.
@@ -83,7 +83,7 @@ impl Batches {
 
 /// The record was removed by compaction or retention.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Gone;
+pub(super) struct RecordRemoved;
 
 /// Facts for `dispatch` of the records of a batch, from an offset on. `dispatch` has one timeline; the dates in
 /// records are mapped onto it here.
@@ -101,19 +101,19 @@ impl Facts {
         keyed: bool,
         now_ms: i64,
         shifts: &'a Shifts,
-    ) -> impl Iterator<Item = Scanned> + 'a {
+    ) -> impl Iterator<Item = ScannedRecord> + 'a {
         let control = batch.header().attributes.is_control();
         let records = batch.records_from(from).take(if control { 0 } else { usize::MAX });
         // All records were read when the batch was decoded.
         records.map_while(Result::ok).map(move |record| {
-            let reserved = Reserved::read(&record.headers);
+            let reserved = ReservedHeaders::read(&record.headers);
             let stamp_ms = record.timestamp;
             let place = |date_ms: i64| shifts.place(date_ms, stamp_ms);
             // A record whose expiry date is not after its timestamp has expired, though the timeline may be
             // some milliseconds behind the wall clock.
             let place_expiry =
                 |date_ms: i64| if date_ms <= stamp_ms { i64::MIN } else { place(date_ms) };
-            Scanned {
+            ScannedRecord {
                 offset: record.offset,
                 bytes: record.encoded_len() as u32,
                 value_bytes: record.value.map_or(0, |value| value.len() as u32),

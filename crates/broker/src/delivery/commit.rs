@@ -31,7 +31,7 @@ use super::waiter::Waiter;
 /// the result.
 pub(super) struct Commits<P> {
     requests: mpsc::UnboundedSender<Request>,
-    under_way: FuturesUnordered<BoxFuture<'static, Committed<P>>>,
+    under_way: FuturesUnordered<BoxFuture<'static, FinishedCommit<P>>>,
     last_number: u64,
     settles_under_way: usize,
     /// Groups with changes to make durable, each once.
@@ -43,7 +43,7 @@ pub(super) struct Commits<P> {
 
 /// A finished request.
 #[derive(Debug)]
-pub(super) struct Committed<P> {
+pub(super) struct FinishedCommit<P> {
     pub(super) number: u64,
     pub(super) groups: Vec<LeaseGroupId>,
     pub(super) purpose: P,
@@ -66,7 +66,7 @@ pub(super) struct Unit {
     pub(super) batches: Vec<AppendBatch>,
 }
 
-impl<P> Committed<P> {
+impl<P> FinishedCommit<P> {
     /// There was nothing to make durable.
     pub(super) fn without_request(purpose: P) -> Self {
         let result = Ok(CommittedAs::Entered(UnitReply::nothing()));
@@ -187,7 +187,7 @@ impl<P: Send + 'static> Commits<P> {
             }
             Err(_) => Err(Unavailable::Stopping),
         });
-        let committed = move |result| Committed { number, groups: of, purpose, result };
+        let committed = move |result| FinishedCommit { number, groups: of, purpose, result };
         self.under_way.push(answered.map(committed).boxed());
     }
 
@@ -218,7 +218,7 @@ impl<P: Send + 'static> Commits<P> {
             }
             Ok(CommittedAs::Entered(UnitReply::nothing()))
         };
-        let committed = move |result| Committed { number, groups, purpose, result };
+        let committed = move |result| FinishedCommit { number, groups, purpose, result };
         self.under_way.push(answered.map(committed).boxed());
     }
 
@@ -235,7 +235,7 @@ impl<P: Send + 'static> Commits<P> {
     }
 
     /// Adds work in flight that ends without a request to the log.
-    pub(super) fn push(&mut self, ending: BoxFuture<'static, Committed<P>>) {
+    pub(super) fn push(&mut self, ending: BoxFuture<'static, FinishedCommit<P>>) {
         self.under_way.push(ending);
     }
 
@@ -250,12 +250,12 @@ impl<P: Send + 'static> Commits<P> {
     }
 
     /// The next finished request; `None` if nothing is in flight.
-    pub(super) async fn done(&mut self) -> Option<Committed<P>> {
+    pub(super) async fn done(&mut self) -> Option<FinishedCommit<P>> {
         self.under_way.next().await
     }
 
     /// A request that is finished already.
-    pub(super) fn try_done(&mut self) -> Option<Committed<P>> {
+    pub(super) fn try_done(&mut self) -> Option<FinishedCommit<P>> {
         if self.under_way.is_empty() {
             return None;
         }
@@ -274,7 +274,7 @@ fn settles_in(commands: Vec<Command>) -> Vec<GroupSettle> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::handle::Settled;
+    use super::super::handle::SettleResults;
     use super::super::waiter::{Reject, Reply};
     use super::*;
 
@@ -285,7 +285,7 @@ mod tests {
         (Commits::new(requests), asked)
     }
 
-    fn waiter() -> (Waiter, oneshot::Receiver<Settled>) {
+    fn waiter() -> (Waiter, oneshot::Receiver<SettleResults>) {
         let (reply, answer) = oneshot::channel();
         let reply = Reply::Settles(vec![Ok(())], reply.into());
         (Waiter::new(reply, vec![GROUP], Vec::new()), answer)

@@ -14,10 +14,10 @@ use crate::shard::Shard;
 
 use super::dead_letter::{DeadLetterRouter, DeadRecord, Routers, topic_for_letters};
 use super::dead_letter_batches::DeadLetterBatches;
-use super::dead_letters::Next;
+use super::dead_letters::DeadLetterAction;
 use super::group::Group;
 use super::groups::Groups;
-use super::reading::{Found, Reader};
+use super::reading::{Reader, RecordLookup};
 
 /// A request in flight that appends the first `count` of a group's dead letters.
 #[derive(Clone, Copy, Debug)]
@@ -68,11 +68,13 @@ impl DeadLetterQueue {
         let (mut due, now) = (Vec::new(), Instant::now());
         let mut later = None;
         self.groups.retain(|&id| {
-            match groups.get(id).map_or(Next::Nothing, |group| group.dead.next(now)) {
-                Next::Nothing => return false,
-                Next::UnderWay => {}
-                Next::At(at) => later = Some(later.map_or(at, |known: Instant| known.min(at))),
-                Next::Append => due.push(id),
+            match groups.get(id).map_or(DeadLetterAction::Nothing, |group| group.dead.next(now)) {
+                DeadLetterAction::Nothing => return false,
+                DeadLetterAction::UnderWay => {}
+                DeadLetterAction::At(at) => {
+                    later = Some(later.map_or(at, |known: Instant| known.min(at)))
+                }
+                DeadLetterAction::Append => due.push(id),
             }
             true
         });
@@ -164,12 +166,12 @@ impl FirstLetters {
             let partition = group.partition(letter.partition);
             let at = (letter.partition, letter.offset);
             match reader.find(partition, letter.offset) {
-                Found::Gone => first.settled.push(at),
-                Found::Unread => {
+                RecordLookup::Gone => first.settled.push(at),
+                RecordLookup::Unread => {
                     first.unread = Some((partition, letter.offset));
                     break;
                 }
-                Found::Here(record) => {
+                RecordLookup::Here(record) => {
                     let dead = group.dead_record(*pending, record, time_ms);
                     target.add(&mut first.batches, dead);
                     first.settled.push(at);
@@ -198,13 +200,13 @@ pub(super) fn cause<R>(rows: Vec<Result<R, AppendError>>) -> Option<AppendError>
 
 #[cfg(test)]
 mod tests {
-    use crate::append::Appended;
+    use crate::append::AppendedBatch;
 
     use super::*;
 
     #[test]
     fn cause_of_a_refused_unit_is_its_first_specific_error() {
-        let taken = || Ok(Appended { base_offset: 0, log_start: 0, duplicate: false });
+        let taken = || Ok(AppendedBatch { base_offset: 0, log_start: 0, duplicate: false });
         let full = || AppendError::Full { limit: "limit.records".into() };
         assert_eq!(cause(vec![taken(), taken()]), None);
         assert_eq!(cause(vec![taken(), Err(full())]), Some(full()));

@@ -12,10 +12,10 @@ use dispatch::{DeadLetter, DeadReason};
 use tokio::time::Instant;
 
 use crate::error::{AppendError, Unavailable};
-use crate::outgoing::Sent;
+use crate::receipts::SentPart;
 
-use super::arrival::Travelling;
 use super::dead_letter::DeathReason;
+use super::in_transit::TransitQueue;
 use super::waiter::Waiter;
 
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -42,14 +42,14 @@ pub(super) struct DeadLetters {
     /// Rejects whose dead letters are not appended yet, with the value of `added` that each waits for.
     waiters: VecDeque<(u64, Waiter)>,
     /// Dead letters in flight to other shards.
-    travelling: Travelling,
+    travelling: TransitQueue,
     /// Records that were rejected because the topic was over its limit.
     overflowed: HashSet<(u32, Offset)>,
 }
 
 /// Next action for a group's dead letters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Next {
+pub(super) enum DeadLetterAction {
     /// There are none.
     Nothing,
     /// A request is in flight; wait for its end.
@@ -93,13 +93,15 @@ impl DeadLetters {
         self.pending.extend(letters);
     }
 
-    pub(super) fn next(&self, now: Instant) -> Next {
+    pub(super) fn next(&self, now: Instant) -> DeadLetterAction {
         if self.pending.is_empty() {
-            Next::Nothing
+            DeadLetterAction::Nothing
         } else if self.under_way {
-            Next::UnderWay
+            DeadLetterAction::UnderWay
         } else {
-            self.not_before.filter(|at| *at > now).map_or(Next::Append, Next::At)
+            self.not_before
+                .filter(|at| *at > now)
+                .map_or(DeadLetterAction::Append, DeadLetterAction::At)
         }
     }
 
@@ -119,7 +121,7 @@ impl DeadLetters {
     }
 
     /// Some of those that are appended now are in flight to other shards.
-    pub(super) fn on_sent(&mut self, sent: Vec<Sent>) {
+    pub(super) fn on_sent(&mut self, sent: Vec<SentPart>) {
         self.travelling.add(sent);
     }
 
@@ -209,7 +211,7 @@ impl DeadLetters {
 mod tests {
     use tokio::sync::oneshot;
 
-    use super::super::handle::Settled;
+    use super::super::handle::SettleResults;
     use super::super::waiter::Reply;
     use super::*;
 
@@ -225,7 +227,7 @@ mod tests {
         dead
     }
 
-    fn waiter() -> (Waiter, oneshot::Receiver<Settled>) {
+    fn waiter() -> (Waiter, oneshot::Receiver<SettleResults>) {
         let (reply, answer) = oneshot::channel();
         let reply = Reply::Settles(vec![Ok(())], reply.into());
         (Waiter::new(reply, Vec::new(), Vec::new()), answer)
@@ -237,13 +239,13 @@ mod tests {
         let (waiting, _answer) = waiter();
         assert!(dead.hold(2, waiting).is_none());
         dead.on_requested();
-        assert_eq!(dead.next(Instant::now()), Next::UnderWay);
+        assert_eq!(dead.next(Instant::now()), DeadLetterAction::UnderWay);
         assert_eq!(dead.on_appended(1).count(), 1);
         assert!(dead.take_ready().is_empty());
         assert_eq!(dead.on_appended(1).map(|it| it.letter.offset).collect::<Vec<_>>(), [2]);
         assert_eq!(dead.take_ready().len(), 1);
         assert!(dead.hold(2, waiter().0).is_some());
-        assert_eq!(dead.next(Instant::now()), Next::Append);
+        assert_eq!(dead.next(Instant::now()), DeadLetterAction::Append);
     }
 
     #[test]
@@ -254,11 +256,11 @@ mod tests {
         assert!(dead.hold(1, waiting).is_none());
         dead.on_requested();
         dead.on_refused(AppendError::Full { limit: "limit.records".into() }, now);
-        assert_eq!(dead.next(now), Next::At(now + TRY_AGAIN_AFTER));
-        assert_eq!(dead.next(now + TRY_AGAIN_AFTER), Next::Append);
+        assert_eq!(dead.next(now), DeadLetterAction::At(now + TRY_AGAIN_AFTER));
+        assert_eq!(dead.next(now + TRY_AGAIN_AFTER), DeadLetterAction::Append);
         assert!(answer.try_recv().is_err());
         assert_eq!(dead.on_appended(1).count(), 1);
-        assert_eq!((dead.take_ready().len(), dead.next(now)), (1, Next::Nothing));
+        assert_eq!((dead.take_ready().len(), dead.next(now)), (1, DeadLetterAction::Nothing));
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub(crate) enum Notice {
     GaveBack {
         shard: ShardId,
         kind: CreditKind,
-        given: GivenBack,
+        given: ReturnedCredit,
     },
     /// The topic of the group has more partitions now.
     Grown {
@@ -61,7 +61,7 @@ pub(crate) enum Notice {
 
 /// Credit that a shard returned from its share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct GivenBack {
+pub(crate) struct ReturnedCredit {
     pub(crate) round: u32,
     pub(crate) amount: u64,
     /// Total of the requests to return credit in this round that are fulfilled.

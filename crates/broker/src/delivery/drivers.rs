@@ -10,7 +10,7 @@ use machine::catalog::placement::Placement;
 use crate::shard::Shard;
 
 use super::handle::Handle;
-use super::history::who::SessionUsers;
+use super::history::session_users::SessionUsers;
 use super::unread::NodeUnread;
 use super::view::find;
 

@@ -2,7 +2,7 @@
 
 use base::{LeaseGroupId, Offset};
 use bytes::Bytes;
-use dispatch::{Assignment, Claim, ConsumerId, Selection, SessionId, Terms, Token};
+use dispatch::{Assignment, Claim, ConsumerId, LeaseAttributes, Selection, SessionId, Token};
 use record::{RecordView, SharedRecord};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -41,7 +41,7 @@ pub struct Delivery {
     /// 1 for the first delivery.
     pub attempt: u16,
     /// Terms for the claim of the lease at the next leader. `None`: it was settled on send.
-    pub(crate) terms: Option<Terms>,
+    pub(crate) terms: Option<LeaseAttributes>,
     pub record: SharedRecord,
 }
 
@@ -82,14 +82,14 @@ impl Delivery {
 #[derive(Clone, Debug)]
 pub(crate) enum EventSender {
     /// A session of this node.
-    Here(mpsc::UnboundedSender<Sent>),
+    Here(mpsc::UnboundedSender<SessionMessage>),
     /// A session of another node, whose relay receives the events of all its sessions.
-    Relayed { session: SessionId, events: mpsc::UnboundedSender<(SessionId, Sent)> },
+    Relayed { session: SessionId, events: mpsc::UnboundedSender<(SessionId, SessionMessage)> },
 }
 
 impl EventSender {
     /// Ignores a closed receiver.
-    pub(super) fn send(&self, sent: Sent) {
+    pub(super) fn send(&self, sent: SessionMessage) {
         match self {
             Self::Here(events) => drop(events.send(sent)),
             Self::Relayed { session, events } => drop(events.send((*session, sent))),
@@ -99,7 +99,7 @@ impl EventSender {
 
 /// A message to a session.
 #[derive(Debug)]
-pub(crate) enum Sent {
+pub(crate) enum SessionMessage {
     /// An event with its weight in bytes.
     Event(Event, usize),
     /// Not for its user.

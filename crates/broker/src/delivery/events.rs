@@ -5,23 +5,23 @@ use std::task::{Context, Poll, ready};
 
 use tokio::sync::mpsc;
 
-use super::event::{Event, Sent};
+use super::event::{Event, SessionMessage};
 use super::links::Links;
-use super::unread::Unread;
+use super::unread::UnreadDeliveries;
 
 /// The one receiver of a session's events, of all shards. Credit moves between drivers and the session as
 /// events are received.
 #[derive(Debug)]
 pub struct Events {
-    receiver: mpsc::UnboundedReceiver<Sent>,
-    unread: Arc<Unread>,
+    receiver: mpsc::UnboundedReceiver<SessionMessage>,
+    unread: Arc<UnreadDeliveries>,
     links: Arc<Links>,
 }
 
 impl Events {
     pub(super) fn new(
-        receiver: mpsc::UnboundedReceiver<Sent>,
-        unread: Arc<Unread>,
+        receiver: mpsc::UnboundedReceiver<SessionMessage>,
+        unread: Arc<UnreadDeliveries>,
         links: Arc<Links>,
     ) -> Self {
         Self { receiver, unread, links }
@@ -58,10 +58,10 @@ impl Events {
     }
 
     /// `None` for a message that is not for the session's user.
-    fn note(&self, sent: Sent) -> Option<Event> {
+    fn note(&self, sent: SessionMessage) -> Option<Event> {
         let (event, bytes) = match sent {
-            Sent::Event(event, bytes) => (event, bytes),
-            Sent::Notice(notice) => {
+            SessionMessage::Event(event, bytes) => (event, bytes),
+            SessionMessage::Notice(notice) => {
                 self.links.on_notice(notice);
                 return None;
             }

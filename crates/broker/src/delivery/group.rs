@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use base::{HashMap, LeaseGroupId, Offset, PartitionId, Stripe, TopicId};
-use dispatch::{Changes, ConsumerId, Dispatch, Joined, PartitionStart, Policy, Pools, Token};
+use dispatch::{Changes, ConsumerId, Dispatch, PartitionStart, Policy, Pools, PushConsumer, Token};
 use machine::config::{LeaseGroupConfig, LeaseOrdering, PrioritiesOrder};
 use machine::{GroupSettle, TopicConfig};
 use record::SharedRecord;
@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use super::dead_letter::DeadRecord;
 use super::dead_letters::{DeadLetters, PendingLetter};
+use super::group_backlog::GroupBacklog;
 use super::policy::{is_attentive, policy};
 use super::rates::{Counts, GroupMeters};
-use super::standings::Standing;
 use super::takes::Taker;
 use super::view::GroupView;
 
@@ -36,11 +36,11 @@ pub(super) struct Group {
     /// Log start offset of each of its partitions here, as last seen.
     log_starts: Vec<Offset>,
     /// Kept so that they can join again if the engine has to be rebuilt.
-    pub(super) consumers: HashMap<ConsumerId, Joined>,
+    pub(super) consumers: HashMap<ConsumerId, PushConsumer>,
     pub(super) takers: VecDeque<Taker>,
     pub(super) dead: DeadLetters,
     /// Requests in flight and their settles, of other groups too.
-    pub(super) under_way: Vec<UnderWay>,
+    pub(super) under_way: Vec<InFlightSettles>,
     /// Partitions that were sought, to be reset once nothing is in flight.
     pub(super) sought: Vec<u32>,
     pub(super) reads: u32,
@@ -52,7 +52,7 @@ pub(super) struct Group {
     pub(super) counts: Counts,
     pub(super) meters: GroupMeters,
     /// The standing last reported to the sequencer.
-    pub(super) standing: Option<Standing>,
+    pub(super) standing: Option<GroupBacklog>,
     /// For topics with priorities: the facts up to these offsets must be known before the next push.
     pub(super) look_to: Option<Vec<Offset>>,
     /// Average record size in bytes, to limit reads to the wanted data.
@@ -60,7 +60,7 @@ pub(super) struct Group {
 }
 
 /// The number of a request, and its settles.
-pub(super) type UnderWay = (u64, Arc<[GroupSettle]>);
+pub(super) type InFlightSettles = (u64, Arc<[GroupSettle]>);
 
 impl Group {
     pub(super) fn new(
@@ -68,7 +68,7 @@ impl Group {
         first_token: Token,
         engine: u64,
         counts: Counts,
-        under_way: Vec<UnderWay>,
+        under_way: Vec<InFlightSettles>,
     ) -> Self {
         let GroupView { group, topic, stripe, .. } = found;
         let starts = starts(found, &under_way);
@@ -189,10 +189,10 @@ impl Group {
     }
 
     /// The group's waiting records, for the sequencer.
-    pub(super) fn current_standing(&self, pools: &Pools) -> Standing {
+    pub(super) fn current_standing(&self, pools: &Pools) -> GroupBacklog {
         let counters = self.dispatch.counters();
         let (bytes, known) = self.dispatch.waiting_bytes();
-        Standing {
+        GroupBacklog {
             bytes,
             known,
             waiting: counters.ready + counters.blocked,
@@ -298,7 +298,10 @@ fn policy_of(found: &GroupView) -> Policy {
 
 /// State of its partitions including settles in flight: these will be in the machine, and the engine is not
 /// notified of them.
-fn starts(found: &GroupView, under_way: &[UnderWay]) -> impl Iterator<Item = PartitionStart> {
+fn starts(
+    found: &GroupView,
+    under_way: &[InFlightSettles],
+) -> impl Iterator<Item = PartitionStart> {
     let settles = under_way.iter().flat_map(|(_, settles)| settles.iter());
     let mut of_partitions: HashMap<u32, Vec<&GroupSettle>> = HashMap::default();
     for settle in settles.filter(|settle| settle.group == found.group.id) {

@@ -15,16 +15,16 @@ use tokio::time::Instant;
 use crate::shard::Shard;
 use crate::watch::Watch;
 
-use super::group::{Group, UnderWay};
+use super::group::{Group, InFlightSettles};
+use super::group_backlog::GroupBacklogs;
 use super::policy::{is_attentive, refuses};
 use super::rates::Counts;
-use super::standings::Standings;
 use super::view::{GroupView, SeenBefore, find};
 
 pub(super) struct Groups {
     shard: Arc<Shard>,
     watch: Arc<Watch>,
-    standings: Arc<Standings>,
+    standings: Arc<GroupBacklogs>,
     /// Whether steps of records are remembered.
     keeps_history: bool,
     by_id: HashMap<LeaseGroupId, Group>,
@@ -45,7 +45,7 @@ pub(super) struct Groups {
 
 /// Effect on a group of a change other than a settle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Moved {
+pub(super) enum GroupEffect {
     Deleted,
     /// A loaded group was changed. `grown`: its consumers must be notified that its topic has more partitions.
     Changed {
@@ -60,7 +60,7 @@ impl Groups {
     pub(super) fn new(
         shard: Arc<Shard>,
         watch: Arc<Watch>,
-        standings: Arc<Standings>,
+        standings: Arc<GroupBacklogs>,
         keeps_history: bool,
         first_token: Token,
         seen: Option<SeenBefore>,
@@ -154,7 +154,7 @@ impl Groups {
         first_token: Token,
         engine: u64,
         counts: Counts,
-        under_way: Vec<UnderWay>,
+        under_way: Vec<InFlightSettles>,
     ) -> Group {
         let mut group = Group::new(found, first_token, engine, counts, under_way);
         if !self.keeps_history && found.topic.config.traced_per_million == 0 {
@@ -406,7 +406,7 @@ impl Groups {
     }
 
     /// The group was created, deleted or changed by something other than a settle, or its topic changed.
-    pub(super) fn on_moved(&mut self, id: LeaseGroupId) -> Moved {
+    pub(super) fn on_moved(&mut self, id: LeaseGroupId) -> GroupEffect {
         let known = self.by_id.contains_key(&id);
         let attentive = self.shard.read(|state| {
             let (group, topic) = find(state.catalog, id)?;
@@ -414,18 +414,18 @@ impl Groups {
             Some(is_here && is_attentive(&group.config, &topic.config))
         });
         match attentive {
-            None => Moved::Deleted,
+            None => GroupEffect::Deleted,
             Some(_) if known => {
                 let found = GroupView::of(&self.shard, id);
                 let group = self.by_id.get_mut(&id);
                 let grown = found.zip(group).is_some_and(|(found, group)| group.configure(&found));
-                Moved::Changed { grown }
+                GroupEffect::Changed { grown }
             }
             Some(attentive) => {
                 if attentive {
                     self.load(id);
                 }
-                Moved::Elsewhere
+                GroupEffect::Elsewhere
             }
         }
     }

@@ -6,38 +6,38 @@ use std::sync::Arc;
 use base::{LeaseGroupId, Offset, PartitionId};
 use bytes::Bytes;
 use dispatch::{Claim, ConsumerId, LeaseView, SessionId};
-use machine::outcome::Applied;
+use machine::outcome::EntryEffects;
 use machine::{ALL_PARTITIONS, Command, Outcome};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::append::{AppendBatch, Appended, Appends};
+use crate::append::{AppendBatch, AppendedBatch, Appends};
 use crate::error::Unavailable;
-use crate::outgoing::Entered;
+use crate::receipts::UnitResult;
 use crate::timeline::Timeline;
 
+use super::borrowed_credit::BorrowedCreditState;
 use super::dead_letter::Routers;
 use super::divided_credit::{Change, CreditKind};
 use super::error::{ConsumeError, RemoveError, TakeError, TransferError};
 use super::event::{Delivery, EventSender};
+use super::group_backlog::GroupBacklogs;
 use super::history::ring::Ring;
-use super::history::{HistoryFeed, Look, Standing};
+use super::history::{HistoryFeed, HistoryQuery, UnsettledRecord};
 use super::inspect::Counters;
-use super::lent::Loan;
 use super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
-use super::rates::{Published, Totals};
+use super::rates::{AppendRates, Totals};
+pub(crate) use super::settle_reply::SettleResults;
 use super::settle_reply::SettleSender;
-pub(crate) use super::settle_reply::Settled;
-use super::standings::Standings;
-use super::traced::TraceFeed;
-use super::unread::{NodeUnread, Unread};
+use super::trace_queue::TraceFeed;
+use super::unread::{NodeUnread, UnreadDeliveries};
 
 /// A message to the driver.
 pub(crate) enum Message {
     Open {
         session: SessionId,
         events: EventSender,
-        unread: Arc<Unread>,
+        unread: Arc<UnreadDeliveries>,
     },
     Close {
         session: SessionId,
@@ -46,7 +46,7 @@ pub(crate) enum Message {
     Consume {
         session: SessionId,
         group: LeaseGroupId,
-        joining: Joining,
+        joining: ConsumerRegistration,
         reply: oneshot::Sender<Result<bool, ConsumeError>>,
     },
     Grant {
@@ -73,7 +73,7 @@ pub(crate) enum Message {
     Lend {
         session: SessionId,
         kind: CreditKind,
-        loan: Loan,
+        loan: BorrowedCreditState,
     },
     Cancel {
         session: SessionId,
@@ -97,7 +97,7 @@ pub(crate) enum Message {
         session: SessionId,
         settles: Vec<Settle>,
         batches: Vec<AppendBatch>,
-        reply: oneshot::Sender<Transferred>,
+        reply: oneshot::Sender<TransferResult>,
     },
     /// A session's leases of leaders in earlier terms, by group.
     Present {
@@ -127,11 +127,11 @@ pub(crate) enum Message {
         answers: Appends,
         reply: oneshot::Sender<Appends>,
     },
-    Ask(Question),
+    Ask(DriverQuery),
     /// Request for a record's state in groups. Only the shard's leader replies.
     Look {
-        look: Look,
-        reply: oneshot::Sender<Vec<Option<Standing>>>,
+        look: HistoryQuery,
+        reply: oneshot::Sender<Vec<Option<UnsettledRecord>>>,
     },
     /// The driver finishes all work in flight, then stops.
     Stop,
@@ -203,7 +203,7 @@ impl Message {
 
 /// A consumer as one shard knows it.
 #[derive(Clone, Debug)]
-pub(crate) struct Joining {
+pub(crate) struct ConsumerRegistration {
     pub(crate) consumer: ConsumerId,
     /// With its credit in this shard.
     pub(crate) options: ConsumeOptions,
@@ -212,12 +212,12 @@ pub(crate) struct Joining {
 }
 
 /// Places of a transfer's batches, in the log or in flight to another shard.
-pub(crate) type Moved = Entered<Option<Appended>>;
-pub(crate) type Transferred = Result<Moved, TransferError>;
+pub(crate) type TransferOutcome = UnitResult<Option<AppendedBatch>>;
+pub(crate) type TransferResult = Result<TransferOutcome, TransferError>;
 
 /// A query or change by an operator that needs the driver's volatile state. A reply of `None` means that the
 /// group does not exist.
-pub(crate) enum Question {
+pub(crate) enum DriverQuery {
     Counters {
         group: LeaseGroupId,
         reply: oneshot::Sender<Option<Counters>>,
@@ -228,7 +228,7 @@ pub(crate) enum Question {
         partition: u32,
         from: Offset,
         records_max: usize,
-        reply: oneshot::Sender<Option<Vec<dispatch::Peeked>>>,
+        reply: oneshot::Sender<Option<Vec<dispatch::RecordInfo>>>,
     },
     Leases {
         group: LeaseGroupId,
@@ -239,7 +239,7 @@ pub(crate) enum Question {
     /// Settles all records that are not leased; the reply is their number.
     Purge {
         group: LeaseGroupId,
-        durable: oneshot::Sender<Settled>,
+        durable: oneshot::Sender<SettleResults>,
         reply: oneshot::Sender<Result<u64, RemoveError>>,
     },
     /// Settles one record that is not leased.
@@ -247,7 +247,7 @@ pub(crate) enum Question {
         group: LeaseGroupId,
         partition: u32,
         offset: Offset,
-        durable: oneshot::Sender<Settled>,
+        durable: oneshot::Sender<SettleResults>,
         reply: oneshot::Sender<Result<(), RemoveError>>,
     },
     /// Whether each of these records is neither settled nor leased.
@@ -263,7 +263,7 @@ pub(crate) enum Question {
         partition: u32,
         offsets: Vec<Offset>,
         batches: Vec<AppendBatch>,
-        reply: oneshot::Sender<Transferred>,
+        reply: oneshot::Sender<TransferResult>,
     },
 }
 
@@ -274,8 +274,8 @@ pub(crate) type Inbox = mpsc::UnboundedReceiver<Message>;
 pub(crate) struct Handle {
     inbox: mpsc::UnboundedSender<Message>,
     pub(super) routers: Arc<Routers>,
-    pub(crate) standings: Arc<Standings>,
-    pub(crate) published: Arc<Published>,
+    pub(crate) standings: Arc<GroupBacklogs>,
+    pub(crate) published: Arc<AppendRates>,
     pub(crate) totals: Arc<Totals>,
     pub(crate) history: Arc<Mutex<Ring>>,
     pub(crate) feed: Option<HistoryFeed>,
@@ -317,7 +317,7 @@ impl Handle {
     }
 
     /// Forwards the effects of a log entry on groups. Called by apply, for every entry.
-    pub(crate) fn applied(&self, commands: &[Command], applied: &Applied) {
+    pub(crate) fn applied(&self, commands: &[Command], applied: &EntryEffects) {
         for &(group, partition) in &applied.moved {
             let sought = commands.iter().any(|command| {
                 matches!(command, Command::SeekLeaseGroup { group: moved, .. } if *moved == group)
@@ -335,7 +335,7 @@ impl Handle {
     /// Queries the driver; `None` when it is gone.
     pub(super) async fn ask<R>(
         &self,
-        question: impl FnOnce(oneshot::Sender<R>) -> Question,
+        question: impl FnOnce(oneshot::Sender<R>) -> DriverQuery,
     ) -> Option<R> {
         let (reply, answer) = oneshot::channel();
         self.tell(Message::Ask(question(reply)));

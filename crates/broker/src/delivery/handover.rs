@@ -17,7 +17,7 @@ use std::pin::pin;
 use base::limits::LEASE_MESSAGES_PER_TURN;
 use base::{HashMap, HashSet, LeaseGroupId, Offset};
 use consensus::{Consensus, Leadership};
-use dispatch::{BackOff, Claim, ConsumerId, DeadLetterClaim, Joined, SessionId};
+use dispatch::{BackOff, Claim, ConsumerId, DeadLetterClaim, PushConsumer, SessionId};
 
 use crate::error::Unavailable;
 
@@ -27,8 +27,8 @@ use super::group::Group;
 use super::handle::{Inbox, Message};
 use super::open_session::Session;
 use super::rates::Counts;
-use super::relay::{Ground, Relay};
-use super::repeat::Lost;
+use super::relay::{Relay, RelayContext};
+use super::repeat::UncommittedSettle;
 use super::transfer::Transfer;
 use super::view::SeenBefore;
 
@@ -40,7 +40,7 @@ pub(super) struct Handover {
     pub(super) seen: Option<SeenBefore>,
     pub(super) sessions: HashMap<SessionId, Session>,
     pub(super) groups: Vec<Users>,
-    pub(super) transfers: Vec<LeftTransfer>,
+    pub(super) transfers: Vec<DeferredTransfer>,
     pub(super) counts: HashMap<LeaseGroupId, Counts>,
     /// Leases of this node's sessions that another leader granted, and leases whose settle was not durable when
     /// the term ended. One of the messages repeats that settle.
@@ -54,7 +54,7 @@ pub(super) struct Handover {
 /// The consumers of a group, and its leases.
 pub(super) struct Users {
     pub(super) group: LeaseGroupId,
-    pub(super) consumers: Vec<(ConsumerId, Joined)>,
+    pub(super) consumers: Vec<(ConsumerId, PushConsumer)>,
     pub(super) claims: Vec<Claim>,
     pub(super) back_offs: Vec<BackOff>,
     /// Its engine, by which waiters for dead letters identify it.
@@ -65,7 +65,7 @@ pub(super) struct Users {
 }
 
 /// A transfer that had no room in an outbox, with the unit to propose.
-pub(super) struct LeftTransfer {
+pub(super) struct DeferredTransfer {
     pub(super) groups: Vec<LeaseGroupId>,
     pub(super) unit: Unit,
     pub(super) transfer: Transfer,
@@ -78,7 +78,7 @@ impl Handover {
         &mut self,
         consensus: &Consensus,
         inbox: &mut Inbox,
-        ground: Option<&Ground>,
+        ground: Option<&RelayContext>,
     ) -> Option<Leadership> {
         let mut leadership = pin!(consensus.leadership());
         let ground = loop {
@@ -128,7 +128,7 @@ impl Handover {
     }
 
     /// Another node leads.
-    fn give_up(&mut self, ground: &Ground) -> Relay {
+    fn give_up(&mut self, ground: &RelayContext) -> Relay {
         let why = Unavailable::NotLeader;
         self.present_leases();
         let users = std::mem::take(&mut self.groups).into_iter();
@@ -148,7 +148,7 @@ impl Handover {
     pub(super) fn present_leases(&mut self) {
         for Users { group, claims, dead, .. } in &mut self.groups {
             let lost = dead.take_waiters().filter_map(|it| it.lost(&Unavailable::NotLeader));
-            for Lost { claims, message } in lost {
+            for UncommittedSettle { claims, message } in lost {
                 self.presented.extend(claims);
                 self.messages.push_back(message);
             }
@@ -177,7 +177,7 @@ impl Handover {
 
 impl Users {
     /// Consumers without leases: another node led.
-    pub(super) fn anew(group: LeaseGroupId, consumers: Vec<(ConsumerId, Joined)>) -> Self {
+    pub(super) fn anew(group: LeaseGroupId, consumers: Vec<(ConsumerId, PushConsumer)>) -> Self {
         let (claims, back_offs, dead_letters) = (Vec::new(), Vec::new(), Vec::new());
         let (engine, dead) = (0, DeadLetters::default());
         Self { group, consumers, claims, back_offs, engine, dead, dead_letters }

@@ -34,7 +34,7 @@ base::levels!(RecordState {
 
 /// A record that was peeked at, not leased.
 #[derive(Clone, Debug)]
-pub struct Peeked {
+pub struct PeekedRecord {
     pub partition: u32,
     pub offset: Offset,
     pub state: RecordState,

@@ -11,33 +11,33 @@ use dispatch::{ConsumerId, SessionId};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-use super::divided::{Divided, Told};
 use super::divided_credit::Notice;
 use super::drivers::{Drivers, Route};
-use super::event::{Event, EventSender, Sent};
+use super::event::{Event, EventSender, SessionMessage};
 use super::handle::{Handle, Message};
 use super::history::SessionUser;
 use super::options::Settle;
-use super::unread::Unread;
+use super::session_credit::{DriverMessages, SessionCredit};
+use super::unread::UnreadDeliveries;
 
 #[derive(Debug)]
 pub(super) struct Links {
     pub(super) session: SessionId,
     drivers: Arc<Drivers>,
     /// `None` if there is only one.
-    several: Option<Mutex<Several>>,
+    several: Option<Mutex<MultiShardLinks>>,
 }
 
 #[derive(Debug)]
-struct Several {
+struct MultiShardLinks {
     /// Passed to each driver when the session opens itself there; `None` once it is closed.
-    events: Option<mpsc::UnboundedSender<Sent>>,
-    unread: Arc<Unread>,
+    events: Option<mpsc::UnboundedSender<SessionMessage>>,
+    unread: Arc<UnreadDeliveries>,
     opened: BTreeSet<ShardId>,
     routes: HashMap<LeaseGroupId, Route>,
     /// Takes begin with another shard each time.
     turn: usize,
-    divided: Divided,
+    divided: SessionCredit,
 }
 
 impl Links {
@@ -45,7 +45,7 @@ impl Links {
     pub(super) fn open(
         drivers: Arc<Drivers>,
         user: SessionUser,
-    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Sent>, Arc<Unread>) {
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<SessionMessage>, Arc<UnreadDeliveries>) {
         let session = drivers.next_session();
         let unread = drivers.unread().unread_of(user.connection);
         drivers.users().begin(session, user);
@@ -56,13 +56,13 @@ impl Links {
                 only.tell(Message::Open { session, events: EventSender::Here(events), unread });
                 None
             }
-            None => Some(Mutex::new(Several {
+            None => Some(Mutex::new(MultiShardLinks {
                 events: Some(events),
                 unread: Arc::clone(&unread),
                 opened: BTreeSet::new(),
                 routes: HashMap::default(),
                 turn: 0,
-                divided: Divided::new(session),
+                divided: SessionCredit::new(session),
             })),
         };
         (Arc::new(Self { session, drivers, several }), receiver, unread)
@@ -164,14 +164,14 @@ impl Links {
     }
 
     /// Changes the split of credit, and sends the messages that result.
-    pub(super) fn divide(&self, change: impl FnOnce(&mut Divided) -> Told) {
+    pub(super) fn divide(&self, change: impl FnOnce(&mut SessionCredit) -> DriverMessages) {
         self.with_divided(|divided| (change(divided), ()));
     }
 
     /// As [`Self::divide`]. All messages are sent before the next change.
     pub(super) fn with_divided<R>(
         &self,
-        change: impl FnOnce(&mut Divided) -> (Told, R),
+        change: impl FnOnce(&mut SessionCredit) -> (DriverMessages, R),
     ) -> Option<R> {
         let mut several = self.several.as_ref()?.lock();
         let (told, result) = change(&mut several.divided);
@@ -196,8 +196,9 @@ impl Links {
                 true
             }
             Event::Gone { consumer, .. } => {
-                let gone =
-                    |divided: &mut Divided| (Told::new(), divided.remove(consumer).is_some());
+                let gone = |divided: &mut SessionCredit| {
+                    (DriverMessages::new(), divided.remove(consumer).is_some())
+                };
                 self.with_divided(gone).unwrap_or(true)
             }
         }
@@ -208,7 +209,7 @@ impl Links {
         let Some(route) = self.route(group) else { return };
         let shards = route.shards();
         self.divide(|divided| {
-            let mut told = Told::new();
+            let mut told = DriverMessages::new();
             for consumer in divided.consumers_of(group) {
                 told.extend(self.join_further(divided, consumer, group, &shards));
             }
@@ -219,12 +220,12 @@ impl Links {
     /// Joins a consumer in the shards where it is missing. The replies are not awaited.
     pub(super) fn join_further(
         &self,
-        divided: &mut Divided,
+        divided: &mut SessionCredit,
         consumer: ConsumerId,
         group: LeaseGroupId,
         shards: &[ShardId],
-    ) -> Told {
-        let mut told = Told::new();
+    ) -> DriverMessages {
+        let mut told = DriverMessages::new();
         for shard in divided.grow(consumer, shards) {
             told.extend(divided.add_shard(consumer, shard));
             let Some((before, joining)) = divided.join(consumer, shard) else { continue };
@@ -238,7 +239,7 @@ impl Links {
     }
 }
 
-impl Several {
+impl MultiShardLinks {
     fn tell(&mut self, links: &Links, shard: ShardId, message: Message) {
         let Some(events) = &self.events else { return };
         let driver = links.drivers.of(shard);
@@ -250,7 +251,7 @@ impl Several {
         driver.tell(message);
     }
 
-    fn tell_all(&mut self, links: &Links, told: Told) {
+    fn tell_all(&mut self, links: &Links, told: DriverMessages) {
         for (shard, message) in told {
             self.tell(links, shard, message);
         }

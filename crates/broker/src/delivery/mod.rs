@@ -12,14 +12,13 @@
 //! * [`error`]: the errors of each operation
 
 pub mod admin;
-mod arrival;
 mod batches;
+mod borrowed_credit;
 mod commit;
 pub mod dead_letter;
 mod dead_letter_batches;
 mod dead_lettering;
 mod dead_letters;
-mod divided;
 mod divided_credit;
 pub(crate) mod driver;
 pub(crate) mod drivers;
@@ -27,19 +26,21 @@ pub mod error;
 pub mod event;
 mod events;
 mod group;
+pub(crate) mod group_backlog;
+mod group_take;
 mod groups;
 pub(crate) mod handle;
 mod handover;
 pub mod history;
+mod history_query;
+mod in_transit;
 mod inspect;
 mod known_group;
-mod lent;
 mod links;
-mod looking;
 mod open_session;
 mod options;
 mod overflow;
-mod places;
+mod plain_appends;
 pub(crate) mod policy;
 mod presenting;
 mod rates;
@@ -49,15 +50,14 @@ pub mod redrive;
 pub(crate) mod relay;
 mod repeat;
 pub mod session;
+mod session_credit;
 mod sessions;
 mod settle_reply;
 mod settles;
 mod shares;
-pub(crate) mod standings;
 mod takes;
-mod taking;
+pub(crate) mod trace_queue;
 pub(crate) mod trace_topic;
-pub(crate) mod traced;
 mod transfer;
 pub(crate) mod transfers_over_shards;
 pub(crate) mod unread;
@@ -66,7 +66,7 @@ mod waiter;
 
 pub use dead_letter::{DeadLetterRouter, DeadRecord, DeathReason};
 pub use dispatch::{
-    ConsumerId, DeadReason, Selection as SettleWhat, SessionId, Settlement, Step, Token, What,
+    ConsumerId, DeadReason, Selection as SettleWhat, SessionId, Settlement, Step, StepKind, Token,
 };
 pub use error::{
     BrowseError, ConsumeError, RedriveError, RemoveError, SeekError, SettleError, TakeError,
@@ -74,11 +74,15 @@ pub use error::{
 };
 pub use event::{Delivery, Event, GoneReason};
 pub use events::Events;
-pub use history::{Happened, Happening, HistoryEvents, HistoryFeed, SessionUser, Standing};
-pub use inspect::{Counters, DelayedRecord, LeaseInfo, PeekOptions, Peeked, RecordState, SeekTo};
-pub use looking::{HistoryEvent, RecordHistory};
+pub use history::{
+    FeedEvent, FeedEventKind, HistoryEvents, HistoryFeed, SessionUser, UnsettledRecord,
+};
+pub use history_query::{HistoryEvent, RecordHistory};
+pub use inspect::{
+    Counters, DelayedRecord, LeaseInfo, PeekOptions, PeekedRecord, RecordState, SeekTo,
+};
 pub use options::{ConsumeOptions, Credit, CreditReturns, Settle, TakeOptions};
 pub use rates::{LeaseTotals, RATE_WINDOW_SECONDS, Rates};
-pub use redrive::{RedriveTo, RedriveWhat, Redriven};
+pub use redrive::{RedriveCounts, RedriveTo, RedriveWhat};
 pub use session::{LeaseSession, SettleReply};
 pub use trace_topic::TracedSteps;

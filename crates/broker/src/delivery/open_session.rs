@@ -6,15 +6,15 @@ use std::sync::Arc;
 use base::{HashMap, HashSet, LeaseGroupId};
 use dispatch::{Assignment, ConsumerId};
 
+use super::borrowed_credit::BorrowedCredit;
 use super::divided_credit::CreditKind;
-use super::event::{Delivery, Event, EventSender, GoneReason, Sent};
-use super::lent::Lent;
-use super::unread::Unread;
+use super::event::{Delivery, Event, EventSender, GoneReason, SessionMessage};
+use super::unread::UnreadDeliveries;
 
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) events: EventSender,
-    pub(super) unread: Arc<Unread>,
+    pub(super) unread: Arc<UnreadDeliveries>,
     pub(super) consumers: HashMap<ConsumerId, LeaseGroupId>,
     /// Groups in which it may hold leases.
     pub(super) groups: HashSet<LeaseGroupId>,
@@ -26,11 +26,11 @@ pub(super) struct Session {
     pub(super) limit: Option<u32>,
     pub(super) held_back: bool,
     /// Its shares of split credit.
-    pub(super) lent: BTreeMap<CreditKind, Lent>,
+    pub(super) lent: BTreeMap<CreditKind, BorrowedCredit>,
 }
 
 impl Session {
-    pub(super) fn new(events: EventSender, unread: Arc<Unread>) -> Self {
+    pub(super) fn new(events: EventSender, unread: Arc<UnreadDeliveries>) -> Self {
         Self {
             events,
             unread,
@@ -48,7 +48,7 @@ impl Session {
     /// A consumer has ended. A closed receiver ignores the event.
     pub(super) fn send_gone(&mut self, consumer: ConsumerId, reason: GoneReason) {
         self.consumers.remove(&consumer);
-        self.events.send(Sent::Event(Event::Gone { consumer, reason }, 0));
+        self.events.send(SessionMessage::Event(Event::Gone { consumer, reason }, 0));
     }
 
     /// Number of records that its consumers may hold together; 0 while it has too much unread.

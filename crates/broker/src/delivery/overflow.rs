@@ -11,7 +11,7 @@ use std::sync::Arc;
 use base::limits::OVERFLOW_BYTES_AT_ONCE;
 use base::{Offset, PartitionId};
 use bytes::Bytes;
-use dispatch::{SessionId, Settlement, Take};
+use dispatch::{PullRequest, SessionId, Settlement};
 use record::{BatchHeader, SharedBatch};
 use tasks::Task;
 use tokio::sync::oneshot;
@@ -51,7 +51,7 @@ pub(super) fn drop_oldest(group: &mut Group, now_ms: i64) -> bool {
             (records, _) => (records, u64::MAX),
         };
         let before = assigned.len();
-        let take = Take {
+        let take = PullRequest {
             session: DROPPING,
             consumer: 0,
             records_max: records_max.min(u64::from(u32::MAX)) as u32,
@@ -98,7 +98,7 @@ impl Overflowed {
     }
 
     /// Builds dead letters of the next of these records, up to the size of one request.
-    pub(super) fn next(mut self, places: &Places<'_>) -> NextOverflow {
+    pub(super) fn next(mut self, places: &OverflowContext<'_>) -> NextOverflow {
         let mut letters = DeadLetterBatches::default();
         while letters.bytes() < OVERFLOW_BYTES_AT_ONCE {
             if let Some((partition, batch, from)) = self.unpacked.take() {
@@ -155,13 +155,13 @@ pub(super) enum NextOverflow {
 }
 
 /// Places of refused records, and the targets of their dead letters.
-pub(super) struct Places<'a> {
+pub(super) struct OverflowContext<'a> {
     pub(super) shard: &'a Shard,
     pub(super) routers: &'a Routers,
     pub(super) time_ms: i64,
 }
 
-impl Places<'_> {
+impl OverflowContext<'_> {
     /// Adds dead letters of the batch's records from this offset on. Returns the offset for the next request.
     fn add(
         &self,

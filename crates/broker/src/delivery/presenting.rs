@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::drivers::node_of;
 use super::handle::{Inbox, Message};
 use super::handover::Handover;
-use super::relay::Ground;
+use super::relay::RelayContext;
 use crate::shard::Shard;
 
 impl Handover {
@@ -21,14 +21,14 @@ impl Handover {
     /// sessions and leases or timed out. False: no driver must be started.
     pub(super) async fn receive_presented(
         &mut self,
-        ground: &Ground,
+        ground: &RelayContext,
         shard: &Shard,
         leadership: &Leadership,
         inbox: &mut Inbox,
     ) -> bool {
         let begun = Instant::now();
         let connected = ground.node.links().connected(Lane::Control);
-        let mut presenting = Presenting {
+        let mut presenting = LeasePresentation {
             here: ground.node.identity().at.node.0,
             awaited: connected.into_iter().map(|node| node.0).collect(),
             presented: BTreeSet::new(),
@@ -60,14 +60,14 @@ impl Handover {
     }
 }
 
-struct Presenting {
+struct LeasePresentation {
     here: u64,
     /// Connected nodes that have not presented their leases.
     awaited: BTreeSet<u64>,
     presented: BTreeSet<u64>,
 }
 
-impl Presenting {
+impl LeasePresentation {
     fn hear(&mut self, handover: &mut Handover, message: Message) {
         if let Message::Presented { node } = message {
             self.awaited.remove(&node);

@@ -184,7 +184,7 @@ impl GroupMeters {
 
 /// Append rates of topics. The sequencer counts once per proposal.
 #[derive(Debug, Default)]
-pub(crate) struct Published {
+pub(crate) struct AppendRates {
     topics: Mutex<Topics>,
 }
 
@@ -194,7 +194,7 @@ struct Topics {
     swept_ms: i64,
 }
 
-impl Published {
+impl AppendRates {
     pub(crate) fn add(&self, now_ms: i64, records: impl IntoIterator<Item = (TopicId, u32)>) {
         let mut topics = self.topics.lock();
         for (topic, records) in records {
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn quiet_topics_are_forgotten() {
-        let published = Published::default();
+        let published = AppendRates::default();
         published.add(START_MS, (1..=1_000).map(|topic| (TopicId(topic), 3)));
         assert_eq!(published.per_second(TopicId(7), START_MS), 3.0);
         published.add(START_MS + 11_000, [(TopicId(7), 5)]);

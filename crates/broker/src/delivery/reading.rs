@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use base::limits::{LEASE_READ_BYTES, LEASE_READ_UNPACKED_BYTES, LEASE_READS_IN_FLIGHT_MAX};
 use base::{HashSet, LeaseGroupId, Offset, PartitionId};
-use dispatch::Want;
+use dispatch::ReadRange;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use journal::error::ReadError;
-use journal::{Journal, Stored};
+use journal::{Journal, StoredBatches};
 use record::{SharedBatch, SharedRecord};
 use tasks::Task;
 
 use crate::cpu::CpuPool;
-use crate::stored::batches_in;
+use crate::journal_batches::batches_in;
 
 use super::batches::{Batches, Facts};
 use super::group::Group;
@@ -33,7 +33,7 @@ pub(super) const READ_AGAIN_AFTER_MS: i64 = 1_000;
 
 /// Purpose of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum ReadFor {
+pub(super) enum ReadPurpose {
     /// A want of the group's engine, valid while the engine is the same.
     Scan { group: LeaseGroupId, engine: u64, up_to: Offset },
     /// A record whose batch left memory before it was delivered or dead-lettered.
@@ -45,7 +45,7 @@ pub(super) struct Read {
     pub(super) partition: PartitionId,
     pub(super) from: Offset,
     pub(super) bytes_max: usize,
-    pub(super) purpose: ReadFor,
+    pub(super) purpose: ReadPurpose,
 }
 
 pub(super) type ReadDone = (Read, Result<Vec<Arc<SharedBatch>>, ReadError>);
@@ -71,7 +71,7 @@ async fn read(journal: Journal, cpu: CpuPool, read: Read) -> ReadDone {
 
 /// Decodes batches up to [`LEASE_READ_UNPACKED_BYTES`] decompressed, at least one: a stored megabyte may be
 /// gigabytes.
-fn decode(partition: PartitionId, pieces: &[Stored]) -> Vec<Arc<SharedBatch>> {
+fn decode(partition: PartitionId, pieces: &[StoredBatches]) -> Vec<Arc<SharedBatch>> {
     let mut batches: Vec<Arc<SharedBatch>> = Vec::new();
     let mut unpacked = 0;
     for batch in batches_in(pieces) {
@@ -96,8 +96,8 @@ fn decode(partition: PartitionId, pieces: &[Stored]) -> Vec<Arc<SharedBatch>> {
 }
 
 impl Read {
-    fn wanted(group: &Group, want: Want) -> Self {
-        let Want { partition, from, up_to, known } = want;
+    fn wanted(group: &Group, want: ReadRange) -> Self {
+        let ReadRange { partition, from, up_to, known } = want;
         let records = up_to.saturating_sub(from);
         let bytes = (records as usize).saturating_mul(group.record_bytes + READ_OVERHEAD_BYTES);
         // The records behind a known one are not wanted; its whole batch is read even for the smallest limit.
@@ -106,14 +106,14 @@ impl Read {
             partition: group.partition(partition),
             from,
             bytes_max: bytes.clamp(bytes_min, LEASE_READ_BYTES),
-            purpose: ReadFor::Scan { group: group.id, engine: group.engine, up_to },
+            purpose: ReadPurpose::Scan { group: group.id, engine: group.engine, up_to },
         }
     }
 }
 
 /// Place of a record.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum RecordLookup {
     Here(SharedRecord),
     /// Removed by compaction or retention.
     Gone,
@@ -156,19 +156,19 @@ impl Reader {
         &self.facts
     }
 
-    pub(super) fn find(&mut self, partition: PartitionId, offset: Offset) -> Found {
+    pub(super) fn find(&mut self, partition: PartitionId, offset: Offset) -> RecordLookup {
         match self.batches.record(partition, offset) {
-            Some(Ok(record)) => Found::Here(record),
-            Some(Err(_)) => Found::Gone,
-            None if self.gone.contains(&(partition, offset)) => Found::Gone,
-            None => Found::Unread,
+            Some(Ok(record)) => RecordLookup::Here(record),
+            Some(Err(_)) => RecordLookup::Gone,
+            None if self.gone.contains(&(partition, offset)) => RecordLookup::Gone,
+            None => RecordLookup::Unread,
         }
     }
 
     /// As [`Self::find`]; starts a read if the record is not in memory.
-    pub(super) fn find_or_read(&mut self, partition: PartitionId, offset: Offset) -> Found {
+    pub(super) fn find_or_read(&mut self, partition: PartitionId, offset: Offset) -> RecordLookup {
         let found = self.find(partition, offset);
-        if matches!(found, Found::Unread) {
+        if matches!(found, RecordLookup::Unread) {
             self.read_record(partition, offset);
         }
         found
@@ -178,7 +178,7 @@ impl Reader {
     pub(super) fn read_record(&mut self, partition: PartitionId, offset: Offset) {
         if self.records.insert((partition, offset)) {
             let (from, bytes_max) = (offset, READ_BYTES_MIN);
-            let what = Read { partition, from, bytes_max, purpose: ReadFor::Record };
+            let what = Read { partition, from, bytes_max, purpose: ReadPurpose::Record };
             self.under_way.push(self.reading(what));
         }
     }
@@ -192,7 +192,7 @@ impl Reader {
     pub(super) fn read_wanted(
         &mut self,
         group: &Group,
-        want: Want,
+        want: ReadRange,
         budget: &mut usize,
     ) -> Option<ReadDone> {
         let what = Read::wanted(group, want);
@@ -274,9 +274,9 @@ mod tests {
             let mut builder = BatchBuilder::new(options);
             builder.push(0, None, Some(&vec![b'x'; 3 << 20]), &[]).expect("it fits");
             let bytes = builder.finish().into();
-            Stored { base_offset: Some(base_offset), bytes }
+            StoredBatches { base_offset: Some(base_offset), bytes }
         };
-        let pieces: Vec<Stored> = (0..20).map(bomb).collect();
+        let pieces: Vec<StoredBatches> = (0..20).map(bomb).collect();
         assert!(pieces.iter().map(|it| it.bytes.len()).sum::<usize>() < LEASE_READ_BYTES);
         let batches = decode(PartitionId::new(TopicId(1), 0), &pieces);
         assert_eq!(batches.len(), 2);

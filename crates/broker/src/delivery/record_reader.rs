@@ -12,7 +12,7 @@ use record::{BatchError, SharedBatch, SharedRecord};
 
 use crate::broker::Broker;
 use crate::error::FetchError;
-use crate::stored::batches_in;
+use crate::journal_batches::batches_in;
 
 /// Batches from the one with `offset` on; none at the end.
 pub(super) async fn read_shared(

@@ -14,8 +14,8 @@ use crate::error::Unavailable;
 use super::dead_letter::{copy, topic_for_letters};
 use super::dead_letter_batches::append_batch;
 use super::error::{RedriveError, TransferError};
-use super::handle::{Message, Question};
-use super::inspect::{PeekOptions, Peeked};
+use super::handle::{DriverQuery, Message};
+use super::inspect::{PeekOptions, PeekedRecord};
 use super::record_reader::RecordReader;
 
 /// Selection of the dead letters to redrive.
@@ -35,7 +35,7 @@ pub enum RedriveTo {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Redriven {
+pub struct RedriveCounts {
     pub moved: u64,
     /// Records that stay: their source is not named or is deleted, or they are leased.
     pub left: u64,
@@ -52,9 +52,9 @@ impl Broker {
         group: LeaseGroupId,
         what: RedriveWhat,
         to: RedriveTo,
-    ) -> Result<Redriven, RedriveError> {
+    ) -> Result<RedriveCounts, RedriveError> {
         let (topic, partitions) = self.partitions_of(group)?;
-        let mut redriven = Redriven::default();
+        let mut redriven = RedriveCounts::default();
         match what {
             RedriveWhat::All => {
                 let ids = (0..partitions).map(|index| PartitionId::new(topic, index));
@@ -95,7 +95,7 @@ impl Broker {
         partition: u32,
         end: Offset,
         to: RedriveTo,
-        redriven: &mut Redriven,
+        redriven: &mut RedriveCounts,
     ) -> Result<(), RedriveError> {
         let mut from = 0;
         loop {
@@ -106,7 +106,7 @@ impl Broker {
             from = last.offset + 1;
             let here = peeked.into_iter().filter(|it| it.offset < end);
             let records: Vec<(Offset, SharedRecord)> =
-                here.map(|Peeked { offset, record, .. }| (offset, record)).collect();
+                here.map(|PeekedRecord { offset, record, .. }| (offset, record)).collect();
             let Some(index) = partition else { return Ok(()) };
             self.move_records(group, index, &records, to, redriven).await?;
             if from >= end {
@@ -122,7 +122,7 @@ impl Broker {
         partition: u32,
         records: &[(Offset, SharedRecord)],
         to: RedriveTo,
-        redriven: &mut Redriven,
+        redriven: &mut RedriveCounts,
     ) -> Result<(), RedriveError> {
         let mut rest = records;
         while !rest.is_empty() {
@@ -145,12 +145,12 @@ impl Broker {
         partition: u32,
         records: &[(Offset, SharedRecord)],
         to: RedriveTo,
-        redriven: &mut Redriven,
+        redriven: &mut RedriveCounts,
     ) -> Result<(), RedriveError> {
         let offsets: Vec<Offset> = records.iter().map(|(offset, _)| *offset).collect();
         let (topic, _) = self.partitions_of(group)?;
         let driver = self.driver_of(PartitionId::new(topic, partition));
-        let asked = driver.ask(|reply| Question::Free { group, partition, offsets, reply });
+        let asked = driver.ask(|reply| DriverQuery::Free { group, partition, offsets, reply });
         let free = asked.await.ok_or(Unavailable::Stopping)?;
         let free = free.ok_or(RedriveError::UnknownGroup(group))?;
         let mut moving = Vec::new();
@@ -183,7 +183,7 @@ impl Broker {
             return Ok(());
         }
         let offsets = moving;
-        let question = Question::MoveAway { group, partition, offsets, batches, reply };
+        let question = DriverQuery::MoveAway { group, partition, offsets, batches, reply };
         driver.tell(Message::Ask(question));
         match answer.await.map_err(|_| Unavailable::Stopping)? {
             Ok(entered) => {

@@ -9,7 +9,7 @@ use base::LeaseGroupId;
 use dispatch::{Claim, Selection, SessionId, Settlement};
 
 use super::error::SettleError;
-use super::handle::{Message, Settled};
+use super::handle::{Message, SettleResults};
 use super::options::Settle;
 use super::settle_reply::{Fold, SettleSender};
 
@@ -23,7 +23,7 @@ pub(super) struct Repeat {
 }
 
 /// A settle that the term did not make durable: its leases, and the message that repeats it.
-pub(super) struct Lost {
+pub(super) struct UncommittedSettle {
     pub(super) claims: Vec<(LeaseGroupId, Claim)>,
     pub(super) message: Message,
 }
@@ -46,7 +46,7 @@ impl Repeat {
     }
 
     /// `results`: those of the settle's items.
-    pub(super) fn lost(self, results: Settled, reply: SettleSender) -> Lost {
+    pub(super) fn lost(self, results: SettleResults, reply: SettleSender) -> UncommittedSettle {
         let Self { session, ended, of_items } = self;
         let fold = |(result, count): (Result<(), SettleError>, u32)| match (&result, count) {
             (Ok(()), 1..) => Fold::Next(count),
@@ -60,7 +60,7 @@ impl Repeat {
         };
         let settles = ended.iter().map(settle).collect();
         let message = Message::Settle { session, settles, again: true, reply };
-        Lost {
+        UncommittedSettle {
             claims: ended.into_iter().map(|(group, claim, _)| (group, claim)).collect(),
             message,
         }

@@ -10,21 +10,21 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::append::{AppendBatch, Appended};
+use crate::append::{AppendBatch, AppendedBatch};
 use crate::broker::Broker;
 use crate::error::Unavailable;
 
-use super::divided::{Divided, Told};
 use super::drivers::Route;
 use super::error::{ConsumeError, TakeError, TransferError};
 use super::event::Delivery;
 use super::events::Events;
-use super::handle::{Joining, Message};
+use super::group_take::take;
+use super::handle::{ConsumerRegistration, Message};
 use super::history::SessionUser;
 use super::links::Links;
 use super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
-use super::settle_reply::Part;
-use super::taking::take;
+use super::session_credit::{DriverMessages, SessionCredit};
+use super::settle_reply::ShardSettleReply;
 use super::transfers_over_shards;
 
 pub use super::settle_reply::SettleReply;
@@ -72,15 +72,15 @@ impl LeaseSession {
     ) -> Result<ConsumerId, ConsumeError> {
         let consumer = self.links.next_consumer();
         if self.links.only().is_some() {
-            let joining = Joining { consumer, options, divided: Vec::new() };
+            let joining = ConsumerRegistration { consumer, options, divided: Vec::new() };
             self.join(ShardId::FIRST, group, joining).await?;
             return Ok(consumer);
         }
         let route = self.links.route(group).ok_or(ConsumeError::UnknownGroup(group))?;
         let shards = route.shards();
         let first = *shards.first().ok_or(ConsumeError::UnknownGroup(group))?;
-        let register = |divided: &mut Divided| {
-            (Told::new(), divided.register(consumer, group, options, shards))
+        let register = |divided: &mut SessionCredit| {
+            (DriverMessages::new(), divided.register(consumer, group, options, shards))
         };
         self.links.with_divided(register).unwrap_or(Ok(()))?;
         let joined = match self.join_as(first, group, consumer) {
@@ -90,7 +90,8 @@ impl LeaseSession {
         let active = match joined {
             Ok(active) => active,
             Err(error) => {
-                self.links.with_divided(|divided| (Told::new(), divided.remove(consumer)));
+                self.links
+                    .with_divided(|divided| (DriverMessages::new(), divided.remove(consumer)));
                 return Err(error);
             }
         };
@@ -110,12 +111,12 @@ impl LeaseSession {
         consumer: ConsumerId,
         active: bool,
         route: Route,
-    ) -> Vec<oneshot::Receiver<Joined>> {
+    ) -> Vec<oneshot::Receiver<ConsumeResult>> {
         // The topic may have grown before the first shard knew the consumer, which sent no notice then.
         let now = self.links.route(group).unwrap_or(route).shards();
         let (session, mut answers) = (self.links.session, Vec::new());
         self.links.divide(|divided| {
-            let mut told = Told::new();
+            let mut told = DriverMessages::new();
             for shard in divided.on_first_joined(consumer, active).unwrap_or_default() {
                 let Some((before, joining)) = divided.join(consumer, shard) else { continue };
                 told.extend(before);
@@ -138,14 +139,14 @@ impl LeaseSession {
         shard: ShardId,
         group: LeaseGroupId,
         consumer: ConsumerId,
-    ) -> Option<oneshot::Receiver<Joined>> {
+    ) -> Option<oneshot::Receiver<ConsumeResult>> {
         let (session, (reply, answer)) = (self.links.session, oneshot::channel());
         let joined = self.links.with_divided(|divided| match divided.join(consumer, shard) {
             Some((mut told, joining)) => {
                 told.push((shard, Message::Consume { session, group, joining, reply }));
                 (told, true)
             }
-            None => (Told::new(), false),
+            None => (DriverMessages::new(), false),
         });
         joined.unwrap_or(false).then_some(answer)
     }
@@ -154,7 +155,7 @@ impl LeaseSession {
         &self,
         shard: ShardId,
         group: LeaseGroupId,
-        joining: Joining,
+        joining: ConsumerRegistration,
     ) -> Result<bool, ConsumeError> {
         let (session, (reply, answer)) = (self.links.session, oneshot::channel());
         self.links.tell(shard, Message::Consume { session, group, joining, reply });
@@ -197,7 +198,8 @@ impl LeaseSession {
         if self.links.only().is_some() {
             return self.leave([ShardId::FIRST], consumer).await;
         }
-        let remove = |divided: &mut Divided| (Told::new(), divided.remove(consumer));
+        let remove =
+            |divided: &mut SessionCredit| (DriverMessages::new(), divided.remove(consumer));
         let Some(shards) = self.links.with_divided(remove).flatten() else { return };
         let Some((first, others)) = shards.split_first() else { return };
         // No other consumer takes its place before it has left all shards.
@@ -248,7 +250,7 @@ impl LeaseSession {
             places.push(place);
         }
         let part = |(shard, settles): (ShardId, Vec<Settle>)| {
-            Part::new(settles.len(), self.settle_in(shard, settles))
+            ShardSettleReply::new(settles.len(), self.settle_in(shard, settles))
         };
         SettleReply::several(of_shards.into_iter().map(part).collect(), places)
     }
@@ -257,7 +259,7 @@ impl LeaseSession {
         &self,
         shard: ShardId,
         settles: Vec<Settle>,
-    ) -> oneshot::Receiver<super::handle::Settled> {
+    ) -> oneshot::Receiver<super::handle::SettleResults> {
         let (reply, answer) = oneshot::channel();
         self.links.tell(
             shard,
@@ -284,7 +286,7 @@ impl LeaseSession {
         &self,
         settles: Vec<Settle>,
         batches: Vec<AppendBatch>,
-    ) -> Result<Vec<Option<Appended>>, TransferError> {
+    ) -> Result<Vec<Option<AppendedBatch>>, TransferError> {
         transfers_over_shards::transfer(&self.links, settles, batches).await
     }
 
@@ -292,9 +294,9 @@ impl LeaseSession {
     pub fn close(self) {}
 }
 
-type Joined = Result<bool, ConsumeError>;
+type ConsumeResult = Result<bool, ConsumeError>;
 
-async fn answered(answer: oneshot::Receiver<Joined>) -> Joined {
+async fn answered(answer: oneshot::Receiver<ConsumeResult>) -> ConsumeResult {
     answer.await.unwrap_or(Err(ConsumeError::Unavailable(Unavailable::Stopping)))
 }
 

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use base::limits::LEASE_CONSUMERS_PER_SESSION_MAX;
 use base::{HashMap, HashSet, LeaseGroupId, ShardId};
-use dispatch::{Assignment, ConsumerId, Joined, Pools, SessionId};
+use dispatch::{Assignment, ConsumerId, Pools, PushConsumer, SessionId};
 
-use super::divided_credit::{CreditKind, GivenBack, Notice};
+use super::borrowed_credit::BorrowedCredit;
+use super::divided_credit::{CreditKind, Notice, ReturnedCredit};
 use super::error::ConsumeError;
-use super::event::{Delivery, Event, EventSender, GoneReason, Sent};
-use super::lent::Lent;
+use super::event::{Delivery, Event, EventSender, GoneReason, SessionMessage};
 use super::open_session::Session;
 use super::options::{ConsumeOptions, CreditReturns};
-use super::unread::Unread;
+use super::unread::UnreadDeliveries;
 
 pub(super) struct Sessions {
     by_id: HashMap<SessionId, Session>,
@@ -62,7 +62,12 @@ impl Sessions {
         self.by_id
     }
 
-    pub(super) fn open(&mut self, id: SessionId, events: EventSender, unread: Arc<Unread>) {
+    pub(super) fn open(
+        &mut self,
+        id: SessionId,
+        events: EventSender,
+        unread: Arc<UnreadDeliveries>,
+    ) {
         if unread.connection() != 0 {
             self.of_connections.insert((unread.connection(), id));
         }
@@ -167,7 +172,7 @@ impl Sessions {
     }
 
     /// The session splits this credit over shards.
-    pub(super) fn lend(&mut self, id: SessionId, kind: CreditKind, lent: Lent) {
+    pub(super) fn lend(&mut self, id: SessionId, kind: CreditKind, lent: BorrowedCredit) {
         if let Some(session) = self.by_id.get_mut(&id)
             && session.lent.insert(kind, lent).is_none()
         {
@@ -175,7 +180,7 @@ impl Sessions {
         }
     }
 
-    pub(super) fn lent(&mut self, id: SessionId, kind: CreditKind) -> Option<&mut Lent> {
+    pub(super) fn lent(&mut self, id: SessionId, kind: CreditKind) -> Option<&mut BorrowedCredit> {
         self.by_id.get_mut(&id)?.lent.get_mut(&kind)
     }
 
@@ -223,13 +228,13 @@ impl Sessions {
         }
     }
 
-    pub(super) fn send_given_back(&self, id: SessionId, kind: CreditKind, given: GivenBack) {
+    pub(super) fn send_given_back(&self, id: SessionId, kind: CreditKind, given: ReturnedCredit) {
         self.tell(id, Notice::GaveBack { shard: self.shard, kind, given });
     }
 
     pub(super) fn tell(&self, id: SessionId, notice: Notice) {
         if let Some(session) = self.by_id.get(&id) {
-            session.events.send(Sent::Notice(notice));
+            session.events.send(SessionMessage::Notice(notice));
         }
     }
 
@@ -246,7 +251,7 @@ impl Sessions {
     /// Notifies a session whether its consumer is the active one.
     pub(super) fn send_active(&self, id: SessionId, consumer: ConsumerId, active: bool) {
         if let Some(session) = self.by_id.get(&id) {
-            session.events.send(Sent::Event(Event::Active { consumer, active }, 0));
+            session.events.send(SessionMessage::Event(Event::Active { consumer, active }, 0));
         }
     }
 
@@ -324,7 +329,7 @@ impl Sessions {
             let deliveries = std::mem::take(&mut session.outgoing);
             let bytes = std::mem::take(&mut session.outgoing_bytes);
             session.unread.add(bytes);
-            session.events.send(Sent::Event(Event::Deliveries(deliveries), bytes));
+            session.events.send(SessionMessage::Event(Event::Deliveries(deliveries), bytes));
             for id in self.hold_back(id) {
                 has_room(self, id);
             }
@@ -388,8 +393,8 @@ impl Sessions {
 }
 
 /// A consumer in the terms of its group's engine.
-pub(super) fn joined(session: SessionId, options: &ConsumeOptions) -> Joined {
-    Joined {
+pub(super) fn joined(session: SessionId, options: &ConsumeOptions) -> PushConsumer {
+    PushConsumer {
         session,
         records: options.credit.records,
         bytes: options.credit.bytes,
@@ -416,7 +421,8 @@ mod tests {
 
     const GROUP: LeaseGroupId = LeaseGroupId(1);
 
-    fn with_session() -> (Sessions, mpsc::UnboundedReceiver<Sent>, Arc<Unread>) {
+    fn with_session() -> (Sessions, mpsc::UnboundedReceiver<SessionMessage>, Arc<UnreadDeliveries>)
+    {
         let mut sessions = Sessions::resume(HashMap::default(), ShardId::FIRST);
         let (events, received) = mpsc::unbounded_channel();
         let unread = Arc::<NodeUnread>::default().unread_of(7);
@@ -441,7 +447,9 @@ mod tests {
         sessions.queue_delivery(1, delivery(10));
         sessions.send(|_, _| panic!("it was not held back"));
         let sent = events.try_recv().expect("an event");
-        let Sent::Event(Event::Deliveries(deliveries), bytes) = sent else { panic!("{sent:?}") };
+        let SessionMessage::Event(Event::Deliveries(deliveries), bytes) = sent else {
+            panic!("{sent:?}")
+        };
         assert_eq!(deliveries.len(), 2);
         assert!(bytes > 20 && events.try_recv().is_err());
     }

@@ -11,13 +11,13 @@ use crate::error::Unavailable;
 use super::error::SettleError;
 
 /// The results of a settle's items, in their order.
-pub(crate) type Settled = Vec<Result<(), SettleError>>;
+pub(crate) type SettleResults = Vec<Result<(), SettleError>>;
 
 /// Sends the results of a settle to its caller. A repeated settle names each lease by its token, so one item of
 /// the caller may have become several or none: the results are folded back into the caller's items.
 #[derive(Debug)]
 pub(crate) struct SettleSender {
-    to: oneshot::Sender<Settled>,
+    to: oneshot::Sender<SettleResults>,
     /// The folds of each repetition; the last one applies first.
     folds: Vec<Vec<Fold>>,
 }
@@ -38,14 +38,15 @@ impl SettleSender {
     }
 
     /// The caller may be gone.
-    pub(super) fn send(self, mut results: Settled) {
+    pub(super) fn send(self, mut results: SettleResults) {
         for folds in self.folds.into_iter().rev() {
             let mut of_repetition = results.into_iter();
             let fold = |fold: Fold| match fold {
                 Fold::Known(result) => result,
                 Fold::Next(count) => {
                     // All of them are consumed, also after an error.
-                    let of_item: Settled = of_repetition.by_ref().take(count as usize).collect();
+                    let of_item: SettleResults =
+                        of_repetition.by_ref().take(count as usize).collect();
                     of_item.into_iter().find(Result::is_err).unwrap_or(Ok(()))
                 }
             };
@@ -59,8 +60,8 @@ impl SettleSender {
     }
 }
 
-impl From<oneshot::Sender<Settled>> for SettleSender {
-    fn from(to: oneshot::Sender<Settled>) -> Self {
+impl From<oneshot::Sender<SettleResults>> for SettleSender {
+    fn from(to: oneshot::Sender<SettleResults>) -> Self {
         Self { to, folds: Vec::new() }
     }
 }
@@ -68,14 +69,14 @@ impl From<oneshot::Sender<Settled>> for SettleSender {
 /// Resolves, with results in the order of the items, once the settles are durable. Dropping it does not cancel
 /// them.
 #[derive(Debug)]
-pub struct SettleReply(Parts);
+pub struct SettleReply(SettleReplies);
 
 #[derive(Debug)]
-enum Parts {
+enum SettleReplies {
     /// All items are in one shard.
-    One(Part),
+    One(ShardSettleReply),
     Several {
-        parts: Vec<Part>,
+        parts: Vec<ShardSettleReply>,
         /// Index of the part of each item.
         places: Vec<usize>,
     },
@@ -83,18 +84,18 @@ enum Parts {
 
 /// The reply of one shard.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct ShardSettleReply {
     items: usize,
-    reply: oneshot::Receiver<Settled>,
-    answered: Option<Settled>,
+    reply: oneshot::Receiver<SettleResults>,
+    answered: Option<SettleResults>,
 }
 
-impl Part {
-    pub(super) fn new(items: usize, reply: oneshot::Receiver<Settled>) -> Self {
+impl ShardSettleReply {
+    pub(super) fn new(items: usize, reply: oneshot::Receiver<SettleResults>) -> Self {
         Self { items, reply, answered: None }
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Settled> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<SettleResults> {
         let items = self.items;
         Pin::new(&mut self.reply)
             .poll(context)
@@ -103,13 +104,13 @@ impl Part {
 }
 
 impl SettleReply {
-    pub(super) fn one(items: usize, reply: oneshot::Receiver<Settled>) -> Self {
-        Self(Parts::One(Part::new(items, reply)))
+    pub(super) fn one(items: usize, reply: oneshot::Receiver<SettleResults>) -> Self {
+        Self(SettleReplies::One(ShardSettleReply::new(items, reply)))
     }
 
     /// `places`: index of the part of each item; a part has its items in their order.
-    pub(super) fn several(parts: Vec<Part>, places: Vec<usize>) -> Self {
-        Self(Parts::Several { parts, places })
+    pub(super) fn several(parts: Vec<ShardSettleReply>, places: Vec<usize>) -> Self {
+        Self(SettleReplies::Several { parts, places })
     }
 }
 
@@ -118,8 +119,8 @@ impl Future for SettleReply {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            Parts::One(part) => part.poll(context),
-            Parts::Several { parts, places } => {
+            SettleReplies::One(part) => part.poll(context),
+            SettleReplies::Several { parts, places } => {
                 for part in parts.iter_mut() {
                     if part.answered.is_none() {
                         part.answered = Some(ready!(part.poll(context)));
@@ -154,8 +155,8 @@ mod tests {
     #[tokio::test]
     async fn replies_of_several_shards_are_merged_in_the_order_of_the_items() {
         let (first, one) = oneshot::channel();
-        let (second, other) = oneshot::channel::<Settled>();
-        let parts = vec![Part::new(2, one), Part::new(2, other)];
+        let (second, other) = oneshot::channel::<SettleResults>();
+        let parts = vec![ShardSettleReply::new(2, one), ShardSettleReply::new(2, other)];
         let reply = SettleReply::several(parts, vec![1, 0, 1, 0]);
         first.send(vec![Ok(()), Err(SettleError::NotLeased)]).expect("it waits");
         drop(second);

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use base::ShardId;
 
-use super::divided_credit::{Change, GivenBack};
+use super::divided_credit::{Change, ReturnedCredit};
 
 #[derive(Debug)]
 pub(super) struct Shares {
@@ -49,7 +49,7 @@ struct Account {
 }
 
 /// Changes to send to shards, in order.
-pub(super) type Orders = Vec<(ShardId, Change)>;
+pub(super) type CreditOrders = Vec<(ShardId, Change)>;
 
 impl Shares {
     /// Splits an amount evenly. `returns`: whether leases that end return their credit.
@@ -121,7 +121,7 @@ impl Shares {
         }
     }
 
-    pub(super) fn on_given_back(&mut self, shard: ShardId, given: GivenBack) {
+    pub(super) fn on_given_back(&mut self, shard: ShardId, given: ReturnedCredit) {
         let Some(account) = self.accounts.get_mut(&shard) else { return };
         if given.round != self.round {
             return;
@@ -158,11 +158,11 @@ impl Shares {
     }
 
     /// Splits a new amount, replacing the old one. The orders notify each shard.
-    pub(super) fn set(&mut self, amount: u64) -> Orders {
+    pub(super) fn set(&mut self, amount: u64) -> CreditOrders {
         self.round += 1;
         (self.free, self.excess) = (0, 0);
         let (count, round) = (self.accounts.len(), self.round);
-        let mut orders = Orders::new();
+        let mut orders = CreditOrders::new();
         for (place, (&shard, account)) in self.accounts.iter_mut().enumerate() {
             let amount = match self.confined_to {
                 None => part(amount, place, count),
@@ -181,8 +181,8 @@ impl Shares {
     }
 
     /// Returns the orders that follow from the notices so far; call it after each.
-    pub(super) fn settle_up(&mut self) -> Orders {
-        let mut orders = Orders::new();
+    pub(super) fn settle_up(&mut self) -> CreditOrders {
+        let mut orders = CreditOrders::new();
         let out = self.free.min(self.excess);
         self.free -= out;
         self.excess -= out;
@@ -191,7 +191,7 @@ impl Shares {
         orders
     }
 
-    fn grant_free(&mut self, orders: &mut Orders) {
+    fn grant_free(&mut self, orders: &mut CreditOrders) {
         if let Some(only) = self.confined_to {
             let amount = std::mem::take(&mut self.free);
             return self.grant(only, amount, orders);
@@ -227,7 +227,7 @@ impl Shares {
         all.min_by_key(|&(place, shard)| (self.share(shard), place))
     }
 
-    fn grant(&mut self, shard: ShardId, amount: u64, orders: &mut Orders) {
+    fn grant(&mut self, shard: ShardId, amount: u64, orders: &mut CreditOrders) {
         if let Some(account) = self.accounts.get_mut(&shard)
             && amount > 0
         {
@@ -242,7 +242,7 @@ impl Shares {
     }
 
     /// Requests credit from shards for those that lack it, or cancels requests.
-    fn ask(&mut self, orders: &mut Orders) {
+    fn ask(&mut self, orders: &mut CreditOrders) {
         let neediest = self.neediest().map(|(_, shard)| (shard, self.share(shard)));
         for (&shard, account) in &mut self.accounts {
             let (wanted, exact) = match (self.confined_to, neediest) {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use base::{LeaseGroupId, Offset};
-use dispatch::{Assignment, Dispatch, SessionId, Take, Within};
+use dispatch::{Assignment, Dispatch, PullRequest, PullScope, SessionId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -56,7 +56,7 @@ impl Taker {
         if has > 0 && (has >= options.records_max || has_bytes >= options.bytes_max) {
             return true;
         }
-        let take = Take {
+        let take = PullRequest {
             session: self.session,
             consumer: 0,
             records_max: options.records_max - has,
@@ -64,7 +64,7 @@ impl Taker {
             settle_on_send: options.settle_on_send,
             lease_ms: options.lease_ms,
         };
-        let within = Within {
+        let within = PullScope {
             partitions: &options.partitions,
             leased_max: options.leased_max,
             known_to: &self.known_to,

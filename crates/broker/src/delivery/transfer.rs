@@ -20,9 +20,9 @@ use super::dead_lettering::DeadLetterTarget;
 use super::dead_letters::PendingLetter;
 use super::group::Group;
 use super::groups::Groups;
-use super::handle::Transferred;
+use super::handle::TransferResult;
 use super::options::Settle;
-use super::reading::{Found, Reader};
+use super::reading::{Reader, RecordLookup};
 use super::settles::settles_of;
 
 /// Limit of concurrent reads for a transfer.
@@ -36,7 +36,7 @@ pub(super) struct PendingTransfer {
     pub(super) session: SessionId,
     pub(super) settles: Vec<Settle>,
     pub(super) batches: Vec<AppendBatch>,
-    pub(super) reply: oneshot::Sender<Transferred>,
+    pub(super) reply: oneshot::Sender<TransferResult>,
     pub(super) rejected: RejectedRecords,
     reading: Vec<(PartitionId, Offset)>,
 }
@@ -81,22 +81,22 @@ pub(super) struct Transfer {
     /// Number of results of its own batches; those of dead letters follow.
     pub(super) own_rows: usize,
     /// Records that it settles. They are not delivered meanwhile.
-    pub(super) withheld: Vec<Withheld>,
+    pub(super) withheld: Vec<WithheldRecords>,
     /// Dead letters in the entry.
-    pub(super) dead_lettered: Vec<Letters>,
+    pub(super) dead_lettered: Vec<GroupDeadLetters>,
     /// Dead letters that are not in the entry.
-    pub(super) to_dead_letter: Vec<Letters>,
+    pub(super) to_dead_letter: Vec<GroupDeadLetters>,
     /// Attempts of records that were released with it: durable also if it is refused.
     pub(super) attempts: Vec<GroupSettle>,
     /// Records of this group were removed, and cannot be restored one by one: if the transfer is refused, the
     /// group's engine is rebuilt.
     pub(super) removed_from: Option<LeaseGroupId>,
-    pub(super) reply: oneshot::Sender<Transferred>,
+    pub(super) reply: oneshot::Sender<TransferResult>,
 }
 
 /// Records of a group that an entry in flight settles.
 #[derive(Debug)]
-pub(super) struct Withheld {
+pub(super) struct WithheldRecords {
     pub(super) group: LeaseGroupId,
     /// The engine that withholds them.
     pub(super) engine: u64,
@@ -106,7 +106,7 @@ pub(super) struct Withheld {
 
 /// Dead letters of one group.
 #[derive(Debug)]
-pub(super) struct Letters {
+pub(super) struct GroupDeadLetters {
     pub(super) group: LeaseGroupId,
     /// The engine in which they died.
     pub(super) engine: u64,
@@ -148,7 +148,7 @@ impl PendingTransfer {
         session: SessionId,
         settles: Vec<Settle>,
         batches: Vec<AppendBatch>,
-        reply: oneshot::Sender<Transferred>,
+        reply: oneshot::Sender<TransferResult>,
     ) -> Self {
         let (rejected, reading) = (RejectedRecords::default(), Vec::new());
         Self { session, settles, batches, reply, rejected, reading }
@@ -170,9 +170,9 @@ impl PendingTransfer {
                     continue;
                 }
                 match reader.find_or_read(at.0, at.1) {
-                    Found::Here(record) => self.rejected.add(at, Some(record)),
-                    Found::Gone => self.rejected.add(at, None),
-                    Found::Unread => {
+                    RecordLookup::Here(record) => self.rejected.add(at, Some(record)),
+                    RecordLookup::Gone => self.rejected.add(at, None),
+                    RecordLookup::Unread => {
                         self.reading.push(at);
                         if self.reading.len() >= READS_MAX {
                             return false;
@@ -226,11 +226,11 @@ impl Transfer {
     }
 
     /// Takes all records that it was to settle, after a refusal.
-    pub(super) fn take_withheld(&mut self) -> Vec<Withheld> {
+    pub(super) fn take_withheld(&mut self) -> Vec<WithheldRecords> {
         let mut withheld = std::mem::take(&mut self.withheld);
         let dead = std::mem::take(&mut self.dead_lettered).into_iter();
         let dead = dead.chain(std::mem::take(&mut self.to_dead_letter));
-        withheld.extend(dead.map(|Letters { group, engine, pending }| Withheld {
+        withheld.extend(dead.map(|GroupDeadLetters { group, engine, pending }| WithheldRecords {
             group,
             engine,
             records: places_of(&pending),

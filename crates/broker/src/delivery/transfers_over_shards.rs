@@ -9,11 +9,11 @@ use base::ShardId;
 use dispatch::Settlement;
 use tokio::sync::oneshot;
 
-use crate::append::{AppendBatch, Appended};
+use crate::append::{AppendBatch, AppendedBatch};
 use crate::error::Unavailable;
 
 use super::error::TransferError;
-use super::handle::{Message, Moved};
+use super::handle::{Message, TransferOutcome};
 use super::links::Links;
 use super::options::Settle;
 
@@ -21,8 +21,8 @@ pub(super) async fn transfer(
     links: &Links,
     settles: Vec<Settle>,
     batches: Vec<AppendBatch>,
-) -> Result<Vec<Option<Appended>>, TransferError> {
-    let parts = Part::divide(links, settles, &batches);
+) -> Result<Vec<Option<AppendedBatch>>, TransferError> {
+    let parts = ShardSettles::divide(links, settles, &batches);
     if parts.len() > 1 {
         for part in &parts {
             part.probe(links).await?;
@@ -39,13 +39,13 @@ pub(super) async fn transfer(
 }
 
 /// The settles of a transfer in one shard.
-struct Part {
+struct ShardSettles {
     shard: ShardId,
     /// Each with its index among all settles of the transfer.
     settles: Vec<(usize, Settle)>,
 }
 
-impl Part {
+impl ShardSettles {
     /// The first part appends, and exists also without settles. It is in the shard of the first batch if that
     /// shard has settles or there are none at all: then less has to be sent.
     fn divide(links: &Links, settles: Vec<Settle>, batches: &[AppendBatch]) -> Vec<Self> {
@@ -93,7 +93,7 @@ impl Part {
         &self,
         links: &Links,
         batches: Vec<AppendBatch>,
-    ) -> Result<Moved, TransferError> {
+    ) -> Result<TransferOutcome, TransferError> {
         let (session, (reply, answer)) = (links.session, oneshot::channel());
         let settles = self.settles.iter().map(|(_, settle)| *settle).collect();
         links.tell(self.shard, Message::Transfer { session, settles, batches, reply });

@@ -35,14 +35,14 @@ pub(crate) struct ConnectionUnread {
 
 /// Unread deliveries of a session.
 #[derive(Debug)]
-pub(crate) struct Unread {
+pub(crate) struct UnreadDeliveries {
     connection: Arc<ConnectionUnread>,
     bytes: AtomicUsize,
 }
 
 impl NodeUnread {
     #[cfg(test)]
-    pub(super) fn of(unread: &Unread) -> Arc<Self> {
+    pub(super) fn of(unread: &UnreadDeliveries) -> Arc<Self> {
         Arc::clone(&unread.connection.node)
     }
 
@@ -51,7 +51,7 @@ impl NodeUnread {
     }
 
     /// The count of a new session. `connection`: the node's number of it; 0: none.
-    pub(super) fn unread_of(self: &Arc<Self>, connection: u64) -> Arc<Unread> {
+    pub(super) fn unread_of(self: &Arc<Self>, connection: u64) -> Arc<UnreadDeliveries> {
         let new = || {
             let (bytes, held_back) = (AtomicUsize::new(0), AtomicBool::new(false));
             Arc::new(ConnectionUnread {
@@ -73,7 +73,7 @@ impl NodeUnread {
                 })
             }
         };
-        Arc::new(Unread { connection, bytes: AtomicUsize::new(0) })
+        Arc::new(UnreadDeliveries { connection, bytes: AtomicUsize::new(0) })
     }
 }
 
@@ -89,7 +89,7 @@ impl Drop for ConnectionUnread {
     }
 }
 
-impl Unread {
+impl UnreadDeliveries {
     /// The number of its connection; 0: none.
     pub(super) fn connection(&self) -> u64 {
         self.connection.number
@@ -140,7 +140,7 @@ impl Unread {
     }
 }
 
-impl Drop for Unread {
+impl Drop for UnreadDeliveries {
     /// Subtracts the unread bytes of a session that ends.
     fn drop(&mut self) {
         self.subtract(self.bytes.load(Ordering::Acquire));

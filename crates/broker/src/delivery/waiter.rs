@@ -7,10 +7,10 @@ use tokio::sync::oneshot;
 
 use crate::error::Unavailable;
 
-use super::arrival::Arrival;
-use super::handle::{Moved, Settled, Transferred};
+use super::handle::{SettleResults, TransferOutcome, TransferResult};
+use super::in_transit::DeadLettersInTransit;
 use super::options::Settle;
-use super::repeat::{Lost, Repeat};
+use super::repeat::{Repeat, UncommittedSettle};
 use super::settle_reply::SettleSender;
 
 #[derive(Debug)]
@@ -23,14 +23,14 @@ pub(super) struct Waiter {
     /// repeat.
     pub(super) repeat: Option<Repeat>,
     /// Dead letters that are in the log and on their way to other shards.
-    pub(super) arrivals: Vec<Arrival>,
+    pub(super) arrivals: Vec<DeadLettersInTransit>,
 }
 
 /// The reply and its receiver.
 #[derive(Debug)]
 pub(super) enum Reply {
-    Settles(Settled, SettleSender),
-    Transfer(Moved, oneshot::Sender<Transferred>),
+    Settles(SettleResults, SettleSender),
+    Transfer(TransferOutcome, oneshot::Sender<TransferResult>),
 }
 
 /// A group in which something was rejected.
@@ -65,7 +65,7 @@ impl Waiter {
         }
         let arrivals = std::mem::take(&mut self.arrivals);
         tasks::spawn(Task::Channels, async move {
-            Arrival::all(arrivals).await;
+            DeadLettersInTransit::all(arrivals).await;
             self.answer_now();
         });
     }
@@ -93,7 +93,7 @@ impl Waiter {
 
     /// The term is over, and its settles may not be durable. The caller of one that cannot be repeated gets
     /// `why`.
-    pub(super) fn lost(self, why: &Unavailable) -> Option<Lost> {
+    pub(super) fn lost(self, why: &Unavailable) -> Option<UncommittedSettle> {
         match self {
             Self { reply: Reply::Settles(results, reply), repeat: Some(repeat), .. } => {
                 Some(repeat.lost(results, reply))

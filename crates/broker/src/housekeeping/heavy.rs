@@ -14,15 +14,15 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 pub(super) struct HeavyWork(Arc<Semaphore>);
 
 /// The slot of a shard, held until dropped.
-pub(super) type Turn = OwnedSemaphorePermit;
+pub(super) type HeavyWorkPermit = OwnedSemaphorePermit;
 
-type Waiting = Pin<Box<dyn Future<Output = Result<Turn, AcquireError>> + Send>>;
+type PermitFuture = Pin<Box<dyn Future<Output = Result<HeavyWorkPermit, AcquireError>> + Send>>;
 
 /// The place of a shard in the queue for a slot.
 #[derive(Default)]
-pub(super) struct Queued {
+pub(super) struct QueuedWork {
     work: HeavyWork,
-    waiting: Option<Waiting>,
+    waiting: Option<PermitFuture>,
 }
 
 impl Default for HeavyWork {
@@ -31,13 +31,13 @@ impl Default for HeavyWork {
     }
 }
 
-impl Queued {
+impl QueuedWork {
     pub(super) fn in_line(work: &HeavyWork) -> Self {
         Self { work: work.clone(), waiting: None }
     }
 
     /// Returns the slot if it is free for this shard. Otherwise the shard keeps its place until the next call.
-    pub(super) fn take(&mut self) -> Option<Turn> {
+    pub(super) fn take(&mut self) -> Option<HeavyWorkPermit> {
         let work = &self.work.0;
         let waiting =
             self.waiting.get_or_insert_with(|| Box::pin(Arc::clone(work).acquire_owned()));
@@ -52,9 +52,9 @@ impl Queued {
     }
 }
 
-impl fmt::Debug for Queued {
+impl fmt::Debug for QueuedWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queued").field("waits", &self.waiting.is_some()).finish_non_exhaustive()
+        f.debug_struct("QueuedWork").field("waits", &self.waiting.is_some()).finish_non_exhaustive()
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn slots_are_granted_one_at_a_time_in_the_order_of_requests() {
         let work = HeavyWork::default();
-        let [mut a, mut b, mut c] = [(); 3].map(|()| Queued::in_line(&work));
+        let [mut a, mut b, mut c] = [(); 3].map(|()| QueuedWork::in_line(&work));
         let turn = a.take().expect("it is free");
         assert!(b.take().is_none() && c.take().is_none());
         drop(turn);

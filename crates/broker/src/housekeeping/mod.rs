@@ -31,15 +31,15 @@ use std::time::Duration;
 use base::limits::TAIL_CACHE_AGE_MAX;
 use base::{HashMap, PartitionId, ShardId};
 use futures_util::future::join_all;
-use journal::Reclaimed;
+use journal::ReclaimReport;
 use machine::Command;
 use tasks::Task;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use crate::backups::Backups;
-use crate::changes::{Change, Changed};
+use crate::changes::{Change, ChangedPartitions};
 use crate::housekeeping::compaction::Compaction;
-use crate::housekeeping::heavy::{HeavyWork, Queued};
+use crate::housekeeping::heavy::{HeavyWork, QueuedWork};
 use crate::housekeeping::record_ids::RecordIds;
 use crate::housekeeping::retention::{Retention, Round};
 use crate::housekeeping::space::Space;
@@ -55,7 +55,7 @@ const STARTS_PER_COMMAND: usize = 10_000;
 pub(crate) async fn run(shards: Vec<Weak<LocalShard>>, backups: Arc<Backups>, interval: Duration) {
     let heavy = HeavyWork::default();
     let keeping =
-        shards.iter().map(|shard| run_rounds(shard.clone(), Queued::in_line(&heavy), interval));
+        shards.iter().map(|shard| run_rounds(shard.clone(), QueuedWork::in_line(&heavy), interval));
     tokio::join!(join_all(keeping), expire_backups(&shards, &backups, interval));
 }
 
@@ -66,7 +66,7 @@ fn ticks(interval: Duration) -> Interval {
 }
 
 /// Runs the rounds of one shard.
-async fn run_rounds(shard: Weak<LocalShard>, heavy: Queued, interval: Duration) {
+async fn run_rounds(shard: Weak<LocalShard>, heavy: QueuedWork, interval: Duration) {
     let mut ticks = ticks(interval);
     let mut housekeeping = Housekeeping { heavy, ..Housekeeping::default() };
     let mut producers_due = Instant::now() + PRODUCERS_EVERY;
@@ -75,7 +75,7 @@ async fn run_rounds(shard: Weak<LocalShard>, heavy: Queued, interval: Duration) 
         let Some(shard) = &shard.upgrade() else { return };
         shard.journal().rest(TAIL_CACHE_AGE_MAX);
         let looks = housekeeping.round(shard).await;
-        if looks != Looks::default() {
+        if looks != ExaminedCounts::default() {
             tracing::trace!(shard = %shard.id(), ?looks, "housekeeping");
         }
         if Instant::now() >= producers_due {
@@ -97,7 +97,7 @@ async fn expire_backups(shards: &[Weak<LocalShard>], backups: &Backups, interval
 
 /// Number of partitions that a round examined, for any reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Looks {
+struct ExaminedCounts {
     retention: usize,
     compaction: usize,
     /// Whether segments were examined.
@@ -110,14 +110,14 @@ struct Housekeeping {
     retention: Retention,
     compaction: Compaction,
     space: Space,
-    heavy: Queued,
+    heavy: QueuedWork,
     record_ids: RecordIds,
     /// Whether this node led the shard in the last round, and has examined its changes since.
     leads: bool,
 }
 
 impl Housekeeping {
-    async fn round(&mut self, shard: &Arc<LocalShard>) -> Looks {
+    async fn round(&mut self, shard: &Arc<LocalShard>) -> ExaminedCounts {
         let changed = shard.shard.changes.take();
         if !changed.is_empty() {
             self.space.changed(Instant::now());
@@ -129,7 +129,7 @@ impl Housekeeping {
         if space {
             self.reclaim(shard).await;
         }
-        Looks { retention, compaction, space }
+        ExaminedCounts { retention, compaction, space }
     }
 
     /// Whether this node leads the shard. After a change of its role everything is examined.
@@ -148,7 +148,7 @@ impl Housekeeping {
     async fn examine(
         &mut self,
         shard: &Arc<LocalShard>,
-        mut changed: Changed,
+        mut changed: ChangedPartitions,
         leads: bool,
     ) -> (usize, usize) {
         for topic in std::mem::take(&mut changed.topics) {
@@ -221,7 +221,7 @@ impl Housekeeping {
         let now = Instant::now();
         match reclaimed {
             Ok(Ok(reclaimed)) => {
-                if reclaimed != Reclaimed::default() {
+                if reclaimed != ReclaimReport::default() {
                     tracing::debug!(?reclaimed, "space came back");
                 }
                 if self.space.passed(now, reclaimed, shard.journal().snapshot_bytes()) {

@@ -20,7 +20,7 @@ pub(crate) struct Rule {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Outlook {
+pub(crate) struct CompactionOutlook {
     /// Time from which a pass is due without appends, ms since the epoch; `i64::MAX` for never.
     pub(crate) date_ms: i64,
     /// Size of the partition in bytes below which appends make no pass due earlier.
@@ -68,9 +68,9 @@ impl Rule {
         dirty as f64 >= self.dirty_ratio_min * (clean + dirty) as f64
     }
 
-    /// Returns when a pass will be due. Exact without appends; for appends the caller compares [`Outlook::to_bytes`],
-    /// and the date by which a batch older than all of these closes the segment.
-    pub(crate) fn outlook(&self, batches: &[Address], compacted_to: Offset) -> Outlook {
+    /// Returns when a pass will be due. Exact without appends; for appends the caller compares
+    /// [`CompactionOutlook::to_bytes`], and the date by which a batch older than all of these closes the segment.
+    pub(crate) fn outlook(&self, batches: &[Address], compacted_to: Offset) -> CompactionOutlook {
         let old_enough = self.old_enough(batches);
         let all_bytes: u64 = batches.iter().map(|batch| u64::from(batch.len)).sum();
         let mut date_ms = i64::MAX;
@@ -108,7 +108,7 @@ impl Rule {
             // A number that overflows, where everything has to be dirty, is as good as never.
             grows = grows.min((needed as u64).saturating_sub(dirty).max(1));
         }
-        Outlook { date_ms, to_bytes: all_bytes.saturating_add(grows) }
+        CompactionOutlook { date_ms, to_bytes: all_bytes.saturating_add(grows) }
     }
 
     /// Times from which each batch is old enough, with all before it.
@@ -176,7 +176,7 @@ mod tests {
             rule in rule(), stored in stored(), compacted_to in 0..12_u64,
         ) {
             let batches = batches(&stored);
-            let Outlook { date_ms, .. } = rule.outlook(&batches, compacted_to);
+            let CompactionOutlook { date_ms, .. } = rule.outlook(&batches, compacted_to);
             for now_ms in -10..600 {
                 let due = is_due(rule, &batches, compacted_to, now_ms);
                 prop_assert_eq!(due, now_ms >= date_ms, "at {} of {}", now_ms, date_ms);

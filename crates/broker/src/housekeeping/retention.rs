@@ -90,7 +90,7 @@ impl Findings {
 }
 
 /// Retention settings of one partition.
-struct Kept {
+struct PartitionRetention {
     partition: PartitionId,
     log_start: Offset,
     bytes: Option<u64>,
@@ -160,7 +160,11 @@ impl Retention {
     }
 
     /// Returns the partitions from which records may be deleted, and forgets the others.
-    fn kept(&mut self, shard: &LocalShard, some: Vec<(PartitionId, bool)>) -> Vec<(Kept, bool)> {
+    fn kept(
+        &mut self,
+        shard: &LocalShard,
+        some: Vec<(PartitionId, bool)>,
+    ) -> Vec<(PartitionRetention, bool)> {
         let found = shard.read(|state| {
             let kept = |partition: PartitionId| {
                 let config = &state.catalog.topic(partition.topic)?.config;
@@ -169,7 +173,12 @@ impl Retention {
                 let holds = row.next_offset() > row.log_start();
                 let keeps = bytes.is_some() || keep_ms.is_some();
                 let applies = config.cleanup_policy.delete && keeps && holds;
-                applies.then(|| Kept { partition, log_start: row.log_start(), bytes, keep_ms })
+                applies.then(|| PartitionRetention {
+                    partition,
+                    log_start: row.log_start(),
+                    bytes,
+                    keep_ms,
+                })
             };
             some.iter().map(|&(partition, _)| kept(partition)).collect::<Vec<_>>()
         });
@@ -192,7 +201,7 @@ impl Retention {
     fn start(
         &mut self,
         journal: &Journal,
-        kept: &Kept,
+        kept: &PartitionRetention,
         by_time: bool,
         (now, now_ms): (Instant, i64),
         interval: Duration,
@@ -230,7 +239,7 @@ impl Retention {
     }
 }
 
-fn by_bytes(journal: &Journal, kept: &Kept) -> Result<Option<Offset>, ReadError> {
+fn by_bytes(journal: &Journal, kept: &PartitionRetention) -> Result<Option<Offset>, ReadError> {
     let stream = kept.partition.stream();
     match kept.bytes.filter(|bytes| journal.stream_bytes(stream) > *bytes) {
         Some(bytes) => journal.retention_by_bytes(stream, bytes),

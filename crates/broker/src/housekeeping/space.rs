@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use journal::Reclaimed;
+use journal::ReclaimReport;
 use tokio::time::Instant;
 
 /// An entry may be sealed, or covered by a snapshot, only some time after it was written.
@@ -37,7 +37,12 @@ impl Space {
 
     /// Notes the result of a pass. Returns whether to take a snapshot for the waiting segments, given the size of the
     /// last one.
-    pub(crate) fn passed(&mut self, now: Instant, done: Reclaimed, snapshot_bytes: u64) -> bool {
+    pub(crate) fn passed(
+        &mut self,
+        now: Instant,
+        done: ReclaimReport,
+        snapshot_bytes: u64,
+    ) -> bool {
         self.passed = Some(now);
         if done.waiting == 0 {
             self.waiting = None;
@@ -64,8 +69,8 @@ mod tests {
 
     const MEGABYTE: u64 = 1 << 20;
 
-    fn dead(bytes: u64) -> Reclaimed {
-        Reclaimed { waiting: 1, waiting_bytes: bytes, ..Reclaimed::default() }
+    fn dead(bytes: u64) -> ReclaimReport {
+        ReclaimReport { waiting: 1, waiting_bytes: bytes, ..ReclaimReport::default() }
     }
 
     fn after(begun: Instant, seconds: u64) -> Instant {
@@ -106,7 +111,7 @@ mod tests {
                 let now = after(begun, second);
                 let due = space.is_due(now);
                 if due {
-                    space.passed(now, Reclaimed::default(), 0);
+                    space.passed(now, ReclaimReport::default(), 0);
                 }
                 due
             });
@@ -123,7 +128,7 @@ mod tests {
         let mut space = Space::default();
         space.passed(begun, dead(1), 100);
         assert!(space.is_due(after(begun, 1)));
-        space.passed(after(begun, 1), Reclaimed::default(), 100);
+        space.passed(after(begun, 1), ReclaimReport::default(), 100);
         assert!(!space.is_due(after(begun, 2)));
     }
 }

@@ -76,7 +76,7 @@ impl Node {
 
     /// Returns the numbers of partitions that retention and compaction examined.
     async fn round(&mut self) -> (usize, usize) {
-        let Looks { retention, compaction, .. } =
+        let ExaminedCounts { retention, compaction, .. } =
             self.housekeeping.round(&self.broker.shards_with_rows()[0]).await;
         (retention, compaction)
     }
@@ -143,10 +143,10 @@ async fn retention_and_reclaiming_continue_while_another_shard_compacts() {
         node.append(small, 0..1, START_MS).await;
     }
     let work = HeavyWork::default();
-    node.housekeeping.heavy = Queued::in_line(&work);
-    let another = Queued::in_line(&work).take().expect("no shard compacts yet");
+    node.housekeeping.heavy = QueuedWork::in_line(&work);
+    let another = QueuedWork::in_line(&work).take().expect("no shard compacts yet");
     let looks = node.housekeeping.round(&node.broker.shards_with_rows()[0]).await;
-    assert_eq!(looks, Looks { retention: 1, compaction: 0, space: true });
+    assert_eq!(looks, ExaminedCounts { retention: 1, compaction: 0, space: true });
     assert_eq!(node.start(small, 0), 1);
     drop(another);
     assert_eq!(node.round().await.1, 1, "it was not forgotten");

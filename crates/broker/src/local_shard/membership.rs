@@ -7,17 +7,17 @@ use std::path::Path;
 use base::limits::{MAJORITY_AWAITED_FOR, REPLICAS};
 use base::{Level, ShardId};
 use consensus::{Floor, LogEnd, Members};
-use journal::Room;
+use journal::DiskRoom;
 use links::NodeId;
 use tokio::sync::watch;
 use world::Disk;
 
 use super::LocalShard;
 use crate::error::Unavailable;
-use crate::given_up::{Files, GivenUp};
 use crate::group_status::{GroupStatus, MemberLag};
-use crate::leader_gossip::Known;
+use crate::leader_gossip::NewestReport;
 use crate::majority;
+use crate::removed_replica::{Files, GivenUp};
 
 impl LocalShard {
     /// Returns the shard's leader, as far as this node knows. A node that is alone leads also between two terms.
@@ -53,7 +53,7 @@ impl LocalShard {
 
     /// Whether this node rejects records until its disk has room.
     pub(crate) fn disk_is_full(&self) -> bool {
-        matches!(self.journal().room(), Room::Full { .. })
+        matches!(self.journal().room(), DiskRoom::Full { .. })
     }
 
     /// The nodes that have the shard, ascending.
@@ -100,8 +100,8 @@ impl LocalShard {
     }
 
     /// Stores the newest gossip on the group, in place of the previous one.
-    pub(crate) fn set_gossip(&self, known: Option<Known>) {
-        self.consensus.set_reported_leader(known.as_ref().and_then(Known::leader));
+    pub(crate) fn set_gossip(&self, known: Option<NewestReport>) {
+        self.consensus.set_reported_leader(known.as_ref().and_then(NewestReport::leader));
         self.heard.send_if_modified(|last| {
             let is_new = *last != known;
             *last = known;
@@ -136,7 +136,7 @@ impl LocalShard {
             return own;
         }
         let heard = self.heard.borrow();
-        let Some(Known { group, .. }) = heard.as_ref() else { return own };
+        let Some(NewestReport { group, .. }) = heard.as_ref() else { return own };
         let known = self.cluster.iter().flat_map(|node| node.known());
         let addresses: BTreeMap<NodeId, String> = known.map(|it| (it.id, it.address)).collect();
         let named = |nodes: &[u64]| {

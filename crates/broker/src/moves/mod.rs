@@ -11,15 +11,15 @@
 //!
 //! All state is in the logs. The next leader resumes by the rows and by the moves that the catalog wants.
 //!
-//! * `copying`: the copy of the partition's bytes
-//! * `wanted`: the next step
+//! * `partition_copy`: the copy of the partition's bytes
+//! * `move_action`: the next step
 //!
-//! Requests of operators are in `crate::moving`.
+//! Requests of operators are in `crate::move_requests`.
 //!
 //! [ADR 0024]: ../../../../docs/adr/0024-a-partition-moves-by-its-source.md
 
-mod copying;
-mod wanted;
+mod move_action;
+mod partition_copy;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -37,7 +37,7 @@ use crate::local_shard::LocalShard;
 use crate::peers::Peers;
 use crate::request::Request;
 
-use wanted::{Move, Wanted};
+use move_action::{Move, MoveAction};
 
 /// Interval of checks for wanted moves.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -79,7 +79,7 @@ struct Mover {
 
 /// Reason why a step was not done.
 #[derive(Debug, thiserror::Error)]
-enum Stopped {
+enum MoveError {
     #[error(transparent)]
     Execute(#[from] ExecuteError),
     #[error("its records cannot be read: {0}")]
@@ -115,13 +115,13 @@ impl Mover {
             };
             let partition = wanted.partition();
             let done = self.carry_out(&shard, &wanted).await;
-            if done.is_ok() && matches!(wanted, Wanted::Move(_) | Wanted::Finish(_)) {
+            if done.is_ok() && matches!(wanted, MoveAction::Move(_) | MoveAction::Finish(_)) {
                 self.not_before.insert(partition, Instant::now() + LEAVES_AFTER);
             }
             if let Err(stopped) = done {
                 match stopped {
                     // Another node resumes the move.
-                    Stopped::NotWanted | Stopped::Execute(ExecuteError::Unavailable(_)) => {
+                    MoveError::NotWanted | MoveError::Execute(ExecuteError::Unavailable(_)) => {
                         tracing::debug!(%partition, %stopped, "a move waits");
                     }
                     stopped => tracing::warn!(%partition, %stopped, "a move waits"),
@@ -134,22 +134,26 @@ impl Mover {
     }
 
     /// Returns the next step, if this node leads the shard and the level permits moves.
-    fn next(&self, shard: &LocalShard) -> Option<Wanted> {
+    fn next(&self, shard: &LocalShard) -> Option<MoveAction> {
         if self.level.now() < MOVES_SINCE || shard.serves_in().is_none() {
             return None;
         }
-        shard.read(|view| wanted::next(view, |partition| self.not_before.contains_key(&partition)))
+        shard.read(|view| {
+            move_action::next(view, |partition| self.not_before.contains_key(&partition))
+        })
     }
 
-    async fn carry_out(&self, shard: &LocalShard, wanted: &Wanted) -> Result<(), Stopped> {
+    async fn carry_out(&self, shard: &LocalShard, wanted: &MoveAction) -> Result<(), MoveError> {
         match *wanted {
-            Wanted::Move(ref it) => self.move_on(shard, it).await,
-            Wanted::Finish(ref it) => self.finish(shard, it).await,
-            Wanted::Cancel(ref it) => self.cancel(shard, it).await,
-            Wanted::Leave { partition, id } => here(shard, partition, id, Step::Leave).await,
-            Wanted::Forget { partition, id } => here(shard, partition, id, Step::Forget).await,
-            Wanted::Discard { partition, id } => here(shard, partition, id, Step::Discard).await,
-            Wanted::Drop { topic, adopted } => {
+            MoveAction::Move(ref it) => self.move_on(shard, it).await,
+            MoveAction::Finish(ref it) => self.finish(shard, it).await,
+            MoveAction::Cancel(ref it) => self.cancel(shard, it).await,
+            MoveAction::Leave { partition, id } => here(shard, partition, id, Step::Leave).await,
+            MoveAction::Forget { partition, id } => here(shard, partition, id, Step::Forget).await,
+            MoveAction::Discard { partition, id } => {
+                here(shard, partition, id, Step::Discard).await
+            }
+            MoveAction::Drop { topic, adopted } => {
                 let topics_gone = vec![topic];
                 let (from, to) = (adopted, adopted);
                 let gone = Adoption { from, to, topics_gone, ..Adoption::default() };
@@ -160,13 +164,13 @@ impl Mover {
     }
 
     /// Moves a partition from the first byte to the end. Steps done before are not repeated.
-    async fn move_on(&self, shard: &LocalShard, it: &Move) -> Result<(), Stopped> {
+    async fn move_on(&self, shard: &LocalShard, it: &Move) -> Result<(), MoveError> {
         let Move { partition, id, to, frozen } = *it;
         if frozen {
             // Frozen by a lost leader, whose progress of the copy is not known here.
             here(shard, partition, id, Step::Thaw).await?;
         }
-        let mut copy = copying::Copy::begin(self, shard, it).await?;
+        let mut copy = partition_copy::PartitionCopy::begin(self, shard, it).await?;
         loop {
             let began = Instant::now();
             copy.catch_up().await?;
@@ -176,10 +180,10 @@ impl Mover {
         }
         let until = Instant::now() + FROZEN_AT_MOST;
         here(shard, partition, id, Step::Freeze { to }).await?;
-        let copied = timeout_at(until, copy.catch_up()).await.unwrap_or(Err(Stopped::TooSlow));
+        let copied = timeout_at(until, copy.catch_up()).await.unwrap_or(Err(MoveError::TooSlow));
         let end = copied.and_then(|end| match Instant::now() < until {
             true => Ok(end),
-            false => Err(Stopped::TooSlow),
+            false => Err(MoveError::TooSlow),
         });
         let handed_over = match end {
             Ok(end) => here(shard, partition, id, Step::HandOver { end }).await,
@@ -194,26 +198,27 @@ impl Mover {
     }
 
     /// Finishes a move after the hand-over to the other shard.
-    async fn finish(&self, shard: &LocalShard, it: &Move) -> Result<(), Stopped> {
+    async fn finish(&self, shard: &LocalShard, it: &Move) -> Result<(), MoveError> {
         let Move { partition, id, to, .. } = *it;
         let (row, base) = shard
             .read(|view| Some((view.rows.moved_row(partition)?, view.rows.epoch_base(partition))))
-            .ok_or(Stopped::NotWanted)?;
+            .ok_or(MoveError::NotWanted)?;
         let term = i32::try_from(shard.term()).ok();
         let epoch_base = term.and_then(|term| base.checked_add(term)?.checked_add(EPOCH_STEP));
-        let epoch_base = epoch_base.filter(|base| *base < i32::MAX / 2).ok_or(Stopped::TooOften)?;
+        let epoch_base =
+            epoch_base.filter(|base| *base < i32::MAX / 2).ok_or(MoveError::TooOften)?;
         let activate = Step::Activate { row, epoch_base };
         let activate = MoveStep { partition, id, what: activate };
         let epoch_base = match self.execute(to, Command::Move(activate)).await? {
             Outcome::Activated { epoch_base } => epoch_base,
-            _ => return Err(Stopped::Unexpected),
+            _ => return Err(MoveError::Unexpected),
         };
         self.end(partition, id, MoveEnd::Placed { epoch_base }).await?;
         tracing::info!(%partition, from = %shard.id(), %to, "a partition was moved");
         Ok(())
     }
 
-    async fn cancel(&self, shard: &LocalShard, it: &Move) -> Result<(), Stopped> {
+    async fn cancel(&self, shard: &LocalShard, it: &Move) -> Result<(), MoveError> {
         let Move { partition, id, .. } = *it;
         here(shard, partition, id, Step::Cancel).await?;
         self.end(partition, id, MoveEnd::Cancelled).await?;
@@ -222,7 +227,7 @@ impl Mover {
     }
 
     /// Ends a move in the catalog. A deleted topic has no moves.
-    async fn end(&self, partition: PartitionId, id: u64, end: MoveEnd) -> Result<(), Stopped> {
+    async fn end(&self, partition: PartitionId, id: u64, end: MoveEnd) -> Result<(), MoveError> {
         match self.execute(ShardId::CATALOG, Command::EndMove { partition, id, end }).await {
             Ok(_) | Err(ExecuteError::Refused(Refusal::UnknownTopic { .. })) => Ok(()),
             Err(error) => Err(error.into()),
@@ -251,7 +256,7 @@ async fn here(
     partition: PartitionId,
     id: u64,
     what: Step,
-) -> Result<(), Stopped> {
+) -> Result<(), MoveError> {
     let step = MoveStep { partition, id, what };
     shard.execute(Command::Move(step)).await?;
     Ok(())

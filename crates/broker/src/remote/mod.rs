@@ -25,15 +25,15 @@ use world::Instant;
 
 use crate::backup_parts::{BackupError, BackupPart, BackupStep};
 use crate::barrier::CatalogVersions;
-use crate::delivery::history::{Look, Looked, SessionUser};
+use crate::delivery::history::{HistoryQuery, HistoryReply, SessionUser};
 use crate::error::{FetchError, Unavailable};
 use crate::group_status::GroupStatus;
-use crate::question::{Question, Told};
 use crate::request::Request;
 use crate::shard::Shard;
+use crate::shard_query::{ShardQuery, ShardQueryReply};
 use crate::stored_status::StoredStatus;
 
-use wire::{Awaiting, Executed};
+use wire::{ExecutedCommand, PendingRemoteRequest};
 
 /// Longest wait for another node's change of the catalog in this node's copy.
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
@@ -152,9 +152,9 @@ impl Remote {
         &self,
         node: u32,
         shard: ShardId,
-        look: &Look,
+        look: &HistoryQuery,
         within: Duration,
-    ) -> Result<Looked, Unavailable> {
+    ) -> Result<HistoryReply, Unavailable> {
         let (message, deadline) =
             (wire::encode_look_request(look.clone()), Instant::now() + within);
         let asking = self.node.ask(NodeId(node.into()), shard, message, deadline);
@@ -167,9 +167,9 @@ impl Remote {
         &self,
         leader: u32,
         shard: ShardId,
-        question: &Question,
+        question: &ShardQuery,
         deadline: Instant,
-    ) -> Result<(Told, Bytes), FetchError> {
+    ) -> Result<(ShardQueryReply, Bytes), FetchError> {
         let message = wire::encode_rows_request(question);
         let asking = self.node.ask(NodeId(leader.into()), shard, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
@@ -233,8 +233,8 @@ impl Remote {
 }
 
 /// Replies to a change of the catalog once this node's copy has it: the client may look for it here next.
-async fn answer(shard: ShardId, copy: &Weak<Shard>, awaiting: Awaiting, reply: &[u8]) {
-    let Some(Executed { index, reply, result }) = awaiting.answered(reply) else { return };
+async fn answer(shard: ShardId, copy: &Weak<Shard>, awaiting: PendingRemoteRequest, reply: &[u8]) {
+    let Some(ExecutedCommand { index, reply, result }) = awaiting.answered(reply) else { return };
     if shard == ShardId::CATALOG
         && let Some(catalog) = copy.upgrade()
         && timeout(SEEN_WITHIN, catalog.applied_to(index)).await.is_err()

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use base::{Level, Offset, PartitionId, ShardId};
 use bytes::{Bytes, BytesMut};
 use dispatch::SessionId;
-use links::{Message, NodeId, Received};
+use links::{Message, NodeId, ReceivedMessage};
 use machine::moves::MOVES_SINCE;
-use machine::{Command, MoveStep, Numbered, Origin, Outcome};
+use machine::{Command, MoveStep, Origin, Outcome, RowSequence};
 use record::verify_checksum;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -16,12 +16,12 @@ use tokio::sync::oneshot;
 use crate::append::{AppendBatch, Appends};
 use crate::backup_parts::{BackupError, BackupPart, BackupStep};
 use crate::barrier::CatalogVersions;
-use crate::delivery::history::{Look, Looked, SessionUser};
+use crate::delivery::history::{HistoryQuery, HistoryReply, SessionUser};
 use crate::error::{AppendError, ExecuteError, FetchError, Unavailable};
 use crate::group_status::GroupStatus;
-use crate::outgoing::Receipt;
-use crate::question::{Question, Told};
+use crate::receipts::Receipt;
 use crate::request::{self, CommandReply, ReceiveError, Request};
+use crate::shard_query::{ShardQuery, ShardQueryReply};
 use crate::stored_status::StoredStatus;
 
 mod backups;
@@ -37,7 +37,7 @@ pub(crate) use members::{encode_members_reply, encode_members_request, members};
 
 /// A request to a shard's leader, or to a node. A variant is only ever added at the end.
 #[derive(Debug, Serialize, Deserialize)]
-enum Asked {
+enum RemoteRequest {
     Append {
         batches: Vec<Batch>,
     },
@@ -67,7 +67,7 @@ enum Asked {
         to: u64,
     },
     /// The node's knowledge of a record.
-    Look(Look),
+    Look(HistoryQuery),
     /// The users of these sessions of the node.
     SessionUsers(Vec<SessionId>),
     /// A part of a partition that moves to the shard.
@@ -76,7 +76,7 @@ enum Asked {
         batches: Vec<Batch>,
     },
     /// To a shard's leader: a query about its rows.
-    Rows(Question),
+    Rows(ShardQuery),
     /// To a shard's leader: the committed and pending members of the group.
     Members,
     /// To a member of a shard's group: a step of a backup that another node sends.
@@ -92,7 +92,7 @@ enum Asked {
     },
 }
 
-base::levels!(Asked {
+base::levels!(RemoteRequest {
     Level::FIRST => Append | Receive | Relay | CatalogVersions | WouldLead | ReadIndex
         | Groups | Stored | HandOver | Look | SessionUsers;
     MOVES_SINCE => Import;
@@ -102,11 +102,11 @@ base::levels!(Asked {
     @ Self::Execute { command } => command.level();
 });
 
-impl Asked {
+impl RemoteRequest {
     /// Builds the request; the receiver knows the sending node, so its id is left out.
-    fn appends(batches: Vec<Batch>, from: Option<Numbered>) -> Self {
+    fn appends(batches: Vec<Batch>, from: Option<RowSequence>) -> Self {
         match from {
-            Some(Numbered { incarnation, number, .. }) => {
+            Some(RowSequence { incarnation, number, .. }) => {
                 Self::Bring { incarnation, number, batches }
             }
             None => Self::Append { batches },
@@ -125,7 +125,7 @@ pub(crate) struct Batch {
 
 /// A variant is only ever added at the end.
 #[derive(Debug, Serialize, Deserialize)]
-enum Answer {
+enum RemoteReply {
     Append(Appends),
     Receive(Result<Receipt, ReceiveError>),
     Execute {
@@ -140,46 +140,46 @@ enum Answer {
     Stored(StoredStatus),
     /// The error is the reason why it still leads.
     HandOver(Result<(), String>),
-    Looked(Looked),
+    Looked(HistoryReply),
     SessionUsers(Vec<Option<SessionUser>>),
     /// Batches of the reply are in the body.
-    Rows(Result<Told, FetchError>),
+    Rows(Result<ShardQueryReply, FetchError>),
     Members(Result<BTreeSet<u64>, Unavailable>),
     /// Bytes are in the body.
     BackedUp(Result<BackupPart, BackupError>),
 }
 
-base::levels!(Answer {
+base::levels!(RemoteReply {
     Level::FIRST => Append | Receive | Execute | CatalogVersions | WouldLead | ReadIndex | Groups
         | Stored | HandOver | Looked | SessionUsers;
     Level::REPLICAS => Rows | Members | BackedUp;
 });
 
 /// A request awaiting the reply of another node.
-pub(crate) enum Awaiting {
+pub(crate) enum PendingRemoteRequest {
     Append { rows: usize, reply: oneshot::Sender<Appends> },
     Receive(oneshot::Sender<Result<Receipt, ReceiveError>>),
     Execute(CommandReply),
 }
 
 /// A command was executed or rejected; its reply is still to be sent.
-pub(crate) struct Executed {
+pub(crate) struct ExecutedCommand {
     pub(crate) index: u64,
     pub(crate) reply: CommandReply,
     pub(crate) result: Result<Outcome, ExecuteError>,
 }
 
 /// A request to this node's log, awaiting its result.
-pub(crate) enum Asking {
+pub(crate) enum PendingLogRequest {
     Append(oneshot::Receiver<Appends>),
     Receive(oneshot::Receiver<Result<Receipt, ReceiveError>>),
     Execute(oneshot::Receiver<Result<Outcome, ExecuteError>>),
 }
 
 /// A decoded request of another node.
-pub(crate) enum Decoded {
+pub(crate) enum DecodedRequest {
     /// A request to a shard's log.
-    Request(Request, Asking),
+    Request(Request, PendingLogRequest),
     /// The rest of the head, and the body.
     Relay(Bytes, Bytes),
     CatalogVersions,
@@ -189,9 +189,9 @@ pub(crate) enum Decoded {
     Stored,
     /// The node that is to lead.
     HandOver(u64),
-    Look(Look),
+    Look(HistoryQuery),
     SessionUsers(Vec<SessionId>),
-    Rows(Question),
+    Rows(ShardQuery),
     Members,
     BackUp(u64, BackupStep),
 }
@@ -203,24 +203,32 @@ pub(crate) fn relay_head() -> &'static [u8] {
 
 /// Encodes a request; returns it if it is for this node only.
 #[expect(clippy::result_large_err, reason = "it is moved once, and is no error")]
-pub(crate) fn encode(request: Request) -> Result<(Message, Awaiting), Request> {
+pub(crate) fn encode(request: Request) -> Result<(Message, PendingRemoteRequest), Request> {
     let (asked, body, awaiting) = match request {
         Request::Append { batches, from, reply } => {
             let rows = batches.iter().map(AppendBatch::rows).sum();
             let (batches, body) = divide(batches);
-            (Asked::appends(batches, from), body, Awaiting::Append { rows, reply })
+            (
+                RemoteRequest::appends(batches, from),
+                body,
+                PendingRemoteRequest::Append { rows, reply },
+            )
         }
         Request::Receive { message: request::Message { origin, batches }, reply } => {
             let (batches, body) = divide(batches);
             let Origin { shard: from, number, next } = origin;
-            (Asked::Receive { from, number, next, batches }, body, Awaiting::Receive(reply))
+            (
+                RemoteRequest::Receive { from, number, next, batches },
+                body,
+                PendingRemoteRequest::Receive(reply),
+            )
         }
         Request::Execute { command, reply } => {
-            (Asked::Execute { command }, Vec::new(), Awaiting::Execute(reply))
+            (RemoteRequest::Execute { command }, Vec::new(), PendingRemoteRequest::Execute(reply))
         }
         Request::Import { step, batches, reply } => {
             let (batches, body) = divide(batches);
-            (Asked::Import { step, batches }, body, Awaiting::Execute(reply))
+            (RemoteRequest::Import { step, batches }, body, PendingRemoteRequest::Execute(reply))
         }
         Request::Unit { .. }
         | Request::KeepMembers { .. }
@@ -244,7 +252,7 @@ pub(crate) fn divide(batches: Vec<AppendBatch>) -> (Vec<Batch>, Vec<Bytes>) {
 pub(crate) fn encode_append_request(
     batches: &[AppendBatch],
     bytes: &[Bytes],
-    from: Option<Numbered>,
+    from: Option<RowSequence>,
 ) -> Message {
     let apart = |(batch, bytes): (&AppendBatch, &Bytes)| Batch {
         partition: batch.partition,
@@ -253,46 +261,46 @@ pub(crate) fn encode_append_request(
         bytes: bytes.len() as u32,
     };
     let batches = batches.iter().zip(bytes).map(apart).collect();
-    Message { head: bytes_of(&Asked::appends(batches, from)), body: bytes.to_vec() }
+    Message { head: bytes_of(&RemoteRequest::appends(batches, from)), body: bytes.to_vec() }
 }
 
 pub(crate) fn encode_catalog_versions_request() -> Message {
-    Message { head: bytes_of(&Asked::CatalogVersions), body: Vec::new() }
+    Message { head: bytes_of(&RemoteRequest::CatalogVersions), body: Vec::new() }
 }
 
 pub(crate) fn encode_catalog_versions_reply(
     versions: Result<CatalogVersions, Unavailable>,
 ) -> Bytes {
-    bytes_of(&Answer::CatalogVersions(versions))
+    bytes_of(&RemoteReply::CatalogVersions(versions))
 }
 
 pub(crate) fn encode_read_index_request() -> Message {
-    Message { head: bytes_of(&Asked::ReadIndex), body: Vec::new() }
+    Message { head: bytes_of(&RemoteRequest::ReadIndex), body: Vec::new() }
 }
 
 pub(crate) fn encode_read_index_reply(index: Result<u64, Unavailable>) -> Bytes {
-    bytes_of(&Answer::ReadIndex(index))
+    bytes_of(&RemoteReply::ReadIndex(index))
 }
 
 /// Decodes the leader's reply.
 pub(crate) fn read_index(answer: &[u8]) -> Result<u64, Unavailable> {
     match postcard::from_bytes(answer) {
-        Ok(Answer::ReadIndex(index)) => index.map_err(elsewhere),
+        Ok(RemoteReply::ReadIndex(index)) => index.map_err(elsewhere),
         _ => Err(Unavailable::Unanswered),
     }
 }
 
 pub(crate) fn encode_would_lead_request() -> Message {
-    Message { head: bytes_of(&Asked::WouldLead), body: Vec::new() }
+    Message { head: bytes_of(&RemoteRequest::WouldLead), body: Vec::new() }
 }
 
 pub(crate) fn encode_would_lead_reply(would: bool) -> Bytes {
-    bytes_of(&Answer::WouldLead(would))
+    bytes_of(&RemoteReply::WouldLead(would))
 }
 
 pub(crate) fn would_lead(answer: &[u8]) -> Option<bool> {
     match postcard::from_bytes(answer) {
-        Ok(Answer::WouldLead(would)) => Some(would),
+        Ok(RemoteReply::WouldLead(would)) => Some(would),
         _ => None,
     }
 }
@@ -300,56 +308,60 @@ pub(crate) fn would_lead(answer: &[u8]) -> Option<bool> {
 /// Decodes the leader's reply.
 pub(crate) fn catalog_versions(answer: &[u8]) -> Result<CatalogVersions, Unavailable> {
     match postcard::from_bytes(answer) {
-        Ok(Answer::CatalogVersions(versions)) => versions.map_err(elsewhere),
+        Ok(RemoteReply::CatalogVersions(versions)) => versions.map_err(elsewhere),
         _ => Err(Unavailable::Unanswered),
     }
 }
 
 /// Decodes a request of another node; `None` if it is unknown or malformed.
-pub(crate) fn decode(message: Received, asker: NodeId) -> Option<Decoded> {
-    let Received { head, body } = message;
+pub(crate) fn decode(message: ReceivedMessage, asker: NodeId) -> Option<DecodedRequest> {
+    let ReceivedMessage { head, body } = message;
     let (asked, rest) = postcard::take_from_bytes(&head).ok()?;
     let (request, asking) = match asked {
-        Asked::Relay => return Some(Decoded::Relay(head.slice_ref(rest), body)),
-        Asked::Append { batches } => {
+        RemoteRequest::Relay => return Some(DecodedRequest::Relay(head.slice_ref(rest), body)),
+        RemoteRequest::Append { batches } => {
             let (reply, answer) = oneshot::channel();
             let batches = join(batches, body)?;
-            (Request::Append { batches, from: None, reply }, Asking::Append(answer))
+            (Request::Append { batches, from: None, reply }, PendingLogRequest::Append(answer))
         }
-        Asked::Bring { incarnation, number, batches } => {
+        RemoteRequest::Bring { incarnation, number, batches } => {
             let (reply, answer) = oneshot::channel();
             let (batches, node) = (join(batches, body)?, u32::try_from(asker.0).ok()?);
-            let from = Some(Numbered { node, incarnation, number });
-            (Request::Append { batches, from, reply }, Asking::Append(answer))
+            let from = Some(RowSequence { node, incarnation, number });
+            (Request::Append { batches, from, reply }, PendingLogRequest::Append(answer))
         }
-        Asked::Receive { from, number, next, batches } => {
+        RemoteRequest::Receive { from, number, next, batches } => {
             let (reply, answer) = oneshot::channel();
             let origin = Origin { shard: from, number, next };
             let message = request::Message { origin, batches: join(batches, body)? };
-            (Request::Receive { message, reply }, Asking::Receive(answer))
+            (Request::Receive { message, reply }, PendingLogRequest::Receive(answer))
         }
-        Asked::Execute { command } => {
+        RemoteRequest::Execute { command } => {
             let (reply, answer) = oneshot::channel();
-            (Request::Execute { command, reply }, Asking::Execute(answer))
+            (Request::Execute { command, reply }, PendingLogRequest::Execute(answer))
         }
-        Asked::Import { step, batches } => {
+        RemoteRequest::Import { step, batches } => {
             let (reply, answer) = oneshot::channel();
             let batches = join(batches, body)?;
-            (Request::Import { step, batches, reply }, Asking::Execute(answer))
+            (Request::Import { step, batches, reply }, PendingLogRequest::Execute(answer))
         }
-        Asked::CatalogVersions => return Some(Decoded::CatalogVersions),
-        Asked::WouldLead => return Some(Decoded::WouldLead),
-        Asked::ReadIndex => return Some(Decoded::ReadIndex),
-        Asked::Groups => return Some(Decoded::Groups),
-        Asked::Stored => return Some(Decoded::Stored),
-        Asked::HandOver { to } => return Some(Decoded::HandOver(to)),
-        Asked::Look(look) => return Some(Decoded::Look(look)),
-        Asked::SessionUsers(sessions) => return Some(Decoded::SessionUsers(sessions)),
-        Asked::Rows(question) => return Some(Decoded::Rows(question)),
-        Asked::Members => return Some(Decoded::Members),
-        Asked::BackUp { backup, step } => return Some(Decoded::BackUp(backup, step)),
+        RemoteRequest::CatalogVersions => return Some(DecodedRequest::CatalogVersions),
+        RemoteRequest::WouldLead => return Some(DecodedRequest::WouldLead),
+        RemoteRequest::ReadIndex => return Some(DecodedRequest::ReadIndex),
+        RemoteRequest::Groups => return Some(DecodedRequest::Groups),
+        RemoteRequest::Stored => return Some(DecodedRequest::Stored),
+        RemoteRequest::HandOver { to } => return Some(DecodedRequest::HandOver(to)),
+        RemoteRequest::Look(look) => return Some(DecodedRequest::Look(look)),
+        RemoteRequest::SessionUsers(sessions) => {
+            return Some(DecodedRequest::SessionUsers(sessions));
+        }
+        RemoteRequest::Rows(question) => return Some(DecodedRequest::Rows(question)),
+        RemoteRequest::Members => return Some(DecodedRequest::Members),
+        RemoteRequest::BackUp { backup, step } => {
+            return Some(DecodedRequest::BackUp(backup, step));
+        }
     };
-    Some(Decoded::Request(request, asking))
+    Some(DecodedRequest::Request(request, asking))
 }
 
 fn join(batches: Vec<Batch>, mut body: Bytes) -> Option<Vec<AppendBatch>> {
@@ -373,45 +385,45 @@ pub(crate) fn take(batches: Vec<Batch>, body: &mut Bytes) -> Option<Vec<AppendBa
     Some(joined)
 }
 
-impl Asking {
+impl PendingLogRequest {
     /// Returns the encoded result, with the applied index of the shard's log.
     pub(crate) async fn answer(self, applied: impl Fn() -> u64) -> Option<Bytes> {
         let answer = match self {
-            Self::Append(answer) => Answer::Append(answer.await.ok()?),
-            Self::Receive(answer) => Answer::Receive(answer.await.ok()?),
+            Self::Append(answer) => RemoteReply::Append(answer.await.ok()?),
+            Self::Receive(answer) => RemoteReply::Receive(answer.await.ok()?),
             Self::Execute(answer) => {
                 let result = answer.await.ok()?;
-                Answer::Execute { index: applied(), result }
+                RemoteReply::Execute { index: applied(), result }
             }
         };
         Some(bytes_of(&answer))
     }
 }
 
-impl Awaiting {
+impl PendingRemoteRequest {
     /// Sends the result to the waiting request. The result of a command is returned to the caller, who sends it.
-    pub(crate) fn answered(self, answer: &[u8]) -> Option<Executed> {
+    pub(crate) fn answered(self, answer: &[u8]) -> Option<ExecutedCommand> {
         match (self, postcard::from_bytes(answer)) {
-            (Self::Append { rows, reply }, Ok(Answer::Append(answers)))
+            (Self::Append { rows, reply }, Ok(RemoteReply::Append(answers)))
                 if answers.len() == rows =>
             {
                 let answers = answers.into_iter().map(|answer| answer.map_err(elsewhere_append));
                 let _ = reply.send(answers.collect());
                 None
             }
-            (Self::Receive(reply), Ok(Answer::Receive(answer))) => {
+            (Self::Receive(reply), Ok(RemoteReply::Receive(answer))) => {
                 let _ = reply.send(answer.map_err(|error| match error {
                     ReceiveError::Refused(error) => ReceiveError::Refused(elsewhere_append(error)),
                     error @ ReceiveError::OutOfOrder { .. } => error,
                 }));
                 None
             }
-            (Self::Execute(reply), Ok(Answer::Execute { index, result })) => {
+            (Self::Execute(reply), Ok(RemoteReply::Execute { index, result })) => {
                 let result = result.map_err(|error| match error {
                     ExecuteError::Unavailable(why) => elsewhere(why).into(),
                     error @ ExecuteError::Refused(_) => error,
                 });
-                Some(Executed { index, reply, result })
+                Some(ExecutedCommand { index, reply, result })
             }
             // An unknown reply, of a node of a later version.
             (awaiting, _) => {
@@ -461,10 +473,10 @@ mod tests {
 
     #[test]
     fn head_of_a_relay_message_differs_from_all_requests() {
-        assert_eq!(bytes_of(&Asked::Relay), relay_head());
+        assert_eq!(bytes_of(&RemoteRequest::Relay), relay_head());
         let head = [relay_head(), b"the rest"].concat().into();
-        let received = Received { head, body: Bytes::from_static(b"body") };
-        let Some(Decoded::Relay(rest, body)) = decode(received, NodeId(2)) else {
+        let received = ReceivedMessage { head, body: Bytes::from_static(b"body") };
+        let Some(DecodedRequest::Relay(rest, body)) = decode(received, NodeId(2)) else {
             panic!("a relay's")
         };
         assert_eq!((&rest[..], &body[..]), (&b"the rest"[..], &b"body"[..]));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use base::checksum::crc32c;
 use base::limits::GROUP_SLOTS;
 use base::{PartitionId, ShardId, TopicId};
-use machine::catalog::placement::{Placed, Placement};
+use machine::catalog::placement::{MovedPlacement, Placement};
 
 use crate::broker::Broker;
 use crate::local_shard::LocalShard;
@@ -70,7 +70,10 @@ impl Broker {
     pub fn shard_leaders(&self) -> ShardLeaders {
         let led = |shard: &Arc<LocalShard>| {
             let epoch = shard.term() as i32;
-            Led { leader: Leader { node: shard.leader(), epoch }, replicas: self.order_of(shard) }
+            ShardLeader {
+                leader: Leader { node: shard.leader(), epoch },
+                replicas: self.order_of(shard),
+            }
         };
         ShardLeaders(self.shards_with_rows().iter().map(led).collect())
     }
@@ -192,14 +195,14 @@ impl Leader {
 }
 
 #[derive(Clone, Debug)]
-struct Led {
+struct ShardLeader {
     leader: Leader,
     replicas: Vec<u32>,
 }
 
 /// The leaders of all shards with rows, at one time.
 #[derive(Clone, Debug)]
-pub struct ShardLeaders(Arc<[Led]>);
+pub struct ShardLeaders(Arc<[ShardLeader]>);
 
 impl ShardLeaders {
     /// Returns the leader and the replicas of each shard, the preferred leader first, in the order of
@@ -213,7 +216,7 @@ impl ShardLeaders {
 #[derive(Clone, Debug)]
 pub struct Leaders {
     /// The leaders of the shards with rows.
-    of_shards: Arc<[Led]>,
+    of_shards: Arc<[ShardLeader]>,
     placement: Placement,
 }
 
@@ -234,7 +237,7 @@ impl Leaders {
     /// The same, with a partition that was moved to another shard.
     #[must_use]
     pub fn with_moved(mut self, partition: u32, shard: ShardId, epoch_base: i32) -> Self {
-        self.placement.place(partition, Placed { shard, epoch_base });
+        self.placement.place(partition, MovedPlacement { shard, epoch_base });
         self
     }
 
@@ -263,7 +266,7 @@ impl Leaders {
         (self.placement.shard_of(partition).0 - ShardId::FIRST.0) as usize
     }
 
-    fn led(&self, partition: u32) -> Option<&Led> {
+    fn led(&self, partition: u32) -> Option<&ShardLeader> {
         self.of_shards.get(self.place_of(partition))
     }
 }

@@ -10,7 +10,7 @@ use machine::{CommitOffset, NewTopic, Refusal};
 use record::{BatchBuilder, BatchHeader, BatchOptions};
 use world::{Entropy, OsEntropy, SimulatedDisk, World};
 
-use crate::{AppendBatch, Appended, Broker, BrokerOptions, OpenError, batches_in};
+use crate::{AppendBatch, AppendedBatch, Broker, BrokerOptions, OpenError, batches_in};
 
 const SHARDS: u32 = 3;
 
@@ -42,7 +42,7 @@ fn batch(partitions: &[PartitionId], value: &str) -> AppendBatch {
 
 async fn append(broker: &Broker, batches: Vec<AppendBatch>) -> Vec<Offset> {
     let answers = broker.append(batches).await.into_iter();
-    answers.map(|it: Result<Appended, _>| it.expect("taken").base_offset).collect()
+    answers.map(|it: Result<AppendedBatch, _>| it.expect("taken").base_offset).collect()
 }
 
 async fn values(broker: &Broker, partition: PartitionId) -> Vec<String> {

@@ -1,12 +1,12 @@
 //! Topics that reject records when they are full (`limit.records`, `limit.bytes`).
 //!
 //! Only unsettled records count, which the driver knows and the sequencer does not. So the sequencer uses the
-//! driver's last numbers ([`crate::delivery::standings`]), and adds the records sequenced since. Each shard of a
+//! driver's last numbers ([`crate::delivery::group_backlog`]), and adds the records sequenced since. Each shard of a
 //! topic in several shards has a part of the limit ([`limit_here`]).
 
 use base::PartitionId;
 use base::limits::DEDUP_IDS_PER_BATCH_MAX;
-use journal::Room;
+use journal::DiskRoom;
 use machine::{LeaseGroup, Partition, Topic};
 
 use crate::delivery::policy::{limit_here, refuses};
@@ -101,10 +101,10 @@ pub(super) fn refused_for_ids(ids: Option<&RecordIds>) -> Option<AppendError> {
     (ids > at_most).then_some(AppendError::TooManyIds { ids, at_most })
 }
 
-pub(super) fn refused_for_space(room: &Room) -> Option<AppendError> {
+pub(super) fn refused_for_space(room: &DiskRoom) -> Option<AppendError> {
     match *room {
-        Room::Ok => None,
-        Room::Full { free_bytes, reserve_bytes } => {
+        DiskRoom::Ok => None,
+        DiskRoom::Full { free_bytes, reserve_bytes } => {
             Some(AppendError::StorageFull { free_bytes, reserve_bytes })
         }
     }

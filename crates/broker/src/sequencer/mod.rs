@@ -1,7 +1,7 @@
 //! Gives batches their offsets, and makes one proposal of all waiting requests.
 //!
 //! The leader assigns a batch's offset before it is proposed, so that the written bytes are final: consumers are
-//! served the journal's own bytes. So its view is ahead of the machine's: `Ahead` has the ends and the producers'
+//! served the journal's own bytes. So its view is ahead of the machine's: `PendingState` has the ends and the producers'
 //! sequences of all pending proposals. The machine has the final decision: it rejects an entry that does not fit,
 //! alike on every replica.
 //!
@@ -9,24 +9,24 @@
 //! the request is set aside until that is done ([`partial`]), and others do not wait for it.
 //!
 //! Batches of a unit for partitions of other shards go into outboxes ([`units`]). The unit waits while one of those
-//! is full ([`held`]), and other requests do not wait for it.
+//! is full ([`waiting_units`]), and other requests do not wait for it.
 //!
-//! Rows forwarded by another node may come again, and are appended once ([`brought`]).
+//! Rows forwarded by another node may come again, and are appended once ([`forwarded_rows`]).
 //!
 //! Records of a partition that moves to this shard keep their offsets ([`moves`]).
 //!
 //! Batching needs no timer: while proposals are pending, requests join the next one.
 
-mod ahead;
-mod brought;
-mod held;
+mod forwarded_rows;
 mod limits;
 mod moves;
 mod partial;
+mod pending_state;
 mod proposal;
-mod refused;
+mod rejected_proposal;
 mod term;
 mod units;
+mod waiting_units;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -47,8 +47,8 @@ use crate::error::Unavailable;
 use crate::majority;
 use crate::request::Request;
 use crate::shard::Shard;
-use held::Held;
-use refused::Refused;
+use rejected_proposal::RejectedProposal;
+use waiting_units::WaitingUnits;
 
 /// Owns the queue of requests. Its decisions are valid for one term ([`term`]); between two terms requests wait.
 pub(crate) struct Sequencer {
@@ -69,7 +69,7 @@ pub(crate) struct Sequencer {
     /// Requests set aside until their ids are read, or their batches rebuilt without copies.
     aside: FuturesUnordered<BoxFuture<'static, Request>>,
     /// Units that wait for room in an outbox.
-    held: Held,
+    held: WaitingUnits,
     /// Time in the log never runs backwards, whatever the clock does.
     now_ms: i64,
     drained: Vec<Request>,
@@ -99,7 +99,7 @@ impl Sequencer {
             leaderless_since: Instant::now(),
             cpu,
             aside: FuturesUnordered::new(),
-            held: Held::default(),
+            held: WaitingUnits::default(),
             now_ms: 0,
             drained: Vec::new(),
         }
@@ -130,7 +130,7 @@ impl Sequencer {
     /// another node leads, and after [`MAJORITY_AWAITED_FOR`] where this node is cut off from a majority.
     async fn next_leadership(
         &mut self,
-        refused: &mut Vec<Refused>,
+        refused: &mut Vec<RejectedProposal>,
     ) -> Result<Leadership, ProposeError> {
         let consensus = self.consensus.clone();
         let mut leadership = pin!(consensus.leadership());
@@ -173,17 +173,17 @@ impl Sequencer {
     }
 
     /// Fails proposals that no term will accept any more.
-    fn fail_refused(&mut self, refused: Vec<Refused>) {
+    fn fail_refused(&mut self, refused: Vec<RejectedProposal>) {
         if let Some(first) = refused.first() {
             self.dedup.forget_from(first.ticket);
         }
-        for Refused { ticket, .. } in refused {
+        for RejectedProposal { ticket, .. } in refused {
             self.shard.pending.fail(ticket, &Unavailable::NotLeader);
         }
     }
 
     /// Rejects all requests: consensus has ended, or the node is about to.
-    async fn refuse_all(mut self, refused: Vec<Refused>, error: &ProposeError) {
+    async fn refuse_all(mut self, refused: Vec<RejectedProposal>, error: &ProposeError) {
         self.held.close();
         self.fail_refused(refused);
         let why = Unavailable::from(error);

@@ -8,7 +8,7 @@ use machine::{Command, MoveStep, Refusal, Unit};
 use super::limits::refused_for_space;
 use super::proposal::{Context, Proposal, span};
 use crate::append::AppendBatch;
-use crate::dedup::Going;
+use crate::dedup::BatchTarget;
 use crate::error::{ExecuteError, Unavailable};
 use crate::request::CommandReply;
 use crate::shard::View;
@@ -62,7 +62,7 @@ impl Proposal {
             if learns && header.max_timestamp >= now_ms.saturating_sub(window_ms) {
                 recent.push((
                     bytes.clone(),
-                    Going { partition, base_offset, window_ms, now_ms, ticket },
+                    BatchTarget { partition, base_offset, window_ms, now_ms, ticket },
                 ));
             }
             self.bodies.push(Body {

@@ -9,12 +9,12 @@ use record::BatchHeader;
 
 use super::proposal::Context;
 use crate::cpu::{CpuPool, is_quick};
-use crate::dedup::{self, Copies};
+use crate::dedup::{self, CopyPositions};
 use crate::record_ids::RecordIds;
 use crate::request::Request;
 
 /// Returns the copies in batches that are to be rebuilt elsewhere, by the batch's position.
-pub(super) fn copies_in(request: &Request, context: &Context<'_>) -> Vec<(usize, Copies)> {
+pub(super) fn copies_in(request: &Request, context: &Context<'_>) -> Vec<(usize, CopyPositions)> {
     // Records moved by the broker from topic to topic are copies on purpose.
     let Request::Append { batches, .. } = request else { return Vec::new() };
     let found = batches.iter().enumerate().filter_map(|(place, batch)| {
@@ -50,7 +50,7 @@ pub(super) async fn with_ids(mut request: Request, cpu: CpuPool) -> Request {
 /// Returns the request with these batches rebuilt without their copies.
 pub(super) async fn rebuilt_without(
     mut request: Request,
-    copies: Vec<(usize, Copies)>,
+    copies: Vec<(usize, CopyPositions)>,
     cpu: CpuPool,
 ) -> Request {
     let Request::Append { batches, .. } = &mut request else { return request };

@@ -4,21 +4,21 @@ use std::mem;
 
 use base::{HashMap, Offset, PartitionId, TopicId};
 use bytes::{Bytes, BytesMut};
-use journal::{Body, Room};
+use journal::{Body, DiskRoom};
 use machine::config::{Durability, LimitOverflow};
 use machine::ids::AppendedIds;
 use machine::partition::Partition;
 use machine::producer::{BatchSequence, SequenceVerdict};
-use machine::{Command, Numbered, Unit};
+use machine::{Command, RowSequence, Unit};
 use record::BatchHeader;
 use tokio::sync::oneshot;
 
-use super::ahead::{Ahead, Touched};
-use super::{brought, limits};
+use super::pending_state::{PendingState, TouchedKeys};
+use super::{forwarded_rows, limits};
 use crate::append::{AppendBatch, Appends};
-use crate::dedup::{self, Copies, Dedup, Deduplicated, Going};
+use crate::dedup::{self, BatchTarget, CopyPositions, Dedup, Deduplicated};
 use crate::error::{AppendError, Unavailable};
-use crate::pending::{Overflow, Pending, PendingAppend, PendingMessage, PendingUnit, Slot};
+use crate::pending::{Overflow, PendingAppend, PendingMessage, PendingRequests, PendingUnit, Slot};
 use crate::record_ids::RecordIds;
 use crate::request::{CommandReply, Request};
 use crate::shard::{Shard, View};
@@ -27,12 +27,12 @@ pub(super) struct Proposal {
     pub(super) ticket: u64,
     pub(super) bodies: Vec<Body>,
     pub(super) units: Vec<Unit>,
-    pub(super) touched: Touched,
+    pub(super) touched: TouchedKeys,
     appends: Vec<PendingAppend>,
     pub(super) pending_units: Vec<PendingUnit>,
     pub(super) messages: Vec<PendingMessage>,
     /// Bodies to be rebuilt without duplicate records.
-    parts: Vec<Part>,
+    parts: Vec<PendingBody>,
     /// Commands of units, in their order. Their outcomes are not sent to clients.
     pub(super) bound: Vec<Command>,
     /// Commands that stand alone.
@@ -50,35 +50,35 @@ pub(super) struct Proposal {
 }
 
 /// A body that is rebuilt once the machine's lock is released.
-struct Part {
+struct PendingBody {
     body: usize,
     base_offset: Offset,
     leader_epoch: i32,
     whole: Bytes,
-    copies: Copies,
+    copies: CopyPositions,
 }
 
 /// Values shared by all batches of one proposal.
-pub(super) struct Terms<'a> {
+pub(super) struct ProposalContext<'a> {
     pub(super) term: u64,
     pub(super) leader_epoch: i32,
-    pub(super) room: Room,
+    pub(super) room: DiskRoom,
     pub(super) now_ms: i64,
     pub(super) shard: &'a Shard,
 }
 
 /// State that is read and changed while a request is added.
 pub(super) struct Context<'a> {
-    pub(super) ahead: &'a mut Ahead,
+    pub(super) ahead: &'a mut PendingState,
     pub(super) dedup: &'a mut Dedup,
     pub(super) state: &'a View<'a>,
-    pub(super) terms: &'a Terms<'a>,
+    pub(super) terms: &'a ProposalContext<'a>,
 }
 
 /// A batch being sequenced into one partition or several.
 struct Sequencing {
     header: BatchHeader,
-    bytes: Written,
+    bytes: BatchBytes,
     expect: Option<Offset>,
     ids: Option<RecordIds>,
     /// False for records moved by the broker from topic to topic, which are copies on purpose.
@@ -86,49 +86,49 @@ struct Sequencing {
 }
 
 /// A batch's bytes: unshared until it has an offset, then shared by its rows.
-pub(super) enum Written {
-    Not(BytesMut),
+pub(super) enum BatchBytes {
+    Unplaced(BytesMut),
     /// With the leader epoch in these bytes.
-    At(Bytes, i32),
+    Placed(Bytes, i32),
 }
 
-impl Written {
+impl BatchBytes {
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
-            Self::Not(bytes) => bytes,
-            Self::At(bytes, _) => bytes,
+            Self::Unplaced(bytes) => bytes,
+            Self::Placed(bytes, _) => bytes,
         }
     }
 
     /// Returns a copy of the bytes as they are.
     fn copied(&self) -> Bytes {
         match self {
-            Self::Not(bytes) => Bytes::copy_from_slice(bytes),
-            Self::At(bytes, _) => bytes.clone(),
+            Self::Unplaced(bytes) => Bytes::copy_from_slice(bytes),
+            Self::Placed(bytes, _) => bytes.clone(),
         }
     }
 
     /// Returns the bytes to write: those of the first row have its offset. Further rows share them, unless their
     /// leader epoch differs.
     pub(super) fn place(&mut self, base_offset: Offset, leader_epoch: i32) -> Bytes {
-        if let Self::Not(bytes) = self {
+        if let Self::Unplaced(bytes) = self {
             let mut bytes = mem::take(bytes);
             record::assign(&mut bytes, base_offset, leader_epoch);
-            *self = Self::At(bytes.freeze(), leader_epoch);
+            *self = Self::Placed(bytes.freeze(), leader_epoch);
         }
         match self {
-            Self::At(bytes, epoch) if *epoch == leader_epoch => bytes.clone(),
-            Self::At(bytes, _) => {
+            Self::Placed(bytes, epoch) if *epoch == leader_epoch => bytes.clone(),
+            Self::Placed(bytes, _) => {
                 let mut bytes = BytesMut::from(&bytes[..]);
                 record::assign(&mut bytes, base_offset, leader_epoch);
                 bytes.freeze()
             }
-            Self::Not(_) => unreachable!("it was placed"),
+            Self::Unplaced(_) => unreachable!("it was placed"),
         }
     }
 }
 
-impl Terms<'_> {
+impl ProposalContext<'_> {
     /// Returns the leader epoch of a partition's batches.
     pub(super) fn epoch_of(&self, partition: PartitionId, state: &View<'_>) -> i32 {
         self.leader_epoch.saturating_add(state.rows.epoch_base(partition))
@@ -141,7 +141,7 @@ impl Proposal {
             ticket,
             bodies: Vec::new(),
             units: Vec::new(),
-            touched: Touched::default(),
+            touched: TouchedKeys::default(),
             appends: Vec::new(),
             pending_units: Vec::new(),
             messages: Vec::new(),
@@ -158,19 +158,19 @@ impl Proposal {
     }
 
     /// Returns the content of the entry's head, and the waiting requests.
-    pub(super) fn finish(self) -> Finished {
+    pub(super) fn finish(self) -> FinishedProposal {
         let Self { ticket, mut bodies, units, touched, appends, parts, .. } = self;
         let Self { pending_units, messages, bound, alone, replies, imports, imported, .. } = self;
         let readers = self.settling;
-        for Part { body, base_offset, leader_epoch, whole, copies } in parts {
+        for PendingBody { body, base_offset, leader_epoch, whole, copies } in parts {
             let rest = dedup::without(&whole, &copies).map_or(whole, Bytes::from);
             bodies[body].bytes =
-                Written::Not(BytesMut::from(rest)).place(base_offset, leader_epoch);
+                BatchBytes::Unplaced(BytesMut::from(rest)).place(base_offset, leader_epoch);
         }
         let first_alone = bound.len();
         let mut commands = bound;
         commands.extend(alone);
-        let pending = Pending {
+        let pending = PendingRequests {
             appends,
             units: pending_units,
             messages,
@@ -179,14 +179,14 @@ impl Proposal {
             imports,
             readers,
         };
-        Finished { ticket, bodies, units, touched, commands, imported, pending }
+        FinishedProposal { ticket, bodies, units, touched, commands, imported, pending }
     }
 
     pub(super) fn add(&mut self, request: Request, context: &mut Context<'_>) {
         match request {
             Request::Append { batches, from, reply } => {
                 if let Some(from) = from
-                    && let Some(answer) = brought::known(&batches, from, context)
+                    && let Some(answer) = forwarded_rows::known(&batches, from, context)
                 {
                     // The client may be gone.
                     let _ = reply.send(answer);
@@ -244,7 +244,7 @@ impl Proposal {
     fn add_appends(
         &mut self,
         batches: Vec<AppendBatch>,
-        from: Option<Numbered>,
+        from: Option<RowSequence>,
         reply: oneshot::Sender<Appends>,
         context: &mut Context<'_>,
     ) {
@@ -278,7 +278,7 @@ impl Proposal {
         overflowed: &mut Vec<(PartitionId, Bytes)>,
     ) {
         let AppendBatch { partition, also, header, bytes, expect, ids } = batch;
-        let bytes = Written::Not(bytes);
+        let bytes = BatchBytes::Unplaced(bytes);
         let mut batch = Sequencing { header, bytes, expect, ids, deduplicated };
         for partition in std::iter::once(partition).chain(also) {
             let slot = self.sequence(partition, &mut batch, context);
@@ -340,7 +340,7 @@ impl Proposal {
             let bytes = &batch.bytes;
             let ids = batch.ids.get_or_insert_with(|| RecordIds::read(bytes.bytes()));
             let (now_ms, ticket) = (terms.now_ms, self.ticket);
-            let going = Going { partition, base_offset, window_ms, now_ms, ticket };
+            let going = BatchTarget { partition, base_offset, window_ms, now_ms, ticket };
             let (outcome, ids) = dedup.check(header, ids, going, state.rows.record_ids());
             self.has_window = true;
             if !ids.is_empty() {
@@ -359,7 +359,7 @@ impl Proposal {
         let bytes = match copies {
             Some(copies) => {
                 let whole = batch.bytes.copied();
-                self.parts.push(Part { body, base_offset, leader_epoch, whole, copies });
+                self.parts.push(PendingBody { body, base_offset, leader_epoch, whole, copies });
                 Bytes::new()
             }
             None => batch.bytes.place(base_offset, leader_epoch),
@@ -393,15 +393,15 @@ impl Proposal {
 }
 
 /// A proposal ready to be encoded.
-pub(super) struct Finished {
+pub(super) struct FinishedProposal {
     pub(super) ticket: u64,
     pub(super) bodies: Vec<Body>,
     pub(super) units: Vec<Unit>,
-    pub(super) touched: Touched,
+    pub(super) touched: TouchedKeys,
     pub(super) commands: Vec<Command>,
     /// Partitions with imported parts, which are not new records.
     pub(super) imported: Vec<PartitionId>,
-    pub(super) pending: Pending,
+    pub(super) pending: PendingRequests,
 }
 
 /// Returns the sequence of an idempotent producer's batch if it is the next one, or else the row's result.
@@ -409,7 +409,7 @@ fn check_sequence(
     partition: PartitionId,
     header: &BatchHeader,
     found: &Partition,
-    ahead: &Ahead,
+    ahead: &PendingState,
 ) -> Result<Option<BatchSequence>, Slot> {
     let Some(sequence) = sequence_of(header) else { return Ok(None) };
     match ahead.check((partition, header.producer_id), found, sequence) {
@@ -477,7 +477,7 @@ fn refused_for_limits(
     batch: &[u8],
     ahead: impl Fn(PartitionId) -> Option<Offset>,
     state: &View<'_>,
-    terms: &Terms<'_>,
+    terms: &ProposalContext<'_>,
 ) -> Option<AppendError> {
     let topic = state.catalog.topic(partition.topic)?;
     let records = u64::from(span(header));

@@ -18,14 +18,14 @@ use base::limits::{
 };
 use base::{ClusterLevel, Level, PartitionId, TopicId};
 use cluster::Node;
-use consensus::{Consensus, Leadership, Payload, ProposeError, Proposed};
+use consensus::{Consensus, Leadership, Payload, PendingProposal, ProposeError};
 use futures_util::FutureExt;
 use futures_util::stream::StreamExt;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::ahead::{Ahead, Touched};
-use super::proposal::{Context, Finished, Proposal, Terms};
-use super::refused::{Refused, Sequenced};
+use super::pending_state::{PendingState, TouchedKeys};
+use super::proposal::{Context, FinishedProposal, Proposal, ProposalContext};
+use super::rejected_proposal::{ProposalContent, RejectedProposal};
 use super::{Sequencer, partial};
 use crate::dedup::{self, Dedup};
 use crate::error::Unavailable;
@@ -36,33 +36,39 @@ use crate::request::Request;
 struct Term {
     leadership: Leadership,
     level: Arc<ClusterLevel>,
-    ahead: Ahead,
-    under_way: VecDeque<UnderWay>,
+    ahead: PendingState,
+    under_way: VecDeque<InFlightProposal>,
 }
 
-struct UnderWay {
+struct InFlightProposal {
     ticket: u64,
-    proposed: Result<Proposed, ProposeError>,
-    touched: Touched,
-    sequenced: Sequenced,
+    proposed: Result<PendingProposal, ProposeError>,
+    touched: TouchedKeys,
+    sequenced: ProposalContent,
 }
 
 impl Term {
     /// Waits for the outcome of the oldest pending proposal; for ever without one.
     async fn settled(&mut self) -> Result<(), ProposeError> {
         match self.under_way.front_mut() {
-            Some(UnderWay { proposed: Ok(proposed), .. }) => proposed.await.map(|_| ()),
-            Some(UnderWay { proposed: Err(error), .. }) => Err(error.clone()),
+            Some(InFlightProposal { proposed: Ok(proposed), .. }) => proposed.await.map(|_| ()),
+            Some(InFlightProposal { proposed: Err(error), .. }) => Err(error.clone()),
             None => std::future::pending().await,
         }
     }
 
-    async fn propose(&mut self, now_ms: i64, ticket: u64, sequenced: Sequenced, touched: Touched) {
-        let Sequenced { bodies, units, commands } = &sequenced;
+    async fn propose(
+        &mut self,
+        now_ms: i64,
+        ticket: u64,
+        sequenced: ProposalContent,
+        touched: TouchedKeys,
+    ) {
+        let ProposalContent { bodies, units, commands } = &sequenced;
         let head = machine::encode_head_at(self.level.now(), now_ms, commands, units);
         let payload = Payload { head, bodies: bodies.clone(), ticket };
         let proposed = self.leadership.propose(payload).await;
-        self.under_way.push_back(UnderWay { ticket, proposed, touched, sequenced });
+        self.under_way.push_back(InFlightProposal { ticket, proposed, touched, sequenced });
     }
 }
 
@@ -92,8 +98,8 @@ impl Sequencer {
     pub(super) async fn lead(
         &mut self,
         leadership: Leadership,
-        refused: Vec<Refused>,
-    ) -> Vec<Refused> {
+        refused: Vec<RejectedProposal>,
+    ) -> Vec<RejectedProposal> {
         // The clock may have been set back since the last entry.
         self.now_ms = self.now_ms.max(self.shard.read(|view| view.last_ms));
         let consensus = self.consensus.clone();
@@ -103,7 +109,7 @@ impl Sequencer {
         tracing::debug!(term = leadership.term(), again = refused.len(), "sequencing begins");
         let known = Arc::clone(&self.shard.level);
         let level = Arc::clone(&known);
-        let (ahead, under_way) = (Ahead::default(), VecDeque::new());
+        let (ahead, under_way) = (PendingState::default(), VecDeque::new());
         let mut term = Term { leadership, level, ahead, under_way };
         self.propose_again(&mut term, refused).await;
         while self.open || !term.under_way.is_empty() || !self.aside.is_empty() {
@@ -172,7 +178,7 @@ impl Sequencer {
         if self.drained.iter().any(|request| matches!(request, Request::Closing)) {
             self.held.close();
         }
-        let terms = Terms {
+        let terms = ProposalContext {
             term: term.leadership.term(),
             leader_epoch: term.leadership.term() as i32,
             room: self.shard.journal.room(),
@@ -207,7 +213,8 @@ impl Sequencer {
             self.shard.pending.drop_after_all(std::mem::take(&mut finished.pending.readers));
             return finished.pending.answer_refused();
         }
-        let Finished { ticket, pending, bodies, units, commands, touched, imported } = finished;
+        let FinishedProposal { ticket, pending, bodies, units, commands, touched, imported } =
+            finished;
         self.shard.pending.expect(ticket, pending);
         if let Some(delivery) = self.shard.delivery.get().filter(|_| !bodies.is_empty()) {
             let taken =
@@ -218,16 +225,16 @@ impl Sequencer {
             let taken = taken.map(|(partition, span)| (partition.topic, span));
             delivery.published.add(self.now_ms, taken);
         }
-        let sequenced = Sequenced { bodies, units, commands };
+        let sequenced = ProposalContent { bodies, units, commands };
         term.propose(self.now_ms, ticket, sequenced, touched).await;
     }
 
     /// Proposes again what missed the end of the former term. A proposal that no longer fits, because another node
     /// led in between, fails with all that follow it.
-    async fn propose_again(&mut self, term: &mut Term, refused: Vec<Refused>) {
+    async fn propose_again(&mut self, term: &mut Term, refused: Vec<RejectedProposal>) {
         self.now_ms = self.now_ms.max(self.clock.now_ms());
         let mut refused = refused.into_iter();
-        while let Some(Refused { ticket, term: former, mut sequenced }) = refused.next() {
+        while let Some(RejectedProposal { ticket, term: former, mut sequenced }) = refused.next() {
             if former != term.leadership.term() {
                 sequenced.drop_members();
             }
@@ -242,7 +249,8 @@ impl Sequencer {
             match placed {
                 Some(touched) => term.propose(self.now_ms, ticket, sequenced, touched).await,
                 None => {
-                    let failed = std::iter::once(Refused { ticket, term: former, sequenced });
+                    let failed =
+                        std::iter::once(RejectedProposal { ticket, term: former, sequenced });
                     let failed = failed.chain(refused);
                     return self.fail_refused(failed.collect());
                 }
@@ -252,13 +260,13 @@ impl Sequencer {
 
     /// Waits for the outcomes of all pending proposals, for a while. If the outcome of one is unknown, those after it
     /// fail with it.
-    async fn wind_up(&mut self, mut term: Term) -> Vec<Refused> {
+    async fn wind_up(&mut self, mut term: Term) -> Vec<RejectedProposal> {
         self.leaderless_since = Instant::now();
         let consensus = self.consensus.clone();
         let mut ended = pin!(consensus.ended());
         let mut overdue = pin!(outcomes_overdue(self.node.clone(), consensus.clone()));
         let mut is_overdue = false;
-        let mut refused: Vec<Refused> = Vec::new();
+        let mut refused: Vec<RejectedProposal> = Vec::new();
         let mut failed: Option<Unavailable> = None;
         let mut gone: Option<ProposeError> = None;
         while !term.under_way.is_empty() {
@@ -275,7 +283,8 @@ impl Sequencer {
                     }
                 },
             };
-            let Some(UnderWay { ticket, sequenced, .. }) = term.under_way.pop_front() else {
+            let Some(InFlightProposal { ticket, sequenced, .. }) = term.under_way.pop_front()
+            else {
                 break;
             };
             match settled {
@@ -283,7 +292,7 @@ impl Sequencer {
                 // The entry is in no log, even if earlier ones are.
                 Some(Err(ProposeError::NotLeader { .. })) => {
                     let term = term.leadership.term();
-                    refused.push(Refused { ticket, term, sequenced });
+                    refused.push(RejectedProposal { ticket, term, sequenced });
                 }
                 Some(Err(error)) => {
                     let why = failed.get_or_insert_with(|| {

@@ -9,21 +9,21 @@ use std::collections::BTreeMap;
 
 use base::{Offset, PartitionId, ShardId};
 use bytes::BytesMut;
-use machine::rows::channels::{self, Arrival, bytes_of};
+use machine::rows::channels::{self, ArrivalOrder, bytes_of};
 use machine::{Command, SentBatch, Unit};
 use tokio::sync::oneshot;
 
 use super::limits;
 use super::limits::refused_for_space;
-use super::proposal::{Context, Proposal, Written, refused, span};
+use super::proposal::{BatchBytes, Context, Proposal, refused, span};
 use crate::append::AppendBatch;
 use crate::error::{AppendError, Unavailable};
-use crate::outgoing::Receipt;
 use crate::pending::{MessageRow, PendingMessage, PendingUnit, Slot};
+use crate::receipts::Receipt;
 use crate::request::{Message, ReceiveError, UnitAnswer};
 
 /// A unit's batches by the shards of their rows.
-struct Divided {
+struct SplitUnit {
     here: Vec<AppendBatch>,
     /// Positions of the rows of `here` among all rows of the unit.
     places: Vec<usize>,
@@ -69,7 +69,7 @@ pub(super) fn full_outbox(
     })
 }
 
-impl Divided {
+impl SplitUnit {
     fn of(batches: Vec<AppendBatch>, context: &Context<'_>) -> Self {
         let (here, places) = (Vec::with_capacity(batches.len()), Vec::new());
         let (there, places_there) = (BTreeMap::new(), BTreeMap::new());
@@ -150,8 +150,8 @@ impl Proposal {
         let rows = batches.iter().map(AppendBatch::rows).sum();
         let elsewhere = !shards_there(&batches, context).is_empty();
         let divided = match elsewhere {
-            true => Divided::of(batches, context),
-            false => Divided {
+            true => SplitUnit::of(batches, context),
+            false => SplitUnit {
                 here: batches,
                 places: (0..rows).collect(),
                 there: BTreeMap::new(),
@@ -163,7 +163,7 @@ impl Proposal {
             self.pending_units.push(PendingUnit { slots, sent: Vec::new(), reply });
             return;
         }
-        let Divided { here, places, there, mut places_there } = divided;
+        let SplitUnit { here, places, there, mut places_there } = divided;
         let first_append = self.bodies.len();
         let mut slots = Vec::with_capacity(rows);
         for batch in here {
@@ -210,7 +210,8 @@ impl Proposal {
             let targets: Vec<PartitionId> = batch.partitions().collect();
             bodies.extend(targets.iter().map(|_| self.bodies.len()));
             sent.push(SentBatch { bytes: batch.bytes.len() as u32, targets });
-            let bytes = Written::Not(batch.bytes).place(base_offset, context.terms.leader_epoch);
+            let bytes =
+                BatchBytes::Unplaced(batch.bytes).place(base_offset, context.terms.leader_epoch);
             self.push_body(channel, base_offset, &batch.header, bytes, context);
         }
         context.ahead.record_sent(to, bytes_of(&sent), &mut self.touched);
@@ -233,13 +234,13 @@ impl Proposal {
         let known = || context.state.rows.channels().expected(origin.shard);
         let expected = context.ahead.expected(origin.shard).unwrap_or_else(known);
         match channels::arrival(expected, origin) {
-            Arrival::Next => {}
-            Arrival::Duplicate => {
+            ArrivalOrder::Next => {}
+            ArrivalOrder::Duplicate => {
                 // It may still be pending: the reply is sent when all earlier proposals are in the log.
                 self.messages.push(PendingMessage { origin, rows: Vec::new(), reply });
                 return;
             }
-            Arrival::OutOfOrder => {
+            ArrivalOrder::OutOfOrder => {
                 let _ = reply.send(Err(ReceiveError::OutOfOrder { expected }));
                 return;
             }
@@ -270,7 +271,7 @@ impl Proposal {
         let mut onward: BTreeMap<ShardId, Vec<AppendBatch>> = BTreeMap::new();
         for batch in batches {
             let AppendBatch { partition, also, header, bytes, .. } = batch;
-            let mut bytes = Written::Not(bytes);
+            let mut bytes = BatchBytes::Unplaced(bytes);
             for partition in std::iter::once(partition).chain(also) {
                 let deleted = context.ahead.is_deleted(partition.topic);
                 let found = context.state.rows.partition(partition).filter(|_| !deleted);

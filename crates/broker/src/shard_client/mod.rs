@@ -10,13 +10,13 @@
 //! leader is queried.
 //!
 //! * [`partitions`], [`progress`], [`offsets`]: by subject
-//! * `elsewhere`: queries of lists to leaders ([`crate::asking`]); `reading`: records
+//! * `remote_query`: queries of lists to leaders ([`crate::query_client`]); `reading`: records
 
-mod elsewhere;
 pub mod offsets;
 pub mod partitions;
 pub mod progress;
 mod reading;
+mod remote_query;
 
 use base::{PartitionId, ShardId, TopicId};
 use machine::Rows;
@@ -25,7 +25,7 @@ use crate::broker::Broker;
 use crate::error::Unavailable;
 use crate::local_shard::LocalShard;
 
-pub(crate) use elsewhere::Elsewhere;
+pub(crate) use remote_query::RemoteQuery;
 
 pub use offsets::OffsetAges;
 pub use partitions::{EpochEnd, Producer};
@@ -109,7 +109,7 @@ impl ShardClient<'_> {
         questions: &[Q],
         about: impl Fn(&Q) -> Option<PartitionId>,
         answer: impl Fn(&LocalShard, &Rows, &Q) -> Option<A>,
-        elsewhere: Elsewhere<Q, Option<A>>,
+        elsewhere: RemoteQuery<Q, Option<A>>,
     ) -> Result<Vec<Option<A>>, Unavailable> {
         let partition = |question| about(question).unwrap_or(NO_PARTITION);
         let mut places = self.broker.places_of(questions.iter().map(partition));

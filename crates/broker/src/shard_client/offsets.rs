@@ -9,14 +9,14 @@ use machine::{Command, CommitOffset, CommittedOffset, Group, Outcome, Refusal};
 use tokio::sync::oneshot;
 
 use super::ShardClient;
-use super::elsewhere::Elsewhere;
+use super::remote_query::RemoteQuery;
 use crate::error::{ExecuteError, Unavailable};
 use crate::local_shard::LocalShard;
-use crate::question::{GroupFacts, Question, TOLD_AT_ONCE_MAX, Told, after};
 use crate::request::Request;
 use crate::routing::HomeTerm;
+use crate::shard_query::{GroupFacts, ShardQuery, ShardQueryReply, TOLD_AT_ONCE_MAX, after};
 
-pub use crate::question::OffsetAges;
+pub use crate::shard_query::OffsetAges;
 
 /// Returns names of a shard's groups with committed offsets after this one, sorted, up to a maximum number.
 fn names_after(shard: &LocalShard, name: &str, groups_max: usize) -> Vec<String> {
@@ -55,10 +55,10 @@ impl ShardClient<'_> {
                 return Ok(shard.shard.rows().group_count());
             }
             let part = |told| match told {
-                Told::GroupCount(count) => usize::try_from(count).ok(),
+                ShardQueryReply::GroupCount(count) => usize::try_from(count).ok(),
                 _ => None,
             };
-            self.broker.query_leader_for(shard, &Question::GroupCount, part).await
+            self.broker.query_leader_for(shard, &ShardQuery::GroupCount, part).await
         });
         Ok(try_join_all(counts).await?.into_iter().sum())
     }
@@ -107,10 +107,11 @@ impl ShardClient<'_> {
         let mut found = Vec::with_capacity(partitions.len());
         for some in partitions.chunks(TOLD_AT_ONCE_MAX) {
             let part = |told| match told {
-                Told::Offsets(told) if told.len() == some.len() => Some(told),
+                ShardQueryReply::Offsets(told) if told.len() == some.len() => Some(told),
                 _ => None,
             };
-            let question = Question::Offsets { group: group.to_owned(), partitions: some.to_vec() };
+            let question =
+                ShardQuery::Offsets { group: group.to_owned(), partitions: some.to_vec() };
             found.extend(self.broker.query_leader_for(home, &question, part).await?);
         }
         Ok(found)
@@ -136,9 +137,9 @@ impl ShardClient<'_> {
             let max = offsets_max.saturating_sub(found.len()).min(TOLD_AT_ONCE_MAX);
             let partition = found.last().map(|(id, _)| *id).or(partition);
             let question =
-                Question::OffsetsAfter { group: group.to_owned(), partition, max: max as u32 };
+                ShardQuery::OffsetsAfter { group: group.to_owned(), partition, max: max as u32 };
             let part = |told| match told {
-                Told::OffsetsAfter(told) if told.len() <= max => Some(told),
+                ShardQueryReply::OffsetsAfter(told) if told.len() <= max => Some(told),
                 _ => None,
             };
             let told = self.broker.query_leader_for(home, &question, part).await?;
@@ -171,10 +172,10 @@ impl ShardClient<'_> {
             return Ok(home.shard.rows().group(group).map(GroupFacts::of));
         }
         let part = |told| match told {
-            Told::Groups(facts) if facts.len() == 1 => Some(facts[0]),
+            ShardQueryReply::Groups(facts) if facts.len() == 1 => Some(facts[0]),
             _ => None,
         };
-        self.broker.query_leader_for(home, &Question::Groups(vec![group.to_owned()]), part).await
+        self.broker.query_leader_for(home, &ShardQuery::Groups(vec![group.to_owned()]), part).await
     }
 
     /// Returns a fact about each of these groups that has committed offsets.
@@ -201,10 +202,10 @@ impl ShardClient<'_> {
         if asked.is_empty() {
             return Ok(found);
         }
-        let elsewhere = Elsewhere {
-            ask: Question::Groups,
+        let elsewhere = RemoteQuery {
+            ask: ShardQuery::Groups,
             told: |told| match told {
-                Told::Groups(facts) => Some(facts),
+                ShardQueryReply::Groups(facts) => Some(facts),
                 _ => None,
             },
         };
@@ -225,10 +226,10 @@ impl ShardClient<'_> {
             let max = groups_max.saturating_sub(found.len()).min(TOLD_AT_ONCE_MAX);
             let name = found.last().map_or(name, |last| last).to_owned();
             let part = |told| match told {
-                Told::GroupNames(told) if told.len() <= max => Some(told),
+                ShardQueryReply::GroupNames(told) if told.len() <= max => Some(told),
                 _ => None,
             };
-            let question = Question::GroupsAfter { name, max: max as u32 };
+            let question = ShardQuery::GroupsAfter { name, max: max as u32 };
             let told = self.broker.query_leader_for(shard, &question, part).await?;
             let is_all = told.len() < max;
             found.extend(told);

@@ -4,12 +4,12 @@ use base::{HashMap, Offset, PartitionId, TopicId};
 use machine::{Command, Outcome, Partition, Refusal, Rows};
 
 use super::ShardClient;
-use super::elsewhere::Elsewhere;
+use super::remote_query::RemoteQuery;
 use crate::error::{ExecuteError, Unavailable};
 use crate::fetch::Bounds;
 use crate::local_shard::LocalShard;
-use crate::question::{Question, Told, epoch_at};
 use crate::routing::Leaders;
+use crate::shard_query::{ShardQuery, ShardQueryReply, epoch_at};
 
 /// The largest leader epoch with records that is not above the requested one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,10 +35,10 @@ impl ShardClient<'_> {
         &self,
         partitions: &[PartitionId],
     ) -> Result<Vec<Option<Bounds>>, Unavailable> {
-        let elsewhere = Elsewhere {
-            ask: Question::Bounds,
+        let elsewhere = RemoteQuery {
+            ask: ShardQuery::Bounds,
             told: |told| match told {
-                Told::Bounds(bounds) => Some(bounds),
+                ShardQueryReply::Bounds(bounds) => Some(bounds),
                 _ => None,
             },
         };
@@ -51,10 +51,10 @@ impl ShardClient<'_> {
         &self,
         places: &[(PartitionId, Offset)],
     ) -> Result<Vec<Option<i32>>, Unavailable> {
-        let elsewhere = Elsewhere {
-            ask: Question::EpochsAt,
+        let elsewhere = RemoteQuery {
+            ask: ShardQuery::EpochsAt,
             told: |told| match told {
-                Told::Epochs(epochs) => Some(epochs),
+                ShardQueryReply::Epochs(epochs) => Some(epochs),
                 _ => None,
             },
         };
@@ -107,10 +107,10 @@ impl ShardClient<'_> {
         &self,
         partitions: &[PartitionId],
     ) -> Result<Vec<Option<i64>>, Unavailable> {
-        let elsewhere = Elsewhere {
-            ask: Question::LastAppends,
+        let elsewhere = RemoteQuery {
+            ask: ShardQuery::LastAppends,
             told: |told| match told {
-                Told::LastAppends(times) => Some(times),
+                ShardQueryReply::LastAppends(times) => Some(times),
                 _ => None,
             },
         };
@@ -121,10 +121,10 @@ impl ShardClient<'_> {
 
     /// Live bytes of each partition in the journal; 0 for a missing one.
     pub async fn live_bytes(&self, partitions: &[PartitionId]) -> Result<Vec<u64>, Unavailable> {
-        let elsewhere = Elsewhere {
-            ask: Question::LiveBytes,
+        let elsewhere = RemoteQuery {
+            ask: ShardQuery::LiveBytes,
             told: |told| match told {
-                Told::LiveBytes(bytes) => Some(bytes.into_iter().map(Some).collect()),
+                ShardQueryReply::LiveBytes(bytes) => Some(bytes.into_iter().map(Some).collect()),
                 _ => None,
             },
         };
@@ -175,7 +175,7 @@ impl ShardClient<'_> {
         questions: &[Q],
         about: impl Fn(&Q) -> PartitionId,
         answer: impl Fn(&Partition, &Q) -> A,
-        elsewhere: Elsewhere<Q, Option<A>>,
+        elsewhere: RemoteQuery<Q, Option<A>>,
     ) -> Result<Vec<Option<A>>, Unavailable> {
         let answer = |_: &LocalShard, rows: &Rows, question: &Q| {
             let partition = rows.known(about(question))?;

@@ -5,13 +5,13 @@ use futures_util::future::try_join_all;
 use machine::{Command, Refusal, Rows};
 
 use super::ShardClient;
-use super::elsewhere::Elsewhere;
+use super::remote_query::RemoteQuery;
 
 use crate::error::{ExecuteError, Unavailable};
 use crate::local_shard::LocalShard;
-use crate::question::{ASKED_AT_ONCE_MAX, Part, Question, Told};
+use crate::shard_query::{ASKED_AT_ONCE_MAX, GroupSnapshot, ShardQuery, ShardQueryReply};
 
-pub use crate::question::LeaseProgress;
+pub use crate::shard_query::LeaseProgress;
 
 impl ShardClient<'_> {
     /// Returns a group's progress in each of these partitions of its topic.
@@ -28,9 +28,9 @@ impl ShardClient<'_> {
         let shards = self.broker.shards_with_rows();
         let parts = shards.iter().map(|shard| {
             let has_rows = shard.has_rows();
-            has_rows.then(|| Part::find(&shard.shard.rows(), group))
+            has_rows.then(|| GroupSnapshot::find(&shard.shard.rows(), group))
         });
-        let parts: Vec<Option<Option<Part>>> = parts.collect();
+        let parts: Vec<Option<Option<GroupSnapshot>>> = parts.collect();
         let progress_in = |(partition, place): (&u32, &usize)| {
             parts[*place].as_ref()?.as_ref()?.progress(*partition)
         };
@@ -58,10 +58,10 @@ impl ShardClient<'_> {
         let mut found = Vec::with_capacity(partitions.len());
         for some in partitions.chunks(ASKED_AT_ONCE_MAX) {
             let part = |told| match told {
-                Told::LeaseProgress(told) if told.len() == some.len() => Some(told),
+                ShardQueryReply::LeaseProgress(told) if told.len() == some.len() => Some(told),
                 _ => None,
             };
-            let question = Question::LeaseProgress { group, partitions: some.to_vec() };
+            let question = ShardQuery::LeaseProgress { group, partitions: some.to_vec() };
             found.extend(self.broker.query_leader_for(shard, &question, part).await?);
         }
         Ok(found)
@@ -81,10 +81,10 @@ impl ShardClient<'_> {
         let floor = |_: &LocalShard, rows: &Rows, &(group, partition): &(LeaseGroupId, u32)| {
             Some(rows.progress(group, partition)?.floor())
         };
-        let elsewhere = Elsewhere {
-            ask: Question::LeaseFloors,
+        let elsewhere = RemoteQuery {
+            ask: ShardQuery::LeaseFloors,
             told: |told| match told {
-                Told::LeaseFloors(floors) => Some(floors),
+                ShardQueryReply::LeaseFloors(floors) => Some(floors),
                 _ => None,
             },
         };
@@ -110,11 +110,11 @@ impl ShardClient<'_> {
         let mut settled = Vec::with_capacity(offsets.len());
         for offsets in offsets.chunks(ASKED_AT_ONCE_MAX) {
             let part = |told| match told {
-                Told::Settled(told) if told.len() == offsets.len() => Some(told),
+                ShardQueryReply::Settled(told) if told.len() == offsets.len() => Some(told),
                 _ => None,
             };
             let offsets = offsets.to_vec();
-            let question = Question::Settled { group, partition: index, offsets };
+            let question = ShardQuery::Settled { group, partition: index, offsets };
             settled.extend(self.broker.query_leader_for(shard, &question, part).await?);
         }
         Ok(settled)

@@ -2,13 +2,13 @@
 
 use base::{Offset, PartitionId};
 use bytes::Bytes;
-use journal::Stored;
+use journal::StoredBatches;
 use record::verify_checksum;
 
 use crate::broker::Broker;
 use crate::error::{FetchError, Unavailable};
 use crate::fetch::{Batches, Bounds, TimedOffset};
-use crate::question::{Question, Told};
+use crate::shard_query::{ShardQuery, ShardQueryReply};
 
 impl Broker {
     /// Returns the start and end of a partition, from this node's rows or else from the leader. `None` if there is no
@@ -19,10 +19,10 @@ impl Broker {
             return Ok(self.bounds(partition));
         }
         let part = |told| match told {
-            Told::Bounds(bounds) if bounds.len() == 1 => Some(bounds[0]),
+            ShardQueryReply::Bounds(bounds) if bounds.len() == 1 => Some(bounds[0]),
             _ => None,
         };
-        self.query_leader_for(shard, &Question::Bounds(vec![partition]), part).await
+        self.query_leader_for(shard, &ShardQuery::Bounds(vec![partition]), part).await
     }
 
     pub(crate) async fn read_elsewhere(
@@ -32,16 +32,16 @@ impl Broker {
         bytes_max: usize,
     ) -> Result<Batches, FetchError> {
         let bytes_max = u32::try_from(bytes_max).unwrap_or(u32::MAX);
-        let question = Question::Read { partition, offset, bytes_max };
+        let question = ShardQuery::Read { partition, offset, bytes_max };
         match self.query_leader(self.shard_of(partition), &question).await? {
-            (Told::Read(Bounds { log_start, end }), body) => {
+            (ShardQueryReply::Read(Bounds { log_start, end }), body) => {
                 if !are_sound(&body, offset, end) {
                     tracing::warn!(%partition, offset, "what a leader reads is damaged");
                     return Err(Unavailable::Unanswered.into());
                 }
                 let records = match body.is_empty() {
                     true => Vec::new(),
-                    false => vec![Stored { bytes: body, base_offset: None }],
+                    false => vec![StoredBatches { bytes: body, base_offset: None }],
                 };
                 Ok(Batches { records, high_watermark: end, log_start })
             }
@@ -54,23 +54,23 @@ impl Broker {
         partition: PartitionId,
         timestamp_ms: i64,
     ) -> Result<Option<TimedOffset>, FetchError> {
-        self.timed_elsewhere(partition, Question::OffsetAtTime { partition, timestamp_ms }).await
+        self.timed_elsewhere(partition, ShardQuery::OffsetAtTime { partition, timestamp_ms }).await
     }
 
     pub(crate) async fn offset_of_max_timestamp_elsewhere(
         &self,
         partition: PartitionId,
     ) -> Result<Option<TimedOffset>, FetchError> {
-        self.timed_elsewhere(partition, Question::OffsetOfMaxTimestamp(partition)).await
+        self.timed_elsewhere(partition, ShardQuery::OffsetOfMaxTimestamp(partition)).await
     }
 
     async fn timed_elsewhere(
         &self,
         partition: PartitionId,
-        question: Question,
+        question: ShardQuery,
     ) -> Result<Option<TimedOffset>, FetchError> {
         match self.query_leader(self.shard_of(partition), &question).await? {
-            (Told::Timed(found), _) => Ok(found),
+            (ShardQueryReply::Timed(found), _) => Ok(found),
             _ => Err(Unavailable::Unanswered.into()),
         }
     }

@@ -54,9 +54,9 @@ async fn three() -> Vec<Broker> {
 }
 
 /// Blocks the apply of a shard until dropped.
-struct Held(Option<mpsc::Sender<()>>, Option<std::thread::JoinHandle<()>>);
+struct BlockedApply(Option<mpsc::Sender<()>>, Option<std::thread::JoinHandle<()>>);
 
-impl Held {
+impl BlockedApply {
     fn hold(shard: &Arc<LocalShard>) -> Self {
         let shard = Arc::clone(shard);
         let (release, released) = mpsc::channel();
@@ -72,7 +72,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for BlockedApply {
     fn drop(&mut self) {
         drop(self.0.take());
         let _ = self.1.take().map(std::thread::JoinHandle::join);
@@ -94,7 +94,7 @@ async fn new_leader_serves_no_reader_before_it_applied_acknowledged_entries() {
     next.copies_are_current(&[partition]).await.expect("the leader answers");
     let shard = Arc::clone(&next.shards_with_rows()[0]);
 
-    let held = Held::hold(&shard);
+    let held = BlockedApply::hold(&shard);
     append(old, partition, &numbered("record ", 10)).await;
     let refused = old.shards().commit_offsets(GROUP, commit(partition, 7)).await;
     assert_eq!(refused.expect("committed"), []);

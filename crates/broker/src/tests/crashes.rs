@@ -2,7 +2,7 @@
 
 use super::*;
 
-struct Scene {
+struct CrashFixture {
     graves: PartitionId,
     group: LeaseGroupId,
 }
@@ -10,16 +10,16 @@ struct Scene {
 const RECORDS: usize = 6;
 
 /// Records of a queue in one shard, with dead letters in another.
-async fn prepare(broker: &Broker) -> Scene {
+async fn prepare(broker: &Broker) -> CrashFixture {
     let graves = topic_in(broker, 2, "graves", &[]).await;
     let queue = topic_in(broker, 1, "queue", &[]).await;
     let group = group(broker, queue.topic, &[("dead.letter.topic", "graves")]).await;
     append(broker, queue, &numbered("job ", RECORDS)).await;
-    Scene { graves, group }
+    CrashFixture { graves, group }
 }
 
 /// Rejects one record after the other, and returns when all messages are acknowledged, or the disk is dead.
-async fn reject_all(broker: &Broker, scene: &Scene, disk: &SimulatedDisk) {
+async fn reject_all(broker: &Broker, scene: &CrashFixture, disk: &SimulatedDisk) {
     let session = broker.lease_session();
     for delivery in take(&session, scene.group, RECORDS as u32).await {
         session.settle(settles(&[delivery], Settlement::Reject)).await;
@@ -30,7 +30,7 @@ async fn reject_all(broker: &Broker, scene: &Scene, disk: &SimulatedDisk) {
 }
 
 /// Every record is in the queue or among the dead letters, and nowhere twice; dead ones arrive.
-async fn check(broker: &Broker, scene: &Scene, what: &str) {
+async fn check(broker: &Broker, scene: &CrashFixture, what: &str) {
     wait_for_quiet(broker).await;
     let dead = values(broker, scene.graves).await;
     let session = broker.lease_session();

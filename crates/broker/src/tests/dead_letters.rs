@@ -117,9 +117,9 @@ async fn topic_over_all_shards_is_dead_lettered_and_redriven_in_order() {
 
 /// A router like a fanout exchange.
 #[derive(Debug)]
-struct ToAll(Vec<PartitionId>);
+struct FanoutRouter(Vec<PartitionId>);
 
-impl DeadLetterRouter for ToAll {
+impl DeadLetterRouter for FanoutRouter {
     fn route(&self, _: &str, dead: &DeadRecord) -> Vec<(PartitionId, Bytes)> {
         let mut builder = BatchBuilder::new(BatchOptions::default());
         dead.copy_into(&mut builder, &[]).expect("has room");
@@ -137,7 +137,7 @@ async fn router_may_name_partitions_of_several_shards() {
     for (number, shard) in [3, 1, 2, 3, 2].into_iter().enumerate() {
         to.push(topic_in(&broker, shard, &format!("to-{number}"), &[]).await);
     }
-    broker.set_dead_letter_router("all", Arc::new(ToAll(to.clone())));
+    broker.set_dead_letter_router("all", Arc::new(FanoutRouter(to.clone())));
     let queue = topic_in(&broker, 1, "queue", &[]).await;
     let group = group(&broker, queue.topic, &[("dead.letter.route", "all:x")]).await;
     let all = numbered("job ", 30);
@@ -157,7 +157,7 @@ async fn deleted_target_does_not_delay_other_dead_letters() {
     let broker = open(&SimulatedDisk::new()).await;
     let kept = topic_in(&broker, 2, "kept", &[]).await;
     let doomed = topic_in(&broker, 2, "doomed", &[]).await;
-    broker.set_dead_letter_router("all", Arc::new(ToAll(vec![doomed, kept])));
+    broker.set_dead_letter_router("all", Arc::new(FanoutRouter(vec![doomed, kept])));
     let queue = topic_in(&broker, 1, "queue", &[]).await;
     let group = group(&broker, queue.topic, &[("dead.letter.route", "all:x")]).await;
     let all = numbered("job ", 400);
@@ -177,7 +177,7 @@ async fn deleted_target_does_not_delay_other_dead_letters() {
     let deleting = async {
         tokio::time::sleep(Duration::from_millis(15)).await;
         broker.delete_topic(doomed.topic).await.expect("it is there");
-        broker.set_dead_letter_router("all", Arc::new(ToAll(vec![kept])));
+        broker.set_dead_letter_router("all", Arc::new(FanoutRouter(vec![kept])));
     };
     tokio::join!(rejecting, deleting);
     wait_for("all letters", async || values(&broker, kept).await.len() >= all.len()).await;
@@ -230,7 +230,7 @@ async fn letters_to_a_deleted_topic_are_counted() {
     let broker = open(&SimulatedDisk::new()).await;
     let kept = topic_in(&broker, 2, "kept", &[]).await;
     let doomed = topic_in(&broker, 2, "doomed", &[]).await;
-    broker.set_dead_letter_router("all", Arc::new(ToAll(vec![doomed, kept])));
+    broker.set_dead_letter_router("all", Arc::new(FanoutRouter(vec![doomed, kept])));
     let queue = topic_in(&broker, 1, "queue", &[]).await;
     let group = group(&broker, queue.topic, &[("dead.letter.route", "all:x")]).await;
     let all = numbered("job ", 7);

@@ -10,7 +10,7 @@ use world::Disk;
 
 use super::*;
 use crate::cpu::CpuPool;
-use crate::delivery::traced::TraceFeed;
+use crate::delivery::trace_queue::TraceFeed;
 use crate::local_shard::{Common, LocalShard, replica};
 use crate::peers::Peers;
 use crate::timeline::Timeline;

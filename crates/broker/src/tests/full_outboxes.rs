@@ -23,13 +23,13 @@ fn names(values: &[String]) -> Vec<&str> {
 }
 
 /// A queue in shard 1 with large records, and dead letters in shard 2.
-struct Scene {
+struct FullOutboxFixture {
     graves: PartitionId,
     group: LeaseGroupId,
     jobs: Vec<String>,
 }
 
-async fn prepare(broker: &Broker) -> Scene {
+async fn prepare(broker: &Broker) -> FullOutboxFixture {
     let graves = topic_in(broker, 2, "graves", &[]).await;
     let queue = topic_in(broker, 1, "queue", &[]).await;
     let group = group(broker, queue.topic, &[("dead.letter.topic", "graves")]).await;
@@ -37,7 +37,7 @@ async fn prepare(broker: &Broker) -> Scene {
     for job in &jobs {
         append(broker, queue, std::slice::from_ref(job)).await;
     }
-    Scene { graves, group, jobs }
+    FullOutboxFixture { graves, group, jobs }
 }
 
 async fn take_all(session: &LeaseSession, group: LeaseGroupId, count: usize) -> Vec<Delivery> {

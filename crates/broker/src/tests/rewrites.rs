@@ -16,7 +16,7 @@ enum Cause {
     Compaction,
 }
 
-struct Scene {
+struct RewriteFixture {
     graves: PartitionId,
     group: LeaseGroupId,
     filler: PartitionId,
@@ -32,7 +32,7 @@ async fn open_small(disk: &SimulatedDisk) -> Result<Broker, OpenError> {
 }
 
 /// Creates messages of shard 1 that shard 2 has not received, each amid filler records of more than half a segment.
-async fn prepare(broker: &Broker) -> Scene {
+async fn prepare(broker: &Broker) -> RewriteFixture {
     let graves = topic_in(broker, 2, "graves", &[]).await;
     let filler = topic_in(broker, 1, "filler", &[]).await;
     let queue = topic_in(broker, 1, "queue", &[]).await;
@@ -44,7 +44,7 @@ async fn prepare(broker: &Broker) -> Scene {
         append(broker, filler, &["x".repeat(SEGMENT as usize * 2 / 3)]).await;
         reject_each(&session, &[delivery]).await;
     }
-    Scene { graves, group, filler, requests }
+    RewriteFixture { graves, group, filler, requests }
 }
 
 /// Generation of each segment with bodies of messages to shard 2.
@@ -64,7 +64,12 @@ fn has_arrived(broker: &Broker) -> bool {
 }
 
 /// Has the segments rewritten, and then delivers the messages. Returns when they are received, or the disk is dead.
-async fn rewrite_and_send(broker: &Broker, scene: &Scene, cause: Cause, disk: &SimulatedDisk) {
+async fn rewrite_and_send(
+    broker: &Broker,
+    scene: &RewriteFixture,
+    cause: Cause,
+    disk: &SimulatedDisk,
+) {
     let shard = &broker.local_shards()[1];
     shard.journal().roll();
     let _ = match cause {
@@ -90,7 +95,7 @@ async fn rewrite_and_send(broker: &Broker, scene: &Scene, cause: Cause, disk: &S
     }
 }
 
-async fn check(broker: &Broker, scene: &Scene, what: &str) {
+async fn check(broker: &Broker, scene: &RewriteFixture, what: &str) {
     wait_for("all letters", async || has_arrived(broker)).await;
     assert_eq!(values(broker, scene.graves).await, numbered("job ", LETTERS), "{what}");
     let session = broker.lease_session();

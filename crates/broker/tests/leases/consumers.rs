@@ -69,7 +69,7 @@ async fn deliveries_to_a_consumer_that_does_not_read_are_bounded() {
     let group = node.group(topic, &[]).await;
     let options = ConsumeOptions { settle_on_send: true, ..ConsumeOptions::default() };
     let mut consumer = consume(&node, group, options).await;
-    let large = New { value: "x".repeat(64 << 10), ..New::default() };
+    let large = TestRecord { value: "x".repeat(64 << 10), ..TestRecord::default() };
     let records = 600;
     for _ in 0..records {
         node.append(topic, std::slice::from_ref(&large)).await;
@@ -193,7 +193,7 @@ async fn sessions_of_an_unread_connection_share_one_limit_and_others_get_records
     let topic = node.topic("big", 1, &[]).await;
     let group = node.group(topic, &[]).await;
     let mut unread = unread_connection(&node, group, 7, 200).await;
-    let large = New { value: "x".repeat(64 << 10), ..New::default() };
+    let large = TestRecord { value: "x".repeat(64 << 10), ..TestRecord::default() };
     let records = 800;
     for _ in 0..records {
         node.append(topic, std::slice::from_ref(&large)).await;

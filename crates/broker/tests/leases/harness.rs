@@ -7,8 +7,8 @@ use std::time::Duration;
 use base::{LeaseGroupId, PartitionId, TopicId, headers};
 use broker::delivery::{Events, SettleError};
 use broker::{
-    AppendBatch, AppendError, Appended, Broker, BrokerOptions, ConsumeOptions, Delivery, Event,
-    LeaseSession, NewTopic, Settle, Settlement, TakeOptions,
+    AppendBatch, AppendError, AppendedBatch, Broker, BrokerOptions, ConsumeOptions, Delivery,
+    Event, LeaseSession, NewTopic, Settle, Settlement, TakeOptions,
 };
 use bytes::BytesMut;
 use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, Header};
@@ -25,7 +25,7 @@ pub(crate) struct Node {
 
 /// A record to append.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct New {
+pub(crate) struct TestRecord {
     pub(crate) key: Option<String>,
     pub(crate) value: String,
     pub(crate) headers: Vec<(&'static str, String)>,
@@ -33,11 +33,11 @@ pub(crate) struct New {
     pub(crate) timestamp: Option<i64>,
 }
 
-pub(crate) fn new(value: impl Into<String>) -> New {
-    New { value: value.into(), ..New::default() }
+pub(crate) fn new(value: impl Into<String>) -> TestRecord {
+    TestRecord { value: value.into(), ..TestRecord::default() }
 }
 
-impl New {
+impl TestRecord {
     pub(crate) fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
@@ -54,14 +54,14 @@ impl New {
     }
 }
 
-pub(crate) fn values(count: usize) -> Vec<New> {
+pub(crate) fn values(count: usize) -> Vec<TestRecord> {
     (0..count).map(|number| new(format!("v{number}"))).collect()
 }
 
 pub(crate) fn batch(
     partition: PartitionId,
     compression: Compression,
-    records: &[New],
+    records: &[TestRecord],
 ) -> AppendBatch {
     let mut builder = BatchBuilder::new(BatchOptions { compression, ..BatchOptions::default() });
     for record in records {
@@ -166,15 +166,15 @@ impl Node {
         made.expect("the group is new")
     }
 
-    pub(crate) async fn append(&self, topic: TopicId, records: &[New]) -> u64 {
+    pub(crate) async fn append(&self, topic: TopicId, records: &[TestRecord]) -> u64 {
         self.try_append(topic, records).await.expect("taken").base_offset
     }
 
     pub(crate) async fn try_append(
         &self,
         topic: TopicId,
-        records: &[New],
-    ) -> Result<Appended, AppendError> {
+        records: &[TestRecord],
+    ) -> Result<AppendedBatch, AppendError> {
         let batch = batch(PartitionId::new(topic, 0), Compression::None, records);
         self.broker.append(vec![batch]).await.remove(0)
     }

@@ -152,7 +152,7 @@ async fn records_settled_by_all_groups_free_their_space() {
     let topic = node.topic("queue", 1, &config).await;
     let group = node.group(topic, &[]).await;
     let partition = PartitionId::new(topic, 0);
-    let large = New { value: "x".repeat(32 << 10), ..New::default() };
+    let large = TestRecord { value: "x".repeat(32 << 10), ..TestRecord::default() };
     for _ in 0..200 {
         node.append(topic, std::slice::from_ref(&large)).await;
     }

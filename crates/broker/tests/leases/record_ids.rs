@@ -15,12 +15,12 @@ use crate::harness::*;
 
 const WINDOW: [(&str, &str); 2] = [("dedup.window.ms", "60000"), ("retention.settled", "true")];
 
-fn id(id: &str) -> New {
+fn id(id: &str) -> TestRecord {
     new(id).header(headers::ID, id)
 }
 
 impl Node {
-    async fn is_copy(&self, topic: base::TopicId, record: New) -> bool {
+    async fn is_copy(&self, topic: base::TopicId, record: TestRecord) -> bool {
         self.try_append(topic, &[record]).await.expect("taken or recognised").duplicate
     }
 }

@@ -2,7 +2,7 @@
 
 use base::headers;
 use broker::Settlement;
-use broker::delivery::{RedriveTo, RedriveWhat, Redriven};
+use broker::delivery::{RedriveCounts, RedriveTo, RedriveWhat};
 use record::Compression;
 use world::SimulatedDisk;
 
@@ -29,9 +29,9 @@ async fn dead_letters_are_redriven_to_their_source_in_order() {
 
     let one = RedriveWhat::Records(vec![(0, 0)]);
     let redriven = node.broker.redrive(of_dead, one, RedriveTo::Source).await;
-    assert_eq!(redriven, Ok(Redriven { moved: 1, left: 0 }));
+    assert_eq!(redriven, Ok(RedriveCounts { moved: 1, left: 0 }));
     let redriven = node.broker.redrive(of_dead, RedriveWhat::All, RedriveTo::Source).await;
-    assert_eq!(redriven, Ok(Redriven { moved: 5, left: 1 }));
+    assert_eq!(redriven, Ok(RedriveCounts { moved: 5, left: 1 }));
     assert_eq!((node.depth(group).await, node.depth(of_dead).await), (6, 1));
     let again = take(&session, group, 10).await;
     for index in 0..2 {

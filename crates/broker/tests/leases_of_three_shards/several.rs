@@ -32,7 +32,8 @@ async fn append_to(node: &Node, topic: TopicId, partition: u32, records: usize) 
         return;
     }
     let id = PartitionId::new(topic, partition);
-    let records: Vec<New> = (0..records).map(|it| new(format!("{partition}/{it}"))).collect();
+    let records: Vec<TestRecord> =
+        (0..records).map(|it| new(format!("{partition}/{it}"))).collect();
     let batch = batch(id, Compression::None, &records);
     node.broker.append(vec![batch]).await.remove(0).expect("taken");
 }

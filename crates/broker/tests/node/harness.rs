@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{PartitionId, TopicId};
-use broker::{AppendBatch, Broker, BrokerOptions, NewTopic, Stored, batches_in};
+use broker::{AppendBatch, Broker, BrokerOptions, NewTopic, StoredBatches, batches_in};
 use bytes::BytesMut;
 use record::{Batch, BatchBuilder, BatchHeader, BatchOptions};
 use world::disk::RealDisk;
@@ -121,7 +121,7 @@ pub(crate) fn keyed(
     AppendBatch::new(partition, header, bytes)
 }
 
-pub(crate) fn records(read: &Stored) -> Vec<(u64, String)> {
+pub(crate) fn records(read: &StoredBatches) -> Vec<(u64, String)> {
     let bytes = read.clone().into_bytes();
     let mut found = Vec::new();
     for part in record::split(&bytes) {
@@ -138,7 +138,7 @@ pub(crate) fn records(read: &Stored) -> Vec<(u64, String)> {
     found
 }
 
-pub(crate) fn next_offset(read: &Stored) -> u64 {
+pub(crate) fn next_offset(read: &StoredBatches) -> u64 {
     let last = batches_in(std::slice::from_ref(read)).last().expect("a batch").expect("whole");
     last.0.last_offset() + 1
 }

@@ -28,13 +28,13 @@ pub use share::ShareMember;
 use access::Socket;
 
 use crate::CLIENT_ID;
-use crate::codec::{Codec, Sent};
-use crate::error::{CallError, FrameError, Refused, accepted};
+use crate::codec::{Codec, RequestHandle};
+use crate::error::{BrokerRejection, CallError, FrameError, accepted};
 use crate::frame::READ_LEN;
-use crate::requests::{self, Answer, FetchLimits, PartitionRecords};
+use crate::requests::{self, FetchLimits, PartitionRecords, ProduceOutcome};
 
 /// Handle of sent batches, by which their reply is received.
-pub type SentBatches = Sent<ProduceRequest>;
+pub type SentBatches = RequestHandle<ProduceRequest>;
 
 /// Byte limit of one fetch.
 pub const FETCH_BYTES: i32 = 8 << 20;
@@ -74,7 +74,11 @@ impl Connection {
     }
 
     /// Sends a request; returns once the socket has taken it.
-    pub fn send<R: Request>(&mut self, version: i16, request: &R) -> Result<Sent<R>, CallError> {
+    pub fn send<R: Request>(
+        &mut self,
+        version: i16,
+        request: &R,
+    ) -> Result<RequestHandle<R>, CallError> {
         let sent = self.codec.send(version, request)?;
         self.write()?;
         Ok(sent)
@@ -89,7 +93,10 @@ impl Connection {
     }
 
     /// Waits for the reply to a request. Replies to earlier ones that were not received are skipped.
-    pub fn receive<R: Request>(&mut self, sent: Sent<R>) -> Result<R::Response, CallError> {
+    pub fn receive<R: Request>(
+        &mut self,
+        sent: RequestHandle<R>,
+    ) -> Result<R::Response, CallError> {
         self.wait_for(|codec| codec.answer(sent))
     }
 
@@ -153,7 +160,7 @@ impl Connection {
             None => Ok(answer.document),
             Some(code) => {
                 let what = "an operation was refused".to_owned();
-                Err(Refused { what, code, message: answer.message }.into())
+                Err(BrokerRejection { what, code, message: answer.message }.into())
             }
         }
     }
@@ -210,12 +217,12 @@ impl Connection {
     }
 
     /// Waits for the reply to a produce request of one batch.
-    pub fn answer(&mut self, sent: SentBatches) -> Result<Answer, CallError> {
+    pub fn answer(&mut self, sent: SentBatches) -> Result<ProduceOutcome, CallError> {
         first(&self.answers(sent)?)
     }
 
     /// The same for a request with several batches, in their order.
-    pub fn answers(&mut self, sent: SentBatches) -> Result<Vec<Answer>, CallError> {
+    pub fn answers(&mut self, sent: SentBatches) -> Result<Vec<ProduceOutcome>, CallError> {
         Ok(requests::produced(&self.receive(sent)?))
     }
 
@@ -224,7 +231,7 @@ impl Connection {
         &mut self,
         sent: SentBatches,
         wait: Duration,
-    ) -> Result<Option<Answer>, CallError> {
+    ) -> Result<Option<ProduceOutcome>, CallError> {
         if let Some(answer) = self.codec.answer(sent)? {
             return first(&requests::produced(&answer)).map(Some);
         }
@@ -293,7 +300,7 @@ impl Connection {
     }
 }
 
-fn first(answers: &[Answer]) -> Result<Answer, CallError> {
+fn first(answers: &[ProduceOutcome]) -> Result<ProduceOutcome, CallError> {
     answers.first().copied().ok_or_else(|| CallError::Unfitting {
         api: ApiKey::Produce.into(),
         reason: "it is of no partition".to_owned(),

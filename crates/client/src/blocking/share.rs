@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::{Connection, FETCH_BYTES};
 use crate::error::{CallError, accepted};
 use crate::share::session::{SHARE_ACKNOWLEDGE, SHARE_FETCH, acknowledged, leased};
-use crate::share::{Leased, Settle, ShareLimits, SharePartition, ShareSession};
+use crate::share::{LeasedRecord, Settle, ShareLimits, SharePartition, ShareSession};
 
 /// One member with its share session, on its own connection.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl ShareMember {
         records_max: usize,
         wait: Duration,
         settles: &[Settle],
-    ) -> Result<Vec<Leased>, CallError> {
+    ) -> Result<Vec<LeasedRecord>, CallError> {
         let limits = ShareLimits { records_max, bytes_max: FETCH_BYTES, wait };
         let request = self.session.fetch(&self.partitions, limits, settles);
         leased(self.connection.call(SHARE_FETCH, &request)?)

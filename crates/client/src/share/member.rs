@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::session::{
     FIRST, LAST, SHARE_ACKNOWLEDGE, SHARE_FETCH, ShareLimits, ShareSession, acknowledged, leased,
 };
-use super::{Leased, Settle, SharePartition};
+use super::{LeasedRecord, Settle, SharePartition};
 use crate::error::{CallError, accepted};
 use crate::pipeline::Pipeline;
 use crate::requests::topic_name;
@@ -92,7 +92,7 @@ impl ShareMember {
         &mut self,
         limits: ShareLimits,
         settles: &[Settle],
-    ) -> Result<Vec<Leased>, CallError> {
+    ) -> Result<Vec<LeasedRecord>, CallError> {
         // Without assigned partitions it sends more heartbeats: the next reply may bring an assignment.
         if self.assigned.is_empty() || self.beat_at.elapsed() >= self.beat_every {
             self.beat(None).await?;

@@ -21,7 +21,7 @@ pub struct SharePartition {
 
 /// A record leased by a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Leased {
+pub struct LeasedRecord {
     pub topic: Uuid,
     pub partition: i32,
     pub offset: i64,
@@ -31,9 +31,9 @@ pub struct Leased {
     pub value: Bytes,
 }
 
-impl Leased {
+impl LeasedRecord {
     pub fn settle(&self, settlement: Settlement) -> Settle {
-        let Leased { topic, partition, offset, .. } = *self;
+        let LeasedRecord { topic, partition, offset, .. } = *self;
         Settle { topic, partition, offset, settlement }
     }
 }

@@ -21,7 +21,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
-use super::{Leased, Settle, Settlement, SharePartition};
+use super::{LeasedRecord, Settle, Settlement, SharePartition};
 use crate::error::{CallError, accepted};
 use crate::records::records_of;
 use crate::requests::group_id;
@@ -191,7 +191,7 @@ fn ranges(settles: &[Settle]) -> Vec<(SharePartition, i64, i64, Settlement)> {
 }
 
 /// Reads the leased records of a reply. An error means that a part of the request was refused.
-pub fn leased(answer: ShareFetchResponse) -> Result<Vec<Leased>, CallError> {
+pub fn leased(answer: ShareFetchResponse) -> Result<Vec<LeasedRecord>, CallError> {
     accepted(answer.error_code, answer.error_message.as_deref(), || "cannot lease".into())?;
     let mut leased = Vec::new();
     for topic in answer.responses {
@@ -217,7 +217,7 @@ pub fn acknowledged(answer: &ShareAcknowledgeResponse) -> Result<(), CallError> 
 fn take_leased(
     topic: Uuid,
     data: PartitionData,
-    leased: &mut Vec<Leased>,
+    leased: &mut Vec<LeasedRecord>,
 ) -> Result<(), CallError> {
     let index = data.partition_index;
     let message = data.error_message.as_deref();
@@ -248,7 +248,7 @@ fn take_leased(
                     ),
                 });
             };
-            leased.push(Leased {
+            leased.push(LeasedRecord {
                 topic,
                 partition: index,
                 offset,

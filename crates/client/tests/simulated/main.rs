@@ -218,7 +218,7 @@ async fn pipeline_receives_many_replies_to_many_requests() {
     for (offset, sent) in (0..).zip(sent) {
         let answer = pipeline.receive(sent).await.expect("answers");
         let answers = requests::produced(&answer);
-        assert_eq!(answers, [requests::Answer::Acknowledged { base_offset: offset }]);
+        assert_eq!(answers, [requests::ProduceOutcome::Acknowledged { base_offset: offset }]);
     }
 }
 

@@ -50,7 +50,7 @@ pub enum DirectoryError {
 }
 
 /// A directory with this process's lock, held until this is dropped.
-pub(crate) struct Claimed {
+pub(crate) struct LockedDirectory {
     world: World,
     dir: PathBuf,
     lock: Lock,
@@ -79,12 +79,15 @@ impl fmt::Debug for Directory {
 pub(crate) async fn claim(
     world: &World,
     dir: &Path,
-) -> Result<(Claimed, Option<Content>), DirectoryError> {
+) -> Result<(LockedDirectory, Option<Content>), DirectoryError> {
     let (of_work, of_dir) = (world.clone(), dir.to_owned());
     blocking(world, move || claim_now(of_work, of_dir)).await
 }
 
-fn claim_now(world: World, dir: PathBuf) -> Result<(Claimed, Option<Content>), DirectoryError> {
+fn claim_now(
+    world: World,
+    dir: PathBuf,
+) -> Result<(LockedDirectory, Option<Content>), DirectoryError> {
     let disk = &*world.disk;
     disk.create_dir(&dir).map_err(failed("making", &dir))?;
     let lock = disk.lock(&dir).map_err(|source| match source.kind() {
@@ -99,7 +102,7 @@ fn claim_now(world: World, dir: PathBuf) -> Result<(Claimed, Option<Content>), D
     } else {
         None
     };
-    Ok((Claimed { world, dir, lock: lock.into() }, content))
+    Ok((LockedDirectory { world, dir, lock: lock.into() }, content))
 }
 
 /// Whether the name is one that only a broker creates. Other files may belong to a file system or an operator.
@@ -118,7 +121,7 @@ fn read(world: &World, path: &Path) -> Result<Content, DirectoryError> {
     })
 }
 
-impl Claimed {
+impl LockedDirectory {
     /// Writes the content of the directory from now on.
     pub(crate) async fn write(self, content: Content) -> Result<Directory, DirectoryError> {
         let Self { world, dir, lock } = self;

@@ -16,7 +16,7 @@ use super::{Content, EPOCH_EVERY, EpochFile, PeerEpochs};
 use crate::directory::Directory;
 use crate::groups::{GroupEnd, Groups};
 use crate::roster::Roster;
-use crate::wire::Asked;
+use crate::wire::ControlRequest;
 
 pub(crate) struct EpochKeeper {
     pub(crate) world: World,
@@ -33,7 +33,7 @@ pub(crate) struct EpochKeeper {
 
 /// State that the last durable write had.
 #[derive(Default)]
-struct Written {
+struct DurableEpochs {
     ends: Vec<(ShardId, GroupEnd)>,
     peers: PeerEpochs,
 }
@@ -41,7 +41,7 @@ struct Written {
 impl EpochKeeper {
     /// Returns once the node's links or its directory are gone.
     pub(crate) async fn run(mut self) {
-        let mut written = Written { peers: self.roster.epochs(), ..Written::default() };
+        let mut written = DurableEpochs { peers: self.roster.epochs(), ..DurableEpochs::default() };
         let mut failing = false;
         loop {
             sleep(EPOCH_EVERY).await;
@@ -80,7 +80,7 @@ impl EpochKeeper {
     }
 
     /// Makes a later epoch durable if logs or votes changed. False: the directory is gone.
-    async fn raise(&mut self, written: &mut Written) -> io::Result<bool> {
+    async fn raise(&mut self, written: &mut DurableEpochs) -> io::Result<bool> {
         let (ends, peers) = (self.groups.ends(), self.roster.epochs());
         let moved = ends != written.ends;
         if !moved && peers == written.peers && self.own > 0 {
@@ -100,7 +100,7 @@ impl EpochKeeper {
         };
         self.world.workers.blocking(Task::NodeDirectory, write).await??;
         self.own = own;
-        *written = Written { ends, peers };
+        *written = DurableEpochs { ends, peers };
         Ok(true)
     }
 
@@ -113,7 +113,7 @@ impl EpochKeeper {
         let sent =
             links.connected(Lane::Control).into_iter().filter_map(|node| {
                 let peer = links.peer(node)?;
-                let message = Asked::Epoch { run, epoch: self.own }.into();
+                let message = ControlRequest::Epoch { run, epoch: self.own }.into();
                 Some(async move {
                     peer.request(Lane::Control, ShardId::CATALOG, message, deadline).await
                 })

@@ -16,22 +16,22 @@ use tokio::time::sleep;
 use uuid::Uuid;
 use world::World;
 
-use crate::harness::{OPEN, Place, found, is_linked, soon, stop};
+use crate::harness::{NodeSlot, OPEN, found, is_linked, soon, stop};
 
 /// The place after the process, or the power, ends.
-fn after(place: &Place, seed: u64) -> Place {
+fn after(place: &NodeSlot, seed: u64) -> NodeSlot {
     let disk = match seed % 2 {
         0 => place.disk.killed(),
         _ => place.disk.power_loss(seed),
     };
-    Place { disk, ..place.clone() }
+    NodeSlot { disk, ..place.clone() }
 }
 
 /// A first seed of the test, which records the identities that it receives.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<DirectoryIdentity>>>);
+struct RecordingSeed(Arc<Mutex<Vec<DirectoryIdentity>>>);
 
-impl Admission for Told {
+impl Admission for RecordingSeed {
     fn admit(&self, peer: &Identity) -> Result<(), Refusal> {
         self.0.lock().push(peer.at);
         Ok(())
@@ -42,7 +42,7 @@ impl Admission for Told {
     }
 }
 
-impl Service for Told {
+impl Service for RecordingSeed {
     fn answer(&self, _: Request) -> BoxFuture<'static, Result<Message, Declined>> {
         async { Err(Declined::NotServed) }.boxed()
     }
@@ -54,7 +54,7 @@ impl Service for Told {
 
 const CLUSTER: Uuid = Uuid::from_u128(0x1234_4000_8000_0000_0000_0000);
 
-impl Told {
+impl RecordingSeed {
     async fn listen(&self, address: &str) -> Links {
         let listen = address.parse().expect("an address");
         let options = Options { listen, security: OPEN, connections: Connections::default() };
@@ -73,8 +73,8 @@ impl Told {
 async fn identity_sent_to_a_peer_is_durable_before() {
     let mut told_before_a_crash = 0;
     for cut in 0.. {
-        let (places, seeds) = Place::several(3);
-        let told = Told::default();
+        let (places, seeds) = NodeSlot::several(3);
+        let told = RecordingSeed::default();
         let _first = told.listen(&seeds[0]).await;
         places[1].disk.cut_power_after(cut);
         let started = places[1].start(&seeds).await;
@@ -106,7 +106,7 @@ async fn identity_sent_to_a_peer_is_durable_before() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crash_of_the_first_seed_at_any_write_still_founds_one_cluster() {
     for cut in 0.. {
-        let (mut places, seeds) = Place::several(3);
+        let (mut places, seeds) = NodeSlot::several(3);
         places[0].disk.cut_power_after(cut);
         let others: Vec<_> = places[1..]
             .iter()
@@ -150,7 +150,7 @@ async fn crash_of_the_first_seed_at_any_write_still_founds_one_cluster() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node_survives_a_crash_at_any_write_of_a_restart() {
-    let (places, seeds) = Place::several(3);
+    let (places, seeds) = NodeSlot::several(3);
     let mut nodes = found(&places, &seeds).await;
     let at = nodes[0].identity().at;
     stop(nodes.remove(0)).await;

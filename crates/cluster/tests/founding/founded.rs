@@ -9,12 +9,12 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use crate::harness::{
-    Place, connect_error, found, impostor, is_linked, known, refused, soon, stop,
+    NodeSlot, connect_error, found, impostor, is_linked, known, refused, soon, stop,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_seed_with_a_wiped_disk_stays_alone() {
-    let (places, seeds) = Place::several(3);
+    let (places, seeds) = NodeSlot::several(3);
     let mut nodes = found(&places, &seeds).await;
     let cluster = nodes[0].identity().at.cluster;
     stop(nodes.remove(0)).await;
@@ -30,7 +30,7 @@ async fn first_seed_with_a_wiped_disk_stays_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn seed_with_a_wiped_disk_is_refused_also_after_a_restart() {
-    let (places, seeds) = Place::several(3);
+    let (places, seeds) = NodeSlot::several(3);
     let mut nodes = found(&places, &seeds).await;
     let at = nodes[1].identity().at;
     let others = known(&nodes);
@@ -61,7 +61,7 @@ async fn seed_with_a_wiped_disk_is_refused_also_after_a_restart() {
 /// Before all seeds are there, the first seed keeps their directories in memory: the first one counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_directory_of_a_node_counts_during_the_founding() {
-    let (places, seeds) = Place::several(3);
+    let (places, seeds) = NodeSlot::several(3);
     let founder = places[0].start(&seeds).await.expect("starts");
     let second = places[1].start(&seeds).await.expect("starts");
     is_linked(second.links(), 1).await;
@@ -81,7 +81,7 @@ async fn first_directory_of_a_node_counts_during_the_founding() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_nodes_and_boots_known_to_the_catalog_are_admitted() {
-    let (places, seeds) = Place::several(3);
+    let (places, seeds) = NodeSlot::several(3);
     let nodes = found(&places, &seeds).await;
     let second = &nodes[1];
     let mut all = known(&nodes);
@@ -124,12 +124,12 @@ async fn only_nodes_and_boots_known_to_the_catalog_are_admitted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn second_copy_of_a_directory_is_refused() {
-    let (places, seeds) = Place::several(3);
+    let (places, seeds) = NodeSlot::several(3);
     let mut nodes = found(&places, &seeds).await;
     stop(nodes.remove(1)).await;
     // Both at other addresses than the recorded one, so that a probe of that one cannot tell them apart.
-    let copy = Place { address: Place::new().address, ..places[1].copied() };
-    let original = Place { address: Place::new().address, ..places[1].clone() };
+    let copy = NodeSlot { address: NodeSlot::new().address, ..places[1].copied() };
+    let original = NodeSlot { address: NodeSlot::new().address, ..places[1].clone() };
     let original = original.start(&[]).await.expect("starts");
     is_linked(original.links(), 1).await;
     is_linked(original.links(), 3).await;
@@ -146,7 +146,7 @@ async fn second_copy_of_a_directory_is_refused() {
 /// A node may have joined and lead the catalog while another was away, which has to learn that from it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn returning_node_admits_a_node_that_joined_meanwhile() {
-    let (places, seeds) = Place::several(3);
+    let (places, seeds) = NodeSlot::several(3);
     let mut nodes = found(&places, &seeds).await;
     let all = known(&nodes);
     stop(nodes.remove(2)).await;
@@ -176,7 +176,7 @@ async fn returning_node_admits_a_node_that_joined_meanwhile() {
 /// Its number belonged to a removed node: no node that joins later has it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn number_of_a_removed_node_is_not_reused() {
-    let (places, seeds) = Place::several(3);
+    let (places, seeds) = NodeSlot::several(3);
     let nodes = found(&places, &seeds).await;
     let (second, all) = (&nodes[1], known(&nodes));
     second.know_former([(Uuid::from_u128(44), NodeId(4))].into());

@@ -35,13 +35,13 @@ fn address() -> String {
 
 /// The place of a node: it survives the node's process.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct NodeSlot {
     pub(crate) address: String,
     pub(crate) disk: SimulatedDisk,
     pub(crate) security: Security,
 }
 
-impl Place {
+impl NodeSlot {
     pub(crate) fn new() -> Self {
         Self { address: address(), disk: SimulatedDisk::new(), security: OPEN }
     }
@@ -106,7 +106,7 @@ pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
 }
 
 /// Starts all concurrently.
-pub(crate) async fn found(places: &[Place], seeds: &[String]) -> Vec<Node> {
+pub(crate) async fn found(places: &[NodeSlot], seeds: &[String]) -> Vec<Node> {
     let starting = places.iter().map(|place| async { place.start(seeds).await.expect("starts") });
     let nodes = futures_util::future::join_all(starting).await;
     for node in &nodes {
@@ -155,8 +155,8 @@ pub(crate) fn refused(error: &ConnectError) -> &Refusal {
 
 /// A false member of the cluster, with a link to a real one.
 pub(crate) async fn impostor(at: DirectoryIdentity, to: &Node) -> Links {
-    struct Nothing;
-    impl Service for Nothing {
+    struct NoService;
+    impl Service for NoService {
         fn answer(&self, _: Request) -> BoxFuture<'static, Result<Message, Declined>> {
             async { Err(Declined::NotServed) }.boxed()
         }
@@ -171,7 +171,7 @@ pub(crate) async fn impostor(at: DirectoryIdentity, to: &Node) -> Links {
         connections: Connections::default(),
     };
     let admission = Arc::new(|_: &Identity| Ok::<(), Refusal>(()));
-    let (service, failure) = (Arc::new(Nothing), Failure::new());
+    let (service, failure) = (Arc::new(NoService), Failure::new());
     let links = Links::start(World::real(), at, options, admission, service, &failure).await;
     let links = links.expect("it listens");
     links.set_peer(to.identity().at.node, &to.links().address().to_string());

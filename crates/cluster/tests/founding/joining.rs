@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use cluster::{Joining, KnownNode, Node, NodeStartError, SeedsError};
+use cluster::{JoiningNode, KnownNode, Node, NodeStartError, SeedsError};
 use links::{ConnectError, NodeId, Refusal};
 
-use crate::harness::{Place, found, is_linked, known, soon, stop};
+use crate::harness::{NodeSlot, found, is_linked, known, soon, stop};
 
 /// Three nodes that know the members of the cluster.
-async fn founded() -> (Vec<Place>, Vec<Node>, Vec<KnownNode>) {
-    let (places, seeds) = Place::several(3);
+async fn founded() -> (Vec<NodeSlot>, Vec<Node>, Vec<KnownNode>) {
+    let (places, seeds) = NodeSlot::several(3);
     let nodes = found(&places, &seeds).await;
     let all = known(&nodes);
     for node in &nodes {
@@ -19,7 +19,7 @@ async fn founded() -> (Vec<Place>, Vec<Node>, Vec<KnownNode>) {
 }
 
 /// Waits for an applicant.
-async fn applicant(node: &Node) -> Joining {
+async fn applicant(node: &Node) -> JoiningNode {
     let mut applicants = node.applicants();
     let asks = async {
         loop {
@@ -33,8 +33,8 @@ async fn applicant(node: &Node) -> Joining {
 }
 
 /// Assigns the applicant a number in the catalog.
-async fn let_in(nodes: &[Node], all: &mut Vec<KnownNode>, joining: &Joining, number: u64) {
-    let Joining { directory, boot, address, .. } = joining.clone();
+async fn let_in(nodes: &[Node], all: &mut Vec<KnownNode>, joining: &JoiningNode, number: u64) {
+    let JoiningNode { directory, boot, address, .. } = joining.clone();
     all.push(KnownNode { id: NodeId(number), directory, boot, address });
     for node in nodes {
         node.know(all.clone()).await.expect("written");
@@ -44,9 +44,9 @@ async fn let_in(nodes: &[Node], all: &mut Vec<KnownNode>, joining: &Joining, num
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn joining_node_retries_until_it_has_a_number_and_keeps_it() {
     let (places, nodes, mut all) = founded().await;
-    let place = Place::new();
+    let place = NodeSlot::new();
     // The first of them does not run.
-    let members = [Place::new().address, places[1].address.clone()];
+    let members = [NodeSlot::new().address, places[1].address.clone()];
     let joined = {
         let joining = place.join(&members);
         let letting_in = async {
@@ -77,7 +77,7 @@ async fn joining_node_retries_until_it_has_a_number_and_keeps_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node_that_stops_before_it_receives_its_number_gets_the_same_one() {
     let (places, nodes, mut all) = founded().await;
-    let (place, members) = (Place::new(), [places[0].address.clone()]);
+    let (place, members) = (NodeSlot::new(), [places[0].address.clone()]);
     let first = tokio::select! {
         joining = applicant(&nodes[0]) => joining,
         _ = place.join(&members) => panic!("nobody let it in"),
@@ -94,7 +94,7 @@ async fn node_that_stops_before_it_receives_its_number_gets_the_same_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rejected_or_removed_applicant_receives_the_reason() {
     let (places, nodes, all) = founded().await;
-    let (place, members) = (Place::new(), [places[0].address.clone()]);
+    let (place, members) = (NodeSlot::new(), [places[0].address.clone()]);
     let reason = |error: NodeStartError| match error {
         NodeStartError::NotJoined {
             error: ConnectError::Refused(Refusal::NotJoined { reason }),
@@ -120,8 +120,8 @@ async fn rejected_or_removed_applicant_receives_the_reason() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn directory_of_a_begun_founding_does_not_join_a_cluster() {
-    let (_, seeds) = Place::several(3);
-    let place = Place { address: seeds[1].clone(), ..Place::new() };
+    let (_, seeds) = NodeSlot::several(3);
+    let place = NodeSlot { address: seeds[1].clone(), ..NodeSlot::new() };
     // It waits for the first seed.
     let waits = std::time::Duration::from_millis(300);
     let founding = tokio::time::timeout(waits, place.start(&seeds)).await;
@@ -133,7 +133,7 @@ async fn directory_of_a_begun_founding_does_not_join_a_cluster() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copy_of_a_running_nodes_directory_is_refused() {
     let (places, nodes, _) = founded().await;
-    let copy = Place { address: Place::new().address, ..places[2].copied() };
+    let copy = NodeSlot { address: NodeSlot::new().address, ..places[2].copied() };
     match copy.join(&[places[0].address.clone()]).await {
         Err(NodeStartError::Copied { node, recorded }) => {
             assert_eq!((node, &recorded), (3, &places[2].address));

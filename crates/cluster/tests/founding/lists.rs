@@ -8,12 +8,12 @@ use links::{ConnectError, Refusal, Security, Tls};
 use tokio::time::sleep;
 use world::Disk;
 
-use crate::harness::{DIR, Place, found, known, refused, soon, stop};
+use crate::harness::{DIR, NodeSlot, found, known, refused, soon, stop};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_nodes_found_one_cluster_in_any_start_order() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-        let (places, seeds) = Place::several(3);
+        let (places, seeds) = NodeSlot::several(3);
         let starting = order.into_iter().enumerate().map(|(turn, place)| {
             let (place, seeds) = (places[place].clone(), seeds.clone());
             async move {
@@ -41,7 +41,7 @@ async fn three_nodes_found_one_cluster_in_any_start_order() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cluster_is_not_founded_before_the_last_seed_is_there() {
-    let (places, seeds) = Place::several(5);
+    let (places, seeds) = NodeSlot::several(5);
     let starting = places[..4].iter().map(|place| async { place.start(&seeds).await });
     let early = futures_util::future::join_all(starting).await;
     let early: Vec<_> = early.into_iter().map(|node| node.expect("starts")).collect();
@@ -58,7 +58,7 @@ async fn cluster_is_not_founded_before_the_last_seed_is_there() {
 
 #[tokio::test]
 async fn single_seed_founds_a_cluster_at_once() {
-    let (places, seeds) = Place::several(1);
+    let (places, seeds) = NodeSlot::several(1);
     let nodes = found(&places, &seeds).await;
     assert!(nodes[0].is_founder());
     assert_eq!(nodes[0].known(), known(&nodes));
@@ -66,7 +66,7 @@ async fn single_seed_founds_a_cluster_at_once() {
 
 #[tokio::test]
 async fn invalid_list_of_seeds_leaves_no_trace() {
-    let (places, seeds) = Place::several(3);
+    let (places, seeds) = NodeSlot::several(3);
     let place = &places[0];
     let error = async |seeds: &[String]| place.start(seeds).await.expect_err("refused");
     let two = error(&seeds[..2]).await;
@@ -84,11 +84,11 @@ async fn invalid_list_of_seeds_leaves_no_trace() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node_with_another_list_of_seeds_is_refused_until_corrected() {
-    let (places, seeds) = Place::several(3);
+    let (places, seeds) = NodeSlot::several(3);
     let founder = places[0].start(&seeds).await.expect("starts");
     let others = [
         vec![seeds[0].clone(), seeds[2].clone(), seeds[1].clone()],
-        [&seeds[..], &[Place::new().address]].concat(),
+        [&seeds[..], &[NodeSlot::new().address]].concat(),
     ];
     for list in others {
         let error = places[1].start(&list).await.expect_err("another list");
@@ -109,8 +109,8 @@ async fn node_with_another_list_of_seeds_is_refused_until_corrected() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn founders_list_can_be_corrected_until_all_seeds_were_seen() {
-    let (places, seeds) = Place::several(3);
-    let wrong = [&seeds[..2], &[Place::new().address]].concat();
+    let (places, seeds) = NodeSlot::several(3);
+    let wrong = [&seeds[..2], &[NodeSlot::new().address]].concat();
     let founder = places[0].start(&wrong).await.expect("starts");
     let at = founder.identity().at;
     let second = places[1].start(&wrong).await.expect("starts");
@@ -127,7 +127,7 @@ async fn founders_list_can_be_corrected_until_all_seeds_were_seen() {
 /// Both consider themselves the founder: there are two ids then, and no cluster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_first_seeds_found_no_cluster() {
-    let (places, seeds) = Place::several(3);
+    let (places, seeds) = NodeSlot::several(3);
     let first = places[0].start(&seeds).await.expect("starts");
     let turned = [seeds[1].clone(), seeds[0].clone(), seeds[2].clone()];
     let other = places[1].start(&turned).await.expect("starts");
@@ -144,7 +144,7 @@ async fn two_first_seeds_found_no_cluster() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node_with_another_secret_does_not_start() {
-    let (mut places, seeds) = Place::several(3);
+    let (mut places, seeds) = NodeSlot::several(3);
     let secret = |byte| Security::Tls(Tls::from_secret(&[byte; 32]).expect("long enough"));
     for (place, byte) in places.iter_mut().zip([1, 1, 2]) {
         place.security = secret(byte);

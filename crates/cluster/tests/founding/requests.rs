@@ -8,10 +8,10 @@ use bytes::Bytes;
 use cluster::Proxy;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use links::{Declined, Lane, Message, NodeId, Received, RequestError};
+use links::{Declined, Lane, Message, NodeId, ReceivedMessage, RequestError};
 use world::Instant;
 
-use crate::harness::{Place, found, known, soon};
+use crate::harness::{NodeSlot, found, known, soon};
 
 /// Returns the sender, the request and its time limit.
 struct Echo;
@@ -21,10 +21,10 @@ impl Proxy for Echo {
         &self,
         shard: ShardId,
         from: NodeId,
-        request: Received,
+        request: ReceivedMessage,
         within: Duration,
     ) -> BoxFuture<'static, Result<Message, Declined>> {
-        let Received { head, body } = request;
+        let ReceivedMessage { head, body } = request;
         async move {
             if &head[..] == b"busy" {
                 return Err(Declined::Busy);
@@ -43,7 +43,7 @@ fn asked(head: &str) -> Message {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_for_another_nodes_shard_is_answered_by_its_proxy() {
-    let (places, seeds) = Place::several(3);
+    let (places, seeds) = NodeSlot::several(3);
     let nodes = found(&places, &seeds).await;
     let ask = async |node: u64, head: &str| {
         let deadline = Instant::now() + Duration::from_secs(5);
@@ -66,7 +66,7 @@ async fn request_for_another_nodes_shard_is_answered_by_its_proxy() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gossip_reaches_all_other_nodes_once_it_changes() {
-    let (places, seeds) = Place::several(3);
+    let (places, seeds) = NodeSlot::several(3);
     let nodes = found(&places, &seeds).await;
     let mut heard: Vec<_> = nodes[1..].iter().map(|node| node.groups().latest_gossip()).collect();
     for told in ["leads 1", "leads nothing"] {

@@ -9,12 +9,12 @@ use world::Disk;
 use world::disk::replace;
 
 use crate::harness::{
-    DIR, Place, connect_error, found, impostor, is_linked, known, refused, soon, stop,
+    DIR, NodeSlot, connect_error, found, impostor, is_linked, known, refused, soon, stop,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarted_node_keeps_its_identity_counts_the_boot_and_needs_no_seeds() {
-    let (places, seeds) = Place::several(3);
+    let (places, seeds) = NodeSlot::several(3);
     let mut nodes = found(&places, &seeds).await;
     let before: Vec<_> = nodes.iter().map(|node| node.identity()).collect();
     let lists = [seeds.clone(), vec![], vec!["elsewhere.example:7700".to_owned()]];
@@ -41,7 +41,7 @@ async fn restarted_node_keeps_its_identity_counts_the_boot_and_needs_no_seeds() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_of_the_catalog_are_known_at_the_next_start() {
-    let (places, seeds) = Place::several(3);
+    let (places, seeds) = NodeSlot::several(3);
     let mut nodes = found(&places, &seeds).await;
     let mut all = known(&nodes);
     (all[1].boot, all[1].address) = (8, "db2.example:7700".to_owned());
@@ -60,7 +60,7 @@ async fn nodes_of_the_catalog_are_known_at_the_next_start() {
 #[tokio::test]
 async fn directory_of_a_node_without_a_cluster_is_refused() {
     for found in ["cluster", "layout", "shard-0"] {
-        let (places, seeds) = Place::several(1);
+        let (places, seeds) = NodeSlot::several(1);
         let disk = &places[0].disk;
         disk.create_dir(DIR.as_ref()).expect("made");
         disk.open(&Path::new(DIR).join(found), true).expect("made");
@@ -70,7 +70,7 @@ async fn directory_of_a_node_without_a_cluster_is_refused() {
         assert_eq!(disk.list(DIR.as_ref()).expect("listed"), [found]);
     }
     // Other files do no harm.
-    let (places, seeds) = Place::several(1);
+    let (places, seeds) = NodeSlot::several(1);
     places[0].disk.create_dir(DIR.as_ref()).expect("made");
     places[0].disk.open(&Path::new(DIR).join("lost+found"), true).expect("made");
     places[0].start(&seeds).await.expect("starts");
@@ -78,9 +78,9 @@ async fn directory_of_a_node_without_a_cluster_is_refused() {
 
 #[tokio::test]
 async fn damaged_node_file_and_directory_in_use_are_refused() {
-    let (places, seeds) = Place::several(1);
+    let (places, seeds) = NodeSlot::several(1);
     let node = places[0].start(&seeds).await.expect("starts");
-    let second = Place { address: Place::new().address, ..places[0].clone() };
+    let second = NodeSlot { address: NodeSlot::new().address, ..places[0].clone() };
     let error = second.start(&seeds).await.expect_err("in use");
     let in_use = matches!(error, NodeStartError::Directory(DirectoryError::InUse { .. }));
     assert!(in_use, "{error}");

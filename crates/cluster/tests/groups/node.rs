@@ -9,7 +9,7 @@ use base::ShardId;
 use bytes::Bytes;
 use cluster::{Groups, LinkedPeers};
 use consensus::{
-    ApplyError, CatchUpPace, Committed, Consensus, ConsensusOptions, Encode, Group, GroupId,
+    ApplyError, CatchUpPace, CommittedEntry, Consensus, ConsensusOptions, Encode, Group, GroupId,
     Leadership, Members, Payload, ProposeError, Replace, RestoreError, Role, Starvation,
     StateMachine,
 };
@@ -43,7 +43,7 @@ impl Ledger {
 }
 
 impl StateMachine for Ledger {
-    fn apply(&self, entry: Committed<'_>) -> Result<u64, ApplyError> {
+    fn apply(&self, entry: CommittedEntry<'_>) -> Result<u64, ApplyError> {
         for body in 0..entry.bodies.len() {
             let journal = self.journal.lock();
             journal.as_ref().expect("it is there").accept(entry.id.index, body);

@@ -11,21 +11,22 @@ use std::time::Duration;
 use base::checksum::crc32c;
 use base::limits::APPEND_MESSAGE_BYTES_MAX;
 use bytes::Bytes;
-use journal::transfer::{Import, ImportError, NotYet, Received, Repair, Section};
+use journal::transfer::{Import, ImportError, ReceivedSections, Repair, RepairDeferral, Section};
 use openraft::async_runtime::WatchReceiver;
 use tasks::Task;
 use thiserror::Error;
 use tokio::time::sleep;
 
 use super::offers::Fetch;
-use super::{Fetched, Ready};
+use super::{BulkReply, ReadySnapshot};
 use crate::consensus::Consensus;
 use crate::encoding::{self, Position};
 use crate::error::{RestoreError, SnapshotError};
 use crate::message::{
-    ManifestAsked, ManifestRecord, PieceRecord, Refusal, Reply, Request, SectionAsked, SegmentAsked,
+    ManifestRecord, ManifestRequest, PieceRecord, Refusal, Reply, Request, SectionRequest,
+    SegmentRequest,
 };
-use crate::peers::{PeerError, Target};
+use crate::peers::{MessageTarget, PeerError};
 use crate::replica::Image;
 use crate::types::SnapshotMeta;
 
@@ -64,7 +65,7 @@ pub(super) enum FetchError {
     #[error("there is no other member")]
     NobodyElse,
     #[error("the log does not let go of it yet ({0:?})")]
-    InUse(NotYet),
+    InUse(RepairDeferral),
     #[error("this member lacks entries that the other one has applied")]
     Behind,
     #[error("a partition has left and come back since a former attempt; all is asked for again")]
@@ -73,26 +74,26 @@ pub(super) enum FetchError {
 
 /// The member that a request goes to, as long as its reply is wanted.
 pub(super) trait Source: Sync {
-    fn target(&self) -> &Target;
+    fn target(&self) -> &MessageTarget;
 
     fn is_wanted(&self) -> bool {
         true
     }
 }
 
-impl Source for Target {
-    fn target(&self) -> &Target {
+impl Source for MessageTarget {
+    fn target(&self) -> &MessageTarget {
         self
     }
 }
 
 /// Receives the rows of another member's segment.
-pub(super) trait Receiving: Send + 'static {
+pub(super) trait SegmentReceiver: Send + 'static {
     fn push(&mut self, piece: Bytes) -> Result<(), ImportError>;
     fn finish_segment(&mut self) -> Result<(), ImportError>;
 }
 
-impl Receiving for Import {
+impl SegmentReceiver for Import {
     fn push(&mut self, piece: Bytes) -> Result<(), ImportError> {
         Import::push(self, piece)
     }
@@ -102,7 +103,7 @@ impl Receiving for Import {
     }
 }
 
-impl Receiving for Repair {
+impl SegmentReceiver for Repair {
     fn push(&mut self, piece: Bytes) -> Result<(), ImportError> {
         Repair::push(self, piece)
     }
@@ -124,7 +125,7 @@ impl Consensus {
         // The transfer begins behind it, also after a crash.
         self.snapshots.take(&self.raft).await?;
         let mut import = self.begin_import().await?;
-        let asked = Request::Manifest(ManifestAsked { have: import.have() });
+        let asked = Request::Manifest(ManifestRequest { have: import.have() });
         let (reply, _) = self.request(fetch, asked).await?;
         let Reply::Manifest(manifest) = reply else { return Err(FetchError::Wrong("no manifest")) };
         let id = manifest.id();
@@ -160,7 +161,7 @@ impl Consensus {
         fetch.is_at(import.progress());
         let meta = self.section(fetch, &manifest, Section::Meta).await?;
         let machine = self.section(fetch, &manifest, Section::Machine).await?;
-        self.install(fetch, import, Received { id, meta, machine }).await
+        self.install(fetch, import, ReceivedSections { id, meta, machine }).await
     }
 
     async fn begin_import(&self) -> Result<Import, FetchError> {
@@ -204,7 +205,7 @@ impl Consensus {
             }
             let message = self.route.encode(from.node, request.clone());
             let fetched = self.peers.fetch(from.clone(), message, ANSWERED_WITHIN).await;
-            let Fetched { head, piece } = match fetched {
+            let BulkReply { head, piece } = match fetched {
                 Ok(fetched) => fetched,
                 Err(error) if failures >= ASKED_TIMES => return Err(error.into()),
                 Err(_) => {
@@ -237,7 +238,7 @@ impl Consensus {
         let mut bytes: Vec<u8> = Vec::new();
         while (bytes.len() as u64) < size.bytes {
             let (sending, section, from) = (manifest.sending, section as u8, bytes.len() as u64);
-            let asked = Request::Section(SectionAsked { sending, section, from });
+            let asked = Request::Section(SectionRequest { sending, section, from });
             let (reply, piece) = self.request(fetch, asked).await?;
             let left = size.bytes - from;
             if !matches!(reply, Reply::Piece(_)) || piece.is_empty() || piece.len() as u64 > left {
@@ -253,7 +254,7 @@ impl Consensus {
     }
 
     /// Fetches all rows of a segment. The inner result is that of this member's copy.
-    pub(super) async fn segment<I: Receiving>(
+    pub(super) async fn segment<I: SegmentReceiver>(
         &self,
         fetch: &impl Source,
         mut import: I,
@@ -262,7 +263,7 @@ impl Consensus {
     ) -> Result<(I, Result<(), ImportError>), FetchError> {
         let mut row = 0;
         loop {
-            let asked = Request::Segment(SegmentAsked { sending, segment, row });
+            let asked = Request::Segment(SegmentRequest { sending, segment, row });
             let (reply, piece) = self.request(fetch, asked).await?;
             let Reply::Piece(PieceRecord { next }) = reply else {
                 return Err(FetchError::Wrong("no piece of a segment"));
@@ -290,7 +291,7 @@ impl Consensus {
         &self,
         fetch: &Fetch,
         import: Import,
-        received: Received,
+        received: ReceivedSections,
     ) -> Result<(), FetchError> {
         let meta = encoding::decode_snapshot_meta(&received.meta)
             .map_err(|_| FetchError::Wrong("members that make no sense"))?;
@@ -317,7 +318,7 @@ impl Consensus {
             given_up.map_err(|_| FetchError::Stopped)??;
             return Err(FetchError::Renewed);
         }
-        let ready = Ready { import, received, replace };
+        let ready = ReadySnapshot { import, received, replace };
         self.hand_over(fetch, meta, last, ready).await
     }
 
@@ -326,7 +327,7 @@ impl Consensus {
         fetch: &Fetch,
         meta: SnapshotMeta,
         last: Position,
-        ready: Ready,
+        ready: ReadySnapshot,
     ) -> Result<(), FetchError> {
         // The engine trusts that a leader owns the entries that come with its vote.
         let leader = fetch.leader();

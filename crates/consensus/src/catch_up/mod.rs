@@ -28,25 +28,25 @@ mod sending;
 mod stepping_down;
 
 use bytes::Bytes;
-use journal::transfer::{Import, Received};
+use journal::transfer::{Import, ReceivedSections};
 
 use crate::machine::Replace;
 
 pub use pace::CatchUpPace;
 
 pub(crate) use offers::Reception;
-pub(crate) use sending::Sending;
+pub(crate) use sending::OutgoingSnapshots;
 
 /// A snapshot of another member, complete and not installed yet.
-pub(crate) struct Ready {
+pub(crate) struct ReadySnapshot {
     pub(crate) import: Import,
-    pub(crate) received: Received,
+    pub(crate) received: ReceivedSections,
     pub(crate) replace: Replace,
 }
 
 /// The reply to a request on the bulk lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Fetched {
+pub struct BulkReply {
     /// At most `GROUP_MESSAGE_BYTES_MAX`.
     pub head: Bytes,
     /// A piece, under checksums of its own.

@@ -12,8 +12,8 @@ use world::Instant;
 use super::fetching::{FetchError, Source};
 use crate::consensus::Consensus;
 use crate::encoding::{Position, VoteRecord};
-use crate::message::{self, Offered, Refusal, Reply, SnapshotOffer};
-use crate::peers::Target;
+use crate::message::{self, OfferReply, Refusal, Reply, SnapshotOffer};
+use crate::peers::MessageTarget;
 use crate::types::Vote;
 
 /// A transfer without an offer for this long ends: the leader is gone, or does not want it.
@@ -38,14 +38,14 @@ struct State {
 /// An attempt to fetch a snapshot from one node.
 #[derive(Debug)]
 pub(super) struct Fetch {
-    pub(super) from: Target,
+    pub(super) from: MessageTarget,
     offer: Mutex<(VoteRecord, Instant)>,
     bytes: AtomicU64,
     of_bytes: AtomicU64,
 }
 
 impl Fetch {
-    fn new(from: Target, leader: VoteRecord) -> Self {
+    fn new(from: MessageTarget, leader: VoteRecord) -> Self {
         let offer = Mutex::new((leader, Instant::now()));
         Self { from, offer, bytes: AtomicU64::new(0), of_bytes: AtomicU64::new(0) }
     }
@@ -64,15 +64,15 @@ impl Fetch {
         self.of_bytes.store(of_bytes, Ordering::Relaxed);
     }
 
-    fn under_way(&self) -> Offered {
+    fn under_way(&self) -> OfferReply {
         let (bytes, of_bytes) = (&self.bytes, &self.of_bytes);
         let (bytes, of_bytes) = (bytes.load(Ordering::Relaxed), of_bytes.load(Ordering::Relaxed));
-        Offered::UnderWay { bytes, of_bytes }
+        OfferReply::UnderWay { bytes, of_bytes }
     }
 }
 
 impl Source for Fetch {
-    fn target(&self) -> &Target {
+    fn target(&self) -> &MessageTarget {
         &self.from
     }
 
@@ -131,14 +131,14 @@ impl Consensus {
         let last = last.ok_or_else(|| Refusal::Malformed("it offers nothing".to_owned()))?;
         let own = self.vote();
         if own > message::vote_of(leader) {
-            return Ok(Reply::Offered(Offered::HigherVote(VoteRecord::from(&own))));
+            return Ok(Reply::Offered(OfferReply::HigherVote(VoteRecord::from(&own))));
         }
         if self.has(last) {
             // Counted from here on like an acknowledged append.
             self.snapshots.durable().await.map_err(|_| Refusal::Stopped)?;
-            return Ok(Reply::Offered(Offered::Has));
+            return Ok(Reply::Offered(OfferReply::Has));
         }
-        let source = Target { node: from, address };
+        let source = MessageTarget { node: from, address };
         Ok(Reply::Offered(self.fetch(source, leader)))
     }
 
@@ -156,7 +156,7 @@ impl Consensus {
     }
 
     /// Continues to fetch the offered snapshot, or begins to.
-    fn fetch(&self, from: Target, leader: VoteRecord) -> Offered {
+    fn fetch(&self, from: MessageTarget, leader: VoteRecord) -> OfferReply {
         let mut state = self.reception.state.lock();
         if let Some((fetch, task)) = &state.fetching {
             // An attempt that panicked has not reported its end.
@@ -169,7 +169,7 @@ impl Consensus {
         }
         state.fetching = None;
         if state.not_before.is_some_and(|at| Instant::now() < at) {
-            return Offered::UnderWay { bytes: 0, of_bytes: 0 };
+            return OfferReply::UnderWay { bytes: 0, of_bytes: 0 };
         }
         let fetch = Arc::new(Fetch::new(from, leader));
         let (consensus, fetched) = (self.clone(), Arc::clone(&fetch));

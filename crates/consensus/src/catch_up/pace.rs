@@ -10,10 +10,10 @@ use world::Instant;
 /// A byte rate shared by all groups of a node: the node's disk has other things to do. Clones share it. Unused
 /// bytes are not saved up.
 #[derive(Clone, Debug)]
-pub struct CatchUpPace(Arc<Pace>);
+pub struct CatchUpPace(Arc<RateLimiter>);
 
 #[derive(Debug)]
-struct Pace {
+struct RateLimiter {
     bytes_per_second: u64,
     /// When all bytes received so far are paid for.
     free_at: Mutex<Option<Instant>>,
@@ -27,12 +27,12 @@ impl Default for CatchUpPace {
 
 impl CatchUpPace {
     fn new(bytes_per_second: u64) -> Self {
-        Self(Arc::new(Pace { bytes_per_second, free_at: Mutex::new(None) }))
+        Self(Arc::new(RateLimiter { bytes_per_second, free_at: Mutex::new(None) }))
     }
 
     /// Records received bytes, and waits until the next ones may be received.
     pub(super) async fn took(&self, bytes: usize) {
-        let Pace { bytes_per_second, free_at } = &*self.0;
+        let RateLimiter { bytes_per_second, free_at } = &*self.0;
         let nanos = (bytes as u64).saturating_mul(1_000_000_000) / (*bytes_per_second).max(1);
         let now = Instant::now();
         let until = {

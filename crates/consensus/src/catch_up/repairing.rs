@@ -14,15 +14,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use journal::Damage;
-use journal::transfer::{Covered, NotYet, Repair, Section};
+use journal::transfer::{CoveredEntries, Repair, RepairDeferral, Section};
 use openraft::async_runtime::WatchReceiver;
 use tasks::Task;
 use tokio::time::{sleep, timeout};
 
 use super::fetching::FetchError;
 use crate::consensus::Consensus;
-use crate::message::{CoveringAsked, Refusal, Reply, Request};
-use crate::peers::Target;
+use crate::message::{CoveringRequest, Refusal, Reply, Request};
+use crate::peers::MessageTarget;
 
 /// Pause after a failed repair; it grows with each failure.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -89,12 +89,12 @@ impl Consensus {
     }
 
     /// The other members, the leader first: it has all committed entries.
-    fn others(&self) -> Vec<Target> {
+    fn others(&self) -> Vec<MessageTarget> {
         let (members, leader) = (self.members(), self.server.borrow_watched().current_leader);
         let all = members.voters.into_iter().chain(members.learners);
         let others = all.filter(|(node, _)| *node != self.state.node);
-        let mut others: Vec<Target> =
-            others.map(|(node, address)| Target { node, address }).collect();
+        let mut others: Vec<MessageTarget> =
+            others.map(|(node, address)| MessageTarget { node, address }).collect();
         others.sort_by_key(|member| Some(member.node) != leader);
         others
     }
@@ -103,14 +103,14 @@ impl Consensus {
     async fn begin_repair(&self, segment: u32) -> Result<Option<Repair>, FetchError> {
         if self.journal.is_claimed(segment) {
             let let_go = timeout(LOG_WITHIN, self.release_segment(segment)).await;
-            let_go.unwrap_or(Err(FetchError::InUse(NotYet::Claimed)))?;
+            let_go.unwrap_or(Err(FetchError::InUse(RepairDeferral::Claimed)))?;
         }
         let journal = self.journal.clone();
         let begin = move || journal.repair(segment);
         let begun = self.workers.blocking(Task::ConsensusDisk, begin).await;
         match begun.map_err(|_| FetchError::Stopped)?? {
             Ok(repair) => Ok(Some(repair)),
-            Err(NotYet::Gone) => Ok(None),
+            Err(RepairDeferral::Gone) => Ok(None),
             Err(why) => Err(FetchError::InUse(why)),
         }
     }
@@ -154,14 +154,18 @@ impl Consensus {
         let leader = self.others().into_iter().find(|member| Some(member.node) == leader);
         let leader = leader.ok_or(FetchError::NobodyElse)?;
         let last = self.applied().unwrap_or(0);
-        let asked = CoveringAsked { have: last, up_to: last };
+        let asked = CoveringRequest { have: last, up_to: last };
         // The manifest in its reply is not used.
         self.request(&leader, Request::Covering(asked)).await.map(|_| ())
     }
 
-    async fn repair_from(&self, from: &Target, mut repair: Repair) -> Result<(), FetchError> {
-        let Covered { first, last } = repair.covers();
-        let asked = CoveringAsked { have: first.saturating_sub(1), up_to: last };
+    async fn repair_from(
+        &self,
+        from: &MessageTarget,
+        mut repair: Repair,
+    ) -> Result<(), FetchError> {
+        let CoveredEntries { first, last } = repair.covers();
+        let asked = CoveringRequest { have: first.saturating_sub(1), up_to: last };
         let (reply, _) = self.request(from, Request::Covering(asked)).await?;
         let Reply::Manifest(manifest) = reply else { return Err(FetchError::Wrong("no manifest")) };
         let id = manifest.id();

@@ -12,16 +12,16 @@ use parking_lot::Mutex;
 use tasks::Task;
 use world::Instant;
 
-use super::Fetched;
+use super::BulkReply;
 use crate::consensus::Consensus;
 use crate::message::{
-    CoveringAsked, ManifestAsked, ManifestRecord, PieceRecord, Refusal, Reply, Request,
-    SectionAsked, SegmentAsked,
+    CoveringRequest, ManifestRecord, ManifestRequest, PieceRecord, Refusal, Reply, Request,
+    SectionRequest, SegmentRequest,
 };
 
 /// The snapshots held for members. A snapshot without requests is dropped after a while.
 #[derive(Debug)]
-pub(crate) struct Sending {
+pub(crate) struct OutgoingSnapshots {
     state: Mutex<State<Arc<Mutex<Export>>>>,
 }
 
@@ -29,11 +29,11 @@ pub(crate) struct Sending {
 struct State<E> {
     /// Numbers are unique over the runs of this node.
     next: u64,
-    held: Vec<Held<E>>,
+    held: Vec<OpenExport<E>>,
 }
 
 #[derive(Debug)]
-struct Held<E> {
+struct OpenExport<E> {
     number: u64,
     to: u64,
     asked: Instant,
@@ -54,12 +54,12 @@ impl<E> State<E> {
         }
         let number = self.next;
         self.next += 1;
-        self.held.push(Held { number, to, asked: Instant::now(), export });
+        self.held.push(OpenExport { number, to, asked: Instant::now(), export });
         Ok(number)
     }
 }
 
-impl Sending {
+impl OutgoingSnapshots {
     /// `first`: drawn by this run of the node.
     pub(crate) fn new(first: u64) -> Self {
         // It counts up from there, and is encoded in 8 bytes.
@@ -86,7 +86,7 @@ impl Sending {
 
 impl Consensus {
     /// Replies to another member's request for a part of a snapshot. Every message gets a reply.
-    pub async fn answer_fetch(&self, request: Bytes) -> Fetched {
+    pub async fn answer_fetch(&self, request: Bytes) -> BulkReply {
         let (from, answer) = match self.route.decode(&request) {
             Ok((from, request)) => (from, self.fetched(from, request).await),
             Err(refusal) => (u64::MAX, Err(refusal)),
@@ -95,17 +95,17 @@ impl Consensus {
             tracing::debug!(from, %refusal, "a piece of a snapshot is not sent");
             (Reply::Refused(refusal), Bytes::new())
         });
-        Fetched { head: self.route.encode(from, reply), piece }
+        BulkReply { head: self.route.encode(from, reply), piece }
     }
 
     async fn fetched(&self, from: u64, request: Request) -> Result<(Reply, Bytes), Refusal> {
         match request {
-            Request::Covering(CoveringAsked { have, up_to }) => {
+            Request::Covering(CoveringRequest { have, up_to }) => {
                 self.cover(up_to).await?;
                 self.manifest(from, have).await
             }
-            Request::Manifest(ManifestAsked { have }) => self.manifest(from, have).await,
-            Request::Section(SectionAsked { sending, section, from: place }) => {
+            Request::Manifest(ManifestRequest { have }) => self.manifest(from, have).await,
+            Request::Section(SectionRequest { sending, section, from: place }) => {
                 let section = Section::ALL.get(usize::from(section)).copied();
                 let section = section.ok_or_else(no_such_place)?;
                 let export = self.sending.held(from, sending)?;
@@ -113,7 +113,7 @@ impl Consensus {
                 let piece = self.blocking(read).await?;
                 Ok((Reply::Piece(PieceRecord { next: None }), piece))
             }
-            Request::Segment(SegmentAsked { sending, segment, row }) => {
+            Request::Segment(SegmentRequest { sending, segment, row }) => {
                 let export = self.sending.held(from, sending)?;
                 let read = move || export.lock().segment(segment, row, SNAPSHOT_PIECE_BYTES);
                 let piece = self.blocking(read).await?.ok_or_else(no_such_place)?;

@@ -56,13 +56,13 @@ struct Shared {
     tickets: Mutex<VecDeque<Ticket>>,
     /// The last index whose write was reported to the machine.
     told: AtomicU64,
-    unsynced: Unsynced,
-    installing: Installing,
+    unsynced: UnsyncedAppends,
+    installing: SnapshotInstallation,
 }
 
 /// The engine orders a snapshot before the entries behind it, but appends these at once.
 #[derive(Debug, Default)]
-struct Installing {
+struct SnapshotInstallation {
     /// The last index of a snapshot that was given to the engine; 0: none.
     index: AtomicU64,
     ended: Notify,
@@ -76,7 +76,7 @@ struct Ticket {
 
 /// Counts appends that are not durable yet.
 #[derive(Debug, Default)]
-struct Unsynced {
+struct UnsyncedAppends {
     appends: AtomicUsize,
     none_left: Notify,
 }
@@ -93,8 +93,8 @@ impl LogStore {
             alone: AtomicBool::new(false),
             tickets: Mutex::default(),
             told: AtomicU64::new(0),
-            unsynced: Unsynced::default(),
-            installing: Installing::default(),
+            unsynced: UnsyncedAppends::default(),
+            installing: SnapshotInstallation::default(),
         })))
     }
 
@@ -137,7 +137,7 @@ impl LogStore {
 
     /// Waits until the log can have an entry of this index, if it comes behind a snapshot that is being installed.
     async fn behind_install(&self, first: u64) {
-        let Installing { index, ended } = &self.0.installing;
+        let SnapshotInstallation { index, ended } = &self.0.installing;
         loop {
             let ended = ended.notified();
             let up_to = index.load(Ordering::SeqCst);
@@ -349,7 +349,8 @@ impl RaftLogReader<TypeConfig> for LogStore {
         R: RangeBounds<u64> + Clone + Debug + OptionalSend,
     {
         let Range { start, end } = self.clamp(&range);
-        let pieces = Pieces { log: self.clone(), next: start, end, piece: Vec::new().into_iter() };
+        let pieces =
+            EntryReader { log: self.clone(), next: start, end, piece: Vec::new().into_iter() };
         stream::try_unfold(pieces, |mut pieces| async move {
             let entry = pieces.next().await?;
             Ok(entry.map(|entry| (entry, pieces)))
@@ -376,14 +377,14 @@ impl RaftLogReader<TypeConfig> for LogStore {
     }
 }
 
-struct Pieces {
+struct EntryReader {
     log: LogStore,
     next: u64,
     end: u64,
     piece: std::vec::IntoIter<Entry>,
 }
 
-impl Pieces {
+impl EntryReader {
     async fn next(&mut self) -> io::Result<Option<Entry>> {
         if self.next >= self.end {
             return Ok(None);
@@ -486,7 +487,7 @@ impl Drop for UnsyncedAppend {
     }
 }
 
-impl Unsynced {
+impl UnsyncedAppends {
     async fn settle(&self) {
         loop {
             let none_left = self.none_left.notified();

@@ -27,7 +27,8 @@ use thiserror::Error;
 
 pub(crate) use entries::{Entries, decode_entries, encode_entries};
 pub(crate) use snapshots::{
-    CoveringAsked, ManifestAsked, ManifestRecord, Offered, PieceRecord, SectionAsked, SegmentAsked,
+    CoveringRequest, ManifestRecord, ManifestRequest, OfferReply, PieceRecord, SectionRequest,
+    SegmentRequest,
 };
 
 use crate::encoding::{Position, VoteRecord};
@@ -89,10 +90,10 @@ pub(crate) enum Request {
     Transfer(Transfer),
     Snapshot(SnapshotOffer),
     Append(Append),
-    Manifest(ManifestAsked),
-    Section(SectionAsked),
-    Segment(SegmentAsked),
-    Covering(CoveringAsked),
+    Manifest(ManifestRequest),
+    Section(SectionRequest),
+    Segment(SegmentRequest),
+    Covering(CoveringRequest),
 }
 
 base::levels!(Request {
@@ -135,10 +136,10 @@ pub(crate) struct Append {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     Vote { vote: VoteRecord, granted: bool, last: Option<Position> },
-    Transfer(Transferred),
-    Append(Appended),
+    Transfer(TransferReply),
+    Append(AppendResponse),
     Refused(Refusal),
-    Offered(Offered),
+    Offered(OfferReply),
     Manifest(ManifestRecord),
     Piece(PieceRecord),
 }
@@ -148,14 +149,14 @@ base::levels!(Reply {
 });
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Transferred {
+pub(crate) enum TransferReply {
     Taken,
     VoteChanged { expected: VoteRecord, actual: VoteRecord },
     NotDurable { expected: Option<Position>, actual: Option<Position> },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Appended {
+pub(crate) enum AppendResponse {
     /// Durable here up to this one.
     Matches(Option<Position>),
     /// The entry before the first differs here, or is missing.
@@ -246,18 +247,20 @@ impl Checked for Reply {
     fn holds(&self, _: u64) -> bool {
         match self {
             Self::Vote { vote, last, .. } => sensible(vote) && possible(last),
-            Self::Append(Appended::Matches(last)) => possible(last),
-            Self::Append(Appended::Conflict(at)) => at.term <= NUMBER_MAX && at.index <= NUMBER_MAX,
-            Self::Append(Appended::HigherVote(vote)) => sensible(vote),
-            Self::Transfer(Transferred::VoteChanged { expected, actual }) => {
+            Self::Append(AppendResponse::Matches(last)) => possible(last),
+            Self::Append(AppendResponse::Conflict(at)) => {
+                at.term <= NUMBER_MAX && at.index <= NUMBER_MAX
+            }
+            Self::Append(AppendResponse::HigherVote(vote)) => sensible(vote),
+            Self::Transfer(TransferReply::VoteChanged { expected, actual }) => {
                 sensible(expected) && sensible(actual)
             }
-            Self::Transfer(Transferred::NotDurable { expected, actual }) => {
+            Self::Transfer(TransferReply::NotDurable { expected, actual }) => {
                 possible(expected) && possible(actual)
             }
-            Self::Offered(Offered::HigherVote(vote)) => sensible(vote),
+            Self::Offered(OfferReply::HigherVote(vote)) => sensible(vote),
             Self::Manifest(manifest) => manifest.holds(),
-            Self::Transfer(Transferred::Taken)
+            Self::Transfer(TransferReply::Taken)
             | Self::Refused(_)
             | Self::Offered(_)
             | Self::Piece(_) => true,

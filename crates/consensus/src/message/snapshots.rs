@@ -11,7 +11,7 @@ use crate::encoding::VoteRecord;
 
 /// A member's reply to the offer of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Offered {
+pub(crate) enum OfferReply {
     /// It fetches the snapshot, or is about to.
     UnderWay {
         bytes: u64,
@@ -24,20 +24,20 @@ pub(crate) enum Offered {
 
 /// Requests the newest snapshot for a member with everything up to `have`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct ManifestAsked {
+pub(crate) struct ManifestRequest {
     pub(crate) have: u64,
 }
 
 /// Requests the entries up to `up_to`, in a snapshot that covers them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct CoveringAsked {
+pub(crate) struct CoveringRequest {
     pub(crate) have: u64,
     pub(crate) up_to: u64,
 }
 
 /// Requests the next bytes of one of the snapshot's sections.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct SectionAsked {
+pub(crate) struct SectionRequest {
     pub(crate) sending: u64,
     /// Place in `Section::ALL`.
     pub(crate) section: u8,
@@ -46,7 +46,7 @@ pub(crate) struct SectionAsked {
 
 /// Requests the next rows of a segment.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct SegmentAsked {
+pub(crate) struct SegmentRequest {
     pub(crate) sending: u64,
     pub(crate) segment: u64,
     pub(crate) row: u64,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::harness::{Ledger, Node, Seen, UNKNOWN, changes, head, small};
+use crate::harness::{AppliedEntry, Ledger, Node, UNKNOWN, changes, head, small};
 use bytes::Bytes;
 use consensus::{Consensus, ConsensusOptions, Failure, Payload, ProposeError};
 use journal::{Body, Journal};
@@ -297,14 +297,14 @@ async fn ticket_returns_to_the_proposer_and_is_0_on_replay() {
         let ticket = if number % 3 == 0 { 0 } else { number + 100 };
         let payload = Payload { head: head(number as usize), bodies: vec![], ticket };
         let id = node.leadership.propose(payload).await.unwrap().await.unwrap();
-        expected.push(Seen { index: id.index, ticket, replay: false });
+        expected.push(AppliedEntry { index: id.index, ticket, replay: false });
     }
     assert_eq!(node.ledger.seen(), expected);
     node.consensus.shutdown().await;
     drop(node);
 
     let node = Node::start(disk, Path::new(DIR)).await;
-    let replayed = |seen: Seen| Seen { ticket: 0, replay: true, ..seen };
+    let replayed = |seen: AppliedEntry| AppliedEntry { ticket: 0, replay: true, ..seen };
     assert_eq!(node.ledger.seen(), expected.into_iter().map(replayed).collect::<Vec<_>>());
 }
 

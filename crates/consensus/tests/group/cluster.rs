@@ -30,7 +30,7 @@ pub(crate) struct Cluster {
     disks: BTreeMap<u64, SimulatedDisk>,
     /// Until this time writes to the disk do not return.
     hangs: BTreeMap<u64, Arc<Mutex<Instant>>>,
-    pub(crate) nodes: BTreeMap<u64, Running>,
+    pub(crate) nodes: BTreeMap<u64, RunningMember>,
     /// Floors of nodes whose logs were deleted.
     pub(crate) floors: BTreeMap<u64, Floor>,
     pub(crate) snapshot_log_bytes_min: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Cluster {
     leaders: Arc<Mutex<BTreeMap<u64, u64>>>,
 }
 
-pub(crate) struct Running {
+pub(crate) struct RunningMember {
     pub(crate) consensus: Consensus,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) journal: Journal,
@@ -140,7 +140,7 @@ impl Cluster {
                 }
             }
         });
-        self.nodes.insert(node, Running { consensus, ledger, journal, failure });
+        self.nodes.insert(node, RunningMember { consensus, ledger, journal, failure });
     }
 
     fn journal_options(&self) -> Options {
@@ -244,7 +244,7 @@ impl Cluster {
         };
         if timeout(Duration::from_secs(60), same).await.is_err() {
             let states = self.nodes.iter().map(|(id, node)| {
-                let Running { consensus, ledger, journal, .. } = node;
+                let RunningMember { consensus, ledger, journal, .. } = node;
                 let (first, last) = (journal.purged_id(), journal.last_id());
                 let catching_up = consensus.catching_up();
                 let role = *consensus.role().borrow();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use consensus::{FoundError, Payload, ProposeError, Role};
+use consensus::{FoundingError, Payload, ProposeError, Role};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::cluster::{Cluster, propose, simulate, voters};
@@ -18,7 +18,7 @@ fn empty_group_waits_for_its_founding_then_elects_and_replicates() {
         sleep(Duration::from_secs(10)).await;
         assert!((1..=3).all(|node| cluster.role(node) == Role::None), "nobody founded it");
         let refused = cluster.consensus(2).found(voters([1, 3])).await;
-        assert_eq!(refused, Err(FoundError::NotAVoter));
+        assert_eq!(refused, Err(FoundingError::NotAVoter));
         cluster.consensus(2).found(voters(1..=3)).await.unwrap();
         let (leader, leadership) = cluster.leader().await;
         for number in 0..100 {
@@ -29,7 +29,7 @@ fn empty_group_waits_for_its_founding_then_elects_and_replicates() {
         for node in (1..=3).filter(|node| *node != leader) {
             assert_eq!(cluster.role(node), Role::Follower { leader, term });
             let refused = cluster.consensus(node).found(voters(1..=3)).await;
-            assert_eq!(refused, Err(FoundError::Founded));
+            assert_eq!(refused, Err(FoundingError::Founded));
         }
         assert_eq!(cluster.consensus(3).members(), voters(1..=3));
     });

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use consensus::{
-    ApplyError, Committed, Consensus, ConsensusOptions, Encode, Leadership, Payload, Proposed,
-    Replace, RestoreError, StateMachine,
+    ApplyError, CommittedEntry, Consensus, ConsensusOptions, Encode, Leadership, Payload,
+    PendingProposal, Replace, RestoreError, StateMachine,
 };
 use journal::{Journal, Options};
 use parking_lot::Mutex;
@@ -18,13 +18,13 @@ use world::{Disk, World};
 pub(crate) struct Ledger {
     journal: Mutex<Option<Journal>>,
     heads: Mutex<Vec<Bytes>>,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<AppliedEntry>>,
     panics: AtomicBool,
 }
 
 /// Metadata of an applied entry. Not part of the state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct AppliedEntry {
     pub(crate) index: u64,
     pub(crate) ticket: u64,
     pub(crate) replay: bool,
@@ -54,7 +54,7 @@ impl Ledger {
     }
 
     /// Entries applied in this run, without restored ones.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<AppliedEntry> {
         self.seen.lock().clone()
     }
 
@@ -68,7 +68,7 @@ pub(crate) const UNKNOWN: &str = "of a later level";
 
 impl StateMachine for Ledger {
     /// A head `changes N` counts as N changes, and the head [`UNKNOWN`] cannot be applied.
-    fn apply(&self, entry: Committed<'_>) -> Result<u64, ApplyError> {
+    fn apply(&self, entry: CommittedEntry<'_>) -> Result<u64, ApplyError> {
         if entry.head == UNKNOWN {
             return Err(ApplyError("it needs a later program".to_owned()));
         }
@@ -78,8 +78,8 @@ impl StateMachine for Ledger {
             journal.as_ref().expect("set before start").accept(entry.id.index, body);
         }
         self.heads.lock().push(entry.head.clone());
-        let Committed { id, ticket, replay, .. } = entry;
-        self.seen.lock().push(Seen { index: id.index, ticket, replay });
+        let CommittedEntry { id, ticket, replay, .. } = entry;
+        self.seen.lock().push(AppliedEntry { index: id.index, ticket, replay });
         let said = std::str::from_utf8(entry.head).ok().and_then(|head| head.strip_prefix(CHANGES));
         Ok(said.map_or(0, |changes| changes.parse().expect("a number")))
     }
@@ -161,7 +161,7 @@ impl Node {
         Self { consensus, leadership, ledger, journal, failure }
     }
 
-    pub(crate) async fn propose(&self, number: usize) -> Proposed {
+    pub(crate) async fn propose(&self, number: usize) -> PendingProposal {
         let payload = Payload { head: head(number), bodies: vec![], ticket: number as u64 + 1 };
         self.leadership.propose(payload).await.unwrap()
     }

@@ -20,7 +20,7 @@ use crate::random::Random;
 
 /// The outcomes that clients received.
 #[derive(Default)]
-struct Told {
+struct ClientOutcomes {
     next: AtomicU64,
     stop: AtomicBool,
     acknowledged: Mutex<Vec<(EntryId, Bytes)>>,
@@ -31,7 +31,7 @@ struct Told {
 
 /// Proposes to this node whenever it leads, until the node or the history ends, and once more in each term that is
 /// over.
-async fn client(consensus: Consensus, told: Arc<Told>) {
+async fn client(consensus: Consensus, told: Arc<ClientOutcomes>) {
     while let Ok(leadership) = consensus.leadership().await {
         while !told.stop.load(Ordering::SeqCst) && !is_lost(&leadership).await {
             for _ in 0..2 {
@@ -47,7 +47,7 @@ async fn client(consensus: Consensus, told: Arc<Told>) {
     }
 }
 
-async fn propose_once(leadership: Leadership, told: Arc<Told>) {
+async fn propose_once(leadership: Leadership, told: Arc<ClientOutcomes>) {
     let head = Bytes::from(told.next.fetch_add(1, Ordering::SeqCst).to_string());
     match propose(&leadership, head.clone()).await {
         Ok(id) => told.acknowledged.lock().push((id, head)),
@@ -66,7 +66,7 @@ async fn is_lost(leadership: &Leadership) -> bool {
 
 /// Events of the histories, to check that they cover enough.
 #[derive(Default, Debug)]
-struct Seen {
+struct HistoryCoverage {
     acknowledged: u64,
     refused: u64,
     unknown: u64,
@@ -75,7 +75,7 @@ struct Seen {
     snapshots: u64,
 }
 
-impl Seen {
+impl HistoryCoverage {
     fn add(&mut self, other: &Self) {
         self.acknowledged += other.acknowledged;
         self.refused += other.refused;
@@ -86,7 +86,7 @@ impl Seen {
     }
 }
 
-async fn history(seed: u64, seen: &mut Seen) {
+async fn history(seed: u64, seen: &mut HistoryCoverage) {
     let mut random = Random(seed);
     let count = if random.below(4) == 0 { 5 } else { 3 };
     let mut cluster = Cluster::new(random.number());
@@ -100,7 +100,7 @@ async fn history(seed: u64, seen: &mut Seen) {
         cluster.start(node).await;
     }
     cluster.consensus(1).found(voters(1..=count)).await.unwrap();
-    let told = Arc::new(Told::default());
+    let told = Arc::new(ClientOutcomes::default());
     let clients = |cluster: &Cluster, node: u64| {
         tokio::spawn(client(cluster.consensus(node), Arc::clone(&told)));
     };
@@ -167,11 +167,11 @@ async fn history(seed: u64, seen: &mut Seen) {
     seen.refused += told.refused.lock().len() as u64;
     seen.unknown += told.unknown.load(Ordering::SeqCst);
     seen.terms += term;
-    let purged = |node: &crate::cluster::Running| node.journal.purged_id().is_some();
+    let purged = |node: &crate::cluster::RunningMember| node.journal.purged_id().is_some();
     seen.snapshots += u64::from(cluster.nodes.values().any(purged));
 }
 
-fn check(cluster: &Cluster, told: &Told) {
+fn check(cluster: &Cluster, told: &ClientOutcomes) {
     let ledger = cluster.nodes[&1].ledger.heads();
     let places: BTreeMap<&Bytes, usize> =
         ledger.iter().enumerate().map(|(place, head)| (head, place)).collect();
@@ -201,11 +201,11 @@ fn acknowledged_entries_are_in_every_ledger_once_and_in_the_same_order() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let only = number("HISTORY");
     let seeds = only.map_or(0..number("HISTORIES").unwrap_or(100), |seed| seed..seed + 1);
-    let seen = Mutex::new(Seen::default());
+    let seen = Mutex::new(HistoryCoverage::default());
     let next = AtomicU64::new(seeds.start);
     std::thread::scope(|threads| {
         let tell = || {
-            let mut own = Seen::default();
+            let mut own = HistoryCoverage::default();
             loop {
                 let seed = next.fetch_add(1, Ordering::SeqCst);
                 if seed >= seeds.end {

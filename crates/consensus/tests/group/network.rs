@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use consensus::{AppendMessage, Consensus, Fetched, PeerError, Peers, ReceivedAppend, Target};
+use consensus::{
+    AppendMessage, BulkReply, Consensus, MessageTarget, PeerError, Peers, ReceivedAppend,
+};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use parking_lot::Mutex;
@@ -43,7 +45,7 @@ struct State {
 }
 
 impl State {
-    fn tamper(&self, fetched: &mut Fetched) {
+    fn tamper(&self, fetched: &mut BulkReply) {
         self.fetched_bytes.fetch_add(fetched.piece.len() as u64, Ordering::SeqCst);
         let one_in = self.damaged_one_in.load(Ordering::SeqCst);
         let mut random = self.random.lock();
@@ -90,12 +92,12 @@ impl Network {
     }
 
     /// The outgoing path of a node that is about to start. It ends with the node.
-    pub(crate) fn way_of(&self, node: u64) -> Arc<Way> {
+    pub(crate) fn way_of(&self, node: u64) -> Arc<OutgoingPath> {
         let life = self.0.lives.fetch_add(1, Ordering::SeqCst);
-        Arc::new(Way { network: self.clone(), node, life })
+        Arc::new(OutgoingPath { network: self.clone(), node, life })
     }
 
-    pub(crate) fn join(&self, way: &Way, consensus: Consensus) {
+    pub(crate) fn join(&self, way: &OutgoingPath, consensus: Consensus) {
         self.0.nodes.lock().insert(way.node, (way.life, consensus));
     }
 
@@ -186,13 +188,13 @@ impl Connection {
 }
 
 /// A node's outgoing path.
-pub(crate) struct Way {
+pub(crate) struct OutgoingPath {
     network: Network,
     node: u64,
     life: u64,
 }
 
-impl Way {
+impl OutgoingPath {
     fn connect(&self, to: u64) -> Result<(Connection, Consensus), PeerError> {
         let unreachable = || PeerError::Unreachable(format!("node {to} is down"));
         let (life, consensus) = self.network.node(to).ok_or_else(unreachable)?;
@@ -205,10 +207,10 @@ impl Way {
     }
 }
 
-impl Peers for Way {
+impl Peers for OutgoingPath {
     fn request(
         &self,
-        to: Target,
+        to: MessageTarget,
         request: Bytes,
         within: Duration,
     ) -> BoxFuture<'static, Result<Bytes, PeerError>> {
@@ -228,10 +230,10 @@ impl Peers for Way {
 
     fn fetch(
         &self,
-        to: Target,
+        to: MessageTarget,
         request: Bytes,
         within: Duration,
-    ) -> BoxFuture<'static, Result<Fetched, PeerError>> {
+    ) -> BoxFuture<'static, Result<BulkReply, PeerError>> {
         let (connected, here, there) = (self.connect(to.node), self.node, to.node);
         let tampering = Arc::clone(&self.network.0);
         Box::pin(async move {
@@ -250,7 +252,7 @@ impl Peers for Way {
 
     fn append(
         &self,
-        to: Target,
+        to: MessageTarget,
         appends: BoxStream<'static, AppendMessage>,
     ) -> BoxFuture<'static, Result<BoxStream<'static, Result<Bytes, PeerError>>, PeerError>> {
         let (connected, here, there) = (self.connect(to.node), self.node, to.node);
@@ -262,7 +264,7 @@ impl Peers for Way {
                 Some((received.recv().await?, received))
             });
             let answers = peer.answer_appends(received).boxed();
-            let end = End { sending: Some(sending) };
+            let end = SendGuard { sending: Some(sending) };
             let state = Some((answers, connection, end));
             Ok(stream::unfold(state, move |state| answer(state, (there, here))).boxed())
         })
@@ -270,11 +272,11 @@ impl Peers for Way {
 }
 
 /// Stops sending when the receiver of replies is gone.
-struct End {
+struct SendGuard {
     sending: Option<tokio::task::JoinHandle<Result<(), PeerError>>>,
 }
 
-impl Drop for End {
+impl Drop for SendGuard {
     fn drop(&mut self) {
         if let Some(sending) = &self.sending {
             sending.abort();
@@ -299,12 +301,12 @@ async fn send(
     Ok(())
 }
 
-type Answering = (BoxStream<'static, Bytes>, Connection, End);
+type OpenReplyStream = (BoxStream<'static, Bytes>, Connection, SendGuard);
 
 async fn answer(
-    state: Option<Answering>,
+    state: Option<OpenReplyStream>,
     (from, to): (u64, u64),
-) -> Option<(Result<Bytes, PeerError>, Option<Answering>)> {
+) -> Option<(Result<Bytes, PeerError>, Option<OpenReplyStream>)> {
     let (mut answers, connection, mut end) = state?;
     let next = async {
         // A broken connection also ends the wait for a reply.

@@ -11,7 +11,7 @@ use super::Subscriber;
 use crate::assignment::Assignment;
 
 /// Progress of cutting one topic.
-struct Cutting {
+struct RangeSplit {
     next: u32,
     each: u32,
     /// Number of ranges that are one longer.
@@ -29,9 +29,9 @@ pub(super) fn assign(
     let cut = |(&topic, &subscribers): (&Uuid, &u32)| {
         let count = *partitions.get(&topic)?;
         let (each, longer) = (count / subscribers, count % subscribers);
-        Some((topic, Cutting { next: 0, each, longer }))
+        Some((topic, RangeSplit { next: 0, each, longer }))
     };
-    let mut cuttings: BTreeMap<Uuid, Cutting> = wanted_by.iter().filter_map(cut).collect();
+    let mut cuttings: BTreeMap<Uuid, RangeSplit> = wanted_by.iter().filter_map(cut).collect();
     let mut assignments = vec![Assignment::default(); subscribers.len()];
     for index in in_order(subscribers) {
         for topic in subscribers[index].topics {
@@ -43,7 +43,7 @@ pub(super) fn assign(
     assignments
 }
 
-impl Cutting {
+impl RangeSplit {
     fn take(&mut self) -> std::ops::Range<u32> {
         let is_longer = self.longer > 0;
         self.longer -= u32::from(is_longer);

@@ -5,7 +5,7 @@ use crate::error::ErrorKind;
 use tracing::info;
 use world::Instant;
 
-use super::{ClassicGroup, JoinDeadline, JoinLimits, Leaver, Phase, join_refused};
+use super::{ClassicGroup, JoinDeadline, JoinLimits, LeavingMember, Phase, join_refused};
 use crate::member::Effects;
 
 impl ClassicGroup {
@@ -39,7 +39,7 @@ impl ClassicGroup {
     /// Returns one result for each, in their order.
     pub fn leave(
         &mut self,
-        leavers: &[Leaver],
+        leavers: &[LeavingMember],
         limits: JoinLimits,
         now: Instant,
         effects: &mut Effects,
@@ -60,7 +60,7 @@ impl ClassicGroup {
 
     pub(super) fn remove_leaver(
         &mut self,
-        leaver: &Leaver,
+        leaver: &LeavingMember,
         effects: &mut Effects,
     ) -> Result<(), ErrorKind> {
         let member_id = if leaver.member_id.is_empty() {

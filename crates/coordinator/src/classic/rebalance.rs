@@ -10,7 +10,8 @@ use tracing::{debug, info};
 use world::Instant;
 
 use super::{
-    ClassicGroup, JoinDeadline, JoinLimits, Joined, JoinedMember, Member, Phase, Sync, Synced,
+    ClassicGroup, JoinDeadline, JoinGroupReply, JoinLimits, JoinedMember, Member, Phase, Sync,
+    SyncGroupReply,
 };
 use crate::member::Effects;
 use crate::subscription::topics_of_subscription;
@@ -174,9 +175,9 @@ impl ClassicGroup {
         Some(topics)
     }
 
-    pub(super) fn join_response(&self, member_id: &str) -> Joined {
+    pub(super) fn join_response(&self, member_id: &str) -> JoinGroupReply {
         let members = if self.is_leader(member_id) { self.joined_members() } else { Vec::new() };
-        Joined {
+        JoinGroupReply {
             generation: self.generation,
             protocol_type: self.protocol_type.clone(),
             protocol: self.protocol.clone(),
@@ -281,8 +282,8 @@ impl ClassicGroup {
         }
     }
 
-    fn sync_response(&self, member: &Member) -> Synced {
-        Synced {
+    fn sync_response(&self, member: &Member) -> SyncGroupReply {
+        SyncGroupReply {
             protocol_type: self.protocol_type.clone(),
             protocol: self.protocol.clone(),
             assignment: member.assignment.clone(),

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use world::Instant;
 
 use super::*;
-use crate::reconcile::Holding;
+use crate::reconcile::AssignmentSet;
 use crate::subscription::Topics;
 use crate::text;
 

@@ -10,7 +10,7 @@ use crate::Text;
 use base::HashMap;
 
 use super::tasks::{Task, Tasks};
-use super::topology::Shape;
+use super::topology::SubtopologyShape;
 
 /// A member as the assignor sees it.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Candidate<'a> {
 /// Assigns each task to one member, and `standbys` copies of each task with state to others.
 pub(super) fn assign(
     candidates: &[Candidate<'_>],
-    subtopologies: &BTreeMap<Text, Shape>,
+    subtopologies: &BTreeMap<Text, SubtopologyShape>,
     standbys: usize,
 ) -> BTreeMap<Text, Tasks> {
     let mut plan = Plan::new(candidates);
@@ -45,8 +45,8 @@ pub(super) fn assign(
 
 /// Sorted by partition first, so that the tasks of one partition are adjacent.
 fn tasks_of(
-    subtopologies: &BTreeMap<Text, Shape>,
-    is_wanted: impl Fn(&Shape) -> bool,
+    subtopologies: &BTreeMap<Text, SubtopologyShape>,
+    is_wanted: impl Fn(&SubtopologyShape) -> bool,
 ) -> Vec<Task> {
     let wanted = subtopologies.iter().filter(|(_, shape)| is_wanted(shape));
     let mut tasks: Vec<Task> = wanted
@@ -262,14 +262,14 @@ mod tests {
     /// Members by name and process.
     struct World {
         members: Vec<(Text, Text, Tasks)>,
-        subtopologies: BTreeMap<Text, Shape>,
+        subtopologies: BTreeMap<Text, SubtopologyShape>,
         standbys: usize,
     }
 
     impl World {
         fn new(subtopologies: &[(&str, u32, bool)]) -> Self {
             let shapes = subtopologies.iter().map(|(id, tasks, is_stateful)| {
-                (text(id), Shape { tasks: *tasks, is_stateful: *is_stateful })
+                (text(id), SubtopologyShape { tasks: *tasks, is_stateful: *is_stateful })
             });
             Self { members: Vec::new(), subtopologies: shapes.collect(), standbys: 0 }
         }

@@ -16,7 +16,7 @@ use crate::Text;
 use crate::error::{ErrorKind, GroupError};
 use crate::member::JOINING;
 use crate::members::Enrolment;
-use crate::reconcile::{Holding, MemberState, Progress};
+use crate::reconcile::{AssignmentSet, MemberState, Progress};
 use crate::subscription::Catalog;
 
 impl StreamsGroup {
@@ -241,7 +241,7 @@ impl StreamsGroup {
             return false;
         }
         let step = {
-            let taken = Taken::by_others(&self.members, member);
+            let taken = OccupiedTasks::by_others(&self.members, member);
             member.state.next_step(self.target_epoch(), owned, |missing| taken.free_of(missing))
         };
         let Some(step) = step else { return false };
@@ -325,14 +325,14 @@ impl StreamsGroup {
 static NOTHING: Tasks = Tasks { active: BTreeSet::new(), standby: BTreeSet::new() };
 
 /// Tasks of other members that prevent a member from starting its own.
-struct Taken<'a> {
+struct OccupiedTasks<'a> {
     /// Active tasks of all other members: a task is active in one place.
     active: HashSet<&'a Task>,
     /// Tasks of the member's process, active or standby: it has one directory for the state of a task.
     in_process: HashSet<&'a Task>,
 }
 
-impl<'a> Taken<'a> {
+impl<'a> OccupiedTasks<'a> {
     fn by_others(members: &'a BTreeMap<Text, Member>, member: &Member) -> Self {
         let mut taken = Self { active: HashSet::default(), in_process: HashSet::default() };
         for other in members.values().filter(|other| other.enrolment.id != member.enrolment.id) {

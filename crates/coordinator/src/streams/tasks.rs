@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::Text;
-use crate::reconcile::Holding;
+use crate::reconcile::AssignmentSet;
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Task {
@@ -31,7 +31,7 @@ impl Tasks {
 }
 
 /// Only active tasks have a known epoch of their assignment: standby copies commit nothing.
-impl Holding for Tasks {
+impl AssignmentSet for Tasks {
     type Item = Task;
 
     fn is_empty(&self) -> bool {

@@ -63,9 +63,9 @@ impl Subtopology {
 
 /// A topology resolved with the existing topics.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Configured {
+pub struct ConfiguredTopology {
     /// Number of tasks of each subtopology; none while the topology is not ready.
-    pub tasks: BTreeMap<Text, Shape>,
+    pub tasks: BTreeMap<Text, SubtopologyShape>,
     /// Topics to be created, with their partitions.
     pub missing: Vec<InternalTopic>,
     /// The reason why there are no tasks.
@@ -75,12 +75,12 @@ pub struct Configured {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shape {
+pub struct SubtopologyShape {
     pub tasks: u32,
     pub is_stateful: bool,
 }
 
-impl Configured {
+impl ConfiguredTopology {
     pub fn is_ready(&self) -> bool {
         self.status.is_none()
     }
@@ -155,16 +155,16 @@ impl Topology {
     }
 
     /// Computes tasks and internal topics. An error means that the topology can never work.
-    pub fn configure(&self, catalog: &impl Catalog) -> Result<Configured, GroupError> {
+    pub fn configure(&self, catalog: &impl Catalog) -> Result<ConfiguredTopology, GroupError> {
         let required = self.required_topics();
         let found: BTreeMap<&str, u32> = required
             .into_iter()
             .filter_map(|name| Some((&**name, catalog.topic(name)?.partitions)))
             .collect();
-        match Counting::new(self, &found).run() {
+        match PartitionCounter::new(self, &found).run() {
             Ok(configured) => Ok(configured),
             Err(Obstacle::Status(status)) => {
-                Ok(Configured { status: Some(status), ..Configured::default() })
+                Ok(ConfiguredTopology { status: Some(status), ..ConfiguredTopology::default() })
             }
             Err(Obstacle::Invalid(fault)) => Err(fault),
         }
@@ -219,18 +219,18 @@ impl Subtopology {
 }
 
 /// Computes the partition count of each internal topic.
-struct Counting<'a> {
+struct PartitionCounter<'a> {
     topology: &'a Topology,
     found: &'a BTreeMap<&'a str, u32>,
     decided: BTreeMap<&'a str, u32>,
 }
 
-impl<'a> Counting<'a> {
+impl<'a> PartitionCounter<'a> {
     fn new(topology: &'a Topology, found: &'a BTreeMap<&'a str, u32>) -> Self {
         Self { topology, found, decided: BTreeMap::new() }
     }
 
-    fn run(mut self) -> Result<Configured, Obstacle> {
+    fn run(mut self) -> Result<ConfiguredTopology, Obstacle> {
         self.find_sources()?;
         self.count_repartition_topics()?;
         self.copartition()?;
@@ -368,13 +368,13 @@ impl<'a> Counting<'a> {
         })
     }
 
-    fn configured(self) -> Result<Configured, Obstacle> {
-        let mut configured = Configured::default();
+    fn configured(self) -> Result<ConfiguredTopology, Obstacle> {
+        let mut configured = ConfiguredTopology::default();
         let mut total = 0_u64;
         for subtopology in &self.topology.subtopologies {
             let tasks = self.tasks_of(subtopology)?;
             total += u64::from(tasks);
-            let shape = Shape { tasks, is_stateful: subtopology.is_stateful() };
+            let shape = SubtopologyShape { tasks, is_stateful: subtopology.is_stateful() };
             configured.tasks.insert(subtopology.id.clone(), shape);
             for topic in subtopology.repartition_sources.iter().chain(&subtopology.changelogs) {
                 let Some(expected) = self.decided.get(&*topic.name).copied() else { continue };

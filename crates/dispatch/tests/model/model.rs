@@ -1,6 +1,6 @@
 //! The naive model: every record with its state, and rules that inspect all of them.
 
-use dispatch::{Assignment, ConsumerId, DeadReason, Scanned, SessionId, Token};
+use dispatch::{Assignment, ConsumerId, DeadReason, ScannedRecord, SessionId, Token};
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum State {
@@ -21,7 +21,7 @@ pub(crate) enum State {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     /// `None` = a hole from the start.
-    pub(crate) stored: Option<Scanned>,
+    pub(crate) stored: Option<ScannedRecord>,
     /// Removed by compaction or retention.
     pub(crate) gone: bool,
     pub(crate) state: State,
@@ -39,7 +39,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub(crate) fn new(stored: Option<Scanned>) -> Self {
+    pub(crate) fn new(stored: Option<ScannedRecord>) -> Self {
         Self {
             stored,
             gone: false,

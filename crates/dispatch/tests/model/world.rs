@@ -40,7 +40,7 @@ pub(crate) struct Step {
 
 #[derive(Clone, Copy, Debug)]
 struct Consumer {
-    joined: Joined,
+    joined: PushConsumer,
     /// Remaining grants.
     granted: (u64, u64),
 }
@@ -65,7 +65,7 @@ pub(crate) struct World {
     leaving: Option<(ConsumerId, i64)>,
     next_consumer: ConsumerId,
     tokens: Vec<Token>,
-    reads: VecDeque<Want>,
+    reads: VecDeque<ReadRange>,
     letters: Vec<DeadLetter>,
     held: Vec<(u32, u64)>,
     paused: bool,

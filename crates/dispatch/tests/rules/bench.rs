@@ -6,14 +6,14 @@ use dispatch::*;
 pub(crate) struct Bench {
     pub(crate) engine: Dispatch,
     pub(crate) pools: Pools,
-    pub(crate) logs: Vec<Vec<Scanned>>,
+    pub(crate) logs: Vec<Vec<ScannedRecord>>,
     pub(crate) now_ms: i64,
     pub(crate) dead_lettered: Vec<DeadLetter>,
 }
 
 /// A typical record: no key, due at once, without expiry.
-pub(crate) fn record() -> Scanned {
-    Scanned {
+pub(crate) fn record() -> ScannedRecord {
+    ScannedRecord {
         offset: 0,
         bytes: 10,
         value_bytes: 10,
@@ -25,13 +25,13 @@ pub(crate) fn record() -> Scanned {
     }
 }
 
-pub(crate) fn keyed(key: u64) -> Scanned {
-    Scanned { key: Some(key), ..record() }
+pub(crate) fn keyed(key: u64) -> ScannedRecord {
+    ScannedRecord { key: Some(key), ..record() }
 }
 
 /// A consumer with unlimited credit.
-pub(crate) fn anything(session: SessionId) -> Joined {
-    Joined {
+pub(crate) fn anything(session: SessionId) -> PushConsumer {
+    PushConsumer {
         session,
         records: u32::MAX,
         bytes: u64::MAX,
@@ -43,17 +43,21 @@ pub(crate) fn anything(session: SessionId) -> Joined {
     }
 }
 
-pub(crate) fn window(session: SessionId, records: u32) -> Joined {
-    Joined { records, ..anything(session) }
+pub(crate) fn window(session: SessionId, records: u32) -> PushConsumer {
+    PushConsumer { records, ..anything(session) }
 }
 
 impl Bench {
     /// One partition with these records.
-    pub(crate) fn new(policy: Policy, records: impl IntoIterator<Item = Scanned>) -> Self {
+    pub(crate) fn new(policy: Policy, records: impl IntoIterator<Item = ScannedRecord>) -> Self {
         Self::with_bounds(policy, Bounds::default(), vec![records.into_iter().collect()])
     }
 
-    pub(crate) fn with_bounds(policy: Policy, bounds: Bounds, logs: Vec<Vec<Scanned>>) -> Self {
+    pub(crate) fn with_bounds(
+        policy: Policy,
+        bounds: Bounds,
+        logs: Vec<Vec<ScannedRecord>>,
+    ) -> Self {
         let starts = vec![PartitionStart::default(); logs.len()];
         let mut bench = Self {
             engine: Dispatch::with_bounds(policy, Stripe::ALL, starts, 1, bounds),
@@ -68,22 +72,26 @@ impl Bench {
         bench
     }
 
-    pub(crate) fn append(&mut self, partition: u32, records: impl IntoIterator<Item = Scanned>) {
+    pub(crate) fn append(
+        &mut self,
+        partition: u32,
+        records: impl IntoIterator<Item = ScannedRecord>,
+    ) {
         let log = &mut self.logs[partition as usize];
         for record in records {
-            log.push(Scanned { offset: log.len() as u64, ..record });
+            log.push(ScannedRecord { offset: log.len() as u64, ..record });
         }
         self.engine.extended(partition, log.len() as u64);
     }
 
-    pub(crate) fn join(&mut self, consumer: ConsumerId, joined: Joined) {
+    pub(crate) fn join(&mut self, consumer: ConsumerId, joined: PushConsumer) {
         assert_eq!(self.engine.join(consumer, joined), Ok(()));
     }
 
     /// Performs all wanted reads; returns their number.
     pub(crate) fn read(&mut self) -> usize {
         let mut reads = 0;
-        while let Some(Want { partition, from, up_to, .. }) = self.engine.wants() {
+        while let Some(ReadRange { partition, from, up_to, .. }) = self.engine.wants() {
             let log = &self.logs[partition as usize];
             let records = log[from as usize..up_to as usize].iter().copied();
             self.engine.scanned(partition, from, up_to, records, self.now_ms);
@@ -107,7 +115,7 @@ impl Bench {
 
     /// Assignments of a pull by one session.
     pub(crate) fn take(&mut self, session: SessionId, records_max: u32) -> Vec<Assignment> {
-        let take = Take {
+        let take = PullRequest {
             session,
             consumer: 0,
             records_max,
@@ -118,7 +126,7 @@ impl Bench {
         let mut out = Vec::new();
         for _ in 0..2 {
             let left = records_max - out.len() as u32;
-            self.engine.take(Take { records_max: left, ..take }, self.now_ms, &mut out);
+            self.engine.take(PullRequest { records_max: left, ..take }, self.now_ms, &mut out);
             self.read();
         }
         out

@@ -7,8 +7,8 @@ fn backlog_of_a_hundred_million_loads_only_a_window() {
     let mut bench = Bench::new(Policy::default(), []);
     bench.engine.extended(0, 100_000_000);
     bench.join(1, window(1, 10));
-    while let Some(Want { partition, from, .. }) = bench.engine.wants() {
-        let records = (from..from + 500).map(|offset| Scanned { offset, ..record() });
+    while let Some(ReadRange { partition, from, .. }) = bench.engine.wants() {
+        let records = (from..from + 500).map(|offset| ScannedRecord { offset, ..record() });
         bench.engine.scanned(partition, from, from + 500, records, 0);
     }
     let counters = bench.engine.counters();
@@ -57,7 +57,7 @@ fn blocked_records_are_bounded_and_reading_resumes_as_they_decrease() {
 #[test]
 fn delayed_records_are_bounded_and_reading_resumes_as_they_become_due() {
     let bounds = Bounds { delayed: 10, ..Bounds::default() };
-    let due = |number: i64| Scanned { due_ms: 2_000 + number, ..record() };
+    let due = |number: i64| ScannedRecord { due_ms: 2_000 + number, ..record() };
     let mut bench = Bench::with_bounds(Policy::default(), bounds, vec![(0..50).map(due).collect()]);
     bench.join(1, anything(1));
     bench.read();

@@ -23,8 +23,8 @@ fn consumers_of_equal_priority_are_served_round_robin() {
 fn the_highest_priority_is_served_as_long_as_it_has_credit() {
     let mut bench = bench(6);
     bench.join(1, anything(1));
-    bench.join(2, Joined { priority: 5, ..window(2, 2) });
-    bench.join(3, Joined { priority: -5, ..anything(3) });
+    bench.join(2, PushConsumer { priority: 5, ..window(2, 2) });
+    bench.join(3, PushConsumer { priority: -5, ..anything(3) });
     let assigned = bench.assign();
     assert_eq!(consumers(&assigned), [2, 2, 1, 1, 1, 1]);
     bench.append(0, vec![record(); 2]);
@@ -52,7 +52,7 @@ fn window_is_never_exceeded_and_settles_return_credit() {
 #[test]
 fn settles_do_not_return_granted_credit() {
     let mut bench = bench(9);
-    bench.join(1, Joined { credit: Credit::Grants, ..window(1, 2) });
+    bench.join(1, PushConsumer { credit: Credit::Grants, ..window(1, 2) });
     let assigned = bench.assign();
     assert_eq!(assigned.len(), 2);
     bench.accept(&assigned[0]);
@@ -63,9 +63,9 @@ fn settles_do_not_return_granted_credit() {
 
 #[test]
 fn byte_credit_limits_deliveries_but_one_oversized_record_is_delivered_alone() {
-    let large = Scanned { bytes: 100, ..record() };
+    let large = ScannedRecord { bytes: 100, ..record() };
     let mut bench = Bench::new(Policy::default(), [record(), record(), record(), large, record()]);
-    bench.join(1, Joined { bytes: 25, ..anything(1) });
+    bench.join(1, PushConsumer { bytes: 25, ..anything(1) });
     let two = bench.assign();
     assert_eq!(two.len(), 2);
     bench.accept(&two[0]);
@@ -82,9 +82,9 @@ fn byte_credit_limits_deliveries_but_one_oversized_record_is_delivered_alone() {
 
 #[test]
 fn a_consumer_that_cannot_take_the_next_record_keeps_its_turn_and_delays_no_other() {
-    let large = Scanned { bytes: 100, ..record() };
+    let large = ScannedRecord { bytes: 100, ..record() };
     let mut bench = Bench::new(Policy::default(), [record(), record(), large]);
-    bench.join(1, Joined { bytes: 50, ..anything(1) });
+    bench.join(1, PushConsumer { bytes: 50, ..anything(1) });
     bench.join(2, anything(2));
     assert_eq!(consumers(&bench.assign()), [1, 2, 2]);
     bench.append(0, [record()]);
@@ -112,13 +112,13 @@ fn a_session_shares_its_pool_over_its_consumers() {
 #[test]
 fn exclusive_consumer_excludes_all_others() {
     let mut bench = bench(1);
-    bench.join(1, Joined { exclusive: true, ..anything(1) });
+    bench.join(1, PushConsumer { exclusive: true, ..anything(1) });
     let refused = Err(JoinRefused::Exclusive { by: 1 });
     assert_eq!(bench.engine.join(2, anything(2)), refused);
     bench.engine.leave(1, 0, Leases::Keep);
     bench.join(2, anything(2));
     let refused = Err(JoinRefused::InUse { consumers: 1 });
-    assert_eq!(bench.engine.join(3, Joined { exclusive: true, ..anything(3) }), refused);
+    assert_eq!(bench.engine.join(3, PushConsumer { exclusive: true, ..anything(3) }), refused);
     assert_eq!(bench.engine.join(2, anything(2)), Err(JoinRefused::Known { consumer: 2 }));
 }
 
@@ -129,7 +129,7 @@ fn next_single_active_consumer_takes_over_when_the_active_one_leaves() {
     for consumer in [1, 2] {
         bench.join(consumer, window(consumer, 1));
     }
-    bench.join(3, Joined { priority: 1, ..window(3, 1) });
+    bench.join(3, PushConsumer { priority: 1, ..window(3, 1) });
     assert_eq!(bench.drain().active, [(1, true)]);
     assert_eq!(consumers(&bench.assign()), [1]);
     assert_eq!(bench.offsets(), []);
@@ -166,7 +166,7 @@ fn pull_returns_at_most_the_requested_records() {
     let mut bench = Bench::new(Policy::default(), vec![record(); 9]);
     assert_eq!(bench.engine.wants(), None, "nobody takes");
     assert_eq!(bench.take(1, 2).len(), 2);
-    let take = Take {
+    let take = PullRequest {
         session: 1,
         consumer: 77,
         records_max: 9,
@@ -177,7 +177,7 @@ fn pull_returns_at_most_the_requested_records() {
     let mut out = Vec::new();
     bench.engine.take(take, bench.now_ms, &mut out);
     assert_eq!(consumers(&out), [77, 77]);
-    bench.engine.take(Take { bytes_max: 0, ..take }, bench.now_ms, &mut out);
+    bench.engine.take(PullRequest { bytes_max: 0, ..take }, bench.now_ms, &mut out);
     assert_eq!(out.len(), 3, "the first record fits always");
     bench.pass(5);
     assert_eq!(bench.engine.counters().leased, 2, "its own lease time");
@@ -244,7 +244,7 @@ fn next_active_consumer_waits_at_most_a_second_for_records_of_the_former_one() {
 
 #[test]
 fn consumer_of_a_higher_priority_takes_over_once_the_active_one_holds_nothing() {
-    let above = |session| Joined { priority: 1, ..anything(session) };
+    let above = |session| PushConsumer { priority: 1, ..anything(session) };
     let mut bench = Bench::new(single_active(true), vec![record(); 6]);
     bench.join(1, window(1, 2));
     let held = bench.assign();
@@ -270,13 +270,13 @@ fn active_consumer_resumes_if_the_one_of_a_higher_priority_leaves() {
     let mut bench = Bench::new(single_active(true), vec![record(); 3]);
     bench.join(1, window(1, 1));
     let held = bench.assign();
-    bench.join(2, Joined { priority: 1, ..anything(2) });
+    bench.join(2, PushConsumer { priority: 1, ..anything(2) });
     bench.engine.end_session(2, bench.now_ms);
     bench.accept(&held[0]);
     assert_eq!(consumers(&bench.assign()), [1]);
     // Without this rule a priority only counts when the active one leaves.
     let mut bench = Bench::new(single_active(false), vec![record(); 2]);
     bench.join(1, anything(1));
-    bench.join(2, Joined { priority: 1, ..anything(2) });
+    bench.join(2, PushConsumer { priority: 1, ..anything(2) });
     assert_eq!(consumers(&bench.assign()), [1, 1]);
 }

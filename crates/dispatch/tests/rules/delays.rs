@@ -2,8 +2,8 @@ use dispatch::*;
 
 use super::bench::{Bench, anything, keyed, record, window};
 
-fn due(due_ms: i64) -> Scanned {
-    Scanned { due_ms, ..record() }
+fn due(due_ms: i64) -> ScannedRecord {
+    ScannedRecord { due_ms, ..record() }
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn scheduled_record_is_delivered_at_its_time_and_others_before_it() {
 
 #[test]
 fn a_scheduled_record_joins_its_keys_order_when_it_is_due() {
-    let later = Scanned { due_ms: 2_000, ..keyed(1) };
+    let later = ScannedRecord { due_ms: 2_000, ..keyed(1) };
     let policy = Policy { ordering: Ordering::Key, ..Policy::default() };
     let mut bench = Bench::new(policy, [later, keyed(1), keyed(1)]);
     bench.join(1, anything(1));
@@ -167,7 +167,8 @@ fn one_read_finds_many_due_records() {
 #[test]
 fn later_records_are_read_however_many_are_already_due() {
     // No consumer takes them, as after a restart with a long backlog.
-    let mut records: Vec<Scanned> = (0..20_000).map(|number| due(10 + number % 500)).collect();
+    let mut records: Vec<ScannedRecord> =
+        (0..20_000).map(|number| due(10 + number % 500)).collect();
     records.push(due(7_000));
     let mut bench = Bench::new(Policy::default(), records);
     bench.join(1, window(1, 0));
@@ -192,7 +193,7 @@ fn due_records_do_not_cause_the_rest_of_a_backlog_to_be_read() {
     records.extend(vec![record(); 50_000]);
     let mut bench = Bench::with_bounds(Policy::default(), bounds, vec![records]);
     bench.join(1, window(1, 0));
-    while let Some(Want { partition, from, up_to, .. }) = bench.engine.wants() {
+    while let Some(ReadRange { partition, from, up_to, .. }) = bench.engine.wants() {
         let up_to = up_to.min(from + 50);
         let log = &bench.logs[0];
         let records = log[from as usize..up_to as usize].iter().copied();

@@ -2,8 +2,8 @@ use dispatch::*;
 
 use super::bench::{Bench, anything, record, window};
 
-fn expires(expires_ms: i64) -> Scanned {
-    Scanned { expires_ms, ..record() }
+fn expires(expires_ms: i64) -> ScannedRecord {
+    ScannedRecord { expires_ms, ..record() }
 }
 
 fn policy() -> Policy {
@@ -23,7 +23,7 @@ fn expired_record_is_never_delivered() {
 
 #[test]
 fn the_policys_time_to_live_counts_from_the_timestamp() {
-    let at = |timestamp| Scanned { timestamp, ..record() };
+    let at = |timestamp| ScannedRecord { timestamp, ..record() };
     let policy = Policy { record_ttl_ms: Some(100), ..policy() };
     let mut bench = Bench::new(policy, [at(900), at(901), at(2_000)]);
     bench.join(1, anything(1));
@@ -33,7 +33,7 @@ fn the_policys_time_to_live_counts_from_the_timestamp() {
 #[test]
 fn zero_time_to_live_expires_a_record_with_a_future_timestamp() {
     let policy = Policy { record_ttl_ms: Some(0), ..policy() };
-    let mut bench = Bench::new(policy, [Scanned { timestamp: 1_001, ..record() }]);
+    let mut bench = Bench::new(policy, [ScannedRecord { timestamp: 1_001, ..record() }]);
     assert_eq!(bench.now_ms, 1_000);
     bench.read();
     bench.join(1, anything(1));
@@ -59,7 +59,7 @@ fn heads_expire_at_their_time_also_without_consumers() {
 
 #[test]
 fn a_queue_of_retries_by_time_to_live_empties_itself() {
-    let at = |timestamp| Scanned { timestamp, ..record() };
+    let at = |timestamp| ScannedRecord { timestamp, ..record() };
     let policy = Policy { record_ttl_ms: Some(500), ..policy() };
     let mut bench = Bench::new(policy, (0..300).map(|number| at(1_000 + number)));
     let mut dead = 0;
@@ -140,11 +140,11 @@ fn record_that_arrived_before_a_consumer_waited_expires_at_its_time() {
 fn expired_delayed_record_is_not_delivered_while_dead_letters_are_full() {
     let policy = Policy { record_ttl_ms: Some(100), ..policy() };
     let bounds = Bounds { dead: 1, ..Bounds::default() };
-    let over = Scanned { timestamp: 800, ..record() };
+    let over = ScannedRecord { timestamp: 800, ..record() };
     let mut bench = Bench::with_bounds(policy, bounds, vec![vec![over]]);
     bench.read();
     bench.join(1, anything(1));
-    bench.append(0, [Scanned { due_ms: 2_000, ..over }]);
+    bench.append(0, [ScannedRecord { due_ms: 2_000, ..over }]);
     assert_eq!(bench.offsets(), []);
     assert_eq!(bench.dead_letter(), [(0, DeadReason::Expired)]);
     bench.pass(1_000);

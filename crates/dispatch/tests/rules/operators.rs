@@ -77,7 +77,7 @@ fn trimmed_records_are_dropped_with_their_leases() {
 #[test]
 fn purge_settles_all_but_leased_records() {
     let policy = Policy { ordering: Ordering::Key, ..Policy::default() };
-    let later = Scanned { due_ms: 9_000, ..record() };
+    let later = ScannedRecord { due_ms: 9_000, ..record() };
     let mut bench = Bench::new(policy, [keyed(1), keyed(1), later, keyed(2)]);
     bench.join(1, anything(1));
     let leases = bench.assign();
@@ -96,7 +96,7 @@ fn purge_settles_all_but_leased_records() {
 #[test]
 fn waiting_record_is_removed_in_any_state() {
     let policy = Policy { ordering: Ordering::Key, ..Policy::default() };
-    let later = Scanned { due_ms: 9_000, ..record() };
+    let later = ScannedRecord { due_ms: 9_000, ..record() };
     let mut bench = Bench::new(policy, [keyed(1), keyed(1), later, record(), keyed(1)]);
     bench.join(1, window(1, 1));
     let lease = bench.assign()[0];
@@ -131,7 +131,7 @@ fn removed_head_releases_its_key() {
 #[test]
 fn a_peek_shows_each_record_as_it_is_and_changes_nothing() {
     let policy = Policy { ordering: Ordering::Key, dead_letters: true, ..Policy::default() };
-    let later = Scanned { due_ms: 9_000, ..record() };
+    let later = ScannedRecord { due_ms: 9_000, ..record() };
     let mut bench = Bench::new(policy, [keyed(1), keyed(1), later, keyed(2), keyed(3), record()]);
     bench.join(1, window(1, 3));
     let leases = bench.assign();
@@ -171,7 +171,7 @@ fn leases_are_listed_by_place_page_by_page() {
 
 #[test]
 fn oldest_unsettled_record_has_its_timestamp_if_it_is_loaded() {
-    let mut bench = Bench::new(Policy::default(), [Scanned { timestamp: 77, ..record() }]);
+    let mut bench = Bench::new(Policy::default(), [ScannedRecord { timestamp: 77, ..record() }]);
     assert_eq!(bench.engine.oldest(0), Some((0, None)));
     bench.join(1, window(1, 0));
     bench.read();

@@ -62,7 +62,7 @@ fn keys_are_ordered_separately_in_each_partition() {
 #[test]
 fn record_settled_on_send_releases_its_key_at_once() {
     let mut bench = Bench::new(by(Ordering::Key), vec![keyed(1); 3]);
-    bench.join(1, Joined { settle_on_send: true, ..anything(1) });
+    bench.join(1, PushConsumer { settle_on_send: true, ..anything(1) });
     assert_eq!(bench.offsets(), [0, 1, 2]);
 }
 
@@ -95,7 +95,7 @@ fn a_released_record_goes_back_to_its_own_place() {
 
 #[test]
 fn oldest_record_of_all_partitions_is_delivered_first() {
-    let at = |timestamp| Scanned { timestamp, ..record() };
+    let at = |timestamp| ScannedRecord { timestamp, ..record() };
     let logs = vec![vec![at(10), at(40)], vec![at(20), at(30)], vec![at(25), at(5)]];
     let mut bench = Bench::with_bounds(Policy::default(), Bounds::default(), logs);
     bench.join(1, anything(1));
@@ -106,7 +106,7 @@ fn oldest_record_of_all_partitions_is_delivered_first() {
 
 #[test]
 fn highest_priority_of_the_whole_backlog_is_delivered_first() {
-    let ranked = |priority| Scanned { priority, ..record() };
+    let ranked = |priority| ScannedRecord { priority, ..record() };
     let policy = Policy { priorities: 9, ..Policy::default() };
     let records = [3, 0, 9, 200, 3, 9, 0].map(ranked);
     let mut bench = Bench::new(policy, records);
@@ -143,7 +143,7 @@ fn a_late_high_priority_overtakes_a_backlog_beyond_the_window() {
 
 #[test]
 fn priorities_are_ignored_in_ordered_groups() {
-    let ranked = |priority| Scanned { priority, ..keyed(1) };
+    let ranked = |priority| ScannedRecord { priority, ..keyed(1) };
     let policy = Policy { priorities: 9, ..by(Ordering::Key) };
     let mut bench = Bench::new(policy, [ranked(0), ranked(9)]);
     bench.join(1, anything(1));
@@ -167,7 +167,7 @@ fn ordering_of_a_group_can_change_while_it_is_in_use() {
 
 #[test]
 fn a_pull_may_wait_until_the_best_record_is_known() {
-    let ranked = |priority| Scanned { priority, ..record() };
+    let ranked = |priority| ScannedRecord { priority, ..record() };
     let policy = Policy { priorities: 9, ..Policy::default() };
     let mut bench = Bench::new(policy, [ranked(0), ranked(2)]);
     let high = bench.take(1, 1)[0];
@@ -176,8 +176,8 @@ fn a_pull_may_wait_until_the_best_record_is_known() {
     let ends: Vec<u64> = bench.engine.ends().collect();
     assert!(!bench.engine.knows(&ends));
     let pull = |bench: &mut Bench| {
-        let within = Within { known_to: &ends, ..Within::default() };
-        let take = Take {
+        let within = PullScope { known_to: &ends, ..PullScope::default() };
+        let take = PullRequest {
             session: 1,
             consumer: 0,
             records_max: 3,
@@ -206,7 +206,7 @@ fn pull_does_not_wait_for_a_long_backlog_to_be_read() {
 
 #[test]
 fn two_to_one_delivers_two_high_records_for_each_low_one() {
-    let ranked = |priority| Scanned { priority, ..record() };
+    let ranked = |priority| ScannedRecord { priority, ..record() };
     let policy = Policy { two_to_one: true, ..Policy::default() };
     let records = [0, 4, 5, 255, 1, 9, 9, 9].map(ranked);
     let mut bench = Bench::new(policy, records);
@@ -216,7 +216,7 @@ fn two_to_one_delivers_two_high_records_for_each_low_one() {
 
 #[test]
 fn waiting_bytes_are_the_bytes_of_the_values() {
-    let sized = |value_bytes| Scanned { bytes: value_bytes + 70, value_bytes, ..record() };
+    let sized = |value_bytes| ScannedRecord { bytes: value_bytes + 70, value_bytes, ..record() };
     let policy = Policy { measured: true, ..Policy::default() };
     let records: Vec<_> = (0..20_000).map(|number| sized(number % 3)).collect();
     let mut bench = Bench::new(policy, records);

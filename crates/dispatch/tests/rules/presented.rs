@@ -100,7 +100,7 @@ fn repeated_release_of_a_lease_counts_one_attempt_and_leaves_a_newer_lease_alone
 #[test]
 fn record_settled_on_send_has_no_lease() {
     let mut before = Bench::new(Policy::default(), [record()]);
-    before.join(1, Joined { settle_on_send: true, ..anything(1) });
+    before.join(1, PushConsumer { settle_on_send: true, ..anything(1) });
     assert_eq!(Claim::of(&before.assign()[0]), None);
 }
 

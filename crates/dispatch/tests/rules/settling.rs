@@ -160,7 +160,7 @@ fn records_of_an_ended_session_are_available_again_at_once_and_in_order() {
 #[test]
 fn settled_on_send_leaves_no_lease_behind() {
     let mut bench = Bench::new(Policy::default(), vec![record(); 3]);
-    bench.join(1, Joined { settle_on_send: true, ..anything(1) });
+    bench.join(1, PushConsumer { settle_on_send: true, ..anything(1) });
     assert_eq!(bench.offsets(), [0, 1, 2]);
     let counters = bench.engine.counters();
     assert_eq!((counters.depth, counters.leased), (0, 0));
@@ -173,9 +173,9 @@ fn holes_in_the_log_are_settled_when_they_are_read() {
     bench.engine.extended(0, 10);
     bench.join(1, anything(1));
     let want = bench.engine.wants().expect("there is something");
-    assert_eq!(want, Want { partition: 0, from: 0, up_to: 10, known: false });
+    assert_eq!(want, ReadRange { partition: 0, from: 0, up_to: 10, known: false });
     assert_eq!(bench.engine.wants(), None, "a want is handed out once");
-    let there = [3, 4, 7].map(|offset| Scanned { offset, ..record() });
+    let there = [3, 4, 7].map(|offset| ScannedRecord { offset, ..record() });
     bench.engine.scanned(0, 0, 10, there, 0);
     assert_eq!(bench.offsets(), [3, 4, 7]);
     assert_eq!(bench.drain().partitions[0].settled, [(0, 3), (5, 2), (8, 2)]);

@@ -11,8 +11,8 @@ fn engine(records: u64) -> Dispatch {
     let starts = vec![PartitionStart { end: records, ..PartitionStart::default() }; 3];
     let mut engine = Dispatch::new(Policy::default(), stripe, starts, 1);
     engine.join(1, window(1, 4)).expect("nobody else is there");
-    while let Some(Want { partition, from, up_to, .. }) = engine.wants() {
-        let records = (from..up_to).map(|offset| Scanned { offset, ..record() });
+    while let Some(ReadRange { partition, from, up_to, .. }) = engine.wants() {
+        let records = (from..up_to).map(|offset| ScannedRecord { offset, ..record() });
         engine.scanned(partition, from, up_to, records, 0);
     }
     engine
@@ -57,12 +57,12 @@ fn consumer_without_credit_for_a_ready_record_is_reported() {
     let (mut engine, pools) = (engine(2), Pools::new());
     let leases = assigned(&mut engine);
     assert_eq!(leases.len(), 4);
-    let lacks_records = Lack { ready: true, records: true, ..Lack::default() };
+    let lacks_records = CreditShortage { ready: true, records: true, ..CreditShortage::default() };
     assert_eq!(engine.lack(1, &pools), lacks_records);
     assert_eq!(engine.take_back(1, 3, 0), (0, 0), "all of it is in use");
     engine.grant(1, 3, 0);
     assert_eq!(assigned(&mut engine).len(), 2);
-    assert_eq!(engine.lack(1, &pools), Lack::default());
+    assert_eq!(engine.lack(1, &pools), CreditShortage::default());
     // One of seven is unused.
     assert_eq!(engine.take_back(1, 3, 0), (1, 0));
     engine.settle(1, leases[0].selection(), Settlement::Accept, 0).expect("it is leased");
@@ -73,11 +73,11 @@ fn consumer_without_credit_for_a_ready_record_is_reported() {
 fn missing_bytes_and_exhausted_pool_are_reported_separately() {
     let mut bench = Bench::new(Policy::default(), vec![record(); 3]);
     bench.pools.set_limit(1, Some(1));
-    bench.join(1, Joined { bytes: 15, ..window(1, 9) });
+    bench.join(1, PushConsumer { bytes: 15, ..window(1, 9) });
     assert_eq!(bench.assign().len(), 1);
-    let both = Lack { ready: true, records: false, bytes: true, pool: true };
+    let both = CreditShortage { ready: true, records: false, bytes: true, pool: true };
     assert_eq!(bench.engine.lack(1, &bench.pools), both);
     assert_eq!(bench.engine.take_back(1, 2, 9), (2, 5));
     bench.engine.set_paused(true);
-    assert_eq!(bench.engine.lack(1, &bench.pools), Lack::default());
+    assert_eq!(bench.engine.lack(1, &bench.pools), CreditShortage::default());
 }

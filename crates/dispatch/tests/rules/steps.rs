@@ -4,7 +4,7 @@ use dispatch::*;
 
 use super::bench::{Bench, anything, keyed, record, window};
 
-fn steps(bench: &mut Bench) -> Vec<(u64, u32, What, u16)> {
+fn steps(bench: &mut Bench) -> Vec<(u64, u32, StepKind, u16)> {
     let mut all = Vec::new();
     bench.engine.take_steps(|it| all.push((it.first, it.count, it.what, it.attempt)));
     all
@@ -16,21 +16,21 @@ fn steps_follow_a_record_from_its_leases_to_its_end() {
     let mut bench = Bench::new(policy, vec![record(); 3]);
     bench.join(1, anything(7));
     let leases = bench.assign();
-    assert_eq!(steps(&mut bench), [(0, 3, What::Leased, 1)], "a batch is one step");
+    assert_eq!(steps(&mut bench), [(0, 3, StepKind::Leased, 1)], "a batch is one step");
     bench.accept(&leases[0]);
     bench.release(&leases[1]);
     bench.engine.end_session(7, 0);
-    let (left, released) = (What::Left, What::Released);
-    let ends = [(0, 1, What::Accepted, 1), (1, 1, released, 1), (2, 1, left, 1)];
+    let (left, released) = (StepKind::Left, StepKind::Released);
+    let ends = [(0, 1, StepKind::Accepted, 1), (1, 1, released, 1), (2, 1, left, 1)];
     assert_eq!(steps(&mut bench), ends);
     bench.join(2, anything(8));
     let again = bench.assign();
     bench.release(&again[0]);
-    let died = What::Died(DeadReason::Attempts);
-    let expected = [(1, 2, What::Leased, 2), (1, 1, released, 2), (1, 1, died, 2)];
+    let died = StepKind::Died(DeadReason::Attempts);
+    let expected = [(1, 2, StepKind::Leased, 2), (1, 1, released, 2), (1, 1, died, 2)];
     assert_eq!(steps(&mut bench), expected);
     bench.engine.ended(0, 1);
-    assert_eq!(steps(&mut bench), [(1, 1, What::Ended, 0)]);
+    assert_eq!(steps(&mut bench), [(1, 1, StepKind::Ended, 0)]);
     assert!(!bench.engine.has_steps());
 }
 
@@ -42,9 +42,9 @@ fn purged_and_trimmed_records_have_steps_too() {
     bench.accept(&leases[1]);
     steps(&mut bench);
     assert_eq!(bench.engine.purge(), 4);
-    assert_eq!(steps(&mut bench), [(2, 4, What::Removed, 0)]);
+    assert_eq!(steps(&mut bench), [(2, 4, StepKind::Removed, 0)]);
     bench.engine.trimmed(0, 1);
-    assert_eq!(steps(&mut bench), [(0, 1, What::Voided, 1)]);
+    assert_eq!(steps(&mut bench), [(0, 1, StepKind::Voided, 1)]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use topology::Queue;
 
-use crate::channel::Held;
+use crate::channel::UnackedDelivery;
 use crate::codec::methods::MethodId;
 use crate::errors::Exception;
 use crate::failure::Failure;
@@ -36,7 +36,7 @@ impl Session {
         self.answers_due = None;
         for (number, channel) in &self.channels {
             for held in channel.unacked.iter() {
-                let Held::Lease { due: Some((at, within)), .. } = held else { continue };
+                let UnackedDelivery::Lease { due: Some((at, within)), .. } = held else { continue };
                 if *at <= now {
                     overdue.push((*number, *within));
                     break;

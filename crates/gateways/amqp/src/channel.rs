@@ -18,20 +18,20 @@ use topology::Queue;
 use crate::answer_timeout::answer_within;
 use crate::codec::table::FieldTable;
 use crate::content::Content;
-use crate::errors::{Exception, Named, ReplyCode};
-use crate::quotas::Entered;
+use crate::errors::{Exception, NamedEntity, ReplyCode};
+use crate::quotas::CountGuard;
 use crate::rejects::Rejects;
 use crate::replies::ReplyName;
 use crate::session::Session;
 use crate::stream::{StreamConsumer, StreamCredit};
 use crate::transaction::Transaction;
-use crate::unacked::Unacked;
+use crate::unacked::UnackedDeliveries;
 
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) generation: u32,
     /// Counts the channel against its user's limit.
-    _counted: Option<Entered>,
+    _counted: Option<CountGuard>,
     /// `channel.close` was sent, and `channel.close_ok` has not come.
     pub(crate) is_closing: bool,
     /// Created with the first consumer or get.
@@ -52,7 +52,7 @@ pub(crate) struct Channel {
     pub(crate) early_active: Option<(ConsumerId, bool)>,
     /// Deliveries for a consumer whose `basic.consume` is not answered yet.
     pub(crate) early: Vec<Delivery>,
-    pub(crate) unacked: Unacked<Held>,
+    pub(crate) unacked: UnackedDeliveries<UnackedDelivery>,
     /// Tag of the next delivery.
     pub(crate) next_tag: u64,
     /// Settles not yet passed to the broker.
@@ -83,14 +83,14 @@ pub(crate) struct Consumer {
     pub(crate) is_leaving: bool,
     /// Deliveries go to this consumer. With a single active consumer this holds for one consumer of the queue only.
     pub(crate) is_active: bool,
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: ConsumeParameters,
     /// Time limit of an acknowledgement (`x-consumer-timeout`).
     pub(crate) timeout: Option<Duration>,
 }
 
 /// Arguments of `basic.consume`, kept for the management API.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct ConsumeParameters {
     pub(crate) exclusive: bool,
     pub(crate) prefetch: u16,
     pub(crate) arguments: FieldTable,
@@ -101,7 +101,7 @@ impl Consumer {
         queue: Option<Arc<Queue>>,
         no_ack: bool,
         source: Source,
-        wanted: Wanted,
+        wanted: ConsumeParameters,
     ) -> Self {
         let timeout = queue.as_ref().and_then(|queue| answer_within(queue));
         let is_active = queue.as_ref().is_none_or(|it| !it.settings().single_active_consumer);
@@ -119,7 +119,7 @@ pub(crate) enum Source {
 
 /// A delivery that the client has not acknowledged.
 #[derive(Debug)]
-pub(crate) enum Held {
+pub(crate) enum UnackedDelivery {
     Lease {
         group: LeaseGroupId,
         partition: u32,
@@ -149,7 +149,7 @@ impl Stream for ChannelEvents {
 }
 
 impl Channel {
-    pub(crate) fn new(generation: u32, counted: Option<Entered>) -> Self {
+    pub(crate) fn new(generation: u32, counted: Option<CountGuard>) -> Self {
         Self {
             generation,
             _counted: counted,
@@ -165,7 +165,7 @@ impl Channel {
             tags: HashMap::default(),
             early_active: None,
             early: Vec::new(),
-            unacked: Unacked::default(),
+            unacked: UnackedDeliveries::default(),
             next_tag: 1,
             settles: Vec::new(),
             rejects: Rejects::default(),
@@ -184,13 +184,13 @@ impl Channel {
     }
 
     /// Builds the settle of an acknowledgement; `None` when it only returned credit of a stream.
-    pub(crate) fn settle_of(held: Held, settlement: Settlement) -> Option<Settle> {
+    pub(crate) fn settle_of(held: UnackedDelivery, settlement: Settlement) -> Option<Settle> {
         match held {
-            Held::Lease { group, partition, token, .. } => {
+            UnackedDelivery::Lease { group, partition, token, .. } => {
                 let what = SettleWhat::Lease { partition, token };
                 Some(Settle { group, what, settlement })
             }
-            Held::Stream(credit) => {
+            UnackedDelivery::Stream(credit) => {
                 credit.give_back();
                 None
             }

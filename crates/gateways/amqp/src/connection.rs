@@ -13,7 +13,7 @@ use base::limits::{
     AMQP_READ_BYTES_MAX, AMQP_READ_BYTES_MIN, AMQP_UNSENT_BYTES_MAX, AMQP_UNSENT_BYTES_SOFT,
     WRITTEN_AT_ONCE_BYTES_MAX,
 };
-use broker::{Pace, Permit};
+use broker::{Permit, YieldBudget};
 use futures_util::{FutureExt, StreamExt};
 use gateway::{SlowReader, Socket};
 use tasks::Task;
@@ -37,7 +37,7 @@ struct Connection {
     socket: Socket,
     session: Session,
     input: Input,
-    pace: Pace,
+    pace: YieldBudget,
     timer: Pin<Box<Sleep>>,
     /// Memory reserved for a large read.
     read_permit: Option<Permit>,
@@ -57,7 +57,7 @@ struct Heartbeat {
 }
 
 /// Reason why a connection was woken.
-enum Wake {
+enum WakeReason {
     /// State has changed: handle everything again.
     Go,
     /// The socket took the most bytes that are written at once, and there are more.
@@ -72,7 +72,7 @@ pub(crate) async fn run(socket: Socket, session: Session) -> (SessionEnd, String
     let taken_within = session.gateway.options.replies_taken_within;
     let mut connection = Connection {
         socket,
-        pace: Pace::new(turns, WRITTEN_AT_ONCE_BYTES_MAX as u32),
+        pace: YieldBudget::new(turns, WRITTEN_AT_ONCE_BYTES_MAX as u32),
         reader: SlowReader::new(taken_within, TAKEN_BYTES_MIN),
         session,
         input: Input::default(),
@@ -117,37 +117,37 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
                 if changed.is_ok() {
                     connection.session.notify_blocked();
                 }
-                Wake::Go
+                WakeReason::Go
             }
             changed = topology.changed() => {
                 if changed.is_ok() {
                     connection.session.recheck_access();
                 }
-                Wake::Go
+                WakeReason::Go
             }
             changed = users.changed() => {
                 if changed.is_ok() {
                     connection.session.recheck_access();
                 }
-                Wake::Go
+                WakeReason::Go
             }
             _ = shutdown.wait_for(|stopping| *stopping), if !draining => {
                 draining = true;
                 connection.session.drain();
-                Wake::Go
+                WakeReason::Go
             }
-            () = closing.closing(), if !is_told_to_close => Wake::Go,
-            () = closing.snapshot_requested() => Wake::Go,
+            () = closing.closing(), if !is_told_to_close => WakeReason::Go,
+            () = closing.snapshot_requested() => WakeReason::Go,
         };
         match wake {
-            Wake::Go => {}
-            Wake::HasMore => connection.pace.step(WRITTEN_AT_ONCE_BYTES_MAX as u32).await,
-            Wake::Timer => {
+            WakeReason::Go => {}
+            WakeReason::HasMore => connection.pace.step(WRITTEN_AT_ONCE_BYTES_MAX as u32).await,
+            WakeReason::Timer => {
                 if let Some(end) = connection.tick() {
                     return end;
                 }
             }
-            Wake::End(end) => return end,
+            WakeReason::End(end) => return end,
         }
     }
 }
@@ -165,17 +165,17 @@ impl Connection {
     }
 
     /// Writes pending output, and polls everything that may make progress.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Wake> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<WakeReason> {
         match self.write(context) {
             Ok(taken) if taken >= WRITTEN_AT_ONCE_BYTES_MAX && !self.session.output.is_empty() => {
-                return Poll::Ready(Wake::HasMore);
+                return Poll::Ready(WakeReason::HasMore);
             }
             Ok(_) => self.pace.rest(),
-            Err(error) => return Poll::Ready(Wake::End(SessionEnd::Write(error))),
+            Err(error) => return Poll::Ready(WakeReason::End(SessionEnd::Write(error))),
         }
         if self.session.phase == Phase::Ended && self.session.output.is_empty() {
             let end = self.session.end.take().unwrap_or(SessionEnd::Closed);
-            return Poll::Ready(Wake::End(end));
+            return Poll::Ready(WakeReason::End(end));
         }
         let mut any = self.session.poll_operation(context).is_ready();
         any |= self.poll_admission(context);
@@ -184,16 +184,16 @@ impl Connection {
         any |= self.session.poll_quotas(context).is_ready();
         any |= self.poll_events(context);
         if self.listens() && self.socket.poll_read_ready(context).is_ready() {
-            return Poll::Ready(self.read(context).map_or(Wake::Go, Wake::End));
+            return Poll::Ready(self.read(context).map_or(WakeReason::Go, WakeReason::End));
         }
         if any {
-            return Poll::Ready(Wake::Go);
+            return Poll::Ready(WakeReason::Go);
         }
         let at = self.next_deadline();
         if self.timer.deadline() != at {
             self.timer.as_mut().reset(at);
         }
-        self.timer.as_mut().poll(context).map(|()| Wake::Timer)
+        self.timer.as_mut().poll(context).map(|()| WakeReason::Timer)
     }
 
     /// Returns the bytes that the socket took. The task is woken when it can take more.

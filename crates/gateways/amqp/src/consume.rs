@@ -7,13 +7,13 @@ use base::limits::AMQP_UNSETTLED_PER_CONSUMER_MAX;
 use broker::delivery::{ConsumeError, ConsumeOptions, Credit, CreditReturns, LeaseSession};
 use topology::{Queue, QueueKind, VirtualHost};
 
-use crate::channel::{Consumer, Source, Wanted};
+use crate::channel::{ConsumeParameters, Consumer, Source};
 use crate::codec::methods::{BasicCancel, BasicConsume, BasicConsumeOk};
 use crate::codec::table::{FieldValue, kind_name};
-use crate::declarations::queues::{self, AtQueue};
+use crate::declarations::queues::{self, QueueRetry};
 use crate::declare::table;
-use crate::errors::{Exception, Named, ReplyCode};
-use crate::operation::{Done, Feed};
+use crate::errors::{Exception, NamedEntity, ReplyCode};
+use crate::operation::{Feed, OperationResult};
 use crate::replies::{REPLY_TO, Receiver};
 use crate::session::Session;
 use crate::stream;
@@ -59,7 +59,7 @@ impl Session {
         };
         let future = async move {
             let attach = Attach { leases, reader, offset, priority, prefetch, no_ack, exclusive };
-            let mut attempts = AtQueue::default();
+            let mut attempts = QueueRetry::default();
             let (queue, from) = loop {
                 let queue = match &attach.offset {
                     // A consumer by offset needs no lease group.
@@ -73,8 +73,8 @@ impl Session {
                     Err(refused) => return Err(refused),
                 }
             };
-            let wanted = Wanted { exclusive, prefetch, arguments };
-            Ok(Done::Consuming { tag, queue, no_ack, from, wanted, no_wait })
+            let wanted = ConsumeParameters { exclusive, prefetch, arguments };
+            Ok(OperationResult::Consuming { tag, queue, no_ack, from, wanted, no_wait })
         };
         self.begin(number, BasicConsume::ID, future);
         Ok(())
@@ -103,7 +103,7 @@ impl Session {
             let ok = BasicConsumeOk { consumer_tag: &tag, ..BasicConsumeOk::default() };
             self.output.method(number, ok);
         }
-        let consumer = Consumer::new(None, true, Source::Replies, Wanted::default());
+        let consumer = Consumer::new(None, true, Source::Replies, ConsumeParameters::default());
         channel.consumers.insert(tag, consumer);
         Ok(())
     }
@@ -131,7 +131,7 @@ impl Session {
             if let (Some(vhost), Some(queue)) = (vhost, queue) {
                 vhost.consumer_left(&queue).await?;
             }
-            Ok(Done::Cancelled { tag, no_wait })
+            Ok(OperationResult::Cancelled { tag, no_wait })
         };
         self.begin(number, BasicCancel::ID, future);
     }

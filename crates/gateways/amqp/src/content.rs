@@ -10,7 +10,7 @@ use crate::codec::frame::{self, ContentHeader, FrameKind};
 use crate::codec::methods::{BasicPublish, Method, MethodId};
 use crate::errors::{Exception, ReplyCode};
 use crate::failure::{Failure, unknown_frame};
-use crate::publish::Copy;
+use crate::publish::CopyFreshness;
 use crate::session::Session;
 
 /// A message whose frames are being received.
@@ -168,7 +168,7 @@ impl Session {
         self.contents -= 1;
         self.arriving.complete(content.charged);
         self.charge_sent(content.body.bytes());
-        self.publish(number, content, Copy::AsItIs).map_err(|exception| Failure {
+        self.publish(number, content, CopyFreshness::AsItIs).map_err(|exception| Failure {
             channel: number,
             method: BasicPublish::ID,
             exception,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use access::Operation;
-use access::limits::{Limit, LimitOf};
+use access::limits::{Limit, LimitTarget};
 use topology::{BindingRequest, Destination, OwnerId, VirtualHost};
 
 use crate::codec::fields::EncodedTable;
@@ -17,7 +17,7 @@ use crate::codec::table::{FieldTable, FieldValue};
 use crate::declarations::{ExchangeDeclaration, QueueDeclaration, bindings, exchanges, queues};
 use crate::errors::{Exception, ReplyCode, Resource};
 use crate::gateway::Gateway;
-use crate::operation::{Done, replied};
+use crate::operation::{OperationResult, replied};
 use crate::replies::{REPLY_TO, REPLY_TO_PREFIX};
 use crate::session::Session;
 
@@ -159,7 +159,8 @@ impl Session {
         let (exclusive, auto_delete) = (declare.exclusive, declare.auto_delete);
         let rights = self.rights()?;
         let charged = self.charged();
-        let most = self.gateway.users.limit(LimitOf::VirtualHost(vhost.name()), Limit::MaxQueues);
+        let most =
+            self.gateway.users.limit(LimitTarget::VirtualHost(vhost.name()), Limit::MaxQueues);
         if passive {
             self.check_queue(Operation::Describe, &name)?;
         } else {
@@ -196,7 +197,12 @@ impl Session {
             };
             let messages = if no_wait { 0 } else { vhost.message_count(&queue).await? };
             let consumers = if no_wait { 0 } else { vhost.consumer_count(&queue).await };
-            Ok(Done::Declared { queue: Arc::clone(&queue.name), messages, consumers, no_wait })
+            Ok(OperationResult::Declared {
+                queue: Arc::clone(&queue.name),
+                messages,
+                consumers,
+                no_wait,
+            })
         };
         self.begin(number, QueueDeclare::ID, future);
         Ok(())
@@ -214,7 +220,7 @@ impl Session {
             return Err(Exception::not_found(Resource::queue(name, vhost.name())));
         }
         let (queue, no_wait) = (Arc::from(name), declare.no_wait);
-        let done = Done::Declared { queue, messages: 0, consumers: 1, no_wait };
+        let done = OperationResult::Declared { queue, messages: 0, consumers: 1, no_wait };
         self.begin(number, QueueDeclare::ID, std::future::ready(Ok(done)));
         Ok(())
     }
@@ -312,7 +318,7 @@ impl Session {
         number: u16,
         method: crate::codec::methods::MethodId,
         binding: Binding<'_>,
-        done: Done,
+        done: OperationResult,
     ) -> Result<(), Exception> {
         let (_, vhost, id) = self.at_hand()?;
         if let Destination::Queue(name) = &binding.destination
@@ -354,7 +360,7 @@ impl Session {
                     vhost.consumer_left(&queue).await?;
                 }
             }
-            Ok(Done::ChannelClosed)
+            Ok(OperationResult::ChannelClosed)
         };
         self.begin(number, ChannelClose::ID, future);
     }

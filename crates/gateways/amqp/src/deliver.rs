@@ -5,13 +5,13 @@ use std::sync::Arc;
 use broker::delivery::{ConsumerId, Delivery, Event, Settle, Settlement};
 
 use crate::answer_timeout::due;
-use crate::channel::{Channel, Consumer, Held, Source};
+use crate::channel::{Channel, Consumer, Source, UnackedDelivery};
 use crate::codec::methods::{BasicCancel, BasicConsume, BasicDeliver, MethodId, QueueDelete};
 use crate::errors::{Exception, ReplyCode};
 use crate::failure::Failure;
 use crate::operation::Operation;
-use crate::outgoing::{Announced, Outgoing, Writer};
-use crate::replies::{Posted, Reply};
+use crate::outgoing::{ContentMethod, OutgoingDelivery, Writer};
+use crate::replies::{PostedMessage, Reply};
 use crate::session::Session;
 use crate::stream::StreamRecords;
 
@@ -114,39 +114,39 @@ impl Session {
             let delivery_tag = *next_tag;
             *next_tag += 1;
             writer.put(
-                &Outgoing::from_lease(queue, &delivery, delivery_tag),
-                Announced::Delivered { consumer_tag: tag },
+                &OutgoingDelivery::from_lease(queue, &delivery, delivery_tag),
+                ContentMethod::Delivered { consumer_tag: tag },
             );
             delivered += delivery.record.encoded_len();
             if !consumer.no_ack {
                 let Delivery { group, partition, token, .. } = delivery;
                 let due = due(consumer.timeout, &mut self.answers_due);
-                unacked.push(delivery_tag, Held::Lease { group, partition, token, due });
+                unacked.push(delivery_tag, UnackedDelivery::Lease { group, partition, token, due });
             }
         }
         delivered
     }
 
     /// Handles a message that another task posted to a channel.
-    pub(crate) fn posted(&mut self, posted: Posted) {
+    pub(crate) fn posted(&mut self, posted: PostedMessage) {
         let (number, generation) = match &posted {
-            Posted::Reply { channel, generation, .. }
-            | Posted::Stream { channel, generation, .. }
-            | Posted::Panicked { channel, generation } => (*channel, *generation),
+            PostedMessage::Reply { channel, generation, .. }
+            | PostedMessage::Stream { channel, generation, .. }
+            | PostedMessage::Panicked { channel, generation } => (*channel, *generation),
         };
         let known = self.channels.get(&number).map_or(0, |channel| channel.generation);
         if known != generation {
             return;
         }
         match posted {
-            Posted::Reply { reply, .. } => self.deliver_reply(number, &reply),
-            Posted::Stream { records, .. } => {
+            PostedMessage::Reply { reply, .. } => self.deliver_reply(number, &reply),
+            PostedMessage::Stream { records, .. } => {
                 let before = self.output.bytes();
                 let delivered = self.deliver_stream(number, &records);
                 self.connection.traffic().delivered(delivered as u64);
                 self.charge_delivered(self.output.bytes().saturating_sub(before));
             }
-            Posted::Panicked { .. } => {
+            PostedMessage::Panicked { .. } => {
                 let exception = Exception::new(ReplyCode::InternalError, "a consumer failed");
                 self.fail(Failure { channel: 0, method: MethodId::default(), exception });
             }
@@ -195,14 +195,14 @@ impl Session {
             let delivery_tag = *next_tag;
             *next_tag += 1;
             writer.put(
-                &Outgoing::from_stream(queue, record, delivery_tag),
-                Announced::Delivered { consumer_tag: tag },
+                &OutgoingDelivery::from_stream(queue, record, delivery_tag),
+                ContentMethod::Delivered { consumer_tag: tag },
             );
             delivered += record.encoded_len();
             if consumer.no_ack {
                 records.credit.give_back();
             } else {
-                unacked.push(delivery_tag, Held::Stream(records.credit.clone()));
+                unacked.push(delivery_tag, UnackedDelivery::Stream(records.credit.clone()));
             }
         }
         delivered

@@ -22,12 +22,12 @@ use crate::input::{Input, Read};
 const READ_BYTES_MAX: usize = 64 << 10;
 
 /// A reader that returns pieces of this size, and then the end of the stream.
-struct Pieces<'a> {
+struct ChunkedReader<'a> {
     bytes: &'a [u8],
     piece: usize,
 }
 
-impl AsyncRead for Pieces<'_> {
+impl AsyncRead for ChunkedReader<'_> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -42,18 +42,18 @@ impl AsyncRead for Pieces<'_> {
 }
 
 #[derive(PartialEq, Debug, Default)]
-struct Heard {
+struct ReadFrames {
     header: Option<[u8; 8]>,
     frames: Vec<Bytes>,
     error: Option<FrameError>,
 }
 
 /// Reads the protocol header and the frames until the end or an error.
-fn read_frames(bytes: &[u8], piece: usize) -> Heard {
-    let mut socket = Pieces { bytes, piece };
+fn read_frames(bytes: &[u8], piece: usize) -> ReadFrames {
+    let mut socket = ChunkedReader { bytes, piece };
     let mut context = Context::from_waker(Waker::noop());
     let mut input = Input::default();
-    let mut heard = Heard::default();
+    let mut heard = ReadFrames::default();
     loop {
         if heard.header.is_none() {
             heard.header = input.take_protocol_header();
@@ -62,7 +62,7 @@ fn read_frames(bytes: &[u8], piece: usize) -> Heard {
             match input.peek(AMQP_HANDSHAKE_FRAME_BYTES_MAX) {
                 Ok(Some(peeked)) => heard.frames.push(Bytes::copy_from_slice(&input.take(peeked))),
                 Ok(None) => break,
-                Err(error) => return Heard { error: Some(error), ..heard },
+                Err(error) => return ReadFrames { error: Some(error), ..heard },
             }
         }
         match input.read_from(&mut socket, &mut context, READ_BYTES_MAX) {

@@ -8,12 +8,12 @@ use broker::delivery::{Delivery, LeaseSession, Settle, Settlement, TakeError, Ta
 use topology::{Queue, VirtualHost};
 
 use crate::answer_timeout::{answer_within, due};
-use crate::channel::Held;
+use crate::channel::UnackedDelivery;
 use crate::codec::methods::BasicGet;
-use crate::declarations::queues::{self, AtQueue};
-use crate::errors::{Exception, Named, ReplyCode};
-use crate::operation::Done;
-use crate::outgoing::{Announced, Outgoing, Writer};
+use crate::declarations::queues::{self, QueueRetry};
+use crate::errors::{Exception, NamedEntity, ReplyCode};
+use crate::operation::OperationResult;
+use crate::outgoing::{ContentMethod, OutgoingDelivery, Writer};
 use crate::session::Session;
 
 impl Session {
@@ -24,7 +24,7 @@ impl Session {
         let (no_ack, rights) = (get.no_ack, self.rights()?);
         let Some(leases) = self.leases(number) else { return Ok(()) };
         let future = async move {
-            let mut attempts = AtQueue::default();
+            let mut attempts = QueueRetry::default();
             let (queue, delivery) = loop {
                 let queue = queues::gettable(&vhost, id, &name, &rights).await?;
                 match take_one(&gateway.broker, &leases, &vhost, &queue).await {
@@ -44,7 +44,7 @@ impl Session {
                 Some(_) => vhost.message_count(&queue).await?,
                 None => 0,
             };
-            Ok(Done::Got { queue, delivery, no_ack, ready })
+            Ok(OperationResult::Got { queue, delivery, no_ack, ready })
         };
         self.begin(number, BasicGet::ID, future);
         Ok(())
@@ -70,13 +70,15 @@ impl Session {
         };
         let message_count = u32::try_from(ready).unwrap_or(u32::MAX);
         writer.put(
-            &Outgoing::from_lease(queue, delivery, delivery_tag),
-            Announced::Got { message_count },
+            &OutgoingDelivery::from_lease(queue, delivery, delivery_tag),
+            ContentMethod::Got { message_count },
         );
         if !no_ack {
             let Delivery { group, partition, token, .. } = *delivery;
             let due = due(answer_within(queue), &mut self.answers_due);
-            channel.unacked.push(delivery_tag, Held::Lease { group, partition, token, due });
+            channel
+                .unacked
+                .push(delivery_tag, UnackedDelivery::Lease { group, partition, token, due });
         }
         self.connection.traffic().delivered(delivery.record.encoded_len() as u64);
         self.charge_got(self.output.bytes().saturating_sub(before));

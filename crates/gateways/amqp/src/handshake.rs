@@ -18,7 +18,7 @@ use crate::codec::table::{FieldTable, FieldValue};
 use crate::errors::{Exception, ReplyCode};
 use crate::failure::{Failure, bad_method};
 use crate::listener::PROTOCOL;
-use crate::operation::Done;
+use crate::operation::OperationResult;
 use crate::quotas::CLIENT_ID;
 use crate::session::{Capabilities, Phase, Session};
 use crate::session_end::SessionEnd;
@@ -151,7 +151,7 @@ impl Session {
                 let (users, mechanism) = (users.clone(), mechanism.to_owned());
                 let vouched = async move {
                     let login = users.log_in_vouched(&name, peer).await;
-                    Ok(Done::LoggedIn { mechanism, login })
+                    Ok(OperationResult::LoggedIn { mechanism, login })
                 };
                 self.begin(0, ConnectionStartOk::ID, vouched);
                 return Ok(());
@@ -176,7 +176,7 @@ impl Session {
             let (users, mechanism) = (users.clone(), mechanism.to_owned());
             let checked = async move {
                 let login = users.log_in_by_token(&credentials.password, peer).await;
-                Ok(Done::LoggedIn { mechanism, login })
+                Ok(OperationResult::LoggedIn { mechanism, login })
             };
             self.begin(0, ConnectionStartOk::ID, checked);
             return Ok(());
@@ -187,7 +187,7 @@ impl Session {
                 let (users, mechanism) = (users.clone(), mechanism.to_owned());
                 let checked = async move {
                     let login = users.log_in(credentials, peer).await;
-                    Ok(Done::LoggedIn { mechanism, login })
+                    Ok(OperationResult::LoggedIn { mechanism, login })
                 };
                 self.begin(0, ConnectionStartOk::ID, checked);
             }
@@ -207,7 +207,7 @@ impl Session {
         }
         let checked = async move {
             let login = users.log_in_certified(&certified, peer).await;
-            Ok(Done::LoggedIn { mechanism: EXTERNAL.to_owned(), login })
+            Ok(OperationResult::LoggedIn { mechanism: EXTERNAL.to_owned(), login })
         };
         self.begin(0, ConnectionStartOk::ID, checked);
         Ok(())
@@ -246,7 +246,7 @@ impl Session {
         let token = String::from_utf8_lossy(update.new_secret.0).into_owned();
         let checked = async move {
             let login = users.log_in_by_token(&token, peer).await;
-            Ok(Done::SecretUpdated { login })
+            Ok(OperationResult::SecretUpdated { login })
         };
         self.begin(0, ConnectionUpdateSecret::ID, checked);
     }
@@ -319,7 +319,7 @@ impl Session {
             let vhost = vhost.ok_or_else(|| {
                 Exception::new(ReplyCode::NotAllowed, format!("vhost {name} not found"))
             })?;
-            Ok(Done::FoundVhost { vhost })
+            Ok(OperationResult::FoundVhost { vhost })
         };
         self.begin(0, ConnectionOpen::ID, looking);
         Ok(())
@@ -349,7 +349,7 @@ impl Session {
         let (topology, id) = (self.gateway.topology.clone(), self.id);
         let future = async move {
             topology.close_owner(id).await?;
-            Ok(Done::ConnectionClosed)
+            Ok(OperationResult::ConnectionClosed)
         };
         self.begin(0, ConnectionClose::ID, future);
     }

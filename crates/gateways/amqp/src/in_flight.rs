@@ -3,22 +3,22 @@
 use std::task::{Context, Poll, ready};
 
 use base::TopicId;
-use broker::{AppendBatch, AppendError, AppendReply, Appended, Permit};
+use broker::{AppendBatch, AppendError, AppendReply, AppendedBatch, Permit};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rabbitmq::publisher::Confirms;
-use rabbitmq::rerouting::{self, Fate, View, lost, route_again};
+use rabbitmq::rerouting::{self, RerouteOutcome, View, lost, route_again};
 
 use crate::codec::properties::{Properties, WireProperties};
 use crate::content::Content;
 use crate::replies::REPLY_TO;
 use crate::session::Session;
 
-type Answers = Vec<Result<Appended, AppendError>>;
+type AppendResults = Vec<Result<AppendedBatch, AppendError>>;
 
 /// A message kept until its queues have replied: in a cluster one of them may be deleted.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct RetainedMessage {
     pub(crate) channel: u16,
     pub(crate) generation: u32,
     /// Its publisher-confirm number.
@@ -29,31 +29,31 @@ pub(crate) struct Kept {
 }
 
 /// Batches in flight, and the confirms that depend on them.
-pub(crate) struct InFlight {
+pub(crate) struct InFlightAppend {
     /// `None`: there was nothing to append, and the entry only keeps the order of confirms.
     reply: Option<AppendReply>,
     confirms: Confirms,
-    kept: Vec<Kept>,
+    kept: Vec<RetainedMessage>,
     /// Topic of each reply; set only if messages are kept.
     topics: Vec<TopicId>,
-    rerouting: Option<Rerouting>,
+    rerouting: Option<ReroutedAppend>,
     /// Released once the append is answered.
     _permits: Vec<Permit>,
 }
 
 /// Messages of an append that are being rerouted.
-struct Rerouting {
-    answers: Answers,
-    fates: BoxFuture<'static, Vec<(Kept, Fate)>>,
+struct ReroutedAppend {
+    answers: AppendResults,
+    fates: BoxFuture<'static, Vec<(RetainedMessage, RerouteOutcome)>>,
 }
 
-impl InFlight {
+impl InFlightAppend {
     /// Passes the batches to the broker.
     pub(crate) fn begin(
         session: &Session,
         batches: Vec<AppendBatch>,
         confirms: Confirms,
-        kept: Vec<Kept>,
+        kept: Vec<RetainedMessage>,
         permits: Vec<Permit>,
     ) -> Self {
         let topics = match kept.is_empty() {
@@ -90,9 +90,9 @@ impl Session {
 
     fn poll_in_flight(
         &self,
-        front: &mut InFlight,
+        front: &mut InFlightAppend,
         context: &mut Context<'_>,
-    ) -> Poll<(Answers, Vec<(Kept, Fate)>)> {
+    ) -> Poll<(AppendResults, Vec<(RetainedMessage, RerouteOutcome)>)> {
         if front.rerouting.is_none() {
             let answers = match &mut front.reply {
                 None => Vec::new(),
@@ -109,7 +109,7 @@ impl Session {
             let (broker, vhost) = (self.gateway.broker.clone(), vhost.clone());
             let rights = rights.clone();
             let fates = async move { route_again(&broker, &vhost, &rights, lost).await }.boxed();
-            front.rerouting = Some(Rerouting { answers, fates });
+            front.rerouting = Some(ReroutedAppend { answers, fates });
         }
         let Some(rerouting) = &mut front.rerouting else {
             return Poll::Ready((Vec::new(), Vec::new()));
@@ -120,7 +120,10 @@ impl Session {
 
     /// Returns unroutable mandatory messages to their publishers. Returns channel and number of messages that were
     /// rejected.
-    fn settle_rerouted(&mut self, fates: Vec<(Kept, Fate)>) -> Vec<(u16, u64)> {
+    fn settle_rerouted(
+        &mut self,
+        fates: Vec<(RetainedMessage, RerouteOutcome)>,
+    ) -> Vec<(u16, u64)> {
         let mut refused = Vec::new();
         for (kept, fate) in fates {
             let known = self.channels.get(&kept.channel);
@@ -128,15 +131,15 @@ impl Session {
                 continue;
             }
             match (fate, kept.number) {
-                (Fate::Taken, _) | (Fate::Refused, None) => {}
-                (Fate::Refused, Some(number)) => refused.push((kept.channel, number)),
-                (Fate::Unroutable, _) => self.return_kept(&kept),
+                (RerouteOutcome::Taken, _) | (RerouteOutcome::Refused, None) => {}
+                (RerouteOutcome::Refused, Some(number)) => refused.push((kept.channel, number)),
+                (RerouteOutcome::Unroutable, _) => self.return_kept(&kept),
             }
         }
         refused
     }
 
-    fn return_kept(&mut self, kept: &Kept) {
+    fn return_kept(&mut self, kept: &RetainedMessage) {
         let Some((publish, encoded)) = kept.content.read() else { return };
         let Ok(properties) = Properties::decode(encoded) else { return };
         if publish.mandatory {
@@ -145,7 +148,7 @@ impl Session {
     }
 }
 
-impl rerouting::Kept for Kept {
+impl rerouting::ReroutableMessage for RetainedMessage {
     fn view<R>(&self, look: impl FnOnce(&View<'_>) -> R) -> Option<R> {
         let (publish, encoded) = self.content.read()?;
         let mut properties = Properties::decode(encoded).ok()?;

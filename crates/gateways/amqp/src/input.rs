@@ -10,7 +10,7 @@ use base::limits::AMQP_READ_BYTES_MIN;
 use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncRead;
 
-use crate::codec::frame::{self, FrameError, FrameKind, Front, HEAD_BYTES};
+use crate::codec::frame::{self, FrameError, FrameFront, FrameKind, HEAD_BYTES};
 use crate::codec::methods::MethodId;
 
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ pub(crate) enum Read {
 
 /// The frame at the front, not yet taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Peeked {
+pub(crate) struct PeekedFrame {
     pub(crate) bytes: usize,
     /// Set for a method frame.
     pub(crate) method: Option<MethodId>,
@@ -72,9 +72,12 @@ impl Input {
     }
 
     /// Returns the frame at the front, if it is complete.
-    pub(crate) fn peek(&mut self, payload_bytes_max: usize) -> Result<Option<Peeked>, FrameError> {
+    pub(crate) fn peek(
+        &mut self,
+        payload_bytes_max: usize,
+    ) -> Result<Option<PeekedFrame>, FrameError> {
         match frame::front(&self.buffer, payload_bytes_max)? {
-            Front::Wants { bytes } => {
+            FrameFront::Wants { bytes } => {
                 self.wants = if self.buffer.is_empty() { 0 } else { bytes };
                 if self.buffer.is_empty() && !self.filled {
                     // Between bursts a session keeps no memory.
@@ -82,7 +85,7 @@ impl Input {
                 }
                 Ok(None)
             }
-            Front::Frame { bytes } => {
+            FrameFront::Frame { bytes } => {
                 self.wants = 0;
                 let is_method =
                     frame::read(&self.buffer[..bytes]).is_some_and(|f| f.kind == FrameKind::Method);
@@ -93,13 +96,13 @@ impl Input {
                     }),
                     _ => None,
                 };
-                Ok(Some(Peeked { bytes, method }))
+                Ok(Some(PeekedFrame { bytes, method }))
             }
         }
     }
 
     /// Takes the frame that was peeked.
-    pub(crate) fn take(&mut self, peeked: Peeked) -> Bytes {
+    pub(crate) fn take(&mut self, peeked: PeekedFrame) -> Bytes {
         self.buffer.split_to(peeked.bytes).freeze()
     }
 

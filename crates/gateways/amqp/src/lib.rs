@@ -18,7 +18,7 @@
 //! * `settle`, `unacked`: acknowledgements; `answer_timeout`: deliveries that are not acknowledged in time
 //! * `rejects`: rejected messages whose dead letters are pending
 //! * `transaction`, `replies`: tx, and direct reply-to
-//! * `seen`: the snapshot of a session for the management API
+//! * `session_snapshot`: the snapshot of a session for the management API
 //! * `quotas`: the charges of a session, and the limits of connections and channels
 //! * `rights`: permission checks before a method is executed; users are managed by `access`
 //! * [`operations`]: operators' operations: vhosts, policies, users
@@ -26,7 +26,6 @@
 //!   letters
 
 mod answer_timeout;
-mod arriving;
 mod channel;
 mod channel_methods;
 pub mod codec;
@@ -42,6 +41,7 @@ mod gateway;
 mod get;
 mod handshake;
 mod in_flight;
+mod incoming_memory;
 mod input;
 mod listener;
 mod operation;
@@ -54,9 +54,9 @@ mod quotas;
 mod rejects;
 mod replies;
 mod rights;
-mod seen;
 mod session;
 mod session_end;
+mod session_snapshot;
 mod settle;
 mod stream;
 mod transaction;

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use tokio::task::JoinHandle;
 use topology::{Queue, VirtualHost};
 
-use crate::channel::{Consumer, Source, Wanted};
+use crate::channel::{ConsumeParameters, Consumer, Source};
 use crate::codec::frame;
 use crate::codec::methods::{
     BasicCancelOk, BasicConsumeOk, BasicGet, BasicGetEmpty, ChannelClose, ChannelCloseOk,
@@ -20,7 +20,7 @@ use crate::codec::methods::{
 use crate::content::Content;
 use crate::errors::{Exception, ReplyCode};
 use crate::failure::Failure;
-use crate::publish::Copy;
+use crate::publish::CopyFreshness;
 use crate::session::Session;
 use crate::stream::StreamConsumer;
 
@@ -29,12 +29,12 @@ pub(crate) struct Operation {
     /// Generation of the channel at the start, because its number may be reused.
     pub(crate) generation: u32,
     pub(crate) method: MethodId,
-    pub(crate) task: JoinHandle<Result<Done, Exception>>,
+    pub(crate) task: JoinHandle<Result<OperationResult, Exception>>,
 }
 
 /// Result of an operation.
 #[derive(Debug)]
-pub(crate) enum Done {
+pub(crate) enum OperationResult {
     /// A frame to reply with; `None` with `no_wait`.
     Replied(Option<BytesMut>),
     Declared {
@@ -48,7 +48,7 @@ pub(crate) enum Done {
         queue: Arc<Queue>,
         no_ack: bool,
         from: Feed,
-        wanted: Wanted,
+        wanted: ConsumeParameters,
         no_wait: bool,
     },
     Cancelled {
@@ -107,8 +107,12 @@ pub(crate) fn depends_on_dead_letters(method: MethodId) -> bool {
 }
 
 /// A reply frame, unless the client set `no_wait`.
-pub(crate) fn replied<'a>(number: u16, no_wait: bool, reply: impl Into<Method<'a>>) -> Done {
-    Done::Replied((!no_wait).then(|| {
+pub(crate) fn replied<'a>(
+    number: u16,
+    no_wait: bool,
+    reply: impl Into<Method<'a>>,
+) -> OperationResult {
+    OperationResult::Replied((!no_wait).then(|| {
         let mut out = BytesMut::new();
         frame::put_method(number, reply, &mut out);
         out
@@ -138,7 +142,7 @@ impl Session {
         Poll::Ready(())
     }
 
-    fn complete(&mut self, operation: &Operation, result: Result<Done, Exception>) {
+    fn complete(&mut self, operation: &Operation, result: Result<OperationResult, Exception>) {
         let (number, method) = (operation.channel, operation.method);
         let known = self.channels.get(&number).map_or(0, |channel| channel.generation);
         if known != operation.generation {
@@ -149,7 +153,7 @@ impl Session {
             Err(exception) => return self.fail(Failure { channel: number, method, exception }),
         };
         match done {
-            Done::Replied(reply) => {
+            OperationResult::Replied(reply) => {
                 if let Some(reply) = reply {
                     self.output.raw(&reply);
                 }
@@ -157,7 +161,7 @@ impl Session {
                     self.notify_cancelled(number);
                 }
             }
-            Done::Declared { queue, messages, consumers, no_wait } => {
+            OperationResult::Declared { queue, messages, consumers, no_wait } => {
                 if !no_wait {
                     let ok = QueueDeclareOk {
                         queue: &queue,
@@ -171,7 +175,7 @@ impl Session {
                     channel.last_queue = Some(queue);
                 }
             }
-            Done::Consuming { tag, queue, no_ack, from, wanted, no_wait } => {
+            OperationResult::Consuming { tag, queue, no_ack, from, wanted, no_wait } => {
                 // `basic.consume_ok` precedes the first delivery.
                 if !no_wait {
                     let ok = BasicConsumeOk { consumer_tag: &tag, ..BasicConsumeOk::default() };
@@ -179,7 +183,7 @@ impl Session {
                 }
                 self.consuming(number, tag, queue, no_ack, from, wanted);
             }
-            Done::Cancelled { tag, no_wait } => {
+            OperationResult::Cancelled { tag, no_wait } => {
                 if let Some(channel) = self.channels.get_mut(&number)
                     && let Some(consumer) = channel.consumers.remove(&tag)
                     && let Source::Leases(id) = consumer.source
@@ -191,33 +195,33 @@ impl Session {
                     self.output.method(number, ok);
                 }
             }
-            Done::Got { queue, delivery, no_ack, ready } => match delivery {
+            OperationResult::Got { queue, delivery, no_ack, ready } => match delivery {
                 Some(delivery) => self.got(number, &queue, &delivery, no_ack, ready),
                 None => self.output.method(number, BasicGetEmpty::default()),
             },
-            Done::LoggedIn { mechanism, login } => self.logged_in(&mechanism, login),
-            Done::SecretUpdated { login } => {
+            OperationResult::LoggedIn { mechanism, login } => self.logged_in(&mechanism, login),
+            OperationResult::SecretUpdated { login } => {
                 if let Err(exception) = self.secret_updated(login) {
                     self.fail(Failure { channel: 0, method, exception });
                 }
             }
-            Done::FoundVhost { vhost } => {
+            OperationResult::FoundVhost { vhost } => {
                 let name = vhost.name().to_owned();
                 if let Err(exception) = self.open_vhost(&name, vhost) {
                     self.fail(Failure { channel: 0, method: ConnectionOpen::ID, exception });
                 }
             }
-            Done::MayRoute { content } => {
-                if let Err(exception) = self.publish(number, *content, Copy::Current) {
+            OperationResult::MayRoute { content } => {
+                if let Err(exception) = self.publish(number, *content, CopyFreshness::Current) {
                     self.fail(Failure { channel: number, method, exception });
                 }
             }
-            Done::Committed => self.output.method(number, TxCommitOk::default()),
-            Done::ChannelClosed => {
+            OperationResult::Committed => self.output.method(number, TxCommitOk::default()),
+            OperationResult::ChannelClosed => {
                 self.channels.remove(&number);
                 self.output.method(number, ChannelCloseOk::default());
             }
-            Done::ConnectionClosed => {
+            OperationResult::ConnectionClosed => {
                 self.output.method(0, ConnectionCloseOk::default());
                 self.await_socket_close();
             }
@@ -231,7 +235,7 @@ impl Session {
         queue: Arc<Queue>,
         no_ack: bool,
         from: Feed,
-        wanted: Wanted,
+        wanted: ConsumeParameters,
     ) {
         queue.consumer_came();
         let Some(channel) = self.channels.get_mut(&number) else { return };

@@ -12,7 +12,7 @@ use crate::codec::table::FieldValue;
 use crate::output::Output;
 
 /// A record, and the arguments of its delivery method.
-pub(crate) struct Outgoing<'a> {
+pub(crate) struct OutgoingDelivery<'a> {
     queue: &'a Queue,
     record: &'a SharedRecord,
     delivery_tag: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Outgoing<'a> {
     header: Option<(&'static str, i64)>,
 }
 
-impl<'a> Outgoing<'a> {
+impl<'a> OutgoingDelivery<'a> {
     pub(crate) fn from_lease(queue: &'a Queue, delivery: &'a Delivery, delivery_tag: u64) -> Self {
         let redelivered = delivery.attempt > 1;
         // Quorum queues count redeliveries.
@@ -42,7 +42,7 @@ impl<'a> Outgoing<'a> {
 
 /// The method that precedes the content.
 #[derive(Clone, Copy)]
-pub(crate) enum Announced<'a> {
+pub(crate) enum ContentMethod<'a> {
     /// `basic.deliver`
     Delivered { consumer_tag: &'a str },
     /// `basic.get-ok`
@@ -59,8 +59,8 @@ pub(crate) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    pub(crate) fn put(&mut self, outgoing: &Outgoing<'_>, announced: Announced<'_>) {
-        let Outgoing { queue, record, delivery_tag, redelivered, header } = *outgoing;
+    pub(crate) fn put(&mut self, outgoing: &OutgoingDelivery<'_>, announced: ContentMethod<'_>) {
+        let OutgoingDelivery { queue, record, delivery_tag, redelivered, header } = *outgoing;
         let view = record.view();
         let mut message = read_record(&view, self.table);
         if let Some((name, number)) = header {
@@ -70,7 +70,7 @@ impl Writer<'_> {
         let exchange = message.exchange;
         let routing_key = message.routing_key.unwrap_or(&queue.name);
         match announced {
-            Announced::Delivered { consumer_tag } => self.output.method(
+            ContentMethod::Delivered { consumer_tag } => self.output.method(
                 self.channel,
                 BasicDeliver {
                     consumer_tag,
@@ -81,7 +81,7 @@ impl Writer<'_> {
                     ..BasicDeliver::default()
                 },
             ),
-            Announced::Got { message_count } => self.output.method(
+            ContentMethod::Got { message_count } => self.output.method(
                 self.channel,
                 BasicGetOk {
                     delivery_tag,

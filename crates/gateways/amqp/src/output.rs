@@ -6,7 +6,7 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use gateway::Unsent;
+use gateway::UnsentOutput;
 use tokio::io::AsyncWrite;
 
 use crate::codec::frame::{self, ContentHeader, FrameKind};
@@ -17,7 +17,7 @@ use crate::codec::properties::{Properties, WireProperties};
 const BASIC: u16 = 60;
 
 #[derive(Debug, Default)]
-pub(crate) struct Output(Unsent);
+pub(crate) struct Output(UnsentOutput);
 
 impl Output {
     pub(crate) fn is_empty(&self) -> bool {
@@ -94,7 +94,7 @@ impl Output {
         self.0.append(other.0);
     }
 
-    /// See [`Unsent::poll_write`].
+    /// See [`UnsentOutput::poll_write`].
     pub(crate) fn poll_write<W: AsyncWrite + Unpin>(
         &mut self,
         context: &mut Context<'_>,
@@ -111,7 +111,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::codec::frame::Front;
+    use crate::codec::frame::FrameFront;
     use crate::codec::methods::BasicAck;
 
     /// All bytes, as the socket receives them.
@@ -138,7 +138,7 @@ mod tests {
             let (mut at, mut kinds, mut received) = (0, Vec::new(), Vec::new());
             while at < bytes.len() {
                 let found = frame::front(&bytes[at..], 4096);
-                let Ok(Front::Frame { bytes: length }) = found else { panic!("{found:?}") };
+                let Ok(FrameFront::Frame { bytes: length }) = found else { panic!("{found:?}") };
                 let read = frame::read(&bytes[at..at + length]).expect("a frame");
                 if read.kind == FrameKind::Body {
                     prop_assert!(read.payload.len() <= payload_bytes_max);

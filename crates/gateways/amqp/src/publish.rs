@@ -2,12 +2,12 @@
 //! confirms are one reply per channel.
 
 use base::limits::ENTRY_ROW_BYTES;
-use broker::{AppendError, Appended};
+use broker::{AppendError, AppendedBatch};
 use bytes::{Bytes, BytesMut};
 use message::headers::BCC;
 use rabbitmq::publishing::{copies, delay, expiration};
 use routing::Message;
-use topology::{RouteError, Routed};
+use topology::{RouteError, RoutedQueue};
 
 use crate::channel::ConfirmMode;
 use crate::codec::fields::EncodedTable;
@@ -17,8 +17,8 @@ use crate::codec::table::{FieldTable, RawFields};
 use crate::content::Content;
 use crate::declarations::MessageHeaders;
 use crate::errors::{Exception, ReplyCode};
-use crate::in_flight::Kept;
-use crate::operation::Done;
+use crate::in_flight::RetainedMessage;
+use crate::operation::OperationResult;
 use crate::output::Output;
 use crate::replies::{REPLY_TO, REPLY_TO_PREFIX, Reply};
 use crate::session::Session;
@@ -27,7 +27,7 @@ use rabbitmq::publisher::{Confirms, Parcel};
 
 /// Freshness of this node's copy of the declarations by which a message is routed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Copy {
+pub(crate) enum CopyFreshness {
     /// A missing entity may have been declared on another node a moment ago.
     AsItIs,
     /// It was refreshed after the message arrived, or the refresh failed.
@@ -40,7 +40,7 @@ impl Session {
         &mut self,
         number: u16,
         content: Content,
-        copy: Copy,
+        copy: CopyFreshness,
     ) -> Result<(), Exception> {
         let Some((publish, encoded)) = content.read() else {
             return Err(Exception::new(ReplyCode::SyntaxError, "a message cannot be read"));
@@ -63,7 +63,11 @@ impl Session {
         };
         let is_reply =
             publish.exchange.is_empty() && publish.routing_key.starts_with(REPLY_TO_PREFIX);
-        if leads_nowhere && !is_reply && copy == Copy::AsItIs && !self.gateway.broker.is_alone() {
+        if leads_nowhere
+            && !is_reply
+            && copy == CopyFreshness::AsItIs
+            && !self.gateway.broker.is_alone()
+        {
             return self.publish_by_current(number, content);
         }
         let targets = routed?;
@@ -108,7 +112,7 @@ impl Session {
         let Some(known) = self.channels.get(&channel) else { return };
         let number = known.confirms.as_ref().map(|confirms| confirms.published);
         let generation = known.generation;
-        self.kept.push(Kept { channel, generation, number, content, reply_name });
+        self.kept.push(RetainedMessage { channel, generation, number, content, reply_name });
     }
 
     /// Routes the message again once this node has all declarations of the cluster. No further frame of the client is
@@ -120,7 +124,7 @@ impl Session {
                 // Messages are still routed while the catalog has no leader.
                 tracing::debug!(%error, "a message is routed by what this node knows");
             }
-            Ok(Done::MayRoute { content: Box::new(content) })
+            Ok(OperationResult::MayRoute { content: Box::new(content) })
         };
         self.begin(number, BasicPublish::ID, refreshed);
         Ok(())
@@ -131,7 +135,7 @@ impl Session {
         &mut self,
         number: u16,
         parcel: &Parcel<'_>,
-        targets: Vec<Routed>,
+        targets: Vec<RoutedQueue>,
     ) -> Result<(), Exception> {
         let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
         if let Some(transaction) = &mut channel.transaction {
@@ -159,7 +163,7 @@ impl Session {
         publish: &BasicPublish<'_>,
         properties: &Properties<'_>,
         copies: &[String],
-    ) -> Result<Vec<Routed>, RouteError> {
+    ) -> Result<Vec<RoutedQueue>, RouteError> {
         let mut targets = std::mem::take(&mut self.publisher.targets);
         let Some(vhost) = &self.vhost else { return Ok(targets) };
         let mut routes = vhost.routes();
@@ -252,7 +256,7 @@ impl Session {
     pub(crate) fn confirm(
         &mut self,
         confirms: &Confirms,
-        answers: &[Result<Appended, AppendError>],
+        answers: &[Result<AppendedBatch, AppendError>],
         rerouted: &[(u16, u64)],
     ) {
         let refused_rows: Vec<bool> = answers.iter().map(is_refused).collect();
@@ -282,7 +286,7 @@ impl Session {
 
 /// A message for a deleted queue was rerouted, or the queue was deleted while the message was in flight; neither is a
 /// rejection.
-fn is_refused(answer: &Result<Appended, AppendError>) -> bool {
+fn is_refused(answer: &Result<AppendedBatch, AppendError>) -> bool {
     !matches!(answer, Ok(_) | Err(AppendError::UnknownPartition(_)))
 }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use access::Quotas;
-use access::limits::{Limit, LimitOf};
-use access::quotas::{Asker, Meter, Protocol, Quota};
+use access::limits::{Limit, LimitTarget};
+use access::quotas::{Meter, Protocol, Quota, QuotaClient};
 use base::HashMap;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -31,16 +31,16 @@ pub(crate) struct Charges {
 
 /// Charges a session for work done by another task.
 #[derive(Clone)]
-pub(crate) struct Charged {
+pub(crate) struct SessionCharge {
     meter: Arc<Meter>,
     user: Arc<str>,
     client: Box<str>,
 }
 
-impl Charged {
+impl SessionCharge {
     /// Charges the creation or deletion of a queue.
     pub(crate) fn changed_a_queue(&self) {
-        let asker = Asker::new(Some(&*self.user), &self.client);
+        let asker = QuotaClient::new(Some(&*self.user), &self.client);
         self.meter.take(Quota::ControllerMutationRate, asker, 1);
     }
 }
@@ -99,7 +99,7 @@ impl Session {
         if self.charges.is_idle() {
             return;
         }
-        let asker = Asker::new(Some(self.user()), &self.charges.client);
+        let asker = QuotaClient::new(Some(self.user()), &self.charges.client);
         if !self.charges.sends.take(quota, asker, bytes as u64).is_zero() {
             self.notify_blocked();
         }
@@ -108,14 +108,14 @@ impl Session {
     /// Charges bytes that were delivered.
     pub(crate) fn charge_delivered(&mut self, bytes: usize) {
         if !self.charges.is_idle() {
-            let asker = Asker::new(Some(self.user()), &self.charges.client);
+            let asker = QuotaClient::new(Some(self.user()), &self.charges.client);
             self.charges.takes.take(Quota::ConsumerByteRate, asker, bytes as u64);
         }
     }
 
-    pub(crate) fn charged(&self) -> Charged {
+    pub(crate) fn charged(&self) -> SessionCharge {
         let user = self.principal.as_ref().map(|principal| Arc::clone(principal.name()));
-        Charged {
+        SessionCharge {
             meter: Arc::clone(&self.charges.sends),
             user: user.unwrap_or_default(),
             client: self.charges.client.clone(),
@@ -134,14 +134,14 @@ impl Session {
     pub(crate) fn count_connection(&mut self, vhost: &str) -> Result<(), Exception> {
         let (users, counts) = (&self.gateway.users, &self.gateway.counts);
         let user = self.user();
-        let most = users.limit(LimitOf::User(user), Limit::MaxConnections);
-        let of_user = counts.enter(Counted::Connections(user.into()), most).map_err(|most| {
+        let most = users.limit(LimitTarget::User(user), Limit::MaxConnections);
+        let of_user = counts.enter(CountedResource::Connections(user.into()), most).map_err(|most| {
             not_allowed(format!(
                 "Connection refused for user '{user}': user connection limit ({most}) is reached"
             ))
         })?;
-        let most = users.limit(LimitOf::VirtualHost(vhost), Limit::MaxConnections);
-        let of_vhost = counts.enter(Counted::VhostConnections(vhost.into()), most);
+        let most = users.limit(LimitTarget::VirtualHost(vhost), Limit::MaxConnections);
+        let of_vhost = counts.enter(CountedResource::VhostConnections(vhost.into()), most);
         let of_vhost = of_vhost.map_err(|most| {
             not_allowed(format!(
                 "access to vhost '{vhost}' refused for user '{user}': connection limit ({most}) is reached"
@@ -152,10 +152,10 @@ impl Session {
     }
 
     /// Counts a channel against its user's limit.
-    pub(crate) fn count_channel(&self) -> Result<Entered, Exception> {
+    pub(crate) fn count_channel(&self) -> Result<CountGuard, Exception> {
         let user = self.user();
-        let most = self.gateway.users.limit(LimitOf::User(user), Limit::MaxChannels);
-        self.gateway.counts.enter(Counted::Channels(user.into()), most).map_err(|most| {
+        let most = self.gateway.users.limit(LimitTarget::User(user), Limit::MaxChannels);
+        self.gateway.counts.enter(CountedResource::Channels(user.into()), most).map_err(|most| {
             not_allowed(format!(
                 "number of channels opened for user '{user}' has reached the maximum allowed user limit of ({most})"
             ))
@@ -169,7 +169,7 @@ fn not_allowed(text: String) -> Exception {
 
 /// A counted resource.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Counted {
+pub(crate) enum CountedResource {
     /// Connections of a user.
     Connections(Box<str>),
     Channels(Box<str>),
@@ -179,29 +179,33 @@ pub(crate) enum Counted {
 
 /// Counts on this node. Clones share the counts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counts(Arc<Mutex<HashMap<Counted, u64>>>);
+pub(crate) struct Counts(Arc<Mutex<HashMap<CountedResource, u64>>>);
 
 /// Counts one resource until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Entered {
+pub(crate) struct CountGuard {
     counts: Counts,
-    what: Counted,
+    what: CountedResource,
 }
 
 impl Counts {
     /// Adds one. `Err`: the limit is reached.
-    pub(crate) fn enter(&self, what: Counted, most: Option<u64>) -> Result<Entered, u64> {
+    pub(crate) fn enter(
+        &self,
+        what: CountedResource,
+        most: Option<u64>,
+    ) -> Result<CountGuard, u64> {
         let mut counts = self.0.lock();
         let present = counts.get(&what).copied().unwrap_or(0);
         if let Some(most) = most.filter(|most| present >= *most) {
             return Err(most);
         }
         counts.insert(what.clone(), present + 1);
-        Ok(Entered { counts: self.clone(), what })
+        Ok(CountGuard { counts: self.clone(), what })
     }
 }
 
-impl Drop for Entered {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         let mut counts = self.counts.0.lock();
         if let Some(count) = counts.get_mut(&self.what) {
@@ -220,7 +224,7 @@ mod tests {
     #[test]
     fn counts_equal_the_entries_held() {
         let counts = Counts::default();
-        let of = |user: &str| Counted::Channels(user.into());
+        let of = |user: &str| CountedResource::Channels(user.into());
         let first = counts.enter(of("ada"), Some(2)).expect("there is room");
         let _second = counts.enter(of("ada"), Some(2)).expect("there is room");
         assert_eq!(counts.enter(of("ada"), Some(2)).err(), Some(2));

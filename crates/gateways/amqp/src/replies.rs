@@ -21,7 +21,7 @@ pub(crate) const REPLY_TO_PREFIX: &str = "amq.rabbitmq.reply-to.";
 
 /// A message to a session from another task.
 #[derive(Debug)]
-pub(crate) enum Posted {
+pub(crate) enum PostedMessage {
     Reply {
         channel: u16,
         generation: u32,
@@ -54,7 +54,7 @@ pub(crate) struct Reply {
 pub(crate) struct Receiver {
     pub(crate) channel: u16,
     pub(crate) generation: u32,
-    pub(crate) posts: mpsc::Sender<Box<Posted>>,
+    pub(crate) posts: mpsc::Sender<Box<PostedMessage>>,
 }
 
 /// Receivers of direct replies on this node.
@@ -101,7 +101,7 @@ impl Replies {
     pub(crate) fn post(&self, name: &str, reply: Reply) -> bool {
         let receiver = self.receivers.lock().get(name).cloned();
         let Some(Receiver { channel, generation, posts }) = receiver else { return false };
-        let posted = Box::new(Posted::Reply { channel, generation, reply });
+        let posted = Box::new(PostedMessage::Reply { channel, generation, reply });
         if posts.try_send(posted).is_err() {
             tracing::debug!(name, "a direct reply was dropped: its receiver does not keep up");
         }

@@ -2,7 +2,7 @@
 
 use access::Operation;
 use rabbitmq::rights::{Rights, refused_vhost};
-use topology::{Destination, Routed};
+use topology::{Destination, RoutedQueue};
 
 use crate::errors::{Exception, ReplyCode};
 use crate::failure::Failure;
@@ -50,7 +50,7 @@ impl Session {
     }
 
     /// Checks that a message may go to all of its target queues.
-    pub(crate) fn check_targets(&self, targets: &[Routed]) -> Result<(), Exception> {
+    pub(crate) fn check_targets(&self, targets: &[RoutedQueue]) -> Result<(), Exception> {
         self.rights()?.check_targets(self.writable.as_ref(), targets)
     }
 

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::{Certified, Principal};
+use access::{CertifiedName, Principal};
 use base::HashMap;
 use base::limits::{
     AMQP_HANDSHAKE_FRAME_BYTES_MAX, AMQP_POSTED_MAX, PROPOSAL_BYTES_MAX,
@@ -27,7 +27,6 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use topology::{OwnerId, VirtualHost};
 
-use crate::arriving::Arriving;
 use crate::channel::{Channel, ChannelEvents};
 use crate::codec::frame::{self, FrameKind};
 use crate::codec::methods::{BasicAck, BasicNack, BasicPublish, BasicReject, MethodId};
@@ -35,15 +34,16 @@ use crate::codec::table::FieldTable;
 use crate::errors::Exception;
 use crate::failure::{Failure, unexpected_frame, unknown_frame};
 use crate::gateway::Gateway;
-use crate::in_flight::{InFlight, Kept};
-use crate::input::{Input, Peeked};
-use crate::operation::{Done, Operation};
+use crate::in_flight::{InFlightAppend, RetainedMessage};
+use crate::incoming_memory::IncomingMemory;
+use crate::input::{Input, PeekedFrame};
+use crate::operation::{Operation, OperationResult};
 use crate::output::Output;
-use crate::quotas::{Charges, Entered};
-use crate::replies::Posted;
+use crate::quotas::{Charges, CountGuard};
+use crate::replies::PostedMessage;
 use crate::session_end::SessionEnd;
 use rabbitmq::publisher::Publisher;
-use rabbitmq::rights::{Rights, Writable};
+use rabbitmq::rights::{PublishRight, Rights};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
@@ -75,7 +75,7 @@ pub(crate) struct Capabilities {
 
 /// Negotiated limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Negotiated {
+pub(crate) struct NegotiatedLimits {
     /// Payload of a frame, without its overhead.
     pub(crate) payload_bytes_max: usize,
     pub(crate) channel_max: u16,
@@ -91,14 +91,14 @@ pub(crate) struct Session {
     pub(crate) connection: Connection,
     pub(crate) encrypted: bool,
     pub(crate) phase: Phase,
-    pub(crate) negotiated: Negotiated,
+    pub(crate) negotiated: NegotiatedLimits,
     pub(crate) capabilities: Capabilities,
     /// The client library, for logs.
     pub(crate) client: String,
     /// The client's `client_properties`.
     pub(crate) client_properties: FieldTable,
     /// The user named by the client's certificate, until the login.
-    pub(crate) certified: Option<Box<Certified>>,
+    pub(crate) certified: Option<Box<CertifiedName>>,
     /// The logged-in user.
     pub(crate) principal: Option<Principal>,
     /// The client logged in by a token, and may renew it.
@@ -109,28 +109,28 @@ pub(crate) struct Session {
     /// The user's rights in the vhost.
     pub(crate) rights: Option<Rights>,
     /// The exchange of the last publish, which the user may write to.
-    pub(crate) writable: Option<Writable>,
+    pub(crate) writable: Option<PublishRight>,
     pub(crate) channels: HashMap<u16, Channel>,
     /// Distinguishes a channel from earlier ones of the same number.
     pub(crate) generation: u32,
     pub(crate) output: Output,
     pub(crate) publisher: Publisher,
     /// Messages in the publisher's batches, in a cluster. They are no larger than the bytes admitted for the batches.
-    pub(crate) kept: Vec<Kept>,
+    pub(crate) kept: Vec<RetainedMessage>,
     /// Number of messages of which not all frames have arrived.
     pub(crate) contents: usize,
     /// Scratch buffer for a message's headers.
     pub(crate) table: BytesMut,
     /// Channels with settles not yet passed to the broker.
     pub(crate) settling: Vec<u16>,
-    pub(crate) in_flight: VecDeque<InFlight>,
+    pub(crate) in_flight: VecDeque<InFlightAppend>,
     pub(crate) operation: Option<Operation>,
     /// Events of the lease sessions of all channels.
     pub(crate) events: SelectAll<ChannelEvents>,
     /// Pending admission, and its bytes.
     pub(crate) admission: Option<(BoxFuture<'static, Permit>, usize)>,
     /// Memory of messages that are being received.
-    pub(crate) arriving: Arriving,
+    pub(crate) arriving: IncomingMemory,
     /// Admitted memory for messages that are passed to the broker next.
     pub(crate) permits: Vec<Permit>,
     pub(crate) permitted_bytes: usize,
@@ -142,10 +142,10 @@ pub(crate) struct Session {
     pub(crate) told_blocked: bool,
     pub(crate) charges: Charges,
     /// Entries of the connection in the connection counts.
-    pub(crate) counted: Vec<Entered>,
+    pub(crate) counted: Vec<CountGuard>,
     /// Boxed, because every session allocates the channel's slots.
-    pub(crate) posts: mpsc::Sender<Box<Posted>>,
-    pub(crate) posted: mpsc::Receiver<Box<Posted>>,
+    pub(crate) posts: mpsc::Sender<Box<PostedMessage>>,
+    pub(crate) posted: mpsc::Receiver<Box<PostedMessage>>,
     /// Deadline of the client's next expected frame.
     pub(crate) deadline: Option<Instant>,
     /// Earliest deadline of an acknowledgement.
@@ -157,14 +157,14 @@ impl Session {
     pub(crate) fn new(
         connection: Connection,
         encrypted: bool,
-        certified: Option<Certified>,
+        certified: Option<CertifiedName>,
         gateway: Arc<Gateway>,
     ) -> Self {
         let id = OwnerId(connection.id());
         gateway.topology.open_owner(id);
         let charges = Charges::new(&gateway.options.quotas);
         let (posts, posted) = mpsc::channel(AMQP_POSTED_MAX);
-        let negotiated = Negotiated {
+        let negotiated = NegotiatedLimits {
             // Defaults before negotiation.
             payload_bytes_max: AMQP_HANDSHAKE_FRAME_BYTES_MAX,
             channel_max: gateway.options.channel_max,
@@ -202,7 +202,7 @@ impl Session {
             operation: None,
             events: SelectAll::new(),
             admission: None,
-            arriving: Arriving::default(),
+            arriving: IncomingMemory::default(),
             permits: Vec::new(),
             permitted_bytes: 0,
             awaits_appends: false,
@@ -285,7 +285,7 @@ impl Session {
 
     /// Returns whether collected work must be passed to the broker, or even be durable, before this frame is handled.
     /// So a client's frames take effect in their order.
-    fn ends_turn(&self, peeked: Peeked) -> bool {
+    fn ends_turn(&self, peeked: PeekedFrame) -> bool {
         let Some(method) = peeked.method else { return false };
         if [BasicPublish::ID, BasicAck::ID, BasicNack::ID, BasicReject::ID].contains(&method) {
             return false;
@@ -350,7 +350,7 @@ impl Session {
         let kept = std::mem::take(&mut self.kept);
         let permits = std::mem::take(&mut self.permits);
         self.permitted_bytes = 0;
-        let in_flight = InFlight::begin(self, batches, confirms, kept, permits);
+        let in_flight = InFlightAppend::begin(self, batches, confirms, kept, permits);
         self.in_flight.push_back(in_flight);
     }
 
@@ -381,7 +381,7 @@ impl Session {
         &mut self,
         channel: u16,
         method: MethodId,
-        work: impl Future<Output = Result<Done, Exception>> + Send + 'static,
+        work: impl Future<Output = Result<OperationResult, Exception>> + Send + 'static,
     ) {
         debug_assert!(self.operation.is_none(), "one thing at a time");
         let known = self.channels.get_mut(&channel);

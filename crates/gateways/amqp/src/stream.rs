@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use crate::codec::table::{FieldTable, FieldValue, kind_name};
 use crate::errors::{Exception, ReplyCode};
-use crate::replies::Posted;
+use crate::replies::PostedMessage;
 
 /// Retry interval while a partition has no leader.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -74,7 +74,7 @@ pub(crate) struct Reader {
     pub(crate) channel: u16,
     pub(crate) generation: u32,
     pub(crate) tag: Arc<str>,
-    pub(crate) posts: mpsc::Sender<Box<Posted>>,
+    pub(crate) posts: mpsc::Sender<Box<PostedMessage>>,
     pub(crate) filter: Option<Filter>,
 }
 
@@ -156,7 +156,7 @@ impl Reader {
         let reading = self.run(positions, credit);
         // Without notice of the panic the consumer would wait for ever.
         let on_panic = async move {
-            let _ = posts.send(Box::new(Posted::Panicked { channel, generation })).await;
+            let _ = posts.send(Box::new(PostedMessage::Panicked { channel, generation })).await;
         };
         let task = tasks::watched(Task::AmqpStreamReader, reading, on_panic).abort_handle();
         Ok(StreamConsumer { task })
@@ -195,8 +195,8 @@ impl Reader {
             for (partition, position) in &mut positions {
                 match self.read(*partition, position, &credit).await {
                     Ok(read) => any |= read,
-                    Err(Stop::Gone) => return self.send_gone(credit).await,
-                    Err(Stop::Unheard) => return,
+                    Err(ReadEnd::Gone) => return self.send_gone(credit).await,
+                    Err(ReadEnd::Unheard) => return,
                 }
             }
             if !any {
@@ -212,9 +212,9 @@ impl Reader {
         partition: PartitionId,
         position: &mut Offset,
         credit: &StreamCredit,
-    ) -> Result<bool, Stop> {
+    ) -> Result<bool, ReadEnd> {
         let bounds = match self.broker.bounds_of(partition).await {
-            Ok(bounds) => bounds.ok_or(Stop::Gone)?,
+            Ok(bounds) => bounds.ok_or(ReadEnd::Gone)?,
             Err(why) => {
                 tracing::debug!(%partition, %why, "a stream is not read for a moment");
                 sleep(AGAIN_AFTER).await;
@@ -232,7 +232,7 @@ impl Reader {
                 Ok(read) => read,
                 // Retention deleted it a moment ago.
                 Err(FetchError::OffsetOutOfRange { .. }) => return Ok(true),
-                Err(FetchError::UnknownPartition(_)) => return Err(Stop::Gone),
+                Err(FetchError::UnknownPartition(_)) => return Err(ReadEnd::Gone),
                 Err(FetchError::Unavailable(why)) => {
                     tracing::debug!(%partition, %why, "a stream is not read for a moment");
                     sleep(AGAIN_AFTER).await;
@@ -240,7 +240,7 @@ impl Reader {
                 }
                 Err(error) => {
                     tracing::warn!(%partition, %error, "a stream cannot be read");
-                    return Err(Stop::Gone);
+                    return Err(ReadEnd::Gone);
                 }
             };
         let mut any = false;
@@ -268,7 +268,7 @@ impl Reader {
         end: Offset,
         position: &mut Offset,
         credit: &StreamCredit,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), ReadEnd> {
         let mut records = Vec::new();
         while *position < end {
             let record = batch.record(*position);
@@ -301,11 +301,11 @@ impl Reader {
         .await
     }
 
-    async fn send(&self, records: StreamRecords) -> Result<(), Stop> {
+    async fn send(&self, records: StreamRecords) -> Result<(), ReadEnd> {
         let (channel, generation) = (self.channel, self.generation);
-        let posted = Box::new(Posted::Stream { channel, generation, records });
+        let posted = Box::new(PostedMessage::Stream { channel, generation, records });
         let posted = self.posts.send(posted).await;
-        posted.map_err(|_| Stop::Unheard)
+        posted.map_err(|_| ReadEnd::Unheard)
     }
 
     async fn send_gone(&self, credit: StreamCredit) {
@@ -316,7 +316,7 @@ impl Reader {
 }
 
 /// Reason why reading ends.
-enum Stop {
+enum ReadEnd {
     /// The topic was deleted.
     Gone,
     /// The session has ended.

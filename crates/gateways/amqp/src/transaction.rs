@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use broker::delivery::{Settle, Settlement, TransferError};
 
-use crate::channel::{Channel, Held};
+use crate::channel::{Channel, UnackedDelivery};
 use crate::codec::methods::{TxCommit, TxRollbackOk, TxSelectOk};
 use crate::errors::{Exception, ReplyCode};
-use crate::operation::Done;
+use crate::operation::OperationResult;
 use crate::output::Output;
 use crate::session::Session;
 use rabbitmq::publisher::Publisher;
@@ -23,11 +23,11 @@ use rabbitmq::publisher::Publisher;
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {
     pub(crate) publisher: Publisher,
-    answers: Vec<Answer>,
+    answers: Vec<PendingSettlement>,
     /// Unroutable messages, returned once the transaction is committed.
     pub(crate) returns: Output,
     /// The transaction's part of the memory shared by all transactions of the node.
-    room: Option<Room>,
+    room: Option<ReservedRoom>,
 }
 
 /// Bytes held by all open transactions of a node. They do not count against the budget of requests: requests end by
@@ -37,12 +37,12 @@ pub(crate) struct Rooms(Arc<AtomicUsize>);
 
 /// Returned when dropped.
 #[derive(Debug)]
-struct Room {
+struct ReservedRoom {
     rooms: Rooms,
     bytes: usize,
 }
 
-impl Room {
+impl ReservedRoom {
     fn grow(&mut self, bytes: usize) -> bool {
         let held = self.rooms.0.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.bytes += bytes;
@@ -50,22 +50,22 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for ReservedRoom {
     fn drop(&mut self) {
         self.rooms.0.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
 #[derive(Debug)]
-struct Answer {
+struct PendingSettlement {
     tag: u64,
-    held: Held,
+    held: UnackedDelivery,
     settlement: Settlement,
 }
 
 impl Transaction {
-    pub(crate) fn answer(&mut self, tag: u64, held: Held, settlement: Settlement) {
-        self.answers.push(Answer { tag, held, settlement });
+    pub(crate) fn answer(&mut self, tag: u64, held: UnackedDelivery, settlement: Settlement) {
+        self.answers.push(PendingSettlement { tag, held, settlement });
     }
 
     pub(crate) fn check_settles(&self) -> Result<(), Exception> {
@@ -79,7 +79,7 @@ impl Transaction {
 
     /// Reserves memory for one more message.
     pub(crate) fn take_room(&mut self, rooms: &Rooms, bytes: usize) -> Result<(), Exception> {
-        let room = self.room.get_or_insert_with(|| Room { rooms: rooms.clone(), bytes: 0 });
+        let room = self.room.get_or_insert_with(|| ReservedRoom { rooms: rooms.clone(), bytes: 0 });
         let fits_all = room.grow(bytes);
         let (limit, whose) = if room.bytes > AMQP_TRANSACTION_BYTES_MAX {
             (AMQP_TRANSACTION_BYTES_MAX, "a transaction holds")
@@ -123,10 +123,10 @@ impl Session {
             // Held until the messages are in the log.
             let _room = room;
             let Some(leases) = leases.filter(|_| !batches.is_empty() || !settles.is_empty()) else {
-                return Ok(Done::Committed);
+                return Ok(OperationResult::Committed);
             };
             match leases.transfer(settles, batches).await {
-                Ok(_) => Ok(Done::Committed),
+                Ok(_) => Ok(OperationResult::Committed),
                 Err(TransferError::Unavailable(error)) => {
                     Err(Exception::new(ReplyCode::InternalError, error.to_string()))
                 }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 #[derive(Debug)]
-pub(crate) struct Unacked<T> {
+pub(crate) struct UnackedDeliveries<T> {
     /// In the order of tags; `None` was acknowledged out of order.
     held: VecDeque<(u64, Option<T>)>,
     count: usize,
@@ -19,13 +19,13 @@ pub(crate) struct UnknownTag(pub(crate) u64);
 /// Up to this many holes are not worth a sweep.
 const HOLES_MAX: usize = 64;
 
-impl<T> Default for Unacked<T> {
+impl<T> Default for UnackedDeliveries<T> {
     fn default() -> Self {
         Self { held: VecDeque::new(), count: 0 }
     }
 }
 
-impl<T> Unacked<T> {
+impl<T> UnackedDeliveries<T> {
     /// `tag` must be greater than all before.
     pub(crate) fn push(&mut self, tag: u64, delivery: T) {
         debug_assert!(self.held.back().is_none_or(|(last, _)| *last < tag), "tags grow");
@@ -127,7 +127,7 @@ mod tests {
     proptest! {
         #[test]
         fn unacked_behaves_like_a_sorted_map(steps in steps()) {
-            let (mut unacked, mut model) = (Unacked::default(), BTreeMap::new());
+            let (mut unacked, mut model) = (UnackedDeliveries::default(), BTreeMap::new());
             let (mut next, mut answered) = (1, Vec::new());
             for step in steps {
                 match step {

@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use access::{Certified, Users};
+use access::{CertifiedName, Users};
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
@@ -25,12 +25,12 @@ use tokio::time::timeout;
 use tower_service::Service;
 use tracing::debug;
 
-use crate::http2::{self, Served};
+use crate::admission::{AdmissionLimit, ConnectionPlaces};
+use crate::http2::{self, Http2Connection};
 use crate::opening::{self, Version};
-use crate::places::{ConnectionPlaces, Places};
 use crate::problem::Problem;
-use crate::slow_client::Watched;
-use crate::streams::{Answer, Streams};
+use crate::slow_client::TimedSocket;
+use crate::streams::{PacedBody, Streams};
 
 /// The client of a connection; every request carries it.
 #[derive(Clone, Debug)]
@@ -38,25 +38,26 @@ pub(crate) struct Peer {
     pub(crate) connection: Connection,
     pub(crate) encrypted: bool,
     /// The client's certificate, if it sent one.
-    certificate: Option<Arc<Shown>>,
+    certificate: Option<Arc<ClientCertificate>>,
 }
 
 /// A client certificate, and the principal that it names.
 #[derive(Debug)]
-struct Shown {
+struct ClientCertificate {
     der: Vec<u8>,
-    named: OnceLock<Option<Certified>>,
+    named: OnceLock<Option<CertifiedName>>,
 }
 
 impl Peer {
     pub(crate) fn of(socket: &mut Socket, connection: Connection) -> Self {
-        let shown = |der: &[u8]| Arc::new(Shown { der: der.to_vec(), named: OnceLock::new() });
+        let shown =
+            |der: &[u8]| Arc::new(ClientCertificate { der: der.to_vec(), named: OnceLock::new() });
         let certificate = socket.certificate().map(shown);
         Self { connection, encrypted: socket.is_encrypted(), certificate }
     }
 
     /// The principal named by the certificate. Parsed once, since connections have many requests.
-    pub(crate) fn certified(&self, users: &Users) -> Option<&Certified> {
+    pub(crate) fn certified(&self, users: &Users) -> Option<&CertifiedName> {
         let shown = self.certificate.as_ref()?;
         let named = || users.certify(Some(&shown.der), self.connection.peer().ip());
         shown.named.get_or_init(named).as_ref()
@@ -70,18 +71,18 @@ impl Peer {
 
 /// Rejection of a request before a handler sees it.
 #[derive(Clone, Debug)]
-pub(crate) struct Refused(pub(crate) Problem);
+pub(crate) struct EarlyRejection(pub(crate) Problem);
 
 /// Shared state of all connections.
 #[derive(Clone)]
-pub(crate) struct Serving {
+pub(crate) struct ListenerState {
     pub(crate) routes: Router,
     pub(crate) taken_within: Duration,
-    pub(crate) places: Places,
+    pub(crate) places: AdmissionLimit,
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
-pub(crate) async fn serve(mut socket: Socket, peer: Peer, serving: Serving) {
+pub(crate) async fn serve(mut socket: Socket, peer: Peer, serving: ListenerState) {
     let connection = peer.connection.clone();
     let (id, address) = (connection.id(), connection.peer());
     debug!(peer = %address, session = id, encrypted = peer.encrypted, "connected");
@@ -100,7 +101,7 @@ pub(crate) async fn serve(mut socket: Socket, peer: Peer, serving: Serving) {
         }
         Err(_) => return debug!(peer = %address, session = id, "it says nothing: closed"),
     };
-    let io = Watched::new(socket, first, serving.taken_within);
+    let io = TimedSocket::new(socket, first, serving.taken_within);
     let ended = match version {
         Version::Http1 => serve_1(io, peer, serving).await,
         Version::Http2 => Box::pin(serve_2(io, peer, places, serving)).await,
@@ -114,8 +115,8 @@ pub(crate) async fn serve(mut socket: Socket, peer: Peer, serving: Serving) {
     }
 }
 
-async fn serve_1(io: Watched, peer: Peer, serving: Serving) -> Option<hyper::Result<()>> {
-    let Serving { routes, stopping, .. } = serving;
+async fn serve_1(io: TimedSocket, peer: Peer, serving: ListenerState) -> Option<hyper::Result<()>> {
+    let ListenerState { routes, stopping, .. } = serving;
     let connection = peer.connection.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
@@ -136,12 +137,12 @@ async fn serve_1(io: Watched, peer: Peer, serving: Serving) -> Option<hyper::Res
 }
 
 async fn serve_2(
-    io: Watched,
+    io: TimedSocket,
     peer: Peer,
     places: ConnectionPlaces,
-    serving: Serving,
+    serving: ListenerState,
 ) -> Option<hyper::Result<()>> {
-    let Serving { routes, taken_within, stopping, .. } = serving;
+    let ListenerState { routes, taken_within, stopping, .. } = serving;
     let connection = peer.connection.clone();
     let streams = Streams::new(taken_within);
     let begun = streams.clone();
@@ -157,19 +158,19 @@ async fn serve_2(
         let extensions = request.extensions_mut();
         extensions.insert(peer.clone());
         if let Some(problem) = refused {
-            extensions.insert(Refused(problem));
+            extensions.insert(EarlyRejection(problem));
         }
         tasks::inject::point(Task::HttpSession);
         let mut routes = routes.clone();
         async move {
             let answered = answer(&mut routes, request).await;
-            answered.map(|answered| answered.map(|body| Answer::new(body, progress, place)))
+            answered.map(|answered| answered.map(|body| PacedBody::new(body, progress, place)))
         }
     });
     let serving =
         http2::builder(streams.clone()).serve_connection(TokioIo::new(io.counted()), service);
     let finish = |connection: Pin<&mut Connection2<_, _, _>>| connection.graceful_shutdown();
-    let serving = pin!(Served::new(serving, finish, streams, taken_within));
+    let serving = pin!(Http2Connection::new(serving, finish, streams, taken_within));
     until_closed(serving, |serving| serving.get_mut().finish(), &connection, stopping).await
 }
 

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::front::Front;
+use crate::front::FrontEnd;
 
 /// A file of the console.
 #[derive(Debug)]
@@ -28,12 +28,12 @@ struct File {
     path: &'static str,
     content_type: &'static str,
     bytes: &'static [u8],
-    prepared: OnceLock<Prepared>,
+    prepared: OnceLock<PreparedPage>,
 }
 
 /// Derived once for all requests.
 #[derive(Debug)]
-struct Prepared {
+struct PreparedPage {
     tag: HeaderValue,
     /// `None`: compression would not make it smaller.
     packed: Option<Bytes>,
@@ -57,26 +57,26 @@ files! {
     "/console/icon.svg", "icon.svg", "image/svg+xml";
 }
 
-pub(crate) fn routes() -> Router<Front> {
+pub(crate) fn routes() -> Router<FrontEnd> {
     FILES.iter().fold(Router::new(), |routes, file| {
         routes.route(file.path, get(move |headers: HeaderMap| async move { file.answer(&headers) }))
     })
 }
 
 impl File {
-    fn prepared(&self) -> &Prepared {
+    fn prepared(&self) -> &PreparedPage {
         self.prepared.get_or_init(|| {
             let hash = digest(&SHA256, self.bytes);
             let hex: String = hash.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
             // Letters and digits can stand in a header.
             let tag = HeaderValue::from_str(&format!("\"{hex}\""));
             let packed = packed(self.bytes).filter(|packed| packed.len() < self.bytes.len());
-            Prepared { tag: tag.unwrap_or(HeaderValue::from_static("\"\"")), packed }
+            PreparedPage { tag: tag.unwrap_or(HeaderValue::from_static("\"\"")), packed }
         })
     }
 
     fn answer(&self, asked: &HeaderMap) -> Response {
-        let Prepared { tag, packed } = self.prepared();
+        let PreparedPage { tag, packed } = self.prepared();
         let mut headers = HeaderMap::new();
         headers.insert(ETAG, tag.clone());
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));

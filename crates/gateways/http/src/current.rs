@@ -10,12 +10,12 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use broker::Broker;
 
-use crate::front::Front;
+use crate::front::FrontEnd;
 use crate::problem::Problem;
 
 /// Part of the catalog that must be current.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Need {
+enum CatalogScope {
     /// None: the response does not depend on it, or shows this node's view of the cluster.
     Nothing,
     /// The topic and the group in the path must be known. If they were deleted, their shard rejects the request.
@@ -58,7 +58,7 @@ const OF_RECORDS: [&str; 6] = [
     "/v1/topics/{topic}/groups/{group}/extend",
 ];
 
-impl Need {
+impl CatalogScope {
     /// `matched`: the path pattern of the route.
     fn of(matched: &str, path: &str) -> Self {
         let path = path.strip_suffix('/').unwrap_or(path);
@@ -82,7 +82,7 @@ fn is_end_of_segment(rest: &str) -> bool {
 
 /// Passes the catalog's barrier, for requests that need it.
 pub(crate) async fn catalog(
-    State(front): State<Front>,
+    State(front): State<FrontEnd>,
     // A path with invalid UTF-8 is rejected by its handler.
     params: Result<RawPathParams, RawPathParamsRejection>,
     request: Request,
@@ -90,13 +90,13 @@ pub(crate) async fn catalog(
 ) -> Response {
     let matched = request.extensions().get::<MatchedPath>();
     let matched = matched.map_or("", MatchedPath::as_str);
-    let need = Need::of(matched, request.uri().path());
+    let need = CatalogScope::of(matched, request.uri().path());
     // A node that is not open yet is rejected by the handler.
     if let Ok(node) = front.opened() {
         let passes = match need {
-            Need::Nothing => false,
-            Need::Named => !params.is_ok_and(|params| are_known(&node.broker, &params)),
-            Need::All => true,
+            CatalogScope::Nothing => false,
+            CatalogScope::Named => !params.is_ok_and(|params| are_known(&node.broker, &params)),
+            CatalogScope::All => true,
         };
         if passes && let Err(why) = node.broker.catalog_is_current().await {
             let detail = format!("the catalog's leader does not answer: {why}");
@@ -123,18 +123,21 @@ mod tests {
     #[test]
     fn only_paths_of_the_node_and_of_records_skip_the_catalog_barrier() {
         for path in ["/v1/overview", "/metrics/detailed"] {
-            assert_eq!(Need::of(path, path), Need::Nothing, "{path}");
+            assert_eq!(CatalogScope::of(path, path), CatalogScope::Nothing, "{path}");
         }
         let below = "/api/{*path}";
         for path in ["/api/overview/", "/api/health/checks/alarms", "/api/nodes"] {
-            assert_eq!(Need::of(below, path), Need::Nothing, "{path}");
+            assert_eq!(CatalogScope::of(below, path), CatalogScope::Nothing, "{path}");
         }
         for path in ["/api/queues", "/api/queues/%2F/q", "/api/nodesx", "/api/exchanges/%2F/x"] {
-            assert_eq!(Need::of(below, path), Need::All, "{path}");
+            assert_eq!(CatalogScope::of(below, path), CatalogScope::All, "{path}");
         }
-        assert_eq!(Need::of("/v1/topics/{topic}/records", "/v1/topics/t/records"), Need::Named);
+        assert_eq!(
+            CatalogScope::of("/v1/topics/{topic}/records", "/v1/topics/t/records"),
+            CatalogScope::Named
+        );
         for path in ["/v1/topics", "/v1/topics/{topic}", "/v1/topics/{topic}/config"] {
-            assert_eq!(Need::of(path, path), Need::All, "{path}");
+            assert_eq!(CatalogScope::of(path, path), CatalogScope::All, "{path}");
         }
     }
 }

@@ -16,7 +16,7 @@ use world::Instant;
 
 use crate::api;
 use crate::connection::Peer;
-use crate::front::Front;
+use crate::front::FrontEnd;
 use crate::problem::{Kind, Problem};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -42,7 +42,7 @@ const NO_ROUTE: &str = "none";
 pub(crate) struct RequestId(pub(crate) String);
 
 pub(crate) async fn finish(
-    State(front): State<Front>,
+    State(front): State<FrontEnd>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -91,7 +91,7 @@ fn is_text(response: &Response) -> bool {
     content.is_some_and(|content| content.starts_with("text/plain"))
 }
 
-fn new_id(front: &Front) -> String {
+fn new_id(front: &FrontEnd) -> String {
     format!("{:016x}", front.entropy().u64())
 }
 

@@ -13,7 +13,7 @@ use base::limits::{
 };
 use broker::delivery::SessionUser;
 use broker::operations::{OperationAnswer, OperationError};
-use broker::{Broker, Budget, CpuPool, LeaseSession, Permit, Unready};
+use broker::{Broker, Budget, CpuPool, LeaseSession, Permit, UnreadyReason};
 use gateway::Tls;
 use operations::document::Operation;
 use tasks::Failure;
@@ -27,18 +27,18 @@ use crate::problem::Problem;
 use crate::sessions::Sessions;
 
 /// Returns the reason why a node is not ready, if it is known.
-type WaitsFor = Box<dyn Fn() -> Option<String> + Send + Sync>;
+type StartupStatus = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// Clones share their state.
 #[derive(Clone, Debug)]
-pub struct Front(Arc<Inner>);
+pub struct FrontEnd(Arc<Inner>);
 
 struct Inner {
     options: GatewayOptions,
     failure: Failure,
     entropy: Arc<dyn Entropy>,
     node: OnceLock<Node>,
-    waiting: OnceLock<WaitsFor>,
+    waiting: OnceLock<StartupStatus>,
     draining: watch::Sender<bool>,
     stopping: watch::Sender<bool>,
     requests: Requests,
@@ -51,7 +51,7 @@ struct Inner {
 
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Front").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("FrontEnd").field("options", &self.options).finish_non_exhaustive()
     }
 }
 
@@ -107,10 +107,10 @@ pub(crate) enum Readiness {
     Recovering,
     Draining,
     Failed(String),
-    Broker(Unready),
+    Broker(UnreadyReason),
 }
 
-impl Front {
+impl FrontEnd {
     /// `failure` belongs to the node, parts of which may fail before it is open.
     pub fn new(options: GatewayOptions, failure: Failure, entropy: Arc<dyn Entropy>) -> Self {
         Self(Arc::new(Inner {

@@ -9,10 +9,10 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use broker::Unready;
+use broker::UnreadyReason;
 use serde::Serialize;
 
-use crate::front::{Front, Readiness};
+use crate::front::{FrontEnd, Readiness};
 
 #[derive(Serialize)]
 struct Health {
@@ -28,14 +28,14 @@ pub(crate) async fn live() -> Response {
     well("live")
 }
 
-pub(crate) async fn startup(State(front): State<Front>) -> Response {
+pub(crate) async fn startup(State(front): State<FrontEnd>) -> Response {
     match front.node() {
         Some(_) => well("started"),
         None => unwell("starting", recovering(&front)),
     }
 }
 
-pub(crate) async fn ready(State(front): State<Front>) -> Response {
+pub(crate) async fn ready(State(front): State<FrontEnd>) -> Response {
     let why = match front.readiness() {
         Readiness::Ready => {
             let is_full = front.node().is_some_and(|node| node.broker.disk_is_full());
@@ -46,18 +46,18 @@ pub(crate) async fn ready(State(front): State<Front>) -> Response {
         Readiness::Recovering => recovering(&front),
         Readiness::Draining => "the node shuts down".into(),
         Readiness::Failed(_) => "a part of the node failed; its log says which".into(),
-        Readiness::Broker(Unready::NoLeader) => match front.waits_for() {
+        Readiness::Broker(UnreadyReason::NoLeader) => match front.waits_for() {
             Some(waits) => format!("no node leads the catalog (shard 0): the node {waits}"),
             None => "no node leads the catalog (shard 0)".into(),
         },
-        Readiness::Broker(Unready::DiskHangs(since)) => {
+        Readiness::Broker(UnreadyReason::DiskHangs(since)) => {
             format!("a write or sync has not returned for {} seconds", since.as_secs())
         }
     };
     unwell("not-ready", why)
 }
 
-fn recovering(front: &Front) -> String {
+fn recovering(front: &FrontEnd) -> String {
     match front.waits_for() {
         Some(waits) => format!("the node {waits}"),
         None => "what is on the disk is being recovered".into(),

@@ -12,17 +12,17 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::connection::Peer;
-use crate::front::Front;
+use crate::front::FrontEnd;
 use crate::problem::{Kind, Problem};
 
-pub(crate) async fn check(State(front): State<Front>, request: Request, next: Next) -> Response {
+pub(crate) async fn check(State(front): State<FrontEnd>, request: Request, next: Next) -> Response {
     match refused(&front, &request) {
         Some(problem) => problem.into_response(),
         None => next.run(request).await,
     }
 }
 
-fn refused(front: &Front, request: &Request) -> Option<Problem> {
+fn refused(front: &FrontEnd, request: &Request) -> Option<Problem> {
     let encrypted = request.extensions().get::<Peer>().is_some_and(|peer| peer.encrypted);
     let must_log_in = front.node().is_some_and(|node| {
         node.login.admission(encrypted).is_log_in_required(node.users.as_ref())

@@ -43,7 +43,7 @@ pub(crate) fn builder(streams: Streams) -> Builder<Streams> {
 }
 
 /// A connection with its requests.
-pub(crate) struct Served<C> {
+pub(crate) struct Http2Connection<C> {
     connection: Pin<Box<C>>,
     finish: fn(Pin<&mut C>),
     begun: Streams,
@@ -55,7 +55,7 @@ pub(crate) struct Served<C> {
     taken_within: Duration,
 }
 
-impl<C> Served<C> {
+impl<C> Http2Connection<C> {
     /// `finish` makes a connection accept no further requests. The rest of its responses must be read within
     /// `taken_within`.
     pub(crate) fn new(
@@ -106,7 +106,7 @@ impl<C> Served<C> {
     }
 }
 
-impl<C: Future<Output = hyper::Result<()>>> Future for Served<C> {
+impl<C: Future<Output = hyper::Result<()>>> Future for Http2Connection<C> {
     type Output = hyper::Result<()>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -127,7 +127,7 @@ impl<C: Future<Output = hyper::Result<()>>> Future for Served<C> {
     }
 }
 
-impl<C> Drop for Served<C> {
+impl<C> Drop for Http2Connection<C> {
     fn drop(&mut self) {
         // Each stream has a reference to its list: break the cycle.
         drop(self.begun.take());

@@ -4,7 +4,7 @@
 //! HTTP/1.1 or HTTP/2, and every request passes one stack of layers that no route can skip.
 //!
 //! * [`listener`]: both ports; `connection`: one connection; `opening`: detects the HTTP version
-//! * `http2`: HTTP/2 connections; `streams`: their concurrent requests; `places`: limit of requests; `frames`: limit
+//! * `http2`: HTTP/2 connections; `streams`: their concurrent requests; `admission`: limit of requests; `frames`: limit
 //!   of frame floods
 //! * [`front`]: state shared by connections, and the node once it is open; [`options`]: settings
 //! * `routes`: all paths, and the layers around them
@@ -20,6 +20,7 @@
 
 #![recursion_limit = "256"]
 
+mod admission;
 mod api;
 mod connection;
 mod console;
@@ -38,7 +39,6 @@ mod metrics;
 mod opening;
 pub mod options;
 mod origin;
-mod places;
 mod problem;
 mod quotas;
 mod routes;
@@ -47,7 +47,7 @@ mod slow_client;
 mod streams;
 mod v1;
 
-pub use front::{Front, ListeningPort, Node, Operator};
+pub use front::{FrontEnd, ListeningPort, Node, Operator};
 pub use listener::{HttpPorts, serve};
 pub use metrics::ProcessSeen;
 pub use options::{GatewayOptions, LoginOptions};

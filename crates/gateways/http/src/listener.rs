@@ -5,9 +5,9 @@ use gateway::{Connection, ListenerOptions, Ports, Socket};
 use tasks::Task;
 use world::net::Listener;
 
-use crate::connection::{self, Peer, Serving};
-use crate::front::Front;
-use crate::places::Places;
+use crate::admission::AdmissionLimit;
+use crate::connection::{self, ListenerState, Peer};
+use crate::front::FrontEnd;
 use crate::routes;
 
 /// Protocol name of the main port.
@@ -29,9 +29,9 @@ impl HttpPorts {
     }
 }
 
-/// Serves clients until [`Front::stop`], then lets every connection finish its requests in flight (within the drain
+/// Serves clients until [`FrontEnd::stop`], then lets every connection finish its requests in flight (within the drain
 /// time of its options) and returns.
-pub async fn serve(ports: HttpPorts, front: Front) {
+pub async fn serve(ports: HttpPorts, front: FrontEnd) {
     let metrics = Ports { plain: ports.metrics, tls: None };
     let tls = ports.http.tls.map(|(listener, tls)| (listener, tls.for_http()));
     let http = Ports { tls, ..ports.http };
@@ -41,7 +41,7 @@ pub async fn serve(ports: HttpPorts, front: Front) {
     );
 }
 
-async fn serve_ports(protocol: &'static str, ports: Ports, routes: Router, front: &Front) {
+async fn serve_ports(protocol: &'static str, ports: Ports, routes: Router, front: &FrontEnd) {
     let options = front.options();
     let accepting = ListenerOptions {
         protocol,
@@ -51,10 +51,10 @@ async fn serve_ports(protocol: &'static str, ports: Ports, routes: Router, front
         connections: options.connections.clone(),
         of_clients: true,
     };
-    let serving = Serving {
+    let serving = ListenerState {
         routes,
         taken_within: options.answer_taken_within,
-        places: Places::new(options.sessions_max),
+        places: AdmissionLimit::new(options.sessions_max),
         stopping: front.stopping(),
     };
     let serving = move |mut socket: Socket, connection: Connection| {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use access::acl::{Action, CLUSTER, Resource};
-use access::{Audit, Credentials, OPERATOR, Operation, Principal, Rights, Target, Users};
+use access::{AccessTarget, Audit, Credentials, OPERATOR, Operation, Principal, Rights, Users};
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
@@ -20,9 +20,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use crate::api;
 use crate::connection::Peer;
 use crate::finishing::{FROM_CONSOLE, RequestId};
-use crate::front::{Front, Node};
+use crate::front::{FrontEnd, Node};
 use crate::problem::{Kind, Problem};
-use crate::sessions::{self, Resumed};
+use crate::sessions::{self, ResumedSession};
 
 const BASIC: &str = "basic";
 const BEARER: &str = "bearer";
@@ -32,14 +32,14 @@ const CONSOLE: &str = "console";
 
 /// The client of a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct RequestClient {
     /// `None`: the client has not logged in, and need not.
     principal: Option<Principal>,
     rights: Arc<Rights>,
     peer: Peer,
 }
 
-impl Asker {
+impl RequestClient {
     fn of(principal: Principal, node: &Node, peer: &Peer) -> Self {
         peer.connection.set_user(principal.name());
         let ip = peer.connection.peer().ip();
@@ -90,26 +90,32 @@ impl Asker {
         self.rights.is_everything()
     }
 
-    pub(crate) fn may(&self, operation: Operation, target: Target<'_>) -> Result<(), Problem> {
+    pub(crate) fn may(
+        &self,
+        operation: Operation,
+        target: AccessTarget<'_>,
+    ) -> Result<(), Problem> {
         if self.rights.may(operation, target) {
             return Ok(());
         }
         let of = match target {
-            Target::Topic(topic) => format!("the topic {topic}"),
-            Target::Group { topic, group } => format!("the topic {topic} and its group {group}"),
-            Target::Queue { virtual_host, name, .. } => {
+            AccessTarget::Topic(topic) => format!("the topic {topic}"),
+            AccessTarget::Group { topic, group } => {
+                format!("the topic {topic} and its group {group}")
+            }
+            AccessTarget::Queue { virtual_host, name, .. } => {
                 format!("the queue {name} of {virtual_host}")
             }
-            Target::Exchange { virtual_host, name } => {
+            AccessTarget::Exchange { virtual_host, name } => {
                 format!("the exchange {name} of {virtual_host}")
             }
-            Target::Cluster => "the cluster".to_owned(),
+            AccessTarget::Cluster => "the cluster".to_owned(),
         };
         Err(Problem::new(Kind::NotAllowed, format!("this user may not do that to {of}")))
     }
 
     /// Whether the client may see this target.
-    pub(crate) fn sees(&self, target: Target<'_>) -> bool {
+    pub(crate) fn sees(&self, target: AccessTarget<'_>) -> bool {
         self.rights.would(Operation::Describe, target)
     }
 
@@ -134,7 +140,7 @@ impl Asker {
             (Some(principal), _) if principal.has_ended() => false,
             (Some(principal), Some(users)) if !self.rights.is_current(users) => {
                 let rights = users.rights(principal, self.peer.connection.peer().ip());
-                rights.would(Operation::Browse, Target::Topic(topic))
+                rights.would(Operation::Browse, AccessTarget::Topic(topic))
             }
             (Some(_), _) => true,
             (None, users) => {
@@ -157,7 +163,7 @@ impl Asker {
 
 /// Authenticates a request, on all routes that are not public.
 pub(crate) async fn check(
-    State(front): State<Front>,
+    State(front): State<FrontEnd>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -186,11 +192,11 @@ fn accepts_credentials(node: &Node, peer: &Peer) -> bool {
 
 /// Identifies the client: by its credentials, else its browser session, else the certificate of its connection.
 pub(crate) async fn asker(
-    front: &Front,
+    front: &FrontEnd,
     node: &Node,
     peer: &Peer,
     headers: &HeaderMap,
-) -> Result<Asker, Problem> {
+) -> Result<RequestClient, Problem> {
     if let Some(said) = headers.get(AUTHORIZATION) {
         if !accepts_credentials(node, peer) {
             return Err(plaintext());
@@ -198,7 +204,7 @@ pub(crate) async fn asker(
         if let Some(token) = said.to_str().ok().and_then(|said| credentials_of_scheme(said, BEARER))
         {
             let principal = log_in_by_token(node, peer, token).await?;
-            return Ok(Asker::of(principal, node, peer));
+            return Ok(RequestClient::of(principal, node, peer));
         }
         let Some(credentials) = said.to_str().ok().and_then(basic) else {
             if let Some(users) = &node.users {
@@ -209,18 +215,18 @@ pub(crate) async fn asker(
             return Err(refused(why));
         };
         let principal = log_in(node, peer, credentials).await?;
-        return Ok(Asker::of(principal, node, peer));
+        return Ok(RequestClient::of(principal, node, peer));
     }
     if let Some(resumed) = resumed(front, node, peer, headers) {
-        return Ok(Asker::of(resumed.principal, node, peer));
+        return Ok(RequestClient::of(resumed.principal, node, peer));
     }
     if let Some(principal) = certified(node, peer)? {
-        return Ok(Asker::of(principal, node, peer));
+        return Ok(RequestClient::of(principal, node, peer));
     }
     match is_required(node, peer) {
         false => {
             let rights = Arc::new(Rights::everything());
-            Ok(Asker { principal: None, rights, peer: peer.clone() })
+            Ok(RequestClient { principal: None, rights, peer: peer.clone() })
         }
         // Otherwise a browser would prompt for a password, and send it in the clear.
         true if !accepts_credentials(node, peer) => Err(plaintext()),
@@ -242,11 +248,11 @@ fn certified(node: &Node, peer: &Peer) -> Result<Option<Principal>, Problem> {
 
 /// The browser session of the request. On an unencrypted connection from elsewhere it is ignored.
 pub(crate) fn resumed(
-    front: &Front,
+    front: &FrontEnd,
     node: &Node,
     peer: &Peer,
     headers: &HeaderMap,
-) -> Option<Resumed> {
+) -> Option<ResumedSession> {
     let (id, users) = (sessions::session_id(headers, peer.encrypted)?, node.users.as_ref()?);
     let is_private = accepts_credentials(node, peer);
     let resume = || front.sessions().resume(id, users, peer.connection.peer().ip());

@@ -4,22 +4,22 @@
 use std::time::Duration;
 
 use access::Quotas;
-use access::quotas::{Asker as Charged, Meter, Protocol, Quota};
+use access::quotas::{Meter, Protocol, Quota, QuotaClient as Charged};
 
 use crate::front::Node;
-use crate::login::Asker;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
 
 /// Charges of one request.
-pub(crate) struct Spending {
+pub(crate) struct RequestCharges {
     meter: Meter,
     quota: Quota,
     user: Option<String>,
 }
 
-impl Spending {
+impl RequestCharges {
     /// Begins a request that produces, consumes or changes something; it fails while the client is in debt.
-    pub(crate) fn begin(node: &Node, asker: &Asker, quota: Quota) -> Result<Self, Problem> {
+    pub(crate) fn begin(node: &Node, asker: &RequestClient, quota: Quota) -> Result<Self, Problem> {
         Self::of(&node.quotas, asker.name(), quota)
     }
 

@@ -20,13 +20,13 @@ use base::limits::{
     HTTP_BODY_BYTES_MAX, HTTP_HEADER_BYTES_MAX, HTTP_HEADERS_MAX, HTTP_URI_BYTES_MAX,
 };
 
-use crate::connection::Refused;
-use crate::front::Front;
+use crate::connection::EarlyRejection;
+use crate::front::FrontEnd;
 use crate::problem::{Kind, Problem};
 use crate::{api, console, current, finishing, health, hosts, login, metrics, origin, v1};
 
 /// Routes of the main ports.
-pub(crate) fn all(front: &Front) -> Router {
+pub(crate) fn all(front: &FrontEnd) -> Router {
     let known = Router::new()
         .route("/metrics", get(metrics::all))
         .route("/metrics/detailed", get(metrics::detailed))
@@ -44,23 +44,23 @@ pub(crate) fn all(front: &Front) -> Router {
 }
 
 /// Routes of the metrics port, which has no authentication and shows no names.
-pub(crate) fn metrics_alone(front: &Front) -> Router {
+pub(crate) fn metrics_alone(front: &FrontEnd) -> Router {
     let routes = health_routes().route("/metrics", get(metrics::without_names));
     finished(with_fallbacks(routes), front)
 }
 
-fn health_routes() -> Router<Front> {
+fn health_routes() -> Router<FrontEnd> {
     Router::new()
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
         .route("/health/startup", get(health::startup))
 }
 
-fn with_fallbacks(routes: Router<Front>) -> Router<Front> {
+fn with_fallbacks(routes: Router<FrontEnd>) -> Router<FrontEnd> {
     routes.fallback(no_such_path).method_not_allowed_fallback(method_not_allowed)
 }
 
-fn finished(routes: Router<Front>, front: &Front) -> Router {
+fn finished(routes: Router<FrontEnd>, front: &FrontEnd) -> Router {
     routes
         .layer(from_fn(limited))
         .layer(from_fn_with_state(front.clone(), finishing::finish))
@@ -77,7 +77,7 @@ async fn method_not_allowed() -> Problem {
 
 /// Rejects oversized requests before a handler runs.
 async fn limited(request: Request, next: Next) -> Response {
-    if let Some(Refused(problem)) = request.extensions().get::<Refused>() {
+    if let Some(EarlyRejection(problem)) = request.extensions().get::<EarlyRejection>() {
         return problem.clone().into_response();
     }
     let uri = request.uri();

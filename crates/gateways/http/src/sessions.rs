@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use access::{Principal, Standing, Users};
+use access::{CredentialFingerprint, Principal, Users};
 use aws_lc_rs::digest::{SHA256, digest};
 use axum::http::HeaderMap;
 use axum::http::header::COOKIE;
@@ -34,7 +34,7 @@ pub(crate) struct Sessions(Mutex<BTreeMap<Digest, Session>>);
 #[derive(Clone, Debug)]
 struct Session {
     principal: Principal,
-    standing: Standing,
+    standing: CredentialFingerprint,
     begun: Instant,
     used: Instant,
 }
@@ -48,7 +48,7 @@ impl Session {
 
 /// A resumed session.
 #[derive(Clone, Debug)]
-pub(crate) struct Resumed {
+pub(crate) struct ResumedSession {
     pub(crate) principal: Principal,
     /// Remaining time without further requests.
     pub(crate) ends_in: Duration,
@@ -81,7 +81,7 @@ impl Sessions {
     }
 
     /// The session with this id, if it has not ended.
-    pub(crate) fn resume(&self, id: &str, users: &Users, peer: IpAddr) -> Option<Resumed> {
+    pub(crate) fn resume(&self, id: &str, users: &Users, peer: IpAddr) -> Option<ResumedSession> {
         let mut sessions = self.0.lock();
         let key = id_digest(id);
         let session = sessions.get_mut(&key)?;
@@ -92,7 +92,7 @@ impl Sessions {
             return None;
         }
         session.used = Instant::now();
-        Some(Resumed { principal: session.principal.clone(), ends_in: session.ends_in() })
+        Some(ResumedSession { principal: session.principal.clone(), ends_in: session.ends_in() })
     }
 
     pub(crate) fn end(&self, id: &str) {

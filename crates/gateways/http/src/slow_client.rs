@@ -14,7 +14,7 @@ use crate::frames::Frames;
 
 /// A socket with a timeout for each write.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct TimedSocket {
     socket: Socket,
     within: Duration,
     /// Deadline of the pending write.
@@ -25,7 +25,7 @@ pub(crate) struct Watched {
     frames: Option<Frames>,
 }
 
-impl Watched {
+impl TimedSocket {
     /// `first` has already been read from the socket.
     pub(crate) fn new(socket: Socket, first: Bytes, within: Duration) -> Self {
         Self { socket, within, due: None, first, frames: None }
@@ -58,7 +58,7 @@ impl Watched {
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for TimedSocket {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -83,7 +83,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for TimedSocket {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

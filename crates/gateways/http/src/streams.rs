@@ -21,17 +21,17 @@ use parking_lot::Mutex;
 use tokio::time::{Sleep, sleep};
 use tracing::debug;
 
-use crate::places::RequestPlace;
+use crate::admission::RequestPlace;
 
 /// Requests that have begun and are not polled yet. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Streams {
-    begun: Arc<Mutex<Begun>>,
+    begun: Arc<Mutex<HandlerStreams>>,
     taken_within: Duration,
 }
 
 #[derive(Default)]
-struct Begun {
+struct HandlerStreams {
     /// Progress of the last created handler: hyper creates it, then executes it.
     progress: Option<Arc<Progress>>,
     streams: Vec<Stream>,
@@ -122,7 +122,7 @@ impl Progress {
 
 /// A response body that is sent in pieces, each after the client has read enough of the previous ones.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct PacedBody {
     body: Body,
     /// Remainder of a frame that is larger than a piece.
     rest: Bytes,
@@ -130,7 +130,7 @@ pub(crate) struct Answer {
     _place: Option<RequestPlace>,
 }
 
-impl Answer {
+impl PacedBody {
     pub(crate) fn new(body: Body, progress: Arc<Progress>, place: Option<RequestPlace>) -> Self {
         Self { body, rest: Bytes::new(), progress, _place: place }
     }
@@ -142,7 +142,7 @@ impl Answer {
     }
 }
 
-impl HttpBody for Answer {
+impl HttpBody for PacedBody {
     type Data = Bytes;
     type Error = axum::Error;
 

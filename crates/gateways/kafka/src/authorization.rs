@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use access::acl::{Action, CLUSTER, Resource};
-use access::{Operation, Rights, Said, Target};
+use access::{AccessTarget, Operation, RequestContext, Rights};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::ApiKey;
 use parking_lot::Mutex;
@@ -17,36 +17,36 @@ use crate::gateway::{Gateway, PROTOCOL, Session};
 
 /// Actions that a request requires. `None`: it concerns no resource of that kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Needs {
+pub(crate) struct RequiredActions {
     topic: Option<Action>,
     group: Option<Action>,
     cluster: Option<Action>,
 }
 
-const NOTHING: Needs = Needs { topic: None, group: None, cluster: None };
+const NOTHING: RequiredActions = RequiredActions { topic: None, group: None, cluster: None };
 
-const fn topic(action: Action) -> Needs {
-    Needs { topic: Some(action), ..NOTHING }
+const fn topic(action: Action) -> RequiredActions {
+    RequiredActions { topic: Some(action), ..NOTHING }
 }
 
-const fn group(action: Action) -> Needs {
-    Needs { group: Some(action), ..NOTHING }
+const fn group(action: Action) -> RequiredActions {
+    RequiredActions { group: Some(action), ..NOTHING }
 }
 
-const fn cluster(action: Action) -> Needs {
-    Needs { cluster: Some(action), ..NOTHING }
+const fn cluster(action: Action) -> RequiredActions {
+    RequiredActions { cluster: Some(action), ..NOTHING }
 }
 
-const fn group_and_topic(group: Action, topic: Action) -> Needs {
-    Needs { topic: Some(topic), group: Some(group), cluster: None }
+const fn group_and_topic(group: Action, topic: Action) -> RequiredActions {
+    RequiredActions { topic: Some(topic), group: Some(group), cluster: None }
 }
 
-const fn each(action: Action) -> Needs {
-    Needs { topic: Some(action), group: Some(action), cluster: Some(action) }
+const fn each(action: Action) -> RequiredActions {
+    RequiredActions { topic: Some(action), group: Some(action), cluster: Some(action) }
 }
 
 /// Every request that is handled. A test fails for one that is not here.
-const NEEDS: &[(ApiKey, &str, Needs)] = &[
+const NEEDS: &[(ApiKey, &str, RequiredActions)] = &[
     // Sent before authentication.
     (ApiKey::ApiVersions, "ApiVersions", NOTHING),
     (ApiKey::SaslHandshake, "SaslHandshake", NOTHING),
@@ -140,8 +140,9 @@ const NEEDS: &[(ApiKey, &str, Needs)] = &[
 ];
 
 /// Needs of the streams group requests, which the message crate does not have.
-pub(crate) const STREAMS_HEARTBEAT: Needs = group_and_topic(Action::Read, Action::Describe);
-pub(crate) const STREAMS_DESCRIBE: Needs = group(Action::Describe);
+pub(crate) const STREAMS_HEARTBEAT: RequiredActions =
+    group_and_topic(Action::Read, Action::Describe);
+pub(crate) const STREAMS_DESCRIBE: RequiredActions = group(Action::Describe);
 
 pub(crate) const TOPIC_ACTIONS: &[Action] = &[
     Action::Read,
@@ -170,16 +171,16 @@ pub(crate) const CLUSTER_ACTIONS: &[Action] = &[
     Action::IdempotentWrite,
 ];
 
-fn needs(api: ApiKey) -> Option<(Needs, &'static str)> {
+fn needs(api: ApiKey) -> Option<(RequiredActions, &'static str)> {
     let found = NEEDS.iter().find(|(known, ..)| *known == api);
     found.map(|(_, name, needs)| (*needs, *name))
 }
 
 /// A session's cached rights.
 #[derive(Debug, Default)]
-pub(crate) struct HeldRights(Mutex<Option<Arc<Rights>>>);
+pub(crate) struct CachedRights(Mutex<Option<Arc<Rights>>>);
 
-impl HeldRights {
+impl CachedRights {
     pub(crate) fn get(&self, gateway: &Gateway, session: &Session) -> Arc<Rights> {
         let mut held = self.0.lock();
         let principal = session.login.principal();
@@ -206,16 +207,16 @@ impl HeldRights {
 
 /// The caller of a request: its rights, and the actions that the request needs.
 #[derive(Clone, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct Caller {
     rights: Arc<Rights>,
-    needs: Needs,
+    needs: RequiredActions,
     /// Name of the request in the audit log.
     request: &'static str,
     /// The node's catalog may be stale, because the barrier did not pass: see [`crate::currency`].
     copy_may_be_old: bool,
 }
 
-impl Asker {
+impl Caller {
     pub(crate) fn note_old_copy(&mut self) {
         self.copy_may_be_old = true;
     }
@@ -251,7 +252,7 @@ impl Asker {
     pub(crate) fn with_needs(
         gateway: &Gateway,
         session: &Session,
-        needs: Needs,
+        needs: RequiredActions,
         request: &'static str,
     ) -> Self {
         let rights = session.rights.get(gateway, session);
@@ -282,7 +283,7 @@ impl Asker {
         resource: Resource,
         name: &str,
     ) -> bool {
-        let said = Said { request: self.request, subject };
+        let said = RequestContext { request: self.request, subject };
         match action {
             Some(action) => self.rights.allows_by(said, action, resource, name),
             None => self.is_unrestricted(),
@@ -305,12 +306,12 @@ impl Asker {
     /// Whether the caller may create the topic's group `main`, which makes it a queue (as a declaration
     /// does).
     pub(crate) fn may_make_queue(&self, name: &str) -> bool {
-        self.rights.would(Operation::Alter, Target::Topic(name))
+        self.rights.would(Operation::Alter, AccessTarget::Topic(name))
     }
 
     /// Whether the caller may discard records of the topic that the group has not settled.
     pub(crate) fn purges(&self, name: &str, group: &str) -> bool {
-        let target = Target::Group { topic: name, group };
+        let target = AccessTarget::Group { topic: name, group };
         self.rights.may_by(self.request, Operation::Seek, target)
     }
 
@@ -388,7 +389,7 @@ mod tests {
 
     #[test]
     fn caller_with_all_rights_has_every_operation_bit() {
-        let asker = Asker::unrestricted(ApiKey::Metadata);
+        let asker = Caller::unrestricted(ApiKey::Metadata);
         assert_eq!(asker.topic_bits("t"), 0b1101_1111_1000);
         assert_eq!(asker.group_bits("g"), 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11);
     }

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use broker::config::{
-    ConfigKind, ConfigSource, Described, Overrides, describe_group, describe_node, describe_topic,
+    ConfigKind, ConfigSource, DescribedSetting, Overrides, describe_group, describe_node,
+    describe_topic,
 };
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::create_topics_response::CreatableTopicConfigs;
@@ -19,7 +20,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use tracing::level_filters::LevelFilter;
 
-use crate::authorization::Asker;
+use crate::authorization::Caller;
 use crate::configs::{Resource, resource_types};
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
@@ -105,7 +106,7 @@ struct Detail {
 
 fn describe_resource(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     wanted: &DescribeConfigsResource,
     detail: Detail,
 ) -> Result<Vec<DescribeConfigsResourceResult>, Fault> {
@@ -114,7 +115,7 @@ fn describe_resource(
         Some(keys) => keys.iter().any(|key| **key == *name),
         None => true,
     };
-    let show = |owner: Owner, entry: Described<'_>| shown(owner, &entry, detail);
+    let show = |owner: Owner, entry: DescribedSetting<'_>| shown(owner, &entry, detail);
     let catalog = gateway.broker.catalog();
     let mut configs: Vec<_> = match &resource {
         Resource::Topic(topic) => {
@@ -142,7 +143,7 @@ fn describe_resource(
     if resource == Resource::Node && !wanted.resource_name.is_empty() {
         let fixed = STATIC_CONFIGS.iter().filter(|config| is_wanted(config.name));
         configs.extend(fixed.map(|config| {
-            let fixed = Fixed {
+            let fixed = ReadOnlyConfig {
                 name: config.name,
                 kind: config.kind,
                 value: (config.value)(gateway),
@@ -165,7 +166,7 @@ fn describe_resource(
 }
 
 /// A configuration that is shown and cannot be changed.
-struct Fixed {
+struct ReadOnlyConfig {
     name: &'static str,
     kind: ConfigKind,
     value: String,
@@ -173,7 +174,7 @@ struct Fixed {
     documentation: &'static str,
 }
 
-impl Fixed {
+impl ReadOnlyConfig {
     fn shown(self, detail: Detail) -> DescribeConfigsResourceResult {
         let synonym = synonym(self.name, &self.value, self.source);
         DescribeConfigsResourceResult::default()
@@ -211,8 +212,8 @@ fn kafka_setting_result(setting: &KafkaSetting, detail: Detail) -> DescribeConfi
 /// Kafka's name of the root logger.
 const ROOT_LOGGER: &str = "root";
 
-fn root_logger() -> Fixed {
-    Fixed {
+fn root_logger() -> ReadOnlyConfig {
+    ReadOnlyConfig {
         name: ROOT_LOGGER,
         kind: ConfigKind::String,
         value: LevelFilter::current().to_string().to_uppercase(),
@@ -222,10 +223,10 @@ fn root_logger() -> Fixed {
 }
 
 /// Kafka's values for a metrics subscription that was never configured: nothing is collected.
-fn client_metrics() -> [Fixed; 3] {
+fn client_metrics() -> [ReadOnlyConfig; 3] {
     let shown = |name, kind, value: &str, documentation| {
         let (value, source) = (value.to_owned(), sources::DEFAULT);
-        Fixed { name, kind, value, source, documentation }
+        ReadOnlyConfig { name, kind, value, source, documentation }
     };
     [
         shown("interval.ms", ConfigKind::Int, "300000", "How often clients would report."),
@@ -234,7 +235,11 @@ fn client_metrics() -> [Fixed; 3] {
     ]
 }
 
-fn shown(owner: Owner, entry: &Described<'_>, detail: Detail) -> DescribeConfigsResourceResult {
+fn shown(
+    owner: Owner,
+    entry: &DescribedSetting<'_>,
+    detail: Detail,
+) -> DescribeConfigsResourceResult {
     DescribeConfigsResourceResult::default()
         .with_name(StrBytes::from_static_str(entry.name))
         .with_value(Some(StrBytes::from_string(entry.value.to_owned())))
@@ -247,7 +252,7 @@ fn shown(owner: Owner, entry: &Described<'_>, detail: Detail) -> DescribeConfigs
 }
 
 /// Possible sources of the value, the effective one first.
-fn synonyms(owner: Owner, entry: &Described<'_>) -> Vec<DescribeConfigsSynonym> {
+fn synonyms(owner: Owner, entry: &DescribedSetting<'_>) -> Vec<DescribeConfigsSynonym> {
     let mut synonyms = Vec::new();
     if entry.source == ConfigSource::Own {
         synonyms.push(synonym(entry.name, entry.value, owner.source(ConfigSource::Own)));

@@ -20,7 +20,7 @@ use kafka_protocol::messages::{
     IncrementalAlterConfigsResponse,
 };
 
-use crate::authorization::Asker;
+use crate::authorization::Caller;
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
 use crate::groups::tenants;
@@ -63,7 +63,7 @@ impl Resource {
     /// Finds the resource, if the caller may perform the request's action on it.
     pub(crate) fn find(
         gateway: &Gateway,
-        asker: &Asker,
+        asker: &Caller,
         kind: i8,
         name: &str,
     ) -> Result<Self, Fault> {
@@ -104,7 +104,7 @@ impl Resource {
     }
 
     /// Checks that the caller may reach the queues that the group consumes: its configuration applies to them.
-    fn check_tenants(&self, gateway: &Gateway, asker: &Asker) -> Result<(), Fault> {
+    fn check_tenants(&self, gateway: &Gateway, asker: &Caller) -> Result<(), Fault> {
         match self {
             Self::Group(group)
                 if !tenants::may_be_configured(&gateway.broker, asker.rights(), group) =>
@@ -306,7 +306,7 @@ fn named_twice() -> Fault {
 /// Replaces all of the resource's own values.
 async fn replace(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     kind: i8,
     name: &str,
     values: impl Iterator<Item = (String, Option<String>)>,
@@ -351,7 +351,7 @@ pub(crate) async fn alter_incrementally(
 
 async fn change(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     kind: i8,
     name: &str,
     changes: &[AlterableConfig],

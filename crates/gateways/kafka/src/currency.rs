@@ -18,7 +18,7 @@ use crate::gateway::Gateway;
 
 /// Part of the catalog that must be current.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Need {
+pub(crate) enum CatalogNeed {
     /// The request names nothing in the catalog.
     Nothing,
     /// Its topics must be known: [`ensure_known`].
@@ -31,73 +31,73 @@ pub(crate) enum Need {
 }
 
 /// Every request that is handled. A test fails for one that is not here.
-const NEEDS: &[(ApiKey, Need)] = &[
-    (ApiKey::ApiVersions, Need::Nothing),
-    (ApiKey::SaslHandshake, Need::Nothing),
-    (ApiKey::SaslAuthenticate, Need::Nothing),
-    (ApiKey::InitProducerId, Need::Nothing),
-    (ApiKey::DescribeCluster, Need::Nothing),
-    (ApiKey::DescribeQuorum, Need::Nothing),
-    (ApiKey::UpdateFeatures, Need::Nothing),
+const NEEDS: &[(ApiKey, CatalogNeed)] = &[
+    (ApiKey::ApiVersions, CatalogNeed::Nothing),
+    (ApiKey::SaslHandshake, CatalogNeed::Nothing),
+    (ApiKey::SaslAuthenticate, CatalogNeed::Nothing),
+    (ApiKey::InitProducerId, CatalogNeed::Nothing),
+    (ApiKey::DescribeCluster, CatalogNeed::Nothing),
+    (ApiKey::DescribeQuorum, CatalogNeed::Nothing),
+    (ApiKey::UpdateFeatures, CatalogNeed::Nothing),
     // The coordinator owns their groups.
-    (ApiKey::FindCoordinator, Need::Nothing),
-    (ApiKey::JoinGroup, Need::Nothing),
-    (ApiKey::SyncGroup, Need::Nothing),
-    (ApiKey::Heartbeat, Need::Nothing),
-    (ApiKey::LeaveGroup, Need::Nothing),
+    (ApiKey::FindCoordinator, CatalogNeed::Nothing),
+    (ApiKey::JoinGroup, CatalogNeed::Nothing),
+    (ApiKey::SyncGroup, CatalogNeed::Nothing),
+    (ApiKey::Heartbeat, CatalogNeed::Nothing),
+    (ApiKey::LeaveGroup, CatalogNeed::Nothing),
     // Unknown names are assigned once they become known.
-    (ApiKey::ConsumerGroupHeartbeat, Need::Nothing),
-    (ApiKey::ShareGroupHeartbeat, Need::Nothing),
-    (ApiKey::Produce, Need::Topics),
-    (ApiKey::Fetch, Need::Topics),
-    (ApiKey::ShareFetch, Need::Topics),
-    (ApiKey::ShareAcknowledge, Need::Topics),
-    (ApiKey::ListOffsets, Need::Topics),
-    (ApiKey::OffsetForLeaderEpoch, Need::Topics),
-    (ApiKey::Metadata, Need::Topics),
-    (ApiKey::OffsetCommit, Need::Topics),
-    (ApiKey::OffsetFetch, Need::Topics),
-    (ApiKey::DescribeTopicPartitions, Need::All),
-    (ApiKey::DescribeProducers, Need::All),
-    (ApiKey::DeleteRecords, Need::All),
-    (ApiKey::CreateTopics, Need::All),
-    (ApiKey::DeleteTopics, Need::All),
-    (ApiKey::CreatePartitions, Need::All),
-    (ApiKey::ListGroups, Need::All),
-    (ApiKey::DescribeGroups, Need::All),
-    (ApiKey::DeleteGroups, Need::All),
-    (ApiKey::OffsetDelete, Need::All),
-    (ApiKey::ConsumerGroupDescribe, Need::All),
-    (ApiKey::ShareGroupDescribe, Need::All),
-    (ApiKey::DescribeShareGroupOffsets, Need::All),
-    (ApiKey::AlterShareGroupOffsets, Need::All),
-    (ApiKey::DeleteShareGroupOffsets, Need::All),
-    (ApiKey::DescribeConfigs, Need::All),
-    (ApiKey::AlterConfigs, Need::All),
-    (ApiKey::IncrementalAlterConfigs, Need::All),
-    (ApiKey::ListConfigResources, Need::All),
-    (ApiKey::DescribeLogDirs, Need::All),
-    (ApiKey::ElectLeaders, Need::All),
-    (ApiKey::AlterPartitionReassignments, Need::All),
-    (ApiKey::ListPartitionReassignments, Need::All),
-    (ApiKey::DescribeAcls, Need::Users),
-    (ApiKey::CreateAcls, Need::Users),
-    (ApiKey::DeleteAcls, Need::Users),
-    (ApiKey::DescribeUserScramCredentials, Need::Users),
-    (ApiKey::AlterUserScramCredentials, Need::Users),
-    (ApiKey::DescribeClientQuotas, Need::Quotas),
-    (ApiKey::AlterClientQuotas, Need::Quotas),
+    (ApiKey::ConsumerGroupHeartbeat, CatalogNeed::Nothing),
+    (ApiKey::ShareGroupHeartbeat, CatalogNeed::Nothing),
+    (ApiKey::Produce, CatalogNeed::Topics),
+    (ApiKey::Fetch, CatalogNeed::Topics),
+    (ApiKey::ShareFetch, CatalogNeed::Topics),
+    (ApiKey::ShareAcknowledge, CatalogNeed::Topics),
+    (ApiKey::ListOffsets, CatalogNeed::Topics),
+    (ApiKey::OffsetForLeaderEpoch, CatalogNeed::Topics),
+    (ApiKey::Metadata, CatalogNeed::Topics),
+    (ApiKey::OffsetCommit, CatalogNeed::Topics),
+    (ApiKey::OffsetFetch, CatalogNeed::Topics),
+    (ApiKey::DescribeTopicPartitions, CatalogNeed::All),
+    (ApiKey::DescribeProducers, CatalogNeed::All),
+    (ApiKey::DeleteRecords, CatalogNeed::All),
+    (ApiKey::CreateTopics, CatalogNeed::All),
+    (ApiKey::DeleteTopics, CatalogNeed::All),
+    (ApiKey::CreatePartitions, CatalogNeed::All),
+    (ApiKey::ListGroups, CatalogNeed::All),
+    (ApiKey::DescribeGroups, CatalogNeed::All),
+    (ApiKey::DeleteGroups, CatalogNeed::All),
+    (ApiKey::OffsetDelete, CatalogNeed::All),
+    (ApiKey::ConsumerGroupDescribe, CatalogNeed::All),
+    (ApiKey::ShareGroupDescribe, CatalogNeed::All),
+    (ApiKey::DescribeShareGroupOffsets, CatalogNeed::All),
+    (ApiKey::AlterShareGroupOffsets, CatalogNeed::All),
+    (ApiKey::DeleteShareGroupOffsets, CatalogNeed::All),
+    (ApiKey::DescribeConfigs, CatalogNeed::All),
+    (ApiKey::AlterConfigs, CatalogNeed::All),
+    (ApiKey::IncrementalAlterConfigs, CatalogNeed::All),
+    (ApiKey::ListConfigResources, CatalogNeed::All),
+    (ApiKey::DescribeLogDirs, CatalogNeed::All),
+    (ApiKey::ElectLeaders, CatalogNeed::All),
+    (ApiKey::AlterPartitionReassignments, CatalogNeed::All),
+    (ApiKey::ListPartitionReassignments, CatalogNeed::All),
+    (ApiKey::DescribeAcls, CatalogNeed::Users),
+    (ApiKey::CreateAcls, CatalogNeed::Users),
+    (ApiKey::DeleteAcls, CatalogNeed::Users),
+    (ApiKey::DescribeUserScramCredentials, CatalogNeed::Users),
+    (ApiKey::AlterUserScramCredentials, CatalogNeed::Users),
+    (ApiKey::DescribeClientQuotas, CatalogNeed::Quotas),
+    (ApiKey::AlterClientQuotas, CatalogNeed::Quotas),
     // Always refused.
-    (ApiKey::DescribeTransactions, Need::Nothing),
-    (ApiKey::ListTransactions, Need::Nothing),
-    (ApiKey::InitializeShareGroupState, Need::Nothing),
-    (ApiKey::ReadShareGroupState, Need::Nothing),
-    (ApiKey::WriteShareGroupState, Need::Nothing),
-    (ApiKey::DeleteShareGroupState, Need::Nothing),
-    (ApiKey::ReadShareGroupStateSummary, Need::Nothing),
+    (ApiKey::DescribeTransactions, CatalogNeed::Nothing),
+    (ApiKey::ListTransactions, CatalogNeed::Nothing),
+    (ApiKey::InitializeShareGroupState, CatalogNeed::Nothing),
+    (ApiKey::ReadShareGroupState, CatalogNeed::Nothing),
+    (ApiKey::WriteShareGroupState, CatalogNeed::Nothing),
+    (ApiKey::DeleteShareGroupState, CatalogNeed::Nothing),
+    (ApiKey::ReadShareGroupStateSummary, CatalogNeed::Nothing),
 ];
 
-impl Need {
+impl CatalogNeed {
     /// A request that is not in the table passes the barrier.
     pub(crate) fn of(api: ApiKey) -> Self {
         NEEDS.iter().find(|(known, _)| *known == api).map_or(Self::All, |(_, need)| *need)
@@ -107,13 +107,15 @@ impl Need {
 /// Passes the catalog's barrier, for requests that need it. False where the catalog's leader did not answer.
 pub(crate) async fn pass(gateway: &Gateway, api: ApiKey) -> bool {
     let users = gateway.options.users.as_ref();
-    let current = match (Need::of(api), users) {
-        (Need::Nothing | Need::Topics, _) => return true,
-        (Need::Users, Some(users)) => users.catch_up().await.map_err(|error| error.to_string()),
-        (Need::Quotas, _) => {
+    let current = match (CatalogNeed::of(api), users) {
+        (CatalogNeed::Nothing | CatalogNeed::Topics, _) => return true,
+        (CatalogNeed::Users, Some(users)) => {
+            users.catch_up().await.map_err(|error| error.to_string())
+        }
+        (CatalogNeed::Quotas, _) => {
             gateway.options.quotas.catch_up().await.map_err(|error| error.to_string())
         }
-        (Need::All | Need::Users, _) => {
+        (CatalogNeed::All | CatalogNeed::Users, _) => {
             gateway.broker.catalog_is_current().await.map_err(|error| error.to_string())
         }
     };
@@ -125,13 +127,16 @@ pub(crate) async fn pass(gateway: &Gateway, api: ApiKey) -> bool {
 
 /// A topic as a request names it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Named<'a> {
+pub(crate) enum RequestedTopic<'a> {
     Name(&'a str),
     Id(Uuid),
 }
 
 /// Passes the catalog's barrier if this node does not know one of these topics.
-pub(crate) async fn ensure_known<'a>(gateway: &Gateway, topics: impl Iterator<Item = Named<'a>>) {
+pub(crate) async fn ensure_known<'a>(
+    gateway: &Gateway,
+    topics: impl Iterator<Item = RequestedTopic<'a>>,
+) {
     if gateway.broker.is_alone() {
         return;
     }
@@ -139,8 +144,8 @@ pub(crate) async fn ensure_known<'a>(gateway: &Gateway, topics: impl Iterator<It
         let catalog = gateway.broker.catalog();
         let mut topics = topics;
         topics.all(|topic| match topic {
-            Named::Name(name) => catalog.topic_named(name).is_some(),
-            Named::Id(id) => catalog.topic_with_uuid(&id).is_some(),
+            RequestedTopic::Name(name) => catalog.topic_named(name).is_some(),
+            RequestedTopic::Id(id) => catalog.topic_with_uuid(&id).is_some(),
         })
     };
     if !are_known && let Err(error) = gateway.broker.catalog_is_current().await {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use kafka_protocol::messages::ApiKey;
 use tokio::time::Instant;
 
-use crate::authorization::Asker;
+use crate::authorization::Caller;
 use crate::frames::Frame;
 use crate::gateway::{Gateway, Session};
 use crate::groups::streams_requests;
@@ -18,12 +18,12 @@ use crate::response::Response;
 use crate::session::SessionEnd;
 use crate::{
     acls, config_describe, configs, currency, elections, fetch, groups, log_dirs, login, metadata,
-    offsets, operations, producers, quorum, quota_requests, reassignments, refused,
-    scram_credentials, share, topics, versions,
+    offsets, operations, producers, quorum, quota_requests, reassignments, scram_credentials,
+    share, topics, unsupported_requests, versions,
 };
 
 /// An accepted request. Resolves to its response, or to `None` if the client expects none.
-pub(crate) enum Started {
+pub(crate) enum AcceptedRequest {
     Answered(Response),
     /// Submitted to the broker in order; the response follows when the records are durable.
     Produce(Box<PendingProduce>),
@@ -32,13 +32,13 @@ pub(crate) enum Started {
     Taken,
 }
 
-impl Started {
+impl AcceptedRequest {
     /// False for a request that starts with its first poll.
     pub(crate) fn has_started(&self) -> bool {
         !matches!(self, Self::Later(_))
     }
 
-    /// The client's deadline, if it set one. [`Started::time_out`] produces the response then.
+    /// The client's deadline, if it set one. [`AcceptedRequest::time_out`] produces the response then.
     pub(crate) fn due(&self) -> Option<Instant> {
         match self {
             Self::Produce(pending) => Some(pending.due()),
@@ -54,7 +54,7 @@ impl Started {
     }
 }
 
-impl Future for Started {
+impl Future for AcceptedRequest {
     type Output = Result<Option<Response>, SessionEnd>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -77,7 +77,7 @@ pub(crate) async fn start(
     gateway: &Arc<Gateway>,
     session: &Arc<Session>,
     frame: Frame,
-) -> Result<Started, RequestError> {
+) -> Result<AcceptedRequest, RequestError> {
     let preamble = Preamble::parse(&frame.bytes)?;
     login::check(gateway, session, preamble.api_key)?;
     if preamble.api_key == ::operations::API_KEY {
@@ -94,31 +94,34 @@ pub(crate) async fn start(
     if !range.contains(&preamble.version) {
         if api == ApiKey::ApiVersions {
             // ApiVersions may come in an unknown version, because it negotiates versions.
-            return versions::answer_unsupported(preamble.correlation).map(Started::Answered);
+            return versions::answer_unsupported(preamble.correlation)
+                .map(AcceptedRequest::Answered);
         }
         let (min, max) = (*range.start(), *range.end());
         return Err(RequestError::UnsupportedVersion { api, version: preamble.version, min, max });
     }
-    let asker = Asker::of(gateway, session, api).ok_or(RequestError::UnknownApi(api as i16))?;
+    let asker = Caller::of(gateway, session, api).ok_or(RequestError::UnknownApi(api as i16))?;
     let request = Request::parse(api, &preamble, frame, Arc::clone(session), asker)?;
     match api {
         ApiKey::Produce => crate::produce::start(gateway, session, request).await,
-        ApiKey::ApiVersions => versions::answer(gateway, session, request).map(Started::Answered),
+        ApiKey::ApiVersions => {
+            versions::answer(gateway, session, request).map(AcceptedRequest::Answered)
+        }
         // Completes before the next request, which runs as the authenticated user.
-        ApiKey::SaslHandshake => login::handshake(gateway, request).map(Started::Answered),
+        ApiKey::SaslHandshake => login::handshake(gateway, request).map(AcceptedRequest::Answered),
         ApiKey::SaslAuthenticate => {
-            Box::pin(login::authenticate(gateway, request)).await.map(Started::Answered)
+            Box::pin(login::authenticate(gateway, request)).await.map(AcceptedRequest::Answered)
         }
         // A catalog change completes before the next request is read, because that one may start at once and
         // depend on it.
         ApiKey::CreateTopics | ApiKey::DeleteTopics | ApiKey::CreatePartitions => {
             let handling = handle(Arc::clone(gateway), Arc::clone(session), request);
             // Boxed, as below: a session must not carry room for the largest handler while idle.
-            Box::pin(handling).await.map(Started::Answered)
+            Box::pin(handling).await.map(AcceptedRequest::Answered)
         }
         _ => {
             let handling = handle(Arc::clone(gateway), Arc::clone(session), request);
-            Ok(Started::Later(Box::pin(handling)))
+            Ok(AcceptedRequest::Later(Box::pin(handling)))
         }
     }
 }
@@ -169,7 +172,7 @@ async fn handle(
         | ApiKey::ReadShareGroupState
         | ApiKey::WriteShareGroupState
         | ApiKey::DeleteShareGroupState
-        | ApiKey::ReadShareGroupStateSummary => refused::handle(request),
+        | ApiKey::ReadShareGroupStateSummary => unsupported_requests::handle(request),
         _ => groups::handle(&gateway, &session, request).await,
     }
 }

@@ -20,7 +20,7 @@ use crate::response::Response;
 const UNCLEAN: i8 = 1;
 
 /// Outcome of a partition's election. Without a fault, its leader has changed.
-struct Elected {
+struct ElectionResult {
     topic: TopicName,
     index: i32,
     fault: Option<Fault>,
@@ -64,12 +64,12 @@ pub(crate) async fn elect_leaders(
 }
 
 /// A partition as the request names it, and the result of its lookup.
-type Named = (TopicName, i32, Result<PartitionId, Fault>);
+type ElectionTarget = (TopicName, i32, Result<PartitionId, Fault>);
 
 fn each(
     named: Vec<TopicPartitions>,
     find: impl Fn(&TopicName, i32) -> Result<PartitionId, Fault>,
-) -> Vec<Named> {
+) -> Vec<ElectionTarget> {
     let mut found = Vec::new();
     for TopicPartitions { topic, partitions, .. } in named {
         let of_topic = partitions.into_iter();
@@ -78,7 +78,11 @@ fn each(
     found
 }
 
-async fn elect(gateway: &Gateway, is_unclean: bool, found: Vec<Named>) -> Vec<Elected> {
+async fn elect(
+    gateway: &Gateway,
+    is_unclean: bool,
+    found: Vec<ElectionTarget>,
+) -> Vec<ElectionResult> {
     let ids: Vec<PartitionId> =
         found.iter().filter_map(|(_, _, found)| found.as_ref().ok().copied()).collect();
     let faults: Vec<Option<Fault>> = match is_unclean {
@@ -91,7 +95,7 @@ async fn elect(gateway: &Gateway, is_unclean: bool, found: Vec<Named>) -> Vec<El
             Ok(_) => faults.next().flatten(),
             Err(unknown) => Some(unknown),
         };
-        Elected { topic, index, fault }
+        ElectionResult { topic, index, fault }
     });
     elected.collect()
 }
@@ -132,9 +136,9 @@ fn unclean(gateway: &Gateway, partition: PartitionId) -> Fault {
 }
 
 /// Groups results by topic. Partitions of one topic are adjacent.
-fn by_topic(elected: Vec<Elected>) -> Vec<ReplicaElectionResult> {
+fn by_topic(elected: Vec<ElectionResult>) -> Vec<ReplicaElectionResult> {
     let mut topics: Vec<ReplicaElectionResult> = Vec::new();
-    for Elected { topic, index, fault } in elected {
+    for ElectionResult { topic, index, fault } in elected {
         let result = PartitionResult::default()
             .with_partition_id(index)
             .with_error_code(fault.as_ref().map_or(0, Fault::code))

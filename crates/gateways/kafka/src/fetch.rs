@@ -5,22 +5,22 @@ use std::pin::pin;
 use std::time::Duration;
 
 use base::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX, FETCH_WAIT_WITHOUT_ROOM};
-use broker::{Pace, Permit, Watch};
+use broker::{Permit, Watch, YieldBudget};
 use bytes::Bytes;
 use kafka_protocol::messages::FetchRequest;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::authorization::{Asker, topic_refused};
-use crate::currency::{Named, ensure_known};
+use crate::authorization::{Caller, topic_refused};
+use crate::currency::{RequestedTopic, ensure_known};
 use crate::fetch_collector::Collector;
 use crate::fetch_context::{Context, begin};
-use crate::fetch_near::Near;
-use crate::fetch_response::{self, Fetched, FetchedPartition, FetchedTopic};
+use crate::fetch_near::ClientRack;
+use crate::fetch_response::{self, FetchReply, FetchedPartition, FetchedTopic};
 use crate::fetch_sessions::{FetchState, PARTITIONS_AT_ONCE};
 use crate::gateway::{Gateway, Session};
 use crate::leader_watch::Changes;
-use crate::leaders::Reached;
+use crate::leaders::ReachableNode;
 use crate::quotas;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
@@ -50,8 +50,8 @@ pub(crate) async fn handle(
     // Subscribed before the first read, so that no change of leaders is missed.
     let changes = gateway.leader_changes();
     let permit = request.permit.take();
-    let mut asked = Asked { gateway, session, permit, watch: None, changes };
-    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
+    let mut asked = FetchCaller { gateway, session, permit, watch: None, changes };
+    let mut pace = YieldBudget::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
     let mut deadline = None;
     let mut room = None;
     loop {
@@ -60,12 +60,12 @@ pub(crate) async fn handle(
         }
         let begun = Instant::now();
         let fetch: FetchRequest = request.decode_from(body.clone())?;
-        let near = Near::of(gateway, &fetch.rack_id, session.is_encrypted());
+        let near = ClientRack::of(gateway, &fetch.rack_id, session.is_encrypted());
         let wait = FetchLimits::of(&fetch).wait.min(near.wait_max());
         if deadline.is_none() {
             let named = fetch.topics.iter().map(|topic| match topic.topic_id.is_nil() {
-                true => Named::Name(&topic.topic),
-                false => Named::Id(topic.topic_id),
+                true => RequestedTopic::Name(&topic.topic),
+                false => RequestedTopic::Id(topic.topic_id),
             });
             ensure_known(gateway, named).await;
         }
@@ -108,7 +108,7 @@ pub(crate) async fn handle(
 }
 
 /// The requesting session, and the state that it keeps between two reads.
-struct Asked<'a> {
+struct FetchCaller<'a> {
     gateway: &'a Gateway,
     session: &'a Session,
     /// Its part of the budget of requests, until it waits.
@@ -118,16 +118,16 @@ struct Asked<'a> {
     changes: Changes,
 }
 
-impl Asked<'_> {
+impl FetchCaller<'_> {
     /// Answers at the deadline, or earlier if there is enough data. Returns `None` before the deadline if it
     /// must not wait here: there is no waiting room, or it holds too much.
     async fn answer_by(
         &mut self,
         request: &Request,
         fetch: FetchRequest,
-        near: Near,
+        near: ClientRack,
         deadline: Instant,
-        pace: &mut Pace,
+        pace: &mut YieldBudget,
     ) -> Option<Response> {
         let (gateway, session) = (self.gateway, self.session);
         let by_id = request.head.version >= TOPIC_IDS_SINCE;
@@ -140,13 +140,14 @@ impl Asked<'_> {
         let throttle_ms = quotas::throttle_owed(session, &request.head);
         if throttle_ms > 0 && !is_incremental(&fetch) {
             // No session was set up for it yet, so the response names none.
-            let fetched = Fetched { throttle_ms, committed_only, ..Fetched::default() };
+            let fetched = FetchReply { throttle_ms, committed_only, ..FetchReply::default() };
             return Some(fetch_response::encode(&request.head, fetched));
         }
         let mut context = match begin(gateway, session, by_id, fetch, pace).await {
             Ok(context) => context,
             Err(fault) => {
-                let fetched = Fetched { error: fault.code(), committed_only, ..Fetched::default() };
+                let fetched =
+                    FetchReply { error: fault.code(), committed_only, ..FetchReply::default() };
                 return Some(fetch_response::encode(&request.head, fetched));
             }
         };
@@ -154,7 +155,8 @@ impl Asked<'_> {
         if throttle_ms > 0 {
             // An earlier request over another connection exceeded the quota: an empty response, as Kafka
             // sends.
-            let fetched = Fetched { throttle_ms, session_id, committed_only, ..Fetched::default() };
+            let fetched =
+                FetchReply { throttle_ms, session_id, committed_only, ..FetchReply::default() };
             return Some(fetch_response::encode(&request.head, fetched));
         }
         // A session's state is bounded by the cache of sessions.
@@ -184,7 +186,7 @@ impl Asked<'_> {
                     room = Some(gateway.waiting_budget.try_admit(state.waiting_bytes())?);
                 }
                 drop(self.permit.take());
-                let until = Until { deadline, changes: &mut self.changes };
+                let until = WaitEvents { deadline, changes: &mut self.changes };
                 wait(&mut collector, state, limits, until, pace).await;
             }
         }
@@ -196,7 +198,7 @@ impl Asked<'_> {
         drop((context, room));
         let throttle_ms = quotas::charge_fetched(session, &request.head, || bytes_of(&topics));
         let fetched =
-            Fetched { throttle_ms, error: 0, session_id, committed_only, topics, leaders };
+            FetchReply { throttle_ms, error: 0, session_id, committed_only, topics, leaders };
         let mut response = fetch_response::encode(&request.head, fetched);
         response.room = fetched_room;
         Some(response)
@@ -224,7 +226,7 @@ async fn look(
     collector: &mut Collector<'_>,
     state: &mut FetchState,
     limits: FetchLimits,
-    pace: &mut Pace,
+    pace: &mut YieldBudget,
 ) -> bool {
     state.queue_ready();
     collector.look(state, pace).await;
@@ -243,7 +245,7 @@ fn is_enough(collector: &Collector<'_>, state: &FetchState, limits: FetchLimits)
 async fn watch_all(
     collector: &mut Collector<'_>,
     state: &mut FetchState,
-    pace: &mut Pace,
+    pace: &mut YieldBudget,
 ) -> Watch {
     let watch = state.watch_all(&collector.gateway().broker, pace).await;
     state.queue_all();
@@ -252,7 +254,7 @@ async fn watch_all(
 }
 
 /// Events that end the wait of a fetch, or make it read all partitions again.
-struct Until<'a> {
+struct WaitEvents<'a> {
     deadline: Instant,
     changes: &'a mut Changes,
 }
@@ -262,8 +264,8 @@ async fn wait(
     collector: &mut Collector<'_>,
     state: &mut FetchState,
     limits: FetchLimits,
-    until: Until<'_>,
-    pace: &mut Pace,
+    until: WaitEvents<'_>,
+    pace: &mut YieldBudget,
 ) {
     let gateway = collector.gateway();
     if state.watch.is_none() {
@@ -290,8 +292,8 @@ async fn answer(
     state: &mut FetchState,
     mut collector: Collector<'_>,
     is_full: bool,
-    pace: &mut Pace,
-) -> (Vec<FetchedTopic>, (Option<OwnedSemaphorePermit>, Vec<Reached>)) {
+    pace: &mut YieldBudget,
+) -> (Vec<FetchedTopic>, (Option<OwnedSemaphorePermit>, Vec<ReachableNode>)) {
     let mut topics = Topics::default();
     if is_full {
         for (topic, index) in std::mem::take(&mut state.named) {
@@ -331,7 +333,7 @@ fn bytes_of(topics: &[FetchedTopic]) -> usize {
 
 fn missing_partition(
     state: &mut FetchState,
-    asker: &Asker,
+    asker: &Caller,
     topic: &TopicRef,
     index: i32,
 ) -> FetchedPartition {
@@ -375,7 +377,7 @@ mod tests {
     use world::World;
 
     use super::*;
-    use crate::fetch_sessions::Want;
+    use crate::fetch_sessions::FetchParameters;
     use crate::leaders::alone;
     use crate::options::GatewayOptions;
 
@@ -407,8 +409,9 @@ mod tests {
         Gateway::new(broker, GatewayOptions::new(alone()), stopping)
     }
 
-    fn wants_of(topic: &TopicRef, partitions: u32) -> Vec<(TopicRef, i32, Want)> {
-        let want = Want { offset: 0, bytes_max: 1 << 20, leader_epoch: -1, last_epoch: -1 };
+    fn wants_of(topic: &TopicRef, partitions: u32) -> Vec<(TopicRef, i32, FetchParameters)> {
+        let want =
+            FetchParameters { offset: 0, bytes_max: 1 << 20, leader_epoch: -1, last_epoch: -1 };
         (0..partitions).map(|index| (topic.clone(), index as i32, want)).collect()
     }
 
@@ -422,7 +425,7 @@ mod tests {
         let mut state = FetchState::new(None);
         state.named = wants.iter().map(|(topic, index, _)| (topic.clone(), *index)).collect();
 
-        let pace = &mut Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
+        let pace = &mut YieldBudget::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
         let ((), pauses) = counting_pauses(state.want(&gateway.broker, wants, pace)).await;
         assert!(pauses >= STEPS, "looking up: {pauses}");
         assert_eq!((state.wanted.len(), state.missing.len()), (PARTITIONS as usize, 10));
@@ -431,8 +434,9 @@ mod tests {
         assert_eq!(watch.partitions(), PARTITIONS as usize);
         assert!(pauses >= STEPS - 1, "watching: {pauses}");
 
-        let asker = Asker::unrestricted(kafka_protocol::messages::ApiKey::Fetch);
-        let mut collector = Collector::new(&gateway, false, Near::Nowhere, &asker, 1 << 20, true);
+        let asker = Caller::unrestricted(kafka_protocol::messages::ApiKey::Fetch);
+        let mut collector =
+            Collector::new(&gateway, false, ClientRack::Nowhere, &asker, 1 << 20, true);
         let ((), pauses) = counting_pauses(collector.look(&mut state, pace)).await;
         assert!(pauses >= STEPS - 1, "looking at them: {pauses}");
 
@@ -454,7 +458,7 @@ mod tests {
         let gateway = with_topic("again", stopping).await;
         let topic = TopicRef::Name("again".into());
         let mut state = FetchState::new(None);
-        let pace = &mut Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
+        let pace = &mut YieldBudget::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
         state.want(&gateway.broker, wants_of(&topic, 2), pace).await;
         let former = state.resolved(&topic, 0).expect("is known");
         gateway.broker.delete_topic(former.topic).await.expect("is deleted");

@@ -8,18 +8,18 @@
 use std::sync::Arc;
 
 use base::{HashMap, HashSet, Offset, PartitionId, TopicId};
-use broker::{Bounds, EpochEnd, Pace, Stored, batches_in};
+use broker::{Bounds, EpochEnd, StoredBatches, YieldBudget, batches_in};
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::authorization::{Asker, topic_refused};
+use crate::authorization::{Caller, topic_refused};
 use crate::errors::Fault;
-use crate::fetch_near::Near;
+use crate::fetch_near::ClientRack;
 use crate::fetch_response::FetchedPartition;
-use crate::fetch_sessions::{FetchState, Want, Wanted};
+use crate::fetch_sessions::{FetchParameters, FetchState, SessionPartition};
 use crate::gateway::{FETCH_BUDGET_UNIT, Gateway};
-use crate::leaders::{Reached, Referrals, is_about_leader, not_leader};
+use crate::leaders::{ReachableNode, Referrals, is_about_leader, not_leader};
 
 /// Byte limit of a fetch while the node's budget for fetched bytes is used up: consumers that do not drain
 /// their responses must not block the others.
@@ -35,19 +35,19 @@ pub(crate) struct Collector<'a> {
     urgent: bool,
     /// The next partition did not fit.
     full: bool,
-    found: HashMap<PartitionId, Found>,
-    near: Near,
+    found: HashMap<PartitionId, PartitionData>,
+    near: ClientRack,
     /// Copies that end before the requested offset.
     beyond: HashSet<PartitionId>,
     referrals: Referrals,
-    asker: &'a Asker,
+    asker: &'a Caller,
     /// Cached rights, by topic.
     may_read: HashMap<TopicId, bool>,
     room: Option<OwnedSemaphorePermit>,
 }
 
 #[derive(Default)]
-struct Found {
+struct PartitionData {
     fault: Option<Fault>,
     /// Slices of the response in order: a batch may come in two, its base offset and the rest.
     records: Vec<Bytes>,
@@ -61,7 +61,7 @@ struct Found {
     diverging: Option<EpochEnd>,
 }
 
-enum Look {
+enum ReadOutcome {
     /// There is nothing to read.
     Nothing,
     /// There is data or an error: the partition is read next time too.
@@ -75,8 +75,8 @@ impl<'a> Collector<'a> {
     pub(crate) fn new(
         gateway: &'a Gateway,
         encrypted: bool,
-        near: Near,
-        asker: &'a Asker,
+        near: ClientRack,
+        asker: &'a Caller,
         bytes_max: usize,
         is_full: bool,
     ) -> Self {
@@ -114,7 +114,7 @@ impl<'a> Collector<'a> {
     }
 
     /// Reads every queued partition, and yields to other tasks in between.
-    pub(crate) async fn look(&mut self, state: &mut FetchState, pace: &mut Pace) {
+    pub(crate) async fn look(&mut self, state: &mut FetchState, pace: &mut YieldBudget) {
         self.full = false;
         for _ in 0..state.turns.len() {
             pace.step(1).await;
@@ -124,10 +124,10 @@ impl<'a> Collector<'a> {
             wanted.queued = false;
             let wanted = *wanted;
             match self.look_at(partition, &wanted).await {
-                Look::Nothing => {}
-                Look::Something => state.queue(partition),
-                Look::Gone => state.lose(partition),
-                Look::NoRoom => {
+                ReadOutcome::Nothing => {}
+                ReadOutcome::Something => state.queue(partition),
+                ReadOutcome::Gone => state.lose(partition),
+                ReadOutcome::NoRoom => {
                     if let Some(wanted) = state.wanted.get_mut(&partition) {
                         wanted.queued = true;
                     }
@@ -139,7 +139,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    pub(crate) fn asker(&self) -> &'a Asker {
+    pub(crate) fn asker(&self) -> &'a Caller {
         self.asker
     }
 
@@ -155,7 +155,7 @@ impl<'a> Collector<'a> {
         })
     }
 
-    async fn look_at(&mut self, partition: PartitionId, wanted: &Wanted) -> Look {
+    async fn look_at(&mut self, partition: PartitionId, wanted: &SessionPartition) -> ReadOutcome {
         if !self.may_read(partition.topic) {
             return self.fail(partition, NOWHERE, topic_refused());
         }
@@ -169,7 +169,7 @@ impl<'a> Collector<'a> {
                 return self.fail(partition, NOWHERE, not_leader());
             }
             self.urgent = true;
-            return Look::Gone;
+            return ReadOutcome::Gone;
         };
         if let Err(fault) = check_leader_epoch(self.gateway, partition, wanted.want.leader_epoch) {
             return self.fail(partition, bounds, fault);
@@ -177,7 +177,7 @@ impl<'a> Collector<'a> {
         if !is_led && wanted.want.offset > bounds.end as i64 {
             // The client read up to there at the leader, and the copy catches up in a moment.
             self.beyond.insert(partition);
-            return Look::Nothing;
+            return ReadOutcome::Nothing;
         }
         self.beyond.remove(&partition);
         if let Err(fault) = check_range(wanted, bounds) {
@@ -191,24 +191,24 @@ impl<'a> Collector<'a> {
             }
         }
         if is_led && self.sends_elsewhere(partition, wanted, bounds) {
-            return Look::Something;
+            return ReadOutcome::Something;
         }
         if self.is_full
             && wanted.want.offset as Offset >= bounds.end
             && !self.found.contains_key(&partition)
         {
             // An empty result needs no entry while the fetch waits: a full response fills it in.
-            return Look::Nothing;
+            return ReadOutcome::Nothing;
         }
-        let found = self.found.entry(partition).or_insert_with(|| Found::at(wanted));
+        let found = self.found.entry(partition).or_insert_with(|| PartitionData::at(wanted));
         found.preferred = None;
         (found.high_watermark, found.log_start) = (bounds.end, bounds.log_start);
         let (offset, has_records) = (found.next_offset, !found.records.is_empty());
         if offset >= bounds.end {
-            return if has_records { Look::Something } else { Look::Nothing };
+            return if has_records { ReadOutcome::Something } else { ReadOutcome::Nothing };
         }
         if self.bytes > 0 && self.bytes >= self.bytes_max {
-            return Look::NoRoom;
+            return ReadOutcome::NoRoom;
         }
         self.read(partition, wanted, offset, bounds, is_led).await
     }
@@ -218,9 +218,9 @@ impl<'a> Collector<'a> {
     async fn diverges(
         &self,
         partition: PartitionId,
-        wanted: &Wanted,
+        wanted: &SessionPartition,
     ) -> Result<Option<EpochEnd>, Fault> {
-        let Want { offset, last_epoch, .. } = wanted.want;
+        let FetchParameters { offset, last_epoch, .. } = wanted.want;
         let shards = self.gateway.broker.shards();
         let mut ends = shards.epoch_ends(&[(partition, last_epoch)]).await?;
         let known = ends.pop().flatten().ok_or_else(Fault::unknown_partition)?;
@@ -229,14 +229,19 @@ impl<'a> Collector<'a> {
         Ok((end.epoch < last_epoch || (end.end as i64) < offset).then_some(end))
     }
 
-    fn answer_diverging(&mut self, partition: PartitionId, bounds: Bounds, end: EpochEnd) -> Look {
+    fn answer_diverging(
+        &mut self,
+        partition: PartitionId,
+        bounds: Bounds,
+        end: EpochEnd,
+    ) -> ReadOutcome {
         self.urgent = true;
         let found = self.found.entry(partition).or_default();
         if found.records.is_empty() {
             (found.high_watermark, found.log_start) = (bounds.end, bounds.log_start);
             found.diverging = Some(end);
         }
-        Look::Something
+        ReadOutcome::Something
     }
 
     fn serves_copy(&self, partition: PartitionId) -> bool {
@@ -244,15 +249,20 @@ impl<'a> Collector<'a> {
     }
 
     /// Whether the client must read the partition from another node. Records already read are sent first.
-    fn sends_elsewhere(&mut self, partition: PartitionId, wanted: &Wanted, bounds: Bounds) -> bool {
-        let has_records = |found: &Found| !found.records.is_empty();
+    fn sends_elsewhere(
+        &mut self,
+        partition: PartitionId,
+        wanted: &SessionPartition,
+        bounds: Bounds,
+    ) -> bool {
+        let has_records = |found: &PartitionData| !found.records.is_empty();
         if self.found.get(&partition).is_some_and(has_records) {
             return false;
         }
         let preferred = self.near.preferred(self.gateway, partition);
         if preferred.is_some() {
             self.urgent = true;
-            let found = self.found.entry(partition).or_insert_with(|| Found::at(wanted));
+            let found = self.found.entry(partition).or_insert_with(|| PartitionData::at(wanted));
             found.preferred = preferred;
             (found.high_watermark, found.log_start) = (bounds.end, bounds.log_start);
         }
@@ -279,14 +289,14 @@ impl<'a> Collector<'a> {
     async fn read(
         &mut self,
         partition: PartitionId,
-        wanted: &Wanted,
+        wanted: &SessionPartition,
         offset: Offset,
         bounds: Bounds,
         is_led: bool,
-    ) -> Look {
+    ) -> ReadOutcome {
         let left = self.bytes_max.saturating_sub(self.bytes);
         let bytes_max = left.min(usize::try_from(wanted.want.bytes_max).unwrap_or(0)).max(1);
-        let Some((bytes_max, room)) = self.reserve(bytes_max) else { return Look::NoRoom };
+        let Some((bytes_max, room)) = self.reserve(bytes_max) else { return ReadOutcome::NoRoom };
         let broker = &self.gateway.broker;
         let read = match is_led {
             true => broker.read_batches(partition, offset, bytes_max).await,
@@ -296,25 +306,25 @@ impl<'a> Collector<'a> {
             Ok(batches) => batches,
             Err(broker::FetchError::UnknownPartition(_)) => {
                 self.urgent = true;
-                return Look::Gone;
+                return ReadOutcome::Gone;
             }
             Err(error) => return self.fail(partition, bounds, error.into()),
         };
         let bytes = batches.bytes();
         // A batch may exceed the limit; only the first batch of a response may do so.
         if self.bytes > 0 && bytes > left {
-            return Look::NoRoom;
+            return ReadOutcome::NoRoom;
         }
         self.keep(room, bytes);
         self.bytes += bytes;
         self.gateway.traffic.delivered(bytes as u64);
-        let Some(found) = self.found.get_mut(&partition) else { return Look::Nothing };
+        let Some(found) = self.found.get_mut(&partition) else { return ReadOutcome::Nothing };
         (found.high_watermark, found.log_start) = (batches.high_watermark, batches.log_start);
         if let Some(next) = next_offset(&batches.records) {
             found.next_offset = next;
         }
         batches.records.into_iter().for_each(|read| read.put_pieces(&mut found.records));
-        if found.records.is_empty() { Look::Nothing } else { Look::Something }
+        if found.records.is_empty() { ReadOutcome::Nothing } else { ReadOutcome::Something }
     }
 
     /// Reserves room for this many bytes, or for fewer, in the node's budget.
@@ -340,14 +350,14 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn fail(&mut self, partition: PartitionId, bounds: Bounds, fault: Fault) -> Look {
+    fn fail(&mut self, partition: PartitionId, bounds: Bounds, fault: Fault) -> ReadOutcome {
         self.urgent = true;
         let found = self.found.entry(partition).or_default();
         if found.records.is_empty() {
             (found.high_watermark, found.log_start) = (bounds.end, bounds.log_start);
             found.fault = Some(fault);
         }
-        Look::Something
+        ReadOutcome::Something
     }
 
     /// One partition's part of a full response.
@@ -362,7 +372,7 @@ impl<'a> Collector<'a> {
             None => {
                 let bounds = self.gateway.broker.bounds(partition)?;
                 let (high_watermark, log_start) = (bounds.end, bounds.log_start);
-                Found { high_watermark, log_start, ..Found::default() }
+                PartitionData { high_watermark, log_start, ..PartitionData::default() }
             }
         };
         if let Some(wanted) = state.wanted.get_mut(&partition) {
@@ -395,7 +405,7 @@ impl<'a> Collector<'a> {
     }
 
     /// The result, with the leader if that is another node.
-    fn answered(&mut self, partition: PartitionId, found: Found) -> FetchedPartition {
+    fn answered(&mut self, partition: PartitionId, found: PartitionData) -> FetchedPartition {
         let mut answered = found.into_partition(partition.index);
         if is_about_leader(answered.error) {
             answered.leader = self.referrals.refer(self.gateway, partition);
@@ -404,13 +414,13 @@ impl<'a> Collector<'a> {
     }
 
     /// The reserved room of the records, and the nodes that partitions name as their leaders.
-    pub(crate) fn finish(self) -> (Option<OwnedSemaphorePermit>, Vec<Reached>) {
+    pub(crate) fn finish(self) -> (Option<OwnedSemaphorePermit>, Vec<ReachableNode>) {
         (self.room, self.referrals.into_endpoints())
     }
 }
 
-impl Found {
-    fn at(wanted: &Wanted) -> Self {
+impl PartitionData {
+    fn at(wanted: &SessionPartition) -> Self {
         Self { next_offset: wanted.want.offset as Offset, ..Self::default() }
     }
 
@@ -436,7 +446,7 @@ impl Found {
 const NOWHERE: Bounds = Bounds { log_start: 0, end: 0 };
 
 /// Rejects an offset outside of the partition's readable range.
-fn check_range(wanted: &Wanted, bounds: Bounds) -> Result<(), Fault> {
+fn check_range(wanted: &SessionPartition, bounds: Bounds) -> Result<(), Fault> {
     let within = u64::try_from(wanted.want.offset)
         .is_ok_and(|offset| (bounds.log_start..=bounds.end).contains(&offset));
     if within { Ok(()) } else { Err(Fault::plain(ResponseError::OffsetOutOfRange)) }
@@ -460,7 +470,7 @@ pub(crate) fn check_leader_epoch(
 }
 
 /// The offset after the last of these batches.
-fn next_offset(records: &[Stored]) -> Option<Offset> {
+fn next_offset(records: &[StoredBatches]) -> Option<Offset> {
     let last = std::slice::from_ref(records.last()?);
     batches_in(last).map_while(Result::ok).last().map(|(header, _)| header.next_offset())
 }

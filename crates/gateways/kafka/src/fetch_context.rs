@@ -1,6 +1,6 @@
 //! The partitions that one fetch reads: the state of its session, or one for this fetch only.
 
-use broker::Pace;
+use broker::YieldBudget;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::FetchRequest;
 use kafka_protocol::messages::fetch_request::FetchTopic;
@@ -8,7 +8,7 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 use crate::errors::Fault;
-use crate::fetch_sessions::{FetchSession, FetchState, Want, next_epoch};
+use crate::fetch_sessions::{FetchParameters, FetchSession, FetchState, next_epoch};
 use crate::gateway::{Gateway, Session};
 use crate::topic_ref::TopicRef;
 
@@ -50,7 +50,7 @@ pub(crate) async fn begin(
     session: &Session,
     by_id: bool,
     fetch: FetchRequest,
-    pace: &mut Pace,
+    pace: &mut YieldBudget,
 ) -> Result<Context, Fault> {
     let (id, epoch) = (fetch.session_id, fetch.session_epoch);
     if epoch == FINAL_EPOCH || epoch == INITIAL_EPOCH {
@@ -93,9 +93,9 @@ async fn begin_full(
     gateway: &Gateway,
     session: &Session,
     by_id: bool,
-    wants: Vec<(TopicRef, i32, Want)>,
+    wants: Vec<(TopicRef, i32, FetchParameters)>,
     keep: bool,
-    pace: &mut Pace,
+    pace: &mut YieldBudget,
 ) -> Context {
     let named: Vec<_> = wants.iter().map(|(topic, index, _)| (topic.clone(), *index)).collect();
     let mut state = Box::new(FetchState::new(keep.then(|| gateway.broker.watch())));
@@ -119,12 +119,12 @@ async fn begin_full(
     }
 }
 
-fn wants(topics: Vec<FetchTopic>, by_id: bool) -> Vec<(TopicRef, i32, Want)> {
+fn wants(topics: Vec<FetchTopic>, by_id: bool) -> Vec<(TopicRef, i32, FetchParameters)> {
     let mut wants = Vec::with_capacity(topics.iter().map(|topic| topic.partitions.len()).sum());
     for topic in topics {
         let name = topic_name(by_id, &topic.topic, topic.topic_id);
         for partition in topic.partitions {
-            let want = Want {
+            let want = FetchParameters {
                 offset: partition.fetch_offset,
                 bytes_max: partition.partition_max_bytes,
                 leader_epoch: partition.current_leader_epoch,

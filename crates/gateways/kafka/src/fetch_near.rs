@@ -11,11 +11,11 @@ use base::PartitionId;
 use base::limits::{COPY_FETCH_WAIT_MAX, FETCH_WAIT_MAX};
 
 use crate::gateway::Gateway;
-use crate::leaders::{Reached, reached};
+use crate::leaders::{ReachableNode, reached};
 
 /// The client's rack in relation to this node.
 #[derive(Debug)]
-pub(crate) enum Near {
+pub(crate) enum ClientRack {
     /// The client names no rack, or no node is in it: the leader serves it.
     Nowhere,
     /// In this node's rack: it may read partitions of other leaders here, if this node's copy is current
@@ -25,7 +25,7 @@ pub(crate) enum Near {
     Elsewhere(Vec<u32>),
 }
 
-impl Near {
+impl ClientRack {
     /// `encrypted`: the client's connection uses TLS.
     pub(crate) fn of(gateway: &Gateway, rack: &str, encrypted: bool) -> Self {
         let own = gateway.options.nodes.own().endpoints.rack.as_deref();
@@ -38,7 +38,7 @@ impl Near {
         Self::among(&reached(gateway, encrypted), rack)
     }
 
-    fn among(nodes: &[Reached], rack: &str) -> Self {
+    fn among(nodes: &[ReachableNode], rack: &str) -> Self {
         let there = nodes.iter().filter(|node| node.rack.as_deref() == Some(rack));
         let there = there.filter(|node| !node.is_unwell);
         match there.map(|node| node.id).collect::<Vec<u32>>() {
@@ -72,10 +72,10 @@ mod tests {
     use super::*;
     use crate::leaders::live_node;
 
-    fn nodes(racks: [(u32, Option<&str>, bool); 4]) -> Vec<Reached> {
+    fn nodes(racks: [(u32, Option<&str>, bool); 4]) -> Vec<ReachableNode> {
         let node = |(id, rack, is_unwell): (u32, Option<&str>, bool)| {
             let rack = rack.map(str::to_owned);
-            Reached { rack, is_unwell, ..live_node(id) }
+            ReachableNode { rack, is_unwell, ..live_node(id) }
         };
         racks.into_iter().map(node).collect()
     }
@@ -88,9 +88,9 @@ mod tests {
             (3, Some("b"), true),
             (4, None, false),
         ]);
-        let near = |rack| match Near::among(&nodes, rack) {
-            Near::Elsewhere(nodes) => nodes,
-            Near::Here | Near::Nowhere => Vec::new(),
+        let near = |rack| match ClientRack::among(&nodes, rack) {
+            ClientRack::Elsewhere(nodes) => nodes,
+            ClientRack::Here | ClientRack::Nowhere => Vec::new(),
         };
         assert_eq!((near("a"), near("b")), (vec![1], vec![2]));
         assert_eq!((near("c"), near("")), (vec![], vec![]));

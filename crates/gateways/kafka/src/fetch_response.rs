@@ -5,11 +5,11 @@ use broker::EpochEnd;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::leader_fields::{put_tagged_endpoints, put_tagged_leader};
-use crate::leaders::{CurrentLeader, Reached};
+use crate::leaders::{CurrentLeader, ReachableNode};
 use crate::request::RequestHead;
 use crate::response::{Response, Slices};
 use crate::topic_ref::TopicRef;
-use crate::wire::primitives::Put;
+use crate::wire::primitives::PutPrimitives;
 
 /// A partition of a fetch response.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +41,7 @@ pub(crate) struct FetchedTopic {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Fetched {
+pub(crate) struct FetchReply {
     /// Throttle time of a client that exceeded its quota.
     pub(crate) throttle_ms: i32,
     pub(crate) error: i16,
@@ -50,7 +50,7 @@ pub(crate) struct Fetched {
     pub(crate) committed_only: bool,
     pub(crate) topics: Vec<FetchedTopic>,
     /// The nodes that partitions name as their leaders.
-    pub(crate) leaders: Vec<Reached>,
+    pub(crate) leaders: Vec<ReachableNode>,
 }
 
 const FLEXIBLE_SINCE: i16 = 12;
@@ -64,7 +64,7 @@ const ENDPOINTS_TAG: u32 = 0;
 /// Size of a partition's fields.
 const PARTITION_BYTES: usize = 64;
 
-pub(crate) fn encode(head: &RequestHead, fetched: Fetched) -> Response {
+pub(crate) fn encode(head: &RequestHead, fetched: FetchReply) -> Response {
     let partitions: usize = fetched.topics.iter().map(|topic| topic.partitions.len()).sum();
     let estimate = 64 + fetched.topics.len() * 64 + partitions * PARTITION_BYTES;
     let (version, flexible) = (head.version, head.version >= FLEXIBLE_SINCE);
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::leaders::live_node;
 
-    fn fetched(version: i16, committed_only: bool) -> Fetched {
+    fn fetched(version: i16, committed_only: bool) -> FetchReply {
         let topic = |n: u8| {
             if version >= 13 {
                 TopicRef::Id(Uuid::from_u128(n.into()))
@@ -168,7 +168,7 @@ mod tests {
         let leader = Some(CurrentLeader { node: 3, epoch: 8 });
         let empty = FetchedPartition { index: 4, error: 1, high_watermark: -1, ..full.clone() };
         let empty = FetchedPartition { records: vec![], leader, preferred: None, ..empty };
-        Fetched {
+        FetchReply {
             throttle_ms: 7,
             error: 0,
             session_id: if version >= 7 { 9 } else { 0 },

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use base::{HashMap, HashSet, PartitionId, TopicId};
 use broker::catalog::Topic;
-use broker::{Broker, CatalogView, Pace, Watch};
+use broker::{Broker, CatalogView, Watch, YieldBudget};
 use parking_lot::Mutex;
 use tokio::sync::Mutex as SessionMutex;
 use tokio::time::Instant;
@@ -34,7 +34,7 @@ const WAITING_BYTES_PER_PARTITION: usize = 160;
 
 /// A partition's fetch parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Want {
+pub(crate) struct FetchParameters {
     pub(crate) offset: i64,
     pub(crate) bytes_max: i32,
     /// -1 if the client sent none.
@@ -44,8 +44,8 @@ pub(crate) struct Want {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) want: Want,
+pub(crate) struct SessionPartition {
+    pub(crate) want: FetchParameters,
     /// High watermark and log start that the client received last.
     pub(crate) told: Option<(u64, u64)>,
     /// It is in `turns`.
@@ -59,18 +59,18 @@ pub(crate) struct FetchState {
     pub(crate) watch: Option<Watch>,
     topics: HashMap<TopicRef, TopicId>,
     names: HashMap<TopicId, TopicRef>,
-    pub(crate) wanted: HashMap<PartitionId, Wanted>,
+    pub(crate) wanted: HashMap<PartitionId, SessionPartition>,
     /// Queue of the partitions to read. A served partition goes to the back.
     pub(crate) turns: VecDeque<PartitionId>,
     /// Partitions that do not exist (yet, or any more), and whether the client was informed.
-    pub(crate) missing: HashMap<(TopicRef, i32), Missing>,
+    pub(crate) missing: HashMap<(TopicRef, i32), MissingPartition>,
     /// Topics and partitions in the order in which the client named them.
     pub(crate) named: Vec<(TopicRef, i32)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Missing {
-    pub(crate) want: Want,
+pub(crate) struct MissingPartition {
+    pub(crate) want: FetchParameters,
     pub(crate) told: bool,
 }
 
@@ -104,8 +104,8 @@ impl FetchState {
     pub(crate) async fn want(
         &mut self,
         broker: &Broker,
-        wants: Vec<(TopicRef, i32, Want)>,
-        pace: &mut Pace,
+        wants: Vec<(TopicRef, i32, FetchParameters)>,
+        pace: &mut YieldBudget,
     ) {
         let mut wants = wants.into_iter();
         while !wants.as_slice().is_empty() {
@@ -121,7 +121,13 @@ impl FetchState {
         }
     }
 
-    fn want_partition(&mut self, topic: TopicRef, index: i32, partition: PartitionId, want: Want) {
+    fn want_partition(
+        &mut self,
+        topic: TopicRef,
+        index: i32,
+        partition: PartitionId,
+        want: FetchParameters,
+    ) {
         if self.topics.get(&topic) != Some(&partition.topic) {
             self.topics.insert(topic.clone(), partition.topic);
             self.names.insert(partition.topic, topic.clone());
@@ -133,14 +139,18 @@ impl FetchState {
         if let Some(watch) = &self.watch {
             watch.add(partition);
         }
-        let known =
-            self.wanted.entry(partition).or_insert(Wanted { want, told: None, queued: false });
+        let known = self.wanted.entry(partition).or_insert(SessionPartition {
+            want,
+            told: None,
+            queued: false,
+        });
         known.want = want;
         self.queue(partition);
     }
 
-    fn miss(&mut self, topic: TopicRef, index: i32, want: Want) {
-        let missing = self.missing.entry((topic, index)).or_insert(Missing { want, told: false });
+    fn miss(&mut self, topic: TopicRef, index: i32, want: FetchParameters) {
+        let missing =
+            self.missing.entry((topic, index)).or_insert(MissingPartition { want, told: false });
         missing.want = want;
     }
 
@@ -177,7 +187,7 @@ impl FetchState {
     }
 
     /// Looks up the missing partitions again.
-    pub(crate) async fn find_missing(&mut self, broker: &Broker, pace: &mut Pace) {
+    pub(crate) async fn find_missing(&mut self, broker: &Broker, pace: &mut YieldBudget) {
         if self.missing.is_empty() {
             return;
         }
@@ -229,7 +239,7 @@ impl FetchState {
     }
 
     /// Watches every partition; no later change is missed. In steps, as [`Self::want`].
-    pub(crate) async fn watch_all(&self, broker: &Broker, pace: &mut Pace) -> Watch {
+    pub(crate) async fn watch_all(&self, broker: &Broker, pace: &mut YieldBudget) -> Watch {
         let watch = broker.watch();
         // Sorted, because neighbours are adjacent in the registry.
         let mut partitions: Vec<_> = self.wanted.keys().copied().collect();
@@ -246,7 +256,7 @@ impl FetchState {
 /// adjacent, so the topic is looked up once for all of them.
 fn find_partitions(
     catalog: &CatalogView<'_>,
-    wants: &[(TopicRef, i32, Want)],
+    wants: &[(TopicRef, i32, FetchParameters)],
 ) -> Vec<Option<PartitionId>> {
     let mut last: Option<(&TopicRef, Option<Topic<'_>>)> = None;
     let mut found = Vec::with_capacity(wants.len());

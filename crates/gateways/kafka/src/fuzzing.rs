@@ -21,14 +21,14 @@ use crate::groups::{streams_messages, streams_requests};
 use crate::produce_request::ProduceRequest;
 use crate::request::{Preamble, Request};
 use crate::versions;
-use crate::wire::known::{Known, requests};
+use crate::wire::request_codec::{RequestCodec, requests};
 use crate::wire::shape::{bytes_behind, examine};
 
 /// Size limit of a fuzzed request.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 const HOUR: Duration = Duration::from_secs(3_600);
 
-static REQUESTS: LazyLock<Vec<Known>> = LazyLock::new(requests);
+static REQUESTS: LazyLock<Vec<RequestCodec>> = LazyLock::new(requests);
 
 thread_local! {
     static RUNTIME: RefCell<Runtime> =
@@ -36,12 +36,12 @@ thread_local! {
 }
 
 /// Returns bytes in pieces of this size, and then the end of the stream.
-struct Pieces<'a> {
+struct ChunkedReader<'a> {
     bytes: &'a [u8],
     piece: usize,
 }
 
-impl AsyncRead for Pieces<'_> {
+impl AsyncRead for ChunkedReader<'_> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -55,7 +55,7 @@ impl AsyncRead for Pieces<'_> {
     }
 }
 
-impl Source for Pieces<'_> {
+impl Source for ChunkedReader<'_> {
     fn poll_read_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -64,7 +64,7 @@ impl Source for Pieces<'_> {
 /// Reads frames until the end or an error. Returns the frames and the reason of the end.
 fn read_frames(bytes: &[u8], piece: usize, bare: bool) -> (Vec<BytesMut>, String) {
     let limits = FrameLimits { arrives_within: HOUR, idle_max: HOUR };
-    let mut reader = FrameReader::new(Pieces { bytes, piece }, limits);
+    let mut reader = FrameReader::new(ChunkedReader { bytes, piece }, limits);
     let [produce, requests, arriving] = [(); 3].map(|()| Budget::new(16 << 20));
     let budgets = FrameBudgets { produce: &produce, requests: &requests, arriving: &arriving };
     let (backlog, meter) = (Backlog::default(), Meter::new(&Quotas::default(), Protocol::Kafka));

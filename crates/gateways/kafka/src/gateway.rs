@@ -16,7 +16,7 @@ use base::limits::{
     REQUEST_BYTES_IN_FLIGHT_MAX,
 };
 
-use crate::authorization::HeldRights;
+use crate::authorization::CachedRights;
 use crate::fetch_sessions::{FetchSessions, OwnSessions};
 use crate::groups::Groups;
 use crate::leader_watch::{Changes, LeaderWatch};
@@ -132,7 +132,7 @@ pub(crate) struct Session {
     pub(crate) fetch_sessions: OwnSessions,
     pub(crate) share_sessions: OwnShareSessions,
     pub(crate) login: Login,
-    pub(crate) rights: HeldRights,
+    pub(crate) rights: CachedRights,
     /// Meter of the quotas that apply to the session.
     pub(crate) meter: Meter,
     encrypted: bool,
@@ -150,7 +150,7 @@ impl Session {
             connection,
             meter: Meter::new(quotas, Protocol::Kafka),
             login,
-            rights: HeldRights::default(),
+            rights: CachedRights::default(),
             encrypted,
             fetch_sessions: OwnSessions::default(),
             share_sessions: OwnShareSessions::default(),

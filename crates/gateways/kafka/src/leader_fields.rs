@@ -4,8 +4,8 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::leaders::{CurrentLeader, Reached};
-use crate::wire::primitives::Put;
+use crate::leaders::{CurrentLeader, ReachableNode};
+use crate::wire::primitives::PutPrimitives;
 
 /// No leader is known, or none is reported.
 const NONE: CurrentLeader = CurrentLeader { node: -1, epoch: -1 };
@@ -19,7 +19,7 @@ pub(crate) fn put_leader(out: &mut BytesMut, leader: Option<CurrentLeader>) {
     out.put_no_tagged_fields(true);
 }
 
-pub(crate) fn put_endpoints(out: &mut BytesMut, nodes: &[Reached]) {
+pub(crate) fn put_endpoints(out: &mut BytesMut, nodes: &[ReachableNode]) {
     out.put_count(nodes.len(), true);
     for node in nodes {
         let endpoint = &node.at;
@@ -43,7 +43,7 @@ pub(crate) fn put_tagged_leader(out: &mut BytesMut, tag: u32, leader: Option<Cur
 }
 
 /// Writes the tagged fields of a response that has no other.
-pub(crate) fn put_tagged_endpoints(out: &mut BytesMut, tag: u32, nodes: &[Reached]) {
+pub(crate) fn put_tagged_endpoints(out: &mut BytesMut, tag: u32, nodes: &[ReachableNode]) {
     if nodes.is_empty() {
         return out.put_no_tagged_fields(true);
     }

@@ -27,7 +27,7 @@ pub(crate) const NO_NODE: BrokerId = BrokerId(-1);
 /// A node that clients may be referred to, with its endpoint of the same kind (TLS or not) as the client's
 /// connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Reached {
+pub(crate) struct ReachableNode {
     pub(crate) id: u32,
     pub(crate) at: Endpoint,
     /// The node's rack, if configured.
@@ -37,16 +37,16 @@ pub(crate) struct Reached {
 
 /// Live nodes that offer such a port, ascending by id. A client with TLS sees only ports with TLS, and vice
 /// versa.
-pub(crate) fn reached(gateway: &Gateway, encrypted: bool) -> Vec<Reached> {
+pub(crate) fn reached(gateway: &Gateway, encrypted: bool) -> Vec<ReachableNode> {
     offering(gateway.options.nodes.live(), encrypted)
 }
 
 /// Those of the nodes that offer such a port.
-fn offering(nodes: Vec<LiveNode>, encrypted: bool) -> Vec<Reached> {
-    nodes.into_iter().filter_map(|node| Reached::of(node, encrypted)).collect()
+fn offering(nodes: Vec<LiveNode>, encrypted: bool) -> Vec<ReachableNode> {
+    nodes.into_iter().filter_map(|node| ReachableNode::of(node, encrypted)).collect()
 }
 
-impl Reached {
+impl ReachableNode {
     fn of(LiveNode { id, endpoints, is_unwell }: LiveNode, encrypted: bool) -> Option<Self> {
         let at = endpoints.kafka_at(encrypted)?.clone();
         Some(Self { id, at, rack: endpoints.rack, is_unwell })
@@ -54,8 +54,8 @@ impl Reached {
 }
 
 /// The live node with this id, if it offers such a port.
-pub(crate) fn reached_node(gateway: &Gateway, id: u32, encrypted: bool) -> Option<Reached> {
-    Reached::of(gateway.options.nodes.get(id)?, encrypted)
+pub(crate) fn reached_node(gateway: &Gateway, id: u32, encrypted: bool) -> Option<ReachableNode> {
+    ReachableNode::of(gateway.options.nodes.get(id)?, encrypted)
 }
 
 /// Leaders and live nodes, as one response reports them.
@@ -63,9 +63,9 @@ pub(crate) fn reached_node(gateway: &Gateway, id: u32, encrypted: bool) -> Optio
 pub(crate) struct KnownLeaders {
     shards: ShardLeaders,
     /// Ascending by id.
-    live: Vec<Reached>,
+    live: Vec<ReachableNode>,
     /// Live nodes, and others that have just left.
-    listed: Vec<Reached>,
+    listed: Vec<ReachableNode>,
 }
 
 impl KnownLeaders {
@@ -106,7 +106,7 @@ impl KnownLeaders {
     /// session has expired (`broker.session.timeout.ms`). librdkafka withdraws the partitions of a broker
     /// that is no longer listed, including those that have just moved to the next leader, and looks again
     /// after a second.
-    pub(crate) fn listed(&self) -> &[Reached] {
+    pub(crate) fn listed(&self) -> &[ReachableNode] {
         &self.listed
     }
 
@@ -129,13 +129,13 @@ impl KnownLeaders {
 
 /// The node that leads the catalog; if no live one does, this node, which finds the next leader by itself. Kafka
 /// with KRaft also names a broker in any case: a client that receives none may not look again.
-fn controller(live: &[Reached], leader: Option<u32>, here: u32) -> BrokerId {
+fn controller(live: &[ReachableNode], leader: Option<u32>, here: u32) -> BrokerId {
     let leader = leader.filter(|leader| lives(live, *leader));
     let told = leader.or_else(|| Some(here).filter(|here| lives(live, *here)));
     told.map_or(NO_NODE, broker_id)
 }
 
-fn lives(live: &[Reached], id: u32) -> bool {
+fn lives(live: &[ReachableNode], id: u32) -> bool {
     live.iter().any(|node| node.id == id)
 }
 
@@ -143,15 +143,15 @@ pub(crate) fn broker_id(node: u32) -> BrokerId {
     BrokerId(node as i32)
 }
 
-pub(crate) fn host_of(node: &Reached) -> StrBytes {
+pub(crate) fn host_of(node: &ReachableNode) -> StrBytes {
     StrBytes::from_string(node.at.host.clone())
 }
 
-pub(crate) fn port_of(node: &Reached) -> i32 {
+pub(crate) fn port_of(node: &ReachableNode) -> i32 {
     i32::from(node.at.port)
 }
 
-pub(crate) fn rack_of(node: &Reached) -> Option<StrBytes> {
+pub(crate) fn rack_of(node: &ReachableNode) -> Option<StrBytes> {
     node.rack.clone().map(StrBytes::from_string)
 }
 
@@ -178,7 +178,7 @@ pub(crate) struct PartitionState {
 impl PartitionState {
     /// A leader that is not listed to clients counts as none. A majority has all committed records even if
     /// some replica lags, so every live replica counts as in sync.
-    pub(crate) fn of(leader: Leader, replicas: &[u32], live: &[Reached]) -> Self {
+    pub(crate) fn of(leader: Leader, replicas: &[u32], live: &[ReachableNode]) -> Self {
         let led = leader.node.filter(|node| lives(live, *node));
         let error = led.map_or(ResponseError::LeaderNotAvailable.code(), |_| 0);
         let (in_sync, offline): (Vec<u32>, Vec<u32>) =
@@ -221,7 +221,7 @@ pub(crate) struct Referrals {
     encrypted: bool,
     known: Option<KnownLeaders>,
     /// Endpoints of the named leaders, each once.
-    named: Vec<Reached>,
+    named: Vec<ReachableNode>,
 }
 
 impl Referrals {
@@ -250,15 +250,15 @@ impl Referrals {
         Some(CurrentLeader { node: node as i32, epoch: leader.epoch })
     }
 
-    pub(crate) fn into_endpoints(self) -> Vec<Reached> {
+    pub(crate) fn into_endpoints(self) -> Vec<ReachableNode> {
         self.named
     }
 }
 
 #[cfg(test)]
-pub(crate) fn live_node(id: u32) -> Reached {
+pub(crate) fn live_node(id: u32) -> ReachableNode {
     let at = Endpoint { host: format!("node-{id}"), port: 9000 + id as u16 };
-    Reached { id, at, rack: Some(format!("rack-{id}")), is_unwell: false }
+    ReachableNode { id, at, rack: Some(format!("rack-{id}")), is_unwell: false }
 }
 
 /// A single node, for tests.

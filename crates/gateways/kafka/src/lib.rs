@@ -22,7 +22,7 @@
 //! * `no_transactions`: refuses clients that use transactions
 //! * `quotas`: charges clients; `quota_requests`: lists and changes quotas
 //! * `elections`, `reassignments`: preferred leaders and placement of replicas
-//! * `refused`, `refused_share_state`: requests that a broker without transactions does not serve
+//! * `unsupported_requests`, `refused_share_state`: requests that a broker without transactions does not serve
 //! * [`operations`]: operations that Kafka has no request for, in a request of our own
 //! * `topic_ref`: topics by name or id
 //! * `errors`: maps errors to Kafka's error codes
@@ -71,7 +71,6 @@ mod quorum;
 mod quota_requests;
 mod quotas;
 mod reassignments;
-mod refused;
 mod refused_share_state;
 mod request;
 mod response;
@@ -81,6 +80,7 @@ mod share;
 mod static_configs;
 mod topic_ref;
 mod topics;
+mod unsupported_requests;
 mod versions;
 mod wire;
 

@@ -6,7 +6,7 @@
 //! requests fewer at a time.
 
 use base::limits::DESCRIBED_BYTES_MAX;
-use broker::Pace;
+use broker::YieldBudget;
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::{Encodable, HeaderVersion, Message};
@@ -15,7 +15,7 @@ use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::request::{RequestError, RequestHead};
 use crate::response::Response;
-use crate::wire::primitives::Put;
+use crate::wire::primitives::PutPrimitives;
 
 /// Bytes that go to the socket as one slice.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
@@ -81,7 +81,7 @@ pub(crate) struct ListWriter {
     head: RequestHead,
     chunks: Chunks,
     tail: Bytes,
-    pace: Pace,
+    pace: YieldBudget,
     has_refused: bool,
 }
 
@@ -107,7 +107,7 @@ impl ListWriter {
             head: head.clone(),
             chunks: Chunks::new(buffer),
             tail,
-            pace: Pace::new(gateway.broker.turns(), BYTES_AT_ONCE),
+            pace: YieldBudget::new(gateway.broker.turns(), BYTES_AT_ONCE),
             has_refused: false,
         })
     }

@@ -72,7 +72,7 @@ async fn serve_with(gateway: Arc<Gateway>, ports: Ports, shutdown: watch::Receiv
 async fn serve_session(socket: Socket, session: Arc<Session>, gateway: Arc<Gateway>) {
     let (id, peer) = (session.connection.id(), session.connection.peer());
     debug!(%peer, session = id, "connected");
-    let releasing = Releasing(Arc::clone(&session), Arc::clone(&gateway));
+    let releasing = SessionReleaseGuard(Arc::clone(&session), Arc::clone(&gateway));
     let end = session::run(socket, Arc::clone(&session), gateway).await;
     drop(releasing);
     let client = session.connection.client();
@@ -86,9 +86,9 @@ async fn serve_session(socket: Socket, session: Arc<Session>, gateway: Arc<Gatew
 }
 
 /// Releases a session's resources when it ends, also by a panic.
-struct Releasing(Arc<Session>, Arc<Gateway>);
+struct SessionReleaseGuard(Arc<Session>, Arc<Gateway>);
 
-impl Drop for Releasing {
+impl Drop for SessionReleaseGuard {
     fn drop(&mut self) {
         self.0.end(&self.1);
     }

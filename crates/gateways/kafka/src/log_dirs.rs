@@ -8,7 +8,7 @@ use kafka_protocol::messages::{DescribeLogDirsRequest, DescribeLogDirsResponse, 
 use kafka_protocol::protocol::StrBytes;
 
 use base::PartitionId;
-use broker::{Pace, Unavailable};
+use broker::{Unavailable, YieldBudget};
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
@@ -85,7 +85,7 @@ async fn topics(
     gateway: &Gateway,
     wanted: Vec<(TopicName, Vec<PartitionId>)>,
 ) -> Result<Vec<DescribeLogDirsTopic>, Unavailable> {
-    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
     let mut topics = Vec::with_capacity(wanted.len());
     for (name, ids) in wanted {
         let mut partitions = Vec::with_capacity(ids.len());

@@ -299,7 +299,7 @@ pub(crate) fn handshake(gateway: &Gateway, mut request: Request) -> Result<Respo
 }
 
 /// Reply to a client's login message.
-enum Answer {
+enum LoginReply {
     Message(Vec<u8>),
     /// The login is complete; the duration is its lifetime.
     LoggedIn(Vec<u8>, Option<Duration>),
@@ -313,8 +313,8 @@ pub(crate) async fn authenticate(
     let Request { head, session, .. } = request;
     let response = SaslAuthenticateResponse::default().with_error_message(None);
     let response = match step(gateway, &session, &message.auth_bytes).await {
-        Ok(Answer::Message(bytes)) => response.with_auth_bytes(bytes.into()),
-        Ok(Answer::LoggedIn(bytes, lasts)) => {
+        Ok(LoginReply::Message(bytes)) => response.with_auth_bytes(bytes.into()),
+        Ok(LoginReply::LoggedIn(bytes, lasts)) => {
             let lifetime = lasts.map_or(0, |lasts| lasts.as_millis() as i64);
             response.with_auth_bytes(bytes.into()).with_session_lifetime_ms(lifetime)
         }
@@ -334,14 +334,14 @@ pub(crate) async fn bare(
     message: &[u8],
 ) -> Result<Response, RequestError> {
     let answer = step(gateway, session, message).await.map_err(|_| RequestError::LoginRefused)?;
-    let (Answer::Message(bytes) | Answer::LoggedIn(bytes, _)) = answer;
+    let (LoginReply::Message(bytes) | LoginReply::LoggedIn(bytes, _)) = answer;
     let mut frame = BytesMut::with_capacity(4 + bytes.len());
     frame.put_i32(bytes.len() as i32);
     frame.put_slice(&bytes);
     Ok(Response::from_chunks(vec![frame.freeze()]))
 }
 
-async fn step(gateway: &Gateway, session: &Session, message: &[u8]) -> Result<Answer, Fault> {
+async fn step(gateway: &Gateway, session: &Session, message: &[u8]) -> Result<LoginReply, Fault> {
     let peer = session.connection.peer().ip();
     let Some(users) = &gateway.options.users else { return Err(out_of_turn()) };
     match session.login.next() {
@@ -355,13 +355,13 @@ async fn step(gateway: &Gateway, session: &Session, message: &[u8]) -> Result<An
             let challenged = users.challenge(hash, message, peer).await;
             let (proof, answer) = challenged.map_err(|_| refused(Mechanism::Scram(hash)))?;
             session.login.challenged(hash, proof);
-            Ok(Answer::Message(answer.into_bytes()))
+            Ok(LoginReply::Message(answer.into_bytes()))
         }
         Step::Chosen(Mechanism::Bearer) => match bearer(users, message, peer).await {
             Ok(principal) => logged_in(gateway, session, principal, Vec::new()),
             Err(_) => {
                 session.login.refused();
-                Ok(Answer::Message(REFUSED_TOKEN.to_vec()))
+                Ok(LoginReply::Message(REFUSED_TOKEN.to_vec()))
             }
         },
         // Any message but the acknowledgement is out of turn.
@@ -416,7 +416,7 @@ fn logged_in(
     session: &Session,
     principal: Principal,
     message: Vec<u8>,
-) -> Result<Answer, Fault> {
+) -> Result<LoginReply, Fault> {
     let name = Arc::clone(principal.name());
     let lasts = session_of(&principal, gateway.options.login.session_max);
     if !session.login.done(principal, lasts) {
@@ -430,7 +430,7 @@ fn logged_in(
         let peer = session.connection.peer().ip();
         users.audit().logged_in(&name, peer, PROTOCOL, false);
     }
-    Ok(Answer::LoggedIn(message, lasts))
+    Ok(LoginReply::LoggedIn(message, lasts))
 }
 
 /// Kafka's message, which does not reveal the names of users.

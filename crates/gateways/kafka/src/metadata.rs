@@ -21,8 +21,8 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
-use crate::authorization::Asker;
-use crate::currency::{Named, ensure_known};
+use crate::authorization::Caller;
+use crate::currency::{RequestedTopic, ensure_known};
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::leaders::{KnownLeaders, PartitionState, broker_id, host_of, port_of, rack_of};
@@ -97,8 +97,8 @@ pub(crate) async fn metadata(
     // In version 0 an empty list means all topics; later null does.
     let wanted = message.topics.filter(|topics| head.version > 0 || !topics.is_empty());
     let named = wanted.iter().flatten().map(|topic| match &topic.name {
-        Some(name) if topic.topic_id.is_nil() => Named::Name(name),
-        _ => Named::Id(topic.topic_id),
+        Some(name) if topic.topic_id.is_nil() => RequestedTopic::Name(name),
+        _ => RequestedTopic::Id(topic.topic_id),
     });
     ensure_known(gateway, named).await;
     let tells_operations = message.include_topic_authorized_operations;
@@ -156,7 +156,7 @@ pub(crate) async fn metadata(
 }
 
 /// Total partitions of the topics that exist.
-fn find_partitions(gateway: &Gateway, asker: &Asker, wanted: &[MetadataRequestTopic]) -> u64 {
+fn find_partitions(gateway: &Gateway, asker: &Caller, wanted: &[MetadataRequestTopic]) -> u64 {
     let counts = find(gateway, asker, wanted).into_iter().flatten();
     counts.map(|topic| u64::from(topic.partitions)).sum()
 }
@@ -173,7 +173,7 @@ enum Row {
 
 async fn rows(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     wanted: Vec<MetadataRequestTopic>,
     creating: Option<Mutations<'_>>,
 ) -> Vec<Row> {
@@ -227,7 +227,7 @@ impl Row {
 
 fn find(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     wanted: &[MetadataRequestTopic],
 ) -> Vec<Result<Summary, Fault>> {
     let catalog = gateway.broker.catalog();
@@ -258,7 +258,7 @@ fn unknown_name(name: &str) -> Fault {
 /// Creates topics that were requested by name and do not exist.
 async fn create_missing(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     mutations: &Mutations<'_>,
     wanted: &[MetadataRequestTopic],
     found: &mut [Result<Summary, Fault>],
@@ -392,7 +392,7 @@ pub(crate) fn describe_topic_partitions(
 
 struct Page<'a> {
     gateway: &'a Gateway,
-    asker: &'a Asker,
+    asker: &'a Caller,
     known: KnownLeaders,
     states: Vec<PartitionState>,
     /// Partitions that still fit.
@@ -402,7 +402,7 @@ struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    fn new(gateway: &'a Gateway, asker: &'a Asker, encrypted: bool, limit: u32) -> Self {
+    fn new(gateway: &'a Gateway, asker: &'a Caller, encrypted: bool, limit: u32) -> Self {
         let known = KnownLeaders::now(gateway, encrypted);
         let states = known.states();
         Self { gateway, asker, known, states, left: limit, topics: Vec::new(), next: None }

@@ -4,7 +4,7 @@
 //! All partitions of a shard differ only in their index, so the message crate writes one row of each shard,
 //! which is copied. The crate also writes everything around the rows.
 
-use broker::{Leaders, Pace, Turns};
+use broker::{Leaders, YieldBudget, YieldSlots};
 use bytes::{BufMut, Bytes};
 use kafka_protocol::messages::MetadataResponse;
 use kafka_protocol::messages::metadata_response::{
@@ -16,7 +16,7 @@ use crate::leaders::PartitionState;
 use crate::list_response::{Chunks, around};
 use crate::request::{RequestError, RequestHead};
 use crate::response::Response;
-use crate::wire::primitives::Put;
+use crate::wire::primitives::PutPrimitives;
 
 /// First version with compact lengths, and tagged fields at the end of structs.
 const FLEXIBLE_SINCE: i16 = 9;
@@ -40,7 +40,7 @@ pub(crate) struct MetadataWriter {
     chunks: Chunks,
     /// The fields after the topics.
     tail: Bytes,
-    pace: Pace,
+    pace: YieldBudget,
 }
 
 impl MetadataWriter {
@@ -50,7 +50,7 @@ impl MetadataWriter {
         response: &MetadataResponse,
         topics: usize,
         states: &[PartitionState],
-        turns: &Turns,
+        turns: &YieldSlots,
     ) -> Result<Self, RequestError> {
         let version = head.version;
         let failed = |reason: String| RequestError::Encode { api: head.api, version, reason };
@@ -68,7 +68,7 @@ impl MetadataWriter {
             rows,
             chunks: Chunks::new(buffer),
             tail,
-            pace: Pace::new(turns, ROWS_AT_ONCE),
+            pace: YieldBudget::new(turns, ROWS_AT_ONCE),
         })
     }
 
@@ -204,7 +204,7 @@ mod tests {
                 around.cluster_id = Some(StrBytes::from_static_str("cluster"));
             }
             let mut writer =
-                MetadataWriter::new(&head, &around, 5, &states(), &Turns::new(1)).unwrap();
+                MetadataWriter::new(&head, &around, 5, &states(), &YieldSlots::new(1)).unwrap();
             // More than fit into one chunk.
             let counts = [2, 0, 12_000];
             for (name, count) in ["one", "none", "many"].into_iter().zip(counts) {

@@ -1,7 +1,7 @@
 //! Queries of offsets, by time and by leader epoch; and deletion of records below an offset.
 
 use base::{Offset, PartitionId};
-use broker::{Bounds, EpochEnd, ExecuteError, Pace, Refusal, TimedOffset};
+use broker::{Bounds, EpochEnd, ExecuteError, Refusal, TimedOffset, YieldBudget};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::delete_records_request::DeleteRecordsPartition;
 use kafka_protocol::messages::delete_records_response::{
@@ -20,8 +20,8 @@ use kafka_protocol::messages::{
     OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
 };
 
-use crate::authorization::Asker;
-use crate::currency::{Named, ensure_known};
+use crate::authorization::Caller;
+use crate::currency::{RequestedTopic, ensure_known};
 use crate::errors::{Fault, code_of};
 use crate::fetch_collector::check_leader_epoch;
 use crate::gateway::Gateway;
@@ -46,11 +46,11 @@ pub(crate) async fn list_offsets(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: ListOffsetsRequest = request.decode()?;
-    let named = message.topics.iter().map(|topic| Named::Name(&topic.name));
+    let named = message.topics.iter().map(|topic| RequestedTopic::Name(&topic.name));
     ensure_known(gateway, named).await;
     let version = request.head.version;
     let mut topics = Vec::with_capacity(message.topics.len());
-    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
     for topic in message.topics {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
@@ -77,7 +77,7 @@ pub(crate) async fn list_offsets(
     Response::encode(&request.head, &ListOffsetsResponse::default().with_topics(topics))
 }
 
-struct Listed {
+struct ListedOffset {
     offset: Offset,
     timestamp: i64,
     leader_epoch: i32,
@@ -85,7 +85,7 @@ struct Listed {
 
 /// The requested position in a partition.
 #[derive(Clone, Copy, Debug)]
-enum Sought {
+enum RequestedPosition {
     Start,
     End,
     MaxTimestamp,
@@ -94,7 +94,7 @@ enum Sought {
     Tiered,
 }
 
-impl Sought {
+impl RequestedPosition {
     fn of(timestamp: i64, version: i16) -> Result<Self, Fault> {
         let (sought, since) = match timestamp {
             timestamps::LATEST => (Self::End, 1),
@@ -132,20 +132,20 @@ impl Sought {
 /// Lists the offsets of some partitions of a topic, one result each.
 async fn list(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     version: i16,
     topic: &str,
     wanted: &[ListOffsetsPartition],
-) -> Vec<Result<Option<Listed>, Fault>> {
+) -> Vec<Result<Option<ListedOffset>, Fault>> {
     let indexes = wanted.iter().map(|it| it.partition_index);
     // The client may not know yet that another node leads.
     let found = find_current_partitions(gateway, asker, topic, indexes).await;
     let sought = found.into_iter().zip(wanted).map(|(found, wanted)| {
         let id = found?;
         check_leader_epoch(gateway, id, wanted.current_leader_epoch)?;
-        Ok((id, Sought::of(wanted.timestamp, version)?))
+        Ok((id, RequestedPosition::of(wanted.timestamp, version)?))
     });
-    let sought: Vec<Result<(PartitionId, Sought), Fault>> = sought.collect();
+    let sought: Vec<Result<(PartitionId, RequestedPosition), Fault>> = sought.collect();
     let ids: Vec<PartitionId> = sought.iter().flatten().map(|(id, _)| *id).collect();
     let shards = gateway.broker.shards().known();
     let bounds = shards.bounds(&ids).await;
@@ -165,17 +165,17 @@ async fn list(
     let listed = places.into_iter().map(|place| {
         let Some((_, TimedOffset { offset, timestamp })) = place? else { return Ok(None) };
         let leader_epoch = epochs.next().flatten().ok_or_else(Fault::unknown_partition)?;
-        Ok(Some(Listed { offset, timestamp, leader_epoch }))
+        Ok(Some(ListedOffset { offset, timestamp, leader_epoch }))
     });
     listed.collect()
 }
 
-type Place = (PartitionId, TimedOffset);
+type TimedPosition = (PartitionId, TimedOffset);
 
 async fn find(
     gateway: &Gateway,
-    sought: Result<((PartitionId, Sought), Option<Bounds>), Fault>,
-) -> Result<Option<Place>, Fault> {
+    sought: Result<((PartitionId, RequestedPosition), Option<Bounds>), Fault>,
+) -> Result<Option<TimedPosition>, Fault> {
     let ((id, sought), bounds) = sought?;
     let bounds = bounds.ok_or_else(Fault::unknown_partition)?;
     Ok(sought.find(gateway, id, bounds).await?.map(|at| (id, at)))
@@ -186,10 +186,10 @@ pub(crate) async fn offset_for_leader_epoch(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: OffsetForLeaderEpochRequest = request.decode()?;
-    let named = message.topics.iter().map(|topic| Named::Name(&topic.topic));
+    let named = message.topics.iter().map(|topic| RequestedTopic::Name(&topic.topic));
     ensure_known(gateway, named).await;
     let mut topics = Vec::with_capacity(message.topics.len());
-    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
     for topic in message.topics {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
@@ -207,7 +207,7 @@ pub(crate) async fn offset_for_leader_epoch(
 
 async fn epoch_ends(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     topic: &str,
     wanted: &[OffsetForLeaderPartition],
 ) -> Vec<EpochEndOffset> {
@@ -245,7 +245,7 @@ pub(crate) async fn delete_records(
 ) -> Result<Response, RequestError> {
     let message: DeleteRecordsRequest = request.decode()?;
     let mut starts: Vec<Result<(PartitionId, Offset), Fault>> = Vec::new();
-    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
     for topic in &message.topics {
         for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
             pace.step(wanted.len() as u32).await;
@@ -272,7 +272,7 @@ pub(crate) async fn delete_records(
 /// The new log start offsets of a topic's partitions.
 async fn new_starts(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     topic: &str,
     wanted: &[DeleteRecordsPartition],
 ) -> Vec<Result<(PartitionId, Offset), Fault>> {
@@ -291,7 +291,7 @@ async fn new_starts(
 /// The partitions whose records may be deleted, each with the requested offset.
 fn deletable(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     topic: &str,
     wanted: &[DeleteRecordsPartition],
 ) -> Vec<Result<(PartitionId, i64), Fault>> {

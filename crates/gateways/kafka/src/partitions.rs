@@ -3,7 +3,7 @@
 use base::PartitionId;
 use kafka_protocol::error::ResponseError;
 
-use crate::authorization::Asker;
+use crate::authorization::Caller;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::leaders::not_leader;
@@ -14,7 +14,7 @@ pub(crate) const PARTITIONS_AT_ONCE: usize = 512;
 /// Returns the partition with this topic and index, for a caller whose right on the cluster was checked.
 pub(crate) fn find_partition(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     topic: &str,
     index: i32,
 ) -> Result<PartitionId, Fault> {
@@ -27,7 +27,7 @@ pub(crate) fn find_partition(
 /// request's action on the topic, all are refused.
 pub(crate) fn find_partitions(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     topic: &str,
     indexes: impl Iterator<Item = i32>,
 ) -> Vec<Result<PartitionId, Fault>> {
@@ -44,7 +44,7 @@ pub(crate) fn find_partitions(
 /// Like [`find_partitions`], but refuses partitions that another node leads.
 pub(crate) fn find_led_partitions(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     topic: &str,
     indexes: impl Iterator<Item = i32>,
 ) -> Vec<Result<PartitionId, Fault>> {
@@ -57,7 +57,7 @@ pub(crate) fn find_led_partitions(
 /// [`BARRIER_WITHIN`](base::limits::BARRIER_WITHIN), partitions that it does not lead are refused.
 pub(crate) async fn find_current_partitions(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     topic: &str,
     indexes: impl Iterator<Item = i32>,
 ) -> Vec<Result<PartitionId, Fault>> {

@@ -15,8 +15,8 @@ use broker::{AppendBatch, AppendReply, Permit, RecordIds};
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::error::ResponseError;
 use record::{
-    BatchError, BatchHeader, Compression, CompressionError, RefusedRecord, ValidateLimits,
-    Validated,
+    BatchError, BatchHeader, Compression, CompressionError, RefusedRecord, ValidBatch,
+    ValidateLimits,
 };
 
 use base::limits::{BATCH_BYTES_MAX, PRODUCE_TIMEOUT_MIN, REFUSED_RECORDS_NAMED_MAX};
@@ -24,9 +24,9 @@ use base::{PartitionId, TopicId};
 use tasks::Task;
 use tokio::time::Instant;
 
-use crate::authorization::Asker;
+use crate::authorization::Caller;
 use crate::currency::ensure_known;
-use crate::dispatch::Started;
+use crate::dispatch::AcceptedRequest;
 use crate::errors::{Fault, refused_records};
 use crate::gateway::{Gateway, Session};
 use crate::no_transactions::no_transactions;
@@ -64,7 +64,7 @@ pub(crate) struct PendingProduce {
 /// State of a partition while the broker has the request.
 #[derive(Debug)]
 enum Slot {
-    Refused(Refused),
+    Refused(BatchRejection),
     /// Takes the next of the broker's answers.
     Appending {
         log_append_time: i64,
@@ -83,7 +83,7 @@ pub(crate) async fn start(
     gateway: &Arc<Gateway>,
     session: &Session,
     request: Request,
-) -> Result<Started, RequestError> {
+) -> Result<AcceptedRequest, RequestError> {
     let Request { head, body, permit, asker, .. } = request;
     let (api, version) = (head.api, head.version);
     let throttle_ms = quotas::charge_produced(session, &head, body.len());
@@ -103,7 +103,7 @@ pub(crate) async fn start(
     let configs = topics.iter().filter_map(|(_, topic)| Some(&*topic.as_ref().ok()?.config));
     let replicas = produce_replicas::replica_count(gateway, configs);
     let mut checks = Checks {
-        terms: Terms {
+        terms: ProduceConditions {
             version,
             acks: produce.acks,
             now_ms: gateway.broker.clock().now_ms(),
@@ -146,15 +146,15 @@ pub(crate) async fn start(
         referring,
         permit,
     };
-    Ok(Started::Produce(Box::new(pending)))
+    Ok(AcceptedRequest::Produce(Box::new(pending)))
 }
 
 /// Checks of a request's batches. Owns all its data, so that it can continue on another thread.
 struct Checks {
-    terms: Terms,
+    terms: ProduceConditions,
     refused_whole: Option<Fault>,
     /// The request's topics, each with the number of its remaining partitions.
-    topics: Vec<(usize, Result<Resolved, Fault>)>,
+    topics: Vec<(usize, Result<ResolvedTopic, Fault>)>,
     /// Index of the current topic.
     topic: usize,
     partitions: std::vec::IntoIter<ProducePartition>,
@@ -179,11 +179,11 @@ impl Checks {
                 (None, Ok(resolved)) => {
                     let policy = Policy { terms: &self.terms, resolved };
                     match policy.admit(index, &mut records, effort) {
-                        Ok(Admitted::Now(batch, log_append_time)) => {
+                        Ok(AdmittedBatch::Now(batch, log_append_time)) => {
                             self.batches.push(batch);
                             Slot::Appending { log_append_time }
                         }
-                        Ok(Admitted::Later) => {
+                        Ok(AdmittedBatch::Later) => {
                             self.postponed = Some(ProducePartition { index, records });
                             return false;
                         }
@@ -213,7 +213,7 @@ fn whole_refusal(produce: &ProduceRequest) -> Option<Fault> {
     produce.transactional.then(no_transactions)
 }
 
-struct Resolved {
+struct ResolvedTopic {
     id: TopicId,
     partitions: u32,
     config: Arc<TopicConfig>,
@@ -222,13 +222,13 @@ struct Resolved {
 /// Looks up all of a request's topics under one lock, each with the number of its partitions.
 fn resolve(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     topics: &[ProduceTopic],
-) -> Vec<(usize, Result<Resolved, Fault>)> {
+) -> Vec<(usize, Result<ResolvedTopic, Fault>)> {
     let catalog = gateway.broker.catalog();
     let find = |topic: &ProduceTopic| {
         let found = topic.topic.find_for(asker, &catalog);
-        let resolved = found.map(|found| Resolved {
+        let resolved = found.map(|found| ResolvedTopic {
             id: found.id(),
             partitions: found.partition_count(),
             config: Arc::clone(found.config()),
@@ -239,7 +239,7 @@ fn resolve(
 }
 
 /// Conditions that apply to a whole request.
-struct Terms {
+struct ProduceConditions {
     version: i16,
     acks: i16,
     now_ms: i64,
@@ -250,14 +250,14 @@ struct Terms {
 
 /// Checks of a batch, and its changes, before it goes to the broker.
 struct Policy<'a> {
-    terms: &'a Terms,
-    resolved: &'a Resolved,
+    terms: &'a ProduceConditions,
+    resolved: &'a ResolvedTopic,
 }
 
 /// The reason, and the invalid records; empty if it concerns the whole batch.
-type Refused = Box<(Fault, Vec<RefusedRecord>)>;
+type BatchRejection = Box<(Fault, Vec<RefusedRecord>)>;
 
-enum Admitted {
+enum AdmittedBatch {
     /// The batch, and its log append time or -1.
     Now(AppendBatch, i64),
     /// Too expensive for this thread; the records are left in place.
@@ -270,7 +270,7 @@ impl Policy<'_> {
         index: i32,
         records: &mut Option<BytesMut>,
         effort: &mut Effort,
-    ) -> Result<Admitted, Refused> {
+    ) -> Result<AdmittedBatch, BatchRejection> {
         let refuse = |fault: Fault| Box::new((fault, Vec::new()));
         let config = &*self.resolved.config;
         let index = u32::try_from(index)
@@ -291,12 +291,12 @@ impl Policy<'_> {
         let refuse_batch =
             |error: BatchError| Box::new((Fault::from(&error), refused_records(error)));
         let Some(unpacked_max) = effort.unpacked_max(found, config) else {
-            return Ok(Admitted::Later);
+            return Ok(AdmittedBatch::Later);
         };
         let limits = ValidateLimits { decompressed_bytes_max: unpacked_max, ..self.limits(config) };
         let validated = match record::validate(found, &limits) {
             Err(error) if is_over_unpacked(&error) && matches!(effort, Effort::Inline { .. }) => {
-                return Ok(Admitted::Later);
+                return Ok(AdmittedBatch::Later);
             }
             validated => validated.map_err(refuse_batch)?,
         };
@@ -316,13 +316,13 @@ impl Policy<'_> {
         // Done here, because it decompresses the batch once more.
         let ids = (config.dedup_window_ms > 0).then(|| RecordIds::read(&bytes));
         let batch = AppendBatch { ids, ..AppendBatch::new(partition, header, bytes) };
-        Ok(Admitted::Now(batch, log_append_time))
+        Ok(AdmittedBatch::Now(batch, log_append_time))
     }
 
     /// Applies the topic's policy to a valid batch. Returns its log append time, or -1.
     fn apply(
         &self,
-        validated: &Validated,
+        validated: &ValidBatch,
         mut bytes: BytesMut,
     ) -> Result<(BatchHeader, BytesMut, i64), BatchError> {
         let config = &*self.resolved.config;
@@ -413,7 +413,7 @@ impl PendingProduce {
 
     fn answer(
         &mut self,
-        mut answers: impl Iterator<Item = Option<Result<broker::Appended, broker::AppendError>>>,
+        mut answers: impl Iterator<Item = Option<Result<broker::AppendedBatch, broker::AppendError>>>,
     ) -> Result<Option<Response>, SessionEnd> {
         let mut results: Vec<_> = std::mem::take(&mut self.slots)
             .into_iter()
@@ -450,7 +450,7 @@ impl PendingProduce {
 /// `None` among the answers: the outcome is unknown after `timeout`.
 fn result(
     slot: Slot,
-    answers: &mut impl Iterator<Item = Option<Result<broker::Appended, broker::AppendError>>>,
+    answers: &mut impl Iterator<Item = Option<Result<broker::AppendedBatch, broker::AppendError>>>,
     timeout: Duration,
 ) -> PartitionResult {
     let log_append_time = match slot {

@@ -4,7 +4,7 @@
 //! ([`BytesMut::split_to`]), so that the broker can write the offset in place.
 
 use crate::topic_ref::TopicRef;
-use crate::wire::primitives::{Cursor, Malformed};
+use crate::wire::primitives::{Cursor, MalformedValue};
 use bytes::{Buf, BytesMut};
 
 /// First version with compact lengths.
@@ -39,7 +39,7 @@ pub(crate) struct ProducePartition {
 }
 
 impl ProduceRequest {
-    pub(crate) fn parse(version: i16, mut body: BytesMut) -> Result<Self, Malformed> {
+    pub(crate) fn parse(version: i16, mut body: BytesMut) -> Result<Self, MalformedValue> {
         let (mut request, places) = Self::survey(version, &body)?;
         // Front to back, so that each split takes a piece off the front.
         let mut taken = 0;
@@ -54,13 +54,16 @@ impl ProduceRequest {
 
     /// Parses everything except the records, and returns their positions.
     #[expect(clippy::type_complexity, reason = "places live only until the records are split off")]
-    fn survey(version: i16, body: &[u8]) -> Result<(Self, Vec<Option<(usize, usize)>>), Malformed> {
+    fn survey(
+        version: i16,
+        body: &[u8],
+    ) -> Result<(Self, Vec<Option<(usize, usize)>>), MalformedValue> {
         let flexible = version >= FLEXIBLE_SINCE;
         let mut cursor = Cursor::new(body);
         let transactional = cursor.nullable_text(flexible)?.is_some();
         let acks = cursor.int16()?;
         let timeout_ms = cursor.int32()?;
-        let topic_count = cursor.count(flexible)?.ok_or(Malformed::Null)?;
+        let topic_count = cursor.count(flexible)?.ok_or(MalformedValue::Null)?;
         let (topics, partitions) = (Vec::new(), Vec::new());
         let mut request = Self { transactional, acks, timeout_ms, topics, partitions };
         let mut places = Vec::new();
@@ -70,9 +73,9 @@ impl ProduceRequest {
             } else {
                 TopicRef::Name(cursor.text(flexible)?.into())
             };
-            let partitions = cursor.count(flexible)?.ok_or(Malformed::Null)?;
+            let partitions = cursor.count(flexible)?.ok_or(MalformedValue::Null)?;
             if partitions > PARTITIONS_MAX - request.partitions.len() {
-                return Err(Malformed::Length { length: partitions as i64 });
+                return Err(MalformedValue::Length { length: partitions as i64 });
             }
             for _ in 0..partitions {
                 let index = cursor.int32()?;

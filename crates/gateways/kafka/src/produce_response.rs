@@ -7,12 +7,12 @@ use record::RefusedRecord;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::leader_fields::{put_tagged_endpoints, put_tagged_leader};
-use crate::leaders::{CurrentLeader, Reached, Referrals, is_about_leader};
+use crate::leaders::{CurrentLeader, ReachableNode, Referrals, is_about_leader};
 use crate::produce_request::ProduceTopic;
 use crate::request::RequestHead;
 use crate::response::Response;
 use crate::topic_ref::TopicRef;
-use crate::wire::primitives::Put;
+use crate::wire::primitives::PutPrimitives;
 
 /// Outcome of a partition's batch.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ pub(crate) fn refer(
     encrypted: bool,
     topics: &[ProduceTopic],
     results: &mut [(i32, PartitionResult)],
-) -> Vec<Reached> {
+) -> Vec<ReachableNode> {
     let mut referrals = Referrals::new(encrypted);
     let mut left = results;
     for topic in topics {
@@ -80,7 +80,7 @@ pub(crate) fn encode(
     throttle_ms: i32,
     topics: &[ProduceTopic],
     results: &[(i32, PartitionResult)],
-    leaders: &[Reached],
+    leaders: &[ReachableNode],
 ) -> Response {
     let version = head.version;
     let flexible = version >= 9;

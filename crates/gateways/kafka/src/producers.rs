@@ -1,7 +1,7 @@
 //! Producer ids, and the producer state of partitions.
 
 use base::PartitionId;
-use broker::{Pace, Producer, ProducerIdentity};
+use broker::{Producer, ProducerIdentity, YieldBudget};
 use kafka_protocol::messages::describe_producers_response::{
     PartitionResponse, ProducerState, TopicResponse,
 };
@@ -11,7 +11,7 @@ use kafka_protocol::messages::{
 };
 use tracing::warn;
 
-use crate::authorization::Asker;
+use crate::authorization::Caller;
 use crate::errors::{Fault, code_of};
 use crate::gateway::{Gateway, Session};
 use crate::no_transactions::no_transactions_for;
@@ -59,7 +59,7 @@ pub(crate) async fn describe_producers(
 ) -> Result<Response, RequestError> {
     let message: DescribeProducersRequest = request.decode()?;
     let mut topics = Vec::with_capacity(message.topics.len());
-    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
     for topic in message.topics {
         let mut partitions = Vec::with_capacity(topic.partition_indexes.len());
         for indexes in topic.partition_indexes.chunks(PARTITIONS_AT_ONCE) {
@@ -74,7 +74,7 @@ pub(crate) async fn describe_producers(
 
 async fn describe_partitions(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     topic: &str,
     indexes: &[i32],
 ) -> Vec<PartitionResponse> {

@@ -18,7 +18,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
-use crate::leaders::{NO_NODE, Reached, broker_id, host_of, reached};
+use crate::leaders::{NO_NODE, ReachableNode, broker_id, host_of, reached};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::versions::{FEATURES, LEVEL};
@@ -116,7 +116,7 @@ fn with_quorum(
         .with_current_voters(voters)
 }
 
-fn node(node: &Reached) -> Node {
+fn node(node: &ReachableNode) -> Node {
     let listener = Listener::default()
         .with_name(StrBytes::from_static_str("PLAINTEXT"))
         .with_host(host_of(node))

@@ -7,16 +7,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use access::quotas::{Asker, Quota};
+use access::quotas::{Quota, QuotaClient};
 use kafka_protocol::error::ResponseError;
 
 use crate::errors::Fault;
 use crate::gateway::Session;
 use crate::request::{Request, RequestHead};
 
-fn asker<'a>(session: &'a Session, head: &'a RequestHead) -> Asker<'a> {
+fn asker<'a>(session: &'a Session, head: &'a RequestHead) -> QuotaClient<'a> {
     let user = session.login.principal().map(|principal| &**principal.name());
-    Asker::new(user, head.client_id.as_deref().unwrap_or_default())
+    QuotaClient::new(user, head.client_id.as_deref().unwrap_or_default())
 }
 
 /// Milliseconds of a response, rounded up.

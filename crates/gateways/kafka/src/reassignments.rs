@@ -10,7 +10,7 @@ use kafka_protocol::messages::{
     ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse,
 };
 
-use crate::authorization::Asker;
+use crate::authorization::Caller;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::leaders::names_all;
@@ -59,7 +59,7 @@ pub(crate) fn alter(gateway: &Gateway, mut request: Request) -> Result<Response,
 /// A target of `None` cancels a reassignment; there is none in progress.
 fn alter_one(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     topic: &str,
     index: i32,
     target: Option<&[BrokerId]>,

@@ -8,11 +8,11 @@ use kafka_protocol::messages::ApiKey;
 use kafka_protocol::protocol::{Request as RequestMessage, StrBytes};
 use thiserror::Error;
 
-use crate::authorization::Asker;
+use crate::authorization::Caller;
 use crate::frames::Frame;
 use crate::gateway::Session;
 use crate::groups::streams_requests::StreamsError;
-use crate::wire::primitives::{Cursor, Malformed};
+use crate::wire::primitives::{Cursor, MalformedValue};
 use crate::wire::shape::{self, ShapeError};
 
 /// Header fields that are needed for the response.
@@ -33,14 +33,14 @@ pub(crate) struct Request {
     /// The requesting session.
     pub(crate) session: Arc<Session>,
     /// The caller's rights, and those that the request needs.
-    pub(crate) asker: Asker,
+    pub(crate) asker: Caller,
 }
 
 /// Errors to which the protocol has no response: the connection is closed, as in Kafka.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub(crate) enum RequestError {
     #[error("request header: {0}")]
-    Header(Malformed),
+    Header(MalformedValue),
     #[error("it asks for api key {0} before it logs in")]
     NotLoggedIn(i16),
     #[error("its log-in has ended, and it did not log in again")]
@@ -56,7 +56,7 @@ pub(crate) enum RequestError {
     #[error("{api:?} version {version} is malformed: {reason}")]
     Decode { api: ApiKey, version: i16, reason: String },
     #[error("{api:?} version {version} is malformed: {malformed}")]
-    Malformed { api: ApiKey, version: i16, malformed: Malformed },
+    Malformed { api: ApiKey, version: i16, malformed: MalformedValue },
     #[error("{0}")]
     Streams(#[from] StreamsError),
     #[error("the response to {api:?} version {version} cannot be encoded: {reason}")]
@@ -89,7 +89,7 @@ impl Request {
         preamble: &Preamble,
         frame: Frame,
         session: Arc<Session>,
-        asker: Asker,
+        asker: Caller,
     ) -> Result<Self, RequestError> {
         let Frame { mut bytes, permit, .. } = frame;
         let (client_id, header_len) =
@@ -108,7 +108,7 @@ impl Request {
         api: ApiKey,
         version: i16,
         frame: &[u8],
-    ) -> Result<(Option<StrBytes>, usize), Malformed> {
+    ) -> Result<(Option<StrBytes>, usize), MalformedValue> {
         let mut cursor = Cursor::new(frame);
         cursor.skip(PREAMBLE_LEN)?;
         // Not compact even in the flexible header.

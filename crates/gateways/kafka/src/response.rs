@@ -7,7 +7,7 @@ use kafka_protocol::protocol::{Encodable, HeaderVersion, Message};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::request::{RequestError, RequestHead};
-use crate::wire::primitives::Put;
+use crate::wire::primitives::PutPrimitives;
 
 /// A whole frame, including its length.
 #[derive(Debug)]

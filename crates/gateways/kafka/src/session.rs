@@ -18,15 +18,15 @@ use base::limits::{
     LOGIN_FRAME_BYTES_MAX, LOGIN_WITHIN, REQUESTS_IN_FLIGHT_PER_SESSION_MAX,
     RESPONSE_TAKEN_BYTES_MIN, WRITTEN_AT_ONCE_BYTES_MAX,
 };
-use broker::{Pace, Permit, Turns};
+use broker::{Permit, YieldBudget, YieldSlots};
 use gateway::socket::{ReadHalf, Socket, WriteHalf};
-use gateway::{SlowReader, Unsent, WriteError};
+use gateway::{SlowReader, UnsentOutput, WriteError};
 use tasks::Task;
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::dispatch::{self, Started};
+use crate::dispatch::{self, AcceptedRequest};
 use crate::errors::Fault;
 use crate::frames::{Backlog, FrameBudgets, FrameError, FrameLimits, FrameReader};
 use crate::gateway::{Gateway, Session};
@@ -89,8 +89,8 @@ impl SessionEnd {
 }
 
 /// A started request in the queue of responses.
-struct InFlight {
-    started: Started,
+struct InFlightResponse {
+    started: AcceptedRequest,
     /// Bytes in the session's backlog until it is answered.
     queued: usize,
 }
@@ -131,7 +131,7 @@ pub(crate) async fn run(
 /// The reading side. Returns the reason of its end; after `Drained`, started requests are still finished.
 async fn read(
     mut frames: FrameReader<ReadHalf<'_>>,
-    queue: mpsc::Sender<InFlight>,
+    queue: mpsc::Sender<InFlightResponse>,
     backlog: &Backlog,
     session: &Arc<Session>,
     gateway: &Arc<Gateway>,
@@ -174,16 +174,16 @@ async fn read(
         tasks::inject::point(Task::KafkaSession);
         let queued = frame.queued;
         let started = match login.takes_bare_messages() {
-            true => {
-                Box::pin(login::bare(gateway, session, &frame.bytes)).await.map(Started::Answered)
-            }
+            true => Box::pin(login::bare(gateway, session, &frame.bytes))
+                .await
+                .map(AcceptedRequest::Answered),
             false => dispatch::start(gateway, session, frame).await,
         };
         let started = match started {
             Ok(started) => started,
             Err(end) => return end.into(),
         };
-        if queue.send(InFlight { started, queued }).await.is_err() {
+        if queue.send(InFlightResponse { started, queued }).await.is_err() {
             // The writing side has ended, and returns the reason.
             return SessionEnd::Drained;
         }
@@ -197,8 +197,8 @@ struct Writer<'a> {
     socket: WriteHalf<'a>,
     backlog: &'a Backlog,
     taken_within: Duration,
-    pace: Pace,
-    unsent: Unsent,
+    pace: YieldBudget,
+    unsent: UnsentOutput,
     rooms: Vec<OwnedSemaphorePermit>,
     permits: Vec<Permit>,
     /// Fires when the current request times out, or earlier. Setting it for each request would cost more.
@@ -210,14 +210,14 @@ impl<'a> Writer<'a> {
         socket: WriteHalf<'a>,
         backlog: &'a Backlog,
         taken_within: Duration,
-        turns: &Turns,
+        turns: &YieldSlots,
     ) -> Self {
         Self {
-            pace: Pace::new(turns, WRITTEN_AT_ONCE_BYTES_MAX as u32),
+            pace: YieldBudget::new(turns, WRITTEN_AT_ONCE_BYTES_MAX as u32),
             socket,
             backlog,
             taken_within,
-            unsent: Unsent::default(),
+            unsent: UnsentOutput::default(),
             rooms: Vec::new(),
             permits: Vec::new(),
             timer: None,
@@ -225,10 +225,10 @@ impl<'a> Writer<'a> {
     }
 
     /// The writing side. Returns `Ok` once the reading side has ended and all requests are answered.
-    async fn run(mut self, mut turns: mpsc::Receiver<InFlight>) -> Result<(), SessionEnd> {
+    async fn run(mut self, mut turns: mpsc::Receiver<InFlightResponse>) -> Result<(), SessionEnd> {
         let mut next = None;
         loop {
-            let mut turn: InFlight = match next.take() {
+            let mut turn: InFlightResponse = match next.take() {
                 Some(turn) => turn,
                 None => match turns.recv().await {
                     Some(turn) => turn,
@@ -243,7 +243,10 @@ impl<'a> Writer<'a> {
     }
 
     /// Waits for a request's response until its deadline.
-    async fn answer(&mut self, started: &mut Started) -> Result<Option<Response>, SessionEnd> {
+    async fn answer(
+        &mut self,
+        started: &mut AcceptedRequest,
+    ) -> Result<Option<Response>, SessionEnd> {
         let Some(due) = started.due() else { return started.await };
         poll_fn(|context| {
             if let Poll::Ready(answer) = Pin::new(&mut *started).poll(context) {
@@ -268,8 +271,8 @@ impl<'a> Writer<'a> {
     /// Adds the following responses as long as they are ready; returns the first request that is not.
     fn push_ready(
         &mut self,
-        turns: &mut mpsc::Receiver<InFlight>,
-    ) -> Result<Option<InFlight>, SessionEnd> {
+        turns: &mut mpsc::Receiver<InFlightResponse>,
+    ) -> Result<Option<InFlightResponse>, SessionEnd> {
         while self.unsent.bytes() < COALESCED_BYTES_MAX {
             let Ok(mut turn) = turns.try_recv() else { return Ok(None) };
             // A request that has not run yet must be polled with a waker.

@@ -6,8 +6,8 @@ use broker::CatalogView;
 use broker::catalog::Topic;
 use uuid::Uuid;
 
-use crate::authorization::Asker;
-use crate::currency::Named;
+use crate::authorization::Caller;
+use crate::currency::RequestedTopic;
 use crate::errors::Fault;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -29,7 +29,7 @@ impl TopicRef {
     /// reveal whether it exists.
     pub(crate) fn find_for<'a>(
         &self,
-        asker: &Asker,
+        asker: &Caller,
         catalog: &'a CatalogView<'_>,
     ) -> Result<Topic<'a>, Fault> {
         if let Self::Name(name) = self {
@@ -40,10 +40,10 @@ impl TopicRef {
         Ok(found)
     }
 
-    pub(crate) fn named(&self) -> Named<'_> {
+    pub(crate) fn named(&self) -> RequestedTopic<'_> {
         match self {
-            Self::Name(name) => Named::Name(name),
-            Self::Id(id) => Named::Id(*id),
+            Self::Name(name) => RequestedTopic::Name(name),
+            Self::Id(id) => RequestedTopic::Id(*id),
         }
     }
 

@@ -19,7 +19,7 @@ use kafka_protocol::messages::{
 };
 use uuid::Uuid;
 
-use crate::authorization::Asker;
+use crate::authorization::Caller;
 use crate::config_describe::creatable_configs;
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
@@ -82,7 +82,7 @@ pub(crate) async fn create(
 }
 
 /// Converts a requested topic to the broker's type.
-fn new_topic(gateway: &Gateway, asker: &Asker, topic: &CreatableTopic) -> Result<NewTopic, Fault> {
+fn new_topic(gateway: &Gateway, asker: &Caller, topic: &CreatableTopic) -> Result<NewTopic, Fault> {
     asker.creates_topic(&topic.name)?;
     validate_topic_name(&topic.name)
         .map_err(|error| Fault::new(ResponseError::InvalidTopicException, error.to_string()))?;
@@ -241,7 +241,7 @@ pub(crate) async fn delete(
 
 async fn delete_one(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     mutations: &Mutations<'_>,
     topic: DeleteTopicState,
 ) -> DeletableTopicResult {
@@ -267,7 +267,7 @@ async fn delete_one(
 /// Finds the topic to delete, with its name and UUID.
 fn find_deleted(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     mutations: &Mutations<'_>,
     topic: &DeleteTopicState,
 ) -> Result<(TopicId, Arc<str>, Uuid), Fault> {
@@ -322,7 +322,7 @@ pub(crate) async fn create_partitions(
 
 async fn grow(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     wanted: &CreatePartitionsTopic,
     charged: Option<&Mutations<'_>>,
 ) -> Result<(), Fault> {

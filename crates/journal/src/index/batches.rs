@@ -41,11 +41,11 @@ impl<'a> Batches<'a> {
     }
 
     /// The batches of `run` that do not lie in the stream's `holes`.
-    pub(crate) fn live(self, run: &Run, holes: Option<&'a OffsetRanges>) -> Live<'a> {
+    pub(crate) fn live(self, run: &Run, holes: Option<&'a OffsetRanges>) -> SegmentBatches<'a> {
         let start = self.partition_point(|batch| batch.next_offset() <= run.first_offset);
         let end = self.partition_point(|batch| batch.base_offset < run.next_offset);
         let batches = self.narrow(start, end.max(start));
-        Live { batches, holes, first_offset: run.first_offset }
+        SegmentBatches { batches, holes, first_offset: run.first_offset }
     }
 
     /// The number of batches at the front for which `before` holds.
@@ -82,14 +82,14 @@ impl<'a> Batches<'a> {
 
 /// A stream's live batches in one segment, ascending.
 #[derive(Clone, Debug)]
-pub(crate) struct Live<'a> {
+pub(crate) struct SegmentBatches<'a> {
     batches: Batches<'a>,
     holes: Option<&'a OffsetRanges>,
     /// Everything below is dead, even inside the first batch.
     first_offset: u64,
 }
 
-impl<'a> Live<'a> {
+impl<'a> SegmentBatches<'a> {
     /// The batches that end after `offset`.
     pub(crate) fn from(self, offset: u64) -> Self {
         let start = self.batches.partition_point(|batch| batch.next_offset() <= offset);
@@ -118,7 +118,7 @@ impl<'a> Live<'a> {
 /// Skips all batches of a hole at once: a hole may cover a whole segment.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveBatches<'l, 'a> {
-    live: &'l Live<'a>,
+    live: &'l SegmentBatches<'a>,
     places: Range<usize>,
 }
 

@@ -61,9 +61,9 @@ pub(crate) struct BlockWriter {
     segment: u32,
     draft: Draft,
     addresses: Addresses,
-    pending: Vec<(Address, Pending)>,
+    pending: Vec<(Address, PendingBatch)>,
     /// Places in this segment of the shared batches of the segment being rewritten.
-    shared: HashMap<u32, Written>,
+    shared: HashMap<u32, WrittenBatch>,
     stream: u64,
     pending_bytes: usize,
     blocks: u32,
@@ -73,14 +73,14 @@ pub(crate) struct BlockWriter {
 
 /// A batch waiting for its block.
 #[derive(Debug)]
-enum Pending {
+enum PendingBatch {
     Here(Bytes),
-    Elsewhere(Written),
+    Elsewhere(WrittenBatch),
 }
 
 /// A shared batch that is already in the file.
 #[derive(Clone, Copy, Debug)]
-struct Written {
+struct WrittenBatch {
     place: u32,
     len: u32,
     crc: u32,
@@ -134,7 +134,7 @@ impl BlockWriter {
     pub(crate) fn push(&mut self, old: Address, bytes: Bytes) -> io::Result<()> {
         self.make_room()?;
         self.pending_bytes += bytes.len();
-        self.pending.push((old, Pending::Here(bytes)));
+        self.pending.push((old, PendingBatch::Here(bytes)));
         Ok(())
     }
 
@@ -144,7 +144,7 @@ impl BlockWriter {
         let written = self.shared.get(&old.position).copied();
         let Some(written) = written.filter(|it| it.len == old.len) else { return Ok(false) };
         self.make_room()?;
-        self.pending.push((old, Pending::Elsewhere(written)));
+        self.pending.push((old, PendingBatch::Elsewhere(written)));
         Ok(true)
     }
 
@@ -185,17 +185,18 @@ impl BlockWriter {
             self.draft.len() + HEADER_BYTES as u64 + (count * DESCRIPTOR_BYTES) as u64;
         for (old, pending) in &self.pending {
             let (address, crc, elsewhere) = match pending {
-                Pending::Here(bytes) => {
+                PendingBatch::Here(bytes) => {
                     let address = place(self.segment, position, old, bytes.len())?;
                     position += bytes.len() as u64;
                     let crc = crc32c(bytes);
                     if old.shared {
-                        let written = Written { place: address.position, len: address.len, crc };
+                        let written =
+                            WrittenBatch { place: address.position, len: address.len, crc };
                         self.shared.insert(old.position, written);
                     }
                     (address, crc, 0)
                 }
-                Pending::Elsewhere(Written { place, crc, .. }) => {
+                PendingBatch::Elsewhere(WrittenBatch { place, crc, .. }) => {
                     (Address { position: *place, ..*old }, *crc, *place)
                 }
             };
@@ -213,8 +214,8 @@ impl BlockWriter {
         slices.push(IoSlice::new(&header));
         slices.push(IoSlice::new(&descriptors));
         slices.extend(self.pending.iter().filter_map(|(_, pending)| match pending {
-            Pending::Here(bytes) => Some(IoSlice::new(bytes)),
-            Pending::Elsewhere(_) => None,
+            PendingBatch::Here(bytes) => Some(IoSlice::new(bytes)),
+            PendingBatch::Elsewhere(_) => None,
         }));
         self.draft.append(&mut slices)?;
         self.blocks += 1;

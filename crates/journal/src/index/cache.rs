@@ -13,11 +13,11 @@ use super::sidecar::Sidecar;
 #[derive(Debug)]
 pub(crate) struct SidecarCache {
     bytes_max: usize,
-    loaded: Mutex<Loaded>,
+    loaded: Mutex<LoadedSidecars>,
 }
 
 #[derive(Debug, Default)]
-struct Loaded {
+struct LoadedSidecars {
     by_segment: HashMap<(u32, u32), (Arc<Sidecar>, u64)>,
     bytes: usize,
     uses: u64,
@@ -57,7 +57,7 @@ impl SidecarCache {
     }
 }
 
-impl Loaded {
+impl LoadedSidecars {
     fn remove(&mut self, name: (u32, u32)) {
         if let Some((sidecar, _)) = self.by_segment.remove(&name) {
             self.bytes -= sidecar.as_bytes().len();

@@ -19,7 +19,7 @@ const VERSION: u32 = 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("the live offsets make no sense")]
-pub(crate) struct Senseless;
+pub(crate) struct InvalidLiveOffsets;
 
 /// Live streams in ascending order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -79,13 +79,13 @@ impl LiveOffsets {
         out
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Senseless> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, InvalidLiveOffsets> {
         let mut fields = Fields::new(bytes);
         if fields.array() != Some(MAGIC) || fields.u32() != Some(VERSION) {
-            return Err(Senseless);
+            return Err(InvalidLiveOffsets);
         }
         let streams = streams(&mut fields).filter(|_| fields.remaining() == 0);
-        streams.map(Self).ok_or(Senseless)
+        streams.map(Self).ok_or(InvalidLiveOffsets)
     }
 }
 
@@ -153,11 +153,11 @@ mod tests {
     fn truncated_or_extended_live_offsets_are_refused() {
         let good = sample().encode();
         for len in 0..good.len() {
-            assert_eq!(LiveOffsets::decode(&good[..len]), Err(Senseless), "cut to {len}");
+            assert_eq!(LiveOffsets::decode(&good[..len]), Err(InvalidLiveOffsets), "cut to {len}");
         }
         let mut long = good;
         long.push(0);
-        assert_eq!(LiveOffsets::decode(&long), Err(Senseless));
+        assert_eq!(LiveOffsets::decode(&long), Err(InvalidLiveOffsets));
     }
 
     proptest! {

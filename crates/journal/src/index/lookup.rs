@@ -8,14 +8,14 @@ use std::sync::Arc;
 use super::runs::Run;
 use super::seal::LoadError;
 use super::sidecar::Sidecar;
-use super::{Index, Live};
+use super::{Index, SegmentBatches};
 use crate::address::Address;
 use crate::error::ReadError;
 use crate::stats::SegmentInfo;
 
 /// Batches to read from one segment's file, ascending, at least one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Part {
+pub(crate) struct SegmentRead {
     pub(crate) segment: u32,
     pub(crate) generation: u32,
     pub(crate) addresses: Vec<Address>,
@@ -24,7 +24,7 @@ pub(crate) struct Part {
 #[derive(Debug)]
 pub(crate) enum Plan {
     /// Batches to read; empty at the end of the stream.
-    Ready(Vec<Part>),
+    Ready(Vec<SegmentRead>),
     /// This segment's sidecar must be loaded first. There is no batch before `offset`: plan again
     /// from there.
     Missing { segment: u32, generation: u32, offset: u64 },
@@ -68,7 +68,7 @@ impl Index {
                 break;
             };
             if !addresses.is_empty() {
-                parts.push(Part { segment, generation, addresses });
+                parts.push(SegmentRead { segment, generation, addresses });
             }
             if !more {
                 break;
@@ -241,7 +241,7 @@ impl Index {
         &self,
         stream: u64,
         segment: u32,
-        mut ask: impl FnMut(Live<'_>, u32) -> R,
+        mut ask: impl FnMut(SegmentBatches<'_>, u32) -> R,
     ) -> Result<Option<R>, ReadError> {
         loop {
             let (run, holes, generation) = {
@@ -285,7 +285,7 @@ struct PlanBudget {
 
 impl PlanBudget {
     /// The batches that fit, and whether more may fit.
-    fn take(&mut self, live: Live<'_>) -> (Vec<Address>, bool) {
+    fn take(&mut self, live: SegmentBatches<'_>) -> (Vec<Address>, bool) {
         let mut taken = Vec::new();
         for batch in live.iter() {
             let len = batch.len as usize;

@@ -31,7 +31,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::address::Address;
 use crate::buffers::Buffers;
-use crate::damage::{BatchCheck, Damage, Damaged, is_loss};
+use crate::damage::{BatchCheck, Damage, DamagedSegments, is_loss};
 use crate::error::ReadError;
 use world::DiskFile;
 
@@ -52,18 +52,18 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use batches::{Batches, Live};
+pub(crate) use batches::{Batches, SegmentBatches};
 pub(crate) use blocks::{BlockWriter, check_block};
 pub(crate) use files::{FileKind, Files};
 pub(crate) use live_offsets::LiveOffsets;
-pub(crate) use lookup::{Part, PinnedSidecar, Plan};
+pub(crate) use lookup::{PinnedSidecar, Plan, SegmentRead};
 pub(crate) use open::Setup;
 pub(crate) use seal::{LoadError, sidecar_of};
 pub(crate) use sidecar::{DistinctBytes, Sidecar};
-pub(crate) use table::{RunTable, SHIPPED_GENERATION, Shipped};
+pub(crate) use table::{RunTable, SHIPPED_GENERATION, ShippedSegment};
 
 use cache::SidecarCache;
-use seal::Sealing;
+use seal::SealQueue;
 
 /// The index's view of the log that wrote the segments.
 pub(crate) trait LogBodies: Send + Sync + Debug {
@@ -85,7 +85,7 @@ pub(crate) struct Index {
     files: Files,
     cache: SidecarCache,
     log: Arc<dyn LogBodies>,
-    sealing: Sealing,
+    sealing: SealQueue,
     /// The log claims segments from this one on: recovery would begin to read there.
     claimed_from: AtomicU32,
     /// Read buffers.
@@ -93,7 +93,7 @@ pub(crate) struct Index {
     /// Serializes passes of reclaim and rewrites.
     reclaiming: Mutex<()>,
     check: BatchCheck,
-    damaged: Damaged,
+    damaged: DamagedSegments,
 }
 
 /// The run table as of one log index, for a snapshot.
@@ -197,7 +197,7 @@ impl Index {
         &self.reclaiming
     }
 
-    pub(crate) fn damaged(&self) -> &Damaged {
+    pub(crate) fn damaged(&self) -> &DamagedSegments {
         &self.damaged
     }
 

@@ -10,11 +10,11 @@ use parking_lot::{Mutex, RwLock};
 
 use super::cache::SidecarCache;
 use super::files::{FileKind, Files};
-use super::seal::Sealing;
+use super::seal::SealQueue;
 use super::table::{RunTable, Segment};
 use super::{Index, LogBodies};
 use crate::buffers::Buffers;
-use crate::damage::{BatchCheck, Damage, Damaged};
+use crate::damage::{BatchCheck, Damage, DamagedSegments};
 use crate::error::OpenError;
 use world::Disk;
 
@@ -46,12 +46,12 @@ impl Index {
             files: Files::new(setup.disk, &setup.dir),
             cache: SidecarCache::new(setup.sidecar_cache_bytes),
             log: setup.log,
-            sealing: Sealing::default(),
+            sealing: SealQueue::default(),
             claimed_from: AtomicU32::new(claimed_from),
             buffers: Buffers::default(),
             reclaiming: Mutex::new(()),
             check: setup.check,
-            damaged: Damaged::default(),
+            damaged: DamagedSegments::default(),
         };
         let io_error = |operation| {
             let path = setup.dir.clone();

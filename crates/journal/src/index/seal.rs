@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base::{HashMap, OffsetRanges};
 use parking_lot::Mutex;
-use tasks::{Running, Signal, Step, Task, Worker, Workers};
+use tasks::{Signal, Step, Task, Worker, WorkerHandle, Workers};
 use tracing::{info, warn};
 
 use super::addresses::Addresses;
@@ -15,7 +15,7 @@ use super::blocks;
 use super::files::FileKind;
 use super::runs::Run;
 use super::sidecar::Sidecar;
-use super::table::Refused;
+use super::table::RefusedBody;
 use super::{Batches, Index};
 use crate::address::Address;
 use crate::error::ReadError;
@@ -25,7 +25,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Requests to the thread that writes sidecars.
 #[derive(Debug, Default)]
-pub(crate) struct Sealing {
+pub(crate) struct SealQueue {
     request: Mutex<SealRequest>,
     sealer: Signal,
 }
@@ -36,7 +36,7 @@ struct SealRequest {
     stop: bool,
 }
 
-impl Sealing {
+impl SealQueue {
     pub(super) fn wake_if(&self, due: bool) {
         if due {
             self.request.lock().due = true;
@@ -95,7 +95,7 @@ impl Index {
         self: &Arc<Self>,
         workers: &Workers,
         on_panic: impl FnOnce() + Send + 'static,
-    ) -> io::Result<Running> {
+    ) -> io::Result<WorkerHandle> {
         // A restart may have found full segments.
         self.sealing.wake_if(true);
         let sealer = Sealer { index: self.clone(), failed: false };
@@ -269,7 +269,7 @@ impl Index {
 /// Bodies in a segment of the log that belong to the index.
 struct ExpectedBodies {
     runs: HashMap<u64, ExpectedRun>,
-    refused: Arc<Vec<Refused>>,
+    refused: Arc<Vec<RefusedBody>>,
 }
 
 /// A stream's run, and the holes in it.

@@ -32,7 +32,7 @@ use thiserror::Error;
 use super::addresses::{AddressList, Addresses};
 use super::fields::{Fields, put_signed, put_varint};
 use super::runs::{Run, Runs};
-use super::table::{Content, Refused, RunTable, Segment, SharedBytes};
+use super::table::{Content, RefusedBody, RunTable, Segment, SharedBytes};
 use crate::address::Address;
 
 const MAGIC: [u8; 4] = *b"PRIT";
@@ -314,9 +314,9 @@ fn segment(id: u32, fields: &mut Fields<'_>, version: u32) -> Option<Segment> {
     (generation > 0).then_some(segment)
 }
 
-fn refused(fields: &mut Fields<'_>, version: u32) -> Option<Arc<Vec<Refused>>> {
+fn refused(fields: &mut Fields<'_>, version: u32) -> Option<Arc<Vec<RefusedBody>>> {
     let count = fields.count(1)?;
-    let mut refused: Vec<Refused> = Vec::with_capacity(count);
+    let mut refused: Vec<RefusedBody> = Vec::with_capacity(count);
     for _ in 0..count {
         let last = refused.last().copied();
         let position =

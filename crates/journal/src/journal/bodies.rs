@@ -7,7 +7,7 @@ use super::Journal;
 use crate::address::Address;
 use crate::error::JournalFailed;
 use crate::index::Index;
-use crate::shared::Applying;
+use crate::shared::ApplyingEntry;
 
 impl Journal {
     /// Waits until entry `index`, and so every one before it, has its position in a segment: then
@@ -46,7 +46,7 @@ impl Journal {
         let mut applying = shared.applying.lock();
         if applying.index != Some(log_index) {
             match shared.log.bodies(log_index) {
-                Ok(bodies) => *applying = Applying { index: Some(log_index), bodies },
+                Ok(bodies) => *applying = ApplyingEntry { index: Some(log_index), bodies },
                 Err(error) => {
                     // A committed body could never be served: the machine must stop.
                     let error = io::Error::other(error);

@@ -14,7 +14,7 @@ use crate::entry::{Entry, EntryId};
 use crate::error::{JournalFailed, ReadError};
 use crate::frame::EncodedEntry;
 use crate::index::files::parse_name;
-use crate::log::Cut;
+use crate::log::TruncatedEntry;
 
 impl Journal {
     /// Appends to the log. Readable on return; `durable` is called (from the journal's thread, in
@@ -134,7 +134,7 @@ impl Journal {
         let shared = &self.inner.shared;
         shared.check()?;
         let from = index.map_or(0, |index| index + 1);
-        let refuse = |cut: &Cut| {
+        let refuse = |cut: &TruncatedEntry| {
             let bodies = shared.log.cut_bodies(cut).map_err(|error| {
                 let file = shared.dir.clone();
                 JournalFailed::io("read entries to cut", file, io::Error::other(error))

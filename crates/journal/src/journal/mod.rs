@@ -39,7 +39,7 @@ pub use pins::LogPin;
 pub use snapshots::PendingSnapshot;
 
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedJournal {
     pub journal: Journal,
     /// The newest snapshot: the machine restores it and then applies the entries of the log.
     pub snapshot: Option<Snapshot>,
@@ -60,7 +60,7 @@ pub struct Snapshot {
 
 /// Decision of key compaction about a batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Keep {
+pub enum CompactionDecision {
     Same,
     Drop,
     /// A smaller batch for the same offsets.

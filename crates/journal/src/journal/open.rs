@@ -11,16 +11,16 @@ use tokio::sync::Notify;
 use world::{Disk, Instant, World};
 
 use super::threads::Threads;
-use super::{Inner, Journal, Opened, Options, Snapshot};
+use super::{Inner, Journal, OpenedJournal, Options, Snapshot};
 use crate::entry::EntryId;
 use crate::error::{OpenError, ReadError};
 use crate::index::files::{FileKind, file_name};
 use crate::index::{Index, Setup};
 use crate::log::Log;
-use crate::prepare::{Found, Signals, Spares};
+use crate::prepare::{PreallocationState, Signals, Spares};
 use crate::queue::Queue;
 use crate::read::Reader;
-use crate::recover::{Full, Recovered, Sizes, recover};
+use crate::recover::{FullSegment, RecoveredJournal, Sizes, recover};
 use crate::shared::{Counters, DurableEnd, Hooks, Shared};
 use crate::snapshot::SnapshotFile;
 use crate::stats::SegmentInfo;
@@ -29,7 +29,7 @@ use crate::vote::Vote;
 
 impl Journal {
     /// Opens the journal in `dir` after recovery, or creates it.
-    pub fn open(world: &World, dir: &Path, options: Options) -> Result<Opened, OpenError> {
+    pub fn open(world: &World, dir: &Path, options: Options) -> Result<OpenedJournal, OpenError> {
         let disk = &world.disk;
         let begun = Instant::now();
         options.check()?;
@@ -60,7 +60,7 @@ impl Journal {
         journal.inner.shared.snapshot_bytes.store(snapshot_bytes, Ordering::Relaxed);
         report.took = begun.elapsed();
         tracing::info!("{report}");
-        Ok(Opened { journal, snapshot, report })
+        Ok(OpenedJournal { journal, snapshot, report })
     }
 
     fn start(
@@ -68,17 +68,27 @@ impl Journal {
         dir: &Path,
         options: Options,
         vote: Vote,
-        recovered: Recovered,
+        recovered: RecoveredJournal,
         snapshot: Option<EntryId>,
         claim: Box<dyn Send + Sync>,
     ) -> Result<Self, OpenError> {
         let disk = &world.disk;
-        let Recovered { log, end, spare, table, scan_from, import, full, replaced, bytes, .. } =
-            recovered;
+        let RecoveredJournal {
+            log,
+            end,
+            spare,
+            table,
+            scan_from,
+            import,
+            full,
+            replaced,
+            bytes,
+            ..
+        } = recovered;
         let older = !end.segment.header.takes_entries();
         let next_id = end.segment.header.id + 1 + u32::from(spare.is_some());
         let asleep = end.segment.is_bare() && spare.is_none();
-        let found = Found { ready: spare, next_id, asleep };
+        let found = PreallocationState { ready: spare, next_id, asleep };
         let log = Arc::new(Log::new(disk.clone(), dir, log));
         let setup = Setup {
             disk: disk.clone(),
@@ -91,7 +101,7 @@ impl Journal {
         let index = Arc::new(Index::open(setup, table, scan_from.segment, import)?);
         left_before(disk, dir, &options, &index, scan_from.segment, snapshot)
             .map_err(|source| OpenError::Io { operation: "measure", path: dir.into(), source })?;
-        for Full { segment, last_index, file_bytes } in full {
+        for FullSegment { segment, last_index, file_bytes } in full {
             index.full(segment, last_index, file_bytes);
         }
         let unreadable = |error: ReadError| OpenError::Unusable {

@@ -1,20 +1,20 @@
 //! Reading batches, for the broker.
 
 use super::Journal;
-use crate::address::{Address, Stored};
+use crate::address::{Address, StoredBatches};
 use crate::error::ReadError;
 use crate::stats::Age;
 
 impl Journal {
     /// Consecutive batches, beginning with the one that holds `offset` or else the next: at least
     /// one, even if larger than `bytes_max`; empty at the end. Adjacent batches may share one
-    /// [`Stored`].
+    /// [`StoredBatches`].
     pub async fn read(
         &self,
         stream: u64,
         offset: u64,
         bytes_max: usize,
-    ) -> Result<Vec<Stored>, ReadError> {
+    ) -> Result<Vec<StoredBatches>, ReadError> {
         self.inner.reader.read(stream, offset, bytes_max).await
     }
 
@@ -24,7 +24,7 @@ impl Journal {
         stream: u64,
         offset: u64,
         bytes_max: usize,
-    ) -> Result<Vec<Stored>, ReadError> {
+    ) -> Result<Vec<StoredBatches>, ReadError> {
         self.inner.reader.read_blocking(stream, offset, bytes_max)
     }
 
@@ -33,12 +33,15 @@ impl Journal {
         &self,
         stream: u64,
         timestamp: i64,
-    ) -> Result<Option<(Address, Stored)>, ReadError> {
+    ) -> Result<Option<(Address, StoredBatches)>, ReadError> {
         self.inner.reader.find_time(stream, timestamp).await
     }
 
     /// The batch with the largest timestamp.
-    pub async fn find_max_time(&self, stream: u64) -> Result<Option<(Address, Stored)>, ReadError> {
+    pub async fn find_max_time(
+        &self,
+        stream: u64,
+    ) -> Result<Option<(Address, StoredBatches)>, ReadError> {
         self.inner.reader.find_max_time(stream).await
     }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use world::Instant;
 
-use super::{Journal, Keep};
+use super::{CompactionDecision, Journal};
 use crate::address::Address;
-use crate::stats::{Reclaimed, Room, SegmentInfo};
+use crate::stats::{DiskRoom, ReclaimReport, SegmentInfo};
 use crate::transfer::discard_obsolete_import;
 
 impl Journal {
@@ -47,7 +47,7 @@ impl Journal {
     }
 
     /// Deletes dead segments and rewrites mostly dead ones. Blocking.
-    pub fn reclaim(&self) -> io::Result<Reclaimed> {
+    pub fn reclaim(&self) -> io::Result<ReclaimReport> {
         discard_obsolete_import(&self.inner.shared)?;
         self.inner.shared.index.reclaim()
     }
@@ -56,12 +56,12 @@ impl Journal {
     pub fn rewrite(
         &self,
         segment: u32,
-        keep: &mut dyn FnMut(u64, &Address, &[u8]) -> Keep,
+        keep: &mut dyn FnMut(u64, &Address, &[u8]) -> CompactionDecision,
     ) -> io::Result<()> {
         self.inner.shared.index.rewrite(segment, keep)
     }
 
-    pub fn room(&self) -> Room {
+    pub fn room(&self) -> DiskRoom {
         self.inner.shared.spares.room()
     }
 }

@@ -4,16 +4,16 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use tasks::{Running, Task, Workers};
+use tasks::{Task, WorkerHandle, Workers};
 
 use crate::commit::{WriteEnd, Writer};
 use crate::prepare::{Preparer, Signals};
 use crate::shared::Shared;
 
 pub(super) struct Threads {
-    writer: Running,
-    preparer: Running,
-    sealer: Running,
+    writer: WorkerHandle,
+    preparer: WorkerHandle,
+    sealer: WorkerHandle,
     /// Dropped last: the directory stays claimed until no thread uses it.
     _claim: Box<dyn Send + Sync>,
 }
@@ -60,6 +60,6 @@ impl Threads {
             drop(tasks::thread(Task::JournalClosing, "journal-close".into(), join, || {}));
             return;
         }
-        Running::join([self.writer, self.preparer, self.sealer]);
+        WorkerHandle::join([self.writer, self.preparer, self.sealer]);
     }
 }

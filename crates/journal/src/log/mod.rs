@@ -4,14 +4,14 @@
 //! its segment. Entries are placed when their frame is laid out, just before it is written.
 //!
 //! * [`entries`]: reads entries back
-//! * [`cut`]: truncates the end of the log
+//! * [`truncation`]: truncates the end of the log
 //! * [`pins`]: retains the start of the log
 
-mod cut;
 mod entries;
 mod pins;
+mod truncation;
 
-pub(crate) use cut::Cut;
+pub(crate) use truncation::TruncatedEntry;
 
 use std::collections::VecDeque;
 use std::io;

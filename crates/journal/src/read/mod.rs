@@ -14,10 +14,10 @@ use std::sync::Arc;
 use base::limits;
 use tasks::Workers;
 
-use crate::address::{Address, Stored, put_base_offset};
+use crate::address::{Address, StoredBatches, put_base_offset};
 use crate::buffers::{Buffer, Buffers};
 use crate::error::ReadError;
-use crate::index::{Index, LoadError, Part, PinnedSidecar, Plan};
+use crate::index::{Index, LoadError, PinnedSidecar, Plan, SegmentRead};
 use pool::Pool;
 use world::DiskFile;
 
@@ -46,13 +46,13 @@ impl Reader {
 
     /// Consecutive batches, beginning with the one that holds `offset` or else the next: at least
     /// one, even if larger than `bytes_max`; empty at the end. Adjacent batches may share a
-    /// [`Stored`].
+    /// [`StoredBatches`].
     pub(crate) async fn read(
         &self,
         stream: u64,
         offset: u64,
         bytes_max: usize,
-    ) -> Result<Vec<Stored>, ReadError> {
+    ) -> Result<Vec<StoredBatches>, ReadError> {
         if let Some(batches) = read_now(&self.index, stream, offset, bytes_max)? {
             return Ok(batches);
         }
@@ -66,7 +66,7 @@ impl Reader {
         stream: u64,
         offset: u64,
         bytes_max: usize,
-    ) -> Result<Vec<Stored>, ReadError> {
+    ) -> Result<Vec<StoredBatches>, ReadError> {
         match read_now(&self.index, stream, offset, bytes_max)? {
             Some(batches) => Ok(batches),
             None => read_blocking(&self.index, stream, offset, bytes_max),
@@ -78,7 +78,7 @@ impl Reader {
         &self,
         stream: u64,
         timestamp: i64,
-    ) -> Result<Option<(Address, Stored)>, ReadError> {
+    ) -> Result<Option<(Address, StoredBatches)>, ReadError> {
         let index = self.index.clone();
         let find = move || found(&index, || index.find_time(stream, timestamp));
         self.pool.run(find).await
@@ -88,7 +88,7 @@ impl Reader {
     pub(crate) async fn find_max_time(
         &self,
         stream: u64,
-    ) -> Result<Option<(Address, Stored)>, ReadError> {
+    ) -> Result<Option<(Address, StoredBatches)>, ReadError> {
         let index = self.index.clone();
         self.pool.run(move || found(&index, || index.find_max_time(stream))).await
     }
@@ -100,7 +100,7 @@ fn read_now(
     stream: u64,
     offset: u64,
     bytes_max: usize,
-) -> Result<Option<Vec<Stored>>, ReadError> {
+) -> Result<Option<Vec<StoredBatches>>, ReadError> {
     let Plan::Ready(parts) = index.plan(stream, offset, bytes_max, None) else {
         return Ok(None);
     };
@@ -139,7 +139,7 @@ fn read_now(
 
 /// Splits off the suffix of `part` whose bytes are in the tail cache. The cache finds bodies by the
 /// position at which the log wrote them, so it has none of a rewritten segment.
-fn split_recent<'a>(index: &Index, part: &'a Part) -> (&'a [Address], Vec<Stored>) {
+fn split_recent<'a>(index: &Index, part: &'a SegmentRead) -> (&'a [Address], Vec<StoredBatches>) {
     let addresses = &part.addresses[..];
     if part.generation > 1 {
         return (addresses, Vec::new());
@@ -147,7 +147,7 @@ fn split_recent<'a>(index: &Index, part: &'a Part) -> (&'a [Address], Vec<Stored
     let mut recent = VecDeque::new();
     for address in addresses.iter().rev() {
         match index.log().recent(address) {
-            Some(bytes) => recent.push_front(Stored::at(address, bytes)),
+            Some(bytes) => recent.push_front(StoredBatches::at(address, bytes)),
             None => break,
         }
     }
@@ -168,7 +168,7 @@ pub(crate) fn read_blocking(
     stream: u64,
     offset: u64,
     bytes_max: usize,
-) -> Result<Vec<Stored>, ReadError> {
+) -> Result<Vec<StoredBatches>, ReadError> {
     let mut offset = offset;
     let mut pinned: Option<PinnedSidecar> = None;
     loop {
@@ -208,12 +208,12 @@ pub(crate) fn read_blocking(
 /// since it was planned.
 pub(crate) fn read_part(
     index: &Index,
-    part: &Part,
-    batches: &mut Vec<Stored>,
+    part: &SegmentRead,
+    batches: &mut Vec<StoredBatches>,
 ) -> Result<(), LoadError> {
     let (stored, mut recent) = split_recent(index, part);
     if !stored.is_empty() {
-        let Part { segment, generation, .. } = *part;
+        let SegmentRead { segment, generation, .. } = *part;
         let failed = |position, error| index.is_unreadable(segment, generation, position, error);
         let damaged = |position, what| index.is_damaged(segment, generation, position, what);
         let file = index.files().segment(segment, generation).map_err(|e| failed(0, e))?;
@@ -238,10 +238,10 @@ pub(crate) fn read_part(
 fn found(
     index: &Index,
     find: impl Fn() -> Result<Option<(Address, u32)>, ReadError>,
-) -> Result<Option<(Address, Stored)>, ReadError> {
+) -> Result<Option<(Address, StoredBatches)>, ReadError> {
     loop {
         let Some((address, generation)) = find()? else { return Ok(None) };
-        let part = Part { segment: address.segment, generation, addresses: vec![address] };
+        let part = SegmentRead { segment: address.segment, generation, addresses: vec![address] };
         let mut batches = Vec::new();
         match read_part(index, &part, &mut batches) {
             Ok(()) => return Ok(batches.pop().map(|batch| (address, batch))),
@@ -294,7 +294,7 @@ fn slice_batches<'a>(
     is_sound: impl Fn(&Address, &[u8]) -> bool,
     addresses: &'a [Address],
     mut buffer: Buffer,
-    batches: &mut Vec<Stored>,
+    batches: &mut Vec<StoredBatches>,
 ) -> Option<&'a Address> {
     let start = addresses.first()?.position as usize;
     let sound = |address: &&Address| {
@@ -354,7 +354,7 @@ mod tests {
         let mut batches = Vec::new();
         slice_batches(|_, _| true, &near, Buffer::unkept((0..150).collect()), &mut batches);
         let expected = [Bytes::from_iter(0..50), Bytes::from_iter(100..150)];
-        assert_eq!(batches, expected.map(Stored::from));
+        assert_eq!(batches, expected.map(StoredBatches::from));
 
         let far = [address(100, 50), address(300, 50)];
         assert_eq!(extents(&far).count(), 2);
@@ -399,7 +399,7 @@ mod tests {
             let buffer = Buffer::unkept((100..140).map(|at| at / 10).collect());
             let found = slice_batches(is_sound, &addresses, buffer, &mut batches);
             assert_eq!(found, Some(&addresses[bad]));
-            assert_eq!(batches.iter().map(Stored::len).sum::<usize>(), bad * 10);
+            assert_eq!(batches.iter().map(StoredBatches::len).sum::<usize>(), bad * 10);
         }
     }
 }

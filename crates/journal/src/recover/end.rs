@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 
 use super::candidate::Candidate;
 use super::io_error;
-use super::walk::Walk;
+use super::walk::SegmentWalk;
 use crate::commit::WriteEnd;
 use crate::error::OpenError;
 use crate::frame::BLOCK;
@@ -19,7 +19,7 @@ const ZEROS: usize = 1 << 20;
 // Zeroing writes whole blocks from a possible frame position.
 const _: () = assert!((FIRST_FRAME as usize).is_multiple_of(BLOCK));
 
-impl Walk<'_> {
+impl SegmentWalk<'_> {
     /// Ends the log here, unless a complete frame follows: then it is damaged here.
     pub(super) fn end_here(&mut self, found: FrameAt) -> Result<(), OpenError> {
         let LogPosition { segment, position, .. } = self.at;

@@ -63,11 +63,11 @@ use crate::stats::RecoveryReport;
 use crate::transfer::marker;
 use world::{Disk, Instant, World};
 
-use walk::Walk;
+use walk::SegmentWalk;
 
 /// Result of recovery.
 #[derive(Debug)]
-pub(crate) struct Recovered {
+pub(crate) struct RecoveredJournal {
     pub(crate) log: LogState,
     pub(crate) end: WriteEnd,
     /// The preallocated segment.
@@ -78,7 +78,7 @@ pub(crate) struct Recovered {
     /// Segments from this one on came from another node and are not in the table.
     pub(crate) import: Option<u32>,
     /// Segments that the walk read to their end.
-    pub(crate) full: Vec<Full>,
+    pub(crate) full: Vec<FullSegment>,
     /// Entries replaced by later ones.
     pub(crate) replaced: Vec<(u64, Slot)>,
     /// Bytes of the frames read.
@@ -88,7 +88,7 @@ pub(crate) struct Recovered {
 
 /// A segment that the log no longer writes to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Full {
+pub(crate) struct FullSegment {
     pub(crate) segment: u32,
     pub(crate) last_index: u64,
     pub(crate) file_bytes: u64,
@@ -101,7 +101,11 @@ pub(crate) struct Sizes {
 }
 
 /// The directory must be locked.
-pub(crate) fn recover(world: &World, dir: &Path, sizes: Sizes) -> Result<Recovered, OpenError> {
+pub(crate) fn recover(
+    world: &World,
+    dir: &Path,
+    sizes: Sizes,
+) -> Result<RecoveredJournal, OpenError> {
     let disk = &*world.disk;
     let dir_error = |operation| move |source| io_error(operation, dir.to_owned(), source);
     let mut names = disk.list(dir).map_err(dir_error("list"))?;
@@ -116,15 +120,15 @@ pub(crate) fn recover(world: &World, dir: &Path, sizes: Sizes) -> Result<Recover
     let import = marker::recover(disk, dir, &mut names, snapshot.as_ref())
         .map_err(dir_error("look for another node's batches in"))?;
     let snapshot_took = begun.elapsed();
-    let mut walk = Walk::new(world, dir, sizes, snapshot.as_ref(), &names)?;
+    let mut walk = SegmentWalk::new(world, dir, sizes, snapshot.as_ref(), &names)?;
     walk.run()?;
     walk.report.snapshot_took = snapshot_took;
     walk.report.log_took = begun.elapsed() - snapshot_took;
     let spare = walk.settle()?;
     let end = walk.write_end()?;
     walk.report.stored_bytes = stored_bytes(disk, dir, &names).map_err(dir_error("measure"))?;
-    let Walk { log, full, replaced, bytes, report, scan_from, .. } = walk;
-    Ok(Recovered {
+    let SegmentWalk { log, full, replaced, bytes, report, scan_from, .. } = walk;
+    Ok(RecoveredJournal {
         log,
         end,
         spare,

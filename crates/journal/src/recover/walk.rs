@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::candidate::Candidate;
-use super::{Full, Sizes, io_error};
+use super::{FullSegment, Sizes, io_error};
 use crate::entry::EntryId;
 use crate::error::OpenError;
 use crate::frame::{self, FrameHeader};
@@ -17,7 +17,7 @@ use crate::stats::{RecoveryReport, TornTail};
 use crate::vote;
 use world::World;
 
-pub(super) struct Walk<'a> {
+pub(super) struct SegmentWalk<'a> {
     pub(super) world: &'a World,
     pub(super) dir: &'a Path,
     pub(super) segments: BTreeMap<u32, Candidate>,
@@ -33,7 +33,7 @@ pub(super) struct Walk<'a> {
     /// Segment and start of the last frame read.
     pub(super) last_frame: Option<(u32, u64)>,
     pub(super) log: LogState,
-    pub(super) full: Vec<Full>,
+    pub(super) full: Vec<FullSegment>,
     pub(super) replaced: Vec<(u64, Slot)>,
     pub(super) bytes: u64,
     /// Ranges to overwrite with zeros, by segment.
@@ -41,7 +41,7 @@ pub(super) struct Walk<'a> {
     pub(super) report: RecoveryReport,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> SegmentWalk<'a> {
     pub(super) fn new(
         world: &'a World,
         dir: &'a Path,
@@ -185,7 +185,7 @@ impl<'a> Walk<'a> {
         }
         if self.next_segment_follows()? {
             let file_bytes = self.segments[&segment].file_bytes;
-            self.full.push(Full { segment, last_index: self.last_index, file_bytes });
+            self.full.push(FullSegment { segment, last_index: self.last_index, file_bytes });
             self.at = LogPosition { segment: segment + 1, position: FIRST_FRAME as u32, previous };
             return Ok(true);
         }

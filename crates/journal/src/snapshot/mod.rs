@@ -23,7 +23,7 @@ use crate::entry::EntryId;
 use crate::log::LogPosition;
 use world::disk::{self, Disk};
 
-pub(crate) use opened::{OpenSnapshot, Part};
+pub(crate) use opened::{OpenSnapshot, SnapshotSection};
 
 const MAGIC: [u8; 4] = *b"PRsn";
 const VERSION: u8 = 1;

@@ -19,19 +19,19 @@ const PIECE_BYTES: usize = 1 << 20;
 pub(crate) struct OpenSnapshot {
     pub(crate) id: EntryId,
     file: Arc<dyn DiskFile>,
-    pub(crate) meta: Part,
-    pub(crate) machine: Part,
-    pub(crate) table: Part,
+    pub(crate) meta: SnapshotSection,
+    pub(crate) machine: SnapshotSection,
+    pub(crate) table: SnapshotSection,
 }
 
 /// A section of the file.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct SnapshotSection {
     place: Range<u64>,
     pub(crate) crc: u32,
 }
 
-impl Part {
+impl SnapshotSection {
     pub(crate) fn bytes(&self) -> u64 {
         self.place.end - self.place.start
     }
@@ -79,7 +79,7 @@ impl OpenSnapshot {
                 checksum = crc32c_append(checksum, piece);
                 from += want as u64;
             }
-            Ok(Part { place, crc })
+            Ok(SnapshotSection { place, crc })
         };
         let (meta, machine, table) = (part(48)?, part(56)?, part(64)?);
         if at != len || checksum != u32_at(&header, CHECKSUM_AT) {
@@ -89,18 +89,23 @@ impl OpenSnapshot {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        [&self.meta, &self.machine, &self.table].map(Part::bytes).iter().sum()
+        [&self.meta, &self.machine, &self.table].map(SnapshotSection::bytes).iter().sum()
     }
 
     /// Up to `bytes_max` bytes of a section, beginning at `from`. Blocking.
-    pub(crate) fn read(&self, part: &Part, from: u64, bytes_max: usize) -> io::Result<Vec<u8>> {
+    pub(crate) fn read(
+        &self,
+        part: &SnapshotSection,
+        from: u64,
+        bytes_max: usize,
+    ) -> io::Result<Vec<u8>> {
         let rest = part.bytes().saturating_sub(from).min(bytes_max as u64) as usize;
         let mut bytes = vec![0; rest];
         let read = self.file.read_at(&mut bytes, part.place.start.saturating_add(from))?;
         if read < rest { Err(damaged()) } else { Ok(bytes) }
     }
 
-    pub(crate) fn read_whole(&self, part: &Part) -> io::Result<Vec<u8>> {
+    pub(crate) fn read_whole(&self, part: &SnapshotSection) -> io::Result<Vec<u8>> {
         self.read(part, 0, usize::MAX)
     }
 }

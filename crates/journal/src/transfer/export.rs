@@ -17,12 +17,12 @@ use world::{Disk, DiskFile};
 use super::manifest::{ListedSegment, Manifest, Section, SectionSize, encode_segments};
 use super::piece::{self, ROW_BYTES};
 use crate::address::Address;
+use crate::cache_bypass::CacheBypassFile;
 use crate::index::{Batches, FileKind, Index, LiveOffsets, LoadError, RunTable};
 use crate::journal::Journal;
-use crate::past_cache::PastCache;
 use crate::read::extents;
 use crate::reclaim::load_error;
-use crate::snapshot::{OpenSnapshot, Part};
+use crate::snapshot::{OpenSnapshot, SnapshotSection};
 
 /// Maximum number of rows in a piece, for tiny batches.
 const PIECE_ROWS_MAX: usize = 4_096;
@@ -39,12 +39,12 @@ pub struct Export {
     segment_bytes: Bytes,
     /// Set if segments are read past the page cache.
     past_cache: Option<Arc<dyn Disk>>,
-    current: Option<Current>,
+    current: Option<SegmentExport>,
 }
 
 /// The segment being sent.
 #[derive(Debug)]
-struct Current {
+struct SegmentExport {
     place: usize,
     segment: u32,
     generation: u32,
@@ -146,7 +146,7 @@ impl Index {
 
     /// The live batches in the current generation of a segment, restricted to those in `live`.
     /// Blocking.
-    fn rows(&self, segment: u32, live: &LiveOffsets) -> io::Result<Current> {
+    fn rows(&self, segment: u32, live: &LiveOffsets) -> io::Result<SegmentExport> {
         loop {
             let mut rows = Vec::new();
             let mut add = |stream: u64, batches: Vec<Address>| {
@@ -172,7 +172,7 @@ impl Index {
                     },
                     _ => {
                         let (place, generation) = (0, 0);
-                        return Ok(Current { place, segment, generation, file: None, rows });
+                        return Ok(SegmentExport { place, segment, generation, file: None, rows });
                     }
                 }
             };
@@ -199,7 +199,7 @@ impl Index {
             for row in rows.iter_mut().filter(|row| row.address.shared) {
                 row.came_before = !shared.insert(row.address.position);
             }
-            return Ok(Current { place: 0, segment, generation, file: Some(file), rows });
+            return Ok(SegmentExport { place: 0, segment, generation, file: Some(file), rows });
         }
     }
 }
@@ -211,7 +211,7 @@ impl Export {
     }
 
     pub fn manifest(&self) -> Manifest {
-        let of_part = |part: &Part| SectionSize { bytes: part.bytes(), crc: part.crc };
+        let of_part = |part: &SnapshotSection| SectionSize { bytes: part.bytes(), crc: part.crc };
         let of_bytes =
             |bytes: &Bytes| SectionSize { bytes: bytes.len() as u64, crc: crc32c(bytes) };
         let sections = [
@@ -237,7 +237,7 @@ impl Export {
         }
     }
 
-    fn read(&self, part: &Part, from: u64, bytes_max: usize) -> io::Result<Bytes> {
+    fn read(&self, part: &SnapshotSection, from: u64, bytes_max: usize) -> io::Result<Bytes> {
         Ok(self.snapshot.read(part, from, bytes_max)?.into())
     }
 
@@ -258,14 +258,14 @@ impl Export {
                 return Ok(None);
             }
             self.current = None;
-            let mut current = Current { place, ..self.index.rows(segment, &self.live)? };
+            let mut current = SegmentExport { place, ..self.index.rows(segment, &self.live)? };
             if let Some(disk) = &self.past_cache
                 && let Some(file) = current.file.take()
             {
                 let (segment, generation) = (current.segment, current.generation);
                 let path = self.index.files().path(FileKind::Segment, segment, generation);
                 // If the file is gone by now, the open one is read.
-                let past = PastCache::open(&**disk, &path, Arc::clone(&file));
+                let past = CacheBypassFile::open(&**disk, &path, Arc::clone(&file));
                 current.file = Some(past.unwrap_or(file));
             }
             self.current = Some(current);
@@ -291,7 +291,7 @@ fn fits_first<T>(mut fits: impl FnMut(&T) -> bool) -> impl FnMut(&T) -> bool {
     move |it| fits(it) | std::mem::take(&mut first)
 }
 
-impl Current {
+impl SegmentExport {
     /// Reads rows and verifies their batches: damaged ones are not sent.
     fn read(&self, index: &Index, places: Range<usize>) -> io::Result<Vec<piece::Row>> {
         let Self { segment, generation, .. } = *self;

@@ -17,11 +17,11 @@ use super::piece;
 use crate::address::Address;
 use crate::entry::EntryId;
 use crate::index::{
-    BlockWriter, FileKind, Index, LiveOffsets, SHIPPED_GENERATION, Shipped, sidecar_of,
+    BlockWriter, FileKind, Index, LiveOffsets, SHIPPED_GENERATION, ShippedSegment, sidecar_of,
 };
 use crate::journal::Journal;
 use crate::shared::Shared;
-use crate::stats::Room;
+use crate::stats::DiskRoom;
 use bytes::Bytes;
 
 /// The log may fill this many segments before the received ones are installed. It will not fill
@@ -66,8 +66,8 @@ pub struct Import {
     base: u64,
     /// Everything up to this log index has been received.
     have: u64,
-    expected: Option<Expected>,
-    writing: Option<Writing>,
+    expected: Option<ExpectedSnapshot>,
+    writing: Option<SegmentImport>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +77,7 @@ struct ReceivedFile {
 }
 
 #[derive(Debug)]
-pub(super) struct Expected {
+pub(super) struct ExpectedSnapshot {
     pub(super) id: EntryId,
     pub(super) live: LiveOffsets,
     listed: Vec<ListedSegment>,
@@ -87,7 +87,7 @@ pub(super) struct Expected {
 
 /// The segment being received.
 #[derive(Debug)]
-struct Writing {
+struct SegmentImport {
     segment: u32,
     indexes: (u64, u64),
     writer: BlockWriter,
@@ -167,7 +167,7 @@ impl Import {
             return Err(ImportError::Refused("segments with entries behind the snapshot"));
         }
         self.writing = None;
-        self.expected = Some(Expected { id, live, listed, next: 0 });
+        self.expected = Some(ExpectedSnapshot { id, live, listed, next: 0 });
         Ok(())
     }
 
@@ -198,7 +198,7 @@ impl Import {
     }
 
     fn push_rows(&mut self, piece: Bytes) -> Result<(), ImportError> {
-        if matches!(self.shared.spares.room(), Room::Full { .. }) {
+        if matches!(self.shared.spares.room(), DiskRoom::Full { .. }) {
             return Err(ImportError::NoRoom);
         }
         let rows = piece::decode(piece).map_err(ImportError::Refused)?;
@@ -221,7 +221,7 @@ impl Import {
         Ok(())
     }
 
-    fn begin(&self) -> Result<Writing, ImportError> {
+    fn begin(&self) -> Result<SegmentImport, ImportError> {
         let listed = self.expected.as_ref().and_then(|it| it.listed.get(it.next));
         let Some(listed) = listed else {
             return Err(ImportError::Refused("batches that were not requested"));
@@ -232,7 +232,7 @@ impl Import {
         let draft =
             self.shared.index.files().begin(FileKind::Segment, segment, SHIPPED_GENERATION)?;
         let writer = BlockWriter::new(draft, segment, SHIPPED_GENERATION, Some(indexes))?;
-        Ok(Writing { segment, indexes, writer, rows: 0, last: None })
+        Ok(SegmentImport { segment, indexes, writer, rows: 0, last: None })
     }
 
     /// The id of the next segment.
@@ -251,7 +251,8 @@ impl Import {
             return Err(ImportError::Refused("a segment that was not requested"));
         };
         let covered = listed.covered;
-        if let Some(Writing { segment, indexes, writer, rows: 1.., .. }) = self.writing.take() {
+        if let Some(SegmentImport { segment, indexes, writer, rows: 1.., .. }) = self.writing.take()
+        {
             let index = &self.shared.index;
             let (body, addresses) = writer.finish()?;
             let sidecar = sidecar_of(segment, SHIPPED_GENERATION, Some(indexes), &addresses);
@@ -269,19 +270,19 @@ impl Import {
     }
 
     /// The announced snapshot, once it is complete.
-    pub(super) fn complete(&self) -> Result<&Expected, ImportError> {
+    pub(super) fn complete(&self) -> Result<&ExpectedSnapshot, ImportError> {
         let missing = self.next_segment().is_some();
         let expected = self.expected.as_ref().filter(|_| !missing);
         expected.ok_or(ImportError::Refused("segments are missing"))
     }
 
     /// The received segments, read one by one. Blocking.
-    pub(super) fn shipped(&self) -> impl Iterator<Item = io::Result<Shipped>> {
+    pub(super) fn shipped(&self) -> impl Iterator<Item = io::Result<ShippedSegment>> {
         self.files.iter().map(|file| {
             let found = self.shared.index.unknown(file.segment, SHIPPED_GENERATION)?;
             let (segment, indexes) = (file.segment, file.indexes);
             let (file_bytes, sidecar) = (found.file_bytes, found.sidecar);
-            Ok(Shipped { segment, indexes, file_bytes, sidecar })
+            Ok(ShippedSegment { segment, indexes, file_bytes, sidecar })
         })
     }
 }
@@ -314,7 +315,7 @@ impl Drop for Import {
     }
 }
 
-impl Writing {
+impl SegmentImport {
     fn push(&mut self, row: piece::Row) -> Result<(), ImportError> {
         let piece::Row { stream, address, batch } = row;
         check_order(&mut self.last, stream, &address)?;

@@ -38,7 +38,7 @@ use world::{Instant, World};
 
 /// The sections of another node's snapshot that the journal stores unchanged.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Received {
+pub struct ReceivedSections {
     pub id: EntryId,
     pub meta: Bytes,
     pub machine: Bytes,
@@ -46,7 +46,7 @@ pub struct Received {
 
 /// State of the receiver.
 #[derive(Clone, Default, Debug)]
-pub struct Here {
+pub struct ReceiverState {
     /// Everything up to this log index was applied.
     pub applied: Option<u64>,
     /// Streams that were removed and created again before the snapshot: local batches belong to the
@@ -57,7 +57,7 @@ pub struct Here {
 impl Import {
     /// Whether the disk has room for the files that [`Journal::install`] writes. Queries the disk
     /// and reads nothing.
-    pub fn has_room(&self, received: &Received) -> bool {
+    pub fn has_room(&self, received: &ReceivedSections) -> bool {
         let shared = &self.shared;
         let sections = (received.meta.len() + received.machine.len()) as u64;
         // The table is not built yet; the size of the current snapshot stands in for it.
@@ -80,8 +80,8 @@ impl Journal {
         &self,
         world: &World,
         import: Import,
-        received: Received,
-        here: Here,
+        received: ReceivedSections,
+        here: ReceiverState,
         replace: impl FnOnce(&mut dyn FnMut()) + Send + 'static,
     ) -> Result<(), ImportError> {
         let installed = self.install_steps(world, import, received, here, replace).await;
@@ -97,11 +97,11 @@ impl Journal {
         &self,
         world: &World,
         import: Import,
-        received: Received,
-        here: Here,
+        received: ReceivedSections,
+        here: ReceiverState,
         replace: impl FnOnce(&mut dyn FnMut()) + Send + 'static,
     ) -> Result<(), ImportError> {
-        let Here { applied, renewed } = here;
+        let ReceiverState { applied, renewed } = here;
         let shared = Arc::clone(self.shared());
         let journal = self.clone();
         let cut =
@@ -128,19 +128,19 @@ impl Journal {
         shared.queue.jump(Jump { to, done });
         told.await.map_err(io::Error::other)?;
 
-        let mut parts = Box::new(Parts { import, received, renewed, replace });
+        let mut parts = Box::new(InstallInputs { import, received, renewed, replace });
         loop {
             let shared = Arc::clone(&shared);
             let switch = move || take_over(&shared, parts);
             let switched = world.workers.blocking(Task::SnapshotWriting, switch).await;
             match switched.map_err(io::Error::other)? {
-                Err(Failed::Full(error, left)) if Instant::now() < until => {
+                Err(InstallFailure::Full(error, left)) if Instant::now() < until => {
                     tracing::debug!(%error, "a snapshot that was received waits for room");
                     parts = left;
                     wait_for_room().await;
                 }
-                Err(Failed::Full(error, _)) => return Err(error.into()),
-                Err(Failed::Import(error)) => return Err(error),
+                Err(InstallFailure::Full(error, _)) => return Err(error.into()),
+                Err(InstallFailure::Import(error)) => return Err(error),
                 Ok(()) => return Ok(()),
             }
         }
@@ -153,20 +153,20 @@ async fn wait_for_room() {
 }
 
 /// Inputs of the installation.
-struct Parts<R> {
+struct InstallInputs<R> {
     import: Import,
-    received: Received,
+    received: ReceivedSections,
     renewed: Vec<u64>,
     replace: R,
 }
 
-enum Failed<R> {
+enum InstallFailure<R> {
     /// Nothing was changed.
-    Full(io::Error, Box<Parts<R>>),
+    Full(io::Error, Box<InstallInputs<R>>),
     Import(ImportError),
 }
 
-impl<R, E: Into<ImportError>> From<E> for Failed<R> {
+impl<R, E: Into<ImportError>> From<E> for InstallFailure<R> {
     fn from(error: E) -> Self {
         Self::Import(error.into())
     }
@@ -175,8 +175,8 @@ impl<R, E: Into<ImportError>> From<E> for Failed<R> {
 /// The steps from writing the snapshot on.
 fn take_over<R: FnOnce(&mut dyn FnMut())>(
     shared: &Shared,
-    parts: Box<Parts<R>>,
-) -> Result<(), Failed<R>> {
+    parts: Box<InstallInputs<R>>,
+) -> Result<(), InstallFailure<R>> {
     let expected = parts.import.complete()?;
     let id = parts.received.id;
     if expected.id != id {
@@ -198,11 +198,11 @@ fn take_over<R: FnOnce(&mut dyn FnMut())>(
     let file = file(id, scan_from, &parts.received, &table);
     if let Err(error) = file.write(&*shared.disk, &shared.dir) {
         return match is_full(&error) {
-            true => Err(Failed::Full(error, parts)),
+            true => Err(InstallFailure::Full(error, parts)),
             false => Err(error.into()),
         };
     }
-    let Parts { replace, .. } = *parts;
+    let InstallInputs { replace, .. } = *parts;
     settle(shared, &file)?;
     let bytes = file.bytes();
     shared.snapshot_bytes.store(bytes, Ordering::Relaxed);
@@ -226,10 +226,10 @@ fn take_over<R: FnOnce(&mut dyn FnMut())>(
 fn file(
     id: EntryId,
     scan_from: LogPosition,
-    received: &Received,
+    received: &ReceivedSections,
     table: &RunTable,
 ) -> SnapshotFile {
-    let Received { meta, machine, .. } = received.clone();
+    let ReceivedSections { meta, machine, .. } = received.clone();
     SnapshotFile { id, scan_from, meta, machine, table: Bytes::from(table.encode()) }
 }
 

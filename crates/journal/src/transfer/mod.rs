@@ -27,6 +27,6 @@ mod repair;
 pub use export::{Export, SegmentPiece};
 pub use import::{Import, ImportError};
 pub(crate) use import::{ImportState, discard_obsolete_import};
-pub use install::{Here, Received};
+pub use install::{ReceivedSections, ReceiverState};
 pub use manifest::{Manifest, Section, SectionSize};
-pub use repair::{Covered, NotYet, Repair};
+pub use repair::{CoveredEntries, Repair, RepairDeferral};

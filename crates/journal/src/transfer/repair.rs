@@ -23,11 +23,11 @@ use crate::damage::Damage;
 use crate::index::{BlockWriter, FileKind, Sidecar};
 use crate::journal::Journal;
 use crate::shared::Shared;
-use crate::stats::Room;
+use crate::stats::DiskRoom;
 
 /// Why a damaged segment cannot be rewritten yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NotYet {
+pub enum RepairDeferral {
     /// There is nothing to do: it was deleted or rewritten.
     Gone,
     /// The log writes to it, or some of its entries are not decided.
@@ -44,7 +44,7 @@ pub struct Repair {
     /// The damaged generation.
     generation: u32,
     indexes: Option<(u64, u64)>,
-    covers: Covered,
+    covers: CoveredEntries,
     streams: HashMap<u64, Stream>,
     /// The damaged file, if it can be opened.
     file: Option<Arc<dyn DiskFile>>,
@@ -58,7 +58,7 @@ pub struct Repair {
 
 /// Range of log indexes whose batches are wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Covered {
+pub struct CoveredEntries {
     pub first: u64,
     pub last: u64,
 }
@@ -86,7 +86,7 @@ impl Journal {
     }
 
     /// Begins to rewrite a damaged segment. Blocking.
-    pub fn repair(&self, segment: u32) -> io::Result<Result<Repair, NotYet>> {
+    pub fn repair(&self, segment: u32) -> io::Result<Result<Repair, RepairDeferral>> {
         let shared = Arc::clone(self.shared());
         let index = &shared.index;
         let (generation, indexes) = {
@@ -99,21 +99,21 @@ impl Journal {
                 drop(table);
                 if is_left {
                     index.damaged().is_gone(segment, u32::MAX);
-                    return Ok(Err(NotYet::Gone));
+                    return Ok(Err(RepairDeferral::Gone));
                 }
-                return Ok(Err(NotYet::Claimed));
+                return Ok(Err(RepairDeferral::Claimed));
             };
             if !found.sealed() {
-                return Ok(Err(NotYet::Unsealed));
+                return Ok(Err(RepairDeferral::Unsealed));
             }
             (found.generation, found.indexes)
         };
         if !self.damaged().iter().any(|it| (it.segment, it.generation) == (segment, generation)) {
             index.damaged().is_gone(segment, generation - 1);
-            return Ok(Err(NotYet::Gone));
+            return Ok(Err(RepairDeferral::Gone));
         }
         if index.rewritable(segment).is_err() {
-            return Ok(Err(NotYet::Claimed));
+            return Ok(Err(RepairDeferral::Claimed));
         }
         // Without known bounds, everything older than the snapshot may be in it.
         let covered = shared.snapshot.lock().map_or(0, |id| id.index);
@@ -130,7 +130,7 @@ impl Journal {
         let streams = streams.collect();
         let draft = index.files().begin(FileKind::Segment, segment, generation + 1)?;
         let writer = BlockWriter::new(draft, segment, generation + 1, indexes)?;
-        let covers = Covered { first, last };
+        let covers = CoveredEntries { first, last };
         let (listed, next, last) = (None, 0, None);
         let repair = Repair {
             covers,
@@ -150,7 +150,7 @@ impl Journal {
 }
 
 impl Repair {
-    pub fn covers(&self) -> Covered {
+    pub fn covers(&self) -> CoveredEntries {
         self.covers
     }
 
@@ -177,7 +177,7 @@ impl Repair {
     /// Accepts the next rows of the requested segment; after an error the repair starts over.
     /// Blocking.
     pub fn push(&mut self, piece: Bytes) -> Result<(), ImportError> {
-        if matches!(self.shared.spares.room(), Room::Full { .. }) {
+        if matches!(self.shared.spares.room(), DiskRoom::Full { .. }) {
             return Err(ImportError::NoRoom);
         }
         for row in piece::decode(piece).map_err(ImportError::Refused)? {

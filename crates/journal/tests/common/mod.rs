@@ -8,7 +8,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use bytes::Bytes;
-use journal::{Body, Entry, EntryId, EntryKind, Journal, JournalFailed, Opened, Options, Stored};
+use journal::{
+    Body, Entry, EntryId, EntryKind, Journal, JournalFailed, OpenedJournal, Options, StoredBatches,
+};
 use world::{Disk, SimulatedDisk, World};
 
 pub const DIR: &str = "/shard";
@@ -24,12 +26,15 @@ pub fn small() -> Options {
     }
 }
 
-pub fn try_open(disk: &SimulatedDisk, options: Options) -> Result<Opened, journal::OpenError> {
+pub fn try_open(
+    disk: &SimulatedDisk,
+    options: Options,
+) -> Result<OpenedJournal, journal::OpenError> {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     Journal::open(&World::on(disk), Path::new(DIR), options)
 }
 
-pub fn open(disk: &SimulatedDisk) -> Opened {
+pub fn open(disk: &SimulatedDisk) -> OpenedJournal {
     try_open(disk, small()).unwrap()
 }
 
@@ -126,7 +131,7 @@ pub fn assert_serves(journal: &Journal, entries: &[Entry]) {
 }
 
 /// The bytes that a consumer receives.
-pub fn joined(read: Vec<Stored>) -> Vec<u8> {
+pub fn joined(read: Vec<StoredBatches>) -> Vec<u8> {
     let mut pieces = Vec::new();
     read.into_iter().for_each(|stored| stored.put_pieces(&mut pieces));
     pieces.concat()

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use common::*;
 use journal::inspect::{FrameInfo, Frames, Verdict};
-use journal::{Entry, EntryId, Journal, OpenError, Opened};
+use journal::{Entry, EntryId, Journal, OpenError, OpenedJournal};
 use world::{Disk, SimulatedDisk};
 
 pub(crate) fn path(name: &str) -> PathBuf {
@@ -116,7 +116,7 @@ pub(crate) fn refused_as_unusable(disk: &SimulatedDisk, name: &str, why: &str) {
 }
 
 /// Opens with exactly these entries, accepts more, and still has all after another crash.
-pub(crate) fn opens_with(disk: &SimulatedDisk, entries: &[Entry]) -> Opened {
+pub(crate) fn opens_with(disk: &SimulatedDisk, entries: &[Entry]) -> OpenedJournal {
     let opened = open(disk);
     assert!(all(&opened.journal) == entries);
     let last = entries.len() as u64;

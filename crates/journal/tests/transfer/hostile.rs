@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use journal::transfer::{Here, Import, ImportError, Received, Section};
+use journal::transfer::{Import, ImportError, ReceivedSections, ReceiverState, Section};
 
 use crate::common::*;
-use crate::replica::{History, Receiving, Replica, options, section};
+use crate::replica::{History, Replica, SnapshotReceiver, options, section};
 
 /// A sender with a history, and an empty receiver.
 fn both() -> (History, Replica, Replica) {
@@ -21,9 +21,9 @@ fn both() -> (History, Replica, Replica) {
     (history, sender, Replica::new())
 }
 
-fn begun(import: Import, sender: &Replica) -> (Receiving, journal::transfer::Export) {
+fn begun(import: Import, sender: &Replica) -> (SnapshotReceiver, journal::transfer::Export) {
     let export = sender.journal.export(import.have()).unwrap().unwrap();
-    (Receiving::begin(import, &export).unwrap(), export)
+    (SnapshotReceiver::begin(import, &export).unwrap(), export)
 }
 
 fn finish(history: &History, sender: &Replica, receiver: &mut Replica) {
@@ -112,7 +112,9 @@ fn incomplete_snapshot_is_not_installed() {
     let received = receiving.received(&export).unwrap();
     let (world, import) = (receiver.world(), receiving.import);
     let install =
-        receiver.journal.install(&world, import, received, Here::default(), |switch| switch());
+        receiver
+            .journal
+            .install(&world, import, received, ReceiverState::default(), |switch| switch());
     assert!(matches!(block_on(install), Err(ImportError::Refused(_))));
     // The failed step is unknown, so that only a restart helps.
     assert!(receiver.journal.append(vec![blank(1, 1)], |_| {}).is_err());
@@ -127,10 +129,12 @@ fn a_snapshot_of_another_id_than_its_segments_is_not_installed() {
     while receiving.step(&mut export).unwrap() {}
     let received = receiving.received(&export).unwrap();
     let id = journal::EntryId { index: received.id.index + 1, ..received.id };
-    let received = Received { id, ..received };
+    let received = ReceivedSections { id, ..received };
     let (world, import) = (receiver.world(), receiving.import);
     let install =
-        receiver.journal.install(&world, import, received, Here::default(), |switch| switch());
+        receiver
+            .journal
+            .install(&world, import, received, ReceiverState::default(), |switch| switch());
     assert!(matches!(block_on(install), Err(ImportError::Refused(_))));
 }
 
@@ -187,6 +191,6 @@ fn full_disk_delays_only_the_import() {
     assert!(matches!(failed, ImportError::NoRoom | ImportError::Io(_)), "{failed}");
     drop(receiving);
     receiver.disk.set_capacity(None);
-    eventually("there is room", || receiver.journal.room() == journal::Room::Ok);
+    eventually("there is room", || receiver.journal.room() == journal::DiskRoom::Ok);
     finish(&history, &sender, &mut receiver);
 }

@@ -4,8 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
-use journal::transfer::{Export, ImportError, NotYet, Repair, Section};
-use journal::{Journal, Keep};
+use journal::transfer::{Export, ImportError, Repair, RepairDeferral, Section};
+use journal::{CompactionDecision, Journal};
 
 use crate::common::*;
 use crate::replica::{History, Replica, options, section};
@@ -188,7 +188,7 @@ fn damaged_segment_is_neither_rewritten_nor_sent_but_others_are() {
     let (history, sound, damaged, segment) = known(3);
     let journal = &damaged.journal;
     journal.reclaim().unwrap();
-    assert!(journal.rewrite(segment, &mut |_, _, _| Keep::Same).is_err());
+    assert!(journal.rewrite(segment, &mut |_, _, _| CompactionDecision::Same).is_err());
     let mut export = journal.export(0).unwrap().unwrap();
     let (mut place, mut refused) = (0, 0);
     'segments: loop {
@@ -219,7 +219,7 @@ fn unsealed_or_claimed_segment_is_not_repaired_yet() {
     damaged.snapshot().unwrap();
     let all = damaged.journal.segments();
     let written = all.into_iter().find(|it| damaged.journal.is_written_to(it.id)).unwrap().id;
-    assert_eq!(damaged.journal.repair(written).unwrap().unwrap_err(), NotYet::Unsealed);
+    assert_eq!(damaged.journal.repair(written).unwrap().unwrap_err(), RepairDeferral::Unsealed);
     // It is read from the disk, since it does not fit into the cache.
     let disk = damaged.disk.clone();
     let file = Path::new(DIR).join(format!("{written:08}.seg"));
@@ -232,15 +232,15 @@ fn unsealed_or_claimed_segment_is_not_repaired_yet() {
     damaged.follow(&history, history.last());
     let sealed = || damaged.journal.is_sealed(written);
     eventually("it is sealed", sealed);
-    assert_eq!(damaged.journal.repair(written).unwrap().unwrap_err(), NotYet::Claimed);
+    assert_eq!(damaged.journal.repair(written).unwrap().unwrap_err(), RepairDeferral::Claimed);
     leave(&mut damaged);
     let mut sound = sound;
     sound.follow(&history, history.last());
     sound.snapshot().unwrap();
     read_and_repair(&history, &damaged, &sound);
     damaged.check(&history);
-    assert_eq!(damaged.journal.repair(written).unwrap().unwrap_err(), NotYet::Gone);
-    assert_eq!(damaged.journal.repair(99_999).unwrap().unwrap_err(), NotYet::Claimed);
+    assert_eq!(damaged.journal.repair(written).unwrap().unwrap_err(), RepairDeferral::Gone);
+    assert_eq!(damaged.journal.repair(99_999).unwrap().unwrap_err(), RepairDeferral::Claimed);
 }
 
 #[test]
@@ -251,9 +251,9 @@ fn sound_batches_that_the_other_replica_compacted_are_kept() {
         let mut keep = |stream: u64, address: &journal::Address, _: &[u8]| {
             if address.base_offset.is_multiple_of(2) {
                 dropped.push((stream, address.base_offset));
-                return Keep::Drop;
+                return CompactionDecision::Drop;
             }
-            Keep::Same
+            CompactionDecision::Same
         };
         sound.journal.rewrite(segment, &mut keep).unwrap();
     }

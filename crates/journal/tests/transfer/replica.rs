@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use journal::transfer::{Export, Here, Import, ImportError, Manifest, Received, Section};
+use journal::transfer::{
+    Export, Import, ImportError, Manifest, ReceivedSections, ReceiverState, Section,
+};
 use journal::{BatchCheck, Body, Entry, EntryId, EntryKind, Journal, Options};
 use world::{SimulatedDisk, World};
 
@@ -15,11 +17,11 @@ pub(crate) const STREAMS: u64 = 4;
 /// Size of a request.
 const PIECE_BYTES: usize = 3_000;
 
-pub(crate) type Live = BTreeMap<u64, BTreeMap<u64, Bytes>>;
+pub(crate) type LiveBodies = BTreeMap<u64, BTreeMap<u64, Bytes>>;
 
 /// An entry, and the effects of applying it.
 #[derive(Clone)]
-pub(crate) struct Logged {
+pub(crate) struct ReplicaEntry {
     pub(crate) entry: Entry,
     accepted: Vec<bool>,
     trim: Option<(u64, u64)>,
@@ -29,9 +31,9 @@ pub(crate) struct Logged {
 
 /// All committed entries; entry 1 is the first.
 pub(crate) struct History {
-    pub(crate) logged: Vec<Logged>,
+    pub(crate) logged: Vec<ReplicaEntry>,
     /// Live batches after each entry, beginning before the first.
-    live: Vec<Live>,
+    live: Vec<LiveBodies>,
     ends: BTreeMap<u64, u64>,
     /// Number of times that each stream was created, after each entry.
     lives: Vec<BTreeMap<u64, u64>>,
@@ -47,7 +49,7 @@ impl History {
     pub(crate) fn new() -> Self {
         Self {
             logged: Vec::new(),
-            live: vec![Live::new()],
+            live: vec![LiveBodies::new()],
             ends: BTreeMap::new(),
             lives: vec![BTreeMap::new()],
             returning: BTreeMap::new(),
@@ -58,7 +60,7 @@ impl History {
         self.logged.len() as u64
     }
 
-    pub(crate) fn live_at(&self, index: u64) -> &Live {
+    pub(crate) fn live_at(&self, index: u64) -> &LiveBodies {
         &self.live[index as usize]
     }
 
@@ -130,7 +132,7 @@ impl History {
         }
         let entry =
             Entry { id: id(index), kind: EntryKind::Command, head: filling(index, 30), bodies };
-        self.logged.push(Logged { entry, accepted, trim, punch, remove });
+        self.logged.push(ReplicaEntry { entry, accepted, trim, punch, remove });
         self.live.push(live);
         let mut lives = self.lives[self.lives.len() - 1].clone();
         if let Some(stream) = remove {
@@ -208,7 +210,7 @@ impl Replica {
         let _ = self.journal.append(entries.collect(), |_| {});
     }
 
-    fn apply(&self, logged: &Logged, index: u64) {
+    fn apply(&self, logged: &ReplicaEntry, index: u64) {
         for (body, accepted) in logged.accepted.iter().enumerate() {
             match accepted {
                 true => self.journal.accept(index, body),
@@ -323,7 +325,7 @@ fn check(batch: &[u8], base_offset: Option<u64>) -> bool {
 }
 
 /// A receiver's progress through a snapshot, one request at a time.
-pub(crate) struct Receiving {
+pub(crate) struct SnapshotReceiver {
     pub(crate) import: Import,
     pub(crate) manifest: Manifest,
     row: u64,
@@ -340,7 +342,7 @@ pub(crate) fn section(export: &Export, section: Section) -> std::io::Result<Byte
     Ok(bytes.into())
 }
 
-impl Receiving {
+impl SnapshotReceiver {
     pub(crate) fn begin(mut import: Import, export: &Export) -> Result<Self, ImportError> {
         let manifest = export.manifest();
         let live = section(export, Section::Live)?;
@@ -364,9 +366,9 @@ impl Receiving {
         Ok(true)
     }
 
-    pub(crate) fn received(&self, export: &Export) -> Result<Received, ImportError> {
+    pub(crate) fn received(&self, export: &Export) -> Result<ReceivedSections, ImportError> {
         let (meta, machine) = (section(export, Section::Meta)?, section(export, Section::Machine)?);
-        Ok(Received { id: self.manifest.id, meta, machine })
+        Ok(ReceivedSections { id: self.manifest.id, meta, machine })
     }
 }
 
@@ -375,8 +377,8 @@ impl Replica {
     pub(crate) fn install(
         &mut self,
         history: &History,
-        receiving: Receiving,
-        received: Received,
+        receiving: SnapshotReceiver,
+        received: ReceivedSections,
         sent_at: u64,
     ) -> Result<(), ImportError> {
         let index = received.id.index;
@@ -385,7 +387,7 @@ impl Replica {
         let world = self.world();
         let replace = |switch: &mut dyn FnMut()| switch();
         let applied = (self.applied > 0).then_some(self.applied);
-        let here = Here { applied, renewed };
+        let here = ReceiverState { applied, renewed };
         block_on(self.journal.install(&world, import, received, here, replace))?;
         self.applied = index;
         self.thinned_to = sent_at;

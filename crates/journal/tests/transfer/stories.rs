@@ -6,11 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use journal::transfer::ImportError;
 
 use crate::common::Random;
-use crate::replica::{History, Receiving, Replica};
+use crate::replica::{History, Replica, SnapshotReceiver};
 
 /// Coverage of the scenarios: events that must have occurred.
 #[derive(Default, Debug)]
-struct Seen {
+struct TransferCoverage {
     installed: u64,
     /// Crashes of the receiver that left the old state, and the new one.
     old: u64,
@@ -41,7 +41,7 @@ fn attempt(
     receiver: &mut Replica,
     history: &mut History,
     random: &mut Random,
-    seen: &mut Seen,
+    seen: &mut TransferCoverage,
     sent_at: &mut u64,
 ) -> Result<bool, ImportError> {
     let import = receiver.journal.import()?;
@@ -51,7 +51,7 @@ fn attempt(
     if export.manifest().id.index <= receiver.applied {
         return Ok(false);
     }
-    let mut receiving = Receiving::begin(import, &export)?;
+    let mut receiving = SnapshotReceiver::begin(import, &export)?;
     let given_up = random.below(4) == 0;
     while receiving.step(&mut export)? {
         *sent_at = sender.applied;
@@ -86,7 +86,7 @@ fn attempt(
     Ok(true)
 }
 
-fn scenario(seed: u64, seen: &mut Seen) {
+fn scenario(seed: u64, seen: &mut TransferCoverage) {
     let mut random = Random(seed);
     let mut history = History::new();
     let (mut sender, mut receiver) = (Replica::new(), Replica::new());
@@ -195,7 +195,7 @@ fn scenario(seed: u64, seen: &mut Seen) {
 #[test]
 fn lagging_replica_catches_up_despite_faults_on_both_sides() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let mut seen = Seen::default();
+    let mut seen = TransferCoverage::default();
     if let Some(seed) = number("TRANSFER_SEED") {
         return scenario(seed, &mut seen);
     }

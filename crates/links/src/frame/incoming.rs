@@ -11,14 +11,14 @@ use tokio::io::AsyncRead;
 
 use crate::end::Violation;
 use crate::frame::header::{HEADER_BYTES, Header};
-use crate::frame::message::{Received, split};
+use crate::frame::message::{ReceivedMessage, split};
 
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) header: Header,
     /// Time limit of the reply, if the frame expects one; 0: no deadline.
     pub(crate) within_ms: u32,
-    pub(crate) message: Received,
+    pub(crate) message: ReceivedMessage,
 }
 
 #[derive(Debug)]

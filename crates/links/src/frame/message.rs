@@ -2,7 +2,7 @@
 
 use base::checksum::{crc32c, crc32c_append};
 use bytes::{BufMut, Bytes};
-use gateway::Unsent;
+use gateway::UnsentOutput;
 use tokio::sync::OwnedSemaphorePermit;
 use world::Instant;
 
@@ -37,7 +37,7 @@ impl Message {
 
 /// A message that a link received: slices of one buffer. Keeping one of them keeps the whole buffer.
 #[derive(Clone, Default, Debug)]
-pub struct Received {
+pub struct ReceivedMessage {
     /// As it was sent.
     pub head: Bytes,
     /// Not checked by the link.
@@ -46,7 +46,7 @@ pub struct Received {
 
 /// A frame that waits to be written.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct QueuedFrame {
     pub(crate) kind: Kind,
     pub(crate) flags: u8,
     pub(crate) shard: u16,
@@ -58,7 +58,7 @@ pub(crate) struct Outgoing {
     pub(crate) room: Option<OwnedSemaphorePermit>,
 }
 
-impl Outgoing {
+impl QueuedFrame {
     pub(crate) fn new(kind: Kind, number: u32, message: Message) -> Self {
         Self { kind, flags: 0, shard: 0, number, deadline: None, message, room: None }
     }
@@ -69,8 +69,8 @@ impl Outgoing {
 }
 
 /// Adds a frame to the bytes for a socket. `now` determines the remaining time.
-pub(crate) fn write_frame(frame: Outgoing, now: Instant, unsent: &mut Unsent) {
-    let Outgoing { kind, flags, shard, number, deadline, message, room } = frame;
+pub(crate) fn write_frame(frame: QueuedFrame, now: Instant, unsent: &mut UnsentOutput) {
+    let QueuedFrame { kind, flags, shard, number, deadline, message, room } = frame;
     // The sender has compared the message with its lane's limit, which fits 32 bits.
     let length = message.bytes() as u32;
     let left = deadline.map(|deadline| deadline.saturating_duration_since(now).as_millis());
@@ -100,7 +100,7 @@ pub(crate) fn write_frame(frame: Outgoing, now: Instant, unsent: &mut Unsent) {
 }
 
 /// The parts of a complete message, and the time limit of its reply in milliseconds.
-pub(crate) fn split(mut message: Bytes) -> Result<(Received, u32), Violation> {
+pub(crate) fn split(mut message: Bytes) -> Result<(ReceivedMessage, u32), Violation> {
     let Some((around, _)) = message.split_first_chunk::<8>() else {
         return Err(Violation::Layout);
     };
@@ -117,5 +117,5 @@ pub(crate) fn split(mut message: Bytes) -> Result<(Received, u32), Violation> {
         return Err(Violation::Message);
     }
     let head = head.split_off(8);
-    Ok((Received { head, body: message }, within_ms))
+    Ok((ReceivedMessage { head, body: message }, within_ms))
 }

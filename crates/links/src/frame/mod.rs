@@ -21,5 +21,5 @@ mod tests;
 
 pub(crate) use header::{ABANDONED, FIRST, HEADER_BYTES, Header, Kind};
 pub(crate) use incoming::{Frame, Incoming};
-pub use message::{Message, Received};
-pub(crate) use message::{Outgoing, write_frame};
+pub use message::{Message, ReceivedMessage};
+pub(crate) use message::{QueuedFrame, write_frame};

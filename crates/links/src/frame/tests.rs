@@ -5,12 +5,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
-use gateway::Unsent;
+use gateway::UnsentOutput;
 use proptest::prelude::*;
 use tokio::io::{AsyncRead, ReadBuf};
 use world::Instant;
 
-use super::{Frame, HEADER_BYTES, Header, Incoming, Kind, Message, Outgoing, write_frame};
+use super::{Frame, HEADER_BYTES, Header, Incoming, Kind, Message, QueuedFrame, write_frame};
 use crate::end::Violation;
 
 const BYTES_MAX: usize = 64 << 10;
@@ -68,8 +68,8 @@ fn receive(
     }
 }
 
-fn encode(frames: Vec<Outgoing>) -> Vec<u8> {
-    let mut unsent = Unsent::default();
+fn encode(frames: Vec<QueuedFrame>) -> Vec<u8> {
+    let mut unsent = UnsentOutput::default();
     for frame in frames {
         write_frame(frame, Instant::now(), &mut unsent);
     }
@@ -90,10 +90,10 @@ fn message() -> impl Strategy<Value = Message> {
     (head, prop::collection::vec(piece(), 0..4)).prop_map(|(head, body)| Message { head, body })
 }
 
-fn outgoing() -> impl Strategy<Value = Outgoing> {
+fn outgoing() -> impl Strategy<Value = QueuedFrame> {
     let kind = prop_oneof![Just(Kind::Request), Just(Kind::Reply), Just(Kind::Append)];
     (kind, any::<u16>(), any::<u32>(), message()).prop_map(|(kind, shard, number, message)| {
-        Outgoing { shard, ..Outgoing::new(kind, number, message) }
+        QueuedFrame { shard, ..QueuedFrame::new(kind, number, message) }
     })
 }
 
@@ -163,7 +163,7 @@ fn too_long_frame_is_rejected_before_memory_is_allocated() {
 #[test]
 fn received_message_is_slices_of_one_buffer_and_a_large_one_is_not_copied() {
     let message = Message { head: vec![1; 10].into(), body: vec![vec![2; 30_000].into()] };
-    let bytes = encode(vec![Outgoing::new(Kind::Append, 1, message)]);
+    let bytes = encode(vec![QueuedFrame::new(Kind::Append, 1, message)]);
     let (received, _, _) = receive(&bytes, vec![100_000; 8], HEADER_BYTES);
     let [Frame { message, .. }] = &received[..] else { panic!("{received:?}") };
     // The body begins right behind the head and its checksum.

@@ -11,7 +11,7 @@ use world::net::Stream;
 pub use tls::{SecurityError, Tls};
 pub(crate) use wire::Wire;
 
-use crate::end::{ConnectError, End, Insecure};
+use crate::end::{ConnectError, ConnectionEnd, Insecure};
 
 /// The protection of links. It is the same on all nodes of a cluster.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Security {
             Self::Tls(tls) => match tls.connect(stream, address).await {
                 Ok(stream) => Ok(Wire::Tls(Box::new(stream))),
                 Err(error) if is_tls_error(&error) => Err(ConnectError::Tls(error.to_string())),
-                Err(error) => Err(ConnectError::Ended(End::of(&error))),
+                Err(error) => Err(ConnectError::Ended(ConnectionEnd::of(&error))),
             },
         }
     }

@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 use gateway::Connections;
 use links::{
     Declined, DirectoryIdentity, Identity, IncomingAppends, Lane, Links, Message, NodeId, Options,
-    Peer, Phase, Received, Refusal, Request, RequestError, Security, Service, Status,
+    Peer, Phase, ReceivedMessage, Refusal, Request, RequestError, Security, Service, Status,
 };
 use parking_lot::Mutex;
 use tasks::Failure;
@@ -80,29 +80,29 @@ impl Behaviour {
 }
 
 /// Counts while it is alive.
-struct Alive<'a>(&'a AtomicUsize);
+struct AliveGuard<'a>(&'a AtomicUsize);
 
-impl<'a> Alive<'a> {
+impl<'a> AliveGuard<'a> {
     fn new(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
         Self(count)
     }
 }
 
-impl Drop for Alive<'_> {
+impl Drop for AliveGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-pub(crate) struct Does(pub(crate) Arc<Behaviour>);
+pub(crate) struct TestService(pub(crate) Arc<Behaviour>);
 
-impl Service for Does {
+impl Service for TestService {
     fn answer(&self, request: Request) -> BoxFuture<'static, Result<Message, Declined>> {
         let behaviour = Arc::clone(&self.0);
         async move {
-            let _alive = Alive::new(&behaviour.requests);
-            let Received { head, body } = request.message;
+            let _alive = AliveGuard::new(&behaviour.requests);
+            let ReceivedMessage { head, body } = request.message;
             match &head[..] {
                 b"hang" => std::future::pending().await,
                 b"panic" => panic!("as the test wants"),
@@ -118,7 +118,7 @@ impl Service for Does {
     fn appends(&self, mut appends: IncomingAppends) -> BoxFuture<'static, ()> {
         let behaviour = Arc::clone(&self.0);
         async move {
-            let _alive = Alive::new(&behaviour.streams);
+            let _alive = AliveGuard::new(&behaviour.streams);
             while let Some(mut append) = appends.next().await {
                 let message = append.take_message();
                 behaviour.appends.fetch_add(1, Ordering::SeqCst);
@@ -161,7 +161,7 @@ impl Node {
         security: Security,
     ) -> Self {
         let (failure, behaviour) = (Failure::new(), Arc::new(Behaviour::default()));
-        let service = Arc::new(Does(Arc::clone(&behaviour)));
+        let service = Arc::new(TestService(Arc::clone(&behaviour)));
         let options = Options { listen, security, connections: Connections::default() };
         let links = Links::start(world, at, options, Arc::new(admit), service, &failure).await;
         Self { links: links.expect("starts"), behaviour, failure }

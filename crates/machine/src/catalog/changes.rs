@@ -7,11 +7,11 @@ use base::limits::{GROUP_CONFIGS_MAX, SHARDS_MAX};
 use base::{LeaseGroupId, Offset, TopicId};
 
 use super::Catalog;
-use super::feed::Changed;
+use super::feed::CatalogChange;
 use super::lease_groups::{LeaseGroup, shared_name};
 use super::placement::Placement;
 use super::topic::{Topic, collapsed_name};
-use crate::command::{NewTopic, Skipped, TopicDefinition};
+use crate::command::{MinimumCounters, NewTopic, TopicDefinition};
 use crate::config::{
     GroupConfig, LeaseGroupConfig, NodeConfig, Overrides, SharedConfigs, TopicConfig,
 };
@@ -48,7 +48,7 @@ impl Catalog {
             placement: placement.unwrap_or(Placement::ALL_IN_FIRST),
             moving: BTreeMap::new(),
         });
-        self.note(Changed::Topic(id));
+        self.note(CatalogChange::Topic(id));
         Ok(id)
     }
 
@@ -76,7 +76,7 @@ impl Catalog {
         for group in self.lease_groups.remove_topic_groups(topic, removed.partition_count) {
             self.feed.drop_group(group);
         }
-        self.note(Changed::TopicGone(topic));
+        self.note(CatalogChange::TopicGone(topic));
         Ok(())
     }
 
@@ -88,7 +88,7 @@ impl Catalog {
         grown.partition_count = total;
         self.partition_count += u64::from(more);
         self.lease_groups.grow(topic, more);
-        self.note(Changed::Topic(topic));
+        self.note(CatalogChange::Topic(topic));
         Ok(())
     }
 
@@ -107,7 +107,7 @@ impl Catalog {
         let deleted_settled = changed.config.retention_settled;
         (changed.overrides, changed.config) = (overrides, config);
         if changed.config.retention_settled != deleted_settled {
-            self.note(Changed::Topic(topic));
+            self.note(CatalogChange::Topic(topic));
         }
         Ok(())
     }
@@ -127,7 +127,7 @@ impl Catalog {
     }
 
     /// Records a change for shards. While rows are in the same log this is not needed.
-    fn note(&mut self, changed: Changed) {
+    fn note(&mut self, changed: CatalogChange) {
         if self.shards > 0 {
             self.feed.note(changed);
         }
@@ -159,7 +159,7 @@ impl Catalog {
             let changed = topic.config.retention_settled != deletes_settled;
             (topic.overrides, topic.config) = (overrides, config);
             if changed {
-                self.note(Changed::Topic(id));
+                self.note(CatalogChange::Topic(id));
             }
         }
         self.topic_configs = configs;
@@ -209,7 +209,7 @@ impl Catalog {
     }
 
     /// Raises the counters to these numbers.
-    pub(crate) fn skip(&mut self, to: &Skipped) {
+    pub(crate) fn skip(&mut self, to: &MinimumCounters) {
         self.next_topic = self.next_topic.max(to.next_topic);
         self.next_producer_id = self.next_producer_id.max(to.next_producer_id);
         self.lease_groups.next = self.lease_groups.next.max(to.next_lease_group);
@@ -262,7 +262,7 @@ impl Catalog {
             created_ms: now_ms,
         };
         self.lease_groups.insert(group, partitions);
-        self.note(Changed::LeaseGroup(id));
+        self.note(CatalogChange::LeaseGroup(id));
         Ok(NewLeaseGroup::Created(id))
     }
 
@@ -292,7 +292,7 @@ impl Catalog {
         let topic = self.lease_groups.get_mut(group)?.topic;
         let partitions = self.topic(topic).map_or(0, Topic::partition_count);
         self.lease_groups.remove(group, partitions)?;
-        self.note(Changed::LeaseGroupGone(group));
+        self.note(CatalogChange::LeaseGroupGone(group));
         Ok(())
     }
 }

@@ -55,14 +55,14 @@ impl Adoption {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Changed {
+pub(crate) enum CatalogChange {
     Topic(TopicId),
     LeaseGroup(LeaseGroupId),
     TopicGone(TopicId),
     LeaseGroupGone(LeaseGroupId),
 }
 
-impl Changed {
+impl CatalogChange {
     fn is_removal(self) -> bool {
         matches!(self, Self::TopicGone(_) | Self::LeaseGroupGone(_))
     }
@@ -74,8 +74,8 @@ pub(crate) struct Feed {
     version: u64,
     /// Removals up to this version may be dropped from the feed.
     forgotten: u64,
-    pub(crate) changes: SharedMap<u64, Changed>,
-    version_of: HashMap<Changed, u64>,
+    pub(crate) changes: SharedMap<u64, CatalogChange>,
+    version_of: HashMap<CatalogChange, u64>,
     /// Versions of the removals among them, ascending.
     removals: VecDeque<u64>,
 }
@@ -93,7 +93,7 @@ impl Feed {
     pub(crate) fn restored(
         version: u64,
         forgotten: u64,
-        changes: impl Iterator<Item = (u64, Changed)>,
+        changes: impl Iterator<Item = (u64, CatalogChange)>,
     ) -> Option<Self> {
         let mut feed = Self { forgotten, ..Self::default() };
         for (at, changed) in changes {
@@ -106,10 +106,10 @@ impl Feed {
         (feed.version <= version && forgotten <= version).then(|| Self { version, ..feed })
     }
 
-    pub(crate) fn note(&mut self, changed: Changed) {
+    pub(crate) fn note(&mut self, changed: CatalogChange) {
         let former = match changed {
-            Changed::TopicGone(id) => Changed::Topic(id),
-            Changed::LeaseGroupGone(id) => Changed::LeaseGroup(id),
+            CatalogChange::TopicGone(id) => CatalogChange::Topic(id),
+            CatalogChange::LeaseGroupGone(id) => CatalogChange::LeaseGroup(id),
             there => there,
         };
         if let Some(former) = self.version_of.remove(&former) {
@@ -127,7 +127,7 @@ impl Feed {
         }
     }
 
-    fn insert(&mut self, changed: Changed) {
+    fn insert(&mut self, changed: CatalogChange) {
         self.changes.insert(self.version, changed);
         self.version_of.insert(changed, self.version);
         if changed.is_removal() {
@@ -145,7 +145,7 @@ impl Feed {
 
     /// Deleting a topic also deletes its lease groups: they are not listed as deleted.
     pub(crate) fn drop_group(&mut self, group: LeaseGroupId) {
-        if let Some(at) = self.version_of.remove(&Changed::LeaseGroup(group)) {
+        if let Some(at) = self.version_of.remove(&CatalogChange::LeaseGroup(group)) {
             self.changes.remove(&at);
         }
     }
@@ -155,8 +155,8 @@ impl Catalog {
     /// Gives rows a log of their own. The first shard already has everything that exists now.
     pub(crate) fn begin_feed(&mut self) {
         (self.shards, self.slot_shards) = (1, 1);
-        let topics = self.topics.keys().map(|id| Changed::Topic(*id));
-        let groups = self.lease_groups.iter().map(|group| Changed::LeaseGroup(group.id));
+        let topics = self.topics.keys().map(|id| CatalogChange::Topic(*id));
+        let groups = self.lease_groups.iter().map(|group| CatalogChange::LeaseGroup(group.id));
         for changed in topics.chain(groups).collect::<Vec<_>>() {
             self.feed.note(changed);
         }
@@ -183,14 +183,14 @@ impl Catalog {
                 break;
             }
             match changed {
-                Changed::Topic(id) => {
+                CatalogChange::Topic(id) => {
                     if let Some(topic) = self.topic(id) {
                         self.adopt_topic(shard, topic, &mut adoption);
                     }
                 }
-                Changed::LeaseGroup(id) => self.adopt_group(shard, id, &mut adoption),
-                Changed::TopicGone(id) => adoption.topics_gone.push(id),
-                Changed::LeaseGroupGone(id) => adoption.groups_gone.push(id),
+                CatalogChange::LeaseGroup(id) => self.adopt_group(shard, id, &mut adoption),
+                CatalogChange::TopicGone(id) => adoption.topics_gone.push(id),
+                CatalogChange::LeaseGroupGone(id) => adoption.groups_gone.push(id),
             }
         }
         // A group that is new with its topic was found twice.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use base::{PartitionId, ShardId, TopicId};
 
 use super::Catalog;
-use super::placement::Placed;
-use super::topic::{Moving, Topic};
+use super::placement::MovedPlacement;
+use super::topic::{MoveTarget, Topic};
 use crate::moves::MoveEnd;
 use crate::outcome::Refusal;
 
@@ -45,10 +45,10 @@ impl Catalog {
     }
 
     /// Partitions that move, by topic and number.
-    pub fn all_moving(&self) -> impl Iterator<Item = (PartitionId, Moving)> {
+    pub fn all_moving(&self) -> impl Iterator<Item = (PartitionId, MoveTarget)> {
         let topics = self.topics.values().filter(|_| self.moving > 0);
         topics.flat_map(|topic| {
-            let of = move |(&index, &moving): (&u32, &Moving)| {
+            let of = move |(&index, &moving): (&u32, &MoveTarget)| {
                 (PartitionId::new(topic.id, index), moving)
             };
             topic.moving.iter().map(of)
@@ -104,7 +104,7 @@ impl Catalog {
             }
             self.moves += 1;
             self.moving += 1;
-            let moving = Moving { id: self.moves, to, cancelled: false };
+            let moving = MoveTarget { id: self.moves, to, cancelled: false };
             Arc::make_mut(found).moving.insert(index, moving);
         }
         Ok(())
@@ -142,7 +142,7 @@ impl Catalog {
         let found = Arc::make_mut(found);
         found.moving.remove(&index);
         if let MoveEnd::Placed { epoch_base } = end {
-            found.placement.place(index, Placed { shard: moving.to, epoch_base });
+            found.placement.place(index, MovedPlacement { shard: moving.to, epoch_base });
         }
         self.note_moves_ended(1);
         Ok(())

@@ -15,12 +15,12 @@ pub struct Placement {
     /// Number of shards of the round-robin; never 0.
     shards: u32,
     /// `None` if no partition was ever moved.
-    moved: Option<Arc<BTreeMap<u32, Placed>>>,
+    moved: Option<Arc<BTreeMap<u32, MovedPlacement>>>,
 }
 
 /// Placement of a moved partition; it may be back in its original shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Placed {
+pub struct MovedPlacement {
     pub shard: ShardId,
     /// Added to the shard's term for the partition's leader epoch.
     pub epoch_base: i32,
@@ -57,7 +57,7 @@ impl Placement {
         self.placed(partition).map_or(0, |placed| placed.epoch_base)
     }
 
-    fn placed(&self, partition: u32) -> Option<&Placed> {
+    fn placed(&self, partition: u32) -> Option<&MovedPlacement> {
         self.moved.as_ref()?.get(&partition)
     }
 
@@ -68,16 +68,16 @@ impl Placement {
     }
 
     /// Moved partitions with their current placement.
-    pub fn moved(&self) -> impl Iterator<Item = (u32, Placed)> {
+    pub fn moved(&self) -> impl Iterator<Item = (u32, MovedPlacement)> {
         self.moved.iter().flat_map(|moved| moved.iter().map(|(index, placed)| (*index, *placed)))
     }
 
     /// The first partition that is not in its original shard.
-    pub fn first_displaced(&self) -> Option<(u32, Placed)> {
+    pub fn first_displaced(&self) -> Option<(u32, MovedPlacement)> {
         self.moved().find(|(index, placed)| placed.shard != self.home_of(*index))
     }
 
-    pub fn place(&mut self, partition: u32, placed: Placed) {
+    pub fn place(&mut self, partition: u32, placed: MovedPlacement) {
         let moved = self.moved.get_or_insert_with(Arc::default);
         Arc::make_mut(moved).insert(partition, placed);
     }
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn moved_partition_is_only_in_its_new_shard() {
         let mut placement = Placement::for_new_topic(0, 2).expect("there are shards");
-        placement.place(1, Placed { shard: ShardId(5), epoch_base: 70_000 });
+        placement.place(1, MovedPlacement { shard: ShardId(5), epoch_base: 70_000 });
         let homes: Vec<_> = (0..4).map(|partition| placement.shard_of(partition).0).collect();
         assert_eq!(homes, [1, 5, 1, 2]);
         assert_eq!((placement.epoch_base(1), placement.epoch_base(0)), (70_000, 0));
@@ -137,7 +137,7 @@ mod tests {
             |partitions| placement.shards_of(partitions).map(|it| it.0).collect::<Vec<_>>();
         assert_eq!((shards(4), shards(1)), (vec![1, 2, 5], vec![1]));
         assert_eq!(placement.first_displaced().map(|(index, _)| index), Some(1));
-        placement.place(1, Placed { shard: ShardId(2), epoch_base: 140_000 });
+        placement.place(1, MovedPlacement { shard: ShardId(2), epoch_base: 140_000 });
         assert_eq!((placement.first_displaced(), placement.epoch_base(1)), (None, 140_000));
     }
 }

@@ -26,12 +26,12 @@ pub struct Topic {
     pub partition_count: u32,
     pub placement: Placement,
     /// Partitions that move.
-    pub moving: BTreeMap<u32, Moving>,
+    pub moving: BTreeMap<u32, MoveTarget>,
 }
 
 /// The target shard of a moving partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Moving {
+pub struct MoveTarget {
     /// Later moves have higher ids.
     pub id: u64,
     pub to: ShardId,

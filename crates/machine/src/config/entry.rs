@@ -1,6 +1,6 @@
 //! One entry of a configuration table: its name, kind, valid values and effect.
 
-use super::{ConfigError, ConfigSource, Described};
+use super::{ConfigError, ConfigSource, DescribedSetting};
 use crate::topic::validate_topic_name;
 
 /// Kinds of DescribeConfigs.
@@ -153,13 +153,13 @@ impl<T> ConfigEntry<T> {
         &self,
         own: Option<&'a String>,
         node: Option<&'a String>,
-    ) -> Described<'a> {
+    ) -> DescribedSetting<'a> {
         let (value, source) = match (own, node) {
             (Some(own), _) => (own.as_str(), ConfigSource::Own),
             (None, Some(node)) => (node.as_str(), ConfigSource::Node),
             (None, None) => (self.default, ConfigSource::Default),
         };
-        Described {
+        DescribedSetting {
             name: self.name,
             kind: self.kind,
             value,

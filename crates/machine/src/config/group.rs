@@ -2,7 +2,7 @@
 //! (KIP-932).
 
 use super::duration::duration_ms;
-use super::node::Bounded;
+use super::node::BoundedValue;
 use super::{ConfigError, GROUP_CONFIGS, LeaseOrdering, NodeValues, Overrides, apply};
 
 /// Start position of a group in a partition without a committed offset.
@@ -211,7 +211,7 @@ impl GroupConfig {
 fn within(
     name: &'static str,
     own: Option<i32>,
-    bounds: Bounded,
+    bounds: BoundedValue,
     (least, most): (&'static str, &'static str),
 ) -> Result<(), ConfigError> {
     let conflict = |value: i32, with: &'static str, bound: i32| {

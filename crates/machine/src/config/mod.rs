@@ -28,7 +28,7 @@ pub use group::{GroupConfig, IsolationLevel, ShareConfig, StartPosition};
 pub use group_table::GROUP_CONFIGS;
 pub use lease::{Consumers, LEASE_GROUP_CONFIGS, LeaseGroupConfig, LeaseOrdering};
 pub use node::{
-    Bounded, DeadLetterValues, GroupValues, NodeConfig, NodeValues, ShareValues, StreamsValues,
+    BoundedValue, DeadLetterValues, GroupValues, NodeConfig, NodeValues, ShareValues, StreamsValues,
 };
 pub use node_table::NODE_CONFIGS;
 pub(crate) use shared::SharedConfigs;
@@ -256,7 +256,7 @@ fn apply<T>(
 
 /// One configuration as DescribeConfigs shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Described<'a> {
+pub struct DescribedSetting<'a> {
     pub name: &'static str,
     pub kind: ConfigKind,
     /// The effective value.
@@ -282,7 +282,7 @@ pub enum ConfigSource {
 pub fn describe_topic<'a>(
     overrides: &'a Overrides,
     node: &'a NodeConfig,
-) -> impl Iterator<Item = Described<'a>> {
+) -> impl Iterator<Item = DescribedSetting<'a>> {
     TOPIC_CONFIGS.iter().map(move |entry| {
         let node_value = entry.node_name.and_then(|name| node.overrides.get(name));
         entry.describe(overrides.get(entry.name), node_value)
@@ -290,22 +290,22 @@ pub fn describe_topic<'a>(
 }
 
 /// Every configuration that the node may set: its own, and the defaults of topics.
-pub fn describe_node(node: &NodeConfig) -> impl Iterator<Item = Described<'_>> {
+pub fn describe_node(node: &NodeConfig) -> impl Iterator<Item = DescribedSetting<'_>> {
     let own = NODE_CONFIGS.iter().map(|entry| entry.describe(None, node.overrides.get(entry.name)));
     let for_topics = TOPIC_CONFIGS.iter().filter_map(|entry| {
         let name = entry.node_name?;
-        Some(Described { name, ..entry.describe(None, node.overrides.get(name)) })
+        Some(DescribedSetting { name, ..entry.describe(None, node.overrides.get(name)) })
     });
     own.chain(for_topics)
 }
 
 /// Every configuration of a lease group with these values of its own.
-pub fn describe_lease_group(overrides: &Overrides) -> impl Iterator<Item = Described<'_>> {
+pub fn describe_lease_group(overrides: &Overrides) -> impl Iterator<Item = DescribedSetting<'_>> {
     LEASE_GROUP_CONFIGS.iter().map(|entry| entry.describe(overrides.get(entry.name), None))
 }
 
 /// Every configuration of a group.
-pub fn describe_group(group: &GroupConfig) -> impl Iterator<Item = Described<'_>> {
+pub fn describe_group(group: &GroupConfig) -> impl Iterator<Item = DescribedSetting<'_>> {
     GROUP_CONFIGS.iter().map(|entry| entry.describe(group.overrides.get(entry.name), None))
 }
 

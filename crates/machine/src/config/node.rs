@@ -72,13 +72,13 @@ impl GroupValues {
 /// A value of share groups (Kafka's KIP-932): the default of groups, and its bounds. A group's
 /// value that a later bound excludes is replaced by the bound (KIP-1240).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Bounded {
+pub struct BoundedValue {
     pub least: i32,
     pub value: i32,
     pub most: i32,
 }
 
-impl Bounded {
+impl BoundedValue {
     const fn new(least: i32, value: i32, most: i32) -> Self {
         Self { least, value, most }
     }
@@ -93,12 +93,12 @@ impl Bounded {
 /// Defaults of share groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ShareValues {
-    pub record_lock_duration_ms: Bounded,
-    pub delivery_count_limit: Bounded,
+    pub record_lock_duration_ms: BoundedValue,
+    pub delivery_count_limit: BoundedValue,
     /// Maximum number of concurrently leased records of one partition.
-    pub partition_record_locks_max: Bounded,
-    pub session_timeout_ms: Bounded,
-    pub heartbeat_interval_ms: Bounded,
+    pub partition_record_locks_max: BoundedValue,
+    pub session_timeout_ms: BoundedValue,
+    pub heartbeat_interval_ms: BoundedValue,
     pub members_max: usize,
     /// Maximum number of share sessions of a node.
     pub sessions_max: usize,
@@ -106,11 +106,11 @@ pub struct ShareValues {
 
 impl ShareValues {
     pub const DEFAULT: Self = Self {
-        record_lock_duration_ms: Bounded::new(15_000, 30_000, 60_000),
-        delivery_count_limit: Bounded::new(2, 5, 10),
-        partition_record_locks_max: Bounded::new(100, 2_000, 4_000),
-        session_timeout_ms: Bounded::new(45_000, 45_000, 60_000),
-        heartbeat_interval_ms: Bounded::new(5_000, 5_000, 15_000),
+        record_lock_duration_ms: BoundedValue::new(15_000, 30_000, 60_000),
+        delivery_count_limit: BoundedValue::new(2, 5, 10),
+        partition_record_locks_max: BoundedValue::new(100, 2_000, 4_000),
+        session_timeout_ms: BoundedValue::new(45_000, 45_000, 60_000),
+        heartbeat_interval_ms: BoundedValue::new(5_000, 5_000, 15_000),
         members_max: 200,
         sessions_max: 2_000,
     };
@@ -163,19 +163,19 @@ impl ShareValues {
 /// Defaults of Streams groups (KIP-1071).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamsValues {
-    pub session_timeout_ms: Bounded,
-    pub heartbeat_interval_ms: Bounded,
+    pub session_timeout_ms: BoundedValue,
+    pub heartbeat_interval_ms: BoundedValue,
     /// Copies of each stateful task.
-    pub standby_replicas: Bounded,
+    pub standby_replicas: BoundedValue,
     pub initial_rebalance_delay_ms: i32,
     pub members_max: usize,
 }
 
 impl StreamsValues {
     pub const DEFAULT: Self = Self {
-        session_timeout_ms: Bounded::new(45_000, 45_000, 60_000),
-        heartbeat_interval_ms: Bounded::new(5_000, 5_000, 15_000),
-        standby_replicas: Bounded::new(0, 0, 2),
+        session_timeout_ms: BoundedValue::new(45_000, 45_000, 60_000),
+        heartbeat_interval_ms: BoundedValue::new(5_000, 5_000, 15_000),
+        standby_replicas: BoundedValue::new(0, 0, 2),
         initial_rebalance_delay_ms: 3_000,
         members_max: base::limits::GROUP_MEMBERS_MAX,
     };

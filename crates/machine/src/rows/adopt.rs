@@ -13,14 +13,14 @@ use super::progress::Progress;
 use super::topic::TopicRows;
 use crate::catalog::feed::{AdoptedGroup, AdoptedTopic, Adoption};
 use crate::group_ids::GroupIds;
-use crate::outcome::{ALL_PARTITIONS, Applied, Refusal};
+use crate::outcome::{ALL_PARTITIONS, EntryEffects, Refusal};
 
 impl Rows {
     /// Adopts changes of the catalog.
     pub(crate) fn adopt(
         &mut self,
         adoption: &Adoption,
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
     ) -> Result<(), Refusal> {
         if adoption.from != self.adopted || adoption.to < adoption.from {
             return Err(Refusal::AdoptionConflict {
@@ -65,7 +65,7 @@ impl Rows {
         Ok(())
     }
 
-    fn drop_all_but(&mut self, adoption: &Adoption, applied: &mut Applied) {
+    fn drop_all_but(&mut self, adoption: &Adoption, applied: &mut EntryEffects) {
         let topics: BTreeSet<TopicId> = adoption.topics.iter().map(|it| it.topic).collect();
         let groups: BTreeSet<LeaseGroupId> = adoption.groups.iter().map(|it| it.group).collect();
         let gone = self.lease_groups.keys().filter(|id| !groups.contains(id));
@@ -122,7 +122,7 @@ impl Rows {
     }
 
     /// Sets the topic's number of partitions in all shards together.
-    pub(crate) fn grow_topic(&mut self, id: TopicId, partitions: u32, applied: &mut Applied) {
+    pub(crate) fn grow_topic(&mut self, id: TopicId, partitions: u32, applied: &mut EntryEffects) {
         let Some(found) = self.topic(id) else { return };
         let rows = found.stripe.rows_of(partitions);
         if rows <= found.row_count() {
@@ -140,7 +140,7 @@ impl Rows {
     }
 
     /// Deletes the topic, with its lease groups and all offsets committed in it.
-    pub(crate) fn drop_topic(&mut self, id: TopicId, applied: &mut Applied) {
+    pub(crate) fn drop_topic(&mut self, id: TopicId, applied: &mut EntryEffects) {
         self.offsets.forget_topic(id);
         self.record_ids.drop_topic(id);
         let Some(removed) = self.topics.remove(&id) else { return };
@@ -164,7 +164,7 @@ impl Rows {
     }
 
     /// Records the topic's lease groups as changed, for delivery.
-    pub(crate) fn note_groups_moved(&self, id: TopicId, applied: &mut Applied) {
+    pub(crate) fn note_groups_moved(&self, id: TopicId, applied: &mut EntryEffects) {
         let groups = self.topic(id).map_or(&[][..], TopicRows::groups);
         applied.moved.extend(groups.iter().map(|&group| (group, ALL_PARTITIONS)));
     }
@@ -193,7 +193,7 @@ impl Rows {
         id: LeaseGroupId,
         topic: TopicId,
         starts: &[Offset],
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
     ) {
         if self.lease_groups.contains_key(&id) {
             return;
@@ -228,7 +228,7 @@ impl Rows {
         self.lease_groups.insert(id, Arc::new(GroupRows { topic, progress }));
     }
 
-    pub(crate) fn drop_lease_group(&mut self, id: LeaseGroupId, applied: &mut Applied) {
+    pub(crate) fn drop_lease_group(&mut self, id: LeaseGroupId, applied: &mut EntryEffects) {
         let Some(removed) = self.lease_groups.remove(&id) else { return };
         if let Some(topic) = self.topics.get_mut(&removed.topic) {
             Arc::make_mut(topic).groups.remove(id);

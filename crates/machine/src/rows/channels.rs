@@ -16,7 +16,7 @@ use base::{Offset, PartitionId, ShardId, SharedMap};
 use super::partition::Partition;
 use crate::command::SentBatch;
 use crate::entry::{Append, Origin};
-use crate::outcome::{AppendOutcome, Applied, Refusal};
+use crate::outcome::{AppendOutcome, EntryEffects, Refusal};
 
 /// All channels of a shard. An unused channel takes no memory.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -39,7 +39,7 @@ pub struct Outbox {
 
 /// Classification of a received message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Arrival {
+pub enum ArrivalOrder {
     Next,
     /// It was accepted before.
     Duplicate,
@@ -150,7 +150,7 @@ impl Channels {
         self.expected.get(&from).copied().unwrap_or(0)
     }
 
-    pub fn arrival(&self, origin: Origin) -> Arrival {
+    pub fn arrival(&self, origin: Origin) -> ArrivalOrder {
         arrival(self.expected(origin.shard), origin)
     }
 
@@ -206,7 +206,7 @@ impl Channels {
         &mut self,
         to: ShardId,
         below: Offset,
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
     ) -> Result<(), Refusal> {
         let partition = PartitionId::channel_to(to);
         let Some(outbox) = self.outbox(to) else {
@@ -241,7 +241,7 @@ impl Channels {
         &mut self,
         sent: &[(ShardId, Offset)],
         taken: &[(ShardId, Offset)],
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
     ) -> Result<(), Refusal> {
         let is_sound =
             |(shard, next): &(ShardId, Offset)| is_shard(*shard) && *next <= i64::MAX as u64;
@@ -286,14 +286,14 @@ impl Channels {
 }
 
 /// Classifies a message, given the expected number.
-pub fn arrival(expected: Offset, origin: Origin) -> Arrival {
+pub fn arrival(expected: Offset, origin: Origin) -> ArrivalOrder {
     if origin.next <= origin.number || !is_shard(origin.shard) || origin.next > i64::MAX as u64 {
-        Arrival::OutOfOrder
+        ArrivalOrder::OutOfOrder
     } else if origin.next <= expected {
-        Arrival::Duplicate
+        ArrivalOrder::Duplicate
     } else if origin.number == expected {
-        Arrival::Next
+        ArrivalOrder::Next
     } else {
-        Arrival::OutOfOrder
+        ArrivalOrder::OutOfOrder
     }
 }

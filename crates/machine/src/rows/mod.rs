@@ -9,7 +9,7 @@
 //! * `adopt`: adopts changes of the catalog
 //! * [`record_ids`]: ids of records, for deduplication
 //! * [`requests`]: rows brought by other nodes
-//! * [`moves`]: partitions that move between shards; `lives`: their stays
+//! * [`moves`]: partitions that move between shards; `arrival_moves`: their stays
 //! * `settle`: settling and seeking
 //! * `retention`: deleting
 
@@ -33,10 +33,10 @@ use requests::Requests;
 use topic::TopicRows;
 
 mod adopt;
+mod arrival_moves;
 pub mod channels;
 pub mod group;
 pub mod lease_group;
-mod lives;
 pub(crate) mod memberships;
 pub mod moves;
 mod offset_groups;
@@ -49,7 +49,7 @@ mod retention;
 mod settle;
 pub mod topic;
 
-pub use lives::Lives;
+pub use arrival_moves::ArrivalMoves;
 
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Rows {

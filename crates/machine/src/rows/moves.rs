@@ -10,7 +10,7 @@ use super::partition::Partition;
 use super::topic::TopicRows;
 use crate::entry::Append;
 use crate::moves::{MOVES_SINCE, MoveStep, MovedRow, Step};
-use crate::outcome::{AppendOutcome, Applied, Outcome, Refusal};
+use crate::outcome::{AppendOutcome, EntryEffects, Outcome, Refusal};
 
 /// Moves of one topic in one shard.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -18,13 +18,13 @@ pub struct TopicMoves {
     /// Partitions that arrived and have no row in the stripe.
     pub(crate) guests: SharedMap<u32, Partition>,
     /// Arrival of each partition that is here by a move.
-    pub(crate) arrived: SharedMap<u32, Arrived>,
+    pub(crate) arrived: SharedMap<u32, IncomingMove>,
     pub(crate) imports: SharedMap<u32, Import>,
-    pub(crate) leaving: SharedMap<u32, Leaving>,
+    pub(crate) leaving: SharedMap<u32, OutgoingMove>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Arrived {
+pub struct IncomingMove {
     pub id: u64,
     /// Added to the term: leader epochs that clients see only rise.
     pub epoch_base: i32,
@@ -40,7 +40,7 @@ pub struct Import {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Leaving {
+pub struct OutgoingMove {
     pub id: u64,
     /// Unused if the move was cancelled.
     pub to: ShardId,
@@ -80,7 +80,7 @@ impl TopicMoves {
     }
 
     /// Arrival of a partition that is here.
-    pub fn arrived(&self, index: u32) -> Option<Arrived> {
+    pub fn arrived(&self, index: u32) -> Option<IncomingMove> {
         self.arrived.get(&index).copied()
     }
 
@@ -117,7 +117,7 @@ impl TopicRows {
     }
 
     /// State of a partition's departure.
-    pub fn leaving(&self, index: u32) -> Option<Leaving> {
+    pub fn leaving(&self, index: u32) -> Option<OutgoingMove> {
         self.moves.as_ref()?.leaving.get(&index).copied()
     }
 
@@ -146,7 +146,7 @@ impl TopicRows {
 // ------------------------------------------------------------------------------------- queries
 
 impl Rows {
-    fn leaving(&self, partition: PartitionId) -> Option<Leaving> {
+    fn leaving(&self, partition: PartitionId) -> Option<OutgoingMove> {
         if self.moving.is_empty() {
             return None;
         }
@@ -192,9 +192,9 @@ impl Rows {
     }
 
     /// Partitions that are leaving or left this shard, with their moves, by topic and number.
-    pub fn all_leaving(&self) -> impl Iterator<Item = (PartitionId, Leaving)> {
+    pub fn all_leaving(&self) -> impl Iterator<Item = (PartitionId, OutgoingMove)> {
         self.moving_topics().flat_map(|(topic, moves)| {
-            let of = move |(&index, &leaving): (&u32, &Leaving)| {
+            let of = move |(&index, &leaving): (&u32, &OutgoingMove)| {
                 (PartitionId::new(topic.id, index), leaving)
             };
             moves.leaving.iter().map(of)
@@ -232,7 +232,7 @@ impl Rows {
     pub(crate) fn move_step(
         &mut self,
         step: &MoveStep,
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
     ) -> Result<Outcome, Refusal> {
         let &MoveStep { partition, id, ref what } = step;
         let outcome = match what {
@@ -256,7 +256,7 @@ impl Rows {
     }
 
     /// Whether a move with this id may begin, or be cancelled before it began.
-    fn may_leave(&self, partition: PartitionId, id: u64) -> Result<Option<Leaving>, Refusal> {
+    fn may_leave(&self, partition: PartitionId, id: u64) -> Result<Option<OutgoingMove>, Refusal> {
         let out_of_turn = Err(Refusal::MoveOutOfTurn { partition });
         let topic = self.topic(partition.topic);
         let Some(topic) = topic.filter(|it| it.row(partition.index).is_some()) else {
@@ -273,7 +273,7 @@ impl Rows {
         }
     }
 
-    fn set_leaving(&mut self, partition: PartitionId, leaving: Option<Leaving>) {
+    fn set_leaving(&mut self, partition: PartitionId, leaving: Option<OutgoingMove>) {
         let Some(topic) = self.topics.get_mut(&partition.topic) else { return };
         let topic = Arc::make_mut(topic);
         match leaving {
@@ -285,11 +285,11 @@ impl Rows {
 
     fn freeze(&mut self, partition: PartitionId, id: u64, to: ShardId) -> Result<Outcome, Refusal> {
         match self.may_leave(partition, id)? {
-            Some(Leaving { id: known, phase: Phase::Cancelled, .. }) if known == id => {
+            Some(OutgoingMove { id: known, phase: Phase::Cancelled, .. }) if known == id => {
                 Err(Refusal::MoveOutOfTurn { partition })
             }
             _ => {
-                self.set_leaving(partition, Some(Leaving { id, to, phase: Phase::Frozen }));
+                self.set_leaving(partition, Some(OutgoingMove { id, to, phase: Phase::Frozen }));
                 Ok(Outcome::Done)
             }
         }
@@ -298,7 +298,7 @@ impl Rows {
     fn cancel(&mut self, partition: PartitionId, id: u64) -> Result<Outcome, Refusal> {
         self.may_leave(partition, id)?;
         let to = ShardId::CATALOG;
-        self.set_leaving(partition, Some(Leaving { id, to, phase: Phase::Cancelled }));
+        self.set_leaving(partition, Some(OutgoingMove { id, to, phase: Phase::Cancelled }));
         Ok(Outcome::Done)
     }
 
@@ -320,7 +320,7 @@ impl Rows {
         partition: PartitionId,
         id: u64,
         end: Offset,
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
     ) -> Result<Outcome, Refusal> {
         let out_of_turn = Refusal::MoveOutOfTurn { partition };
         let known = self.leaving(partition).filter(|known| known.id == id).ok_or(out_of_turn)?;
@@ -331,7 +331,7 @@ impl Rows {
         if known.phase != Phase::Frozen || ends != Some(end) {
             return Err(Refusal::MoveOutOfTurn { partition });
         }
-        self.set_leaving(partition, Some(Leaving { phase: Phase::HandedOver, ..known }));
+        self.set_leaving(partition, Some(OutgoingMove { phase: Phase::HandedOver, ..known }));
         applied.handed_over.push(partition);
         Ok(Outcome::Done)
     }
@@ -340,7 +340,7 @@ impl Rows {
         &mut self,
         partition: PartitionId,
         id: u64,
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
     ) -> Result<Outcome, Refusal> {
         let out_of_turn = Refusal::MoveOutOfTurn { partition };
         let known = self.leaving(partition).filter(|known| known.id == id).ok_or(out_of_turn)?;
@@ -358,7 +358,7 @@ impl Rows {
             moves.guests.remove(&partition.index);
             moves.arrived.remove(&partition.index);
         }
-        self.set_leaving(partition, Some(Leaving { phase: Phase::Away, ..known }));
+        self.set_leaving(partition, Some(OutgoingMove { phase: Phase::Away, ..known }));
         applied.left.push(partition);
         Ok(Outcome::Done)
     }
@@ -370,7 +370,7 @@ impl Rows {
         id: u64,
         (from, to): (Offset, Offset),
         appends: &[Append],
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
     ) -> Result<Outcome, Refusal> {
         // Bytes of an earlier stay may be here until it has left.
         let leaves = self.leaving(partition).is_some_and(|leaving| leaving.phase != Phase::Away);
@@ -434,11 +434,11 @@ impl Rows {
         id: u64,
         MovedRow(stored): &MovedRow,
         epoch_base: i32,
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
     ) -> Result<Outcome, Refusal> {
         let topic = self.topic(partition.topic);
         let arrived = topic.and_then(|it| it.moves()?.arrived.get(&partition.index).copied());
-        if let Some(Arrived { epoch_base, .. }) = arrived.filter(|arrived| arrived.id == id) {
+        if let Some(IncomingMove { epoch_base, .. }) = arrived.filter(|arrived| arrived.id == id) {
             return Ok(Outcome::Activated { epoch_base });
         }
         let mut row = Partition::from(stored.clone());
@@ -464,7 +464,7 @@ impl Rows {
             None => drop(topic.moves_mut().guests.insert(partition.index, row)),
         }
         let moves = topic.moves_mut();
-        moves.arrived.insert(partition.index, Arrived { id, epoch_base });
+        moves.arrived.insert(partition.index, IncomingMove { id, epoch_base });
         moves.imports.remove(&partition.index);
         moves.leaving.remove(&partition.index);
         Ok(Outcome::Activated { epoch_base })
@@ -474,7 +474,7 @@ impl Rows {
         &mut self,
         partition: PartitionId,
         id: u64,
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
     ) -> Result<Outcome, Refusal> {
         if self.import(partition).is_some_and(|import| import.id == id) {
             self.set_import(partition, None);

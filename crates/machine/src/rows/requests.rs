@@ -15,7 +15,7 @@ use base::limits::{NUMBERED_NODES_MAX, NUMBERED_ROWS_KEPT};
 
 /// Node, incarnation and number of the first of several rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Numbered {
+pub struct RowSequence {
     pub node: u32,
     /// The node's incarnation: it counts from 0 in each. No two are equal.
     pub incarnation: u64,
@@ -25,12 +25,12 @@ pub struct Numbered {
 /// Progress of all nodes that ever brought rows.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Requests {
-    pub(crate) nodes: BTreeMap<u32, Arc<Brought>>,
+    pub(crate) nodes: BTreeMap<u32, Arc<ForwardedRows>>,
 }
 
 /// Rows brought by one incarnation of a node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Brought {
+pub struct ForwardedRows {
     pub(crate) incarnation: u64,
     /// The number after the last accepted row.
     pub(crate) next: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Run {
     pub(crate) span: u32,
 }
 
-impl Numbered {
+impl RowSequence {
     /// The row this many behind it.
     pub fn plus(self, rows: usize) -> Self {
         Self { number: self.number.saturating_add(rows as u64), ..self }
@@ -64,19 +64,19 @@ impl Requests {
     }
 
     /// Rows brought by this incarnation of a node; `None` if there are none.
-    pub fn brought(&self, from: Numbered) -> Option<&Brought> {
+    pub fn brought(&self, from: RowSequence) -> Option<&ForwardedRows> {
         self.nodes.get(&from.node).map(Arc::as_ref).filter(|it| it.incarnation == from.incarnation)
     }
 
     /// Whether the row follows all accepted rows of the incarnation.
-    pub(crate) fn is_next(&self, from: Numbered) -> bool {
+    pub(crate) fn is_next(&self, from: RowSequence) -> bool {
         self.brought(from).is_none_or(|brought| brought.next <= from.number)
     }
 
     /// Records the next rows, each with its offset and span if it was accepted.
     pub(crate) fn note(
         &mut self,
-        from: Numbered,
+        from: RowSequence,
         rows: impl Iterator<Item = Option<(Offset, u32)>>,
         at_ms: i64,
     ) {
@@ -87,7 +87,7 @@ impl Requests {
         }
         let brought = Arc::make_mut(self.nodes.entry(from.node).or_default());
         if brought.incarnation != from.incarnation {
-            *brought = Brought { incarnation: from.incarnation, ..Brought::default() };
+            *brought = ForwardedRows { incarnation: from.incarnation, ..ForwardedRows::default() };
         }
         brought.at_ms = at_ms;
         for (at, row) in rows.enumerate() {
@@ -101,7 +101,7 @@ impl Requests {
     }
 }
 
-impl Brought {
+impl ForwardedRows {
     /// The number after the last accepted row.
     pub fn next(&self) -> u64 {
         self.next
@@ -175,11 +175,11 @@ impl Run {
 mod tests {
     use super::*;
 
-    fn from(node: u32, incarnation: u64, number: u64) -> Numbered {
-        Numbered { node, incarnation, number }
+    fn from(node: u32, incarnation: u64, number: u64) -> RowSequence {
+        RowSequence { node, incarnation, number }
     }
 
-    fn offsets(requests: &Requests, run: Numbered, rows: usize) -> Vec<Option<Offset>> {
+    fn offsets(requests: &Requests, run: RowSequence, rows: usize) -> Vec<Option<Offset>> {
         let brought = requests.brought(run).expect("it brought something");
         (0..rows).map(|at| brought.offset_of(run.plus(at).number)).collect()
     }
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn invalid_state_is_not_sound() {
         let run = |number, rows, span| Run { number, rows, base_offset: 0, span };
-        let brought = |taken: &[Run]| Brought {
+        let brought = |taken: &[Run]| ForwardedRows {
             incarnation: 1,
             next: 10,
             taken: taken.iter().copied().collect(),

@@ -7,7 +7,7 @@ use base::{Offset, PartitionId, TopicId};
 use super::Rows;
 use super::progress::Progress;
 use super::topic::TopicRows;
-use crate::outcome::{Applied, Refusal};
+use crate::outcome::{EntryEffects, Refusal};
 
 impl Rows {
     /// Returns the current start. A start below it is no error, as in Kafka.
@@ -15,7 +15,7 @@ impl Rows {
         &mut self,
         id: PartitionId,
         offset: Offset,
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
     ) -> Result<Offset, Refusal> {
         let partition = self.partition_mut(id)?;
         let (start, end) = (partition.log_start(), partition.next_offset());
@@ -30,7 +30,7 @@ impl Rows {
     }
 
     /// Raises the floors of a partition's lease groups to its moved start.
-    fn raise_floors(&mut self, partition: PartitionId, start: Offset, applied: &mut Applied) {
+    fn raise_floors(&mut self, partition: PartitionId, start: Offset, applied: &mut EntryEffects) {
         let Some(topic) = self.topics.get(&partition.topic) else { return };
         let Some(row) = topic.stripe.row(partition.index) else { return };
         let mut joined = false;
@@ -55,7 +55,7 @@ impl Rows {
     }
 
     /// Deletes everything that all groups of a topic have settled, if that is its policy.
-    pub(crate) fn delete_settled_of_topic(&mut self, topic: TopicId, applied: &mut Applied) {
+    pub(crate) fn delete_settled_of_topic(&mut self, topic: TopicId, applied: &mut EntryEffects) {
         let Some(found) = self.topic(topic).filter(|found| found.deletes_settled) else { return };
         for partition in found.partition_ids().collect::<Vec<_>>() {
             self.delete_settled(partition, &[(0, Offset::MAX)], applied);
@@ -68,7 +68,7 @@ impl Rows {
         &mut self,
         id: PartitionId,
         ranges: &[(Offset, Offset)],
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
     ) {
         let lowest = self.progress_of(id).map(Progress::floor).min();
         let Some(lowest) = lowest else { return };

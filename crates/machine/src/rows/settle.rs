@@ -7,7 +7,7 @@ use base::{LeaseGroupId, Offset, PartitionId};
 use super::Rows;
 use super::progress::Progress;
 use crate::command::GroupSettle;
-use crate::outcome::{Applied, Refusal};
+use crate::outcome::{EntryEffects, Refusal};
 
 impl Rows {
     /// Applies all of the starts, or none.
@@ -15,7 +15,7 @@ impl Rows {
         &mut self,
         group: LeaseGroupId,
         starts: &[(u32, Offset)],
-        applied: &mut Applied,
+        applied: &mut EntryEffects,
     ) -> Result<(), Refusal> {
         let topic = self.lease_group_mut(group)?.topic;
         let mut floors = Vec::with_capacity(starts.len());
@@ -47,7 +47,7 @@ impl Rows {
         Ok(())
     }
 
-    pub(crate) fn settle(&mut self, settles: &[GroupSettle], applied: &mut Applied) {
+    pub(crate) fn settle(&mut self, settles: &[GroupSettle], applied: &mut EntryEffects) {
         let mut fresh = Vec::new();
         for settle in settles {
             let Some(group) = self.lease_groups.get_mut(&settle.group) else { continue };

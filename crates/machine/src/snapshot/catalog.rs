@@ -20,10 +20,10 @@ use super::stored::{
 use super::{APART_SINCE, MOVES_SINCE, inconsistent, put, take};
 use crate::catalog::Catalog;
 use crate::catalog::document::{Document, Documents};
-use crate::catalog::feed::{Changed, Feed};
+use crate::catalog::feed::{CatalogChange, Feed};
 use crate::catalog::lease_groups::{LeaseGroup, shared_name};
-use crate::catalog::placement::{Placed, Placement};
-use crate::catalog::topic::{Moving, Topic, validate_topic_name};
+use crate::catalog::placement::{MovedPlacement, Placement};
+use crate::catalog::topic::{MoveTarget, Topic, validate_topic_name};
 use crate::config::{GroupConfig, LeaseGroupConfig, NodeConfig, Overrides, TopicConfig};
 use crate::entry::DecodeError;
 use crate::rows::group::validate_group_name;
@@ -43,7 +43,7 @@ pub(super) struct CatalogImage {
     documents: Documents,
     version: u64,
     forgotten: u64,
-    changes: SharedMap<u64, Changed>,
+    changes: SharedMap<u64, CatalogChange>,
     last_ms: i64,
     moves: u64,
 }
@@ -147,13 +147,13 @@ fn take_moves(catalog: &mut Catalog, body: &mut &[u8]) -> Result<(), DecodeError
             if !found.has_partition(index) || !is_shard(shard) || epoch_base < 0 {
                 return Err(wrong());
             }
-            found.placement.place(index, Placed { shard: ShardId(shard), epoch_base });
+            found.placement.place(index, MovedPlacement { shard: ShardId(shard), epoch_base });
         }
         for (index, to, id, cancelled) in moving {
             if !found.has_partition(index) || !is_shard(to) || !(1..=version).contains(&id) {
                 return Err(wrong());
             }
-            found.moving.insert(index, Moving { id, to: ShardId(to), cancelled });
+            found.moving.insert(index, MoveTarget { id, to: ShardId(to), cancelled });
         }
         catalog.moving += found.moving.len();
     }
@@ -238,18 +238,18 @@ impl<'a> From<&'a LeaseGroup> for DefinitionV4<'a> {
     }
 }
 
-impl From<Changed> for ChangedV4 {
-    fn from(changed: Changed) -> Self {
+impl From<CatalogChange> for ChangedV4 {
+    fn from(changed: CatalogChange) -> Self {
         match changed {
-            Changed::Topic(id) => Self::Topic(id.0),
-            Changed::LeaseGroup(id) => Self::LeaseGroup(id.0),
-            Changed::TopicGone(id) => Self::TopicGone(id.0),
-            Changed::LeaseGroupGone(id) => Self::LeaseGroupGone(id.0),
+            CatalogChange::Topic(id) => Self::Topic(id.0),
+            CatalogChange::LeaseGroup(id) => Self::LeaseGroup(id.0),
+            CatalogChange::TopicGone(id) => Self::TopicGone(id.0),
+            CatalogChange::LeaseGroupGone(id) => Self::LeaseGroupGone(id.0),
         }
     }
 }
 
-impl From<ChangedV4> for Changed {
+impl From<ChangedV4> for CatalogChange {
     fn from(stored: ChangedV4) -> Self {
         match stored {
             ChangedV4::Topic(id) => Self::Topic(TopicId(id)),

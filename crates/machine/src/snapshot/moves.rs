@@ -12,7 +12,7 @@ use super::stored::RowsMovesV7;
 use super::{inconsistent, put, take};
 use crate::entry::DecodeError;
 use crate::rows::Rows;
-use crate::rows::moves::{Arrived, Import, Leaving, Phase, TopicMoves};
+use crate::rows::moves::{Import, IncomingMove, OutgoingMove, Phase, TopicMoves};
 use crate::rows::partition::Partition;
 use crate::rows::topic::TopicRows;
 
@@ -46,12 +46,13 @@ pub(super) fn decode(rows: &mut Rows, topics: u64, body: &mut &[u8]) -> Result<(
             take(body, "partitions that moved")?;
         let wrong = || inconsistent("partitions that moved of topic", topic);
         let guests = guests.into_iter().map(|(index, guest)| (index, Partition::from(guest)));
-        let arrived =
-            arrived.into_iter().map(|(index, id, epoch_base)| (index, Arrived { id, epoch_base }));
+        let arrived = arrived
+            .into_iter()
+            .map(|(index, id, epoch_base)| (index, IncomingMove { id, epoch_base }));
         let imports =
             imports.into_iter().map(|(index, id, start, next)| (index, Import { id, start, next }));
         let leaving = leaving.into_iter().map(|(index, id, to, phase)| {
-            Some((index, Leaving { id, to: ShardId(to), phase: Phase::restored(phase)? }))
+            Some((index, OutgoingMove { id, to: ShardId(to), phase: Phase::restored(phase)? }))
         });
         let leaving: Option<Vec<_>> = leaving.collect();
         let moves = TopicMoves {

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use super::stored::BroughtV8;
 use super::{inconsistent, put, take};
 use crate::entry::DecodeError;
-use crate::rows::requests::{Brought, Requests, Run};
+use crate::rows::requests::{ForwardedRows, Requests, Run};
 
 pub(super) fn encode(requests: &Requests, mut bytes: Vec<u8>) -> Vec<u8> {
     for (&node, brought) in &requests.nodes {
-        let Brought { incarnation, next, taken, at_ms } = &**brought;
+        let ForwardedRows { incarnation, next, taken, at_ms } = &**brought;
         let run = |run: &Run| (run.number, run.rows, run.base_offset, run.span);
         let taken = taken.iter().map(run).collect();
         let stored =
@@ -33,7 +33,7 @@ pub(super) fn decode(nodes: u64, body: &mut &[u8]) -> Result<Requests, DecodeErr
             take(body, "what a node brought")?;
         let run = |(number, rows, base_offset, span)| Run { number, rows, base_offset, span };
         let taken = taken.into_iter().map(run).collect();
-        let brought = Brought { incarnation, next, taken, at_ms };
+        let brought = ForwardedRows { incarnation, next, taken, at_ms };
         if !brought.is_sound() || requests.nodes.insert(node, Arc::new(brought)).is_some() {
             return Err(inconsistent("what was brought by node", node));
         }

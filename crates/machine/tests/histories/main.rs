@@ -11,21 +11,21 @@ mod model;
 mod steps;
 
 use base::{Offset, PartitionId};
-use machine::{Append, Applied, Command, Entry, State, decode_head, encode_head};
+use machine::{Append, Command, Entry, EntryEffects, State, decode_head, encode_head};
 use proptest::prelude::*;
 
 use model::Model;
 use steps::{Step, history};
 
 /// An entry of the log.
-struct Logged {
+struct LoggedEntry {
     head: bytes::Bytes,
     appends: Vec<Append>,
-    applied: Applied,
+    applied: EntryEffects,
 }
 
-fn replay(state: &mut State, log: &[Logged]) {
-    let mut applied = Applied::new();
+fn replay(state: &mut State, log: &[LoggedEntry]) {
+    let mut applied = EntryEffects::new();
     for logged in log {
         let head = decode_head(&logged.head).expect("it was encoded by us");
         let (now_ms, commands) = (head.now_ms, &head.commands);
@@ -36,7 +36,7 @@ fn replay(state: &mut State, log: &[Logged]) {
 }
 
 /// Applies the steps, an entry for each group of them, to a state and to the model.
-fn run(groups: &[Vec<Step>]) -> (State, Vec<Logged>) {
+fn run(groups: &[Vec<Step>]) -> (State, Vec<LoggedEntry>) {
     let (mut state, mut model, mut log) = (State::new(), Model::default(), Vec::new());
     let mut now_ms = 1_000;
     for steps in groups {
@@ -57,7 +57,7 @@ fn run(groups: &[Vec<Step>]) -> (State, Vec<Logged>) {
             appends.push(append);
         }
         let starts_before: Vec<_> = starts(&state);
-        let mut applied = Applied::new();
+        let mut applied = EntryEffects::new();
         state.apply(
             &Entry { now_ms, appends: &appends, commands: &commands, ..Entry::default() },
             &mut applied,
@@ -73,7 +73,7 @@ fn run(groups: &[Vec<Step>]) -> (State, Vec<Logged>) {
                 assert!(partition.log_start() >= before, "the start of {id} went back");
             }
         }
-        log.push(Logged { head: encode_head(now_ms, &commands, &[]), appends, applied });
+        log.push(LoggedEntry { head: encode_head(now_ms, &commands, &[]), appends, applied });
     }
     (state, log)
 }

@@ -6,8 +6,8 @@ use base::checksum::crc32c;
 use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::{AdoptedGroup, AdoptedTopic};
 use machine::{
-    Adoption, Append, Applied, Command, DecodeError, Entry, GroupSettle, Head, Origin, SentBatch,
-    Skipped, State, TopicDefinition, Unit, decode_head, encode_head,
+    Adoption, Append, Command, DecodeError, Entry, EntryEffects, GroupSettle, Head,
+    MinimumCounters, Origin, SentBatch, State, TopicDefinition, Unit, decode_head, encode_head,
 };
 use proptest::prelude::*;
 
@@ -42,7 +42,7 @@ fn exercise(state: &mut State) {
         })
         .collect();
     let entry = Entry { now_ms: 7, appends: &appends, commands: &commands(), ..Entry::default() };
-    state.apply(&entry, &mut Applied::new());
+    state.apply(&entry, &mut EntryEffects::new());
     let bytes = state.encode();
     assert_eq!(State::decode(&bytes).expect("a state that was applied to").encode(), bytes);
 }
@@ -92,7 +92,7 @@ fn a_snapshot_of_version_1_is_still_read() {
     let before = &commands()[..6];
     state.apply(
         &Entry { now_ms: 5, appends: &[], commands: before, ..Entry::default() },
-        &mut Applied::new(),
+        &mut EntryEffects::new(),
     );
     let mut old = state.encode();
     // There never were lease groups or documents; the last byte is the time.
@@ -201,7 +201,8 @@ fn the_persisted_form_of_commands_does_not_change() {
         groups_gone: vec![lease_group],
     };
     let sent = SentBatch { bytes: 300, targets: vec![partition] };
-    let skipped = Skipped { version: 300, next_topic: 5, next_lease_group: 4, next_producer_id: 7 };
+    let skipped =
+        MinimumCounters { version: 300, next_topic: 5, next_lease_group: 4, next_producer_id: 7 };
     let persisted: [(Command, &[u8]); 31] = [
         (Command::CreateTopics { topics: vec![] }, &[0, 0]),
         (Command::DeleteTopic { topic }, &[1, 5]),
@@ -324,7 +325,7 @@ proptest! {
             for mut state in states() {
                 let (appends, commands) = (&[][..], &commands[..]);
                 let entry = Entry { now_ms, leader_epoch: None, appends, commands, units: &units };
-                state.apply(&entry, &mut Applied::new());
+                state.apply(&entry, &mut EntryEffects::new());
                 let bytes = state.encode();
                 let restored = State::decode(&bytes);
                 prop_assert!(restored.is_ok(), "{:?}", restored);

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::{AdoptedGroup, AdoptedTopic};
 use machine::{
-    Adoption, Append, Applied, Command, CommitOffset, Entry, GroupSettle, NewTopic, Numbered,
-    Origin, SentBatch, State, Unit,
+    Adoption, Append, Command, CommitOffset, Entry, EntryEffects, GroupSettle, NewTopic, Origin,
+    RowSequence, SentBatch, State, Unit,
 };
 use uuid::Uuid;
 
@@ -84,7 +84,7 @@ pub(super) fn commands() -> Vec<Command> {
 
 pub(super) fn state() -> State {
     let mut state = State::new();
-    let mut applied = Applied::new();
+    let mut applied = EntryEffects::new();
     let create = &commands()[..1];
     state.apply(
         &Entry { now_ms: 5, appends: &[], commands: create, ..Entry::default() },
@@ -141,7 +141,7 @@ fn with_channels(mut rows: State) -> State {
         Unit { first_append: 2, appends: 1, commands: 0, origin, brought: None },
     ];
     let commands = [send(0), send(1), Command::Acknowledged { to, below: 2 }];
-    let mut applied = Applied::new();
+    let mut applied = EntryEffects::new();
     let entry = Entry {
         now_ms: 8,
         leader_epoch: Some(9),
@@ -162,7 +162,7 @@ fn with_members(mut rows: State) -> State {
     let groups = groups.map(|(group, members)| (group.to_owned(), members.to_vec())).into();
     let commands = [Command::KeepMembers { groups }];
     let entry = Entry { now_ms: 9, appends: &[], commands: &commands, ..Entry::default() };
-    rows.apply(&entry, &mut Applied::new());
+    rows.apply(&entry, &mut EntryEffects::new());
     assert_eq!(rows.rows.memberships().map(|(group, _)| &**group).collect::<Vec<_>>(), ["g", "h"]);
     rows
 }
@@ -172,7 +172,7 @@ pub(super) fn states() -> [State; 7] {
     let (mut catalog, rows) = state().split();
     // A deleted topic is remembered, too.
     let entry = Entry { now_ms: 7, appends: &[], commands: &commands(), ..Entry::default() };
-    catalog.apply(&entry, &mut Applied::new());
+    catalog.apply(&entry, &mut EntryEffects::new());
     let channels = with_channels(rows.clone());
     let (members, all) = (with_members(rows.clone()), with_members(channels.clone()));
     let brought = with_brought(all.clone());
@@ -184,7 +184,7 @@ fn with_brought(mut rows: State) -> State {
     let unit = |first_append, node| Unit {
         first_append,
         appends: 1,
-        brought: Some(Numbered { node, incarnation: u64::MAX - u64::from(node), number: 300 }),
+        brought: Some(RowSequence { node, incarnation: u64::MAX - u64::from(node), number: 300 }),
         ..Unit::default()
     };
     let append = |index| Append {
@@ -204,6 +204,6 @@ fn with_brought(mut rows: State) -> State {
         units: &[unit(0, 2), unit(1, 3)],
         ..Entry::default()
     };
-    rows.apply(&entry, &mut Applied::new());
+    rows.apply(&entry, &mut EntryEffects::new());
     rows
 }

@@ -21,7 +21,7 @@ impl Random {
 
 /// A step in flight to a log.
 #[derive(Clone)]
-enum Late {
+enum DelayedStep {
     Catalog(Command),
     Shard(usize, u64, Step),
     Import { to: usize, id: u64, from: u64, upto: u64, source: Box<Shard> },
@@ -31,7 +31,7 @@ struct World {
     random: Random,
     catalog: Shard,
     shards: Vec<Shard>,
-    late: Vec<Late>,
+    late: Vec<DelayedStep>,
     appended: u64,
     last_epoch: i32,
     moved: u64,
@@ -53,7 +53,7 @@ impl World {
         let topic = catalog.topic(P.topic).expect("it stays");
         let moving = topic.moving.get(&0).copied();
         let own = ShardId(at as u32 + 1);
-        let step = |id, what| Late::Shard(at, id, what);
+        let step = |id, what| DelayedStep::Shard(at, id, what);
         let mut next = Vec::new();
         if let Some(leaving) = rows.topic(P.topic).and_then(|topic| topic.leaving(0)) {
             let is_wanted = moving.is_some_and(|moving| moving.id == leaving.id);
@@ -62,14 +62,18 @@ impl World {
                     let to = leaving.to.0 as usize - 1;
                     let row = rows.moved_row(P).expect("its bytes are here");
                     let epoch_base = rows.epoch_base(P) + self.shards[at].term + 1_000;
-                    next.push(Late::Shard(to, leaving.id, Step::Activate { row, epoch_base }));
+                    next.push(DelayedStep::Shard(
+                        to,
+                        leaving.id,
+                        Step::Activate { row, epoch_base },
+                    ));
                     let there = self.shards[to].state.rows.topic(P.topic);
                     let moves = there.and_then(|topic| topic.moves());
                     let arrived = moves.and_then(|it| it.arrived(0));
                     if let Some(arrived) = arrived.filter(|arrived| arrived.id == leaving.id) {
                         let end = MoveEnd::Placed { epoch_base: arrived.epoch_base };
                         let (partition, id) = (P, leaving.id);
-                        next.push(Late::Catalog(Command::EndMove { partition, id, end }));
+                        next.push(DelayedStep::Catalog(Command::EndMove { partition, id, end }));
                         if !is_wanted {
                             next.push(step(leaving.id, Step::Leave));
                         }
@@ -77,7 +81,7 @@ impl World {
                 }
                 Phase::Cancelled if is_wanted => {
                     let (partition, id, end) = (P, leaving.id, MoveEnd::Cancelled);
-                    next.push(Late::Catalog(Command::EndMove { partition, id, end }));
+                    next.push(DelayedStep::Catalog(Command::EndMove { partition, id, end }));
                 }
                 Phase::Cancelled => next.push(step(leaving.id, Step::Forget)),
                 Phase::Frozen if !is_wanted => next.push(step(leaving.id, Step::Cancel)),
@@ -103,12 +107,12 @@ impl World {
             match import {
                 None => {
                     let what = Step::Import { from: row.log_start(), to: row.log_start() };
-                    next.push(Late::Shard(there, id, what));
+                    next.push(DelayedStep::Shard(there, id, what));
                 }
                 Some(import) => {
                     let source = Box::new(self.shards[at].clone());
                     let (to, from, upto) = (there, import.next, end);
-                    next.push(Late::Import { to, id, from, upto, source });
+                    next.push(DelayedStep::Import { to, id, from, upto, source });
                     if rows.is_frozen(P) && import.next == end {
                         next.push(step(id, Step::HandOver { end }));
                     }
@@ -132,12 +136,12 @@ impl World {
             _ => self.late.swap_remove(at),
         };
         match late {
-            Late::Catalog(command) => drop(self.catalog.run(command)),
-            Late::Shard(at, id, what) => {
+            DelayedStep::Catalog(command) => drop(self.catalog.run(command)),
+            DelayedStep::Shard(at, id, what) => {
                 let outcome = self.shards[at].step(id, what);
                 self.moved += u64::from(matches!(outcome, Ok(Outcome::Activated { .. })));
             }
-            Late::Import { to, id, from, upto, source } => {
+            DelayedStep::Import { to, id, from, upto, source } => {
                 // A sequencer queries the catalog first.
                 let topic = self.catalog.state.catalog.topic(P.topic).expect("it stays");
                 if topic.moving.get(&0).is_some_and(|moving| moving.id == id) {

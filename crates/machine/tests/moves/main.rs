@@ -6,7 +6,7 @@ mod any_order;
 use std::collections::BTreeMap;
 
 use base::{PartitionId, ShardId, TopicId};
-use machine::outcome::Applied;
+use machine::outcome::EntryEffects;
 use machine::{
     Append, AppendOutcome, Command, Entry, MoveEnd, MoveStep, MovedRow, NewTopic, Outcome, Refusal,
     Role, State, Step, Unit,
@@ -30,7 +30,12 @@ impl Shard {
         Self { state, stored: BTreeMap::new(), term: 1 }
     }
 
-    fn entry(&mut self, appends: &[(Append, u64)], commands: &[Command], unit: bool) -> Applied {
+    fn entry(
+        &mut self,
+        appends: &[(Append, u64)],
+        commands: &[Command],
+        unit: bool,
+    ) -> EntryEffects {
         let units = [Unit {
             first_append: 0,
             appends: appends.len() as u32,
@@ -39,7 +44,7 @@ impl Shard {
             brought: None,
         }];
         let batches: Vec<Append> = appends.iter().map(|(append, _)| *append).collect();
-        let mut applied = Applied::new();
+        let mut applied = EntryEffects::new();
         let entry = Entry {
             leader_epoch: Some(self.term),
             appends: &batches,

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use base::ShardId;
 
 use super::{NODES_SAFE_MIN, View, staying, wanted};
-use crate::registry::Standing;
+use crate::registry::NodeLifecycle;
 
 /// Reason why a node is not removed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum NotRemoved {
+pub(crate) enum RemovalObstacle {
     #[error("there is no node {0} in the cluster")]
     Unknown(u64),
     #[error("node {0} lives and may lead: drain it first, with `postroad node drain {0}`")]
@@ -31,31 +31,31 @@ pub(crate) enum NotRemoved {
 }
 
 /// Checks whether a node may leave, optionally replaced by `with`.
-pub(crate) fn may_leave(view: &View, node: u64, with: Option<u64>) -> Result<(), NotRemoved> {
-    let found = view.nodes.get(&node).ok_or(NotRemoved::Unknown(node))?;
+pub(crate) fn may_leave(view: &View, node: u64, with: Option<u64>) -> Result<(), RemovalObstacle> {
+    let found = view.nodes.get(&node).ok_or(RemovalObstacle::Unknown(node))?;
     let mut stay = staying(&view.nodes);
     stay.remove(&node);
     if let Some(with) = with {
         if with == node {
-            return Err(NotRemoved::ByItself(node));
+            return Err(RemovalObstacle::ByItself(node));
         }
         let why = match view.nodes.get(&with) {
             None => Some("is not in the cluster: start it with `--join`, which says its number"),
-            Some(with) if matches!(with.standing, Standing::Leaving { .. }) => {
+            Some(with) if matches!(with.standing, NodeLifecycle::Leaving { .. }) => {
                 Some("leaves the cluster itself")
             }
             Some(with) if !with.is_live => Some("is not connected"),
             Some(_) => None,
         };
         if let Some(why) = why {
-            return Err(NotRemoved::NoReplacement { node, with, why });
+            return Err(RemovalObstacle::NoReplacement { node, with, why });
         }
-    } else if found.is_live && found.standing == Standing::Active {
-        return Err(NotRemoved::Active(node));
+    } else if found.is_live && found.standing == NodeLifecycle::Active {
+        return Err(RemovalObstacle::Active(node));
     }
-    let is_new = !matches!(found.standing, Standing::Leaving { .. });
+    let is_new = !matches!(found.standing, NodeLifecycle::Leaving { .. });
     if is_new && stay.len() < NODES_SAFE_MIN && stay.len() + 1 >= NODES_SAFE_MIN {
-        return Err(NotRemoved::TooFew { node, left: stay.len() });
+        return Err(RemovalObstacle::TooFew { node, left: stay.len() });
     }
     if view.spreads {
         return others_may(view, node, with);
@@ -72,10 +72,10 @@ pub(crate) fn may_leave(view: &View, node: u64, with: Option<u64>) -> Result<(),
 }
 
 /// Checks that each group with the node as voter can add a member, and then works without the node.
-fn others_may(view: &View, node: u64, with: Option<u64>) -> Result<(), NotRemoved> {
+fn others_may(view: &View, node: u64, with: Option<u64>) -> Result<(), RemovalObstacle> {
     let mut then = view.clone();
     if let Some(found) = then.nodes.get_mut(&node) {
-        found.standing = Standing::Leaving { replaced_by: with };
+        found.standing = NodeLifecycle::Leaving { replaced_by: with };
     }
     let wanted = wanted(&then);
     for group in &view.groups {
@@ -94,10 +94,10 @@ fn has_majority(
     node: u64,
     shard: ShardId,
     voters: &BTreeSet<u64>,
-) -> Result<(), NotRemoved> {
+) -> Result<(), RemovalObstacle> {
     if !voters.is_empty() && view.has_majority(voters) {
         return Ok(());
     }
     let live = voters.iter().copied().filter(|node| view.is_live(*node)).collect();
-    Err(NotRemoved::NoMajority { node, shard, voters: voters.iter().copied().collect(), live })
+    Err(RemovalObstacle::NoMajority { node, shard, voters: voters.iter().copied().collect(), live })
 }

@@ -26,10 +26,10 @@ use std::fmt;
 
 use base::ShardId;
 
-use crate::registry::Standing;
+use crate::registry::NodeLifecycle;
 
 pub(crate) use leaving::may_leave;
-pub(crate) use spread::{Wanted, wanted};
+pub(crate) use spread::{TargetReplicas, wanted};
 
 /// Minimum number of nodes that tolerates the loss of one.
 pub(crate) const NODES_SAFE_MIN: usize = 3;
@@ -52,7 +52,7 @@ pub(crate) struct View {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Node {
-    pub(crate) standing: Standing,
+    pub(crate) standing: NodeLifecycle,
     /// Whether it is connected to the planning node, or is that node.
     pub(crate) is_live: bool,
 }
@@ -116,13 +116,13 @@ impl fmt::Display for Step {
 
 /// The nodes that stay in the cluster.
 pub(crate) fn staying(nodes: &BTreeMap<u64, Node>) -> BTreeSet<u64> {
-    let stays = |node: &Node| !matches!(node.standing, Standing::Leaving { .. });
+    let stays = |node: &Node| !matches!(node.standing, NodeLifecycle::Leaving { .. });
     nodes.iter().filter(|(_, node)| stays(node)).map(|(id, _)| *id).collect()
 }
 
 /// The next steps; the leader of a step's shard makes it. Steps may be made in any order, or not at all.
 pub(crate) fn next_steps(view: &View) -> Vec<Step> {
-    let (all_wanted, nobody) = (wanted(view), Wanted::default());
+    let (all_wanted, nobody) = (wanted(view), TargetReplicas::default());
     let wanted_of = |group: &Group| all_wanted.get(&group.shard).unwrap_or(&nobody);
     let mut steps = Vec::new();
     let (mut coming, mut leaving) = (BTreeSet::new(), BTreeSet::new());
@@ -158,7 +158,7 @@ pub(crate) fn next_steps(view: &View) -> Vec<Step> {
 fn next_of_leaving(
     view: &View,
     group: &Group,
-    wanted: &Wanted,
+    wanted: &TargetReplicas,
     leaving: &mut BTreeSet<u64>,
 ) -> Option<Step> {
     let shard = group.shard;
@@ -186,7 +186,7 @@ fn next_of_leaving(
     None
 }
 
-fn leaves_group(view: &View, group: &Group, wanted: &Wanted, node: u64) -> Option<Step> {
+fn leaves_group(view: &View, group: &Group, wanted: &TargetReplicas, node: u64) -> Option<Step> {
     let shard = group.shard;
     let goes = || match group.leader == Some(node) {
         false => Some(Step::Remove { shard, node }),
@@ -196,7 +196,7 @@ fn leaves_group(view: &View, group: &Group, wanted: &Wanted, node: u64) -> Optio
         return goes();
     }
     let replaced_by = match view.nodes.get(&node).map(|node| node.standing) {
-        Some(Standing::Leaving { replaced_by }) => replaced_by,
+        Some(NodeLifecycle::Leaving { replaced_by }) => replaced_by,
         _ => None,
     };
     // A replacement that is not wanted in this group does not count.
@@ -209,7 +209,7 @@ fn leaves_group(view: &View, group: &Group, wanted: &Wanted, node: u64) -> Optio
 }
 
 /// Checks that the group works without the vote of a node.
-fn votes_no_more(view: &View, group: &Group, wanted: &Wanted, node: u64) -> Option<()> {
+fn votes_no_more(view: &View, group: &Group, wanted: &TargetReplicas, node: u64) -> Option<()> {
     let mut rest = group.voters.clone();
     rest.remove(&node);
     if !view.has_majority(&group.voters) || !view.has_majority(&rest) {
@@ -225,19 +225,20 @@ fn votes_no_more(view: &View, group: &Group, wanted: &Wanted, node: u64) -> Opti
     (!is_moved || live >= NODES_SAFE_MIN).then_some(())
 }
 
-fn hands_over(view: &View, group: &Group, wanted: &Wanted, node: u64) -> Option<Step> {
+fn hands_over(view: &View, group: &Group, wanted: &TargetReplicas, node: u64) -> Option<Step> {
     let able = group
         .voters
         .iter()
         .copied()
         .filter(|to| *to != node && wanted.voters.contains(to) && view.is_live(*to));
-    let is_drained = |to: &u64| view.nodes.get(to).map(|it| it.standing) != Some(Standing::Active);
+    let is_drained =
+        |to: &u64| view.nodes.get(to).map(|it| it.standing) != Some(NodeLifecycle::Active);
     let to = able.min_by_key(|to| (is_drained(to), *to))?;
     Some(Step::HandOver { shard: group.shard, to })
 }
 
 /// The next step of a voter that is to become a learner.
-fn next_of_demoted(view: &View, group: &Group, wanted: &Wanted) -> Option<Step> {
+fn next_of_demoted(view: &View, group: &Group, wanted: &TargetReplicas) -> Option<Step> {
     if group.is_changing || group.leader.is_none() {
         return None;
     }
@@ -254,7 +255,7 @@ fn next_of_demoted(view: &View, group: &Group, wanted: &Wanted) -> Option<Step> 
 fn next_of_coming(
     view: &View,
     group: &Group,
-    wanted: &Wanted,
+    wanted: &TargetReplicas,
     coming: &mut BTreeSet<u64>,
 ) -> Option<Step> {
     let shard = group.shard;
@@ -297,7 +298,7 @@ impl View {
     /// An unknown node does not leave: it may have joined after this node's last update.
     pub(crate) fn leaves(&self, node: u64) -> bool {
         let standing = self.nodes.get(&node).map(|node| node.standing);
-        matches!(standing, Some(Standing::Leaving { .. })) || self.removed.contains(&node)
+        matches!(standing, Some(NodeLifecycle::Leaving { .. })) || self.removed.contains(&node)
     }
 
     /// Whether the node is or was registered.

@@ -19,35 +19,35 @@ use base::ShardId;
 use base::limits::{NODES_JOINED_MAX, REPLICAS};
 
 use super::{Group, View, staying};
-use crate::registry::Standing;
+use crate::registry::NodeLifecycle;
 
 /// The wanted nodes of a shard.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct TargetReplicas {
     pub(crate) voters: BTreeSet<u64>,
     /// Replicas without a vote.
     pub(crate) learners: BTreeSet<u64>,
 }
 
-impl Wanted {
+impl TargetReplicas {
     pub(crate) fn has(&self, node: u64) -> bool {
         self.voters.contains(&node) || self.learners.contains(&node)
     }
 }
 
 /// The wanted nodes of each shard.
-pub(crate) fn wanted(view: &View) -> BTreeMap<ShardId, Wanted> {
+pub(crate) fn wanted(view: &View) -> BTreeMap<ShardId, TargetReplicas> {
     // Founding nodes are registered one after the other: until all are, each keeps its shards.
     if view.spreads && view.groups.iter().flat_map(Group::members).any(|it| !view.knows(it)) {
         let now = |group: &Group| {
             let (voters, learners) = (group.voters.clone(), group.learners.clone());
-            (group.shard, Wanted { voters, learners })
+            (group.shard, TargetReplicas { voters, learners })
         };
         return view.groups.iter().map(now).collect();
     }
     let stay = staying(&view.nodes);
     if !view.spreads || stay.len() <= REPLICAS {
-        let all = Wanted { voters: stay, learners: BTreeSet::new() };
+        let all = TargetReplicas { voters: stay, learners: BTreeSet::new() };
         return view.groups.iter().map(|group| (group.shard, all.clone())).collect();
     }
     let mut plan = Plan::of(view, &stay);
@@ -56,15 +56,15 @@ pub(crate) fn wanted(view: &View) -> BTreeMap<ShardId, Wanted> {
     let rows = plan
         .has
         .into_iter()
-        .map(|(shard, voters)| (shard, Wanted { voters, learners: BTreeSet::new() }));
-    let mut wanted: BTreeMap<ShardId, Wanted> = rows.collect();
+        .map(|(shard, voters)| (shard, TargetReplicas { voters, learners: BTreeSet::new() }));
+    let mut wanted: BTreeMap<ShardId, TargetReplicas> = rows.collect();
     let catalog = view.groups.iter().find(|group| group.shard == ShardId::CATALOG);
     wanted.extend(catalog.map(|group| (group.shard, wanted_catalog(view, group, &stay))));
     wanted
 }
 
 /// Some nodes vote, and the others are learners.
-fn wanted_catalog(view: &View, group: &Group, stay: &BTreeSet<u64>) -> Wanted {
+fn wanted_catalog(view: &View, group: &Group, stay: &BTreeSet<u64>) -> TargetReplicas {
     let mut voters: BTreeSet<u64> = group.voters.intersection(stay).copied().collect();
     while voters.len() > NODES_JOINED_MAX {
         let surplus = voters.iter().copied().max_by_key(|node| {
@@ -85,7 +85,7 @@ fn wanted_catalog(view: &View, group: &Group, stay: &BTreeSet<u64>) -> Wanted {
         voters.insert(*node);
     }
     let learners = stay.difference(&voters).copied().collect();
-    Wanted { voters, learners }
+    TargetReplicas { voters, learners }
 }
 
 struct Plan<'a> {
@@ -246,7 +246,7 @@ impl<'a> Plan<'a> {
     }
 
     fn is_active(&self, node: u64) -> bool {
-        self.view.nodes.get(&node).is_some_and(|node| node.standing == Standing::Active)
+        self.view.nodes.get(&node).is_some_and(|node| node.standing == NodeLifecycle::Active)
     }
 
     fn take(&mut self, shard: ShardId, node: u64) {
@@ -274,7 +274,7 @@ fn put(placed: &BTreeSet<u64>, stay: &BTreeSet<u64>, members: &BTreeSet<u64>) ->
 /// Replacements of leaving members.
 fn replaced<'a>(view: &'a View, members: &'a BTreeSet<u64>) -> impl Iterator<Item = u64> + 'a {
     members.iter().filter_map(|member| match view.nodes.get(member)?.standing {
-        Standing::Leaving { replaced_by } => replaced_by,
+        NodeLifecycle::Leaving { replaced_by } => replaced_by,
         _ => None,
     })
 }

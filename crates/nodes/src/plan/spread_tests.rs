@@ -2,16 +2,16 @@
 
 use base::limits::{NODES_JOINED_MAX, REPLICAS};
 
-use super::leaving::NotRemoved;
+use super::leaving::RemovalObstacle;
 use super::tests::{LEAVING, Model, group, view};
 use super::*;
-use Standing::{Active, Drained};
+use NodeLifecycle::{Active, Drained};
 
-fn spread(nodes: &[(u64, Standing, bool)], groups: Vec<Group>) -> View {
+fn spread(nodes: &[(u64, NodeLifecycle, bool)], groups: Vec<Group>) -> View {
     View { spreads: true, ..view(nodes, groups) }
 }
 
-fn all(count: u64) -> Vec<(u64, Standing, bool)> {
+fn all(count: u64) -> Vec<(u64, NodeLifecycle, bool)> {
     (1..=count).map(|node| (node, Active, true)).collect()
 }
 
@@ -262,7 +262,7 @@ fn replacement_gets_the_shards_of_the_replaced_node() {
             .map(|(place, nodes)| group(place as u32 + 1, nodes[0], nodes)),
     );
     let mut nodes = all(5);
-    nodes[2] = (3, Standing::Leaving { replaced_by: Some(5) }, false);
+    nodes[2] = (3, NodeLifecycle::Leaving { replaced_by: Some(5) }, false);
     let seen = spread(&nodes, groups);
     assert_eq!([1, 3, 4].map(|shard| voters(&seen, shard)), [[1, 2, 5], [2, 4, 5], [1, 4, 5]]);
     assert_eq!(voters(&seen, 2), [1, 2, 4]);
@@ -289,8 +289,12 @@ fn node_may_leave_if_each_of_its_shards_has_a_majority() {
     assert_eq!(may_leave(&seen, 6, None), Ok(()), "it is lost");
     seen.nodes.get_mut(&7).expect("it is there").is_live = false;
     let error = may_leave(&seen, 6, None).expect_err("shard 2 has no majority");
-    let expected =
-        NotRemoved::NoMajority { node: 6, shard: ShardId(2), voters: vec![5, 6, 7], live: vec![5] };
+    let expected = RemovalObstacle::NoMajority {
+        node: 6,
+        shard: ShardId(2),
+        voters: vec![5, 6, 7],
+        live: vec![5],
+    };
     assert_eq!(error, expected);
     // A shard that the node does not have is no obstacle.
     assert_eq!(may_leave(&seen, 2, None), Ok(()));
@@ -343,7 +347,7 @@ fn each_shard_keeps_three_voters_over_drains_replacements_and_removals() {
                 model.nodes.get_mut(&node).expect("it is there").standing = Drained;
                 let replaced_by = (node == 3).then_some(with);
                 assert_eq!(may_leave(&model.view(), node, replaced_by), Ok(()));
-                let standing = Standing::Leaving { replaced_by };
+                let standing = NodeLifecycle::Leaving { replaced_by };
                 model.nodes.get_mut(&node).expect("it is there").standing = standing;
                 comes_to_rest(&mut model, &format!("{nodes} nodes, without {node}, {seed}"));
             }

@@ -1,7 +1,7 @@
 //! The planner against a model of a cluster: nodes join, leave, die and return, and leaders make steps, lose leadership
 //! halfway, and see a partial state.
 
-use super::leaving::NotRemoved;
+use super::leaving::RemovalObstacle;
 use super::*;
 
 const SHARDS: u32 = 4;
@@ -18,15 +18,15 @@ pub(super) fn group(shard: u32, leader: u64, voters: &[u64]) -> Group {
     }
 }
 
-pub(super) fn view(nodes: &[(u64, Standing, bool)], groups: Vec<Group>) -> View {
-    let node = |(id, standing, is_live): &(u64, Standing, bool)| {
+pub(super) fn view(nodes: &[(u64, NodeLifecycle, bool)], groups: Vec<Group>) -> View {
+    let node = |(id, standing, is_live): &(u64, NodeLifecycle, bool)| {
         (*id, Node { standing: *standing, is_live: *is_live })
     };
     View { nodes: nodes.iter().map(node).collect(), groups, ..View::default() }
 }
 
-pub(super) const LEAVING: Standing = Standing::Leaving { replaced_by: None };
-use Standing::{Active, Drained};
+pub(super) const LEAVING: NodeLifecycle = NodeLifecycle::Leaving { replaced_by: None };
+use NodeLifecycle::{Active, Drained};
 
 #[test]
 fn joining_node_gets_shards_one_by_one_and_votes_once_caught_up() {
@@ -62,7 +62,7 @@ fn leaving_node_releases_the_catalog_last_and_is_then_forgotten() {
 
 #[test]
 fn replaced_node_leaves_once_its_replacement_votes() {
-    let replaced = Standing::Leaving { replaced_by: Some(4) };
+    let replaced = NodeLifecycle::Leaving { replaced_by: Some(4) };
     let nodes = [(1, Active, true), (2, Active, true), (3, replaced, false), (4, Active, true)];
     let mut view = view(&nodes, vec![group(0, 1, &[1, 2, 3])]);
     let shard = ShardId(0);
@@ -132,7 +132,7 @@ fn removal_that_costs_a_majority_is_rejected_with_the_shard() {
     ];
     let view = view(&nodes, vec![group(0, 1, &[1, 2, 3, 4, 5]), group(7, 1, &[1, 2, 3, 4, 5])]);
     let error = may_leave(&view, 2, None).expect_err("refused");
-    let expected = NotRemoved::NoMajority {
+    let expected = RemovalObstacle::NoMajority {
         node: 2,
         shard: ShardId(0),
         voters: vec![1, 3, 4, 5],
@@ -141,24 +141,24 @@ fn removal_that_costs_a_majority_is_rejected_with_the_shard() {
     assert_eq!(error, expected);
     assert!(error.to_string().contains("shard 0"), "{error}");
     assert_eq!(may_leave(&view, 3, None), Ok(()));
-    assert_eq!(may_leave(&view, 1, None), Err(NotRemoved::Active(1)));
-    assert_eq!(may_leave(&view, 9, None), Err(NotRemoved::Unknown(9)));
+    assert_eq!(may_leave(&view, 1, None), Err(RemovalObstacle::Active(1)));
+    assert_eq!(may_leave(&view, 9, None), Err(RemovalObstacle::Unknown(9)));
 }
 
 #[test]
 fn dead_node_of_three_is_replaced_but_not_removed() {
     let nodes = [(1, Active, true), (2, Active, true), (3, Active, false)];
     let three = view(&nodes, vec![group(0, 1, &[1, 2, 3])]);
-    assert_eq!(may_leave(&three, 3, None), Err(NotRemoved::TooFew { node: 3, left: 2 }));
-    assert_eq!(may_leave(&three, 3, Some(3)), Err(NotRemoved::ByItself(3)));
+    assert_eq!(may_leave(&three, 3, None), Err(RemovalObstacle::TooFew { node: 3, left: 2 }));
+    assert_eq!(may_leave(&three, 3, Some(3)), Err(RemovalObstacle::ByItself(3)));
     let why = "is not in the cluster: start it with `--join`, which says its number";
-    let unknown = NotRemoved::NoReplacement { node: 3, with: 4, why };
+    let unknown = RemovalObstacle::NoReplacement { node: 3, with: 4, why };
     assert_eq!(may_leave(&three, 3, Some(4)), Err(unknown));
     let mut four = three;
     four.nodes.insert(4, Node { standing: Active, is_live: true });
     assert_eq!(may_leave(&four, 3, Some(4)), Ok(()));
     four.nodes.insert(4, Node { standing: Active, is_live: false });
-    assert!(matches!(may_leave(&four, 3, Some(4)), Err(NotRemoved::NoReplacement { .. })));
+    assert!(matches!(may_leave(&four, 3, Some(4)), Err(RemovalObstacle::NoReplacement { .. })));
 }
 
 /// The true state of a cluster, of which the planner sees a part.
@@ -229,12 +229,12 @@ impl Model {
             1 => found.standing = Drained,
             2 => found.standing = Active,
             3 if may_leave(&view, node, None).is_ok() => {
-                found.standing = Standing::Leaving { replaced_by: None };
+                found.standing = NodeLifecycle::Leaving { replaced_by: None };
             }
             4 => {
                 let with = self.any_node();
                 if may_leave(&view, node, Some(with)).is_ok() {
-                    let standing = Standing::Leaving { replaced_by: Some(with) };
+                    let standing = NodeLifecycle::Leaving { replaced_by: Some(with) };
                     self.nodes.get_mut(&node).expect("it is there").standing = standing;
                 }
             }

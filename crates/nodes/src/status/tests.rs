@@ -2,7 +2,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::plan;
-use crate::registry::Registered;
+use crate::registry::RegisteredNode;
 
 const NONE: BTreeSet<u64> = BTreeSet::new();
 
@@ -20,7 +20,7 @@ fn group(shard: u32, leader: Option<u32>, voters: &[u64]) -> GroupStatus {
 
 fn view(nodes: &[(u64, bool)]) -> View {
     let node = |(id, is_live): &(u64, bool)| {
-        (*id, plan::Node { standing: Standing::Active, is_live: *is_live })
+        (*id, plan::Node { standing: NodeLifecycle::Active, is_live: *is_live })
     };
     View { nodes: nodes.iter().map(node).collect(), ..View::default() }
 }
@@ -93,17 +93,17 @@ fn leader_is_taken_from_its_own_report_in_the_newest_term() {
 fn status_of_nodes_names_the_next_command() {
     let mut registry = Registry::default();
     for (id, standing) in [
-        (1, Standing::Active),
-        (2, Standing::Drained),
-        (3, Standing::Leaving { replaced_by: Some(4) }),
-        (4, Standing::Active),
-        (5, Standing::Active),
+        (1, NodeLifecycle::Active),
+        (2, NodeLifecycle::Drained),
+        (3, NodeLifecycle::Leaving { replaced_by: Some(4) }),
+        (4, NodeLifecycle::Active),
+        (5, NodeLifecycle::Active),
     ] {
         let (directory, address) = (Uuid::from_u128(id.into()), format!("n{id}:1"));
         let rack = (id != 5).then(|| format!("r{id}"));
         let node =
             Registration { directory, boot: 1, address, standing, can: Default::default(), rack };
-        registry.nodes.insert(id, Registered { version: 1, node });
+        registry.nodes.insert(id, RegisteredNode { version: 1, node });
     }
     let live = Connection { live: true, ..Connection::default() };
     let gone = Connection { why: Some("nobody listens".into()), ..Connection::default() };

@@ -8,25 +8,25 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ::backup::{Manifest, Source, Stored, StoredError, TakeError, take};
+use ::backup::{Manifest, Source, StoredBackup, StoredError, TakeError, take};
 use broker::BrokerOptions;
 use broker::operations::{OperationError, OperationFamily};
 use nodes::Administration;
-use nodes::restore::{RestoreError, Restored, look, restore};
-use operations::backup::{Begun, Ends, Step};
+use nodes::restore::{RestoreError, RestoreReport, look, restore};
+use operations::backup::{BackupBegun, BackupEnds, Step};
 use operations::cluster::Operation;
 use serde::de::DeserializeOwned;
-use test_cluster::{JournalOptions, Place};
+use test_cluster::{JournalOptions, NodeSetup};
 use tokio::time::{sleep, timeout};
 use world::World;
 
-use self::letters::Letters;
+use self::letters::LetterWorkload;
 use crate::harness::{Cluster, Load, SOON, wait_for};
 
 const BACKUP: &str = "/backup";
 
 /// A source node of backups.
-struct At {
+struct BackupNode {
     administration: Administration,
     /// Delay before each reply.
     pause: Duration,
@@ -41,7 +41,7 @@ struct At {
 /// Between the ends of two shards.
 const A_WHILE: Duration = Duration::from_millis(40);
 
-impl At {
+impl BackupNode {
     fn node(cluster: &Cluster, node: u64) -> Self {
         Self::slow(cluster, node, Duration::ZERO)
     }
@@ -58,21 +58,21 @@ impl At {
     }
 
     /// The ends of all shards, each at another moment.
-    async fn ends(&self, step: &Step, first: usize) -> Result<Ends, OperationError> {
+    async fn ends(&self, step: &Step, first: usize) -> Result<BackupEnds, OperationError> {
         let mut ends: Vec<u64> = Vec::new();
         for place in 0..4 {
             let answer = self.carry_out(step).await?;
-            let now: Ends = serde_json::from_slice(&answer).expect("an answer");
+            let now: BackupEnds = serde_json::from_slice(&answer).expect("an answer");
             ends.resize(now.ends.len(), 0);
             let place = (first + place) % now.ends.len();
             ends[place] = now.ends[place];
             sleep(A_WHILE).await;
         }
-        Ok(Ends { ends })
+        Ok(BackupEnds { ends })
     }
 }
 
-impl Source for At {
+impl Source for BackupNode {
     type Error = OperationError;
 
     async fn ask<A: DeserializeOwned + Send>(&self, step: Step) -> Result<A, OperationError> {
@@ -116,24 +116,24 @@ fn options() -> BrokerOptions {
     BrokerOptions { journal, ..BrokerOptions::default() }
 }
 
-fn world(place: &Place) -> World {
+fn world(place: &NodeSetup) -> World {
     World::on(place.shared_disk())
 }
 
-async fn taken(at: &At, place: &Place) -> Result<Manifest, TakeError<OperationError>> {
+async fn taken(at: &BackupNode, place: &NodeSetup) -> Result<Manifest, TakeError<OperationError>> {
     let world = world(place);
     timeout(SOON, take(at, &world, Path::new(BACKUP), |_| {})).await.expect("soon")
 }
 
-async fn restored(place: &Place) -> Result<Restored, RestoreError> {
-    let (dir, from) = (Path::new(Place::DIR), Path::new(BACKUP));
+async fn restored(place: &NodeSetup) -> Result<RestoreReport, RestoreError> {
+    let (dir, from) = (Path::new(NodeSetup::DIR), Path::new(BACKUP));
     let world = world(place);
     let restoring = restore(&world, dir, from, place.address(), options(), |_| {});
     timeout(SOON, restoring).await.expect("soon")
 }
 
 /// A cluster of the restored node.
-async fn started(place: &Place, former: &Cluster) -> Cluster {
+async fn started(place: &NodeSetup, former: &Cluster) -> Cluster {
     let mut cluster =
         Cluster { members: BTreeMap::new(), topic: former.topic, racks: BTreeMap::new() };
     assert_eq!(cluster.start_again(place.clone()).await, 1);
@@ -155,13 +155,16 @@ async fn backup_from_a_node_without_some_shards_is_complete() {
 
 /// Takes backups from these nodes, one after the other.
 async fn crosses_shards(former: Cluster, nodes: [u64; 4]) {
-    let letters = Letters::begin(former.broker(1)).await;
+    let letters = LetterWorkload::begin(former.broker(1)).await;
     wait_for(async || letters.so_far().rejected.len() > 40, || "dead letters".to_owned()).await;
     // Each node and each order of shards; at last while leaders change.
     for (round, node) in nodes.into_iter().enumerate() {
         let before = letters.so_far();
-        let at = At { first: Some(round), ..At::slow(&former, node, Duration::from_millis(10)) };
-        let place = Place::elsewhere();
+        let at = BackupNode {
+            first: Some(round),
+            ..BackupNode::slow(&former, node, Duration::from_millis(10))
+        };
+        let place = NodeSetup::elsewhere();
         let taking = taken(&at, &place);
         let changing = async {
             if round == 3 {
@@ -195,8 +198,8 @@ async fn restored_cluster_admits_new_nodes_and_rejects_the_former_ones() {
     let load = Load::on(&former);
     wait_for(async || load.acknowledged() > 50, || "acknowledged appends".to_owned()).await;
     let acknowledged = load.stop().await;
-    let place = Place::elsewhere();
-    taken(&At::node(&former, 2), &place).await.expect("it is taken");
+    let place = NodeSetup::elsewhere();
+    taken(&BackupNode::node(&former, 2), &place).await.expect("it is taken");
     restored(&place).await.expect("it is restored");
     let mut cluster = started(&place, &former).await;
     assert_eq!(cluster.values_at(1).await, acknowledged);
@@ -220,15 +223,15 @@ async fn restored_cluster_admits_new_nodes_and_rejects_the_former_ones() {
 async fn backup_with_a_changed_file_is_rejected_with_the_files_name() {
     let cluster = Cluster::start().await;
     cluster.append_at_leader(base::PartitionId::new(cluster.topic, 0), "one").await;
-    let place = Place::elsewhere();
-    let manifest = taken(&At::node(&cluster, 1), &place).await.expect("it is taken");
+    let place = NodeSetup::elsewhere();
+    let manifest = taken(&BackupNode::node(&cluster, 1), &place).await.expect("it is taken");
     cluster.end_all().await;
     let files = manifest.shards.iter().flat_map(|shard| &shard.files);
     let mut names: Vec<String> =
         files.filter(|file| file.bytes > 0).map(|file| file.name.clone()).collect();
     names.push("backup.json".to_owned());
     assert!(names.iter().any(|name| name.contains("batches")), "{names:?}");
-    let (dir, from) = (Path::new(Place::DIR), Path::new(BACKUP));
+    let (dir, from) = (Path::new(NodeSetup::DIR), Path::new(BACKUP));
     let refused = |name: &str| {
         let error = look(&world(&place), dir, from).expect_err("it is damaged");
         assert!(error.to_string().contains(name), "{name}: {error}");
@@ -264,11 +267,11 @@ async fn backup_waits_for_moving_partitions_at_its_end() {
     let cluster = Cluster::start().await;
     let load = Load::on(&cluster);
     wait_for(async || load.acknowledged() > 20, || "acknowledged appends".to_owned()).await;
-    let (at, place) = (At::node(&cluster, 1), Place::elsewhere());
+    let (at, place) = (BackupNode::node(&cluster, 1), NodeSetup::elsewhere());
     at.moving.store(4, Ordering::SeqCst);
     taken(&at, &place).await.expect("it is complete");
     assert_eq!(at.moving.load(Ordering::SeqCst), 0);
-    Stored::open(&place.shared_disk(), Path::new(BACKUP)).expect("complete");
+    StoredBackup::open(&place.shared_disk(), Path::new(BACKUP)).expect("complete");
     load.stop().await;
     drop(at);
     cluster.end_all().await;
@@ -279,11 +282,11 @@ async fn interrupted_backup_is_rejected_and_can_be_restarted() {
     let mut cluster = Cluster::start().await;
     let load = Load::on(&cluster);
     wait_for(async || load.acknowledged() > 20, || "acknowledged appends".to_owned()).await;
-    let place = Place::elsewhere();
-    let dir = Path::new(Place::DIR);
+    let place = NodeSetup::elsewhere();
+    let dir = Path::new(NodeSetup::DIR);
     // The node is gone after each of its replies in turn.
     for answers in 0.. {
-        let at = At::node(&cluster, 1);
+        let at = BackupNode::node(&cluster, 1);
         at.answered.store(answers, Ordering::SeqCst);
         match taken(&at, &place).await {
             Err(TakeError::Asked(_)) => {}
@@ -297,19 +300,19 @@ async fn interrupted_backup_is_rejected_and_can_be_restarted() {
         let is_so = matches!(refused, RestoreError::Stored(StoredError::Incomplete { .. }));
         assert!(is_so && refused.to_string().contains("postroad backup /backup"), "{refused}");
     }
-    Stored::open(&place.shared_disk(), Path::new(BACKUP)).expect("complete");
-    let again = taken(&At::node(&cluster, 1), &place).await;
+    StoredBackup::open(&place.shared_disk(), Path::new(BACKUP)).expect("complete");
+    let again = taken(&BackupNode::node(&cluster, 1), &place).await;
     assert!(matches!(again, Err(TakeError::HasBackup { .. })), "{again:?}");
 
     // The directory is full.
-    let full = Place::elsewhere();
+    let full = NodeSetup::elsewhere();
     full.disk().set_capacity(Some(2_000));
-    let error = taken(&At::node(&cluster, 2), &full).await.expect_err("it is full");
+    let error = taken(&BackupNode::node(&cluster, 2), &full).await.expect_err("it is full");
     assert!(matches!(error, TakeError::Write { .. }), "{error}");
     full.disk().set_capacity(None);
 
     // The node stops, and the backup is taken from another one.
-    let at = At::slow(&cluster, 3, Duration::from_millis(5));
+    let at = BackupNode::slow(&cluster, 3, Duration::from_millis(5));
     load.leave(3);
     let ending = async {
         sleep(Duration::from_millis(40)).await;
@@ -320,7 +323,7 @@ async fn interrupted_backup_is_rejected_and_can_be_restarted() {
     drop(at);
     cluster.end(3).await;
     let acknowledged = load.acknowledged();
-    taken(&At::node(&cluster, 1), &full).await.expect("it is taken from another one");
+    taken(&BackupNode::node(&cluster, 1), &full).await.expect("it is taken from another one");
     restored(&full).await.expect("it is restored");
     load.stop().await;
     let other = started(&full, &cluster).await;
@@ -335,19 +338,19 @@ async fn interrupted_restore_or_one_without_room_can_be_repeated() {
     let load = Load::on(&cluster);
     wait_for(async || load.acknowledged() > 50, || "acknowledged appends".to_owned()).await;
     let acknowledged = load.stop().await;
-    let place = Place::elsewhere();
-    taken(&At::node(&cluster, 1), &place).await.expect("it is taken");
+    let place = NodeSetup::elsewhere();
+    taken(&BackupNode::node(&cluster, 1), &place).await.expect("it is taken");
     let mut place = place.after_power_loss(1);
     let image = place.disk().pack();
     let begun = place.disk().operations();
-    let whole = Place::on_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
+    let whole = NodeSetup::on_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
     let before = whole.disk().operations();
     restored(&whole).await.expect("it is restored");
     let changes = whole.disk().operations() - before;
     assert!(changes > 20 && begun == 0, "{changes} {begun}");
     // Power fails after some of the changes in turn, and once more during the repetition.
     for after in (0..changes).step_by(changes as usize / 12) {
-        place = Place::on_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
+        place = NodeSetup::on_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
         for again in [0, 7] {
             place.disk().cut_power_after(after + again);
             let done = restored(&place).await;
@@ -356,7 +359,7 @@ async fn interrupted_restore_or_one_without_room_can_be_repeated() {
                 continue;
             }
             // The node starts only if nothing had begun, and then as a node without a cluster.
-            let names = place.shared_disk().list(Path::new(Place::DIR)).unwrap_or_default();
+            let names = place.shared_disk().list(Path::new(NodeSetup::DIR)).unwrap_or_default();
             if names.iter().any(|name| name == cluster::MEMBER_FILE) {
                 let mut none = Cluster {
                     members: BTreeMap::new(),
@@ -387,7 +390,7 @@ async fn interrupted_restore_or_one_without_room_can_be_repeated() {
     assert_eq!(other.values_at(1).await, acknowledged);
     other.end_all().await;
 
-    let full = Place::on_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
+    let full = NodeSetup::on_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
     full.disk().set_capacity(Some(1 << 20));
     restored(&full).await.expect_err("it is full");
     full.disk().set_capacity(None);
@@ -398,12 +401,12 @@ async fn interrupted_restore_or_one_without_room_can_be_repeated() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node_serves_two_backups_at_a_time_and_rejects_unknown_parts() {
     let cluster = Cluster::start().await;
-    let (one, other) = (Place::elsewhere(), Place::elsewhere());
-    let at = At::slow(&cluster, 1, Duration::from_millis(5));
+    let (one, other) = (NodeSetup::elsewhere(), NodeSetup::elsewhere());
+    let at = BackupNode::slow(&cluster, 1, Duration::from_millis(5));
     let (first, second) = tokio::join!(taken(&at, &one), taken(&at, &other));
     let (first, second) = (first.expect("taken"), second.expect("taken"));
     assert_eq!(first.shards.len(), second.shards.len());
-    let begin = async || at.ask::<Begun>(Step::Begin {}).await;
+    let begin = async || at.ask::<BackupBegun>(Step::Begin {}).await;
     let begun = begin().await.expect("begun");
     begin().await.expect("begun");
     let refused = begin().await.expect_err("there are two").to_string();

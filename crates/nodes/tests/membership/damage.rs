@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use operations::cluster::{Operation, Stored};
-use test_cluster::{JournalOptions, Place, SHARDS, refusal};
+use operations::cluster::{Operation, ScrubStatus};
+use test_cluster::{JournalOptions, NodeSetup, SHARDS, refusal};
 use tokio::time::timeout;
 use world::{Disk, SimulatedDisk};
 
@@ -18,7 +18,7 @@ fn small() -> JournalOptions {
 
 /// The files of a shard with this ending, by number, without those of the last segment.
 fn files(disk: &SimulatedDisk, shard: u32, ending: &str) -> Vec<PathBuf> {
-    let dir = Place::shard_dir(shard);
+    let dir = NodeSetup::shard_dir(shard);
     let mut names = disk.list(&dir).expect("it is there");
     names.sort();
     let mut last = names.iter().filter(|name| name.ends_with(".seg")).filter(|name| {
@@ -79,7 +79,7 @@ async fn scrub_finds_damage_in_unread_records_and_reports_it_in_the_status() {
         flip(&disk, &files(&disk, shard, ".seg")[0]);
     }
     let asked = |begin| Operation::Scrub { begin };
-    let stored = async |begin| -> Stored {
+    let stored = async |begin| -> ScrubStatus {
         let asked = operate(&cluster.administration(2), asked(begin)).await;
         asked.expect("it says what it knows")
     };
@@ -98,7 +98,7 @@ async fn scrub_finds_damage_in_unread_records_and_reports_it_in_the_status() {
     };
     wait_for(repaired, || "that it is repaired".to_owned()).await;
     let rewritten = |shard| {
-        let names = disk.list(&Place::shard_dir(shard)).expect("it is there");
+        let names = disk.list(&NodeSetup::shard_dir(shard)).expect("it is there");
         names.iter().any(|name| name.ends_with(".g2.seg"))
     };
     assert!((1..=SHARDS).all(rewritten), "each was written anew");
@@ -124,7 +124,7 @@ async fn segment_lost_while_its_node_is_down_is_repaired_from_other_nodes() {
 async fn node_with_a_damaged_log_refuses_to_start_and_names_the_replacement_steps() {
     let (mut cluster, acknowledged) = filled().await;
     let place = cluster.end(3).await;
-    let dir = Place::shard_dir(1);
+    let dir = NodeSetup::shard_dir(1);
     let mut segments = place.disk().list(&dir).expect("it is there");
     segments.retain(|name| name.ends_with(".seg"));
     segments.sort();

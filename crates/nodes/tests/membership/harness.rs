@@ -12,12 +12,12 @@ use bytes::BytesMut;
 use cluster::{DirectoryError, NodeStartError};
 use futures_util::future::join_all;
 use nodes::{Administration, Endpoint, Endpoints, Nodes};
-use operations::cluster::{Decided, Operation, Status};
+use operations::cluster::{NodeDecision, Operation, Status};
 use parking_lot::Mutex;
 use record::{BatchBuilder, BatchHeader, BatchOptions};
 use serde::de::DeserializeOwned;
 use test_cluster::{
-    JournalOptions, Place, TestNode, start_all_with_levels, start_three, start_three_with,
+    JournalOptions, NodeSetup, TestNode, start_all_with_levels, start_three, start_three_with,
     start_three_with_levels, try_start,
 };
 use tokio::task::JoinHandle;
@@ -110,17 +110,17 @@ impl Cluster {
 
     /// A node with an empty disk at an address of its own.
     pub(crate) async fn join(&mut self) -> u64 {
-        let place = Place::joining(&self.nodes());
+        let place = NodeSetup::joining(&self.nodes());
         self.join_from(place).await.expect("it is let in")
     }
 
     /// A node with an empty disk at the address of a stopped one.
-    pub(crate) async fn join_in_place_of(&mut self, place: &Place) -> u64 {
+    pub(crate) async fn join_in_place_of(&mut self, place: &NodeSetup) -> u64 {
         let place = place.wiped(&self.nodes());
         self.join_from(place).await.expect("it is let in")
     }
 
-    pub(crate) async fn join_from(&mut self, place: Place) -> Result<u64, NodeStartError> {
+    pub(crate) async fn join_from(&mut self, place: NodeSetup) -> Result<u64, NodeStartError> {
         let starting = async {
             loop {
                 match Box::pin(try_start(place.clone())).await {
@@ -139,7 +139,7 @@ impl Cluster {
     }
 
     /// Stops the node without a leadership transfer, as if killed.
-    pub(crate) async fn end(&mut self, node: u64) -> Place {
+    pub(crate) async fn end(&mut self, node: u64) -> NodeSetup {
         let Member { node, nodes } = self.members.remove(&node).expect("it runs");
         drop(nodes);
         node.end().await
@@ -154,12 +154,12 @@ impl Cluster {
         timeout(SOON, join_all(ending)).await.expect("they end");
     }
 
-    pub(crate) async fn start_again(&mut self, place: Place) -> u64 {
+    pub(crate) async fn start_again(&mut self, place: NodeSetup) -> u64 {
         self.join_from(place).await.expect("it starts again")
     }
 
     /// Starts nodes concurrently, as after a power loss of all: none may be ready without the others.
-    pub(crate) async fn start_all_again(&mut self, places: Vec<Place>) {
+    pub(crate) async fn start_all_again(&mut self, places: Vec<NodeSetup>) {
         let starting = places.into_iter().map(|place| async move {
             loop {
                 match Box::pin(try_start(place.clone())).await {
@@ -183,7 +183,7 @@ impl Cluster {
     }
 
     /// Sends an operation to a node, and retries while the catalog has no leader.
-    pub(crate) async fn ask(&self, node: u64, asked: Operation) -> Result<Decided, String> {
+    pub(crate) async fn ask(&self, node: u64, asked: Operation) -> Result<NodeDecision, String> {
         operate(&self.administration(node), asked).await
     }
 
@@ -267,11 +267,11 @@ impl Cluster {
     }
 }
 
-trait Known {
+trait TopicPresence {
     fn topic_is_there(&self, topic: TopicId) -> bool;
 }
 
-impl Known for Broker {
+impl TopicPresence for Broker {
     fn topic_is_there(&self, topic: TopicId) -> bool {
         self.catalog().topic(topic).is_some()
     }

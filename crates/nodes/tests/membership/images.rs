@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use base::ShardId;
-use test_cluster::Place;
+use test_cluster::NodeSetup;
 use tokio::time::{sleep, timeout};
 use world::SimulatedDisk;
 use world::disk::replace;
@@ -17,21 +17,21 @@ const EPOCHS: &str = "epochs";
 const EPOCHS_MOVED: Duration = Duration::from_millis(2_500);
 
 /// An atomic image of the disk: no write happens meanwhile.
-fn image(place: &Place) -> SimulatedDisk {
+fn image(place: &NodeSetup) -> SimulatedDisk {
     SimulatedDisk::unpack(&place.disk().pack(), Path::new("/"))
 }
 
 /// A cluster at the newest level, in which node 2 has an epoch.
 async fn started() -> Cluster {
     let cluster = Cluster::start_that_can([base::Levels::OURS.max.0; 3]).await;
-    let path = Path::new(Place::DIR).join(EPOCHS);
+    let path = Path::new(NodeSetup::DIR).join(EPOCHS);
     let exists = async || cluster.members[&2].node.place().disk().content(&path).is_some();
     wait_for(exists, || "the epoch file of node 2".to_owned()).await;
     cluster
 }
 
 /// Starts the node together with the others until it is rejected, and returns the reason.
-async fn refused(place: &Place, others: &[&Place]) -> String {
+async fn refused(place: &NodeSetup, others: &[&NodeSetup]) -> String {
     let mut begun = Vec::new();
     for other in others {
         let (member, opening) = test_cluster::begin(other).await.expect("it starts");
@@ -105,7 +105,7 @@ async fn refusal_of_an_image_outlives_restarts_of_all_other_nodes() {
     for node in [1, 2, 3] {
         places.push(cluster.end(node).await);
     }
-    let [first, second, third] = <[Place; 3]>::try_from(places).expect("three");
+    let [first, second, third] = <[NodeSetup; 3]>::try_from(places).expect("three");
     cluster.start_all_again(vec![first, third]).await;
     let restored = second.with_disk(image);
     let (member, opening) = test_cluster::begin(&restored).await.expect("it starts");
@@ -132,8 +132,8 @@ async fn leader_rejects_a_member_that_lost_acknowledged_entries_despite_a_curren
     load.leave(2);
     let second = cluster.end(2).await;
     // As an image taken since the last epoch.
-    let epochs = second.disk().content(&Path::new(Place::DIR).join(EPOCHS)).expect("it exists");
-    replace(&image, Place::DIR.as_ref(), EPOCHS, &mut [std::io::IoSlice::new(&epochs)])
+    let epochs = second.disk().content(&Path::new(NodeSetup::DIR).join(EPOCHS)).expect("it exists");
+    replace(&image, NodeSetup::DIR.as_ref(), EPOCHS, &mut [std::io::IoSlice::new(&epochs)])
         .expect("written");
     let restored = second.with_disk(image);
     let (member, opening) = test_cluster::begin(&restored).await.expect("it starts");

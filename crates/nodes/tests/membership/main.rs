@@ -12,7 +12,7 @@ mod upgrade;
 use base::ShardId;
 use cluster::NodeStartError;
 use links::{ConnectError, Refusal};
-use operations::cluster::{Operation, Standing};
+use operations::cluster::{NodeState, Operation};
 use tokio::time::timeout;
 
 use crate::harness::{Cluster, Load, SOON, operate, operator_token, wait_for};
@@ -41,7 +41,7 @@ async fn fourth_node_joins_under_load_and_has_all_records() {
     assert!(acknowledged.len() > 50, "{} were acknowledged", acknowledged.len());
     assert!(all_of(&cluster, fourth).await.is_superset(&acknowledged));
     let status = cluster.status(2).await;
-    assert_eq!(status.nodes[0].standing, Standing::Drained);
+    assert_eq!(status.nodes[0].standing, NodeState::Drained);
     assert!(status.verdict.can_lose_a_node, "{:?}", status.verdict);
 
     // It keeps its number after a restart.
@@ -98,7 +98,7 @@ async fn node_registers_its_rack_at_each_start() {
     cluster.ask(1, Operation::DrainNode { node: 4 }).await.expect("it is drained");
     let is_there = async || cluster.status(1).await.nodes[3].rack.as_deref() == Some("north");
     wait_for(is_there, || "node 4 in its rack".to_owned()).await;
-    assert_eq!(cluster.status(1).await.nodes[3].standing, Standing::Drained);
+    assert_eq!(cluster.status(1).await.nodes[3].standing, NodeState::Drained);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -186,7 +186,7 @@ async fn sixth_node_is_rejected_with_the_reason() {
     }
     cluster.becomes(&[1, 2, 3, 4, 5]).await;
     let members: Vec<_> = cluster.members.values().map(|member| &member.node).collect();
-    let place = test_cluster::Place::joining(&members);
+    let place = test_cluster::NodeSetup::joining(&members);
     let error = cluster.join_from(place).await.expect_err("there are five");
     let NodeStartError::NotJoined { error, .. } = error else { panic!("{error}") };
     let ConnectError::Refused(Refusal::NotJoined { reason }) = error else { panic!("{error}") };
@@ -204,8 +204,8 @@ async fn concurrent_decisions_of_two_operators_do_not_undo_each_other() {
     // One removal leaves three nodes; both would leave two.
     let (one, other) = (cluster.administration(1), cluster.administration(fourth));
     let (second, third) = tokio::join!(
-        operate::<operations::cluster::Decided>(&one, Operation::RemoveNode { node: 2 }),
-        operate::<operations::cluster::Decided>(&other, Operation::RemoveNode { node: 3 }),
+        operate::<operations::cluster::NodeDecision>(&one, Operation::RemoveNode { node: 2 }),
+        operate::<operations::cluster::NodeDecision>(&other, Operation::RemoveNode { node: 3 }),
     );
     let (gone, refused) = match (second, third) {
         (Ok(_), Err(error)) => (2, error),

@@ -8,7 +8,7 @@ use base::{PartitionId, ShardId};
 use broker::{BrokerOptions, NewTopic};
 use cluster::NodeStartError;
 use nodes::recovery::{RecoveryError, look, recover};
-use test_cluster::{JournalOptions, Place};
+use test_cluster::{JournalOptions, NodeSetup};
 use tokio::time::timeout;
 use world::disk::{read_whole, replace};
 use world::{Entropy, OsEntropy, World};
@@ -20,12 +20,12 @@ fn options() -> BrokerOptions {
     BrokerOptions { journal, ..BrokerOptions::default() }
 }
 
-fn world(place: &Place) -> World {
+fn world(place: &NodeSetup) -> World {
     World::on(place.shared_disk())
 }
 
 /// Stops all nodes in this order, while the remaining ones continue.
-async fn end(cluster: &mut Cluster, nodes: &[u64]) -> BTreeMap<u64, Place> {
+async fn end(cluster: &mut Cluster, nodes: &[u64]) -> BTreeMap<u64, NodeSetup> {
     let mut places = BTreeMap::new();
     for node in nodes {
         places.insert(*node, cluster.end(*node).await);
@@ -40,7 +40,7 @@ async fn surviving_node_continues_and_grows_to_three_nodes_again() {
     wait_for(async || load.acknowledged() > 50, || "acknowledged appends".to_owned()).await;
     let acknowledged = load.stop().await;
     let places = end(&mut cluster, &[2, 3, 1]).await;
-    let (dir, lost) = (Path::new(Place::DIR), BTreeSet::from([2, 3]));
+    let (dir, lost) = (Path::new(NodeSetup::DIR), BTreeSet::from([2, 3]));
 
     let (place, disk) = (&places[&1], world(&places[&1]));
     let refused = look(&disk, dir, options(), &BTreeSet::from([3])).await;
@@ -87,10 +87,10 @@ async fn surviving_node_continues_and_grows_to_three_nodes_again() {
 async fn interrupted_recovery_is_repeated_before_the_node_can_start() {
     let mut cluster = Cluster::start().await;
     let places = end(&mut cluster, &[2, 3, 1]).await;
-    let (dir, lost) = (Path::new(Place::DIR), BTreeSet::from([2, 3]));
+    let (dir, lost) = (Path::new(NodeSetup::DIR), BTreeSet::from([2, 3]));
     let (place, disk) = (&places[&1], world(&places[&1]));
     // Interrupted between the directory and the shards.
-    let survivor = cluster::Survivor::claim(&disk, dir).await.expect("a member");
+    let survivor = cluster::SurvivorDirectory::claim(&disk, dir).await.expect("a member");
     drop(survivor.begin().await.expect("begun"));
     let error = timeout(SOON, cluster.join_from(place.clone())).await.expect("soon");
     let error = error.expect_err("it is not in order").to_string();
@@ -98,7 +98,7 @@ async fn interrupted_recovery_is_repeated_before_the_node_can_start() {
     for _ in 0..2 {
         recover(&disk, dir, options(), &lost).await.expect("it is done");
         // Interrupted between the last shard and the end.
-        let survivor = cluster::Survivor::claim(&disk, dir).await.expect("a member");
+        let survivor = cluster::SurvivorDirectory::claim(&disk, dir).await.expect("a member");
         drop(survivor.begin().await.expect("begun"));
     }
     recover(&disk, dir, options(), &lost).await.expect("it is done");
@@ -110,7 +110,7 @@ async fn interrupted_recovery_is_repeated_before_the_node_can_start() {
 type Files = BTreeMap<String, Vec<u8>>;
 
 fn files(disk: &World, shard: u32) -> Files {
-    let dir = Place::shard_dir(shard);
+    let dir = NodeSetup::shard_dir(shard);
     let names = disk.disk.list(&dir).expect("listed").into_iter();
     names
         .map(|name| (name.clone(), read_whole(&*disk.disk, &dir.join(name)).expect("read")))
@@ -118,7 +118,7 @@ fn files(disk: &World, shard: u32) -> Files {
 }
 
 fn set_back(disk: &World, shard: u32, files: &Files) {
-    let dir = Place::shard_dir(shard);
+    let dir = NodeSetup::shard_dir(shard);
     for name in disk.disk.list(&dir).expect("listed") {
         disk.disk.remove(&dir.join(name)).expect("removed");
     }
@@ -148,7 +148,7 @@ async fn recovery_makes_shards_ahead_of_the_catalog_agree_with_it() {
     let places = end(&mut cluster, &[2, 3, 1]).await;
     set_back(&disk, 0, &catalog);
 
-    let (dir, lost_nodes) = (Path::new(Place::DIR), BTreeSet::from([2, 3]));
+    let (dir, lost_nodes) = (Path::new(NodeSetup::DIR), BTreeSet::from([2, 3]));
     let report = recover(&disk, dir, options(), &lost_nodes).await.expect("it goes on");
     assert_eq!(report.recovered.expect("done").topics_dropped, 1);
     cluster.start_again(places[&1].clone()).await;

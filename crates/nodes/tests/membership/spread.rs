@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use base::{PartitionId, ShardId};
-use operations::cluster::{Operation, Shard, Standing, Status};
+use operations::cluster::{NodeState, Operation, Shard, Status};
 use parking_lot::Mutex;
-use test_cluster::Place;
+use test_cluster::NodeSetup;
 
 use crate::harness::{Cluster, Load, PARTITIONS, values, wait_for};
 
@@ -55,9 +55,9 @@ async fn becomes_spread(cluster: &Cluster, over: &[u64]) {
 }
 
 /// Bytes of a shard's files on a node's disk.
-fn file_bytes(place: &Place, shard: u32) -> usize {
+fn file_bytes(place: &NodeSetup, shard: u32) -> usize {
     let files = place.disk().files().into_iter();
-    let of_shard = files.filter(|path| path.starts_with(Place::shard_dir(shard)));
+    let of_shard = files.filter(|path| path.starts_with(NodeSetup::shard_dir(shard)));
     of_shard.filter_map(|path| place.disk().content(&path)).map(|content| content.len()).sum()
 }
 
@@ -157,7 +157,7 @@ async fn nodes_with_some_of_the_shards_are_drained_removed_and_replaced_under_lo
     rest.push(newest);
     becomes_spread(&cluster, &rest).await;
     let status = cluster.status(newest).await;
-    assert!(status.nodes.iter().all(|node| node.standing == Standing::Active));
+    assert!(status.nodes.iter().all(|node| node.standing == NodeState::Active));
     let acknowledged = load.stop().await;
     assert!(acknowledged.len() > 50, "{} were acknowledged", acknowledged.len());
     assert_eq!(lacks(&all_values(&cluster).await, &acknowledged), Vec::<String>::new());
@@ -190,9 +190,9 @@ async fn files_of_a_removed_replica_go_at_the_next_start_and_it_may_return() {
 
     load.leave(node);
     let place = cluster.end(node).await;
-    let bytes = |place: &Place| -> usize {
+    let bytes = |place: &NodeSetup| -> usize {
         let files = place.disk().files().into_iter();
-        let of_shard = files.filter(|path| path.starts_with(Place::shard_dir(shard.0)));
+        let of_shard = files.filter(|path| path.starts_with(NodeSetup::shard_dir(shard.0)));
         of_shard
             .filter_map(|path| place.disk().content(&path))
             .map(|content| content.iter().filter(|byte| **byte != 0).count())

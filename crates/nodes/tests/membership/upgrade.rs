@@ -6,7 +6,7 @@ use base::Level;
 use broker::Broker;
 use cluster::NodeStartError;
 use operations::cluster::{Operation, Upgrade};
-use test_cluster::Place;
+use test_cluster::NodeSetup;
 use tokio::time::timeout;
 
 use crate::all_of;
@@ -35,8 +35,8 @@ fn level(broker: &Broker) -> Level {
 }
 
 /// Deletes the file with the directory's level.
-fn forget_level(place: &Place) {
-    let file = Path::new(Place::DIR).join("level");
+fn forget_level(place: &NodeSetup) {
+    let file = Path::new(NodeSetup::DIR).join("level");
     place.shared_disk().remove(&file).expect("it was there");
 }
 
@@ -91,7 +91,7 @@ async fn rolling_upgrade_is_reversible_until_the_level_is_raised() {
     let old = cluster.join_from(place.with_max_level(1)).await.expect_err("it cannot");
     assert!(matches!(old, NodeStartError::Level(_)), "{old}");
     assert!(old.to_string().contains("this program supports level 1: start postroad"), "{old}");
-    let fourth = Place::joining(&cluster.nodes()).with_max_level(1);
+    let fourth = NodeSetup::joining(&cluster.nodes()).with_max_level(1);
     let refused = cluster.join_from(fourth).await.expect_err("it cannot");
     assert!(refused.to_string().contains("feature level 2"), "{refused}");
 

@@ -9,7 +9,7 @@ use topology::{Exchange, ExchangeKind, NewExchange, VirtualHost};
 
 use super::values::{assert_equivalent, assert_same};
 use super::{refuse_default, without_line_ends};
-use crate::errors::{Exception, Named, Resource};
+use crate::errors::{Exception, NamedEntity, Resource};
 use crate::table::{FieldTable, FieldValue, kind_name};
 
 /// The content of an `exchange.declare`.

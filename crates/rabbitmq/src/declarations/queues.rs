@@ -15,7 +15,7 @@ use super::arguments::{self, module};
 use super::exchanges::check_text;
 use super::values::{assert_equivalent, assert_same};
 use super::without_line_ends;
-use crate::errors::{Exception, Named, ReplyCode, Resource};
+use crate::errors::{Exception, NamedEntity, ReplyCode, Resource};
 use crate::rights::Rights;
 use crate::table::{FieldTable, FieldValue};
 
@@ -32,7 +32,7 @@ pub struct QueueDeclaration<'a> {
 
 /// A queue after its declaration.
 #[derive(Clone, Debug)]
-pub struct Declared {
+pub struct DeclareOutcome {
     pub queue: Arc<Queue>,
     /// Whether the declaration created it.
     pub is_new: bool,
@@ -44,7 +44,7 @@ pub async fn declare(
     connection: OwnerId,
     declaration: QueueDeclaration<'_>,
     most: Option<u64>,
-) -> Result<Declared, Exception> {
+) -> Result<DeclareOutcome, Exception> {
     let arguments = with_queue_type(vhost, &declaration);
     let name = name_for(vhost, &declaration, &arguments)?;
     let new = NewQueue {
@@ -70,7 +70,7 @@ pub async fn declare(
         }
     };
     let queue = vhost.declare_queue(new, judge).await?;
-    Ok(Declared { queue, is_new: is_new.into_inner() })
+    Ok(DeclareOutcome { queue, is_new: is_new.into_inner() })
 }
 
 /// Concurrent declarations are not counted.
@@ -146,12 +146,12 @@ pub async fn gettable(
 /// Retries a request whose queue turned out to be deleted: this node may have known an earlier queue of the name,
 /// which was deleted and declared again on another node.
 #[derive(Debug, Default)]
-pub struct AtQueue {
+pub struct QueueRetry {
     /// The queue of the last attempt, and its lease group.
     last: Option<(Arc<Queue>, Option<LeaseGroupId>)>,
 }
 
-impl AtQueue {
+impl QueueRetry {
     /// Returns whether the queue must be looked up again. Call it with the error of an attempt at `queue`. False if
     /// the lookup found the same queue as before.
     pub async fn is_outdated(
@@ -184,7 +184,7 @@ pub async fn purge(
     name: &str,
     rights: &Rights,
 ) -> Result<u64, Exception> {
-    let mut attempts = AtQueue::default();
+    let mut attempts = QueueRetry::default();
     loop {
         let queue = ready(vhost, connection, name, rights).await?;
         match purge_queue(broker, &queue).await {

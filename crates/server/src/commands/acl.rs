@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use access::acl::{Action, CLUSTER, Pattern, Resource, Verdict};
 use clap::{Args, Subcommand};
-use client::{Client, ClientError, Refused};
-use gateway_amqp::operations::document::{Explained, Operation};
+use client::{BrokerRejection, Client, ClientError};
+use gateway_amqp::operations::document::{AccessExplanation, Operation};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::create_acls_request::AclCreation;
 use kafka_protocol::messages::delete_acls_request::DeleteAclsFilter;
@@ -130,7 +130,7 @@ fn one_of<'a>(words: impl Iterator<Item = &'a str>) -> String {
 
 /// A rule, as printed.
 #[derive(Serialize)]
-struct Shown {
+struct PrintedRule {
     user: String,
     verdict: &'static str,
     action: &'static str,
@@ -173,7 +173,7 @@ pub(crate) async fn run_access(arguments: AccessArguments) -> Result<(), Command
     let name = named(resource, name)?;
     let client = arguments.client.connect().await?;
     let operation = Operation::Explain { user, host, action, resource, name };
-    let explained: Explained = amqp::operate(&client, &operation).await?;
+    let explained: AccessExplanation = amqp::operate(&client, &operation).await?;
     arguments.client.output().show(&explained, |explained| {
         let verdict = if explained.allowed { "allowed" } else { "not allowed" };
         format!("{verdict}: {}\n", explained.why)
@@ -194,7 +194,7 @@ fn accepted(what: &str, code: i16, message: Option<&StrBytes>) -> Result<(), Com
         None => Ok(()),
         Some(code) => {
             let message = message.map(|message| message.to_string());
-            let refused = Refused { what: what.to_owned(), code, message };
+            let refused = BrokerRejection { what: what.to_owned(), code, message };
             Err(ClientError::from(refused).into())
         }
     }
@@ -218,7 +218,7 @@ impl Add {
         for result in &answer.results {
             accepted("cannot add the rule", result.error_code, result.error_message.as_ref())?;
         }
-        let added = Shown {
+        let added = PrintedRule {
             user: self.user,
             verdict: verdict.word(),
             action: self.action.word(),
@@ -243,11 +243,11 @@ async fn list(client: &Client, output: OutputFormat, filter: Filter) -> Result<(
         .with_permission_type(ANY);
     let answer = client.any().await.call(&request, 1..=3).await?;
     accepted("cannot list rules", answer.error_code, answer.error_message.as_ref())?;
-    let rules: Vec<Shown> = answer
+    let rules: Vec<PrintedRule> = answer
         .resources
         .iter()
         .flat_map(|resource| {
-            resource.acls.iter().map(|acl| Shown {
+            resource.acls.iter().map(|acl| PrintedRule {
                 user: acl.principal.trim_start_matches("User:").to_owned(),
                 verdict: Verdict::from_code(acl.permission_type).map_or("?", Verdict::word),
                 action: Action::from_code(acl.operation).map_or("?", Action::word),
@@ -278,7 +278,7 @@ async fn list(client: &Client, output: OutputFormat, filter: Filter) -> Result<(
 }
 
 #[derive(Serialize)]
-struct Removed {
+struct RemovedRules {
     removed: usize,
 }
 
@@ -300,7 +300,7 @@ impl Remove {
             .with_permission_type(ANY);
         let request = DeleteAclsRequest::default().with_filters(vec![filter]);
         let answer = client.any().await.call(&request, 1..=3).await?;
-        let mut removed = Removed { removed: 0 };
+        let mut removed = RemovedRules { removed: 0 };
         for result in &answer.filter_results {
             accepted("cannot remove rules", result.error_code, result.error_message.as_ref())?;
             removed.removed += result.matching_acls.len();

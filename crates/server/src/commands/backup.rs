@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::backup::{Manifest, Source, TakeError, Taken, take};
+use ::backup::{BackupProgress, Manifest, Source, TakeError, take};
 use ::world::World;
 use clap::Args;
 use client::{Client, ClientError};
@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use world::Instant;
 
 use super::cluster::operate;
-use super::failure::InWords;
+use super::failure::ClientErrorText;
 use super::{ClientOptions, CommandError};
 use crate::output::{Table, bytes};
 use crate::time::human_time;
@@ -59,7 +59,8 @@ pub(crate) async fn run(arguments: BackupArguments) -> Result<(), CommandError> 
     let BackupArguments { client: options, dir } = arguments;
     let node = Node(options.connect().await?);
     let mut shown = Progress::new();
-    let taken = take(&node, &World::real(), &dir, |Taken { bytes }| shown.show(bytes)).await;
+    let taken =
+        take(&node, &World::real(), &dir, |BackupProgress { bytes }| shown.show(bytes)).await;
     shown.clear();
     let manifest = taken.map_err(|error| refused(error, &dir))?;
     let report = Report::of(&manifest, &dir);
@@ -77,7 +78,7 @@ fn refused(error: TakeError<ClientError>, dir: &Path) -> CommandError {
             let is_the_users = super::failure::is_the_users(&error);
             let words = format!(
                 "{}; the backup in {} is not complete, type the command again to start over",
-                InWords(error),
+                ClientErrorText(error),
                 dir.display()
             );
             if is_the_users { CommandError::user(words) } else { CommandError::server(words) }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use client::{Client, ClientError};
-use operations::cluster::{FAMILY, Node, Operation, Shard, Standing, Status, Upgrade};
+use operations::cluster::{FAMILY, Node, NodeState, Operation, Shard, Status, Upgrade};
 use serde::de::DeserializeOwned;
 
 use super::{ClientOptions, CommandError};
@@ -184,10 +184,10 @@ fn nodes(nodes: &[Node]) -> String {
     let mut table = Table::new(&heads);
     for it in nodes {
         let state = match (it.standing, it.replaced_by) {
-            (Standing::Active, _) => "active".to_owned(),
-            (Standing::Drained, _) => "drained".to_owned(),
-            (Standing::Leaving, None) => "leaving".to_owned(),
-            (Standing::Leaving, Some(by)) => format!("leaving for {by}"),
+            (NodeState::Active, _) => "active".to_owned(),
+            (NodeState::Drained, _) => "drained".to_owned(),
+            (NodeState::Leaving, None) => "leaving".to_owned(),
+            (NodeState::Leaving, Some(by)) => format!("leaving for {by}"),
         };
         let mut cells = vec![
             it.node.to_string(),
@@ -248,7 +248,7 @@ mod tests {
             node,
             address: format!("n{node}:7700"),
             rack: None,
-            standing: if live { Standing::Active } else { Standing::Leaving },
+            standing: if live { NodeState::Active } else { NodeState::Leaving },
             replaced_by: (!live).then_some(4),
             live,
             since_ms: None,

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use client::Client;
-use operations::document::{ConnectionSummary, Done, Operation};
+use operations::document::{ConnectionSummary, EmptyReply, Operation};
 use serde::Serialize;
 
 use super::{ClientOptions, CommandError};
@@ -66,7 +66,7 @@ struct Closed {
 }
 
 async fn close(client: &Client, output: OutputFormat, id: u64) -> Result<(), CommandError> {
-    let _: Done = client.operate(&Operation::CloseConnection { connection: id }).await?;
+    let _: EmptyReply = client.operate(&Operation::CloseConnection { connection: id }).await?;
     output.show(&Closed { connection: id }, |closed| {
         format!("told connection {} to close\n", closed.connection)
     })?;

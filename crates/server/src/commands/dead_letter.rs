@@ -6,7 +6,7 @@ use operations::document::{
 };
 use serde::Serialize;
 
-use super::records::{self, Place, preview};
+use super::records::{self, RecordAddress, preview};
 use super::{ClientOptions, CommandError};
 use crate::output::{OutputFormat, Table, count, counted};
 use crate::progress::Progress;
@@ -44,7 +44,7 @@ struct Filter {
     reason: Option<String>,
     /// Only this one, as 'show' names it; may be repeated
     #[arg(short, long, value_name = "PARTITION:OFFSET")]
-    record: Vec<Place>,
+    record: Vec<RecordAddress>,
 }
 
 impl Filter {
@@ -229,7 +229,7 @@ struct Redrive {
 }
 
 #[derive(Serialize)]
-struct Redriven<'a> {
+struct RedriveOutput<'a> {
     topic: &'a str,
     /// `null`: the topic that each came from.
     to: Option<&'a str>,
@@ -250,13 +250,13 @@ impl Redrive {
         let show = |moved| progress.show(moved, 0, None);
         let (records, left) = client.move_dead_letters(self.max, operation, show).await?;
         progress.clear();
-        let redriven = Redriven { topic: &self.topic, to: self.to.as_deref(), records, left };
+        let redriven = RedriveOutput { topic: &self.topic, to: self.to.as_deref(), records, left };
         output.show(&redriven, redriven_text)?;
         Ok(())
     }
 }
 
-fn redriven_text(done: &Redriven<'_>) -> String {
+fn redriven_text(done: &RedriveOutput<'_>) -> String {
     let to = done.to.map_or("where they came from".into(), |to| format!("topic {to}"));
     let mut text =
         format!("sent {} from topic {} to {to}\n", counted(done.records, "record"), done.topic);
@@ -287,7 +287,7 @@ struct Delete {
 }
 
 #[derive(Serialize)]
-struct Deleted<'a> {
+struct DeletedDeadLetters<'a> {
     topic: &'a str,
     records: u64,
     /// Records that stay: leased by a consumer.
@@ -305,7 +305,7 @@ impl Delete {
         let show = |deleted| progress.show(deleted, 0, None);
         let (records, left) = client.move_dead_letters(self.max, operation, show).await?;
         progress.clear();
-        let deleted = Deleted { topic: &self.topic, records, left };
+        let deleted = DeletedDeadLetters { topic: &self.topic, records, left };
         output.show(&deleted, |deleted| {
             let mut text = format!(
                 "deleted {} of topic {}\n",

@@ -9,7 +9,7 @@ use std::io;
 use std::path::PathBuf;
 
 use client::error::{in_words, reason};
-use client::{ClientError, Refused};
+use client::{BrokerRejection, ClientError};
 use kafka_protocol::ResponseError;
 
 use crate::time::human_duration;
@@ -24,11 +24,11 @@ pub(super) struct TokenFile {
 
 /// An error of the client, in the command line's words.
 #[derive(Debug)]
-pub(super) struct InWords(pub(super) ClientError);
+pub(super) struct ClientErrorText(pub(super) ClientError);
 
-impl Error for InWords {}
+impl Error for ClientErrorText {}
 
-impl fmt::Display for InWords {
+impl fmt::Display for ClientErrorText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             ClientError::Unreachable { address, source }
@@ -81,7 +81,7 @@ impl fmt::Display for InWords {
                  with '--token-file FILE', a copy of operator.token in its data directory, or '--login NAME'. \
                  Else it is an older Postroad, or another broker"
             ),
-            ClientError::Refused(Refused { what, code, message }) => match remedy(*code) {
+            ClientError::Refused(BrokerRejection { what, code, message }) => match remedy(*code) {
                 Some(remedy) => write!(f, "{what}: {remedy}"),
                 None => write!(f, "{what}: {}", reason(*code, message.as_deref())),
             },
@@ -167,7 +167,8 @@ mod tests {
 
     fn refused(code: ResponseError, message: Option<&str>) -> String {
         let what = "cannot append to orders/0".to_owned();
-        InWords(Refused { what, code, message: message.map(str::to_owned) }.into()).to_string()
+        ClientErrorText(BrokerRejection { what, code, message: message.map(str::to_owned) }.into())
+            .to_string()
     }
 
     #[test]

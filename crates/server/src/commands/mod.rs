@@ -45,7 +45,7 @@ use clap::Args;
 use client::ClientError;
 
 pub(crate) use self::broker::ClientOptions;
-use self::failure::InWords;
+use self::failure::ClientErrorText;
 use crate::output::OutputFormat;
 use crate::printable;
 use crate::serve::ServeError;
@@ -118,8 +118,8 @@ fn is_json_wanted() -> bool {
 impl From<ClientError> for CommandError {
     fn from(error: ClientError) -> Self {
         match failure::is_the_users(&error) {
-            true => CommandError::user(InWords(error)),
-            false => CommandError::server(InWords(error)),
+            true => CommandError::user(ClientErrorText(error)),
+            false => CommandError::server(ClientErrorText(error)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use client::Client;
-use operations::cluster::{Decided, Operation, Stored};
+use operations::cluster::{NodeDecision, Operation, ScrubStatus};
 
 use super::cluster::operate;
 use super::{ClientOptions, CommandError};
@@ -20,15 +20,15 @@ pub(crate) struct NodeArguments {
 #[derive(Subcommand, Debug)]
 enum NodeCommand {
     /// Have a node lead nothing, as before it is stopped for a while or removed; it keeps what it has
-    Drain(Which),
+    Drain(NodeArgument),
     /// Have a node lead again; one that is about to leave stays
-    Resume(Which),
+    Resume(NodeArgument),
     /// Have a node that is drained or dead give up what it has, and be none of the cluster's then
-    Remove(Which),
+    Remove(NodeArgument),
     /// The same once another node, which has joined, has all of it; it need not be drained
     Replace {
         #[command(flatten)]
-        node: Which,
+        node: NodeArgument,
         /// The number of the node that takes its place
         #[arg(long, value_name = "M")]
         with: u64,
@@ -45,7 +45,7 @@ enum NodeCommand {
 }
 
 #[derive(Args, Clone, Copy, Debug)]
-struct Which {
+struct NodeArgument {
     /// The node's number, from 'postroad cluster status'
     #[arg(value_name = "N")]
     node: u64,
@@ -56,25 +56,25 @@ pub(crate) async fn run(arguments: NodeArguments) -> Result<(), CommandError> {
     let output = arguments.client.output();
     let (operation, so, follows) = match arguments.command {
         NodeCommand::Scrub { status } => return scrub(&client, output, !status).await,
-        NodeCommand::Drain(Which { node }) => {
+        NodeCommand::Drain(NodeArgument { node }) => {
             (Operation::DrainNode { node }, "is drained", "it hands over what it leads")
         }
-        NodeCommand::Resume(Which { node }) => {
+        NodeCommand::Resume(NodeArgument { node }) => {
             (Operation::ResumeNode { node }, "is active", "shards that are its own go back to it")
         }
-        NodeCommand::Remove(Which { node }) => (
+        NodeCommand::Remove(NodeArgument { node }) => (
             Operation::RemoveNode { node },
             "leaves",
             "it gives up one shard after the other; stop its process once it says that it was removed",
         ),
-        NodeCommand::Replace { node: Which { node }, with } => (
+        NodeCommand::Replace { node: NodeArgument { node }, with } => (
             Operation::ReplaceNode { node, with },
             "leaves",
             "it gives up each shard once the other one votes there",
         ),
     };
-    let decided: Decided = operate(&client, &operation).await?;
-    output.show(&decided, |Decided { node, changed }| match changed {
+    let decided: NodeDecision = operate(&client, &operation).await?;
+    output.show(&decided, |NodeDecision { node, changed }| match changed {
         true => format!(
             "node {node} {so}: {follows}\nlook at it with 'postroad cluster status --watch'\n"
         ),
@@ -84,12 +84,12 @@ pub(crate) async fn run(arguments: NodeArguments) -> Result<(), CommandError> {
 }
 
 async fn scrub(client: &Client, output: OutputFormat, begin: bool) -> Result<(), CommandError> {
-    let stored: Stored = operate(client, &Operation::Scrub { begin }).await?;
+    let stored: ScrubStatus = operate(client, &Operation::Scrub { begin }).await?;
     output.show(&stored, |stored| in_words(stored, begin))?;
     Ok(())
 }
 
-fn in_words(stored: &Stored, begin: bool) -> String {
+fn in_words(stored: &ScrubStatus, begin: bool) -> String {
     let node = stored.node;
     let mut text = match (stored.looked_at_bytes.zip(stored.of_bytes), stored.ended_ms) {
         (Some((at, of)), _) => {
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn damage_is_reported_with_its_place() {
-        let stored = Stored {
+        let stored = ScrubStatus {
             node: 2,
             looked_at_bytes: None,
             of_bytes: None,
@@ -139,7 +139,7 @@ node 2 looked through what it has stored until 1970-01-01T00:00:00.000Z
 damaged: shard-1/00000003.seg is damaged at 700: a batch
 ";
         assert_eq!(in_words(&stored, false), expected);
-        let under_way = Stored {
+        let under_way = ScrubStatus {
             looked_at_bytes: Some(1 << 20),
             of_bytes: Some(3 << 20),
             damaged: vec![],

@@ -33,7 +33,7 @@ fn read(user: &str) -> io::Result<String> {
         let mut stderr = io::stderr().lock();
         write!(stderr, "password of {user}: ")?;
         stderr.flush()?;
-        Some(Unseen::start()?)
+        Some(EchoGuard::start()?)
     } else {
         None
     };
@@ -43,11 +43,11 @@ fn read(user: &str) -> io::Result<String> {
 }
 
 /// Disables the terminal's echo while it lives.
-struct Unseen {
+struct EchoGuard {
     before: Termios,
 }
 
-impl Unseen {
+impl EchoGuard {
     fn start() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut changed = before.clone();
@@ -59,7 +59,7 @@ impl Unseen {
     }
 }
 
-impl Drop for Unseen {
+impl Drop for EchoGuard {
     fn drop(&mut self) {
         // A failure of the terminal cannot be handled here.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);

@@ -2,7 +2,7 @@
 //! ones.
 
 use clap::{Args, Subcommand, ValueEnum};
-use gateway_amqp::operations::document::{Done, Made, NamedPolicy, Operation};
+use gateway_amqp::operations::document::{CreateResult, EmptyDocument, NamedPolicy, Operation};
 use serde::Serialize;
 use topology::{ApplyTo, Definition, PolicyDefinition};
 
@@ -54,7 +54,7 @@ struct Set {
     vhost: VhostOption,
     /// Kind of object that it applies to
     #[arg(long, value_enum, default_value = "all")]
-    apply_to: Target,
+    apply_to: PolicyTarget,
     /// Priority: the policy with the highest number that matches a name applies, and no other
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     priority: i64,
@@ -72,7 +72,7 @@ fn definition(text: &str) -> Result<PolicyText, String> {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 #[value(rename_all = "snake_case")]
-enum Target {
+enum PolicyTarget {
     All,
     Queues,
     ClassicQueues,
@@ -81,15 +81,15 @@ enum Target {
     Exchanges,
 }
 
-impl From<Target> for ApplyTo {
-    fn from(target: Target) -> Self {
+impl From<PolicyTarget> for ApplyTo {
+    fn from(target: PolicyTarget) -> Self {
         match target {
-            Target::All => Self::All,
-            Target::Queues => Self::Queues,
-            Target::ClassicQueues => Self::ClassicQueues,
-            Target::QuorumQueues => Self::QuorumQueues,
-            Target::Streams => Self::Streams,
-            Target::Exchanges => Self::Exchanges,
+            PolicyTarget::All => Self::All,
+            PolicyTarget::Queues => Self::Queues,
+            PolicyTarget::ClassicQueues => Self::ClassicQueues,
+            PolicyTarget::QuorumQueues => Self::QuorumQueues,
+            PolicyTarget::Streams => Self::Streams,
+            PolicyTarget::Exchanges => Self::Exchanges,
         }
     }
 }
@@ -111,7 +111,7 @@ impl Set {
         };
         let (vhost, name) = (self.vhost.vhost, self.name);
         let operation = Operation::SetPolicy { vhost: vhost.clone(), name: name.clone(), policy };
-        let made: Made = amqp::operate(client, &operation).await?;
+        let made: CreateResult = amqp::operate(client, &operation).await?;
         let set = SetPolicy { vhost, policy: name, created: made.created };
         output.show(&set, |set| {
             let did = if set.created { "created" } else { "changed" };
@@ -179,7 +179,7 @@ struct Clear {
 }
 
 #[derive(Serialize)]
-struct Cleared {
+struct ClearedPolicy {
     vhost: String,
     policy: String,
 }
@@ -188,8 +188,8 @@ impl Clear {
     async fn run(self, client: &Client, output: OutputFormat) -> Result<(), CommandError> {
         let (vhost, name) = (self.vhost.vhost, self.name);
         let operation = Operation::ClearPolicy { vhost: vhost.clone(), name: name.clone() };
-        let _: Done = amqp::operate(client, &operation).await?;
-        output.show(&Cleared { vhost, policy: name }, |cleared| {
+        let _: EmptyDocument = amqp::operate(client, &operation).await?;
+        output.show(&ClearedPolicy { vhost, policy: name }, |cleared| {
             format!("cleared policy {} of vhost {}\n", cleared.policy, cleared.vhost)
         })?;
         Ok(())

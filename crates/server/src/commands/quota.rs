@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use access::quotas::{Entity, EntityType, Quota};
 use clap::{Args, Subcommand};
-use client::{Client, ClientError, Refused};
+use client::{BrokerRejection, Client, ClientError};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::alter_client_quotas_request::{EntityData, EntryData, OpData};
 use kafka_protocol::messages::describe_client_quotas_request::ComponentData;
@@ -31,7 +31,7 @@ pub(crate) struct QuotaArguments {
 #[derive(Subcommand, Debug)]
 enum QuotaCommand {
     /// List quotas
-    List(Of),
+    List(QuotaEntity),
     /// Set quotas; those that are not named stay
     Set(Set),
     /// Take quotas away
@@ -40,7 +40,7 @@ enum QuotaCommand {
 
 /// Entity that a quota applies to.
 #[derive(Args, Debug)]
-struct Of {
+struct QuotaEntity {
     /// A user
     #[arg(long, value_name = "NAME", conflicts_with = "ip")]
     user: Option<String>,
@@ -65,7 +65,7 @@ struct Of {
 #[group(skip)]
 struct Set {
     #[command(flatten)]
-    of: Of,
+    of: QuotaEntity,
     /// Limits per second on each node: producer_byte_rate, consumer_byte_rate (such as 10MiB),
     /// controller_mutation_rate (partitions made and deleted), or of an address connection_creation_rate
     #[arg(required = true, value_name = "QUOTA=VALUE", value_parser = assignment)]
@@ -76,7 +76,7 @@ struct Set {
 #[group(skip)]
 struct Remove {
     #[command(flatten)]
-    of: Of,
+    of: QuotaEntity,
     /// Which; all of them where none is named
     #[arg(value_name = "QUOTA", value_parser = quota)]
     quotas: Vec<Quota>,
@@ -101,7 +101,7 @@ fn assignment(text: &str) -> Result<(Quota, f64), String> {
     Ok((quota, number))
 }
 
-impl Of {
+impl QuotaEntity {
     fn entity(&self) -> Entity {
         let part = |of, name: &Option<String>, is_default: bool| {
             (name.is_some() || is_default).then(|| (of, name.clone()))
@@ -127,7 +127,7 @@ impl Of {
 
 /// Quotas, as printed.
 #[derive(Serialize)]
-struct Shown {
+struct PrintedQuota {
     /// Null: the default, for all entities without their own quota.
     entity: BTreeMap<String, Option<String>>,
     quotas: BTreeMap<String, f64>,
@@ -169,7 +169,7 @@ fn accepted(what: &str, code: i16, message: Option<&StrBytes>) -> Result<(), Com
         None => Ok(()),
         Some(code) => {
             let message = message.map(|message| message.to_string());
-            let refused = Refused { what: what.to_owned(), code, message };
+            let refused = BrokerRejection { what: what.to_owned(), code, message };
             Err(ClientError::from(refused).into())
         }
     }
@@ -201,7 +201,7 @@ async fn alter(
 }
 
 /// Quotas of all entities with these parts.
-async fn found(client: &Client, entity: &Entity) -> Result<Vec<Shown>, CommandError> {
+async fn found(client: &Client, entity: &Entity) -> Result<Vec<PrintedQuota>, CommandError> {
     let components = entity.0.iter().map(|(of, name)| {
         let mut component = ComponentData::default()
             .with_entity_type(text(of.word()))
@@ -215,7 +215,7 @@ async fn found(client: &Client, entity: &Entity) -> Result<Vec<Shown>, CommandEr
     let shown = answer.entries.unwrap_or_default().into_iter().map(|entry| {
         let parts = entry.entity.into_iter();
         let values = entry.values.into_iter();
-        Shown {
+        PrintedQuota {
             entity: parts
                 .map(|part| {
                     let name = part.entity_name.map(|name| name.to_string());

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use operations::document::{self, Removed};
+use operations::document::{self, RemovedRecords};
 use operations::payload::Payload;
 
 use super::CommandError;
@@ -12,7 +12,7 @@ use crate::time::human_duration;
 
 /// `PARTITION:OFFSET`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct RecordAddress {
     pub(super) partition: u32,
     pub(super) offset: u64,
 }
@@ -21,30 +21,30 @@ pub(super) struct Place {
 #[error("{0:?} names no record: write PARTITION:OFFSET, such as 0:1234")]
 pub(super) struct NotAPlace(String);
 
-impl FromStr for Place {
+impl FromStr for RecordAddress {
     type Err = NotAPlace;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let read = || {
             let (partition, offset) = text.split_once(':')?;
-            Some(Place { partition: partition.parse().ok()?, offset: offset.parse().ok()? })
+            Some(RecordAddress { partition: partition.parse().ok()?, offset: offset.parse().ok()? })
         };
         read().ok_or_else(|| NotAPlace(text.to_owned()))
     }
 }
 
-impl From<Place> for document::Place {
-    fn from(place: Place) -> Self {
-        document::Place { partition: place.partition, offset: place.offset }
+impl From<RecordAddress> for document::RecordPosition {
+    fn from(place: RecordAddress) -> Self {
+        document::RecordPosition { partition: place.partition, offset: place.offset }
     }
 }
 
-pub(super) fn places(records: &[Place]) -> Vec<document::Place> {
+pub(super) fn places(records: &[RecordAddress]) -> Vec<document::RecordPosition> {
     records.iter().map(|place| (*place).into()).collect()
 }
 
 /// An error that names the first record that stayed.
-pub(super) fn all_removed(removed: &Removed) -> Result<(), CommandError> {
+pub(super) fn all_removed(removed: &RemovedRecords) -> Result<(), CommandError> {
     match (removed.refused.first(), removed.refused.len()) {
         (None, _) => Ok(()),
         (Some(refused), 1) => Err(CommandError::user(refused.reason.clone())),
@@ -77,9 +77,9 @@ mod tests {
 
     #[test]
     fn a_record_is_named_by_partition_and_offset() {
-        assert_eq!("3:1234".parse(), Ok(Place { partition: 3, offset: 1234 }));
+        assert_eq!("3:1234".parse(), Ok(RecordAddress { partition: 3, offset: 1234 }));
         for wrong in ["", "3", "3:", ":3", "a:1", "1:-1"] {
-            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+            assert!(wrong.parse::<RecordAddress>().is_err(), "{wrong}");
         }
     }
 

@@ -6,7 +6,7 @@ use ::journal::Options as JournalOptions;
 use ::world::World;
 use broker::BrokerOptions;
 use clap::Args;
-use nodes::restore::{RestoreError, Restored, look, restore};
+use nodes::restore::{RestoreError, RestoreReport, look, restore};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -42,11 +42,11 @@ struct Outcome {
     #[serde(flatten)]
     backup: Report,
     /// Null: nothing was written.
-    restored: Option<New>,
+    restored: Option<RestoreOutput>,
 }
 
 #[derive(Serialize)]
-struct New {
+struct RestoreOutput {
     data: String,
     cluster: Uuid,
     peer: String,
@@ -62,12 +62,12 @@ pub(crate) async fn run(arguments: RestoreArguments) -> Result<(), CommandError>
         true => look(&world, &data, &from),
         false => restore(&world, &data, &from, &peer, options, |_| {}).await,
     };
-    let Restored { manifest, cluster, offsets_set_back } = done.map_err(refused)?;
+    let RestoreReport { manifest, cluster, offsets_set_back } = done.map_err(refused)?;
     let backup = Report::of(&manifest, &from);
     let shown = data.display().to_string();
     let restored = cluster.map(|cluster| {
         let (data, peer) = (shown.clone(), peer.clone());
-        New { data, cluster, peer, offsets_set_back }
+        RestoreOutput { data, cluster, peer, offsets_set_back }
     });
     let outcome = Outcome { backup, restored };
     output.output.show(&outcome, |Outcome { backup, restored }| {
@@ -84,8 +84,8 @@ pub(crate) async fn run(arguments: RestoreArguments) -> Result<(), CommandError>
     Ok(())
 }
 
-fn after(new: &New) -> String {
-    let New { data, cluster, peer, offsets_set_back } = new;
+fn after(new: &RestoreOutput) -> String {
+    let RestoreOutput { data, cluster, peer, offsets_set_back } = new;
     let mut text = format!("{data} is of node 1, alone in the new cluster {cluster}\n");
     if *offsets_set_back > 0 {
         let offsets = counted(*offsets_set_back as u64, "offset");

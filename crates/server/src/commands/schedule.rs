@@ -1,11 +1,13 @@
 //! `postroad schedule`: records with a delayed delivery.
 
 use clap::{ArgGroup, Args, Subcommand};
-use operations::document::{Cancel, Operation, QueueName, Removed, ScheduledPage, ScheduledRecord};
+use operations::document::{
+    Cancel, Operation, QueueName, RemovedRecords, ScheduledPage, ScheduledRecord,
+};
 use serde::Serialize;
 
 use super::queue::{GroupOption, label};
-use super::records::{self, Place, preview, until};
+use super::records::{self, RecordAddress, preview, until};
 use super::{ClientOptions, CommandError};
 use crate::output::{OutputFormat, Table, counted};
 use crate::time::{human_time, now_ms};
@@ -128,7 +130,7 @@ struct CancelArguments {
     group: GroupOption,
     /// This record, as 'list' names it; may be repeated
     #[arg(short, long, value_name = "PARTITION:OFFSET")]
-    record: Vec<Place>,
+    record: Vec<RecordAddress>,
     /// All that have this postroad.id
     #[arg(long, value_name = "ID")]
     id: Option<String>,
@@ -149,7 +151,7 @@ impl CancelArguments {
             None => Cancel::Records(records::places(&self.record)),
         };
         let operation = Operation::CancelScheduled { queue: queue.clone(), what };
-        let removed: Removed = client.operate(&operation).await?;
+        let removed: RemovedRecords = client.operate(&operation).await?;
         if let (Some(id), 0) = (&self.id, removed.removed) {
             return Err(CommandError::user(format!(
                 "queue {} has no scheduled record of id {id}; 'postroad schedule list {}' names \

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use client::Client;
-use operations::document::{Elected, Operation, ShardContent, ShardList, ShardSummary};
+use operations::document::{ElectedTerm, Operation, ShardContent, ShardList, ShardSummary};
 use serde::Serialize;
 use world::Instant;
 
@@ -95,7 +95,7 @@ struct Election {
 
 async fn elect(client: &Client, output: OutputFormat) -> Result<(), CommandError> {
     let begun = Instant::now();
-    let Elected { term } = client.operate(&Operation::ElectLeader {}).await?;
+    let ElectedTerm { term } = client.operate(&Operation::ElectLeader {}).await?;
     let election = Election { term, took_ms: begun.elapsed().as_secs_f64() * 1e3 };
     output.show(&election, |Election { term, took_ms }| {
         format!("term {term} began after {took_ms:.1} ms\n")

@@ -45,7 +45,7 @@ struct SelfSigned {
 const OF_THIS_MACHINE: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 #[derive(Serialize)]
-struct Made {
+struct CreatedCertificate {
     cert: PathBuf,
     key: PathBuf,
     names: Vec<String>,
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: TlsArguments) -> Result<(), CommandError> {
     (params.not_before, params.not_after) = (day(-1)?, day(i64::from(asked.days) + 1)?);
     let key = KeyPair::generate().map_err(|error| failed(&error))?;
     let certificate = params.self_signed(&key).map_err(|error| failed(&error))?;
-    let made = Made {
+    let made = CreatedCertificate {
         cert: asked.dir.join("cert.pem"),
         key: asked.dir.join("key.pem"),
         names,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use client::Client;
-use operations::cluster::{MoveState, Moves, Moving, Operation};
+use operations::cluster::{MoveState, Moves, Operation, PartitionMove};
 use serde::Serialize;
 use tokio::time::sleep;
 
@@ -57,11 +57,11 @@ fn partitions(text: &str) -> Result<Partitions, String> {
 
 /// Outcome of a move.
 #[derive(Serialize)]
-struct Moved {
+struct MoveOutput {
     topic: String,
     partitions: Vec<PartitionAt>,
     /// Moves still in progress, with `--no-wait`.
-    moving: Vec<Moving>,
+    moving: Vec<PartitionMove>,
 }
 
 #[derive(Serialize)]
@@ -85,8 +85,9 @@ impl Move {
         let mut moves: Moves = operate(client, &operation).await?;
         let mut asked = 0;
         loop {
-            let own = |it: &&Moving| it.topic == self.topic && wanted.contains(&it.partition);
-            let moving: Vec<Moving> = moves.moving.iter().filter(own).cloned().collect();
+            let own =
+                |it: &&PartitionMove| it.topic == self.topic && wanted.contains(&it.partition);
+            let moving: Vec<PartitionMove> = moves.moving.iter().filter(own).cloned().collect();
             if moving.is_empty() || self.no_wait {
                 return self.show(&moves, moving, output);
             }
@@ -103,7 +104,7 @@ impl Move {
     fn show(
         &self,
         moves: &Moves,
-        moving: Vec<Moving>,
+        moving: Vec<PartitionMove>,
         output: OutputFormat,
     ) -> Result<(), CommandError> {
         let Partitions(wanted) = &self.partitions;
@@ -112,13 +113,13 @@ impl Move {
             PartitionAt { partition: *partition, shard }
         };
         let partitions = wanted.iter().map(at).collect();
-        let moved = Moved { topic: self.topic.clone(), partitions, moving };
+        let moved = MoveOutput { topic: self.topic.clone(), partitions, moving };
         output.show(&moved, in_words)?;
         Ok(())
     }
 }
 
-fn in_words(moved: &Moved) -> String {
+fn in_words(moved: &MoveOutput) -> String {
     let mut text = String::new();
     for it in &moved.partitions {
         let moves = moved.moving.iter().find(|moving| moving.partition == it.partition);
@@ -133,8 +134,8 @@ fn in_words(moved: &Moved) -> String {
 }
 
 /// Progress in one line.
-fn progress(moving: &[Moving]) -> String {
-    let sum = |of: fn(&Moving) -> u64| moving.iter().map(of).sum::<u64>();
+fn progress(moving: &[PartitionMove]) -> String {
+    let sum = |of: fn(&PartitionMove) -> u64| moving.iter().map(of).sum::<u64>();
     let (copied, of) = (sum(|it| it.copied), sum(|it| it.of));
     let state = |state| moving.iter().filter(|it| it.state == state).count();
     let mut line = format!(
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn progress_has_copied_records_and_special_states() {
-        let moving = |partition, state, copied| Moving {
+        let moving = |partition, state, copied| PartitionMove {
             topic: "orders".to_owned(),
             partition,
             from_shard: 1,

@@ -6,13 +6,13 @@ use clap::{ArgGroup, Args};
 use client::Client;
 use operations::document::{Operation, StoredRecord};
 use operations::history::{
-    By, Event, FoundRecords, GroupHistory, GroupState, Happened, Presence, RecordHistory,
+    Event, FoundRecords, GroupHistory, GroupState, Presence, RecordEvent, RecordHistory, SearchKey,
     SessionSeen,
 };
 use operations::payload::Payload;
 use operations::position::Position;
 
-use super::records::{Place, preview, until};
+use super::records::{RecordAddress, preview, until};
 use super::{ClientOptions, CommandError};
 use crate::output::{Table, count};
 use crate::printable;
@@ -28,7 +28,7 @@ pub(crate) struct TraceArguments {
     topic: Option<String>,
     /// The record at this place of the topic
     #[arg(long, value_name = "PARTITION:OFFSET", requires = "topic")]
-    at: Option<Place>,
+    at: Option<RecordAddress>,
     /// Records with this key
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
@@ -59,14 +59,14 @@ pub(crate) async fn run(arguments: TraceArguments) -> Result<(), CommandError> {
     let client = arguments.client.connect().await?;
     let mut histories = Vec::new();
     match (wanted, arguments.topic) {
-        (Wanted::Place(place), Some(topic)) => {
+        (TraceTarget::Place(place), Some(topic)) => {
             let place = place.into();
             histories.push(client.operate(&Operation::DescribeRecord { topic, place }).await?);
         }
-        (Wanted::Place(_), None) => {
+        (TraceTarget::Place(_), None) => {
             return Err(CommandError::user("a place is one of a topic: name it"));
         }
-        (Wanted::By(by), topic) => {
+        (TraceTarget::By(by), topic) => {
             histories = find(&client, topic, &by, from_ms, arguments.count).await?;
         }
     }
@@ -77,30 +77,30 @@ pub(crate) async fn run(arguments: TraceArguments) -> Result<(), CommandError> {
     Ok(())
 }
 
-enum Wanted {
-    Place(Place),
-    By(By),
+enum TraceTarget {
+    Place(RecordAddress),
+    By(SearchKey),
 }
 
 impl TraceArguments {
     /// Clap ensures that one is set.
-    fn wanted(&self) -> Result<Wanted, CommandError> {
+    fn wanted(&self) -> Result<TraceTarget, CommandError> {
         if let Some(place) = self.at {
-            return Ok(Wanted::Place(place));
+            return Ok(TraceTarget::Place(place));
         }
         let bytes = |text: &str| Payload::copied(text.as_bytes());
         let header = match self.header.as_deref().map(|header| header.split_once('=')) {
             Some(Some((name, value))) if !name.is_empty() => {
-                Some(By::Header { name: name.to_owned(), value: bytes(value) })
+                Some(SearchKey::Header { name: name.to_owned(), value: bytes(value) })
             }
             Some(_) => return Err(CommandError::user("--header: write NAME=VALUE")),
             None => None,
         };
-        let by = self.key.as_deref().map(|key| By::Key(bytes(key)));
-        let by = by.or_else(|| self.id.clone().map(By::Id));
-        let by = by.or_else(|| self.message_id.clone().map(By::MessageId));
-        let by = by.or_else(|| self.trace_id.clone().map(By::TraceId)).or(header);
-        by.map(Wanted::By).ok_or_else(|| CommandError::user("say which record"))
+        let by = self.key.as_deref().map(|key| SearchKey::Key(bytes(key)));
+        let by = by.or_else(|| self.id.clone().map(SearchKey::Id));
+        let by = by.or_else(|| self.message_id.clone().map(SearchKey::MessageId));
+        let by = by.or_else(|| self.trace_id.clone().map(SearchKey::TraceId)).or(header);
+        by.map(TraceTarget::By).ok_or_else(|| CommandError::user("say which record"))
     }
 
     fn since_ms(&self) -> Result<Option<i64>, CommandError> {
@@ -119,7 +119,7 @@ impl TraceArguments {
 async fn find(
     client: &Client,
     topic: Option<String>,
-    by: &By,
+    by: &SearchKey,
     from_ms: Option<i64>,
     count: u32,
 ) -> Result<Vec<RecordHistory>, CommandError> {
@@ -131,7 +131,7 @@ async fn find(
         let found: FoundRecords = client.operate(&operation).await?;
         for found in found.records {
             let StoredRecord { partition, offset, .. } = found.record;
-            let place = Place { partition, offset }.into();
+            let place = RecordAddress { partition, offset }.into();
             let operation = Operation::DescribeRecord { topic: found.topic, place };
             histories.push(client.operate(&operation).await?);
         }
@@ -252,23 +252,23 @@ fn session_text(session: &SessionSeen) -> String {
 
 fn words(event: &Event, dead_letter_topic: Option<&str>) -> String {
     let word = match event.what {
-        Happened::Delivered => "delivered",
-        Happened::DeliveredAndSettled => "delivered and settled",
-        Happened::Accepted => "accepted",
-        Happened::Released => "released",
-        Happened::Rejected => "rejected",
-        Happened::TimedOut => "its lease ran out",
-        Happened::SessionEnded => "its session ended",
-        Happened::AcceptedInTransaction => "accepted in a transaction",
-        Happened::GivenBack => "given back",
-        Happened::Voided => "void: the group was moved",
-        Happened::Died => "died",
-        Happened::Settled => "settled in the log",
-        Happened::Removed => "settled by an operator",
+        RecordEvent::Delivered => "delivered",
+        RecordEvent::DeliveredAndSettled => "delivered and settled",
+        RecordEvent::Accepted => "accepted",
+        RecordEvent::Released => "released",
+        RecordEvent::Rejected => "rejected",
+        RecordEvent::TimedOut => "its lease ran out",
+        RecordEvent::SessionEnded => "its session ended",
+        RecordEvent::AcceptedInTransaction => "accepted in a transaction",
+        RecordEvent::GivenBack => "given back",
+        RecordEvent::Voided => "void: the group was moved",
+        RecordEvent::Died => "died",
+        RecordEvent::Settled => "settled in the log",
+        RecordEvent::Removed => "settled by an operator",
     };
     match (event.what, event.reason.as_deref(), dead_letter_topic) {
-        (Happened::Died, Some(reason), Some(topic)) => format!("{word}: {reason}, to {topic}"),
-        (Happened::Died, Some(reason), None) => format!("{word}: {reason}"),
+        (RecordEvent::Died, Some(reason), Some(topic)) => format!("{word}: {reason}, to {topic}"),
+        (RecordEvent::Died, Some(reason), None) => format!("{word}: {reason}"),
         _ => word.to_owned(),
     }
 }
@@ -307,8 +307,8 @@ mod tests {
             paused: false,
             dead_letter_topic: Some("dead".to_owned()),
             events: vec![
-                event(1_000, Happened::Delivered, None),
-                event(2_000, Happened::Died, Some("rejected")),
+                event(1_000, RecordEvent::Delivered, None),
+                event(2_000, RecordEvent::Died, Some("rejected")),
             ],
         };
         let history = RecordHistory {

@@ -2,7 +2,7 @@
 
 use access::Permissions;
 use clap::{Args, Subcommand};
-use gateway_amqp::operations::document::{AddedUser, Done, Operation, UserSummary};
+use gateway_amqp::operations::document::{AddedUser, EmptyDocument, Operation, UserSummary};
 use serde::Serialize;
 
 use super::vhost::VhostOption;
@@ -25,7 +25,7 @@ enum UserCommand {
     /// List users, and in which vhosts each may do something
     List,
     /// Delete a user; its connections are closed
-    Delete(Named),
+    Delete(NamedUser),
     /// Change a user's password; connections that are open stay so
     Password(WithPassword),
     /// Set what a user may do in a vhost
@@ -37,7 +37,7 @@ enum UserCommand {
 }
 
 #[derive(Args, Debug)]
-struct Named {
+struct NamedUser {
     /// The user
     name: String,
 }
@@ -70,12 +70,12 @@ pub(crate) async fn run(arguments: UserArguments) -> Result<(), CommandError> {
 }
 
 #[derive(Serialize)]
-struct Changed {
+struct ChangedUser {
     user: String,
 }
 
 #[derive(Serialize)]
-struct Added {
+struct CreatedUser {
     user: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     log_ins: Option<String>,
@@ -89,7 +89,7 @@ async fn add(
     let (password_hash, scram) = password::hashed(&user.name, user.password, user.no_scram)?;
     let operation = Operation::AddUser { name: user.name.clone(), password_hash, scram };
     let AddedUser { log_ins } = amqp::operate(client, &operation).await?;
-    output.show(&Added { user: user.name, log_ins }, |added| {
+    output.show(&CreatedUser { user: user.name, log_ins }, |added| {
         let notice = added.log_ins.as_ref().map(|notice| format!("note: {notice}\n"));
         format!("created user {}\n{}", added.user, notice.unwrap_or_default())
     })?;
@@ -103,16 +103,18 @@ async fn set_password(
 ) -> Result<(), CommandError> {
     let (password_hash, scram) = password::hashed(&user.name, user.password, user.no_scram)?;
     let operation = Operation::SetPassword { name: user.name.clone(), password_hash, scram };
-    let _: Done = amqp::operate(client, &operation).await?;
-    output.show(&Changed { user: user.name }, |changed| {
+    let _: EmptyDocument = amqp::operate(client, &operation).await?;
+    output.show(&ChangedUser { user: user.name }, |changed| {
         format!("changed the password of user {}\n", changed.user)
     })?;
     Ok(())
 }
 
 async fn delete(client: &Client, output: OutputFormat, name: String) -> Result<(), CommandError> {
-    let _: Done = amqp::operate(client, &Operation::DeleteUser { name: name.clone() }).await?;
-    output.show(&Changed { user: name }, |deleted| format!("deleted user {}\n", deleted.user))?;
+    let _: EmptyDocument =
+        amqp::operate(client, &Operation::DeleteUser { name: name.clone() }).await?;
+    output
+        .show(&ChangedUser { user: name }, |deleted| format!("deleted user {}\n", deleted.user))?;
     Ok(())
 }
 
@@ -165,7 +167,7 @@ struct Allow {
 }
 
 #[derive(Serialize)]
-struct Granted {
+struct GrantOutput {
     user: String,
     vhost: String,
     #[serde(flatten)]
@@ -176,13 +178,13 @@ impl Allow {
     async fn run(self, client: &Client, output: OutputFormat) -> Result<(), CommandError> {
         let permissions =
             Permissions { configure: self.configure, write: self.write, read: self.read };
-        let granted = Granted { user: self.name, vhost: self.vhost.vhost, permissions };
+        let granted = GrantOutput { user: self.name, vhost: self.vhost.vhost, permissions };
         let operation = Operation::Allow {
             user: granted.user.clone(),
             vhost: granted.vhost.clone(),
             permissions: granted.permissions.clone(),
         };
-        let _: Done = amqp::operate(client, &operation).await?;
+        let _: EmptyDocument = amqp::operate(client, &operation).await?;
         output.show(&granted, |granted| {
             format!("set the permissions of user {} in vhost {}\n", granted.user, granted.vhost)
         })?;
@@ -199,16 +201,16 @@ struct Deny {
 }
 
 #[derive(Serialize)]
-struct Denied {
+struct DenyOutput {
     user: String,
     vhost: String,
 }
 
 impl Deny {
     async fn run(self, client: &Client, output: OutputFormat) -> Result<(), CommandError> {
-        let denied = Denied { user: self.name, vhost: self.vhost.vhost };
+        let denied = DenyOutput { user: self.name, vhost: self.vhost.vhost };
         let operation = Operation::Deny { user: denied.user.clone(), vhost: denied.vhost.clone() };
-        let _: Done = amqp::operate(client, &operation).await?;
+        let _: EmptyDocument = amqp::operate(client, &operation).await?;
         output.show(&denied, |denied| {
             format!("user {} may do nothing in vhost {} now\n", denied.user, denied.vhost)
         })?;
@@ -238,7 +240,7 @@ impl ListPermissions {
         let wanted = |user: &UserSummary| self.name.as_ref().is_none_or(|name| *name == user.name);
         let mut granted = Vec::new();
         for user in users.into_iter().filter(wanted) {
-            granted.extend(user.permissions.into_iter().map(|one| Granted {
+            granted.extend(user.permissions.into_iter().map(|one| GrantOutput {
                 user: user.name.clone(),
                 vhost: one.vhost,
                 permissions: one.permissions,
@@ -253,9 +255,9 @@ impl ListPermissions {
     }
 }
 
-fn permissions_table(granted: &[Granted]) -> String {
+fn permissions_table(granted: &[GrantOutput]) -> String {
     let mut table = Table::new(&["USER", "VHOST", "CONFIGURE", "WRITE", "READ"]);
-    for Granted { user, vhost, permissions } in granted {
+    for GrantOutput { user, vhost, permissions } in granted {
         let quoted = |pattern: &String| format!("'{pattern}'");
         table.row([
             user.clone(),

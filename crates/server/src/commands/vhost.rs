@@ -1,7 +1,7 @@
 //! `postroad vhost`: AMQP's virtual hosts, each with queues, exchanges and policies of its own.
 
 use clap::{Args, Subcommand};
-use gateway_amqp::operations::document::{Done, Made, Operation, VhostSummary};
+use gateway_amqp::operations::document::{CreateResult, EmptyDocument, Operation, VhostSummary};
 use serde::Serialize;
 
 use super::{ClientOptions, CommandError, amqp};
@@ -19,15 +19,15 @@ pub(crate) struct VhostArguments {
 #[derive(Subcommand, Debug)]
 enum VhostCommand {
     /// Create a vhost; users get rights in it by 'postroad user allow'
-    Add(Named),
+    Add(NamedVhost),
     /// List vhosts
     List,
     /// Delete a vhost with all its queues and their messages; its connections are closed
-    Delete(Named),
+    Delete(NamedVhost),
 }
 
 #[derive(Args, Debug)]
-struct Named {
+struct NamedVhost {
     /// The vhost
     name: String,
 }
@@ -43,16 +43,19 @@ pub(crate) async fn run(arguments: VhostArguments) -> Result<(), CommandError> {
 }
 
 #[derive(Serialize)]
-struct Added {
+struct CreatedVhost {
     vhost: String,
     created: bool,
 }
 
 async fn add(client: &Client, output: OutputFormat, name: String) -> Result<(), CommandError> {
-    let made: Made = amqp::operate(client, &Operation::AddVhost { name: name.clone() }).await?;
-    output.show(&Added { vhost: name, created: made.created }, |added| match added.created {
-        true => format!("created vhost {}\n", added.vhost),
-        false => format!("found vhost {}\n", added.vhost),
+    let made: CreateResult =
+        amqp::operate(client, &Operation::AddVhost { name: name.clone() }).await?;
+    output.show(&CreatedVhost { vhost: name, created: made.created }, |added| {
+        match added.created {
+            true => format!("created vhost {}\n", added.vhost),
+            false => format!("found vhost {}\n", added.vhost),
+        }
     })?;
     Ok(())
 }
@@ -73,14 +76,16 @@ fn table(vhosts: &[VhostSummary]) -> String {
 }
 
 #[derive(Serialize)]
-struct Deleted {
+struct DeletedVhost {
     vhost: String,
 }
 
 async fn delete(client: &Client, output: OutputFormat, name: String) -> Result<(), CommandError> {
-    let _: Done = amqp::operate(client, &Operation::DeleteVhost { name: name.clone() }).await?;
-    output
-        .show(&Deleted { vhost: name }, |deleted| format!("deleted vhost {}\n", deleted.vhost))?;
+    let _: EmptyDocument =
+        amqp::operate(client, &Operation::DeleteVhost { name: name.clone() }).await?;
+    output.show(&DeletedVhost { vhost: name }, |deleted| {
+        format!("deleted vhost {}\n", deleted.vhost)
+    })?;
     Ok(())
 }
 

@@ -2,13 +2,13 @@
 
 use super::*;
 
-fn said(toml: &str) -> Said {
+fn said(toml: &str) -> RawSettings {
     toml::from_str(toml).expect("well-formed")
 }
 
 #[test]
 fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
-    let flags = Said { node: Some(7), ..Said::default() };
+    let flags = RawSettings { node: Some(7), ..RawSettings::default() };
     let file = said("node = 3\nkafka = \"127.0.0.1:1234\"\nsegment-bytes = \"64MiB\"");
     let settings = Settings::from_said(flags.or(file)).expect("valid");
     assert_eq!(settings.node, 7);
@@ -19,13 +19,13 @@ fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
 
 #[test]
 fn listeners_bind_loopback_by_default() {
-    let settings = Settings::from_said(Said::default()).expect("valid");
+    let settings = Settings::from_said(RawSettings::default()).expect("valid");
     assert!(settings.kafka.ip().is_loopback());
 }
 
 #[test]
 fn amqp_has_its_address_and_its_users_or_is_off() {
-    let settings = Settings::from_said(Said::default()).expect("valid");
+    let settings = Settings::from_said(RawSettings::default()).expect("valid");
     assert_eq!(settings.amqp.map(|address| address.port()), Some(5672));
     assert_eq!(settings.amqp_users, []);
     let toml = "amqp = \"off\"\namqp-user = [\"app:se:cret\", \"other:x\"]";
@@ -54,7 +54,7 @@ fn node_configurations_are_named_as_in_kafka_and_checked() {
 
 #[test]
 fn a_key_that_is_not_known_is_refused_by_name() {
-    let error = toml::from_str::<Said>("kafak = \"127.0.0.1:9092\"").expect_err("refused");
+    let error = toml::from_str::<RawSettings>("kafak = \"127.0.0.1:9092\"").expect_err("refused");
     assert!(error.to_string().contains("kafak"), "{error}");
 }
 
@@ -78,7 +78,7 @@ fn sizes_have_units_and_bad_ones_are_named() {
 fn in_a_file_a_size_may_be_a_number() {
     let settings = Settings::from_said(said("segment-bytes = 67108864")).expect("valid");
     assert_eq!(settings.segment_bytes, 64 << 20);
-    let error = toml::from_str::<Said>("disk-reserve = true").expect_err("refused");
+    let error = toml::from_str::<RawSettings>("disk-reserve = true").expect_err("refused");
     assert!(error.to_string().contains("a size is a number of bytes"), "{error}");
 }
 
@@ -117,7 +117,7 @@ fn history_bytes_is_a_size_or_zero() {
 
 #[test]
 fn a_rack_is_a_name_or_none() {
-    assert_eq!(Settings::from_said(Said::default()).expect("valid").rack, None);
+    assert_eq!(Settings::from_said(RawSettings::default()).expect("valid").rack, None);
     let settings = Settings::from_said(said("rack = \"eu-west-1a\"")).expect("valid");
     assert_eq!(settings.rack.as_deref(), Some("eu-west-1a"));
     let long = "x".repeat(256);

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::harness::{Broker, Said, postroad, run, seq, serve, serve_with_shards};
+use crate::harness::{Broker, CommandOutput, postroad, run, seq, serve, serve_with_shards};
 
 const PEER: &str = "127.77.3.1:7700";
 
-fn restore(data: &Path, from: &Path, more: &[&str]) -> Said {
+fn restore(data: &Path, from: &Path, more: &[&str]) -> CommandOutput {
     let mut command = postroad();
     command.arg("restore").arg("--data").arg(data).arg("--from").arg(from).args(more);
     run(command, b"")

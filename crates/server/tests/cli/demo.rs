@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{PATIENCE, Said, postroad, run, seq, wait};
+use crate::harness::{CommandOutput, PATIENCE, postroad, run, seq, wait};
 use crate::http::get;
 
 /// The first of three consecutive free ports.
@@ -105,7 +105,7 @@ impl Demo {
         command
     }
 
-    fn run(&self, words: &[&str], input: &str) -> Said {
+    fn run(&self, words: &[&str], input: &str) -> CommandOutput {
         run(self.command(words), input.as_bytes())
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use client_amqp::Mode;
 use client_amqp::blocking::Connection;
 use rustix::process::Signal;
-use tasks::{End, Task};
+use tasks::{EndConsequence, Task};
 use tempfile::TempDir;
 
 use self::pushes::*;
@@ -27,12 +27,12 @@ const ENDS_WITHIN: Duration = Duration::from_secs(1);
 const QUEUE: &str = "work";
 
 /// A node that can be made to panic in a task.
-struct Scene {
+struct FailingNode {
     folder: TempDir,
     task: Task,
 }
 
-impl Scene {
+impl FailingNode {
     fn new(task: Task) -> Self {
         Self { folder: tempfile::tempdir().expect("a temporary folder"), task }
     }
@@ -146,7 +146,7 @@ fn are_all_there(confirmed: u32, address: SocketAddr) {
 /// With active Kafka and AMQP clients.
 #[track_caller]
 fn ends_the_process(task: Task, push: Push) {
-    let scene = Scene::new(task);
+    let scene = FailingNode::new(task);
     let broker = scene.start();
     broker.run(&["topic", "create", "t"]).ok();
     broker.run(&["topic", "create", "filler"]).ok();
@@ -248,14 +248,14 @@ fn every_task_has_a_test_here() {
         assert_eq!(tested, 1, "tests of {}", task.name());
     }
     for task in TESTED {
-        assert_eq!(task.end(), End::Process, "{}", task.name());
+        assert_eq!(task.end(), EndConsequence::Process, "{}", task.name());
     }
 }
 
 /// The vote is written while the node starts.
 #[test]
 fn panic_during_the_start_ends_the_process() {
-    let scene = Scene::new(Task::ConsensusDisk);
+    let scene = FailingNode::new(Task::ConsensusDisk);
     let broker = scene.restart();
     broker.run(&["topic", "create", "t"]).ok();
     broker.feed(&["produce", "t"], seq(1..=100)).ok();
@@ -270,7 +270,7 @@ fn panic_during_the_start_ends_the_process() {
 /// Without the task that clears it, the alarm would block publishers forever.
 #[test]
 fn the_disk_alarm_ends_the_process() {
-    let scene = Scene::new(Task::AmqpDiskAlarm);
+    let scene = FailingNode::new(Task::AmqpDiskAlarm);
     let broker = scene.restart();
     let mut connection = connect(broker.amqp());
     let queues = [QUEUE.to_owned()];
@@ -300,7 +300,7 @@ fn the_disk_alarm_ends_the_process() {
 /// The parent process may have stopped reading the node's output.
 #[test]
 fn unread_message_does_not_delay_the_exit() {
-    let scene = Scene::new(Task::Sequencer);
+    let scene = FailingNode::new(Task::Sequencer);
     let (_unread, full) = std::io::pipe().expect("a pipe");
     let mut filling = full.try_clone().expect("another end of it");
     let mut command = scene.command();
@@ -320,7 +320,7 @@ fn unread_message_does_not_delay_the_exit() {
 
 #[test]
 fn unknown_task_name_for_a_panic_is_rejected() {
-    let scene = Scene::new(Task::Main);
+    let scene = FailingNode::new(Task::Main);
     let mut command = scene.command();
     command.env(tasks::inject::VARIABLE, "lunch:/tmp/x").stderr(Stdio::piped());
     run(command, b"").fails(2, &["POSTROAD_PANIC_IN=lunch:/tmp/x", "TASK:FILE"]);
@@ -340,7 +340,7 @@ fn kafka_answers(socket: &mut TcpStream) -> bool {
 
 #[test]
 fn a_panic_in_a_kafka_session_ends_that_session_only() {
-    let scene = Scene::new(Task::KafkaSession);
+    let scene = FailingNode::new(Task::KafkaSession);
     let broker = scene.start();
     let connect = || {
         let socket = TcpStream::connect(&broker.address).expect("connects");
@@ -362,7 +362,7 @@ fn a_panic_in_a_kafka_session_ends_that_session_only() {
 /// Large compressed batches are unpacked on another thread; a panic there belongs to the session.
 #[test]
 fn a_panic_while_a_batch_is_unpacked_ends_that_session_only() {
-    let scene = Scene::new(Task::Unpacking);
+    let scene = FailingNode::new(Task::Unpacking);
     let broker = scene.start();
     broker.run(&["topic", "create", "t"]).ok();
     let mut other = TcpStream::connect(&broker.address).expect("connects");
@@ -385,7 +385,7 @@ fn a_panic_while_a_batch_is_unpacked_ends_that_session_only() {
 /// Returns the result of `push`.
 #[track_caller]
 fn ends_one_amqp_session<R>(task: Task, push: impl FnOnce(&Broker, Connection) -> R) -> R {
-    let scene = Scene::new(task);
+    let scene = FailingNode::new(task);
     let broker = scene.start();
     let queues = [QUEUE.to_owned()];
     let mut other = connect(broker.amqp());
@@ -436,7 +436,7 @@ fn panic_after_the_end_of_a_session_affects_no_other_session() {
 
 #[test]
 fn panic_while_a_password_is_checked_rejects_only_that_login() {
-    let scene = Scene::new(Task::AmqpPassword);
+    let scene = FailingNode::new(Task::AmqpPassword);
     let broker = scene.start();
     broker.run(&["user", "add", "app", "secret"]).ok();
     broker.run(&["user", "allow", "app", ".*", ".*", ".*"]).ok();

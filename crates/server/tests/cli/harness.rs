@@ -38,13 +38,13 @@ pub(crate) fn postroad() -> Command {
 
 /// Output and exit code of a command.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Said {
+impl CommandOutput {
     #[track_caller]
     pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "stdout: {}\nstderr: {}", self.out, self.err);
@@ -67,7 +67,7 @@ impl Said {
 }
 
 /// Runs a command to its end, with `input` on its standard input.
-pub(crate) fn run(mut command: Command, input: &[u8]) -> Said {
+pub(crate) fn run(mut command: Command, input: &[u8]) -> CommandOutput {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -81,7 +81,7 @@ pub(crate) fn run(mut command: Command, input: &[u8]) -> Said {
     let output = child.wait_with_output().expect("it ends");
     feeding.join().expect("feeding does not panic");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-    Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    CommandOutput { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
 /// A broker. Killed when dropped.
@@ -133,16 +133,16 @@ impl Broker {
         command
     }
 
-    pub(crate) fn run(&self, arguments: &[&str]) -> Said {
+    pub(crate) fn run(&self, arguments: &[&str]) -> CommandOutput {
         run(self.command(arguments), b"")
     }
 
-    pub(crate) fn feed(&self, arguments: &[&str], input: impl AsRef<[u8]>) -> Said {
+    pub(crate) fn feed(&self, arguments: &[&str], input: impl AsRef<[u8]>) -> CommandOutput {
         run(self.command(arguments), input.as_ref())
     }
 
-    pub(crate) fn spawn(&self, arguments: &[&str]) -> Running {
-        Running::start(self.command(arguments))
+    pub(crate) fn spawn(&self, arguments: &[&str]) -> RunningCommand {
+        RunningCommand::start(self.command(arguments))
     }
 
     /// Sends SIGTERM. Returns the exit status and the log.
@@ -256,13 +256,13 @@ pub(crate) fn wait(child: &mut Child) -> ExitStatus {
 
 /// A running command.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningCommand {
     child: Child,
     lines: mpsc::Receiver<String>,
 }
 
-impl Running {
-    fn start(mut command: Command) -> Running {
+impl RunningCommand {
+    fn start(mut command: Command) -> RunningCommand {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -278,7 +278,7 @@ impl Running {
                 }
             }
         });
-        Running { child, lines }
+        RunningCommand { child, lines }
     }
 
     #[track_caller]
@@ -293,19 +293,19 @@ impl Running {
     }
 
     /// Sends Ctrl-C. Returns the remaining output.
-    pub(crate) fn interrupt(self) -> Said {
+    pub(crate) fn interrupt(self) -> CommandOutput {
         signal(&self.child, Signal::INT);
         self.end()
     }
 
-    pub(crate) fn end(mut self) -> Said {
+    pub(crate) fn end(mut self) -> CommandOutput {
         drop(self.child.stdin.take());
         let status = wait(&mut self.child);
         let mut err = String::new();
         let mut stderr = self.child.stderr.take().expect("piped");
         stderr.read_to_string(&mut err).expect("text");
         let lines: Vec<String> = self.lines.iter().collect();
-        Said { code: status.code(), out: lines.join("\n"), err }
+        CommandOutput { code: status.code(), out: lines.join("\n"), err }
     }
 }
 

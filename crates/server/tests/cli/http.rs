@@ -9,19 +9,23 @@ use std::time::{Duration, Instant};
 
 use tasks::Task;
 
-use crate::harness::{Broker, Said, postroad, run, serve, serve_at};
+use crate::harness::{Broker, CommandOutput, postroad, run, serve, serve_at};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A response, as far as tests need it.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) text: String,
 }
 
 /// `None`: the connection ended without a response.
-pub(crate) fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Option<Answer> {
+pub(crate) fn get(
+    address: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Option<HttpResponse> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     let mut head = format!("GET {path} HTTP/1.1\r\nconnection: close\r\n");
@@ -35,7 +39,7 @@ pub(crate) fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> 
     let mut whole = String::new();
     stream.read_to_string(&mut whole).ok()?;
     let status = whole.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
-    Some(Answer { status, text: whole })
+    Some(HttpResponse { status, text: whole })
 }
 
 #[track_caller]
@@ -96,7 +100,7 @@ fn http_requires_a_login_once_there_is_a_user() {
     assert_eq!(status(broker.http(), "/health/live"), 200);
 }
 
-fn refused(folder: &Path, arguments: &[&str]) -> Said {
+fn refused(folder: &Path, arguments: &[&str]) -> CommandOutput {
     let mut command = serve_at(&folder.join("data"), "127.0.0.1:0");
     command.args(arguments).env("POSTROAD_LOG", "error");
     command.stderr(std::process::Stdio::piped());

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
-use crate::harness::{Broker, Said, postroad, run, seq, serve_with_shards};
+use crate::harness::{Broker, CommandOutput, postroad, run, seq, serve_with_shards};
 
-fn inspect(data: &Path, more: &[&str]) -> Said {
+fn inspect(data: &Path, more: &[&str]) -> CommandOutput {
     let mut command = postroad();
     command.args(["journal", "inspect"]).arg(data).args(more);
     run(command, b"")

@@ -3,7 +3,7 @@
 
 use crate::harness::{Broker, postroad, run, serve};
 
-fn say(arguments: &[&str]) -> crate::harness::Said {
+fn say(arguments: &[&str]) -> crate::harness::CommandOutput {
     let mut command = postroad();
     command.args(arguments);
     run(command, b"")

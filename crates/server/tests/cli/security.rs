@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tasks::Task;
 
-use crate::harness::{Broker, Said, postroad, run, serve, serve_at};
+use crate::harness::{Broker, CommandOutput, postroad, run, serve, serve_at};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -62,12 +62,12 @@ pub(crate) fn believe_tokens(command: &mut Command, folder: &Path) {
 const KEYS: &str = r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"1","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
 
 /// A broker with a TLS port, and an admin whose password is in a file.
-struct Safe {
+struct SecuredBroker {
     folder: tempfile::TempDir,
     broker: Broker,
 }
 
-impl Safe {
+impl SecuredBroker {
     fn start() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         make_pair(folder.path());
@@ -99,7 +99,7 @@ impl Safe {
         command
     }
 
-    fn as_root(&self, arguments: &[&str]) -> Said {
+    fn as_root(&self, arguments: &[&str]) -> CommandOutput {
         let mut command = self.tls(arguments);
         command.args([
             "--login",
@@ -113,7 +113,7 @@ impl Safe {
 
 #[test]
 fn commands_log_in_over_tls_by_every_mechanism_and_not_with_a_wrong_password() {
-    let safe = Safe::start();
+    let safe = SecuredBroker::start();
     for mechanism in ["plain", "scram-sha-256", "scram-sha-512"] {
         let topic = format!("t-{mechanism}");
         safe.as_root(&["topic", "create", &topic, "--sasl", mechanism]).ok();
@@ -132,7 +132,7 @@ fn commands_log_in_over_tls_by_every_mechanism_and_not_with_a_wrong_password() {
 
 #[test]
 fn token_of_the_data_directory_is_a_login_on_this_machine() {
-    let safe = Safe::start();
+    let safe = SecuredBroker::start();
     safe.broker.run(&["topic", "create", "t"]).ok();
     safe.broker.run(&["user", "add", "app", "secret"]).ok();
     let mut without = safe.broker.command(&["topic", "list"]);
@@ -146,7 +146,7 @@ fn token_of_the_data_directory_is_a_login_on_this_machine() {
 
 #[test]
 fn rules_grant_rights_and_access_explain_names_the_rule() {
-    let safe = Safe::start();
+    let safe = SecuredBroker::start();
     safe.broker.run(&["user", "add", "app", "secret"]).ok();
     safe.broker.run(&["topic", "create", "orders"]).ok();
     let as_app = |arguments: &[&str]| {
@@ -181,7 +181,7 @@ fn rules_grant_rights_and_access_explain_names_the_rule() {
 
 #[test]
 fn changed_certificate_is_used_after_a_signal() {
-    let safe = Safe::start();
+    let safe = SecuredBroker::start();
     let old = safe.folder.path().join("old.pem");
     let (cert, key) = (safe.folder.path().join("cert.pem"), safe.folder.path().join("key.pem"));
     fs::rename(&cert, &old).expect("is there");
@@ -198,7 +198,7 @@ fn changed_certificate_is_used_after_a_signal() {
     assert_ne!(run(before, b"").code, Some(0));
 }
 
-fn refused(folder: &Path, arguments: &[&str]) -> Said {
+fn refused(folder: &Path, arguments: &[&str]) -> CommandOutput {
     let mut command = serve_at(&folder.join("data"), "0.0.0.0:0");
     command.args(arguments).env("POSTROAD_LOG", "error");
     command.stderr(std::process::Stdio::piped());

@@ -11,7 +11,9 @@ use std::thread::{self, JoinHandle};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{Broker, Said, eventually, log, postroad, run, seq, serve, serve_at, wait};
+use crate::harness::{
+    Broker, CommandOutput, eventually, log, postroad, run, seq, serve, serve_at, wait,
+};
 
 /// Feature level of version N+1.
 const NEXT: u16 = 2;
@@ -98,7 +100,7 @@ impl Cluster {
         });
     }
 
-    fn run(&self, node: usize, arguments: &[&str]) -> Said {
+    fn run(&self, node: usize, arguments: &[&str]) -> CommandOutput {
         self.nodes[node - 1].as_ref().expect("it runs").run(arguments)
     }
 

@@ -15,14 +15,14 @@ pub const BOUND_MS: u64 = 3_000;
 pub struct Calm {
     /// End of the last disturbance of the node.
     disturbed_ms: u64,
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, OpenWait>,
     next: u64,
     /// The longest counted wait.
     pub longest_ms: u64,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct OpenWait {
     what: &'static str,
     since_ms: u64,
 }
@@ -41,7 +41,7 @@ impl Calm {
     /// Begins a wait; the returned number is for [`Calm::end`].
     pub fn begin(&mut self, what: &'static str, now_ms: u64) -> u64 {
         self.next += 1;
-        self.waiting.insert(self.next, Waiting { what, since_ms: now_ms });
+        self.waiting.insert(self.next, OpenWait { what, since_ms: now_ms });
         self.next
     }
 
@@ -62,7 +62,7 @@ impl Calm {
         self.waiting.values().for_each(|waiting| self.judge(waiting, now_ms, verdict));
     }
 
-    fn judge(&self, waiting: &Waiting, now_ms: u64, verdict: &Verdict) {
+    fn judge(&self, waiting: &OpenWait, now_ms: u64, verdict: &Verdict) {
         let waited_ms = waiting.counted_ms(self.disturbed_ms, now_ms);
         if waited_ms > BOUND_MS {
             let what = format!("{} is waited for, {waited_ms} ms without a fault", waiting.what);
@@ -71,7 +71,7 @@ impl Calm {
     }
 }
 
-impl Waiting {
+impl OpenWait {
     /// Duration of the wait without disturbance.
     fn counted_ms(&self, disturbed_ms: u64, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.since_ms.max(disturbed_ms))

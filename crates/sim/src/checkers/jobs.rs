@@ -21,7 +21,7 @@ pub struct Rules {
 
 /// The ways in which a record leaves the queue.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Way {
+pub enum JobEnd {
     Accepted,
     /// It becomes a dead letter.
     Rejected,
@@ -39,7 +39,7 @@ pub struct Jobs {
 #[derive(Debug, Default)]
 struct Job {
     key: u8,
-    due: Option<Due>,
+    due: Option<EarliestDelivery>,
     place: Option<(u32, u64)>,
     acknowledged: bool,
     lease: Option<Lease>,
@@ -49,14 +49,14 @@ struct Job {
     attempt: u16,
     /// Deliveries that are certainly counted.
     counted: u16,
-    requested: BTreeSet<Way>,
-    confirmed: Option<Way>,
+    requested: BTreeSet<JobEnd>,
+    confirmed: Option<JobEnd>,
 }
 
 /// The earliest delivery of a delayed job: once the time has passed, or once the wall clock, which may be set
 /// meanwhile, is past it. A restart uses the wall clock, whatever it was set to.
 #[derive(Clone, Copy, Debug)]
-pub struct Due {
+pub struct EarliestDelivery {
     /// By the wall clock of the time when the job was sent.
     pub wall_ms: i64,
     /// In simulated time.
@@ -73,7 +73,7 @@ struct Lease {
 
 /// One delivery, as its consumer received it.
 #[derive(Clone, Copy, Debug)]
-pub struct Delivered {
+pub struct ReceivedDelivery {
     pub job: JobId,
     pub session: u64,
     pub place: (u32, u64),
@@ -85,7 +85,7 @@ pub struct Delivered {
     pub wall_ms: i64,
 }
 
-impl Delivered {
+impl ReceivedDelivery {
     /// Whether its lease may have ended before the consumer received it: such a delivery proves nothing about the
     /// present.
     pub fn is_late(&self, rules: &Rules) -> bool {
@@ -94,7 +94,7 @@ impl Delivered {
 }
 
 impl Jobs {
-    pub fn send(&mut self, key: u8, due: Option<Due>) -> JobId {
+    pub fn send(&mut self, key: u8, due: Option<EarliestDelivery>) -> JobId {
         let id = self.jobs.len() as JobId;
         self.jobs.insert(id, Job { key, due, ..Job::default() });
         id
@@ -117,8 +117,8 @@ impl Jobs {
         }
     }
 
-    pub fn deliver(&mut self, delivered: Delivered, rules: &Rules, verdict: &Verdict) {
-        let Delivered { job: id, session, place, attempt, leased_from_ms, now_ms, wall_ms } =
+    pub fn deliver(&mut self, delivered: ReceivedDelivery, rules: &Rules, verdict: &Verdict) {
+        let ReceivedDelivery { job: id, session, place, attempt, leased_from_ms, now_ms, wall_ms } =
             delivered;
         self.delivered += 1;
         let Some(job) = self.jobs.get(&id) else {
@@ -166,7 +166,7 @@ impl Jobs {
     }
 
     /// To be called before the settle is sent.
-    pub fn settle(&mut self, id: JobId, way: Way) {
+    pub fn settle(&mut self, id: JobId, way: JobEnd) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.requested.insert(way);
             if let Some(lease) = &mut job.lease {
@@ -175,7 +175,7 @@ impl Jobs {
         }
     }
 
-    pub fn settled(&mut self, id: JobId, session: u64, way: Way) {
+    pub fn settled(&mut self, id: JobId, session: u64, way: JobEnd) {
         self.settled += 1;
         if let Some(job) = self.jobs.get_mut(&id) {
             job.confirmed = Some(way);
@@ -248,23 +248,23 @@ impl Jobs {
                 violated(Invariant::Transfers, "left the queue more than once");
             }
             let expected = match job.confirmed {
-                Some(Way::Accepted) => Some((0, 0)),
-                Some(Way::Rejected) => Some((1, 0)),
-                Some(Way::Moved) => Some((0, 1)),
+                Some(JobEnd::Accepted) => Some((0, 0)),
+                Some(JobEnd::Rejected) => Some((1, 0)),
+                Some(JobEnd::Moved) => Some((0, 1)),
                 None => None,
             };
             if expected.is_some_and(|expected| expected != (dead, moved)) {
                 violated(Invariant::Settled, "did not leave as was confirmed");
             }
             let may_be_dead =
-                job.requested.contains(&Way::Rejected) || rules.attempts_max.is_some();
+                job.requested.contains(&JobEnd::Rejected) || rules.attempts_max.is_some();
             if dead > 0 && !may_be_dead {
                 violated(Invariant::DeadLetters, "is a dead letter, and nobody rejected it");
             }
-            if moved > 0 && !job.requested.contains(&Way::Moved) {
+            if moved > 0 && !job.requested.contains(&JobEnd::Moved) {
                 violated(Invariant::Transfers, "was moved by nobody");
             }
-            let left = dead + moved > 0 || job.requested.contains(&Way::Accepted);
+            let left = dead + moved > 0 || job.requested.contains(&JobEnd::Accepted);
             if found.is_some() && !left {
                 violated(Invariant::Durable, "is gone from the queue, and nobody settled it");
             }
@@ -298,7 +298,7 @@ mod tests {
         let verdict = Verdict::new(Trace::default());
         let mut jobs = Jobs::default();
         for offset in 0..2 {
-            let due = Due { wall_ms: 100, at_ms: 100 };
+            let due = EarliestDelivery { wall_ms: 100, at_ms: 100 };
             let id = jobs.send(7, Some(due).filter(|_| offset == 1));
             jobs.acknowledge(id, (0, offset));
         }
@@ -306,9 +306,17 @@ mod tests {
         verdict.first().map(|violation| violation.invariant)
     }
 
-    fn delivered(job: JobId, attempt: u16, now_ms: u64) -> Delivered {
+    fn delivered(job: JobId, attempt: u16, now_ms: u64) -> ReceivedDelivery {
         let (place, wall_ms) = ((0, u64::from(job)), now_ms as i64);
-        Delivered { job, session: 1, place, attempt, leased_from_ms: now_ms, now_ms, wall_ms }
+        ReceivedDelivery {
+            job,
+            session: 1,
+            place,
+            attempt,
+            leased_from_ms: now_ms,
+            now_ms,
+            wall_ms,
+        }
     }
 
     #[test]
@@ -318,12 +326,12 @@ mod tests {
             jobs.release(0, 1);
             jobs.released(0, 1, Some(500));
             jobs.deliver(delivered(0, 2, 500), &RULES, verdict);
-            jobs.settle(0, Way::Rejected);
-            jobs.settled(0, 1, Way::Rejected);
+            jobs.settle(0, JobEnd::Rejected);
+            jobs.settled(0, 1, JobEnd::Rejected);
             jobs.deliver(delivered(1, 1, 600), &RULES, verdict);
             jobs.life_ends();
             jobs.deliver(delivered(1, 1, 700), &RULES, verdict);
-            jobs.settle(1, Way::Accepted);
+            jobs.settle(1, JobEnd::Accepted);
             jobs.not_settled(1, 1);
             jobs.check(&[(0, (0, 0)), (1, (0, 1))], &[0], &[], &RULES, verdict);
         };
@@ -342,8 +350,8 @@ mod tests {
         assert_eq!(leased, Some(Invariant::Exclusive));
         let settled = judged(|jobs, verdict| {
             first(jobs, verdict);
-            jobs.settle(0, Way::Accepted);
-            jobs.settled(0, 1, Way::Accepted);
+            jobs.settle(0, JobEnd::Accepted);
+            jobs.settled(0, 1, JobEnd::Accepted);
             jobs.deliver(delivered(0, 2, 20), &RULES, verdict);
         });
         assert_eq!(settled, Some(Invariant::Settled));
@@ -359,7 +367,11 @@ mod tests {
         let early = judged(|jobs, verdict| jobs.deliver(delivered(1, 1, 99), &RULES, verdict));
         assert_eq!(early, Some(Invariant::Delayed));
         let elsewhere = judged(|jobs, verdict| {
-            jobs.deliver(Delivered { place: (1, 5), ..delivered(0, 1, 10) }, &RULES, verdict);
+            jobs.deliver(
+                ReceivedDelivery { place: (1, 5), ..delivered(0, 1, 10) },
+                &RULES,
+                verdict,
+            );
         });
         assert_eq!(elsewhere, Some(Invariant::Once));
     }
@@ -369,7 +381,7 @@ mod tests {
         let rules = Rules { by_key: true, attempts_max: None, ..RULES };
         let both = judged(|jobs, verdict| {
             jobs.deliver(delivered(0, 1, 200), &rules, verdict);
-            jobs.settle(0, Way::Accepted);
+            jobs.settle(0, JobEnd::Accepted);
             jobs.not_settled(0, 1);
             jobs.deliver(delivered(0, 2, 200), &rules, verdict);
             jobs.deliver(delivered(1, 1, 200), &rules, verdict);
@@ -381,9 +393,9 @@ mod tests {
 
     #[test]
     fn every_wrong_final_state_is_detected() {
-        let ends = |way: Option<Way>, confirmed, dead: &[JobId], moved: &[JobId]| {
+        let ends = |way: Option<JobEnd>, confirmed, dead: &[JobId], moved: &[JobId]| {
             judged(|jobs, verdict| {
-                jobs.settle(1, Way::Accepted);
+                jobs.settle(1, JobEnd::Accepted);
                 if let Some(way) = way {
                     jobs.settle(0, way);
                     if confirmed {
@@ -394,19 +406,19 @@ mod tests {
             })
         };
         assert_eq!(ends(None, false, &[], &[]), Some(Invariant::Durable));
-        assert_eq!(ends(Some(Way::Rejected), true, &[], &[]), Some(Invariant::Settled));
-        assert_eq!(ends(Some(Way::Accepted), true, &[0], &[]), Some(Invariant::Settled));
-        assert_eq!(ends(Some(Way::Rejected), true, &[0, 0], &[]), Some(Invariant::DeadLetters));
-        assert_eq!(ends(Some(Way::Moved), true, &[0], &[0]), Some(Invariant::Transfers));
-        assert_eq!(ends(Some(Way::Accepted), false, &[], &[0]), Some(Invariant::Transfers));
-        assert_eq!(ends(Some(Way::Moved), false, &[], &[0]), None);
+        assert_eq!(ends(Some(JobEnd::Rejected), true, &[], &[]), Some(Invariant::Settled));
+        assert_eq!(ends(Some(JobEnd::Accepted), true, &[0], &[]), Some(Invariant::Settled));
+        assert_eq!(ends(Some(JobEnd::Rejected), true, &[0, 0], &[]), Some(Invariant::DeadLetters));
+        assert_eq!(ends(Some(JobEnd::Moved), true, &[0], &[0]), Some(Invariant::Transfers));
+        assert_eq!(ends(Some(JobEnd::Accepted), false, &[], &[0]), Some(Invariant::Transfers));
+        assert_eq!(ends(Some(JobEnd::Moved), false, &[], &[0]), None);
     }
 
     #[test]
     fn job_missing_at_its_acknowledged_position_is_lost() {
         let lost = judged(|jobs, verdict| {
-            jobs.settle(0, Way::Accepted);
-            jobs.settle(1, Way::Accepted);
+            jobs.settle(0, JobEnd::Accepted);
+            jobs.settle(1, JobEnd::Accepted);
             jobs.check(&[(0, (0, 0))], &[], &[], &RULES, verdict);
         });
         assert_eq!(lost, Some(Invariant::Durable));

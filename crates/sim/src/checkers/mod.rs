@@ -26,10 +26,10 @@ use topics::Topics;
 
 /// Knowledge of all clients. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Knowledge(Arc<Mutex<Known>>);
+pub struct Observations(Arc<Mutex<ObservedState>>);
 
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct ObservedState {
     pub log: History,
     /// The log of Kafka producers.
     pub kafka: History,
@@ -52,9 +52,9 @@ pub struct Known {
     pub terms: BTreeMap<ShardId, u64>,
 }
 
-impl Knowledge {
+impl Observations {
     /// Not to be held over an await.
-    pub fn lock(&self) -> MutexGuard<'_, Known> {
+    pub fn lock(&self) -> MutexGuard<'_, ObservedState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

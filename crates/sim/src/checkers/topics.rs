@@ -30,7 +30,7 @@ pub enum Topic {
 
 /// A topic at the begin of a life of the node.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct TopicAtStart {
     pub name: String,
     pub topic: TopicId,
     /// Partition count in the catalog.
@@ -61,7 +61,7 @@ impl Topics {
     }
 
     /// Checks all existing topics, and those of the deleted ones that the shard still has.
-    pub fn check(&self, found: &[Found], left: &[TopicId], verdict: &Verdict) {
+    pub fn check(&self, found: &[TopicAtStart], left: &[TopicId], verdict: &Verdict) {
         let violated = |what: String| verdict.violated(Invariant::Catalog, what);
         for it in found {
             if it.partitions != it.rows {
@@ -94,11 +94,11 @@ mod tests {
 
     const THERE: Topic = Topic::There { topic: TopicId(1), partitions: 2, partitions_max: 3 };
 
-    fn found(topic: u32, partitions: u32, rows: u32) -> Vec<Found> {
-        vec![Found { name: "t".to_owned(), topic: TopicId(topic), partitions, rows }]
+    fn found(topic: u32, partitions: u32, rows: u32) -> Vec<TopicAtStart> {
+        vec![TopicAtStart { name: "t".to_owned(), topic: TopicId(topic), partitions, rows }]
     }
 
-    fn holds(topic: Topic, found: &[Found], left: &[TopicId]) -> bool {
+    fn holds(topic: Topic, found: &[TopicAtStart], left: &[TopicId]) -> bool {
         let verdict = Verdict::new(Trace::default());
         let mut topics = Topics::default();
         topics.set("t", topic);

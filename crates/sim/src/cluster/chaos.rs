@@ -6,7 +6,7 @@ use base::PartitionId;
 use tokio::time::sleep;
 use turmoil::Sim;
 
-use super::place::{Asked, Standing, name};
+use super::place::{IntendedState, PlaceRequest, name};
 use super::producers::{PARTITIONS, TOPIC, leader};
 use super::{Shared, damage};
 use crate::random::Random;
@@ -15,21 +15,21 @@ use crate::random::Random;
 #[derive(Debug)]
 pub(super) struct Chaos {
     random: Random,
-    pace: Pace,
+    pace: FaultInterval,
     next: Duration,
     /// Nodes that are down, with the time of their return.
     down: Vec<Option<Duration>>,
     /// The node that is cut off, and the end of the cut.
-    cut: Option<(Cut, Duration)>,
+    cut: Option<(NetworkCut, Duration)>,
     /// The scheduled simultaneous faults, with their time.
     strand: Option<(Strand, Duration)>,
 }
 
 /// The longest pause between two faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Pace(u64);
+pub(super) struct FaultInterval(u64);
 
-impl Pace {
+impl FaultInterval {
     pub(super) const USUAL: Self = Self(4_000);
     /// With pauses in which all nodes receive each other's epochs.
     pub(super) const CALM: Self = Self(15_000);
@@ -43,11 +43,11 @@ struct Strand {
     leader: usize,
     /// The only follower that received the leader's entries since the first cut.
     follower: usize,
-    how: How,
+    how: CutScenario,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum How {
+enum CutScenario {
     /// The leader ends, perhaps before it has synced its last entries, and returns. The follower, which may have
     /// synced them, is cut off: the others elect a leader without them.
     LeaderEnds,
@@ -59,7 +59,7 @@ enum How {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Cut {
+enum NetworkCut {
     /// From all others, in both directions.
     Off(usize),
     /// One link only, in both directions: the third node sees both.
@@ -71,9 +71,9 @@ enum Cut {
 }
 
 impl Chaos {
-    pub(super) fn new(places: usize, pace: Pace, mut random: Random) -> Self {
+    pub(super) fn new(places: usize, pace: FaultInterval, mut random: Random) -> Self {
         let next = match pace {
-            Pace::NEVER => Duration::MAX,
+            FaultInterval::NEVER => Duration::MAX,
             _ => Duration::from_millis(random.between(500, 3_000)),
         };
         Self { random, pace, next, down: vec![None; places], cut: None, strand: None }
@@ -120,31 +120,31 @@ impl Chaos {
         let Some(asked) = state.nodes[place].asked.take() else { return };
         self.down[place] = None;
         match asked {
-            Asked::CutOff(lasts) => {
+            PlaceRequest::CutOff(lasts) => {
                 drop(state);
                 let until = sim.elapsed() + lasts;
-                self.begin_cut(Cut::Off(place), until, sim, shared);
+                self.begin_cut(NetworkCut::Off(place), until, sim, shared);
             }
-            Asked::SetBack => {
+            PlaceRequest::SetBack => {
                 state.set_back(place);
                 drop(state);
                 sim.crash(name(place));
                 let pause = Duration::from_millis(self.random.between(20, 2_000));
                 self.down[place] = Some(sim.elapsed() + pause);
             }
-            Asked::Start => {
+            PlaceRequest::Start => {
                 let here = &mut state.nodes[place];
                 here.emptied();
-                here.standing = Standing::Member;
+                here.standing = IntendedState::Member;
                 here.joins = true;
                 state.trace.note(format_args!("{} is started with an empty disk", name(place)));
                 drop(state);
                 sim.bounce(name(place));
             }
-            Asked::Lose => {
+            PlaceRequest::Lose => {
                 let here = &mut state.nodes[place];
                 here.emptied();
-                here.standing = Standing::Lost;
+                here.standing = IntendedState::Lost;
                 state.trace.note(format_args!("{} is lost with its disk", name(place)));
                 drop(state);
                 sim.crash(name(place));
@@ -232,10 +232,16 @@ impl Chaos {
             return;
         }
         let follower = self.random.of(&followers);
-        let how = self.random.of(&[How::LeaderEnds, How::FollowerEnds, How::LeaderIsDeaf]);
+        let how = self.random.of(&[
+            CutScenario::LeaderEnds,
+            CutScenario::FollowerEnds,
+            CutScenario::LeaderIsDeaf,
+        ]);
         let cut = match how {
-            How::LeaderIsDeaf => Cut::Deaf(leader),
-            How::LeaderEnds | How::FollowerEnds => Cut::Pair(leader, follower),
+            CutScenario::LeaderIsDeaf => NetworkCut::Deaf(leader),
+            CutScenario::LeaderEnds | CutScenario::FollowerEnds => {
+                NetworkCut::Pair(leader, follower)
+            }
         };
         let at = now + Duration::from_millis(self.random.of(&[2, 5, 10, 20, 50, 200]));
         self.begin_cut(cut, at, sim, shared);
@@ -245,9 +251,9 @@ impl Chaos {
     fn strand(&mut self, of: Strand, sim: &mut Sim<'_>, shared: &Shared, now: Duration) {
         let Strand { leader, follower, how } = of;
         let (ends, is_cut_off) = match how {
-            How::LeaderEnds => (Some(leader), follower),
-            How::FollowerEnds => (Some(follower), leader),
-            How::LeaderIsDeaf => (None, leader),
+            CutScenario::LeaderEnds => (Some(leader), follower),
+            CutScenario::FollowerEnds => (Some(follower), leader),
+            CutScenario::LeaderIsDeaf => (None, leader),
         };
         let is_up = |place: usize| self.down[place].is_none() && shared.broker(place).is_some();
         if self.cut.is_some() || !is_up(leader) || !is_up(follower) {
@@ -257,12 +263,12 @@ impl Chaos {
             let back = now + Duration::from_millis(self.random.between(20, 500));
             let power = !self.random.once_in(4);
             self.end(ends, power, back, sim, shared);
-            if how == How::FollowerEnds && self.random.once_in(2) {
+            if how == CutScenario::FollowerEnds && self.random.once_in(2) {
                 damage::strike_last(&mut shared.lock(), ends, &mut self.random);
             }
         }
         let until = now + Duration::from_millis(self.random.between(1_000, 6_000));
-        self.begin_cut(Cut::Off(is_cut_off), until, sim, shared);
+        self.begin_cut(NetworkCut::Off(is_cut_off), until, sim, shared);
     }
 
     fn cut(&mut self, sim: &mut Sim<'_>, shared: &Shared, now: Duration) {
@@ -273,26 +279,26 @@ impl Chaos {
         let one = self.random.below(places as u64) as usize;
         let other = (one + 1) % places;
         let cut = match self.random.below(4) {
-            0 | 1 => Cut::Off(one),
-            2 => Cut::Link(one, other),
-            _ => Cut::Deaf(one),
+            0 | 1 => NetworkCut::Off(one),
+            2 => NetworkCut::Link(one, other),
+            _ => NetworkCut::Deaf(one),
         };
         let until = now + Duration::from_millis(self.random.between(100, 5_000));
         self.begin_cut(cut, until, sim, shared);
     }
 
-    fn begin_cut(&mut self, cut: Cut, until: Duration, sim: &mut Sim<'_>, shared: &Shared) {
+    fn begin_cut(&mut self, cut: NetworkCut, until: Duration, sim: &mut Sim<'_>, shared: &Shared) {
         shared.lock().trace.note(format_args!("links are cut: {cut:?}"));
         match cut {
-            Cut::Off(node) => {
+            NetworkCut::Off(node) => {
                 self.others(node).for_each(|it| sim.partition(name(node), name(it)));
             }
-            Cut::Pair(node, with) => {
+            NetworkCut::Pair(node, with) => {
                 let others = self.others(node).filter(|it| *it != with);
                 others.for_each(|it| sim.partition(name(node), name(it)));
             }
-            Cut::Link(node, it) => sim.partition(name(node), name(it)),
-            Cut::Deaf(node) => {
+            NetworkCut::Link(node, it) => sim.partition(name(node), name(it)),
+            NetworkCut::Deaf(node) => {
                 self.others(node).for_each(|it| sim.partition_oneway(name(it), name(node)));
             }
         }
@@ -303,15 +309,15 @@ impl Chaos {
         let Some((cut, _)) = self.cut.take() else { return };
         shared.lock().trace.note(format_args!("links are mended: {cut:?}"));
         match cut {
-            Cut::Off(node) => {
+            NetworkCut::Off(node) => {
                 self.others(node).for_each(|it| sim.repair(name(node), name(it)));
             }
-            Cut::Pair(node, with) => {
+            NetworkCut::Pair(node, with) => {
                 let others = self.others(node).filter(|it| *it != with);
                 others.for_each(|it| sim.repair(name(node), name(it)));
             }
-            Cut::Link(node, it) => sim.repair(name(node), name(it)),
-            Cut::Deaf(node) => {
+            NetworkCut::Link(node, it) => sim.repair(name(node), name(it)),
+            NetworkCut::Deaf(node) => {
                 self.others(node).for_each(|it| sim.repair_oneway(name(it), name(node)));
             }
         }

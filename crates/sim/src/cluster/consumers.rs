@@ -9,9 +9,9 @@ use broker::{Broker, ConsumeOptions, Credit, Delivery, Event, LeaseSession, Sett
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
-use super::leased::{Led, Place, Seen, Way};
+use super::leased::{LeaderTerm, LeaseEnd, LeasedPosition, ObservedDelivery};
 use super::producers::{PARTITIONS, leader, topic, topic_named};
-use crate::history::{Sent, sent_of};
+use crate::history::{SentRecord, sent_of};
 use crate::random::Random;
 use crate::reading;
 use crate::verdict::Invariant;
@@ -33,7 +33,7 @@ pub(super) struct Consumer {
 }
 
 /// One consumer's session at a node.
-pub(super) struct Consuming {
+pub(super) struct ConsumerSession {
     shared: Shared,
     /// A number, because a handle would keep a killed node in memory.
     node: u32,
@@ -42,12 +42,12 @@ pub(super) struct Consuming {
     pub(super) held: Vec<Delivery>,
     /// When it had last received all available records, and its node's leaderships at that time.
     received_ms: u64,
-    led: Vec<Option<Led>>,
+    led: Vec<Option<LeaderTerm>>,
 }
 
-impl Consuming {
+impl ConsumerSession {
     /// The leadership of each partition that this node leads.
-    fn leads(&self) -> Vec<Option<Led>> {
+    fn leads(&self) -> Vec<Option<LeaderTerm>> {
         let Some(broker) = self.shared.broker_of(self.node) else {
             return vec![None; PARTITIONS as usize];
         };
@@ -62,7 +62,7 @@ impl Consuming {
     }
 
     /// The leadership of the partition, if it is unchanged since the consumer had received everything.
-    fn still_leads(&self, partition: u32) -> Option<Led> {
+    fn still_leads(&self, partition: u32) -> Option<LeaderTerm> {
         let before = self.led.get(partition as usize).copied().flatten();
         before.filter(|_| self.leads()[partition as usize] == before)
     }
@@ -111,7 +111,7 @@ impl Consumer {
         broker: Broker,
         topic: TopicId,
         group: LeaseGroupId,
-    ) -> Option<(Consuming, Events)> {
+    ) -> Option<(ConsumerSession, Events)> {
         let session = broker.lease_session();
         let node = broker.node();
         drop(broker);
@@ -126,13 +126,13 @@ impl Consumer {
             return None;
         }
         let (shared, held, led) = (self.shared.clone(), Vec::new(), Vec::new());
-        Some((Consuming { shared, node, topic, session, held, received_ms, led }, events))
+        Some((ConsumerSession { shared, node, topic, session, held, received_ms, led }, events))
     }
 
     /// Settles most received records, in any order, until the given time or until its node ends.
     pub(super) async fn settle_until(
         &mut self,
-        at: &mut Consuming,
+        at: &mut ConsumerSession,
         events: &mut Events,
         until: Instant,
     ) {
@@ -153,7 +153,7 @@ impl Consumer {
     }
 
     /// Leaves with its leased records.
-    pub(super) fn leave(&self, at: &Consuming) {
+    pub(super) fn leave(&self, at: &ConsumerSession) {
         self.note(format_args!("leaves node {} with {}", at.node, at.held.len()));
         self.shared.lock().leased.leave(self.id);
     }
@@ -171,7 +171,7 @@ impl Consumer {
     pub(super) async fn receive(
         &self,
         events: &mut Events,
-        at: &mut Consuming,
+        at: &mut ConsumerSession,
         patience: Duration,
     ) -> bool {
         let mut next = timeout(patience, events.recv()).await.ok();
@@ -194,7 +194,7 @@ impl Consumer {
         true
     }
 
-    fn deliver(&self, at: &Consuming, delivery: &Delivery) {
+    fn deliver(&self, at: &ConsumerSession, delivery: &Delivery) {
         let place = place(delivery);
         let led = at.still_leads(delivery.partition);
         let sent = delivery.value().as_deref().and_then(sent_of);
@@ -205,19 +205,19 @@ impl Consumer {
             return verdict.violated(Invariant::Once, what);
         };
         let (consumer, leased_from_ms) = (self.id, at.received_ms);
-        let seen = Seen { place, consumer, sent, led, leased_from_ms, now_ms };
+        let seen = ObservedDelivery { place, consumer, sent, led, leased_from_ms, now_ms };
         state.leased.deliver(seen, &verdict);
     }
 
     /// Returns whether it was answered.
-    async fn settle(&mut self, at: &Consuming, delivery: &Delivery) -> bool {
+    async fn settle(&mut self, at: &ConsumerSession, delivery: &Delivery) -> bool {
         let (settlement, way) = match self.random.below(8) {
             0 => {
                 let delay_ms = self.random.of(&[0, 0, 300, 2_000]);
                 (Settlement::Release { delay_ms: Some(delay_ms), count: false }, None)
             }
-            1 | 2 => (Settlement::Reject, Some(Way::Rejected)),
-            _ => (Settlement::Accept, Some(Way::Accepted)),
+            1 | 2 => (Settlement::Reject, Some(LeaseEnd::Rejected)),
+            _ => (Settlement::Accept, Some(LeaseEnd::Accepted)),
         };
         let place = place(delivery);
         let asked_ms = self.now_ms();
@@ -262,7 +262,7 @@ impl Consumer {
     }
 }
 
-fn place(delivery: &Delivery) -> Place {
+fn place(delivery: &Delivery) -> LeasedPosition {
     (delivery.partition, delivery.offset)
 }
 
@@ -357,7 +357,7 @@ async fn drain(shared: &Shared, random: &mut Random) -> Result<(), String> {
 }
 
 /// All dead letters, as their leaders have them.
-async fn dead_letters(shared: &Shared, random: &mut Random) -> Result<Vec<Sent>, String> {
+async fn dead_letters(shared: &Shared, random: &mut Random) -> Result<Vec<SentRecord>, String> {
     let topic = topic_named(DEAD_LETTERS, PARTITIONS, shared, random).await;
     let mut all = Vec::new();
     for index in 0..PARTITIONS {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::place::{Place, name};
+use super::place::{NodePlace, name};
 use super::{Shared, State};
 use crate::random::Random;
 use crate::verdict::Invariant;
@@ -99,12 +99,12 @@ fn victim(state: &State, random: &mut Random) -> Option<usize> {
 }
 
 fn victims(State { nodes, lost, is_founded, .. }: &State) -> Vec<usize> {
-    let is_in_hands = |it: &Place| it.asked.is_some() || it.trouble.is_refused;
+    let is_in_hands = |it: &NodePlace| it.asked.is_some() || it.trouble.is_refused;
     if lost.is_some() || nodes.iter().any(is_in_hands) || !*is_founded {
         return Vec::new();
     }
     let may_be = |place: &usize| nodes[*place].is_member() && nodes[*place].number.is_some();
-    match nodes.iter().position(Place::is_damaged) {
+    match nodes.iter().position(NodePlace::is_damaged) {
         Some(damaged) => Some(damaged).filter(may_be).into_iter().collect(),
         None => (0..nodes.len()).filter(may_be).collect(),
     }
@@ -163,7 +163,7 @@ fn strike(state: &mut State, place: usize, random: &mut Random) {
 
 fn strike_at(state: &mut State, place: usize, path: &Path, position: u64, random: &mut Random) {
     let State { nodes, trace, flips, .. } = state;
-    let Place { disk, trouble, .. } = &mut nodes[place];
+    let NodePlace { disk, trouble, .. } = &mut nodes[place];
     let len = disk.content(path).map_or(0, |content| content.len() as u64);
     let (from, mask) = if random.once_in(4) {
         let from = position - position % SECTOR;
@@ -226,7 +226,7 @@ pub(super) async fn is_sound(shared: &Shared) -> Result<(), (Invariant, String)>
 
 /// Damaged files that a complete pass reads from the first byte to the last. Excluded are the active segment, and
 /// unused parts of segments.
-fn left_on(place: &Place) -> Vec<PathBuf> {
+fn left_on(place: &NodePlace) -> Vec<PathBuf> {
     let is_looked_at = |path: &PathBuf| matches!(Kind::of(path), Kind::Sidecar | Kind::Snapshot);
     let there = place.disk.files();
     let mut left = place.disk.corrupted_files();

@@ -10,12 +10,12 @@ use record::BatchOptions;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
-use super::consumers::{Consumer, Consuming, group};
+use super::consumers::{Consumer, ConsumerSession, group};
 use super::producers::{PARTITIONS, topic};
-use crate::history::{Sent, sent_value};
+use crate::history::{SentRecord, sent_value};
 use crate::random::Random;
 use crate::verdict::Invariant;
-use crate::workload::{New, batch};
+use crate::workload::{RecordToSend, batch};
 
 const RECORDS_PER_PARTITION: u32 = 20;
 /// First number of the producers and consumers of this part.
@@ -72,10 +72,10 @@ async fn append(broker: &Broker, topic: TopicId, place: u32) {
     for index in 0..PARTITIONS {
         let value = |number| {
             let producer = FIRST_ID + place;
-            sent_value(Sent { producer, number: index * RECORDS_PER_PARTITION + number }, 10)
+            sent_value(SentRecord { producer, number: index * RECORDS_PER_PARTITION + number }, 10)
         };
-        let new = |number| New { key: None, value: value(number), headers: Vec::new() };
-        let values: Vec<New> = (0..RECORDS_PER_PARTITION).map(new).collect();
+        let new = |number| RecordToSend { key: None, value: value(number), headers: Vec::new() };
+        let values: Vec<RecordToSend> = (0..RECORDS_PER_PARTITION).map(new).collect();
         let partition = PartitionId::new(topic, index);
         let batch = batch(partition, BatchOptions::default(), broker.clock().now_ms(), &values);
         // Fewer records suffice: this part checks settles only.
@@ -115,7 +115,7 @@ async fn counters_once(
 async fn check(
     consumer: &Consumer,
     broker: &Broker,
-    at: &mut Consuming,
+    at: &mut ConsumerSession,
     events: &mut Events,
     group: LeaseGroupId,
 ) -> Result<(), String> {

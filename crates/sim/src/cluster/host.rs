@@ -11,9 +11,9 @@ use std::sync::Arc;
 use tasks::Failure;
 use world::{RuntimeClock, World};
 
-use super::place::{Place, Standing, Trouble, disk_name, name};
+use super::place::{DiskTrouble, IntendedState, NodePlace, disk_name, name};
 use super::{Shared, upgrade};
-use crate::checkers::Knowledge;
+use crate::checkers::Observations;
 use crate::network::Gateways;
 use crate::node;
 use crate::profile::{Life, Limits};
@@ -24,7 +24,7 @@ const PEERS: u16 = 7700;
 const WALL_BEGINS_MS: i64 = 1_700_000_000_000;
 
 /// The end of a node's process.
-enum End {
+enum NodeEnd {
     /// It joins later: the cluster is not ready for it.
     TooEarly,
     /// It does not start.
@@ -47,43 +47,43 @@ pub(super) async fn run(place: usize, seeds: usize, shared: Shared) -> turmoil::
     let end = tokio::select! {
         biased;
         why = failure.reported() => match shared.broker(place) {
-            Some(_) => End::Failed(why.to_string()),
-            None => End::Refused(why.to_string()),
+            Some(_) => NodeEnd::Failed(why.to_string()),
+            None => NodeEnd::Refused(why.to_string()),
         },
         end = live => end,
     };
     let mut state = shared.lock();
     state.nodes[place].ended();
-    let leaves = state.nodes[place].standing == Standing::Leaving;
+    let leaves = state.nodes[place].standing == IntendedState::Leaving;
     match end {
-        End::Removed if leaves => {
+        NodeEnd::Removed if leaves => {
             state.trace.note(format_args!("{} has left", name(place)));
-            state.nodes[place].standing = Standing::Empty;
+            state.nodes[place].standing = IntendedState::Empty;
         }
         // The operator removed it by a number that this place never received, so it could not mark the place as
         // leaving.
-        End::RemovedUnheard => {
+        NodeEnd::RemovedUnheard => {
             state.trace.note(format_args!("{} was removed before it was in", name(place)));
-            state.nodes[place].standing = Standing::Empty;
+            state.nodes[place].standing = IntendedState::Empty;
         }
-        End::Removed => {
+        NodeEnd::Removed => {
             let what = format!("the others refuse {}, which nobody removed", name(place));
             state.verdict.violated(Invariant::Alive, what);
         }
-        End::TooEarly => {
+        NodeEnd::TooEarly => {
             state.trace.note(format_args!("{} is to try again to join", name(place)));
             state.nodes[place].trouble.has_ended = true;
         }
-        End::Refused(why) => {
+        NodeEnd::Refused(why) => {
             state.trace.note(format_args!("{} does not start: {why}", name(place)));
             if !may_refuse(&mut state.nodes[place], &why) {
                 let what = format!("{} does not start: {why}", name(place));
                 state.verdict.violated(Invariant::Alive, what);
             }
         }
-        End::Failed(why) => {
+        NodeEnd::Failed(why) => {
             state.trace.note(format_args!("{} has ended: {why}", name(place)));
-            let Place { trouble, disk, .. } = &mut state.nodes[place];
+            let NodePlace { trouble, disk, .. } = &mut state.nodes[place];
             if trouble.fails || trouble.flipped || !disk.corrupted_files().is_empty() {
                 trouble.has_ended = true;
             } else {
@@ -95,7 +95,7 @@ pub(super) async fn run(place: usize, seeds: usize, shared: Shared) -> turmoil::
 }
 
 /// Whether its disk is the reason why a node does not start.
-fn may_refuse(Place { trouble, disk, is_set_back, .. }: &mut Place, why: &str) -> bool {
+fn may_refuse(NodePlace { trouble, disk, is_set_back, .. }: &mut NodePlace, why: &str) -> bool {
     if *is_set_back && why.contains("set back") {
         trouble.is_refused = true;
         return true;
@@ -122,9 +122,10 @@ fn begin(place: usize, shared: &Shared) -> (World, Limits, u32) {
     let place_at = &mut state.nodes[place];
     let clock = Arc::new(RuntimeClock::new(wall_ms + place_at.clock_set_ms));
     place_at.clock = Some(Arc::clone(&clock));
-    let Trouble { is_full, is_slow, .. } = place_at.trouble;
-    place_at.trouble = Trouble { is_full, was_full: is_full, is_slow, ..Trouble::default() };
-    let knowledge = Knowledge::default();
+    let DiskTrouble { is_full, is_slow, .. } = place_at.trouble;
+    place_at.trouble =
+        DiskTrouble { is_full, was_full: is_full, is_slow, ..DiskTrouble::default() };
+    let knowledge = Observations::default();
     {
         let mut known = knowledge.lock();
         (known.is_healed, known.is_slow) = (state.is_healed, is_slow);
@@ -144,7 +145,7 @@ async fn live(
     limits: Limits,
     shards: u32,
     failure: &Failure,
-) -> End {
+) -> NodeEnd {
     let address = |place: usize| format!("{}:{PEERS}", name(place));
     let (joins, levels) = {
         let mut state = shared.lock();
@@ -166,22 +167,22 @@ async fn live(
             refusal: Refusal::UnknownNode { .. } | Refusal::Removed { .. },
             ..
         }) => {
-            return End::Removed;
+            return NodeEnd::Removed;
         }
         // The message before the groups of all shards are founded.
         Err(error @ NodeStartError::NotJoined { .. })
             if error.to_string().ends_with("try again in a minute") =>
         {
-            return End::TooEarly;
+            return NodeEnd::TooEarly;
         }
         // The catalog assigned a number, the node stopped before it received it, and an operator removed the
         // number.
         Err(error @ NodeStartError::NotJoined { .. })
             if error.to_string().contains("which was removed") =>
         {
-            return End::RemovedUnheard;
+            return NodeEnd::RemovedUnheard;
         }
-        Err(error) => return End::Refused(error.to_string()),
+        Err(error) => return NodeEnd::Refused(error.to_string()),
     };
     let number = node.identity().at.node.0 as u32;
     let is_set_back = {
@@ -203,12 +204,12 @@ async fn live(
     let opened = tokio::select! {
         biased;
         opened = Broker::open(world, Path::new(DIR), options) => opened,
-        () = node.removed() => return End::Removed,
-        why = node.outdated(), if is_set_back => return End::Refused(why),
+        () = node.removed() => return NodeEnd::Removed,
+        why = node.outdated(), if is_set_back => return NodeEnd::Refused(why),
     };
     let broker = match opened {
         Ok(broker) => broker,
-        Err(error) => return End::Refused(error.to_string()),
+        Err(error) => return NodeEnd::Refused(error.to_string()),
     };
     let kafka = Endpoint { host: name(place).to_owned(), port: 9092 };
     let nodes = Nodes::join(
@@ -221,7 +222,7 @@ async fn live(
     let _gateways = match serves_amqp {
         true => match Gateways::start_amqp(&broker).await {
             Ok(gateways) => Some(gateways),
-            Err(why) => return End::Refused(why),
+            Err(why) => return NodeEnd::Refused(why),
         },
         false => None,
     };
@@ -233,8 +234,8 @@ async fn live(
     }
     tokio::select! {
         biased;
-        why = broker.failed() => End::Failed(why),
-        () = node.removed() => End::Removed,
-        why = node.outdated(), if is_set_back => End::Refused(why),
+        why = broker.failed() => NodeEnd::Failed(why),
+        () = node.removed() => NodeEnd::Removed,
+        why = node.outdated(), if is_set_back => NodeEnd::Refused(why),
     }
 }

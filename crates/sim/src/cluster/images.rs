@@ -18,13 +18,13 @@ const EPOCHS_HEARD_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) struct Images {
     /// Whether the profile has them.
     pub(crate) are_taken: bool,
-    taken: Option<Taken>,
+    taken: Option<DiskImage>,
     /// The time of the last fault.
     disturbed_at: Duration,
 }
 
 #[derive(Debug)]
-struct Taken {
+struct DiskImage {
     place: usize,
     /// Number of the node that was there.
     node: u32,
@@ -55,7 +55,7 @@ impl State {
             return;
         };
         let disk = SimulatedDisk::unpack(&here.disk.pack(), Path::new("/"));
-        self.image.taken = Some(Taken { place, node, disk, at: now });
+        self.image.taken = Some(DiskImage { place, node, disk, at: now });
         self.trace.note(format_args!("an image of {}'s disk is taken", name(place)));
     }
 

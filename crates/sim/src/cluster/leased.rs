@@ -2,24 +2,24 @@
 //!
 //! A lease and a delay are only guaranteed for consumers at the leader's node while it leads: elsewhere a cut link
 //! or a new leader ends both. So a delivery is checked against them only if its own node led in one term since it
-//! had last received everything; see [`Seen`].
+//! had last received everything; see [`ObservedDelivery`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::history::Sent;
+use crate::history::SentRecord;
 use crate::verdict::{Invariant, Verdict};
 
 /// By partition and offset.
-pub(super) type Place = (u32, u64);
+pub(super) type LeasedPosition = (u32, u64);
 
 /// The leading node and its term.
-pub(super) type Led = (u32, i32);
+pub(super) type LeaderTerm = (u32, i32);
 
 /// Rounding of the driver's clock, and the time between two reads of it.
 const ROUNDED_MS: u64 = 10;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Way {
+pub(super) enum LeaseEnd {
     Accepted,
     /// It becomes a dead letter.
     Rejected,
@@ -27,54 +27,54 @@ pub(super) enum Way {
 
 /// A delivery.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
-    pub(super) place: Place,
+pub(super) struct ObservedDelivery {
+    pub(super) place: LeasedPosition,
     pub(super) consumer: u32,
-    pub(super) sent: Sent,
+    pub(super) sent: SentRecord,
     /// The unchanged leadership of the consumer's node since it had received everything.
-    pub(super) led: Option<Led>,
+    pub(super) led: Option<LeaderTerm>,
     /// When it had received everything: no lease of a later delivery is older.
     pub(super) leased_from_ms: u64,
     pub(super) now_ms: u64,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Leased {
+pub(crate) struct LeaseObservations {
     pub(super) lease_ms: u64,
-    records: BTreeMap<Place, Record>,
+    records: BTreeMap<LeasedPosition, Record>,
     pub(super) rejected: u64,
 }
 
 #[derive(Debug, Default)]
 struct Record {
-    sent: Option<Sent>,
+    sent: Option<SentRecord>,
     deliveries: u32,
-    held: Option<Held>,
+    held: Option<ObservedLease>,
     /// It was released with a delay, and is not due before.
-    delayed: Option<(Led, u64)>,
-    requested: BTreeSet<Way>,
-    confirmed: Option<Way>,
+    delayed: Option<(LeaderTerm, u64)>,
+    requested: BTreeSet<LeaseEnd>,
+    confirmed: Option<LeaseEnd>,
 }
 
 /// A lease that only its consumer can end early, as long as its node leads in that term.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct ObservedLease {
     consumer: u32,
-    led: Led,
+    led: LeaderTerm,
     until_ms: u64,
 }
 
-impl Leased {
+impl LeaseObservations {
     pub(super) fn of(lease_ms: u64) -> Self {
         Self { lease_ms, ..Self::default() }
     }
 
-    pub(super) fn was_seen(&self, place: Place) -> bool {
+    pub(super) fn was_seen(&self, place: LeasedPosition) -> bool {
         self.records.contains_key(&place)
     }
 
-    pub(super) fn deliver(&mut self, seen: Seen, verdict: &Verdict) {
-        let Seen { place, consumer, sent, led, leased_from_ms, now_ms } = seen;
+    pub(super) fn deliver(&mut self, seen: ObservedDelivery, verdict: &Verdict) {
+        let ObservedDelivery { place, consumer, sent, led, leased_from_ms, now_ms } = seen;
         let until_ms = leased_from_ms + self.lease_ms.saturating_sub(ROUNDED_MS);
         // It may have been delivered to others since.
         let led = led.filter(|_| now_ms < until_ms);
@@ -94,11 +94,11 @@ impl Leased {
             verdict.violated(Invariant::Delayed, what);
         }
         record.delayed = None;
-        record.held = led.map(|led| Held { consumer, led, until_ms });
+        record.held = led.map(|led| ObservedLease { consumer, led, until_ms });
     }
 
     /// To be called before a request that ends the lease. Returns the number of deliveries.
-    pub(super) fn let_go(&mut self, place: Place, consumer: u32) -> u32 {
+    pub(super) fn let_go(&mut self, place: LeasedPosition, consumer: u32) -> u32 {
         let record = self.records.entry(place).or_default();
         if record.held.is_some_and(|held| held.consumer == consumer) {
             record.held = None;
@@ -118,9 +118,9 @@ impl Leased {
     /// A release with a delay after this many deliveries, if the node led from before the request until after it.
     pub(super) fn released(
         &mut self,
-        place: Place,
+        place: LeasedPosition,
         deliveries: u32,
-        led: Option<Led>,
+        led: Option<LeaderTerm>,
         until_ms: u64,
     ) {
         let record = self.records.entry(place).or_default();
@@ -129,18 +129,18 @@ impl Leased {
         }
     }
 
-    pub(super) fn is_settled(&self, place: Place) -> bool {
+    pub(super) fn is_settled(&self, place: LeasedPosition) -> bool {
         self.records.get(&place).is_some_and(|record| record.confirmed.is_some())
     }
 
     /// To be called before the settle is sent.
-    pub(super) fn settle(&mut self, place: Place, way: Way) {
+    pub(super) fn settle(&mut self, place: LeasedPosition, way: LeaseEnd) {
         self.records.entry(place).or_default().requested.insert(way);
     }
 
-    pub(super) fn settled(&mut self, place: Place, way: Way, verdict: &Verdict) {
+    pub(super) fn settled(&mut self, place: LeasedPosition, way: LeaseEnd, verdict: &Verdict) {
         let record = self.records.entry(place).or_default();
-        self.rejected += u64::from(way == Way::Rejected);
+        self.rejected += u64::from(way == LeaseEnd::Rejected);
         if let Some(before) = record.confirmed.replace(way) {
             let what = format!("{place:?} was {before:?}, and is {way:?} again");
             verdict.violated(Invariant::Settled, what);
@@ -148,17 +148,17 @@ impl Leased {
     }
 
     /// Number of dead letters that are still missing.
-    pub(super) fn dead_letters_due(&self, found: &[Sent]) -> usize {
+    pub(super) fn dead_letters_due(&self, found: &[SentRecord]) -> usize {
         let is_due = |record: &&Record| {
-            record.confirmed == Some(Way::Rejected)
+            record.confirmed == Some(LeaseEnd::Rejected)
                 && record.sent.is_some_and(|sent| !found.contains(&sent))
         };
         self.records.values().filter(is_due).count()
     }
 
     /// Checks the final state once all records are consumed.
-    pub(super) fn check(&self, dead_letters: &[Sent], verdict: &Verdict) {
-        let mut counts: BTreeMap<Sent, u32> = BTreeMap::new();
+    pub(super) fn check(&self, dead_letters: &[SentRecord], verdict: &Verdict) {
+        let mut counts: BTreeMap<SentRecord, u32> = BTreeMap::new();
         for sent in dead_letters {
             *counts.entry(*sent).or_default() += 1;
         }
@@ -171,14 +171,14 @@ impl Leased {
             if dead > 1 {
                 violated(Invariant::DeadLetters, "is a dead letter more than once");
             }
-            let expected = record.confirmed.map(|way| u32::from(way == Way::Rejected));
+            let expected = record.confirmed.map(|way| u32::from(way == LeaseEnd::Rejected));
             if expected.is_some_and(|expected| expected != dead) {
                 violated(Invariant::Settled, "did not leave as was confirmed");
             }
-            if dead > 0 && !record.requested.contains(&Way::Rejected) {
+            if dead > 0 && !record.requested.contains(&LeaseEnd::Rejected) {
                 violated(Invariant::DeadLetters, "is a dead letter, and nobody rejected it");
             }
-            if dead == 0 && !record.requested.contains(&Way::Accepted) {
+            if dead == 0 && !record.requested.contains(&LeaseEnd::Accepted) {
                 violated(Invariant::Durable, "is gone, and nobody accepted it");
             }
         }
@@ -194,18 +194,18 @@ mod tests {
     use super::*;
     use crate::trace::Trace;
 
-    const PLACE: Place = (0, 7);
-    const SENT: Sent = Sent { producer: 1, number: 9 };
+    const PLACE: LeasedPosition = (0, 7);
+    const SENT: SentRecord = SentRecord { producer: 1, number: 9 };
 
-    fn judged(story: impl FnOnce(&mut Leased, &Verdict)) -> Option<Invariant> {
+    fn judged(story: impl FnOnce(&mut LeaseObservations, &Verdict)) -> Option<Invariant> {
         let verdict = Verdict::new(Trace::default());
-        story(&mut Leased::of(3_000), &verdict);
+        story(&mut LeaseObservations::of(3_000), &verdict);
         verdict.first().map(|violation| violation.invariant)
     }
 
-    fn seen(consumer: u32, term: Option<i32>, now_ms: u64) -> Seen {
+    fn seen(consumer: u32, term: Option<i32>, now_ms: u64) -> ObservedDelivery {
         let led = term.map(|term| (1, term));
-        Seen { place: PLACE, consumer, sent: SENT, led, leased_from_ms: now_ms, now_ms }
+        ObservedDelivery { place: PLACE, consumer, sent: SENT, led, leased_from_ms: now_ms, now_ms }
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn every_wrong_final_state_is_detected() {
-        let ends = |way: Option<Way>, confirmed: bool, dead: &[Sent]| {
+        let ends = |way: Option<LeaseEnd>, confirmed: bool, dead: &[SentRecord]| {
             judged(|leased, verdict| {
                 leased.deliver(seen(1, None, 100), verdict);
                 if let Some(way) = way {
@@ -259,7 +259,7 @@ mod tests {
                 leased.check(dead, verdict);
             })
         };
-        let (accepted, rejected) = (Some(Way::Accepted), Some(Way::Rejected));
+        let (accepted, rejected) = (Some(LeaseEnd::Accepted), Some(LeaseEnd::Rejected));
         assert_eq!(ends(accepted, true, &[]), None);
         assert_eq!(ends(accepted, false, &[]), None);
         assert_eq!(ends(rejected, true, &[SENT]), None);
@@ -270,12 +270,12 @@ mod tests {
         assert_eq!(ends(rejected, true, &[SENT, SENT]), Some(Invariant::DeadLetters));
         assert_eq!(ends(accepted, true, &[SENT]), Some(Invariant::Settled));
         assert_eq!(ends(accepted, false, &[SENT]), Some(Invariant::DeadLetters));
-        let other = Sent { producer: 2, ..SENT };
+        let other = SentRecord { producer: 2, ..SENT };
         assert_eq!(ends(accepted, true, &[other]), Some(Invariant::DeadLetters));
         let twice = judged(|leased, verdict| {
-            leased.settle(PLACE, Way::Accepted);
-            leased.settled(PLACE, Way::Accepted, verdict);
-            leased.settled(PLACE, Way::Rejected, verdict);
+            leased.settle(PLACE, LeaseEnd::Accepted);
+            leased.settled(PLACE, LeaseEnd::Accepted, verdict);
+            leased.settled(PLACE, LeaseEnd::Rejected, verdict);
         });
         assert_eq!(twice, Some(Invariant::Settled));
     }

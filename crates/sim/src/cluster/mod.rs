@@ -57,10 +57,10 @@ use crate::report::Report;
 use crate::trace::Trace;
 use crate::verdict::{Invariant, Verdict, Violation};
 
-use chaos::{Chaos, Pace};
+use chaos::{Chaos, FaultInterval};
 use consumers::Consumer;
 use operator::Operator;
-use place::Place;
+use place::NodePlace;
 use producers::Producer;
 use upgrade::Versions;
 
@@ -83,7 +83,7 @@ pub(crate) struct Shared(Arc<Mutex<State>>);
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) random: Random,
-    pub(crate) nodes: Vec<Place>,
+    pub(crate) nodes: Vec<NodePlace>,
     /// The node with a lost disk, until it is removed from the cluster.
     pub(crate) lost: Option<u64>,
     pub(crate) scrub_interval: Option<Duration>,
@@ -102,7 +102,7 @@ pub(crate) struct State {
     /// Image of a member's disk, in profile `images`.
     pub(crate) image: images::Images,
     pub(crate) history: History,
-    pub(crate) leased: leased::Leased,
+    pub(crate) leased: leased::LeaseObservations,
     pub(crate) registers: registers::Registers,
     pub(crate) trace: Trace,
     pub(crate) verdict: Verdict,
@@ -116,7 +116,7 @@ pub(crate) struct State {
 
 /// The parts of a cluster's run that a profile selects.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
+struct ClusterShape {
     /// Nodes that found it.
     seeds: usize,
     /// Places for nodes that join later.
@@ -142,7 +142,7 @@ struct Shape {
     scrub_interval: Option<Duration>,
 }
 
-impl Shape {
+impl ClusterShape {
     fn of(profile: Profile) -> Self {
         let (seeds, spares) = match profile {
             Profile::Five => (5, 0),
@@ -209,12 +209,12 @@ impl Shared {
 
 /// Runs a seed. Must be the first run of the process.
 pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violation> {
-    let shape = Shape::of(profile);
+    let shape = ClusterShape::of(profile);
     let mut random = Random::new(seed);
     let verdict = Verdict::new(trace.clone());
     let places = shape.seeds + shape.spares;
-    let mut nodes: Vec<Place> =
-        (0..places).map(|place| Place::new(place < shape.seeds, &mut random)).collect();
+    let mut nodes: Vec<NodePlace> =
+        (0..places).map(|place| NodePlace::new(place < shape.seeds, &mut random)).collect();
     if shape.stalls {
         // A slow disk is a fault, too: with one node cut off, a follower's late reply ends leaderships.
         nodes.iter_mut().for_each(|place| place.slow_once_in = None);
@@ -234,15 +234,15 @@ pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, 
         .max_message_latency(Duration::from_millis(random.of(&[1, 2, 10])))
         .build();
     let pace = match () {
-        () if shape.stalls => Pace::NEVER,
-        () if shape.images => Pace::CALM,
-        () => Pace::USUAL,
+        () if shape.stalls => FaultInterval::NEVER,
+        () if shape.images => FaultInterval::CALM,
+        () => FaultInterval::USUAL,
     };
     let mut chaos = Chaos::new(places, pace, random.fork());
     let longer = if shape.spares > 0 || shape.stalls { 3 } else { 1 };
     let works_for = Duration::from_millis(longer * random.between(3_000, 15_000));
     let client = random.fork();
-    let leased = leased::Leased::of(random.of(&[3_000, 30_000]));
+    let leased = leased::LeaseObservations::of(random.of(&[3_000, 30_000]));
     let shared = Shared(Arc::new(Mutex::new(State {
         random,
         nodes,
@@ -298,7 +298,7 @@ pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, 
     }
     let mut state = shared.lock();
     // Dropped before the runtime.
-    state.nodes.iter_mut().for_each(Place::ended);
+    state.nodes.iter_mut().for_each(NodePlace::ended);
     verdict.first().map_or(Ok(()), Err)?;
     Ok(Report {
         seconds: trace.now_ms() as f64 / 1_000.0,
@@ -312,7 +312,7 @@ pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, 
 }
 
 /// Runs clients and faults, then heals everything, and checks the result.
-async fn work(shared: Shared, mut random: Random, for_time: Duration, shape: Shape) {
+async fn work(shared: Shared, mut random: Random, for_time: Duration, shape: ClusterShape) {
     let mut clients = JoinSet::new();
     for id in 0..PRODUCERS {
         let producer = Producer::new(id, shared.clone(), random.fork());

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use base::limits::REPLICAS;
 use broker::operations::{OperationError, OperationFamily};
-use operations::cluster::{Decided, Node, Operation, Shard, Standing as Wanted, Status};
+use operations::cluster::{Node, NodeDecision, NodeState as Wanted, Operation, Shard, Status};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::place::{Asked, Place, Standing};
+use super::place::{IntendedState, NodePlace, PlaceRequest};
 use super::{Shared, State};
 use crate::random::Random;
 
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
-enum Answer<T> {
+enum OperatorReply<T> {
     Done(T),
     Refused(String),
     /// The request may be accepted, or not.
@@ -39,7 +39,7 @@ pub(super) struct Operator {
 
 /// Resolves once a node does not start any more and the operator has not declared it lost yet.
 pub(super) async fn is_needed(shared: &Shared) {
-    let waits = |place: &Place| place.trouble.is_refused && place.asked.is_none();
+    let waits = |place: &NodePlace| place.trouble.is_refused && place.asked.is_none();
     while !shared.lock().nodes.iter().any(waits) {
         sleep(LOOK_EVERY).await;
     }
@@ -86,7 +86,7 @@ impl Operator {
         let refused = nodes.iter_mut().find(|it| it.trouble.is_refused && it.asked.is_none());
         if let (Some(place), None) = (refused, *lost) {
             *lost = place.number.map(u64::from);
-            place.asked = lost.map(|_| Asked::Lose);
+            place.asked = lost.map(|_| PlaceRequest::Lose);
             trace.note(format_args!("the operator gives up {lost:?}, which does not start"));
         }
         *lost
@@ -122,25 +122,26 @@ impl Operator {
         let mut state = self.shared.lock();
         let present = state.nodes.iter().filter(|place| place.may_run()).count();
         let present = present + usize::from(state.lost.is_some());
-        let waits =
-            |place: &Place| place.asked.is_some() || (place.is_member() && place.broker.is_none());
+        let waits = |place: &NodePlace| {
+            place.asked.is_some() || (place.is_member() && place.broker.is_none())
+        };
         let nodes_max = if state.spreads { SPREAD_NODES_MAX } else { NODES_MAX };
         if present >= nodes_max || state.nodes.iter().any(waits) {
             return;
         }
         if let Some(place) = state.nodes.iter_mut().find(|place| !place.may_run()) {
-            place.asked = Some(Asked::Start);
+            place.asked = Some(PlaceRequest::Start);
         }
     }
 
     async fn remove(&mut self, node: u64) {
-        self.place_is(node, Standing::Leaving);
+        self.place_is(node, IntendedState::Leaving);
         loop {
             match self.request(Operation::RemoveNode { node }).await {
-                Answer::Done(Decided { .. }) => return,
-                Answer::Refused(why) if is_removed(&why) => return,
-                Answer::Refused(_) => return self.place_is(node, Standing::Member),
-                Answer::Unknown => sleep(LOOK_EVERY).await,
+                OperatorReply::Done(NodeDecision { .. }) => return,
+                OperatorReply::Refused(why) if is_removed(&why) => return,
+                OperatorReply::Refused(_) => return self.place_is(node, IntendedState::Member),
+                OperatorReply::Unknown => sleep(LOOK_EVERY).await,
             }
         }
     }
@@ -148,20 +149,23 @@ impl Operator {
     async fn have_it_stay(&mut self, node: u64) {
         loop {
             match self.request(Operation::ResumeNode { node }).await {
-                Answer::Done(Decided { .. }) => return self.place_is(node, Standing::Member),
-                Answer::Refused(_) => return,
-                Answer::Unknown => sleep(LOOK_EVERY).await,
+                OperatorReply::Done(NodeDecision { .. }) => {
+                    return self.place_is(node, IntendedState::Member);
+                }
+                OperatorReply::Refused(_) => return,
+                OperatorReply::Unknown => sleep(LOOK_EVERY).await,
             }
         }
     }
 
     fn lose(&mut self, node: u64) {
         let mut state = self.shared.lock();
-        let is_sound = |it: &Place| it.broker.is_some() && (it.is_node(node) || !it.is_damaged());
+        let is_sound =
+            |it: &NodePlace| it.broker.is_some() && (it.is_node(node) || !it.is_damaged());
         let others_are_sound = state.nodes.iter().all(|it| !it.may_run() || is_sound(it));
         let place = state.nodes.iter_mut().find(|place| place.is_node(node));
         if let (Some(place), true) = (place, others_are_sound) {
-            place.asked = Some(Asked::Lose);
+            place.asked = Some(PlaceRequest::Lose);
             state.lost = Some(node);
         }
     }
@@ -171,7 +175,7 @@ impl Operator {
         let mut state = self.shared.lock();
         let now = Duration::from_millis(state.trace.now_ms());
         let of_image = state.image_node(now);
-        let is_sound = |it: &Place| it.broker.is_some() && !it.is_damaged();
+        let is_sound = |it: &NodePlace| it.broker.is_some() && !it.is_damaged();
         let all_are_sound = state.nodes.iter().all(|it| !it.may_run() || is_sound(it));
         let active = |node: u64| {
             let found = status.nodes.iter().find(|it| it.node == node);
@@ -180,7 +184,7 @@ impl Operator {
         match of_image {
             Some((place, node)) if state.nodes[place].is_node(node) => {
                 if may_lose && all_are_sound && state.lost.is_none() && active(node) {
-                    state.nodes[place].asked = Some(Asked::SetBack);
+                    state.nodes[place].asked = Some(PlaceRequest::SetBack);
                 }
             }
             // Another node is there by now, or none.
@@ -208,7 +212,7 @@ impl Operator {
             }
             _ => return self.start_one(),
         };
-        if let Answer::Refused(why) = self.request(operation).await
+        if let OperatorReply::Refused(why) = self.request(operation).await
             && is_removed(&why)
         {
             self.shared.lock().lost = None;
@@ -236,7 +240,7 @@ impl Operator {
         let members: Vec<u64> = {
             let state = self.shared.lock();
             // The others have to refuse a node that was set back.
-            let is_open = |place: &Place| place.broker.is_some() && !place.is_set_back;
+            let is_open = |place: &NodePlace| place.broker.is_some() && !place.is_set_back;
             if state.nodes.iter().any(|place| place.may_run() && !is_open(place)) {
                 return false;
             }
@@ -253,14 +257,14 @@ impl Operator {
             && (!spreads || is_even(status))
     }
 
-    fn place_is(&self, node: u64, standing: Standing) {
+    fn place_is(&self, node: u64, standing: IntendedState) {
         let mut state = self.shared.lock();
         if let Some(place) = state.nodes.iter_mut().find(|place| place.is_node(node)) {
             place.standing = standing;
         }
     }
 
-    async fn request(&mut self, operation: Operation) -> Answer<Decided> {
+    async fn request(&mut self, operation: Operation) -> OperatorReply<NodeDecision> {
         let asked = format!("{operation:?}");
         let answer = self.answer(operation).await;
         let trace = self.shared.lock().trace.clone();
@@ -270,13 +274,13 @@ impl Operator {
 
     async fn status(&mut self) -> Option<Status> {
         match self.answer(Operation::Status {}).await {
-            Answer::Done(status) => Some(status),
-            Answer::Refused(_) | Answer::Unknown => None,
+            OperatorReply::Done(status) => Some(status),
+            OperatorReply::Refused(_) | OperatorReply::Unknown => None,
         }
     }
 
     /// Queries any node that is to stay.
-    async fn answer<T: DeserializeOwned>(&mut self, operation: Operation) -> Answer<T> {
+    async fn answer<T: DeserializeOwned>(&mut self, operation: Operation) -> OperatorReply<T> {
         let administration = {
             let state = self.shared.lock();
             let first = self.random.below(state.nodes.len() as u64) as usize;
@@ -286,16 +290,16 @@ impl Operator {
                 Some(place.nodes.as_ref()?.administration(place.broker.as_ref()?))
             })
         };
-        let Some(administration) = administration else { return Answer::Unknown };
+        let Some(administration) = administration else { return OperatorReply::Unknown };
         let operation = serde_json::to_vec(&operation).expect("an operation is a document");
         let answer = timeout(ANSWERED_WITHIN, administration.carry_out(operation)).await;
         match answer {
             Ok(Ok(answer)) => match serde_json::from_slice(&answer) {
-                Ok(answer) => Answer::Done(answer),
-                Err(_) => Answer::Unknown,
+                Ok(answer) => OperatorReply::Done(answer),
+                Err(_) => OperatorReply::Unknown,
             },
-            Ok(Err(OperationError::Invalid(why))) => Answer::Refused(why),
-            Ok(Err(_)) | Err(_) => Answer::Unknown,
+            Ok(Err(OperationError::Invalid(why))) => OperatorReply::Refused(why),
+            Ok(Err(_)) | Err(_) => OperatorReply::Unknown,
         }
     }
 }

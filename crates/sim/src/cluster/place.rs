@@ -8,7 +8,7 @@ use broker::Broker;
 use nodes::Nodes;
 use world::{RuntimeClock, SimulatedDisk};
 
-use crate::checkers::Knowledge;
+use crate::checkers::Observations;
 use crate::profile::Limits;
 use crate::random::Random;
 
@@ -25,7 +25,7 @@ pub(super) fn disk_name(place: usize) -> &'static str {
 
 /// The intended state of a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Standing {
+pub(crate) enum IntendedState {
     /// The place has no node.
     Empty,
     /// The place has a node, which may be down for a while.
@@ -38,16 +38,16 @@ pub(crate) enum Standing {
 
 /// The place of a node, whether or not it runs.
 #[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) standing: Standing,
+pub(crate) struct NodePlace {
+    pub(crate) standing: IntendedState,
     /// It joins an existing cluster.
     pub(crate) joins: bool,
     /// The operator's request that [`super::chaos`] has not carried out yet.
-    pub(crate) asked: Option<Asked>,
+    pub(crate) asked: Option<PlaceRequest>,
     /// The node's number, once it has one.
     pub(crate) number: Option<u32>,
     pub(crate) disk: SimulatedDisk,
-    pub(crate) trouble: Trouble,
+    pub(crate) trouble: DiskTrouble,
     /// The disk is an image of an earlier time, and no node may start from it.
     pub(crate) is_set_back: bool,
     /// The clock of its process.
@@ -63,12 +63,12 @@ pub(crate) struct Place {
     /// One in this many disk operations is slow.
     pub(crate) slow_once_in: Option<u64>,
     /// State that its disk reads.
-    pub(crate) knowledge: Knowledge,
+    pub(crate) knowledge: Observations,
 }
 
 /// Faults of the disk of a place.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct DiskTrouble {
     /// A write or a sync was to fail in this life: the node may end.
     pub(crate) fails: bool,
     /// It is full: a starting node may end.
@@ -88,7 +88,7 @@ pub(crate) struct Trouble {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum PlaceRequest {
     /// A node with an empty disk is to start here.
     Start,
     /// The node here is to end, and its disk is lost.
@@ -99,15 +99,15 @@ pub(crate) enum Asked {
     CutOff(Duration),
 }
 
-impl Place {
+impl NodePlace {
     pub(crate) fn new(is_seed: bool, random: &mut Random) -> Self {
         Self {
-            standing: if is_seed { Standing::Member } else { Standing::Empty },
+            standing: if is_seed { IntendedState::Member } else { IntendedState::Empty },
             joins: !is_seed,
             asked: None,
             number: None,
             disk: SimulatedDisk::new(),
-            trouble: Trouble::default(),
+            trouble: DiskTrouble::default(),
             is_set_back: false,
             clock: None,
             levels: Levels::OURS,
@@ -116,13 +116,13 @@ impl Place {
             nodes: None,
             limits: Limits::for_member(random),
             slow_once_in: random.once_in(4).then(|| random.between(5, 100)),
-            knowledge: Knowledge::default(),
+            knowledge: Observations::default(),
         }
     }
 
     /// Whether the place has a node that is to stay.
     pub(crate) fn is_member(&self) -> bool {
-        self.standing == Standing::Member
+        self.standing == IntendedState::Member
     }
 
     pub(crate) fn is_node(&self, node: u64) -> bool {
@@ -131,7 +131,7 @@ impl Place {
 
     /// Whether its process runs when it is started.
     pub(crate) fn may_run(&self) -> bool {
-        matches!(self.standing, Standing::Member | Standing::Leaving)
+        matches!(self.standing, IntendedState::Member | IntendedState::Leaving)
     }
 
     /// Its process is gone.
@@ -146,7 +146,7 @@ impl Place {
         self.ended();
         self.number = None;
         self.disk = SimulatedDisk::new();
-        self.trouble = Trouble::default();
+        self.trouble = DiskTrouble::default();
         self.is_set_back = false;
     }
 

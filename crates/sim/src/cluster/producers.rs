@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use base::{PartitionId, TopicId};
-use broker::{AppendError, Appended, Broker, NewTopic, ProducerIdentity, Unavailable};
+use broker::{AppendError, AppendedBatch, Broker, NewTopic, ProducerIdentity, Unavailable};
 use record::BatchOptions;
 use tokio::time::{sleep, timeout};
 
@@ -13,8 +13,8 @@ use super::{PRODUCERS, Shared};
 use crate::history::sent_value;
 use crate::random::Random;
 use crate::verdict::Invariant;
-use crate::workload::log::Open;
-use crate::workload::{New, batch};
+use crate::workload::log::OpenBatchAppend;
+use crate::workload::{RecordToSend, batch};
 
 pub(super) const TOPIC: &str = "log";
 pub(super) const PARTITIONS: u32 = 6;
@@ -44,7 +44,7 @@ impl Producer {
         }
         while !self.shared.lock().is_healed {
             let records = 1 + self.random.below(4) as u32;
-            let open = Open {
+            let open = OpenBatchAppend {
                 partition: self.random.below(PARTITIONS.into()) as u32,
                 first: self.next,
                 records,
@@ -79,7 +79,7 @@ impl Producer {
     }
 
     /// Returns whether the append is done: acknowledged, or given up.
-    async fn append(&mut self, topic: TopicId, open: Open) -> bool {
+    async fn append(&mut self, topic: TopicId, open: OpenBatchAppend) -> bool {
         let partition = PartitionId::new(topic, open.partition);
         let is_brought = self.id >= PRODUCERS / 2;
         let broker = match is_brought || self.random.once_in(3) {
@@ -90,9 +90,9 @@ impl Producer {
             self.pause().await;
             return false;
         };
-        let values: Vec<New> = open
+        let values: Vec<RecordToSend> = open
             .sent(self.id)
-            .map(|sent| New {
+            .map(|sent| RecordToSend {
                 key: None,
                 value: sent_value(sent, open.padding),
                 headers: Vec::new(),
@@ -116,11 +116,11 @@ impl Producer {
         // The handle would keep a killed node in memory.
         drop(broker);
         let answer = timeout(ANSWERED_WITHIN, appended).await.map(|mut answers| answers.remove(0));
-        let Open { first, .. } = open;
+        let OpenBatchAppend { first, .. } = open;
         let trace = self.shared.lock().trace.clone();
         trace.note(format_args!("producer {} sent {first} to node {node}: {answer:?}", self.id));
         match answer {
-            Ok(Ok(Appended { base_offset, .. })) => {
+            Ok(Ok(AppendedBatch { base_offset, .. })) => {
                 for (sent, offset) in open.sent(self.id).zip(base_offset..) {
                     self.shared.lock().history.acknowledge(sent, offset);
                 }

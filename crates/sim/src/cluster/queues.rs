@@ -55,7 +55,7 @@ enum Step {
 
 /// A received reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Answer {
+enum QueueReply {
     Done,
     Confirmed(u32),
     Counted(u32),
@@ -114,15 +114,17 @@ impl Client {
 
 impl QueueState {
     /// The queue's state after a reply, or the reason why the reply is wrong.
-    fn after(self, step: Step, answer: Answer) -> Result<Self, String> {
+    fn after(self, step: Step, answer: QueueReply) -> Result<Self, String> {
         match (step, self, answer) {
-            (Step::Delete, _, Answer::Done) => Ok(Self::Deleted),
-            (Step::Declare, Self::Deleted, Answer::Done) => Ok(Self::Exists(0)),
-            (Step::Declare, _, Answer::Done) => Ok(self),
-            (Step::Publish(_), Self::Exists(messages), Answer::Confirmed(more)) => {
+            (Step::Delete, _, QueueReply::Done) => Ok(Self::Deleted),
+            (Step::Declare, Self::Deleted, QueueReply::Done) => Ok(Self::Exists(0)),
+            (Step::Declare, _, QueueReply::Done) => Ok(self),
+            (Step::Publish(_), Self::Exists(messages), QueueReply::Confirmed(more)) => {
                 Ok(Self::Exists(messages + more))
             }
-            (Step::Count, Self::Exists(messages), Answer::Counted(found)) if found == messages => {
+            (Step::Count, Self::Exists(messages), QueueReply::Counted(found))
+                if found == messages =>
+            {
                 Ok(self)
             }
             _ => Err(format!("{answer:?}, and the queue is {self:?}")),
@@ -131,19 +133,22 @@ impl QueueState {
 }
 
 /// Uses a new connection. A rejected message is an error: the queue's state is unknown then.
-async fn send_request(host: &str, queue: &str, step: Step) -> Result<Answer, AmqpError> {
+async fn send_request(host: &str, queue: &str, step: Step) -> Result<QueueReply, AmqpError> {
     let mut channel = network::amqp_at(host, Mode::Confirms).await?;
     let answer = match step {
-        Step::Declare => channel.declare(&[queue.to_owned()], &[]).await.map(|()| Answer::Done),
-        Step::Delete => channel.delete(queue).await.map(|()| Answer::Done),
-        Step::Count => channel.ready(queue).await.map(Answer::Counted),
+        Step::Declare => channel.declare(&[queue.to_owned()], &[]).await.map(|()| QueueReply::Done),
+        Step::Delete => channel.delete(queue).await.map(|()| QueueReply::Done),
+        Step::Count => channel.ready(queue).await.map(QueueReply::Counted),
         Step::Publish(messages) => {
             let queues = vec![queue.to_owned(); messages as usize];
-            channel.publish_to_each(&queues, b"message").await.map(|()| Answer::Confirmed(messages))
+            channel
+                .publish_to_each(&queues, b"message")
+                .await
+                .map(|()| QueueReply::Confirmed(messages))
         }
     };
     match answer {
-        Err(AmqpError::Closed { code: NOT_FOUND, .. }) => Ok(Answer::NotFound),
+        Err(AmqpError::Closed { code: NOT_FOUND, .. }) => Ok(QueueReply::NotFound),
         answer => {
             let _ = channel.close().await;
             answer
@@ -158,14 +163,14 @@ mod tests {
     #[test]
     fn lost_messages_missing_queues_and_returned_messages_are_violations() {
         let exists = QueueState::Exists(3);
-        assert_eq!(exists.after(Step::Count, Answer::Counted(3)), Ok(exists));
-        for answer in [Answer::Counted(2), Answer::Counted(4), Answer::NotFound] {
+        assert_eq!(exists.after(Step::Count, QueueReply::Counted(3)), Ok(exists));
+        for answer in [QueueReply::Counted(2), QueueReply::Counted(4), QueueReply::NotFound] {
             assert!(exists.after(Step::Count, answer).is_err(), "{answer:?}");
         }
-        let more = exists.after(Step::Publish(2), Answer::Confirmed(2));
+        let more = exists.after(Step::Publish(2), QueueReply::Confirmed(2));
         assert_eq!(more, Ok(QueueState::Exists(5)));
-        let deleted = exists.after(Step::Delete, Answer::Done).expect("it is deleted");
-        assert_eq!(deleted.after(Step::Declare, Answer::Done), Ok(QueueState::Exists(0)));
-        assert!(deleted.after(Step::Publish(1), Answer::Confirmed(1)).is_err());
+        let deleted = exists.after(Step::Delete, QueueReply::Done).expect("it is deleted");
+        assert_eq!(deleted.after(Step::Declare, QueueReply::Done), Ok(QueueState::Exists(0)));
+        assert!(deleted.after(Step::Publish(1), QueueReply::Confirmed(1)).is_err());
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use base::PartitionId;
-use broker::Stored;
+use broker::StoredBatches;
 use tokio::time::{sleep, timeout};
 
 use super::Shared;
@@ -33,7 +33,7 @@ pub(super) async fn read(shared: Shared, mut random: Random) {
         let Ok(Ok(batches)) = timeout(ANSWERED_WITHIN, read).await else { continue };
         drop(broker);
         let state = shared.lock();
-        for bytes in batches.records.into_iter().map(Stored::into_bytes) {
+        for bytes in batches.records.into_iter().map(StoredBatches::into_bytes) {
             match sent_of_batches(&bytes) {
                 Ok(found) => {
                     if let Err(violation) = state.history.check_some(partition.index, &found) {

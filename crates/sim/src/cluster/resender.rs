@@ -12,7 +12,7 @@ use super::Shared;
 use super::producers::topic_with;
 use crate::random::Random;
 use crate::verdict::Invariant;
-use crate::workload::{New, batch};
+use crate::workload::{RecordToSend, batch};
 
 const TOPIC: &str = "jobs-once";
 pub(super) const PARTITIONS: u32 = 2;
@@ -72,7 +72,7 @@ async fn send(
         let pause = random.between(5, 100);
         if let Some(broker) = shared.any_broker(random) {
             let headers = vec![(headers::ID, id.clone())];
-            let job = New { key: None, value: id.clone().into_bytes(), headers };
+            let job = RecordToSend { key: None, value: id.clone().into_bytes(), headers };
             let now_ms = broker.clock().now_ms();
             let batches = vec![batch(partition, BatchOptions::default(), now_ms, &[job])];
             let appended = match random.once_in(2) {

@@ -8,11 +8,11 @@ use broker::AppendError;
 use record::BatchOptions;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::place::Asked;
+use super::place::PlaceRequest;
 use super::{Shared, chaos, disks, producers};
 use crate::random::Random;
 use crate::verdict::Invariant;
-use crate::workload::{New, batch};
+use crate::workload::{RecordToSend, batch};
 
 const TOPIC: &str = "stalls";
 pub(super) const PARTITIONS: u32 = 6;
@@ -35,7 +35,7 @@ pub(super) async fn disturb(shared: Shared, mut random: Random) {
         let Some(place) = chaos::leading(&shared, &mut random) else { continue };
         match random.once_in(2) {
             true => {
-                shared.lock().nodes[place].asked = Some(Asked::CutOff(FAULT_LASTS));
+                shared.lock().nodes[place].asked = Some(PlaceRequest::CutOff(FAULT_LASTS));
                 sleep(FAULT_LASTS).await;
             }
             false => disks::fill(&shared, place, 0, FAULT_LASTS).await,
@@ -69,7 +69,7 @@ async fn append(topic: TopicId, index: u32, turn: usize, shared: &Shared) -> boo
     let members = shared.members();
     let Some(broker) = shared.broker(members[turn % members.len()]) else { return false };
     let partition = PartitionId::new(topic, index);
-    let values = [New { key: None, value: b"-".to_vec(), headers: Vec::new() }];
+    let values = [RecordToSend { key: None, value: b"-".to_vec(), headers: Vec::new() }];
     let batch = batch(partition, BatchOptions::default(), broker.clock().now_ms(), &values);
     let (node, appended) = (broker.node(), broker.append_at_leaders(vec![batch]));
     drop(broker);

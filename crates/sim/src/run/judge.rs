@@ -5,13 +5,13 @@ use base::PartitionId;
 use broker::ShardStatus;
 
 use super::Run;
-use crate::profile::End;
+use crate::profile::LifeEnd;
 use crate::reading;
 use crate::verdict::Invariant;
 use crate::workload::{Client, jobs, kafka, keys, log, offsets, share, topics};
 
 impl Run {
-    pub(super) async fn judge(&mut self, client: Client) -> End {
+    pub(super) async fn judge(&mut self, client: Client) -> LifeEnd {
         let looked = async {
             self.look(&client).await?;
             jobs::check(&client, &self.rules).await?;
@@ -24,7 +24,7 @@ impl Run {
             self.verdict.violated(Invariant::Durable, why);
         }
         client.broker.shutdown().await;
-        End::Stop
+        LifeEnd::Stop
     }
 
     /// Makes the checks at the start of a life.

@@ -11,7 +11,7 @@ use world::RuntimeClock;
 use super::{Purpose, Run, panicked};
 use crate::checkers::groups::Group;
 use crate::network::Gateways;
-use crate::profile::{End, Life};
+use crate::profile::{Life, LifeEnd};
 use crate::verdict::{Invariant, Violation};
 use crate::workload::groups::Protocol;
 use crate::workload::{Client, amqp, groups, jobs, kafka, keys, offsets, pulse, share, topics};
@@ -95,7 +95,7 @@ impl Run {
             Ok(Err(_)) if self.disk.is_dead() => {}
             Ok(Err(error)) if life.may_fail() => {
                 self.trace.note(format_args!("does not open: {error}"));
-                end = End::Kill;
+                end = LifeEnd::Kill;
             }
             Ok(Err(error)) => {
                 let what = format!("the node does not open: {error}");
@@ -116,22 +116,22 @@ impl Run {
     }
 
     /// Sets the disk and the time for the next life.
-    fn crash(&mut self, end: End, clock: &RuntimeClock) {
+    fn crash(&mut self, end: LifeEnd, clock: &RuntimeClock) {
         use world::Clock;
         self.trace.note(format_args!("ends by {end:?}"));
         self.disk = match end {
-            End::PowerLoss => self.disk.power_loss(self.random.number()),
-            End::Kill | End::Stop => self.disk.killed(),
+            LifeEnd::PowerLoss => self.disk.power_loss(self.random.number()),
+            LifeEnd::Kill | LifeEnd::Stop => self.disk.killed(),
         };
         self.disk.set_capacity(None);
-        self.report.crashes += u32::from(end != End::Stop);
+        self.report.crashes += u32::from(end != LifeEnd::Stop);
         let down_ms = self.random.between(0, 10_000);
         self.wall_ms = clock.now_ms() + down_ms as i64;
         self.trace.life_ends(down_ms);
     }
 
     /// Runs clients and faults until the life is over.
-    async fn work(&mut self, mut client: Client, life: &Life) -> End {
+    async fn work(&mut self, mut client: Client, life: &Life) -> LifeEnd {
         if let Err(why) = self.look(&client).await {
             return self.ended(life, why);
         }
@@ -183,10 +183,10 @@ impl Run {
         let broker = client.broker.clone();
         tokio::select! {
             biased;
-            () = self.verdict.found() => End::Stop,
+            () = self.verdict.found() => LifeEnd::Stop,
             why = broker.failed() => self.ended(life, why),
             () = sleep(life.within) => {
-                if life.end == End::Stop {
+                if life.end == LifeEnd::Stop {
                     // Waiting clients are disconnected, or wait for the end.
                     self.knowledge.lock().calm.disturb(u64::MAX);
                     self.stop(&broker, gateways).await;
@@ -197,7 +197,7 @@ impl Run {
     }
 
     /// The node ended, or could not be read: by a fault, or by itself.
-    fn ended(&mut self, life: &Life, why: String) -> End {
+    fn ended(&mut self, life: &Life, why: String) -> LifeEnd {
         self.trace.note(format_args!("the node has ended: {why}"));
         if self.disk.is_dead() {
             return life.end;
@@ -206,8 +206,8 @@ impl Run {
             self.verdict.violated(Invariant::Alive, format!("the node ended by itself: {why}"));
         }
         match self.random.once_in(2) {
-            true => End::Kill,
-            false => End::PowerLoss,
+            true => LifeEnd::Kill,
+            false => LifeEnd::PowerLoss,
         }
     }
 
@@ -222,7 +222,7 @@ impl Run {
         }
     }
 
-    async fn finish(&mut self, mut client: Client) -> End {
+    async fn finish(&mut self, mut client: Client) -> LifeEnd {
         if let Err(why) = self.look(&client).await {
             self.verdict.violated(Invariant::Durable, why);
         }
@@ -239,7 +239,7 @@ impl Run {
             Err(why) => {
                 let what = format!("the gateways do not start: {why}");
                 self.verdict.violated(Invariant::Alive, what);
-                return End::Stop;
+                return LifeEnd::Stop;
             }
         };
         match timeout(PATIENCE, amqp::drain(client.fork())).await {
@@ -266,6 +266,6 @@ impl Run {
             }
         }
         self.stop(&client.broker, gateways).await;
-        End::Stop
+        LifeEnd::Stop
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError};
 use tokio::sync::Mutex;
 use world::SimulatedDisk;
 
-use crate::checkers::Knowledge;
+use crate::checkers::Observations;
 use crate::checkers::jobs::Rules;
 use crate::cluster;
 use crate::profile::{Life, Profile};
@@ -60,7 +60,7 @@ pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violati
             .map(|id| Arc::new(Mutex::new(log::Producer::new(id))))
             .collect(),
         kafka_next: (0..kafka::PRODUCERS).map(|_| Arc::default()).collect(),
-        knowledge: Knowledge::default(),
+        knowledge: Observations::default(),
         verdict,
         trace: trace.clone(),
         report: Report::default(),
@@ -109,7 +109,7 @@ struct Run {
     producers: Vec<Arc<Mutex<log::Producer>>>,
     /// The next number of each of Kafka's producers.
     kafka_next: Vec<Arc<Mutex<u32>>>,
-    knowledge: Knowledge,
+    knowledge: Observations,
     verdict: Verdict,
     trace: Trace,
     report: Report,

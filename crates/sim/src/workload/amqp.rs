@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use client_amqp::{AmqpError, Channel, Delivery, Mode, Over};
+use client_amqp::{AmqpError, Channel, Delivery, Mode, TimedStream};
 use world::net::Stream;
 
-use super::{Client, Ended, number, value};
+use super::{Client, LifeEnded, number, value};
 use crate::checkers::messages::MessageId;
 use crate::network;
 
@@ -13,9 +13,9 @@ const QUEUE: &str = "messages";
 pub const PUBLISHERS: u64 = 1;
 pub const CONSUMERS: u64 = 2;
 
-type Link = Channel<Over<Stream>>;
+type Link = Channel<TimedStream<Stream>>;
 
-pub async fn publish(mut client: Client) -> Ended {
+pub async fn publish(mut client: Client) -> LifeEnded {
     loop {
         let ended = publish_on_one(&mut client).await;
         client.trace.note(format_args!("publisher is cut off: {ended:?}"));
@@ -47,7 +47,7 @@ async fn publish_on_one(client: &mut Client) -> Result<(), AmqpError> {
 }
 
 /// Consumes, over one connection after another.
-pub async fn consume(mut client: Client) -> Ended {
+pub async fn consume(mut client: Client) -> LifeEnded {
     loop {
         let lasts = Duration::from_millis(client.random.between(200, 5_000));
         let connection = client.random.number();

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 
 use super::kafka::{PARTITIONS, TOPIC};
 use super::settings::{REBALANCE, SESSION};
-use super::{Client, Ended, settings};
-use crate::checkers::Known;
+use super::{Client, LifeEnded, settings};
+use crate::checkers::ObservedState;
 use crate::checkers::groups::{Group, MemberId};
 use crate::network;
 
@@ -42,15 +42,15 @@ impl Protocol {
         }
     }
 
-    fn of(self, known: &mut Known) -> &mut Group {
+    fn of(self, known: &mut ObservedState) -> &mut Group {
         &mut known.groups[usize::from(self == Self::Consumer)]
     }
 }
 
 /// Consumes, as one member after another.
-pub async fn consume(mut client: Client, protocol: Protocol) -> Ended {
+pub async fn consume(mut client: Client, protocol: Protocol) -> LifeEnded {
     if open(&mut client).await.is_err() {
-        return Ended;
+        return LifeEnded;
     }
     loop {
         let lasts = Duration::from_millis(client.random.between(500, 8_000));
@@ -63,7 +63,7 @@ pub async fn consume(mut client: Client, protocol: Protocol) -> Ended {
     }
 }
 
-async fn open(client: &mut Client) -> Result<(), Ended> {
+async fn open(client: &mut Client) -> Result<(), LifeEnded> {
     settings::allow(client).await?;
     client.topic(TOPIC, PARTITIONS, &[]).await.map(drop)
 }

@@ -11,8 +11,8 @@ use broker::{
 use record::BatchOptions;
 use tokio::time::timeout;
 
-use super::{Client, Ended, New, batch, number, overrides, value};
-use crate::checkers::jobs::{Delivered, Due, JobId, Rules, Way};
+use super::{Client, LifeEnded, RecordToSend, batch, number, overrides, value};
+use crate::checkers::jobs::{EarliestDelivery, JobEnd, JobId, ReceivedDelivery, Rules};
 use crate::random::Random;
 use crate::reading;
 
@@ -44,7 +44,7 @@ struct Queue {
     group: LeaseGroupId,
 }
 
-async fn open(client: &mut Client, rules: &Rules) -> Result<Queue, Ended> {
+async fn open(client: &mut Client, rules: &Rules) -> Result<Queue, LifeEnded> {
     let topic = client.topic(TOPIC, PARTITIONS, &[]).await?;
     client.topic(DEAD, 1, &[]).await?;
     let moved = client.topic(MOVED, 1, &[]).await?;
@@ -70,19 +70,19 @@ async fn open(client: &mut Client, rules: &Rules) -> Result<Queue, Ended> {
     }
 }
 
-pub async fn produce(mut client: Client, rules: Rules) -> Ended {
-    let Ok(Queue { topic, .. }) = open(&mut client, &rules).await else { return Ended };
+pub async fn produce(mut client: Client, rules: Rules) -> LifeEnded {
+    let Ok(Queue { topic, .. }) = open(&mut client, &rules).await else { return LifeEnded };
     loop {
         let partition = client.random.below(u64::from(PARTITIONS)) as u32;
         let mut ids: Vec<JobId> = Vec::new();
-        let mut jobs: Vec<New> = Vec::new();
+        let mut jobs: Vec<RecordToSend> = Vec::new();
         for _ in 0..client.random.between(1, 5) {
             // A key is in one partition.
             let key = (client.random.below(KEYS) as u32 * PARTITIONS + partition) as u8;
             let delayed = !rules.by_key && client.random.once_in(4);
             let now_ms = client.broker.clock().now_ms();
             let delay_ms = delayed.then(|| client.random.between(1, 4_000));
-            let due = delay_ms.map(|delay_ms| Due {
+            let due = delay_ms.map(|delay_ms| EarliestDelivery {
                 wall_ms: now_ms + delay_ms as i64,
                 at_ms: client.trace.now_ms() + delay_ms,
             });
@@ -91,7 +91,7 @@ pub async fn produce(mut client: Client, rules: Rules) -> Ended {
             let header = due.map(|due| (headers::DELIVER_AT, due.wall_ms.to_string()));
             let (value, headers) = (value(id, padding), header.into_iter().collect());
             ids.push(id);
-            jobs.push(New { key: Some(key), value, headers });
+            jobs.push(RecordToSend { key: Some(key), value, headers });
         }
         let now_ms = client.broker.clock().now_ms();
         let batch =
@@ -108,7 +108,7 @@ pub async fn produce(mut client: Client, rules: Rules) -> Ended {
             }
             Err(AppendError::Unavailable(error)) => match client.after(error).await {
                 Ok(()) => {}
-                Err(Ended) => return Ended,
+                Err(LifeEnded) => return LifeEnded,
             },
             Err(AppendError::StorageFull { .. }) => client.think(300).await,
             Err(other) => client.refused("producer of jobs", other),
@@ -118,11 +118,11 @@ pub async fn produce(mut client: Client, rules: Rules) -> Ended {
 }
 
 /// Consumes, with one session after another.
-pub async fn consume(mut client: Client, rules: Rules) -> Ended {
-    let Ok(queue) = open(&mut client, &rules).await else { return Ended };
+pub async fn consume(mut client: Client, rules: Rules) -> LifeEnded {
+    let Ok(queue) = open(&mut client, &rules).await else { return LifeEnded };
     loop {
         let session = client.broker.lease_session();
-        let Some(events) = session.events() else { return Ended };
+        let Some(events) = session.events() else { return LifeEnded };
         let credit = Credit::records(client.random.between(1, 8) as u32);
         let options = ConsumeOptions { credit, ..ConsumeOptions::default() };
         let begun_ms = client.trace.now_ms();
@@ -131,7 +131,7 @@ pub async fn consume(mut client: Client, rules: Rules) -> Ended {
             match error {
                 broker::delivery::ConsumeError::Unavailable(error) => {
                     if client.after(&error).await.is_err() {
-                        return Ended;
+                        return LifeEnded;
                     }
                 }
                 other => client.refused("consumer", &other),
@@ -146,8 +146,8 @@ pub async fn consume(mut client: Client, rules: Rules) -> Ended {
         client.trace.note(format_args!("session {id} closes"));
         client.knowledge.lock().jobs.close(id);
         drop(consumer);
-        if ended == Ok(Ended) {
-            return Ended;
+        if ended == Ok(LifeEnded) {
+            return LifeEnded;
         }
     }
 }
@@ -175,17 +175,17 @@ impl Consumer {
         Self { client, rules, queue, session, held: Vec::new(), received_ms: begun_ms }
     }
 
-    async fn run(&mut self, mut events: Events) -> Ended {
+    async fn run(&mut self, mut events: Events) -> LifeEnded {
         loop {
             let patience = Duration::from_millis(self.client.random.between(1, 300));
             if self.receive_all(&mut events, patience).await.is_err() {
-                return Ended;
+                return LifeEnded;
             }
             while !self.held.is_empty() && !self.client.random.once_in(3) {
                 let place = self.client.random.below(self.held.len() as u64) as usize;
                 let (job, delivery) = self.held.swap_remove(place);
                 if self.settle(job, delivery).await.is_err() {
-                    return Ended;
+                    return LifeEnded;
                 }
             }
         }
@@ -196,14 +196,14 @@ impl Consumer {
         &mut self,
         events: &mut Events,
         patience: Duration,
-    ) -> Result<bool, Ended> {
+    ) -> Result<bool, LifeEnded> {
         let mut came = false;
         let mut next = timeout(patience, events.recv()).await.ok();
         while let Some(event) = next {
             match event {
                 Some(Event::Deliveries(deliveries)) => self.receive(deliveries),
                 Some(Event::Active { .. }) => {}
-                Some(Event::Gone { .. }) | None => return Err(Ended),
+                Some(Event::Gone { .. }) | None => return Err(LifeEnded),
             }
             came = true;
             next = events.try_recv().map(Some);
@@ -228,7 +228,7 @@ impl Consumer {
             let wall_ms = self.client.broker.clock().now_ms();
             let leased_from_ms = self.received_ms;
             let delivered =
-                Delivered { job, session, place, attempt, leased_from_ms, now_ms, wall_ms };
+                ReceivedDelivery { job, session, place, attempt, leased_from_ms, now_ms, wall_ms };
             // A settle in a shard with a hung disk takes long, and leases of other shards end meanwhile.
             if delivered.is_late(&self.rules) {
                 self.client.trace.note(format_args!("job {job} came too late"));
@@ -240,12 +240,12 @@ impl Consumer {
         }
     }
 
-    async fn settle(&mut self, job: JobId, delivery: Delivery) -> Result<(), Ended> {
+    async fn settle(&mut self, job: JobId, delivery: Delivery) -> Result<(), LifeEnded> {
         match self.client.random.below(10) {
             0 => self.release(job, delivery).await,
-            1 => self.end(job, delivery, Way::Rejected).await,
+            1 => self.end(job, delivery, JobEnd::Rejected).await,
             2 | 3 => self.move_to_another_topic(job, delivery).await,
-            _ => self.end(job, delivery, Way::Accepted).await,
+            _ => self.end(job, delivery, JobEnd::Accepted).await,
         }
     }
 
@@ -253,7 +253,7 @@ impl Consumer {
         Settle { group: self.queue.group, what: delivery.lease(), settlement }
     }
 
-    async fn release(&mut self, job: JobId, delivery: Delivery) -> Result<(), Ended> {
+    async fn release(&mut self, job: JobId, delivery: Delivery) -> Result<(), LifeEnded> {
         let delay_ms = self.client.random.of(&[0, 0, 200, 2_000]);
         let not_before_ms = (delay_ms > 0).then(|| self.client.trace.now_ms() + delay_ms);
         let session = self.session.id();
@@ -268,10 +268,10 @@ impl Consumer {
         self.answered(answer).await
     }
 
-    async fn end(&mut self, job: JobId, delivery: Delivery, way: Way) -> Result<(), Ended> {
+    async fn end(&mut self, job: JobId, delivery: Delivery, way: JobEnd) -> Result<(), LifeEnded> {
         let settlement = match way {
-            Way::Rejected => Settlement::Reject,
-            Way::Accepted | Way::Moved => Settlement::Accept,
+            JobEnd::Rejected => Settlement::Reject,
+            JobEnd::Accepted | JobEnd::Moved => Settlement::Accept,
         };
         self.client.knowledge.lock().jobs.settle(job, way);
         let settled = self.session.settle(vec![self.of(&delivery, settlement)]);
@@ -281,16 +281,20 @@ impl Consumer {
         self.answered(answer).await
     }
 
-    async fn move_to_another_topic(&mut self, job: JobId, delivery: Delivery) -> Result<(), Ended> {
-        let record = New { key: None, value: value(job, 0), headers: Vec::new() };
+    async fn move_to_another_topic(
+        &mut self,
+        job: JobId,
+        delivery: Delivery,
+    ) -> Result<(), LifeEnded> {
+        let record = RecordToSend { key: None, value: value(job, 0), headers: Vec::new() };
         let now_ms = self.client.broker.clock().now_ms();
         let to = PartitionId::new(self.queue.moved, 0);
         let batch = batch(to, BatchOptions::default(), now_ms, &[record]);
-        self.client.knowledge.lock().jobs.settle(job, Way::Moved);
+        self.client.knowledge.lock().jobs.settle(job, JobEnd::Moved);
         let settle = self.of(&delivery, Settlement::Accept);
         let answer = self.session.transfer(vec![settle], vec![batch]).await;
         self.client.trace.note(format_args!("job {job} moved: {answer:?}"));
-        self.note(job, Way::Moved, answer.is_ok());
+        self.note(job, JobEnd::Moved, answer.is_ok());
         match answer {
             Ok(_) => Ok(()),
             Err(TransferError::Unavailable(error)) => self.client.after(&error).await,
@@ -309,7 +313,7 @@ impl Consumer {
         }
     }
 
-    fn note(&self, job: JobId, way: Way, settled: bool) {
+    fn note(&self, job: JobId, way: JobEnd, settled: bool) {
         let session = self.session.id();
         let mut known = self.client.knowledge.lock();
         match settled {
@@ -318,7 +322,7 @@ impl Consumer {
         }
     }
 
-    async fn answered(&mut self, answer: Result<(), SettleError>) -> Result<(), Ended> {
+    async fn answered(&mut self, answer: Result<(), SettleError>) -> Result<(), LifeEnded> {
         match answer {
             // It may have expired, also without another delivery.
             Ok(()) | Err(SettleError::NotLeased) => Ok(()),
@@ -332,17 +336,17 @@ impl Consumer {
 }
 
 /// Accepts all remaining jobs, some of them only on redelivery, until the queue is empty.
-pub async fn drain(mut client: Client, rules: Rules) -> Result<(), Ended> {
+pub async fn drain(mut client: Client, rules: Rules) -> Result<(), LifeEnded> {
     let queue = open(&mut client, &rules).await?;
     let session = client.broker.lease_session();
-    let Some(mut events) = session.events() else { return Err(Ended) };
+    let Some(mut events) = session.events() else { return Err(LifeEnded) };
     let begun_ms = client.trace.now_ms();
-    session.consume(queue.group, ConsumeOptions::default()).await.map_err(|_| Ended)?;
+    session.consume(queue.group, ConsumeOptions::default()).await.map_err(|_| LifeEnded)?;
     let broker = client.broker.clone();
     let mut consumer = Consumer::new(client, rules, queue, session, begun_ms);
     loop {
         if !consumer.receive_all(&mut events, Duration::from_millis(100)).await? {
-            let counters = broker.counters(queue.group).await.ok_or(Ended)?;
+            let counters = broker.counters(queue.group).await.ok_or(LifeEnded)?;
             if counters.depth == 0 {
                 return Ok(());
             }
@@ -351,7 +355,7 @@ pub async fn drain(mut client: Client, rules: Rules) -> Result<(), Ended> {
             match delivery.attempt {
                 // It has to be redelivered, in this life.
                 1 if consumer.client.random.once_in(4) => consumer.release(job, delivery).await?,
-                _ => consumer.end(job, delivery, Way::Accepted).await?,
+                _ => consumer.end(job, delivery, JobEnd::Accepted).await?,
             }
         }
     }

@@ -3,12 +3,12 @@
 use base::PartitionId;
 use broker::Broker;
 use bytes::Bytes;
-use client::requests::{self, Answer};
+use client::requests::{self, ProduceOutcome};
 use client::{CallError, Pipeline};
 use record::BatchOptions;
 
-use super::{Client, Ended, New, batch};
-use crate::history::{Sent, sent_value};
+use super::{Client, LifeEnded, RecordToSend, batch};
+use crate::history::{SentRecord, sent_value};
 use crate::network;
 
 pub const TOPIC: &str = "kafka-log";
@@ -16,9 +16,9 @@ pub const PARTITIONS: u32 = 3;
 pub const PRODUCERS: u32 = 2;
 
 /// Sends from the stored next number on, and updates it.
-pub async fn produce(mut client: Client, producer: u32, next: &mut u32) -> Ended {
+pub async fn produce(mut client: Client, producer: u32, next: &mut u32) -> LifeEnded {
     if client.topic(TOPIC, PARTITIONS, &[]).await.is_err() {
-        return Ended;
+        return LifeEnded;
     }
     loop {
         match network::kafka().await {
@@ -48,10 +48,14 @@ async fn send(
         let records = client.random.between(1, 4) as u32;
         *next += records;
         let padding = client.random.below(2_000) as usize;
-        let sent = (first..first + records).map(|number| Sent { producer, number });
-        let values: Vec<New> = sent
+        let sent = (first..first + records).map(|number| SentRecord { producer, number });
+        let values: Vec<RecordToSend> = sent
             .clone()
-            .map(|sent| New { key: None, value: sent_value(sent, padding), headers: Vec::new() })
+            .map(|sent| RecordToSend {
+                key: None,
+                value: sent_value(sent, padding),
+                headers: Vec::new(),
+            })
             .collect();
         for sent in sent.clone() {
             client.knowledge.lock().kafka.send(sent, partition);
@@ -62,12 +66,12 @@ async fn send(
         };
         client.trace.note(format_args!("kafka producer {producer} sent {first}: {answer:?}"));
         match answer {
-            Answer::Acknowledged { base_offset } => {
+            ProduceOutcome::Acknowledged { base_offset } => {
                 for (sent, offset) in sent.zip(base_offset as u64..) {
                     client.knowledge.lock().kafka.acknowledge(sent, offset);
                 }
             }
-            Answer::Refused { .. } => client.think(300).await,
+            ProduceOutcome::Refused { .. } => client.think(300).await,
         }
         client.think(80).await;
     }
@@ -78,8 +82,8 @@ pub async fn append(
     client: &Client,
     pipeline: &mut Pipeline,
     (topic, partition): (&str, u32),
-    records: &[New],
-) -> Result<Answer, CallError> {
+    records: &[RecordToSend],
+) -> Result<ProduceOutcome, CallError> {
     // Only the batch is used, and it has no topic.
     let place = PartitionId::new(base::TopicId(0), partition);
     let now_ms = client.broker.clock().now_ms();
@@ -92,7 +96,7 @@ pub async fn append(
     if answers.len() != 1 {
         client.refused("a produce request", &answers);
     }
-    Ok(answers.first().copied().unwrap_or(Answer::Refused { code: -1 }))
+    Ok(answers.first().copied().unwrap_or(ProduceOutcome::Refused { code: -1 }))
 }
 
 /// The topic's partitions, if it exists.

@@ -1,11 +1,11 @@
 //! Producers of a log: some give up unanswered records, idempotent ones retry them until they are answered.
 
 use base::{PartitionId, TopicId};
-use broker::{AppendError, Appended, ProducerIdentity};
+use broker::{AppendError, AppendedBatch, ProducerIdentity};
 use record::BatchOptions;
 
-use super::{Client, Ended, New, batch};
-use crate::history::{Sent, sent_value};
+use super::{Client, LifeEnded, RecordToSend, batch};
+use crate::history::{SentRecord, sent_value};
 
 pub const TOPIC: &str = "log";
 pub const PARTITIONS: u32 = 3;
@@ -19,7 +19,7 @@ pub struct Producer {
     /// The identity of an idempotent producer.
     identity: Option<Identity>,
     /// The unanswered batch.
-    open: Option<Open>,
+    open: Option<OpenBatchAppend>,
 }
 
 #[derive(Clone, Debug)]
@@ -31,17 +31,17 @@ struct Identity {
 
 /// A batch to be appended, until it is acknowledged or given up.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenBatchAppend {
     pub(crate) partition: u32,
     pub(crate) first: u32,
     pub(crate) records: u32,
     pub(crate) padding: usize,
 }
 
-impl Open {
+impl OpenBatchAppend {
     /// Its records, as this producer sends them.
-    pub(crate) fn sent(self, producer: u32) -> impl Iterator<Item = Sent> + Clone {
-        (self.first..self.first + self.records).map(move |number| Sent { producer, number })
+    pub(crate) fn sent(self, producer: u32) -> impl Iterator<Item = SentRecord> + Clone {
+        (self.first..self.first + self.records).map(move |number| SentRecord { producer, number })
     }
 }
 
@@ -62,9 +62,9 @@ impl Producer {
     }
 
     /// Sends until the node has ended.
-    pub async fn run(&mut self, mut client: Client) -> Ended {
+    pub async fn run(&mut self, mut client: Client) -> LifeEnded {
         self.begin();
-        let Ok(topic) = client.topic(TOPIC, PARTITIONS, &[]).await else { return Ended };
+        let Ok(topic) = client.topic(TOPIC, PARTITIONS, &[]).await else { return LifeEnded };
         if self.is_idempotent() && self.identity.is_none() {
             loop {
                 let allocated = client.broker.allocate_producer_id().await;
@@ -75,20 +75,20 @@ impl Producer {
                         break;
                     }
                     Ok(_) => {}
-                    Err(Ended) => return Ended,
+                    Err(LifeEnded) => return LifeEnded,
                 }
             }
         }
         loop {
             if self.send(topic, &mut client).await.is_err() {
-                return Ended;
+                return LifeEnded;
             }
             client.think(40).await;
         }
     }
 
     /// Retries the unanswered batch until it is answered.
-    pub async fn finish(&mut self, mut client: Client) -> Result<(), Ended> {
+    pub async fn finish(&mut self, mut client: Client) -> Result<(), LifeEnded> {
         self.begin();
         let topic = client.topic(TOPIC, PARTITIONS, &[]).await?;
         while self.open.is_some() {
@@ -97,7 +97,7 @@ impl Producer {
         Ok(())
     }
 
-    async fn send(&mut self, topic: TopicId, client: &mut Client) -> Result<(), Ended> {
+    async fn send(&mut self, topic: TopicId, client: &mut Client) -> Result<(), LifeEnded> {
         let open = match self.open {
             Some(open) => open,
             None => {
@@ -106,18 +106,18 @@ impl Producer {
                 let padding = client.random.below(3_000) as usize;
                 let first = self.next;
                 self.next += records;
-                Open { partition, first, records, padding }
+                OpenBatchAppend { partition, first, records, padding }
             }
         };
         self.open = Some(open);
-        let Open { partition, first, records, padding } = open;
+        let OpenBatchAppend { partition, first, records, padding } = open;
         let sent = open.sent(self.id);
-        let values = sent.clone().map(|sent| New {
+        let values = sent.clone().map(|sent| RecordToSend {
             key: None,
             value: sent_value(sent, padding),
             headers: Vec::new(),
         });
-        let values: Vec<New> = values.collect();
+        let values: Vec<RecordToSend> = values.collect();
         for sent in sent.clone() {
             client.knowledge.lock().log.send(sent, partition);
         }
@@ -137,7 +137,7 @@ impl Producer {
         let Self { id, identity, .. } = self;
         client.trace.note(format_args!("producer {id} sent {first} to {partition}: {answer:?}"));
         match answer {
-            Ok(Appended { base_offset, .. }) => {
+            Ok(AppendedBatch { base_offset, .. }) => {
                 for (sent, offset) in sent.zip(base_offset..) {
                     client.knowledge.lock().log.acknowledge(sent, offset);
                 }

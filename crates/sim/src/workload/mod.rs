@@ -25,7 +25,7 @@ use bytes::BytesMut;
 use record::{BatchBuilder, BatchHeader, BatchOptions, Header};
 use world::RuntimeClock;
 
-use crate::checkers::Knowledge;
+use crate::checkers::Observations;
 use crate::random::Random;
 use crate::trace::Trace;
 use crate::verdict::{Invariant, Verdict};
@@ -35,7 +35,7 @@ use crate::verdict::{Invariant, Verdict};
 pub struct Client {
     pub broker: Broker,
     pub clock: Arc<RuntimeClock>,
-    pub knowledge: Knowledge,
+    pub knowledge: Observations,
     pub verdict: Verdict,
     pub trace: Trace,
     pub random: Random,
@@ -43,7 +43,7 @@ pub struct Client {
 
 /// The node does not reply any more in this life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ended;
+pub struct LifeEnded;
 
 impl Client {
     pub fn fork(&mut self) -> Self {
@@ -64,20 +64,20 @@ impl Client {
     /// Waits for a reply that is due within a bound without faults.
     pub async fn due<T>(&self, what: &'static str, answer: impl Future<Output = T>) -> T {
         let wait = self.knowledge.lock().calm.begin(what, self.trace.now_ms());
-        let _not_waited_for = Due { knowledge: &self.knowledge, wait };
+        let _not_waited_for = WaitGuard { knowledge: &self.knowledge, wait };
         let answer = answer.await;
         self.knowledge.lock().calm.end(wait, self.trace.now_ms(), &self.verdict);
         answer
     }
 
     /// Handles an unavailable reply: waits before a retry, or ends.
-    pub async fn after(&mut self, error: &Unavailable) -> Result<(), Ended> {
+    pub async fn after(&mut self, error: &Unavailable) -> Result<(), LifeEnded> {
         match error {
             Unavailable::NotLeader | Unavailable::Unanswered => {
                 self.think(200).await;
                 Ok(())
             }
-            Unavailable::Stopping | Unavailable::Failed(_) => Err(Ended),
+            Unavailable::Stopping | Unavailable::Failed(_) => Err(LifeEnded),
         }
     }
 
@@ -85,7 +85,7 @@ impl Client {
     pub async fn changed<T>(
         &mut self,
         answer: Result<T, ExecuteError>,
-    ) -> Result<Result<T, ExecuteError>, Ended> {
+    ) -> Result<Result<T, ExecuteError>, LifeEnded> {
         if let Err(ExecuteError::Unavailable(error)) = &answer {
             self.after(error).await?;
         }
@@ -103,7 +103,7 @@ impl Client {
         name: &str,
         partitions: u32,
         config: &[(&str, &str)],
-    ) -> Result<TopicId, Ended> {
+    ) -> Result<TopicId, LifeEnded> {
         loop {
             let found = self.broker.catalog().topic_id(name);
             if let Some(id) = found {
@@ -123,12 +123,12 @@ impl Client {
 }
 
 /// Cancels the wait when it is dropped.
-struct Due<'a> {
-    knowledge: &'a Knowledge,
+struct WaitGuard<'a> {
+    knowledge: &'a Observations,
     wait: u64,
 }
 
-impl Drop for Due<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         self.knowledge.lock().calm.cancel(self.wait);
     }
@@ -140,7 +140,7 @@ fn overrides<'a>(config: impl Iterator<Item = &'a (&'a str, &'a str)>) -> BTreeM
 
 /// A record to be sent.
 #[derive(Clone, Debug)]
-pub struct New {
+pub struct RecordToSend {
     pub key: Option<u8>,
     pub value: Vec<u8>,
     pub headers: Vec<(&'static str, String)>,
@@ -150,10 +150,10 @@ pub fn batch(
     partition: PartitionId,
     options: BatchOptions,
     now_ms: i64,
-    records: &[New],
+    records: &[RecordToSend],
 ) -> AppendBatch {
     let mut builder = BatchBuilder::new(options);
-    for New { key, value, headers } in records {
+    for RecordToSend { key, value, headers } in records {
         let headers: Vec<Header<'_>> = headers
             .iter()
             .map(|(name, value)| Header { key: name.as_bytes(), value: Some(value.as_bytes()) })

@@ -3,13 +3,13 @@
 use base::PartitionId;
 use broker::{Broker, CommitOffset};
 
-use super::{Client, Ended};
+use super::{Client, LifeEnded};
 use crate::workload::log;
 
 const GROUP: &str = "readers";
 
-pub async fn commit(mut client: Client) -> Ended {
-    let Ok(topic) = client.topic(log::TOPIC, log::PARTITIONS, &[]).await else { return Ended };
+pub async fn commit(mut client: Client) -> LifeEnded {
+    let Ok(topic) = client.topic(log::TOPIC, log::PARTITIONS, &[]).await else { return LifeEnded };
     let partition = PartitionId::new(topic, 0);
     loop {
         let offset = client.knowledge.lock().offsets.next_commit();
@@ -29,7 +29,7 @@ pub async fn commit(mut client: Client) -> Ended {
                     client.knowledge.lock().offsets.confirm(offset);
                 }
             }
-            Err(Ended) => return Ended,
+            Err(LifeEnded) => return LifeEnded,
         }
         client.think(300).await;
     }

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use client::requests::{self, Answer, FetchLimits};
+use client::requests::{self, FetchLimits, ProduceOutcome};
 use client::share::{Settlement, ShareLimits, ShareMember};
 use client::{CallError, Pipeline, records};
 
-use super::{Client, Ended, New, kafka, number, settings, value};
+use super::{Client, LifeEnded, RecordToSend, kafka, number, settings, value};
 use crate::network;
 
 const TOPIC: &str = "pulse";
@@ -16,7 +16,7 @@ const CONFIG: [(&str, &str); 1] = [("share.auto.offset.reset", "earliest")];
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
 /// Checks all pending waits now and then.
-pub async fn watch(client: Client) -> Ended {
+pub async fn watch(client: Client) -> LifeEnded {
     loop {
         tokio::time::sleep(CHECK_EVERY).await;
         let now_ms = client.trace.now_ms();
@@ -24,14 +24,14 @@ pub async fn watch(client: Client) -> Ended {
     }
 }
 
-pub async fn beat(mut client: Client) -> Ended {
+pub async fn beat(mut client: Client) -> LifeEnded {
     let open = async {
         settings::allow(&mut client).await?;
         settings::configure(&mut client, GROUP, &CONFIG).await?;
         client.topic(TOPIC, 1, &[]).await
     };
     if open.await.is_err() {
-        return Ended;
+        return LifeEnded;
     }
     loop {
         let ended = beat_on(&mut client).await;
@@ -49,9 +49,9 @@ async fn beat_on(client: &mut Client) -> Result<(), CallError> {
     let mut taker = client.due("a place in a share group", joining).await?;
     loop {
         let beat = client.random.number() as u32;
-        let record = New { key: None, value: value(beat, 0), headers: Vec::new() };
+        let record = RecordToSend { key: None, value: value(beat, 0), headers: Vec::new() };
         let sent = kafka::append(client, &mut producer, (TOPIC, 0), &[record]).await?;
-        let Answer::Acknowledged { base_offset } = sent else {
+        let ProduceOutcome::Acknowledged { base_offset } = sent else {
             client.think(300).await;
             continue;
         };

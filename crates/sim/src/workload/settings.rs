@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Client, Ended, overrides};
+use super::{Client, LifeEnded, overrides};
 
 /// Silence after which a group removes a member.
 pub const SESSION: Duration = Duration::from_millis(1_500);
@@ -26,13 +26,13 @@ const SMALL: [(&str, &str); 10] = [
 pub const ATTEMPTS_UNBOUNDED: &str = "32767";
 
 /// Makes sure that the node has the small values.
-pub async fn allow(client: &mut Client) -> Result<(), Ended> {
+pub async fn allow(client: &mut Client) -> Result<(), LifeEnded> {
     let wanted = overrides(SMALL.iter());
     while client.broker.catalog().node_config().overrides != wanted {
         let set = client.broker.set_node_config(wanted.clone()).await;
         if let Err(error @ broker::ExecuteError::Refused(_)) = client.changed(set).await? {
             client.refused("the node's configuration", &error);
-            return Err(Ended);
+            return Err(LifeEnded);
         }
     }
     Ok(())
@@ -43,13 +43,13 @@ pub async fn configure(
     client: &mut Client,
     group: &str,
     values: &[(&str, &str)],
-) -> Result<(), Ended> {
+) -> Result<(), LifeEnded> {
     let wanted = overrides(values.iter());
     while client.broker.catalog().group_config(group).overrides != wanted {
         let set = client.broker.set_group_config(group.to_owned(), wanted.clone()).await;
         if let Err(error @ broker::ExecuteError::Refused(_)) = client.changed(set).await? {
             client.refused("a group's configuration", &error);
-            return Err(Ended);
+            return Err(LifeEnded);
         }
     }
     Ok(())

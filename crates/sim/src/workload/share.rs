@@ -4,14 +4,14 @@
 
 use std::time::Duration;
 
-use client::requests::Answer;
-use client::share::{Leased, Settle, Settlement, ShareLimits, ShareMember};
+use client::requests::ProduceOutcome;
+use client::share::{LeasedRecord, Settle, Settlement, ShareLimits, ShareMember};
 use client::{CallError, Pipeline};
 use tokio::time::timeout;
 
 use super::jobs::found;
-use super::{Client, Ended, New, kafka, number, settings, value};
-use crate::checkers::jobs::{Delivered, JobId, Rules, Way};
+use super::{Client, LifeEnded, RecordToSend, kafka, number, settings, value};
+use crate::checkers::jobs::{JobEnd, JobId, ReceivedDelivery, Rules};
 use crate::network;
 use crate::random::Random;
 
@@ -33,7 +33,7 @@ pub fn rules(random: &mut Random) -> Rules {
     Rules { by_key, lease_ms, attempts_max }
 }
 
-async fn open(client: &mut Client, rules: &Rules) -> Result<(), Ended> {
+async fn open(client: &mut Client, rules: &Rules) -> Result<(), LifeEnded> {
     settings::allow(client).await?;
     let attempts = rules.attempts_max.map(|max| max.to_string());
     let config = [
@@ -49,9 +49,9 @@ async fn open(client: &mut Client, rules: &Rules) -> Result<(), Ended> {
     client.topic(TOPIC, PARTITIONS, &[]).await.map(drop)
 }
 
-pub async fn produce(mut client: Client, rules: Rules) -> Ended {
+pub async fn produce(mut client: Client, rules: Rules) -> LifeEnded {
     if open(&mut client, &rules).await.is_err() {
-        return Ended;
+        return LifeEnded;
     }
     loop {
         let ended = match network::kafka().await {
@@ -67,7 +67,7 @@ pub async fn produce(mut client: Client, rules: Rules) -> Ended {
 async fn send(client: &mut Client, pipeline: &mut Pipeline, rules: &Rules) -> CallError {
     loop {
         let partition = client.random.below(PARTITIONS.into()) as u32;
-        let (mut ids, mut records): (Vec<JobId>, Vec<New>) = Default::default();
+        let (mut ids, mut records): (Vec<JobId>, Vec<RecordToSend>) = Default::default();
         for _ in 0..client.random.between(1, 5) {
             // A key is in one partition.
             let key = (client.random.below(KEYS) as u32 * PARTITIONS + partition) as u8;
@@ -76,7 +76,7 @@ async fn send(client: &mut Client, pipeline: &mut Pipeline, rules: &Rules) -> Ca
             let id = client.knowledge.lock().shared.send(key, None);
             let (key, value) = (is_keyed.then_some(key), value(id, padding));
             ids.push(id);
-            records.push(New { key, value, headers: Vec::new() });
+            records.push(RecordToSend { key, value, headers: Vec::new() });
         }
         let answer = match kafka::append(client, pipeline, (TOPIC, partition), &records).await {
             Ok(answer) => answer,
@@ -84,21 +84,21 @@ async fn send(client: &mut Client, pipeline: &mut Pipeline, rules: &Rules) -> Ca
         };
         client.trace.note(format_args!("shared {ids:?} sent to {partition}: {answer:?}"));
         match answer {
-            Answer::Acknowledged { base_offset } => {
+            ProduceOutcome::Acknowledged { base_offset } => {
                 for (id, offset) in ids.into_iter().zip(base_offset as u64..) {
                     client.knowledge.lock().shared.acknowledge(id, (partition, offset));
                 }
             }
-            Answer::Refused { .. } => client.think(300).await,
+            ProduceOutcome::Refused { .. } => client.think(300).await,
         }
         client.think(150).await;
     }
 }
 
 /// Consumes, as one member after another.
-pub async fn consume(mut client: Client, rules: Rules) -> Ended {
+pub async fn consume(mut client: Client, rules: Rules) -> LifeEnded {
     if open(&mut client, &rules).await.is_err() {
-        return Ended;
+        return LifeEnded;
     }
     loop {
         let session = client.random.number();
@@ -119,8 +119,8 @@ pub async fn drain(mut client: Client, rules: Rules) -> Result<(), String> {
 
 /// The settlement of a held record.
 #[derive(Clone, Copy, Debug)]
-enum Said {
-    End(Way),
+enum ShareSettlement {
+    End(JobEnd),
     Release,
 }
 
@@ -130,7 +130,7 @@ struct Sharer {
     session: u64,
     /// Accepts everything, and ends when nothing is left.
     drains: bool,
-    held: Vec<(JobId, Leased)>,
+    held: Vec<(JobId, LeasedRecord)>,
 }
 
 impl Sharer {
@@ -172,7 +172,7 @@ impl Sharer {
         }
     }
 
-    fn receive(&mut self, leased: Vec<Leased>, leased_from_ms: u64) {
+    fn receive(&mut self, leased: Vec<LeasedRecord>, leased_from_ms: u64) {
         let Self { client, rules, session, held, .. } = self;
         for leased in leased {
             let Some(job) = number(&leased.value) else {
@@ -188,7 +188,7 @@ impl Sharer {
             let now_ms = client.trace.now_ms();
             let wall_ms = client.broker.clock().now_ms();
             let delivered =
-                Delivered { job, session, place, attempt, leased_from_ms, now_ms, wall_ms };
+                ReceivedDelivery { job, session, place, attempt, leased_from_ms, now_ms, wall_ms };
             // A reply waits for the settles in the fetch, and its leases run meanwhile.
             if delivered.is_late(rules) {
                 client.trace.note(format_args!("shared {job} came too late"));
@@ -202,47 +202,49 @@ impl Sharer {
     }
 
     /// Settles some of the held records, and informs the checker before they are sent.
-    fn decide(&mut self) -> Vec<(JobId, Leased, Said)> {
+    fn decide(&mut self) -> Vec<(JobId, LeasedRecord, ShareSettlement)> {
         let mut said = Vec::new();
         let Self { client, session, drains, held, .. } = self;
         while !held.is_empty() && (*drains || !client.random.once_in(4)) {
             let place = client.random.below(held.len() as u64) as usize;
             let (job, leased) = held.swap_remove(place);
             let how = match client.random.below(8) {
-                _ if *drains => Said::End(Way::Accepted),
-                0 | 1 => Said::Release,
-                2 => Said::End(Way::Rejected),
-                _ => Said::End(Way::Accepted),
+                _ if *drains => ShareSettlement::End(JobEnd::Accepted),
+                0 | 1 => ShareSettlement::Release,
+                2 => ShareSettlement::End(JobEnd::Rejected),
+                _ => ShareSettlement::End(JobEnd::Accepted),
             };
             let mut known = client.knowledge.lock();
             match how {
-                Said::Release => known.shared.release(job, *session),
-                Said::End(way) => known.shared.settle(job, way),
+                ShareSettlement::Release => known.shared.release(job, *session),
+                ShareSettlement::End(way) => known.shared.settle(job, way),
             }
             said.push((job, leased, how));
         }
         said
     }
 
-    fn confirmed(&mut self, said: &[(JobId, Leased, Said)]) {
+    fn confirmed(&mut self, said: &[(JobId, LeasedRecord, ShareSettlement)]) {
         let Self { client, session, .. } = self;
         for (job, leased, how) in said {
             client.trace.note(format_args!("shared {job} is settled: {how:?}"));
             let mut known = client.knowledge.lock();
             match how {
-                Said::Release => known.shared.released(*job, leased.attempt as u16, None),
-                Said::End(way) => known.shared.settled(*job, *session, *way),
+                ShareSettlement::Release => {
+                    known.shared.released(*job, leased.attempt as u16, None)
+                }
+                ShareSettlement::End(way) => known.shared.settled(*job, *session, *way),
             }
         }
     }
 }
 
-fn settles(said: &[(JobId, Leased, Said)]) -> Vec<Settle> {
-    let settle = |(_, leased, how): &(JobId, Leased, Said)| {
+fn settles(said: &[(JobId, LeasedRecord, ShareSettlement)]) -> Vec<Settle> {
+    let settle = |(_, leased, how): &(JobId, LeasedRecord, ShareSettlement)| {
         leased.settle(match how {
-            Said::Release => Settlement::Release,
-            Said::End(Way::Rejected) => Settlement::Reject,
-            Said::End(_) => Settlement::Accept,
+            ShareSettlement::Release => Settlement::Release,
+            ShareSettlement::End(JobEnd::Rejected) => Settlement::Reject,
+            ShareSettlement::End(_) => Settlement::Accept,
         })
     };
     said.iter().map(settle).collect()

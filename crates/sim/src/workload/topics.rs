@@ -4,8 +4,8 @@ use base::{PartitionId, TopicId};
 use broker::{AppendError, Broker, ExecuteError, NewTopic};
 use record::BatchOptions;
 
-use super::{Client, Ended, New, batch, value};
-use crate::checkers::topics::{Found, Topic};
+use super::{Client, LifeEnded, RecordToSend, batch, value};
+use crate::checkers::topics::{Topic, TopicAtStart};
 use crate::verdict::Invariant;
 
 pub const CLIENTS: u32 = 2;
@@ -15,7 +15,7 @@ const PARTITIONS_MAX: u32 = 12;
 const PAST: u32 = 4;
 
 /// Each client has topics of its own, so that it knows their expected state.
-pub async fn come_and_go(mut client: Client, id: u32) -> Ended {
+pub async fn come_and_go(mut client: Client, id: u32) -> LifeEnded {
     loop {
         let name = format!("passing-{id}-{}", client.random.below(NAMES));
         let found =
@@ -27,14 +27,14 @@ pub async fn come_and_go(mut client: Client, id: u32) -> Ended {
             Some((topic, _)) => delete(&mut client, &name, topic).await,
             None => create(&mut client, &name).await,
         };
-        if done == Err(Ended) {
-            return Ended;
+        if done == Err(LifeEnded) {
+            return LifeEnded;
         }
         client.think(300).await;
     }
 }
 
-async fn create(client: &mut Client, name: &str) -> Result<(), Ended> {
+async fn create(client: &mut Client, name: &str) -> Result<(), LifeEnded> {
     client.knowledge.lock().topics.set(name, Topic::Unknown);
     let uuid = client.broker.entropy().uuid();
     let partitions = client.random.between(1, 9) as u32;
@@ -57,7 +57,7 @@ async fn create(client: &mut Client, name: &str) -> Result<(), Ended> {
     }
 }
 
-async fn grow(client: &mut Client, name: &str, topic: TopicId, from: u32) -> Result<(), Ended> {
+async fn grow(client: &mut Client, name: &str, topic: TopicId, from: u32) -> Result<(), LifeEnded> {
     let to = client.random.between(u64::from(from) + 1, PARTITIONS_MAX.into()) as u32;
     // The outcome of a request from an earlier life is known now.
     let there = |partitions| Topic::There { topic, partitions, partitions_max: to };
@@ -78,7 +78,7 @@ async fn grow(client: &mut Client, name: &str, topic: TopicId, from: u32) -> Res
     }
 }
 
-async fn delete(client: &mut Client, name: &str, topic: TopicId) -> Result<(), Ended> {
+async fn delete(client: &mut Client, name: &str, topic: TopicId) -> Result<(), LifeEnded> {
     client.knowledge.lock().topics.set(name, Topic::Unknown);
     let deleted = client.due("a deletion", client.broker.delete_topic(topic)).await;
     let answer = client.changed(deleted).await?;
@@ -97,8 +97,12 @@ async fn delete(client: &mut Client, name: &str, topic: TopicId) -> Result<(), E
 }
 
 /// Writes to an existing or deleted partition.
-async fn write(client: &mut Client, partition: PartitionId, is_there: bool) -> Result<(), Ended> {
-    let record = New { key: None, value: value(0, 10), headers: Vec::new() };
+async fn write(
+    client: &mut Client,
+    partition: PartitionId,
+    is_there: bool,
+) -> Result<(), LifeEnded> {
+    let record = RecordToSend { key: None, value: value(0, 10), headers: Vec::new() };
     let now_ms = client.broker.clock().now_ms();
     let batch = batch(partition, BatchOptions::default(), now_ms, &[record]);
     let answer = client.broker.append(vec![batch]).await.remove(0);
@@ -117,7 +121,7 @@ async fn write(client: &mut Client, partition: PartitionId, is_there: bool) -> R
 }
 
 /// All topics, with their rows in the shard.
-pub fn found(broker: &Broker) -> Vec<Found> {
+pub fn found(broker: &Broker) -> Vec<TopicAtStart> {
     let known: Vec<(String, TopicId, u32)> = {
         let catalog = broker.catalog();
         let all = catalog.topics();
@@ -125,7 +129,7 @@ pub fn found(broker: &Broker) -> Vec<Found> {
     };
     let each = known.into_iter().map(|(name, topic, partitions)| {
         let rows = rows(broker, topic, partitions + PAST);
-        Found { name, topic, partitions, rows }
+        TopicAtStart { name, topic, partitions, rows }
     });
     each.collect()
 }

@@ -94,9 +94,9 @@ fn destination(to: u8) -> Destination {
 
 /// A second declaration differs from the first.
 #[derive(Debug)]
-struct Different;
+struct DeclarationConflict;
 
-impl From<ChangeError> for Different {
+impl From<ChangeError> for DeclarationConflict {
     fn from(error: ChangeError) -> Self {
         panic!("nothing else is refused: {error}");
     }
@@ -112,7 +112,7 @@ async fn run(steps: Vec<Step>) {
                 let (auto_delete, owner) = (false, None);
                 let new = NewQueue { name, durable, auto_delete, owner, arguments };
                 let same = |present: Option<&Queue>| match present {
-                    Some(present) if present.durable != durable => Err(Different),
+                    Some(present) if present.durable != durable => Err(DeclarationConflict),
                     _ => Ok(()),
                 };
                 let declared = node.vhost.declare_queue(new, same).await;
@@ -124,7 +124,7 @@ async fn run(steps: Vec<Step>) {
                 let name = &format!("x{exchange}");
                 let new = NewExchange { name, kind, durable, auto_delete, internal, arguments };
                 let same = |present: Option<&Exchange>| match present {
-                    Some(present) if present.durable != durable => Err(Different),
+                    Some(present) if present.durable != durable => Err(DeclarationConflict),
                     _ => Ok(()),
                 };
                 let declared = node.vhost.declare_exchange(new, same).await;

@@ -32,7 +32,8 @@ async fn interrupted_changes_are_repaired_at_the_next_start() {
     // A declaration that crashed after its document.
     let uuid = OsEntropy.uuid().to_string();
     let document = serde_json::json!({ "topic": "half", "uuid": uuid, "arguments": "" });
-    let (name, anything) = (documents::join(&["/", "half"]), documents::Expect::Anything);
+    let (name, anything) =
+        (documents::join(&["/", "half"]), documents::WritePrecondition::Anything);
     let kept = documents::store::put(&node.broker, "amqp.queues", name, &document, anything);
     kept.await.expect("it is kept");
     // A declaration that crashed after its topic.

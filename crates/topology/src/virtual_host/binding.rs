@@ -4,20 +4,20 @@
 //! node knows. A binding that another node adds at that moment names a deleted end, and does not route.
 
 use broker::Check;
-use documents::{Change, Expect};
+use documents::{Change, WritePrecondition};
 
 use super::{BindingRequest, VirtualHost, not_found, refuse_default};
 use crate::Destination;
 use crate::arguments::sorted;
 use crate::bindings::BindingPlan;
-use crate::changing::{Attempts, Made};
+use crate::changing::{AttemptOutcome, Attempts};
 use crate::entities::Entities;
 use crate::error::{BindingError, ChangeError, Entity};
 use crate::exchange::ExchangeKind;
 use crate::lifecycle::OwnerId;
 use crate::matched::matched;
 use crate::store::{BINDINGS, EXCHANGES};
-use crate::stripes::{Access, Held, Key};
+use crate::stripes::{Access, Key, StripeGuard};
 
 impl VirtualHost {
     /// Binds a queue or an exchange to an exchange. `user` must own the queue, if that has an owner.
@@ -48,8 +48,8 @@ impl VirtualHost {
             let stale = || self.0.shared.kept.stale_version(BINDINGS, &plan.name);
             let version = plan.version.unwrap_or_else(stale);
             self.check_same_ends(&plan, source, destination, &mut change);
-            change.put(BINDINGS, plan.name, &plan.document, Expect::Version(version))?;
-            if let Made::Done = self.make(change, &mut attempts).await? {
+            change.put(BINDINGS, plan.name, &plan.document, WritePrecondition::Version(version))?;
+            if let AttemptOutcome::Done = self.make(change, &mut attempts).await? {
                 return Ok(());
             }
         }
@@ -132,17 +132,17 @@ impl VirtualHost {
                 }
                 true => change.delete(&plan.stored()),
                 false => {
-                    let expect = Expect::Version(plan.version.unwrap_or(0));
+                    let expect = WritePrecondition::Version(plan.version.unwrap_or(0));
                     change.put(BINDINGS, plan.name.clone(), &plan.document, expect)?;
                 }
             }
-            if let Made::Done = self.make(change, &mut attempts).await? {
+            if let AttemptOutcome::Done = self.make(change, &mut attempts).await? {
                 return Ok(());
             }
         }
     }
 
-    async fn lock_binding(&self, source: &str, destination: &Destination) -> Vec<Held<'_>> {
+    async fn lock_binding(&self, source: &str, destination: &Destination) -> Vec<StripeGuard<'_>> {
         let end = match destination {
             Destination::Queue(name) => Key::Queue(name),
             Destination::Exchange(name) => Key::Exchange(name),

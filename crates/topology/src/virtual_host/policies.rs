@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use documents::{Change, Expect, StoreError, Stored};
+use documents::{Change, DocumentRef, StoreError, WritePrecondition};
 
 use super::VirtualHost;
-use crate::changing::{Attempts, Made};
+use crate::changing::{AttemptOutcome, Attempts};
 use crate::error::ChangeError;
 use crate::policy::{
     Definition, Policy, PolicyDefinition, PolicyError, PolicyMatch, PolicyScope, Subject,
@@ -40,8 +40,8 @@ impl VirtualHost {
         let mut attempts = Attempts::default();
         loop {
             let (mut change, kept) = (Change::new(), documents::join(&[&self.0.name, name]));
-            change.put(policy_space(scope), kept, &policy.set, Expect::Anything)?;
-            if let Made::Done = self.make(change, &mut attempts).await? {
+            change.put(policy_space(scope), kept, &policy.set, WritePrecondition::Anything)?;
+            if let AttemptOutcome::Done = self.make(change, &mut attempts).await? {
                 return Ok(self.apply_policies().await?);
             }
         }
@@ -60,8 +60,8 @@ impl VirtualHost {
             let mut change = Change::new();
             let kept = documents::join(&[&self.0.name, name]);
             let version = policy.version;
-            change.delete(&Stored { space: policy_space(scope), name: kept, version });
-            if let Made::Done = self.make(change, &mut attempts).await? {
+            change.delete(&DocumentRef { space: policy_space(scope), name: kept, version });
+            if let AttemptOutcome::Done = self.make(change, &mut attempts).await? {
                 return Ok(self.apply_policies().await?);
             }
         }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use base::MAIN_LEASE_GROUP;
 use broker::{ExecuteError, NewGroup, TopicChange};
-use documents::{Change, Expect, StoreError, Stored};
+use documents::{Change, DocumentRef, StoreError, WritePrecondition};
 use values::Table;
 
 use super::{VirtualHost, unless_gone};
-use crate::changing::{Attempts, Made};
+use crate::changing::{AttemptOutcome, Attempts};
 use crate::error::{ChangeError, Entity};
 use crate::lifecycle::OwnerId;
 use crate::names::{DEFAULT_VHOST, topic_name};
@@ -88,14 +88,14 @@ impl VirtualHost {
         let group = NewGroup { name: MAIN_LEASE_GROUP.to_owned(), config };
         let group = (kind != QueueKind::Stream).then_some(group);
         let (mut change, kept) = (Change::new(), documents::join(&[&self.0.name, name]));
-        let expect = Expect::Version(self.0.shared.kept.stale_version(QUEUES, &kept));
+        let expect = WritePrecondition::Version(self.0.shared.kept.stale_version(QUEUES, &kept));
         change.put(QUEUES, kept, &document, expect)?;
         change.topic(TopicChange::Create { topic, group });
         if settings.expires_ms.is_some() && new.owner.is_none() && !broker.is_alone() {
             let (name, run) = (use_name(&self.0.name, name, topology.run.node), topology.run);
-            change.put(USES, name, &UseDocument { run }, Expect::Anything)?;
+            change.put(USES, name, &UseDocument { run }, WritePrecondition::Anything)?;
         }
-        if let Made::Again = self.make(change, attempts).await? {
+        if let AttemptOutcome::Again = self.make(change, attempts).await? {
             return Ok(None);
         }
         let made = self.0.entities.read().queue(name).cloned();
@@ -196,7 +196,7 @@ impl VirtualHost {
                 return Err(ChangeError::NotEmpty(entity()));
             }
             let uses = self.uses_of(&queue);
-            if let Made::Done = self.try_remove(&queue, uses, &mut attempts).await? {
+            if let AttemptOutcome::Done = self.try_remove(&queue, uses, &mut attempts).await? {
                 return Ok(messages);
             }
         }
@@ -227,7 +227,7 @@ impl VirtualHost {
             let Some(queue) = queue.filter(|queue| condition(queue)) else { return Ok(()) };
             let uses = self.uses_of(&queue);
             match self.try_remove(&queue, uses, &mut attempts).await {
-                Ok(Made::Again) => {}
+                Ok(AttemptOutcome::Again) => {}
                 made => return unless_gone(made.map(drop)),
             }
         }
@@ -237,14 +237,14 @@ impl VirtualHost {
     pub(crate) async fn try_remove(
         &self,
         queue: &Arc<Queue>,
-        uses: Vec<Stored>,
+        uses: Vec<DocumentRef>,
         attempts: &mut Attempts,
-    ) -> Result<Made, ChangeError> {
+    ) -> Result<AttemptOutcome, ChangeError> {
         let mut change = Change::new();
         {
             let entities = self.0.entities.read();
             if !entities.queue(&queue.name).is_some_and(|known| Arc::ptr_eq(known, queue)) {
-                return Ok(Made::Again);
+                return Ok(AttemptOutcome::Again);
             }
             if let Some(removal) = entities.plan_queue_removal(&queue.name) {
                 removal.add_to(&self.0.name, &mut change);
@@ -256,7 +256,7 @@ impl VirtualHost {
             change.topic(TopicChange::Delete(queue.topic));
         }
         let made = self.make(change, attempts).await?;
-        if matches!(made, Made::Done) && !queue.declared {
+        if matches!(made, AttemptOutcome::Done) && !queue.declared {
             // It had no document, so the projection does not remove it.
             self.forget_topic(queue);
         }

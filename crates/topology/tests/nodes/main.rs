@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use routing::{Message, NoHeaders};
-use test_cluster::{Place, TestNode, start_three};
+use test_cluster::{NodeSetup, TestNode, start_three};
 use tokio::time::{sleep, timeout};
 use topology::arguments::QUEUE_TYPE;
 use topology::{
@@ -46,12 +46,12 @@ async fn three() -> Vec<Node> {
 
 /// Outcome of a declaration that was rejected.
 #[derive(Debug)]
-enum Refused {
+enum RejectedDeclaration {
     Different,
     Otherwise,
 }
 
-impl From<ChangeError> for Refused {
+impl From<ChangeError> for RejectedDeclaration {
     fn from(_: ChangeError) -> Self {
         Self::Otherwise
     }
@@ -64,12 +64,14 @@ impl Node {
         durable: bool,
         auto_delete: bool,
         owner: Option<OwnerId>,
-    ) -> Result<Arc<Queue>, Refused> {
+    ) -> Result<Arc<Queue>, RejectedDeclaration> {
         let mut arguments = Table::new();
         arguments.set(QUEUE_TYPE, "classic");
         let new = NewQueue { name, durable, auto_delete, owner, arguments: &arguments };
         let same = |present: Option<&Queue>| match present {
-            Some(present) if present.durable != new.is_durable() => Err(Refused::Different),
+            Some(present) if present.durable != new.is_durable() => {
+                Err(RejectedDeclaration::Different)
+            }
             _ => Ok(()),
         };
         self.vhost.declare_queue(new, same).await
@@ -93,7 +95,7 @@ impl Node {
         self.node.broker.catalog().documents(space).count()
     }
 
-    async fn end(self) -> Place {
+    async fn end(self) -> NodeSetup {
         let Self { node, topology, vhost } = self;
         drop((topology, vhost));
         node.end().await
@@ -144,8 +146,8 @@ async fn concurrent_declaration_is_compared_with_the_one_committed_first() {
             nodes[2].declare(name, false, false, None),
         );
         let durable = match (one, other) {
-            (Ok(one), Err(Refused::Different)) => one,
-            (Err(Refused::Different), Ok(other)) => other,
+            (Ok(one), Err(RejectedDeclaration::Different)) => one,
+            (Err(RejectedDeclaration::Different), Ok(other)) => other,
             both => panic!("one is made: {both:?}"),
         };
         let found = nodes[0].vhost.queue(CLIENT, name).await.expect("it is there");

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::blocking::{Connection, SentBatches};
-use client::requests::{Answer, PartitionRecords};
+use client::requests::{PartitionRecords, ProduceOutcome};
 
-use super::variants::{PARTITIONS, Running, TOPIC};
+use super::variants::{PARTITIONS, RunningServer, TOPIC};
 use super::{Cost, WARM_UP};
 use crate::failure::{Context, Failure, Outcome};
 use crate::records::batch;
@@ -19,7 +19,7 @@ const RECORDS_A_REQUEST: usize = 16;
 const IN_FLIGHT: usize = 64;
 const FETCH_WAIT: Duration = Duration::from_millis(100);
 
-pub(super) fn run(running: &Running, time: Duration) -> Outcome<Cost> {
+pub(super) fn run(running: &RunningServer, time: Duration) -> Outcome<Cost> {
     let (mut producer, mut consumer) = (Producer::new(running.connect()?), running.connect()?);
     let (ends, batch_bytes) = (AtomicBool::new(false), producer.batch.len());
     thread::scope(|scope| {
@@ -37,7 +37,7 @@ pub(super) fn run(running: &Running, time: Duration) -> Outcome<Cost> {
     })
 }
 
-fn produce(producer: &mut Producer, running: &Running, time: Duration) -> Outcome<Cost> {
+fn produce(producer: &mut Producer, running: &RunningServer, time: Duration) -> Outcome<Cost> {
     producer.run(WARM_UP)?;
     let before = producer.records;
     let (used, begun) = (running.cpu_seconds()?, Instant::now());
@@ -84,11 +84,11 @@ impl Producer {
     fn await_replies(&mut self) -> Outcome {
         let Some(sent) = self.under_way.pop_front() else { return Ok(()) };
         match self.connection.answer(sent).context(|| "postroad does not answer the load")? {
-            Answer::Acknowledged { .. } => {
+            ProduceOutcome::Acknowledged { .. } => {
                 self.records += RECORDS_A_REQUEST as u64;
                 Ok(())
             }
-            Answer::Refused { code } => {
+            ProduceOutcome::Refused { code } => {
                 Err(Failure::new(format!("a batch was refused with error code {code}")))
             }
         }

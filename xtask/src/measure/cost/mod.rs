@@ -21,7 +21,7 @@ use super::postroad;
 use crate::failure::{Failure, Outcome};
 use crate::figures::{Figures, Output, median};
 use crate::paths;
-use variants::{Load, Running, VARIANTS, Variant};
+use variants::{Load, RunningServer, VARIANTS, Variant};
 
 #[derive(Debug, Args)]
 pub(crate) struct CostOptions {
@@ -81,7 +81,7 @@ pub(super) fn run(options: &CostOptions) -> Outcome {
 fn measure(options: &CostOptions, variant: &Variant, time: Duration) -> Outcome<Cost> {
     let folder = paths::fresh(FOLDER)?;
     let postroad = postroad(options.bin.as_deref(), &folder, &options.serve)?;
-    let running = Running::start(variant, postroad, &folder)?;
+    let running = RunningServer::start(variant, postroad, &folder)?;
     let cost = match variant.load {
         Load::Log => log::run(&running, time),
         Load::Queue => queue::run(&running, time),

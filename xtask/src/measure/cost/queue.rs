@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::blocking::{Connection, ShareMember};
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 use client::share::Settlement;
 use uuid::Uuid;
 
-use super::variants::{GROUP, PARTITIONS, Running, TOPIC};
+use super::variants::{GROUP, PARTITIONS, RunningServer, TOPIC};
 use super::{Cost, WARM_UP};
 use crate::failure::{Context, Failure, Outcome};
 use crate::records::batch;
@@ -24,7 +24,7 @@ const LEASED_AT_ONCE: usize = 500;
 const FETCH_WAIT: Duration = Duration::from_millis(100);
 const LOOKS_EVERY: Duration = Duration::from_millis(1);
 
-pub(super) fn run(running: &Running, time: Duration) -> Outcome<Cost> {
+pub(super) fn run(running: &RunningServer, time: Duration) -> Outcome<Cost> {
     let (ends, sent, settled) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let mut producer = running.connect()?;
     let members: Vec<ShareMember> = (0..CONSUMERS)
@@ -49,7 +49,7 @@ pub(super) fn run(running: &Running, time: Duration) -> Outcome<Cost> {
     })
 }
 
-fn measure(running: &Running, settled: &AtomicU64, time: Duration) -> Outcome<Cost> {
+fn measure(running: &RunningServer, settled: &AtomicU64, time: Duration) -> Outcome<Cost> {
     thread::sleep(WARM_UP);
     let before = settled.load(Ordering::Relaxed);
     let (used, begun) = (running.cpu_seconds()?, Instant::now());
@@ -83,10 +83,10 @@ fn produce(
         let answers = connection.answers(produced);
         for answer in answers.context(|| "postroad does not answer the load")? {
             match answer {
-                Answer::Acknowledged { .. } => {
+                ProduceOutcome::Acknowledged { .. } => {
                     sent.fetch_add(RECORDS_A_REQUEST as u64, Ordering::Relaxed);
                 }
-                Answer::Refused { code } => {
+                ProduceOutcome::Refused { code } => {
                     return Err(Failure::new(format!("a batch was refused with error {code}")));
                 }
             }

@@ -76,14 +76,14 @@ const PASSWORD: &str = "not a secret";
 const SCRAPED_EVERY: Duration = Duration::from_secs(1);
 
 /// A server with its topic, and the address and credentials for the load.
-pub(super) struct Running {
+pub(super) struct RunningServer {
     server: Server,
     address: SocketAddr,
     access: Access,
     scraper: Option<Scraper>,
 }
 
-impl Running {
+impl RunningServer {
     pub(super) fn start(variant: &Variant, mut postroad: Postroad, folder: &Path) -> Outcome<Self> {
         let mut access = Access::default();
         let mut address = SocketAddr::from(([127, 0, 0, 1], postroad.port));

@@ -32,11 +32,11 @@ pub(super) struct Stage {
     pub(super) ready_ms: AtomicI64,
     pub(super) came: AtomicU64,
     pub(super) came_again: AtomicU64,
-    pub(super) seen: Mutex<Seen>,
+    pub(super) seen: Mutex<DelayObservations>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct DelayObservations {
     pub(super) failure: Option<String>,
     /// Lateness of records that became due while the server was up.
     pub(super) late: Lateness,
@@ -73,11 +73,11 @@ impl Stage {
             ready_ms: AtomicI64::new(i64::MIN),
             came: AtomicU64::new(0),
             came_again: AtomicU64::new(0),
-            seen: Mutex::new(Seen::default()),
+            seen: Mutex::new(DelayObservations::default()),
         }
     }
 
-    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub(super) fn seen(&self) -> MutexGuard<'_, DelayObservations> {
         self.seen.lock().expect("no consumer panics")
     }
 

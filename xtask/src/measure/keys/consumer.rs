@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use client::CallError;
 use client::blocking::ShareMember;
-use client::share::{Leased, Settlement};
+use client::share::{LeasedRecord, Settlement};
 use uuid::Uuid;
 
 use super::value::parse;
-use super::{GROUP, QUEUE, Seen, Stage};
+use super::{ConsumerResult, GROUP, QUEUE, Stage};
 use crate::measure::PATIENCE;
 
 const FETCH_RECORDS: usize = 10;
@@ -55,11 +55,11 @@ fn consume_until_stopped(stage: &Stage) -> Result<(), String> {
 
 fn check_record(
     stage: &Stage,
-    seen: &mut Seen,
-    record: &Leased,
+    seen: &mut ConsumerResult,
+    record: &LeasedRecord,
     now: Duration,
 ) -> Result<Settlement, String> {
-    let Leased { partition, offset, attempt, .. } = *record;
+    let LeasedRecord { partition, offset, attempt, .. } = *record;
     let place = || format!("partition {partition}, offset {offset}, delivery {attempt}");
     let named = record.key.as_deref().and_then(|key| std::str::from_utf8(key).ok()?.parse().ok());
     let parsed = parse(&record.value).filter(|(at, _)| named == Some(at.key));

@@ -5,13 +5,13 @@ use std::fmt::Display;
 
 /// A record's place: its key, and its number among the records of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct KeySequence {
     pub(super) key: u32,
     pub(super) sequence: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Lane {
+struct KeyProgress {
     /// Sequence number of the next record.
     next: u32,
     /// Deliveries of that record so far.
@@ -21,25 +21,25 @@ struct Lane {
 
 #[derive(Debug)]
 pub(super) struct Lanes {
-    lanes: Vec<Lane>,
+    lanes: Vec<KeyProgress>,
     attempts_max: u16,
     ended: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Violation {
-    OutOfOrder { came: Place, due: u32 },
-    TwoAtATime { came: Place },
+    OutOfOrder { came: KeySequence, due: u32 },
+    TwoAtATime { came: KeySequence },
     Foreign { key: u32 },
 }
 
 impl Display for Violation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Violation::OutOfOrder { came: Place { key, sequence }, due } => {
+            Violation::OutOfOrder { came: KeySequence { key, sequence }, due } => {
                 write!(f, "record {sequence} of key {key} came where record {due} was due")
             }
-            Violation::TwoAtATime { came: Place { key, sequence } } => {
+            Violation::TwoAtATime { came: KeySequence { key, sequence } } => {
                 write!(f, "record {sequence} of key {key} came while one of the key was held")
             }
             Violation::Foreign { key } => write!(f, "a record of key {key}, which nobody sent"),
@@ -49,7 +49,7 @@ impl Display for Violation {
 
 impl Lanes {
     pub(super) fn new(keys: usize, attempts_max: u16) -> Lanes {
-        Lanes { lanes: vec![Lane::default(); keys], attempts_max, ended: 0 }
+        Lanes { lanes: vec![KeyProgress::default(); keys], attempts_max, ended: 0 }
     }
 
     /// Number of records that were accepted, or dead-lettered after their last attempt.
@@ -62,7 +62,7 @@ impl Lanes {
         self.lanes[key as usize].next
     }
 
-    pub(super) fn deliver(&mut self, came: Place) -> Result<(), Violation> {
+    pub(super) fn deliver(&mut self, came: KeySequence) -> Result<(), Violation> {
         let lane = self.lanes.get_mut(came.key as usize);
         let lane = lane.ok_or(Violation::Foreign { key: came.key })?;
         if lane.held {
@@ -77,14 +77,14 @@ impl Lanes {
     }
 
     /// Call before an accept: from now on the next record may be delivered.
-    pub(super) fn accept(&mut self, place: Place) {
+    pub(super) fn accept(&mut self, place: KeySequence) {
         let lane = &mut self.lanes[place.key as usize];
-        *lane = Lane { next: lane.next + 1, ..Lane::default() };
+        *lane = KeyProgress { next: lane.next + 1, ..KeyProgress::default() };
         self.ended += 1;
     }
 
     /// Call before a release: the record is redelivered, unless this was its last attempt.
-    pub(super) fn release(&mut self, place: Place) {
+    pub(super) fn release(&mut self, place: KeySequence) {
         let lane = &mut self.lanes[place.key as usize];
         lane.held = false;
         if lane.attempts == self.attempts_max {
@@ -94,7 +94,7 @@ impl Lanes {
 
     /// The key's dead letters were sent back to the queue: they are delivered again in order.
     pub(super) fn redrive(&mut self, key: u32) {
-        self.lanes[key as usize] = Lane::default();
+        self.lanes[key as usize] = KeyProgress::default();
     }
 }
 
@@ -102,8 +102,8 @@ impl Lanes {
 mod tests {
     use super::*;
 
-    const FIRST: Place = Place { key: 1, sequence: 0 };
-    const SECOND: Place = Place { key: 1, sequence: 1 };
+    const FIRST: KeySequence = KeySequence { key: 1, sequence: 0 };
+    const SECOND: KeySequence = KeySequence { key: 1, sequence: 1 };
 
     #[test]
     fn next_record_of_a_key_may_come_once_the_previous_one_has_ended() {

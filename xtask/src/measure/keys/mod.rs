@@ -32,7 +32,7 @@ use consumer::consume;
 use host::probe::quantile_us;
 use lanes::Lanes;
 use producer::Producer;
-use report::{Turn, report};
+use report::{RoundResult, report};
 
 #[derive(Debug, Args)]
 pub(crate) struct KeysOptions {
@@ -108,18 +108,18 @@ struct Stage {
     poison: Option<u32>,
     heals: AtomicBool,
     stops: AtomicBool,
-    seen: Mutex<Seen>,
+    seen: Mutex<ConsumerResult>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct ConsumerResult {
     lanes: Lanes,
     latencies: Vec<Duration>,
     failure: Option<String>,
 }
 
 impl Stage {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, ConsumerResult> {
         self.seen.lock().expect("no consumer panics")
     }
 
@@ -151,7 +151,7 @@ impl Stage {
     }
 }
 
-fn turn(options: &KeysOptions, poisoned: bool) -> Outcome<Turn> {
+fn turn(options: &KeysOptions, poisoned: bool) -> Outcome<RoundResult> {
     let folder = paths::fresh(FOLDER)?;
     let postroad = postroad(options.bin.as_deref(), &folder, &options.serve)?;
     let (server, _) = postroad.start(PATIENCE)?;
@@ -164,7 +164,7 @@ fn turn(options: &KeysOptions, poisoned: bool) -> Outcome<Turn> {
         poison: poisoned.then_some(poison),
         heals: AtomicBool::new(false),
         stops: AtomicBool::new(false),
-        seen: Mutex::new(Seen {
+        seen: Mutex::new(ConsumerResult {
             lanes: Lanes::new(options.keys as usize + 1, ATTEMPTS_MAX),
             latencies: Vec::new(),
             failure: None,
@@ -199,7 +199,7 @@ fn work(
     postroad: &Postroad,
     stage: &Stage,
     producer: &mut Producer<'_>,
-) -> Outcome<Turn> {
+) -> Outcome<RoundResult> {
     let begun = Instant::now();
     stage.wait(u64::from(options.keys), "the backlog")?;
     let drained_per_second = f64::from(options.keys) / begun.elapsed().as_secs_f64();
@@ -217,7 +217,7 @@ fn work(
         None => 0,
     };
     let poisoned = stage.poison.is_some();
-    Ok(Turn { poisoned, p50_ms, p99_ms, drained_per_second, dead })
+    Ok(RoundResult { poisoned, p50_ms, p99_ms, drained_per_second, dead })
 }
 
 /// Checks that the failed key's records are dead letters, in order and with the right reason, and that they are

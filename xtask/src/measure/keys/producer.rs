@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use client::blocking::{Connection, SentBatches};
 use client::records::NewRecord;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 
-use super::lanes::Place;
+use super::lanes::KeySequence;
 use super::value::value;
 use super::{KeysOptions, QUEUE, Stage};
 use crate::failure::{Context, Failure, Outcome};
@@ -92,7 +92,7 @@ impl<'a> Producer<'a> {
         let mut records = vec![Vec::new(); self.options.partitions as usize];
         for &key in keys {
             let next = &mut self.next[key as usize];
-            let value = value(Place { key, sequence: *next }, sent_ns);
+            let value = value(KeySequence { key, sequence: *next }, sent_ns);
             *next += 1;
             let key_bytes = Some(Bytes::from(key.to_string()));
             records[(key % self.options.partitions) as usize].push(NewRecord {
@@ -116,7 +116,9 @@ impl<'a> Producer<'a> {
         while self.in_flight.len() > under_way {
             let Some(sent) = self.in_flight.pop_front() else { break };
             let answers = self.connection.answers(sent).context(|| "no answer came")?;
-            if let Some(refused) = answers.iter().find(|it| matches!(it, Answer::Refused { .. })) {
+            if let Some(refused) =
+                answers.iter().find(|it| matches!(it, ProduceOutcome::Refused { .. }))
+            {
                 return Err(Failure::new(format!("a batch was refused: {refused:?}")));
             }
         }

@@ -8,7 +8,7 @@ const NOISE: f64 = 1.25;
 
 /// Result of one round.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Turn {
+pub(super) struct RoundResult {
     pub(super) poisoned: bool,
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
@@ -17,8 +17,8 @@ pub(super) struct Turn {
     pub(super) dead: usize,
 }
 
-pub(super) fn report(options: &KeysOptions, turns: &[Turn]) -> Figures {
-    let of = |poisoned: bool, figure: fn(&Turn) -> f64| -> Vec<f64> {
+pub(super) fn report(options: &KeysOptions, turns: &[RoundResult]) -> Figures {
+    let of = |poisoned: bool, figure: fn(&RoundResult) -> f64| -> Vec<f64> {
         turns.iter().filter(|turn| turn.poisoned == poisoned).map(figure).collect()
     };
     let mut figures = Figures::new(format!(

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 use host::probe;
 
 use super::nodes::Nodes;
@@ -20,7 +20,7 @@ const IN_FLIGHT: usize = 64;
 const ONE_BY_ONE: usize = 2_000;
 const WARM_UP: Duration = Duration::from_secs(2);
 
-pub(super) struct Produced {
+pub(super) struct ProduceCost {
     pub(super) rate: f64,
     /// Processor seconds of all nodes per million records.
     pub(super) processor: f64,
@@ -32,13 +32,13 @@ pub(super) struct Latency {
 }
 
 /// Produces at full speed, on one connection to each node that leads a partition.
-pub(super) fn produce(nodes: &Nodes, leaders: &[usize], time: Duration) -> Outcome<Produced> {
+pub(super) fn produce(nodes: &Nodes, leaders: &[usize], time: Duration) -> Outcome<ProduceCost> {
     run(nodes, leaders, WARM_UP)?;
     let (used, begun) = (nodes.cpu_seconds()?, Instant::now());
     let records = run(nodes, leaders, time)? as f64;
     let elapsed = begun.elapsed().as_secs_f64();
     let used = nodes.cpu_seconds()? - used;
-    Ok(Produced { rate: records / elapsed, processor: used / records * 1e6 })
+    Ok(ProduceCost { rate: records / elapsed, processor: used / records * 1e6 })
 }
 
 /// Returns the number of acknowledged records.
@@ -86,8 +86,8 @@ fn send(
         }
         let Some(sent) = under_way.pop_front() else { return Ok(acknowledged) };
         match connection.answer(sent).context(|| "a node does not answer the load")? {
-            Answer::Acknowledged { .. } => acknowledged += RECORDS_A_REQUEST as u64,
-            Answer::Refused { code } => {
+            ProduceOutcome::Acknowledged { .. } => acknowledged += RECORDS_A_REQUEST as u64,
+            ProduceOutcome::Refused { code } => {
                 return Err(Failure::new(format!("a batch was refused with error code {code}")));
             }
         }
@@ -103,8 +103,8 @@ pub(super) fn latency(nodes: &Nodes, leader: usize) -> Outcome<Latency> {
         let begun = Instant::now();
         let sent = connection.produce(TOPIC, 0, batch.clone()).context(|| "cannot send")?;
         match connection.answer(sent).context(|| "no acknowledgement came")? {
-            Answer::Acknowledged { .. } => times.push(begun.elapsed()),
-            Answer::Refused { code } => {
+            ProduceOutcome::Acknowledged { .. } => times.push(begun.elapsed()),
+            ProduceOutcome::Refused { code } => {
                 return Err(Failure::new(format!("a record was refused with error code {code}")));
             }
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use client::blocking::Connection;
 use host::process::{self, Memory};
 
-use crate::cluster::{Cluster, Going, leaders};
+use crate::cluster::{Cluster, NodeFault, leaders};
 use crate::failure::{Context, Failure, Outcome};
 use crate::measure::{PATIENCE, postroad};
 use crate::server::{self, Server};
@@ -29,7 +29,7 @@ impl Nodes {
         let mut serve = serve.to_vec();
         serve.extend(["--shards".to_owned(), shards.to_string()]);
         if count > 1 {
-            let how = Going::Kill;
+            let how = NodeFault::Kill;
             let founded = Cluster::found_of(count, binary, folder, &serve, how, true, PATIENCE);
             return founded.map(Self::Several);
         }

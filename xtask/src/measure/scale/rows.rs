@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::Args;
 use client::blocking::Connection;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 use client_amqp::Mode;
 
 use super::RESTS;
 use super::nodes::Nodes;
-use crate::cluster::{Cluster, Going, leaders_by_any};
+use crate::cluster::{Cluster, NodeFault, leaders_by_any};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::{Figures, Output, median};
 use crate::measure::PATIENCE;
@@ -108,7 +108,7 @@ fn measure(
         thread::sleep(RESTS);
         let waited = fail_over(&mut cluster, kill % NODES, options.shards)?;
         waits.push(waited.as_secs_f64() * 1e3);
-        cluster.bring_back(kill % NODES, Going::Kill, PATIENCE)?;
+        cluster.bring_back(kill % NODES, NodeFault::Kill, PATIENCE)?;
     }
     let worst = waits.iter().copied().fold(0.0, f64::max);
     figures.add(format!("{size}: another node leads, median"), median(&waits), "ms");
@@ -143,7 +143,7 @@ fn fail_over(cluster: &mut Cluster, place: usize, shards: usize) -> Outcome<Dura
     others.remove(place);
     let led = |partition: &usize| before[*partition] == Some(place);
     let mut waiting: Vec<usize> = (0..shards).filter(led).collect();
-    cluster.take_away(place, Going::Kill)?;
+    cluster.take_away(place, NodeFault::Kill)?;
     let begun = Instant::now();
     while !waiting.is_empty() {
         if begun.elapsed() > PATIENCE {
@@ -166,5 +166,5 @@ fn accepts_record(leader: SocketAddr, partition: usize) -> bool {
         let sent = connection.produce(PROBE, partition as i32, one).ok()?;
         connection.answer(sent).ok()
     };
-    matches!(taken(), Some(Answer::Acknowledged { .. }))
+    matches!(taken(), Some(ProduceOutcome::Acknowledged { .. }))
 }

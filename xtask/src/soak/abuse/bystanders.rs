@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use client::blocking::{Connection, SentBatches};
 use client::records::records_of;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 use client_amqp::blocking as amqp;
 use client_amqp::{Argument, Mode};
 use serde::Serialize;
@@ -41,7 +41,7 @@ struct Shared {
     stop: AtomicBool,
     abused: AtomicBool,
     /// Measurements of each client, in the order of [`WHO`].
-    seen: [Mutex<Seen>; 3],
+    seen: [Mutex<ProbeLatencies>; 3],
 }
 
 type Work = Box<dyn FnOnce(&Shared) -> io::Result<()> + Send>;
@@ -49,7 +49,7 @@ type Work = Box<dyn FnOnce(&Shared) -> io::Result<()> + Send>;
 const WHO: [&str; 3] = ["producer", "consumer", "amqp publisher"];
 
 #[derive(Default)]
-struct Seen {
+struct ProbeLatencies {
     before: Vec<Duration>,
     during: Vec<Duration>,
     last: Option<Instant>,
@@ -252,11 +252,11 @@ impl Sender for Producer {
         let Some(&(sent, due)) = self.sent.front() else { return Ok(Vec::new()) };
         match self.connection.answer_within(sent, wait)? {
             None => Ok(Vec::new()),
-            Some(Answer::Acknowledged { .. }) => {
+            Some(ProduceOutcome::Acknowledged { .. }) => {
                 self.sent.pop_front();
                 Ok(vec![due])
             }
-            Some(Answer::Refused { code }) => {
+            Some(ProduceOutcome::Refused { code }) => {
                 Err(io::Error::other(format!("refused with error code {code}")))
             }
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::blocking::Connection;
-use client::requests::{Answer, topic_name};
+use client::requests::{ProduceOutcome, topic_name};
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
@@ -87,9 +87,9 @@ fn bombs(abuse: &Abuse, compression: Compression, megabytes: usize) -> Outcome {
         while abuse.continues() {
             let sent = connection.produce("bombs", (number % 4) as i32, bomb.clone())?;
             match connection.answer(sent).map_err(failed("a bomb was not answered"))? {
-                Answer::Acknowledged { .. } => abuse.count(true),
-                Answer::Refused { code: MESSAGE_TOO_LARGE } => abuse.count(false),
-                Answer::Refused { code } => {
+                ProduceOutcome::Acknowledged { .. } => abuse.count(true),
+                ProduceOutcome::Refused { code: MESSAGE_TOO_LARGE } => abuse.count(false),
+                ProduceOutcome::Refused { code } => {
                     return Err(Failure::new(format!("a bomb was refused with error {code}")));
                 }
             }

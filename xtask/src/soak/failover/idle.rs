@@ -23,19 +23,19 @@ const MADE_WITHIN: Duration = Duration::from_secs(10);
 /// Idle objects, with the time and memory of their creation.
 #[derive(Debug)]
 pub(super) struct Idle {
-    partitions: Made,
-    queues: Made,
+    partitions: CreationCost,
+    queues: CreationCost,
 }
 
 #[derive(Debug)]
-pub(super) struct Made {
+pub(super) struct CreationCost {
     pub(super) count: usize,
     pub(super) within: Duration,
     /// Growth of the resident memory of all nodes together.
     bytes: u64,
 }
 
-impl Made {
+impl CreationCost {
     pub(super) fn bytes_each(&self) -> f64 {
         self.bytes as f64 / self.count as f64
     }
@@ -83,12 +83,12 @@ pub(super) fn measure_creation(
     cluster: &Cluster,
     count: usize,
     make: impl FnOnce() -> Outcome,
-) -> Outcome<Made> {
+) -> Outcome<CreationCost> {
     let before = resident(cluster)?;
     let begun = Instant::now();
     make()?;
     let within = begun.elapsed();
-    Ok(Made { count, within, bytes: resident(cluster)?.saturating_sub(before) })
+    Ok(CreationCost { count, within, bytes: resident(cluster)?.saturating_sub(before) })
 }
 
 fn resident(cluster: &Cluster) -> Outcome<u64> {

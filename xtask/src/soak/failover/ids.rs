@@ -8,9 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use client::blocking::Connection;
 use client::records::NewRecord;
-use client::requests::{self, ALTER_CONFIGS, Answer, ConfigChange, ConfigResource};
+use client::requests::{self, ALTER_CONFIGS, ConfigChange, ConfigResource, ProduceOutcome};
 
-use super::idle::{Made, measure_creation};
+use super::idle::{CreationCost, measure_creation};
 use crate::cluster::{Cluster, leaders_by_any};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::Figures;
@@ -26,7 +26,7 @@ const OPEN_MAX: usize = 8;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
-pub(super) struct Ids(Made);
+pub(super) struct Ids(CreationCost);
 
 impl Ids {
     /// Stores this number of records with ids, which nodes and shards then remember.
@@ -94,7 +94,7 @@ fn store_in(node: SocketAddr, partition: usize, count: usize) -> Outcome {
         }
         let Some(sent) = open.pop_front() else { break };
         match connection.answer(sent).context(|| "ids are not acknowledged")? {
-            Answer::Acknowledged { .. } => {}
+            ProduceOutcome::Acknowledged { .. } => {}
             other => return Err(Failure::new(format!("ids are not stored: {other:?}"))),
         }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::super::leases::ledger::{Ledger, Tally, Violation};
 use super::super::leases::load::{dead_letters, declare, depths};
-use super::super::leases::workers::{self, Ended, PATIENCE, Stage};
+use super::super::leases::workers::{self, PATIENCE, Stage, WorkerEnd};
 use crate::failure::{Failure, Outcome};
 use crate::random::Random;
 use crate::server::Postroad;
@@ -49,7 +49,7 @@ impl Jobs {
     /// Starts the workers, each in a thread of its own, until [`Self::stop`].
     pub(super) fn work<'s, 'e>(&'e self, scope: &'s Scope<'s, 'e>, seed: u64, produces: bool) {
         self.stage.begin(produces);
-        let worker = move |number: u32, work: fn(&Stage, u32, Random) -> Result<(), Ended>| {
+        let worker = move |number: u32, work: fn(&Stage, u32, Random) -> Result<(), WorkerEnd>| {
             scope.spawn(move || {
                 self.run_worker(number, Random::new(seed + u64::from(number)), work)
             });
@@ -76,16 +76,16 @@ impl Jobs {
         &self,
         number: u32,
         mut random: Random,
-        work: fn(&Stage, u32, Random) -> Result<(), Ended>,
+        work: fn(&Stage, u32, Random) -> Result<(), WorkerEnd>,
     ) {
         while self.stage.produces() || self.stage.consumes() {
             match work(&self.stage, number, Random::new(random.next())) {
                 Ok(()) => {}
-                Err(Ended::Violated(violation)) => {
+                Err(WorkerEnd::Violated(violation)) => {
                     let found = violated(violation).to_string();
                     return self.findings.lock().expect("no worker panics").push(found);
                 }
-                Err(Ended::Failed(_)) => {
+                Err(WorkerEnd::Failed(_)) => {
                     self.broken.fetch_add(1, Ordering::Relaxed);
                     std::thread::sleep(AGAIN_AFTER);
                 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use client::blocking::Connection;
 use client::records::records_of;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 
 use super::super::ledger::{Acknowledged, Ledger, Mark, Reader};
 use super::super::load::{PATIENCE, violated};
@@ -24,7 +24,7 @@ const NOT_LEADER: i16 = 6;
 
 /// Topic, nodes and timeout of all producers.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct ProducerTarget {
     pub(crate) nodes: Vec<SocketAddr>,
     pub(crate) topic: String,
     pub(crate) partitions: usize,
@@ -55,7 +55,7 @@ impl Producer {
     }
 
     /// Produces until `stop` is set.
-    pub(crate) fn run(&mut self, target: &Target, stop: &AtomicBool) {
+    pub(crate) fn run(&mut self, target: &ProducerTarget, stop: &AtomicBool) {
         let mut asked = self.partition % NODES;
         while !stop.load(Ordering::Relaxed) {
             let leader = Connection::open(target.nodes[asked], target.answered_within)
@@ -73,7 +73,12 @@ impl Producer {
     }
 
     /// Produces at one node until it rejects a batch or the connection fails.
-    fn run_at(&mut self, target: &Target, place: usize, stop: &AtomicBool) -> std::io::Result<()> {
+    fn run_at(
+        &mut self,
+        target: &ProducerTarget,
+        place: usize,
+        stop: &AtomicBool,
+    ) -> std::io::Result<()> {
         let mut connection = Connection::open(target.nodes[place], target.answered_within)?;
         while !stop.load(Ordering::Relaxed) {
             let records = self.random.between(1, BATCH_RECORDS);
@@ -86,12 +91,12 @@ impl Producer {
                 .produce(&target.topic, partition, batch(values))
                 .and_then(|sent| connection.answer(sent));
             match answer {
-                Ok(Answer::Acknowledged { base_offset }) => {
+                Ok(ProduceOutcome::Acknowledged { base_offset }) => {
                     let (partition, records) = (self.partition, records as u32);
                     let batch = Acknowledged { partition, base_offset, first, records };
                     self.acknowledged.push((batch, sent_at, Instant::now()));
                 }
-                Ok(Answer::Refused { .. }) => {
+                Ok(ProduceOutcome::Refused { .. }) => {
                     self.refused += 1;
                     return Ok(());
                 }
@@ -107,7 +112,11 @@ impl Producer {
 
 /// Reads every partition at its leader from its reader to the end, and checks it against the ledger. Returns the
 /// number of records.
-pub(crate) fn verify(target: &Target, ledger: &mut Ledger, readers: &mut [Reader]) -> Outcome<u64> {
+pub(crate) fn verify(
+    target: &ProducerTarget,
+    ledger: &mut Ledger,
+    readers: &mut [Reader],
+) -> Outcome<u64> {
     let mut read = 0;
     for reader in readers {
         let partition = reader.partition;
@@ -128,7 +137,7 @@ pub(crate) fn verify(target: &Target, ledger: &mut Ledger, readers: &mut [Reader
 
 /// Whether the end was reached; `false` if the node is not the leader of the partition.
 fn verify_partition(
-    target: &Target,
+    target: &ProducerTarget,
     ledger: &mut Ledger,
     reader: &mut Reader,
     read: &mut u64,

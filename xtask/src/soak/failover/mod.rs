@@ -16,10 +16,10 @@ use client::blocking::Connection;
 use self::idle::Idle;
 use self::ids::Ids;
 use self::jobs::Jobs;
-use self::load::{Producer, Target, verify};
+use self::load::{Producer, ProducerTarget, verify};
 use super::ledger::{Ledger, Reader};
 use super::load::{PATIENCE, violated};
-use crate::cluster::{Cluster, Going, NODES, leaders_by_any};
+use crate::cluster::{Cluster, NODES, NodeFault, leaders_by_any};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::{Figures, Output, percentile};
 use crate::paths;
@@ -32,8 +32,8 @@ pub(crate) struct FailoverOptions {
     #[arg(long, default_value_t = 100)]
     times: u32,
     /// How it goes
-    #[arg(long, value_enum, default_value_t = Going::Kill)]
-    how: Going,
+    #[arg(long, value_enum, default_value_t = NodeFault::Kill)]
+    how: NodeFault,
     /// Repeats the choices of an earlier run (its moments still depend on the machine)
     #[arg(long)]
     seed: Option<u64>,
@@ -112,17 +112,17 @@ pub(super) fn run(options: &FailoverOptions) -> Outcome {
 const EVEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// Minimum load after a failure; writes must have resumed within it.
-fn load_after_failure(how: Going) -> Duration {
+fn load_after_failure(how: NodeFault) -> Duration {
     match how {
-        Going::Kill | Going::Term => Duration::from_millis(1_500),
-        Going::Cut | Going::Stop => Duration::from_millis(4_000),
+        NodeFault::Kill | NodeFault::Term => Duration::from_millis(1_500),
+        NodeFault::Cut | NodeFault::Stop => Duration::from_millis(4_000),
     }
 }
 
 struct Run<'a> {
     options: &'a FailoverOptions,
     cluster: Cluster,
-    target: Target,
+    target: ProducerTarget,
     random: Random,
     producers: Vec<Producer>,
     ledger: Ledger,
@@ -147,7 +147,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn new(options: &FailoverOptions, cluster: Cluster, seed: u64) -> Run<'_> {
-        let target = Target {
+        let target = ProducerTarget {
             nodes: cluster.addresses(),
             topic: "soak".to_owned(),
             partitions: options.partitions,
@@ -155,8 +155,8 @@ impl Run<'_> {
             // A node that is cut off or paused neither replies nor closes connections, so the client needs a short
             // timeout.
             answered_within: match options.how {
-                Going::Kill | Going::Term => Duration::from_secs(15),
-                Going::Cut | Going::Stop => Duration::from_millis(500),
+                NodeFault::Kill | NodeFault::Term => Duration::from_secs(15),
+                NodeFault::Cut | NodeFault::Stop => Duration::from_millis(500),
             },
         };
         let jobs = (options.queues > 0).then(|| {
@@ -264,7 +264,7 @@ impl Run<'_> {
                 if let Some(leaving) = leaving {
                     leaving.ended(ready)?;
                 }
-                if let (Going::Stop, Some(jobs)) = (how, jobs) {
+                if let (NodeFault::Stop, Some(jobs)) = (how, jobs) {
                     jobs.node_resumes(victim);
                 }
                 Ok((at, cluster.bring_back(victim, how, ready)?))
@@ -381,13 +381,13 @@ impl Run<'_> {
             );
             let what = "of those, delivered to somebody else";
             match self.options.how {
-                Going::Kill | Going::Term => {
+                NodeFault::Kill | NodeFault::Term => {
                     figures.judge(what, share, "%", "at most 1 %", share <= 1.0);
                 }
                 // A node that is cut off or paused loses the messages of its consumers.
-                Going::Cut | Going::Stop => figures.add(what, share, "%"),
+                NodeFault::Cut | NodeFault::Stop => figures.add(what, share, "%"),
             }
-            if self.options.how == Going::Stop {
+            if self.options.how == NodeFault::Stop {
                 figures.add("arrived late of a node that stood still", tally.late as f64, "");
             }
             figures.add("dead letters, all read", self.dead_letters as f64, "");
@@ -406,9 +406,9 @@ impl Run<'_> {
         );
         figures.add("other partitions wait, p99", percentile(&mut self.others, 0.99), "ms");
         let (median, p99) = match self.options.how {
-            Going::Kill => (300.0, 1_000.0),
-            Going::Term => (100.0, 300.0),
-            Going::Cut | Going::Stop => (2_000.0, 3_000.0),
+            NodeFault::Kill => (300.0, 1_000.0),
+            NodeFault::Term => (100.0, 300.0),
+            NodeFault::Cut | NodeFault::Stop => (2_000.0, 3_000.0),
         };
         let judged = [
             ("median", 0.5, self.options.pause_ms_median_max.unwrap_or(median)),

@@ -23,8 +23,8 @@ use serde::Serialize;
 use self::nemesis::Nemesis;
 use self::report::{Row, Run};
 use self::site::Site;
-use self::target::Target;
-use self::workloads::{Progress, Running, Workload};
+use self::target::WorkloadContext;
+use self::workloads::{Progress, RunningWorkload, Workload};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::Output;
 use crate::random::Random;
@@ -224,13 +224,13 @@ fn under_load(
     run: &mut Run,
 ) -> Outcome {
     site.wait_until_whole(WHOLE_WITHIN)?;
-    let target = Target::new(site.addresses.clone());
+    let target = WorkloadContext::new(site.addresses.clone());
     workloads::prepare(&target, workloads)?;
     let progress = Arc::<Progress>::default();
     let start = |workload: &Workload| {
         workloads::start(*workload, &target, &progress, seed, nemesis.isolates())
     };
-    let running: Vec<Running> = workloads.iter().map(start).collect();
+    let running: Vec<RunningWorkload> = workloads.iter().map(start).collect();
 
     let deadline = Instant::now() + Duration::from_secs(options.seconds);
     let faults = nemesis::run(nemesis, site, &target, &mut Random::new(seed), deadline);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 
 use super::site::Site;
-use super::target::Target;
+use super::target::WorkloadContext;
 use crate::failure::Outcome;
 use crate::random::Random;
 
@@ -84,7 +84,7 @@ impl Nemesis {
 
 /// Time of one fault, in milliseconds since the run began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct FaultTime {
     pub(super) begun: u64,
     pub(super) ended: u64,
 }
@@ -93,17 +93,17 @@ pub(super) struct Fault {
 pub(super) fn run(
     nemesis: Nemesis,
     site: &mut Site,
-    target: &Target,
+    target: &WorkloadContext,
     random: &mut Random,
     deadline: Instant,
-) -> Outcome<Vec<Fault>> {
+) -> Outcome<Vec<FaultTime>> {
     let mut faults = Vec::new();
     let rest = Duration::from_secs(2);
     std::thread::sleep(rest);
     while Instant::now() < deadline {
         let begun = target.now();
         let goes_on = acts::act(nemesis, site, random)?;
-        faults.push(Fault { begun, ended: target.now() });
+        faults.push(FaultTime { begun, ended: target.now() });
         let left = deadline.saturating_duration_since(Instant::now());
         std::thread::sleep(if goes_on { left.min(random.duration(rest, 2 * rest)) } else { left });
     }

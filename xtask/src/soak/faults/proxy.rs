@@ -23,7 +23,7 @@ const RETRANSMITTED_AFTER: Duration = Duration::from_millis(200);
 
 /// One direction between two nodes.
 #[derive(Debug, Default)]
-struct Way {
+struct LinkDirection {
     cut: AtomicBool,
     delay_ms: AtomicU64,
     /// Pieces of a thousand that are lost once.
@@ -32,7 +32,7 @@ struct Way {
 
 #[derive(Debug, Default)]
 struct State {
-    ways: [[Way; PLACES]; PLACES],
+    ways: [[LinkDirection; PLACES]; PLACES],
     /// 0: the node does not run.
     pids: [AtomicU32; PLACES],
 }

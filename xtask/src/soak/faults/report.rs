@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::nemesis::{Fault, Nemesis};
+use super::nemesis::{FaultTime, Nemesis};
 use crate::figures::percentile;
 
 /// A stall that begins this soon after a fault still counts as caused by it.
@@ -26,9 +26,9 @@ pub(super) struct Run {
 }
 
 /// Longest gap between acknowledged writes of each writer that overlaps each fault. Writes are sorted.
-pub(super) fn stalls(writers: &[Vec<u64>], faults: &[Fault], end: u64) -> Vec<Duration> {
+pub(super) fn stalls(writers: &[Vec<u64>], faults: &[FaultTime], end: u64) -> Vec<Duration> {
     let mut stalls = Vec::new();
-    for Fault { begun, ended } in faults {
+    for FaultTime { begun, ended } in faults {
         let until = ended + AFTER_FAULT_MS;
         for writes in writers.iter().filter(|writes| !writes.is_empty()) {
             let first = writes.partition_point(|at| at < begun).saturating_sub(1);
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn stall_is_the_longest_gap_that_overlaps_a_fault() {
         let writes = vec![0, 10, 20, 5_020, 5_030, 30_000];
-        let fault = Fault { begun: 1_000, ended: 2_000 };
+        let fault = FaultTime { begun: 1_000, ended: 2_000 };
         let found = stalls(&[writes, vec![]], &[fault], 40_000);
         // The gap after 5,030 began within ten seconds of the fault's end.
         assert_eq!(found, [Duration::from_millis(24_970)]);

@@ -136,7 +136,7 @@ impl Site {
         self.start_all(&[place])
     }
 
-    fn spawn(&self, place: usize) -> Outcome<server::Starting> {
+    fn spawn(&self, place: usize) -> Outcome<server::StartingServer> {
         let node = &self.nodes[place];
         let started = node.postroad.spawn_with(&[(FAULTS_VARIABLE, &node.faults)])?;
         self.mesh.set_pid(place, started.server.pid());

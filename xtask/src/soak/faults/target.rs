@@ -17,15 +17,15 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// State that all workloads of a run share.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
+pub(super) struct WorkloadContext {
     pub(super) addresses: Addresses,
     pub(super) begun: Instant,
     stop: Arc<AtomicBool>,
 }
 
-impl Target {
-    pub(super) fn new(addresses: Addresses) -> Target {
-        Target { addresses, begun: Instant::now(), stop: Arc::default() }
+impl WorkloadContext {
+    pub(super) fn new(addresses: Addresses) -> WorkloadContext {
+        WorkloadContext { addresses, begun: Instant::now(), stop: Arc::default() }
     }
 
     /// Milliseconds since the run began.
@@ -55,7 +55,7 @@ pub(super) struct Kafka {
 }
 
 impl Kafka {
-    pub(super) fn new(target: &Target, first: usize) -> Kafka {
+    pub(super) fn new(target: &WorkloadContext, first: usize) -> Kafka {
         let addresses = target.addresses.kafka.clone();
         let connections = addresses.iter().map(|_| None).collect();
         Kafka { addresses, connections, next: first }

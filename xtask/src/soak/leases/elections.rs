@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::{Args, Parser};
 use client::blocking::Connection;
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 
 use super::delayed;
 use super::load::{Load, LoadOptions, first_of};
@@ -62,8 +62,11 @@ pub(crate) fn run(options: &ElectionsOptions) -> Outcome {
     let seed = options.load.seed.unwrap_or_else(Random::any_seed);
     let folder = paths::fresh(FOLDER)?;
     eprintln!("soak elections: {} s, seed {seed}, data in {}", options.seconds, folder.display());
-    let mut run =
-        Run { options, load: Load::new(&options.load, &folder, seed)?, waits: Waits::default() };
+    let mut run = Run {
+        options,
+        load: Load::new(&options.load, &folder, seed)?,
+        waits: ProbeWaits::default(),
+    };
     run.all().map_err(|failure| {
         failure.remedy(format!("data and log are kept in {}", folder.display()))
     })?;
@@ -76,19 +79,19 @@ pub(crate) fn run(options: &ElectionsOptions) -> Outcome {
 struct Run<'a> {
     options: &'a ElectionsOptions,
     load: Load<'a>,
-    waits: Waits,
+    waits: ProbeWaits,
 }
 
 /// Waits of the probe.
 #[derive(Debug, Default)]
-struct Waits {
+struct ProbeWaits {
     /// Send time and wait of each of its records.
     all: Vec<(Instant, Duration)>,
     /// Time of each election request, and the time until this node was the leader again.
     elections: Vec<(Instant, Duration)>,
 }
 
-impl Waits {
+impl ProbeWaits {
     /// The longest wait between each election and the next.
     fn pauses(&self) -> Vec<Duration> {
         let last = self.all.last().map(|(sent, wait)| *sent + *wait);
@@ -168,7 +171,7 @@ impl Run<'_> {
             (elections, probe.join().expect("the probe does not panic"))
         });
         first_of(findings)?;
-        self.waits = Waits { all: waits?, elections: elections? };
+        self.waits = ProbeWaits { all: waits?, elections: elections? };
         self.load.empty(&mut server)?;
         self.load.end(server)
     }
@@ -218,7 +221,7 @@ impl Run<'_> {
                 .produce(PROBE, 0, batch(records))
                 .and_then(|sent| connection.answer(sent))
                 .context(|| "the probe got no answer")?;
-            if let Answer::Refused { code } = answer {
+            if let ProduceOutcome::Refused { code } = answer {
                 return Err(Failure::new(format!(
                     "a record of the probe was refused: code {code}"
                 )));

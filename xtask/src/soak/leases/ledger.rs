@@ -12,7 +12,7 @@ use crate::soak::ledger::Mark;
 
 /// Final settlement of a record by a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::soak) enum End {
+pub(in crate::soak) enum FinalSettlement {
     Accepted,
     /// The record becomes a dead letter.
     Rejected,
@@ -23,22 +23,22 @@ pub(in crate::soak) enum End {
 enum Progress {
     Open,
     /// Sent, without a reply yet.
-    Asked(End),
+    Asked(FinalSettlement),
     /// Confirmed: the record must never be redelivered.
-    Settled(End),
+    Settled(FinalSettlement),
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct LedgerEntry {
     queue: u16,
     confirmed: bool,
     progress: Progress,
-    past: Past,
+    past: RecordCounts,
 }
 
 /// History of a record, for the diagnosis of a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::soak) struct Past {
+pub(in crate::soak) struct RecordCounts {
     delivered: u8,
     given_back: u8,
     asked: u8,
@@ -54,7 +54,7 @@ pub(in crate::soak) type Worker = u32;
 #[derive(Debug, Default)]
 pub(in crate::soak) struct Ledger {
     /// By producer, then by sequence.
-    records: Vec<Vec<Known>>,
+    records: Vec<Vec<LedgerEntry>>,
     held: HashMap<(u32, u64), Worker>,
     /// The node of each consumer's connection.
     nodes: HashMap<Worker, SocketAddr>,
@@ -90,9 +90,9 @@ pub(in crate::soak) struct Tally {
 pub(in crate::soak) enum Violation {
     Foreign { queue: usize, value_bytes: usize },
     WrongQueue { mark: Mark, sent: usize, came: usize },
-    SettledCameAgain { mark: Mark, queue: usize, end: End, where_to: String },
+    SettledCameAgain { mark: Mark, queue: usize, end: FinalSettlement, where_to: String },
     HeldByTwo { mark: Mark, queue: usize, where_to: String },
-    Lost { mark: Mark, queue: usize, records: usize, past: Past },
+    Lost { mark: Mark, queue: usize, records: usize, past: RecordCounts },
     NotDead { mark: Mark, queue: usize, records: usize },
     DeadTwice { mark: Mark },
     DeadUnasked { mark: Mark, progress: String },
@@ -109,7 +109,7 @@ impl Display for Violation {
                 write!(f, "{mark} was sent to queue {sent} and came out of queue {came}")
             }
             SettledCameAgain { mark, queue, end, where_to } => {
-                let end = if *end == End::Accepted { "accepted" } else { "rejected" };
+                let end = if *end == FinalSettlement::Accepted { "accepted" } else { "rejected" };
                 write!(
                     f,
                     "queue {queue}: {mark} was {end}, which was confirmed, and came again: {where_to}"
@@ -151,8 +151,8 @@ impl Ledger {
         let records = &mut self.records[producer as usize];
         let sequence = records.len() as u64;
         let queue = queue as u16;
-        let (progress, past) = (Progress::Open, Past::default());
-        records.push(Known { queue, confirmed: false, progress, past });
+        let (progress, past) = (Progress::Open, RecordCounts::default());
+        records.push(LedgerEntry { queue, confirmed: false, progress, past });
         Mark { producer, sequence }
     }
 
@@ -163,7 +163,7 @@ impl Ledger {
         }
     }
 
-    fn known(&mut self, mark: Mark) -> Option<&mut Known> {
+    fn known(&mut self, mark: Mark) -> Option<&mut LedgerEntry> {
         let producer = self.records.get_mut(mark.producer as usize)?;
         producer.get_mut(usize::try_from(mark.sequence).ok()?)
     }
@@ -228,7 +228,7 @@ impl Ledger {
     }
 
     /// Call before a settle.
-    pub(super) fn request_settle(&mut self, mark: Mark, end: End) {
+    pub(super) fn request_settle(&mut self, mark: Mark, end: FinalSettlement) {
         let may_be_settled = self.leases_may_end;
         if let Some(known) = self.known(mark) {
             // Another consumer has settled the record; this lease has ended, and its consumer does not know yet.
@@ -243,7 +243,7 @@ impl Ledger {
 
     /// Call before an acknowledgement, which has no reply.
     pub(super) fn acknowledge(&mut self, mark: Mark) {
-        self.request_settle(mark, End::Accepted);
+        self.request_settle(mark, FinalSettlement::Accepted);
         self.held.remove(&(mark.producer, mark.sequence));
         if let Some(known) = self.known(mark) {
             known.past.acknowledged = known.past.acknowledged.saturating_add(1);
@@ -253,7 +253,7 @@ impl Ledger {
     }
 
     /// Records the confirm of a settle.
-    pub(super) fn settle(&mut self, mark: Mark, end: End) {
+    pub(super) fn settle(&mut self, mark: Mark, end: FinalSettlement) {
         self.held.remove(&(mark.producer, mark.sequence));
         let may_have_come_again = self.leases_may_end;
         let Some(known) = self.known(mark) else { return };
@@ -269,8 +269,8 @@ impl Ledger {
         known.progress = Progress::Settled(end);
         self.tally.unanswered -= 1;
         match end {
-            End::Accepted => self.tally.accepted += 1,
-            End::Rejected => self.tally.rejected += 1,
+            FinalSettlement::Accepted => self.tally.accepted += 1,
+            FinalSettlement::Rejected => self.tally.rejected += 1,
         }
     }
 
@@ -288,7 +288,7 @@ impl Ledger {
     /// Call when all queues are empty: every confirmed record must be settled. Settles without a reply count as
     /// applied from then on.
     pub(in crate::soak) fn check_empty(&mut self) -> Result<(), Violation> {
-        let mut lost: Option<(Mark, usize, Past)> = None;
+        let mut lost: Option<(Mark, usize, RecordCounts)> = None;
         let mut records = 0;
         for (producer, known) in self.records.iter_mut().enumerate() {
             for (sequence, known) in known.iter_mut().enumerate() {
@@ -318,7 +318,7 @@ impl Ledger {
             let mark = Mark::from_value(value).ok_or_else(|| foreign.clone())?;
             let known = self.records.get(mark.producer as usize);
             let known = known.and_then(|of| of.get(mark.sequence as usize)).ok_or(foreign)?;
-            if known.progress != Progress::Settled(End::Rejected) {
+            if known.progress != Progress::Settled(FinalSettlement::Rejected) {
                 let progress = format!("{:?}", known.progress);
                 return Err(Violation::DeadUnasked { mark, progress });
             }
@@ -332,9 +332,9 @@ impl Ledger {
             };
             records.iter().enumerate().map(with_mark)
         });
-        let missing: Vec<(Mark, &Known)> = all
-            .filter(|(_, known): &(Mark, &Known)| {
-                known.progress == Progress::Settled(End::Rejected)
+        let missing: Vec<(Mark, &LedgerEntry)> = all
+            .filter(|(_, known): &(Mark, &LedgerEntry)| {
+                known.progress == Progress::Settled(FinalSettlement::Rejected)
             })
             .filter(|(mark, _)| !dead.contains_key(&(mark.producer, mark.sequence)))
             .collect();
@@ -369,12 +369,12 @@ mod tests {
         deliver(&mut ledger, 1, &value).unwrap();
         ledger.give_back(mark);
         deliver(&mut ledger, 2, &value).unwrap();
-        ledger.request_settle(mark, End::Accepted);
+        ledger.request_settle(mark, FinalSettlement::Accepted);
         ledger.crash();
         deliver(&mut ledger, 3, &value).unwrap();
         assert_eq!(ledger.tally.unanswered_came_again, 1);
-        ledger.request_settle(mark, End::Accepted);
-        ledger.settle(mark, End::Accepted);
+        ledger.request_settle(mark, FinalSettlement::Accepted);
+        ledger.settle(mark, FinalSettlement::Accepted);
         let again = deliver(&mut ledger, 4, &value);
         assert!(matches!(again, Err(Violation::SettledCameAgain { .. })));
     }
@@ -384,7 +384,7 @@ mod tests {
         let mut ledger = Ledger::new(1);
         let (mark, value) = sent(&mut ledger);
         deliver(&mut ledger, 1, &value).unwrap();
-        ledger.request_settle(mark, End::Accepted);
+        ledger.request_settle(mark, FinalSettlement::Accepted);
         assert!(matches!(deliver(&mut ledger, 2, &value), Err(Violation::HeldByTwo { .. })));
         ledger.leave(2);
         deliver(&mut ledger, 3, &value).unwrap();
@@ -396,10 +396,10 @@ mod tests {
         ledger.send(0, 0);
         assert_eq!(ledger.check_empty(), Ok(()));
         let (mark, value) = sent(&mut ledger);
-        let lost = Violation::Lost { mark, queue: 3, records: 1, past: Past::default() };
+        let lost = Violation::Lost { mark, queue: 3, records: 1, past: RecordCounts::default() };
         assert_eq!(ledger.check_empty(), Err(lost));
         deliver(&mut ledger, 1, &value).unwrap();
-        ledger.request_settle(mark, End::Accepted);
+        ledger.request_settle(mark, FinalSettlement::Accepted);
         ledger.crash();
         assert_eq!(ledger.check_empty(), Ok(()));
         // The queue was empty, so the settle was applied.
@@ -412,11 +412,11 @@ mod tests {
         let mut ledger = Ledger::for_cluster(1);
         let (mark, value) = sent(&mut ledger);
         deliver(&mut ledger, 1, &value).unwrap();
-        ledger.request_settle(mark, End::Accepted);
+        ledger.request_settle(mark, FinalSettlement::Accepted);
         deliver(&mut ledger, 2, &value).unwrap();
-        ledger.settle(mark, End::Accepted);
+        ledger.settle(mark, FinalSettlement::Accepted);
         // Operations of the consumer with the late delivery have no effect.
-        ledger.request_settle(mark, End::Rejected);
+        ledger.request_settle(mark, FinalSettlement::Rejected);
         ledger.give_back(mark);
         assert_eq!(ledger.check_empty(), Ok(()));
         assert!(deliver(&mut ledger, 3, &value).is_err());
@@ -430,8 +430,8 @@ mod tests {
         deliver(&mut ledger, 1, &value).unwrap();
         let dead = [value.clone()];
         assert!(matches!(ledger.check_dead(&dead), Err(Violation::DeadUnasked { .. })));
-        ledger.request_settle(mark, End::Rejected);
-        ledger.settle(mark, End::Rejected);
+        ledger.request_settle(mark, FinalSettlement::Rejected);
+        ledger.settle(mark, FinalSettlement::Rejected);
         assert!(matches!(ledger.check_dead(&[]), Err(Violation::NotDead { records: 1, .. })));
         assert_eq!(ledger.check_dead(&dead), Ok(()));
         let twice = [value.clone(), value];

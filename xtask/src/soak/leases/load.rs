@@ -12,7 +12,7 @@ use client::blocking::Connection;
 use client::records::records_of;
 
 use super::ledger;
-use super::workers::{self, Ended, GROUP, PATIENCE, Stage};
+use super::workers::{self, GROUP, PATIENCE, Stage, WorkerEnd};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::{Figures, Output};
 use crate::random::Random;
@@ -113,17 +113,19 @@ impl<'a> Load<'a> {
         findings: &'e Mutex<Vec<String>>,
     ) {
         let stage = &self.stage;
-        let worker = move |number: usize, work: fn(&Stage, u32, Random) -> Result<(), Ended>| {
-            let random = Random::new(seed.wrapping_add(number as u64));
-            scope.spawn(move || {
-                let found = work(stage, number as u32, random).err().and_then(Ended::finding);
-                if let Some(found) = found {
-                    findings.lock().expect("no worker panics").push(found);
-                    // One finding ends the run.
-                    stage.stop();
-                }
-            });
-        };
+        let worker =
+            move |number: usize, work: fn(&Stage, u32, Random) -> Result<(), WorkerEnd>| {
+                let random = Random::new(seed.wrapping_add(number as u64));
+                scope.spawn(move || {
+                    let found =
+                        work(stage, number as u32, random).err().and_then(WorkerEnd::finding);
+                    if let Some(found) = found {
+                        findings.lock().expect("no worker panics").push(found);
+                        // One finding ends the run.
+                        stage.stop();
+                    }
+                });
+            };
         let each = self.options.producers;
         for number in 0..if produces { each } else { 0 } {
             worker(number, workers::produce_batches);

@@ -12,13 +12,13 @@ use bytes::Bytes;
 use client::CallError;
 use client::blocking::{Connection, SentBatches, ShareMember};
 use client::records::NewRecord;
-use client::requests::Answer;
-use client::share::{Leased, Settle, Settlement};
+use client::requests::ProduceOutcome;
+use client::share::{LeasedRecord, Settle, Settlement};
 use client_amqp::blocking as amqp;
 use client_amqp::{AmqpError, Mode};
 use uuid::Uuid;
 
-use super::ledger::{End, Ledger, Violation, Worker};
+use super::ledger::{FinalSettlement, Ledger, Violation, Worker};
 use crate::random::Random;
 use crate::records::batch_of;
 use crate::soak::ledger::Mark;
@@ -62,41 +62,41 @@ const ARRIVES_LATE: Duration = Duration::from_secs(1);
 
 /// Reason for the early end of a worker.
 #[derive(Debug)]
-pub(in crate::soak) enum Ended {
+pub(in crate::soak) enum WorkerEnd {
     Failed(io::Error),
     Violated(Violation),
 }
 
-impl From<io::Error> for Ended {
-    fn from(error: io::Error) -> Ended {
-        Ended::Failed(error)
+impl From<io::Error> for WorkerEnd {
+    fn from(error: io::Error) -> WorkerEnd {
+        WorkerEnd::Failed(error)
     }
 }
 
-impl From<CallError> for Ended {
-    fn from(error: CallError) -> Ended {
-        Ended::Failed(error.into())
+impl From<CallError> for WorkerEnd {
+    fn from(error: CallError) -> WorkerEnd {
+        WorkerEnd::Failed(error.into())
     }
 }
 
-impl From<AmqpError> for Ended {
-    fn from(error: AmqpError) -> Ended {
-        Ended::Failed(error.into())
+impl From<AmqpError> for WorkerEnd {
+    fn from(error: AmqpError) -> WorkerEnd {
+        WorkerEnd::Failed(error.into())
     }
 }
 
-impl From<Violation> for Ended {
-    fn from(violation: Violation) -> Ended {
-        Ended::Violated(violation)
+impl From<Violation> for WorkerEnd {
+    fn from(violation: Violation) -> WorkerEnd {
+        WorkerEnd::Violated(violation)
     }
 }
 
-impl Ended {
+impl WorkerEnd {
     /// The finding, if there is one: a broken connection is expected from a killed server.
     pub(super) fn finding(self) -> Option<String> {
         match self {
-            Ended::Violated(violation) => Some(format!("VIOLATION: {violation}")),
-            Ended::Failed(error) => {
+            WorkerEnd::Violated(violation) => Some(format!("VIOLATION: {violation}")),
+            WorkerEnd::Failed(error) => {
                 let is_broken = matches!(
                     error.kind(),
                     ErrorKind::UnexpectedEof
@@ -111,7 +111,7 @@ impl Ended {
     }
 }
 
-type Worked = Result<(), Ended>;
+type WorkerResult = Result<(), WorkerEnd>;
 
 impl Stage {
     pub(in crate::soak) fn new(
@@ -190,7 +190,7 @@ impl Stage {
 // ------------------------------------------------------------------------------------- producers
 
 /// Sends batches by Kafka's protocol, several requests in flight.
-pub(super) fn produce_batches(stage: &Stage, producer: u32, mut random: Random) -> Worked {
+pub(super) fn produce_batches(stage: &Stage, producer: u32, mut random: Random) -> WorkerResult {
     let mut connection = Connection::open(stage.kafka, PATIENCE)?;
     let mut in_flight: VecDeque<(SentBatches, Vec<Mark>)> = VecDeque::new();
     loop {
@@ -213,11 +213,11 @@ pub(super) fn produce_batches(stage: &Stage, producer: u32, mut random: Random) 
         }
         let Some((sent, marks)) = in_flight.pop_front() else { return Ok(()) };
         match connection.answer(sent)? {
-            Answer::Acknowledged { .. } => {
+            ProduceOutcome::Acknowledged { .. } => {
                 let mut ledger = stage.ledger();
                 marks.into_iter().for_each(|mark| ledger.confirm(mark));
             }
-            Answer::Refused { code } => {
+            ProduceOutcome::Refused { code } => {
                 return Err(io::Error::other(format!("a batch was refused: code {code}")).into());
             }
         }
@@ -229,7 +229,7 @@ pub(in crate::soak) fn publish_messages(
     stage: &Stage,
     producer: u32,
     mut random: Random,
-) -> Worked {
+) -> WorkerResult {
     let mut connection = amqp::Connection::open(stage.amqp(&mut random), PATIENCE, Mode::Confirms)?;
     let mut unconfirmed = HashMap::new();
     loop {
@@ -258,15 +258,15 @@ pub(in crate::soak) fn publish_messages(
 /// Settlement of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
-    End(End),
+    End(FinalSettlement),
     GiveBack,
 }
 
 fn choose(random: &mut Random) -> Choice {
     match random.between(0, 19) {
         0 => Choice::GiveBack,
-        1 => Choice::End(End::Rejected),
-        _ => Choice::End(End::Accepted),
+        1 => Choice::End(FinalSettlement::Rejected),
+        _ => Choice::End(FinalSettlement::Accepted),
     }
 }
 
@@ -279,7 +279,7 @@ fn announce(ledger: &mut Ledger, mark: Mark, choice: Choice) {
 
 /// A member of a share group over all queues. The proof of a settle is the response to its request, a
 /// ShareAcknowledge or the next ShareFetch.
-pub(super) fn consume_shares(stage: &Stage, mut random: Random) -> Worked {
+pub(super) fn consume_shares(stage: &Stage, mut random: Random) -> WorkerResult {
     while stage.consumes() {
         let worker = stage.worker();
         let id = Uuid::new_v4();
@@ -301,7 +301,7 @@ pub(super) fn consume_shares(stage: &Stage, mut random: Random) -> Worked {
                     ledger.settle(mark, end);
                 }
             }
-            let queue_of = |record: &Leased| member.place_of(record.topic);
+            let queue_of = |record: &LeasedRecord| member.place_of(record.topic);
             pending = decide(&mut ledger, worker, leased, queue_of, &mut random)?;
             if random.between(1, LEAVES_ONE_IN) == 1 && stage.consumes() {
                 // It holds its pending records until the connection is closed; only then may the server give them
@@ -318,15 +318,15 @@ pub(super) fn consume_shares(stage: &Stage, mut random: Random) -> Worked {
 fn decide(
     ledger: &mut Ledger,
     worker: Worker,
-    mut leased: Vec<Leased>,
-    queue_of: impl Fn(&Leased) -> Option<usize>,
+    mut leased: Vec<LeasedRecord>,
+    queue_of: impl Fn(&LeasedRecord) -> Option<usize>,
     random: &mut Random,
-) -> Result<Vec<(Settle, Mark, Choice)>, Ended> {
+) -> Result<Vec<(Settle, Mark, Choice)>, WorkerEnd> {
     leased.sort_by_key(|record| (queue_of(record), record.partition, record.offset));
     let mut pending = Vec::with_capacity(leased.len());
     for record in leased {
         let place = || {
-            let Leased { partition, offset, attempt, .. } = record;
+            let LeasedRecord { partition, offset, attempt, .. } = record;
             format!("partition {partition}, offset {offset}, delivery {attempt}, a share group")
         };
         let queue = queue_of(&record);
@@ -334,8 +334,8 @@ fn decide(
         let mark = ledger.deliver(worker, queue, &record.value, place)?;
         let choice = choose(random);
         let settlement = match choice {
-            Choice::End(End::Accepted) => Settlement::Accept,
-            Choice::End(End::Rejected) => Settlement::Reject,
+            Choice::End(FinalSettlement::Accepted) => Settlement::Accept,
+            Choice::End(FinalSettlement::Rejected) => Settlement::Reject,
             Choice::GiveBack => Settlement::Release,
         };
         pending.push((record.settle(settlement), mark, choice));
@@ -344,16 +344,16 @@ fn decide(
 }
 
 /// An AMQP consumer of one queue after another, which settles in transactions: `tx.commit-ok` is the proof.
-pub(in crate::soak) fn consume_transactions(stage: &Stage, random: Random) -> Worked {
+pub(in crate::soak) fn consume_transactions(stage: &Stage, random: Random) -> WorkerResult {
     consume(stage, Mode::Transactions, random)
 }
 
 /// Acknowledges its records after a while without a reply, as most consumers do.
-pub(in crate::soak) fn consume_acknowledging(stage: &Stage, random: Random) -> Worked {
+pub(in crate::soak) fn consume_acknowledging(stage: &Stage, random: Random) -> WorkerResult {
     consume(stage, Mode::Confirms, random)
 }
 
-fn consume(stage: &Stage, mode: Mode, mut random: Random) -> Worked {
+fn consume(stage: &Stage, mode: Mode, mut random: Random) -> WorkerResult {
     while stage.consumes() {
         let worker = stage.worker();
         let worked = consume_until_close(stage, mode, worker, &mut random);
@@ -364,7 +364,12 @@ fn consume(stage: &Stage, mode: Mode, mut random: Random) -> Worked {
     Ok(())
 }
 
-fn consume_until_close(stage: &Stage, mode: Mode, worker: Worker, random: &mut Random) -> Worked {
+fn consume_until_close(
+    stage: &Stage,
+    mode: Mode,
+    worker: Worker,
+    random: &mut Random,
+) -> WorkerResult {
     let queue = random.between(0, stage.queues.len() as u64 - 1) as usize;
     let node = stage.amqp(random);
     let mut connection = amqp::Connection::open(node, PATIENCE, mode)?;
@@ -438,8 +443,8 @@ fn settle_in_transaction(
             let choice = choose(random);
             announce(&mut ledger, mark, choice);
             match choice {
-                Choice::End(End::Accepted) => connection.ack(tag),
-                Choice::End(End::Rejected) => connection.nack(tag, false),
+                Choice::End(FinalSettlement::Accepted) => connection.ack(tag),
+                Choice::End(FinalSettlement::Rejected) => connection.nack(tag, false),
                 Choice::GiveBack => connection.nack(tag, true),
             }
             if let Choice::End(end) = choice {

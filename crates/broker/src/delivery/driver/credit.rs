@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use base::LeaseGroupId;
 use dispatch::{Assignment, ConsumerId, SessionId};
 
+use super::super::borrowed_credit::{BorrowedCredit, BorrowedCreditState};
 use super::super::divided_credit::{Change, CreditKind};
 use super::super::group::Group;
-use super::super::lent::{Lent, Loan};
 use super::Driver;
 
 impl Driver {
@@ -27,7 +27,7 @@ impl Driver {
     }
 
     /// Continues a share of another driver.
-    pub(super) fn lend(&mut self, id: SessionId, kind: CreditKind, loan: Loan) {
+    pub(super) fn lend(&mut self, id: SessionId, kind: CreditKind, loan: BorrowedCreditState) {
         let group = match kind {
             CreditKind::Records(consumer) | CreditKind::Bytes(consumer) => {
                 let Some(group) = self.sessions.group_of(id, consumer) else { return };
@@ -35,7 +35,7 @@ impl Driver {
             }
             CreditKind::Session => None,
         };
-        self.sessions.lend(id, kind, Lent::resume(loan));
+        self.sessions.lend(id, kind, BorrowedCredit::resume(loan));
         self.sessions.note_debt(id, kind);
         match group {
             Some(group) => self.groups.enqueue(group),
@@ -47,7 +47,7 @@ impl Driver {
         match change {
             Change::Begin { round } => {
                 let share = self.credit(id, kind);
-                self.sessions.lend(id, kind, Lent::new(share, round));
+                self.sessions.lend(id, kind, BorrowedCredit::new(share, round));
             }
             Change::Set { amount, round } => {
                 let mut lent = self.sessions.lent(id, kind).cloned().unwrap_or_default();
@@ -126,7 +126,7 @@ impl Driver {
         self.sessions.note_debt(id, kind);
     }
 
-    /// Whether nothing of it is returned now ([`Lent::keeps`]): a ready record needs it and has the credit of
+    /// Whether nothing of it is returned now ([`BorrowedCredit::keeps`]): a ready record needs it and has the credit of
     /// earlier kinds. The record waits for another kind of credit, or is about to be delivered (`is_next`). A
     /// record that has all of it and was not delivered is blocked otherwise.
     fn keeps(&mut self, id: SessionId, kind: CreditKind, is_next: bool) -> bool {

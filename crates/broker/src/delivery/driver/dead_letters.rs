@@ -4,10 +4,10 @@ use base::LeaseGroupId;
 use futures_util::FutureExt;
 use tokio::time::Instant;
 
-use super::super::commit::Committed;
+use super::super::commit::FinishedCommit;
 use super::super::dead_lettering::{DeadLettering, FirstLetters, cause};
 use super::super::dead_letters::PendingLetter;
-use super::super::overflow::{NextOverflow, Overflowed, Places};
+use super::super::overflow::{NextOverflow, OverflowContext, Overflowed};
 use super::super::settles::settles_of;
 use super::{Driver, Purpose};
 use crate::error::Unavailable;
@@ -93,7 +93,7 @@ impl Driver {
 
     /// Makes dead letters of the next refused records; replies to the producer after the last.
     pub(super) fn dead_letter_refused(&mut self, overflowed: Overflowed) {
-        let places = Places {
+        let places = OverflowContext {
             shard: &self.shard,
             routers: self.dead_letters.routers(),
             time_ms: self.clock.now_ms(),
@@ -103,12 +103,13 @@ impl Driver {
             NextOverflow::Append(batches, overflowed) => {
                 // No record is settled with them: each batch goes to the log of its own partition.
                 let appended = self.places.append(batches);
-                let go_on = |()| Committed::without_request(Purpose::Overflow(overflowed));
+                let go_on = |()| FinishedCommit::without_request(Purpose::Overflow(overflowed));
                 self.commits.push(appended.map(go_on).boxed());
             }
             NextOverflow::Unpack(partition, bytes, overflowed) => {
                 let unpacked = overflowed.unpack(partition, bytes, self.reader.cpu().clone());
-                let go_on = |overflowed| Committed::without_request(Purpose::Overflow(overflowed));
+                let go_on =
+                    |overflowed| FinishedCommit::without_request(Purpose::Overflow(overflowed));
                 self.commits.push(unpacked.map(go_on).boxed());
             }
         }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use base::LeaseGroupId;
 
-use super::super::history::{Happened, Happening, Look, Standing};
+use super::super::history::{FeedEvent, FeedEventKind, HistoryQuery, UnsettledRecord};
 use super::super::inspect::stands;
-use super::super::traced::{TracedStep, share};
+use super::super::trace_queue::{TracedStep, share};
 use super::Driver;
 
 impl Driver {
@@ -35,7 +35,7 @@ impl Driver {
             }
             ring.add(at_ms, id, step);
             if let Some(feed) = &self.feed {
-                feed.tell(Happened { at_ms, what: Happening::Stepped { group: id, step } });
+                feed.tell(FeedEvent { at_ms, what: FeedEventKind::Stepped { group: id, step } });
             }
         });
     }
@@ -47,8 +47,8 @@ impl Driver {
     }
 
     /// The record's state in each group; `None` if it is settled there or the group is gone.
-    pub(super) fn look(&mut self, look: &Look) -> Vec<Option<Standing>> {
-        let Look { groups, partition, offset } = look;
+    pub(super) fn look(&mut self, look: &HistoryQuery) -> Vec<Option<UnsettledRecord>> {
+        let HistoryQuery { groups, partition, offset } = look;
         for id in groups {
             self.groups.load(*id);
         }
@@ -59,7 +59,7 @@ impl Driver {
             self.note_steps(*id);
             let (known, behind) = self.groups.get(*id)?.dispatch.standing(*partition, *offset)?;
             let (state, attempts) = (stands(known.state, &shifts), known.attempts);
-            Some(Standing { state, attempts, behind })
+            Some(UnsettledRecord { state, attempts, behind })
         };
         groups.iter().map(standing).collect()
     }

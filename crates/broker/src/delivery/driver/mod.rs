@@ -12,20 +12,20 @@
 //! * `serving`: delivery of ready records; `reading`: the reads for it
 //! * `settling`: committing settles and replying to them
 //! * `dead_letters`, `transfers`: appends in the same log entry
-//! * `moving`: groups that were changed by something other than a settle
-//! * `questions`: operators' queries and changes; `history`: history of a record
-//! * `terms`: from one term to the next; `ending`: from one process to the next
+//! * `changed_groups`: groups that were changed by something other than a settle
+//! * `driver_queries`: operators' queries and changes; `history`: history of a record
+//! * `terms`: from one term to the next; `shutdown_mark`: from one process to the next
 
+mod changed_groups;
 mod credit;
 mod dead_letters;
-mod ending;
+mod driver_queries;
 mod history;
-mod moving;
-mod questions;
 mod reading;
 mod serving;
 mod sessions;
 mod settling;
+mod shutdown_mark;
 mod terms;
 mod transfers;
 
@@ -58,24 +58,24 @@ use super::dead_lettering::{DeadLetterQueue, DeadLettering};
 use super::drivers::first_token;
 use super::groups::Groups;
 use super::handle::{Handle, Inbox, Message};
-use super::handover::{Handover, LeftTransfer};
+use super::handover::{DeferredTransfer, Handover};
 use super::history::HistoryFeed;
 use super::history::ring::Ring;
 use super::overflow::Overflowed;
-use super::places::AppendPlaces;
-use super::rates::{Published, Totals};
+use super::plain_appends::AppendPlaces;
+use super::rates::{AppendRates, Totals};
 use super::reading::Reader;
-use super::relay::Ground;
-use super::repeat::Lost;
+use super::relay::RelayContext;
+use super::repeat::UncommittedSettle;
 use super::sessions::Sessions;
 use super::takes::PendingTake;
-use super::traced::TraceFeed;
+use super::trace_queue::TraceFeed;
 use super::transfer::{Transfer, Transfers};
 use super::view::SeenBefore;
 use super::waiter::Waiter;
 
 /// Dependencies of the drivers of all terms.
-pub(crate) struct Parts {
+pub(crate) struct DriverContext {
     pub(crate) shard: Arc<Shard>,
     pub(crate) consensus: Consensus,
     pub(crate) clock: Arc<dyn Clock>,
@@ -85,7 +85,7 @@ pub(crate) struct Parts {
     pub(crate) peers: Arc<Peers>,
     pub(crate) handle: Handle,
     /// `None` for a single node.
-    pub(crate) relaying: Option<Ground>,
+    pub(crate) relaying: Option<RelayContext>,
     /// Limit of a driver's sleep, however far its next deadline is: a change of the wall clock must be noticed
     /// soon, and a timer does not count the time of a suspended machine.
     pub(crate) sleep_max: Duration,
@@ -93,7 +93,7 @@ pub(crate) struct Parts {
 
 /// Owns the drivers' inbox, and runs a driver for each term in which this node leads. Messages wait while there
 /// is no leader, and are relayed to the driver of another node while that one leads.
-pub(crate) async fn run(parts: Parts, mut inbox: Inbox) {
+pub(crate) async fn run(parts: DriverContext, mut inbox: Inbox) {
     let mut left = Handover::default();
     // Records of one key must have the same hash in all terms.
     let facts = Facts::default();
@@ -116,7 +116,7 @@ pub(crate) async fn run(parts: Parts, mut inbox: Inbox) {
 }
 
 /// Result of a driver's wait.
-enum Woken {
+enum WaitOutcome {
     Busy,
     /// The term is over.
     Lost,
@@ -146,7 +146,7 @@ struct Driver {
     /// For times that are written into records. All waiting uses the timeline.
     clock: Arc<dyn Clock>,
     timeline: Arc<Timeline>,
-    published: Arc<Published>,
+    published: Arc<AppendRates>,
     totals: Arc<Totals>,
     history: Arc<Mutex<Ring>>,
     feed: Option<HistoryFeed>,
@@ -162,9 +162,9 @@ struct Driver {
     dead_letters: DeadLetterQueue,
     transfers: Transfers,
     /// For the driver of the next term.
-    given_back: Vec<LeftTransfer>,
+    given_back: Vec<DeferredTransfer>,
     /// Settles that this term did not make durable.
-    lost: Vec<Lost>,
+    lost: Vec<UncommittedSettle>,
     places: AppendPlaces,
     /// Taken records that are not yet all in memory.
     takes: Vec<PendingTake>,
@@ -183,13 +183,14 @@ const SWEEP_EVERY: Duration = Duration::from_secs(5);
 impl Driver {
     /// Creates a driver with the state that the one of an earlier term left.
     fn resume(
-        parts: &Parts,
+        parts: &DriverContext,
         facts: Facts,
         mut left: Handover,
         leadership: &Arc<Leadership>,
         inbox: Inbox,
     ) -> Self {
-        let Parts { shard, clock, workers, timeline, requests, handle, sleep_max, .. } = parts;
+        let DriverContext { shard, clock, workers, timeline, requests, handle, sleep_max, .. } =
+            parts;
         let term = leadership.term();
         let watch = Arc::new(shard.watchers.watch());
         let (sessions, counts) =
@@ -280,9 +281,9 @@ impl Driver {
         self.groups.load_attentive();
         loop {
             let stopped = match self.wait(lost.as_mut()).await {
-                Woken::Lost => return Some(self.wind_up(consensus).await),
-                Woken::Stopped => true,
-                Woken::Busy => !self.drain(),
+                WaitOutcome::Lost => return Some(self.wind_up(consensus).await),
+                WaitOutcome::Stopped => true,
+                WaitOutcome::Busy => !self.drain(),
             };
             if stopped {
                 self.finish().await;
@@ -296,17 +297,17 @@ impl Driver {
     }
 
     /// Waits for the next event and handles it.
-    async fn wait(&mut self, lost: Pin<&mut impl Future<Output = ()>>) -> Woken {
+    async fn wait(&mut self, lost: Pin<&mut impl Future<Output = ()>>) -> WaitOutcome {
         let watch = Arc::clone(&self.watch);
         let sleep = self.sleep();
         let busy = self.groups.queued() > 0;
         tokio::select! {
             // Sources that `drain` does not cover come first.
             biased;
-            () = lost => return Woken::Lost,
+            () = lost => return WaitOutcome::Lost,
             () = watch.ready() => self.groups.on_appended(None),
             message = self.inbox.recv() => match message {
-                None | Some(Message::Stop) => return Woken::Stopped,
+                None | Some(Message::Stop) => return WaitOutcome::Stopped,
                 Some(message) => self.handle(message),
             },
             Some(done) = self.commits.done(), if self.commits.is_under_way() => {
@@ -316,7 +317,7 @@ impl Driver {
             () = sleep => {}
             () = tokio::task::yield_now(), if busy => {}
         }
-        Woken::Busy
+        WaitOutcome::Busy
     }
 
     /// Handles all further events that are pending. False: stop.

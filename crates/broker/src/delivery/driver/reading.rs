@@ -3,7 +3,7 @@
 use base::{LeaseGroupId, Offset, PartitionId};
 use dispatch::{Assignment, Settlement};
 
-use super::super::reading::{READ_AGAIN_AFTER_MS, Read, ReadDone, ReadFor};
+use super::super::reading::{READ_AGAIN_AFTER_MS, Read, ReadDone, ReadPurpose};
 use super::Driver;
 
 impl Driver {
@@ -34,7 +34,7 @@ impl Driver {
         if let Ok(batches) = &result {
             self.reader.keep(partition, batches);
         }
-        let ReadFor::Scan { group: id, engine, up_to } = purpose else {
+        let ReadPurpose::Scan { group: id, engine, up_to } = purpose else {
             self.reader.on_record_read(partition, from, result.is_err());
             if let Err(error) = result {
                 tracing::warn!(%partition, offset = from, %error, "a record cannot be read");

@@ -15,12 +15,12 @@ use super::super::group::Group;
 use super::super::options::TakeOptions;
 use super::super::overflow::drop_oldest;
 use super::super::policy::drops_oldest;
-use super::super::reading::Found;
+use super::super::reading::RecordLookup;
 use super::super::takes::{PendingTake, TakeReply, Taker};
 use super::Driver;
 
 /// Outcome of handing out a lease.
-pub(super) enum HandedOut {
+pub(super) enum DeliveryOutcome {
     Delivery(Delivery),
     /// The record is gone, and its lease is settled.
     Gone,
@@ -190,9 +190,9 @@ impl Driver {
     fn complete(&mut self, mut take: PendingTake) -> Option<PendingTake> {
         while let Some(assignment) = take.assigned.front().copied() {
             match self.delivery(take.group, assignment) {
-                HandedOut::Delivery(delivery) => take.deliveries.push(delivery),
-                HandedOut::Gone => {}
-                HandedOut::Reading => return Some(take),
+                DeliveryOutcome::Delivery(delivery) => take.deliveries.push(delivery),
+                DeliveryOutcome::Gone => {}
+                DeliveryOutcome::Reading => return Some(take),
             }
             take.assigned.pop_front();
         }
@@ -220,32 +220,32 @@ impl Driver {
             return self.sessions.wait(id, assignment);
         }
         match self.delivery(id, assignment) {
-            HandedOut::Delivery(delivery) => self.sessions.queue_delivery(session, delivery),
-            HandedOut::Gone => {}
-            HandedOut::Reading => self.sessions.wait(id, assignment),
+            DeliveryOutcome::Delivery(delivery) => self.sessions.queue_delivery(session, delivery),
+            DeliveryOutcome::Gone => {}
+            DeliveryOutcome::Reading => self.sessions.wait(id, assignment),
         }
     }
 
     /// The delivery of a lease, if its batch is in memory; otherwise starts a read.
-    fn delivery(&mut self, id: LeaseGroupId, assignment: Assignment) -> HandedOut {
-        let Some(group) = self.groups.get_mut(id) else { return HandedOut::Gone };
+    fn delivery(&mut self, id: LeaseGroupId, assignment: Assignment) -> DeliveryOutcome {
+        let Some(group) = self.groups.get_mut(id) else { return DeliveryOutcome::Gone };
         let partition = group.partition(assignment.partition);
         match self.reader.find_or_read(partition, assignment.offset) {
-            Found::Here(record) => {
+            RecordLookup::Here(record) => {
                 group.counts.delivered += 1;
                 group.counts.redelivered += u64::from(assignment.attempt > 1);
-                HandedOut::Delivery(delivery(id, assignment, record))
+                DeliveryOutcome::Delivery(delivery(id, assignment, record))
             }
             // Compaction or retention removed the record meanwhile.
-            Found::Gone => {
+            RecordLookup::Gone => {
                 let now_ms = self.timeline.now_ms();
                 let lease = assignment.selection();
                 let (session, accept) = (assignment.session, Settlement::Accept);
                 let _ = group.dispatch.settle(session, lease, accept, now_ms);
                 self.commits.note_changed(group);
-                HandedOut::Gone
+                DeliveryOutcome::Gone
             }
-            Found::Unread => HandedOut::Reading,
+            RecordLookup::Unread => DeliveryOutcome::Reading,
         }
     }
 
@@ -255,9 +255,11 @@ impl Driver {
             let mut queue = self.sessions.take_deliveries(id);
             while let Some((group, assignment)) = queue.front().copied() {
                 match self.delivery(group, assignment) {
-                    HandedOut::Delivery(delivery) => self.sessions.queue_delivery(id, delivery),
-                    HandedOut::Gone => {}
-                    HandedOut::Reading => break,
+                    DeliveryOutcome::Delivery(delivery) => {
+                        self.sessions.queue_delivery(id, delivery)
+                    }
+                    DeliveryOutcome::Gone => {}
+                    DeliveryOutcome::Reading => break,
                 }
                 queue.pop_front();
             }

@@ -3,10 +3,10 @@
 use base::LeaseGroupId;
 use dispatch::{ConsumerId, JoinRefused, Leases, SessionId};
 
+use super::super::borrowed_credit::BorrowedCredit;
 use super::super::divided_credit::CreditKind;
 use super::super::error::ConsumeError;
-use super::super::handle::{Joining, Message};
-use super::super::lent::Lent;
+use super::super::handle::{ConsumerRegistration, Message};
 use super::super::options::Credit;
 use super::super::overflow::Overflowed;
 use super::super::sessions::joined;
@@ -85,14 +85,14 @@ impl Driver {
         &mut self,
         id: SessionId,
         group: LeaseGroupId,
-        joining: &Joining,
+        joining: &ConsumerRegistration,
     ) -> Result<bool, ConsumeError> {
         self.sessions.admits_consumer(id)?;
         let known = self.groups.load(group) && self.sessions.is_open(id);
         let Some(found) = self.groups.get_mut(group).filter(|_| known) else {
             return Err(ConsumeError::UnknownGroup(group));
         };
-        let Joining { consumer, options, divided } = joining;
+        let ConsumerRegistration { consumer, options, divided } = joining;
         let (consumer, joined) = (*consumer, joined(id, options));
         found.dispatch.join(consumer, joined).map_err(|refused| match refused {
             JoinRefused::Exclusive { .. } | JoinRefused::InUse { .. } => ConsumeError::Exclusive,
@@ -107,7 +107,7 @@ impl Driver {
                 CreditKind::Records(_) | CreditKind::Session => u64::from(joined.records),
                 CreditKind::Bytes(_) => joined.bytes,
             };
-            self.sessions.lend(id, *kind, Lent::new(share, 0));
+            self.sessions.lend(id, *kind, BorrowedCredit::new(share, 0));
         }
         self.groups.enqueue(group);
         // Before the reply: records that the consumer would take at once are admitted.

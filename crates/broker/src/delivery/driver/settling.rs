@@ -5,19 +5,19 @@ use dispatch::{Claim, SessionId, SettleRefused, Settlement};
 use machine::GroupSettle;
 use tokio::time::Instant;
 
-use super::super::commit::{Committed, CommittedAs, Unit};
+use super::super::commit::{CommittedAs, FinishedCommit, Unit};
 use super::super::dead_lettering::DeadLettering;
 use super::super::dead_letters::PendingLetter;
 use super::super::drivers::is_of_node;
 use super::super::error::SettleError;
-use super::super::handover::LeftTransfer;
+use super::super::handover::DeferredTransfer;
 use super::super::options::Settle;
 use super::super::repeat::Repeat;
 use super::super::settle_reply::SettleSender;
 use super::super::waiter::{Reject, Reply, Waiter, note_reject};
 use super::{Driver, Purpose};
 use crate::error::{AppendError, Unavailable};
-use crate::outgoing::Entered;
+use crate::receipts::UnitResult;
 
 impl Driver {
     pub(super) fn settle(
@@ -165,8 +165,8 @@ impl Driver {
         dead
     }
 
-    pub(super) fn on_committed(&mut self, committed: Committed<Purpose>) {
-        let Committed { number, groups, purpose, result } = committed;
+    pub(super) fn on_committed(&mut self, committed: FinishedCommit<Purpose>) {
+        let FinishedCommit { number, groups, purpose, result } = committed;
         let result = match result {
             Ok(CommittedAs::GivenBack(unit)) => {
                 self.on_ended(number, &groups, false);
@@ -210,12 +210,12 @@ impl Driver {
                 }
             }
             Purpose::Transfer(transfer) => match result {
-                Ok(Entered { rows, sent }) if rows.iter().all(Result::is_ok) => {
+                Ok(UnitResult { rows, sent }) if rows.iter().all(Result::is_ok) => {
                     let rows = rows.into_iter().map_while(Result::ok).collect();
-                    self.on_transferred(transfer, Entered { rows, sent });
+                    self.on_transferred(transfer, UnitResult { rows, sent });
                     self.on_ended(number, &groups, false);
                 }
-                Ok(Entered { rows, .. }) => {
+                Ok(UnitResult { rows, .. }) => {
                     self.on_ended(number, &groups, false);
                     self.on_transfer_refused(transfer, rows);
                 }
@@ -240,7 +240,7 @@ impl Driver {
                 }
             }
             Purpose::Transfer(transfer) => {
-                self.given_back.push(LeftTransfer { groups, unit, transfer });
+                self.given_back.push(DeferredTransfer { groups, unit, transfer });
             }
             // They need no outbox.
             Purpose::Settles(_) | Purpose::Overflow(_) => {}

@@ -5,7 +5,7 @@ use std::pin::pin;
 
 use base::{HashSet, LeaseGroupId, Offset};
 use consensus::Consensus;
-use dispatch::{Assignment, Claim, ConsumerId, DeadLetterClaim, Joined, Settlement};
+use dispatch::{Assignment, Claim, ConsumerId, DeadLetterClaim, PushConsumer, Settlement};
 use tokio::time::Instant;
 
 use super::super::commit::Unit;
@@ -13,8 +13,8 @@ use super::super::dead_letters::DeadLetters;
 use super::super::drivers::term_of;
 use super::super::event::{Delivery, GoneReason};
 use super::super::handle::Inbox;
-use super::super::handover::{Handover, LeftTransfer, Users};
-use super::super::repeat::Lost;
+use super::super::handover::{DeferredTransfer, Handover, Users};
+use super::super::repeat::UncommittedSettle;
 use super::super::takes::{PendingTake, Taker};
 use super::{Driver, Purpose};
 use crate::error::Unavailable;
@@ -25,7 +25,7 @@ impl Driver {
     pub(super) fn take_over(
         &mut self,
         groups: Vec<Users>,
-        transfers: Vec<LeftTransfer>,
+        transfers: Vec<DeferredTransfer>,
         claims_hold: bool,
     ) {
         self.commits.may_wait(true);
@@ -66,7 +66,7 @@ impl Driver {
         }
     }
 
-    fn rejoin_consumer(&mut self, id: LeaseGroupId, consumer: ConsumerId, joined: Joined) {
+    fn rejoin_consumer(&mut self, id: LeaseGroupId, consumer: ConsumerId, joined: PushConsumer) {
         let Some(group) = self.groups.get_mut(id) else { return };
         if !self.sessions.note_use(joined.session, id) {
             return;
@@ -138,8 +138,8 @@ impl Driver {
 
     /// Repeats a transfer that had no room in an outbox before its term was over. The engines of this term
     /// count its records as settled, and are rebuilt if it is refused.
-    fn repeat_transfer(&mut self, left: LeftTransfer) {
-        let LeftTransfer { groups, unit, mut transfer } = left;
+    fn repeat_transfer(&mut self, left: DeferredTransfer) {
+        let DeferredTransfer { groups, unit, mut transfer } = left;
         let Unit { settles, batches } = unit;
         transfer.forget_engines();
         for &id in &groups {
@@ -236,7 +236,7 @@ impl Driver {
             introduced: Vec::new(),
             messages: VecDeque::new(),
         };
-        for Lost { claims, message } in self.lost {
+        for UncommittedSettle { claims, message } in self.lost {
             left.presented.extend(claims);
             left.messages.push_back(message);
         }

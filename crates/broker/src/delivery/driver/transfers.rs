@@ -8,13 +8,15 @@ use super::super::dead_letter_batches::DeadLetterBatches;
 use super::super::dead_lettering::cause;
 use super::super::dead_letters::PendingLetter;
 use super::super::error::{SettleError, TransferError};
-use super::super::handle::{Moved, Transferred};
+use super::super::handle::{TransferOutcome, TransferResult};
 use super::super::options::Settle;
 use super::super::settles::{attempts_of, settles_of};
-use super::super::transfer::{Letters, PendingTransfer, RejectedRecords, Transfer, Withheld};
+use super::super::transfer::{
+    GroupDeadLetters, PendingTransfer, RejectedRecords, Transfer, WithheldRecords,
+};
 use super::super::waiter::{Reject, Reply, Waiter};
 use super::{Driver, Purpose};
-use crate::append::{AppendBatch, Appended};
+use crate::append::{AppendBatch, AppendedBatch};
 use crate::error::AppendError;
 
 impl Driver {
@@ -23,7 +25,7 @@ impl Driver {
         session: SessionId,
         settles: Vec<Settle>,
         batches: Vec<AppendBatch>,
-        reply: oneshot::Sender<Transferred>,
+        reply: oneshot::Sender<TransferResult>,
     ) {
         self.resume_transfer(PendingTransfer::new(session, settles, batches, reply));
     }
@@ -62,7 +64,7 @@ impl Driver {
         &mut self,
         group: LeaseGroupId,
         batches: Vec<AppendBatch>,
-        reply: oneshot::Sender<Transferred>,
+        reply: oneshot::Sender<TransferResult>,
     ) {
         let (rejected, withheld) = (RejectedRecords::default(), Vec::new());
         self.transfer_changes(vec![group], rejected, withheld, batches, Some(group), reply);
@@ -72,13 +74,13 @@ impl Driver {
         &mut self,
         groups: Vec<LeaseGroupId>,
         rejected: RejectedRecords,
-        withheld: Vec<Withheld>,
+        withheld: Vec<WithheldRecords>,
         mut batches: Vec<AppendBatch>,
         removed_from: Option<LeaseGroupId>,
-        reply: oneshot::Sender<Transferred>,
+        reply: oneshot::Sender<TransferResult>,
     ) {
         let mut changes = Vec::new();
-        for Withheld { group, records, .. } in &withheld {
+        for WithheldRecords { group, records, .. } in &withheld {
             changes.extend(settles_of(*group, records.clone()));
         }
         let mut letters = DeadLetterBatches::default();
@@ -96,7 +98,7 @@ impl Driver {
             };
             let engine = group.engine;
             let letters = |pending: Vec<PendingLetter>| {
-                (!pending.is_empty()).then_some(Letters { group: id, engine, pending })
+                (!pending.is_empty()).then_some(GroupDeadLetters { group: id, engine, pending })
             };
             dead_lettered.extend(letters(included));
             to_dead_letter.extend(letters(rest));
@@ -118,23 +120,23 @@ impl Driver {
     }
 
     /// It took effect.
-    pub(super) fn on_transferred(&mut self, transfer: Transfer, mut moved: Moved) {
+    pub(super) fn on_transferred(&mut self, transfer: Transfer, mut moved: TransferOutcome) {
         let Transfer { own_rows, withheld, dead_lettered, to_dead_letter, reply, .. } = transfer;
         moved.rows.truncate(own_rows);
-        for Withheld { group: id, engine, records } in withheld {
+        for WithheldRecords { group: id, engine, records } in withheld {
             if let Some(group) = self.groups.with_engine(id, engine) {
                 group.on_withheld_settled(&records);
                 self.groups.enqueue(id);
             }
         }
-        for Letters { group: id, engine, pending } in dead_lettered {
+        for GroupDeadLetters { group: id, engine, pending } in dead_lettered {
             if let Some(group) = self.groups.with_engine(id, engine) {
                 group.on_letters_appended(&pending);
                 self.groups.enqueue(id);
             }
         }
         let (mut rejects, mut groups) = (Vec::new(), Vec::new());
-        for Letters { group: id, engine, pending } in to_dead_letter {
+        for GroupDeadLetters { group: id, engine, pending } in to_dead_letter {
             if self.groups.with_engine(id, engine).is_some() {
                 self.add_dead(id, pending);
             }
@@ -150,9 +152,9 @@ impl Driver {
     pub(super) fn on_transfer_refused(
         &mut self,
         mut transfer: Transfer,
-        rows: Vec<Result<Option<Appended>, AppendError>>,
+        rows: Vec<Result<Option<AppendedBatch>, AppendError>>,
     ) {
-        for Withheld { group: id, engine, records } in transfer.take_withheld() {
+        for WithheldRecords { group: id, engine, records } in transfer.take_withheld() {
             match self.groups.with_engine(id, engine) {
                 Some(_) => self.give_back(id, &records),
                 // The new engine counted them as settled, since their entry was in flight.
@@ -185,7 +187,7 @@ impl Driver {
         session: SessionId,
         settles: &[Settle],
         batches: &[AppendBatch],
-    ) -> Result<Vec<Withheld>, TransferError> {
+    ) -> Result<Vec<WithheldRecords>, TransferError> {
         let unknown = self.shard.read(|state| {
             let rows = batches.iter().flat_map(AppendBatch::partitions).enumerate();
             let is_there = |partition| {
@@ -222,7 +224,7 @@ impl Driver {
                 return Err(refused(SettleError::NotLeased));
             }
         }
-        let mut withheld: Vec<Withheld> = Vec::new();
+        let mut withheld: Vec<WithheldRecords> = Vec::new();
         for (item, settle) in settles.iter().enumerate() {
             let Some(group) = self.groups.get(settle.group) else { continue };
             let (id, engine) = (settle.group, group.engine);
@@ -238,7 +240,7 @@ impl Driver {
             let mut records = match done {
                 Ok(records) => records,
                 Err(source) => {
-                    for Withheld { group, records, .. } in withheld {
+                    for WithheldRecords { group, records, .. } in withheld {
                         self.give_back(group, &records);
                     }
                     return Err(TransferError::Settle { item, source });
@@ -246,7 +248,7 @@ impl Driver {
             };
             match withheld.iter_mut().find(|known| known.group == id) {
                 Some(known) => known.records.append(&mut records),
-                None => withheld.push(Withheld { group: id, engine, records }),
+                None => withheld.push(WithheldRecords { group: id, engine, records }),
             }
         }
         Ok(withheld)

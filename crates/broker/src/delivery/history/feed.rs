@@ -11,14 +11,14 @@ use tokio::sync::mpsc;
 
 /// An event of records of which this node is the leader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Happened {
+pub struct FeedEvent {
     /// By the clock of the node. For appends: the time when they were put into the log.
     pub at_ms: i64,
-    pub what: Happening,
+    pub what: FeedEventKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Happening {
+pub enum FeedEventKind {
     /// Records that are on a majority of disks and may be read.
     Appended { partition: PartitionId, first: Offset, count: u32 },
     /// A step of a lease group.
@@ -28,14 +28,14 @@ pub enum Happening {
 /// Sending end of the feed. Clones send to the same reader.
 #[derive(Clone, Debug)]
 pub struct HistoryFeed {
-    sender: mpsc::Sender<Happened>,
+    sender: mpsc::Sender<FeedEvent>,
     missed: Arc<AtomicU64>,
 }
 
 /// Receiving end of the feed.
 #[derive(Debug)]
 pub struct HistoryEvents {
-    receiver: mpsc::Receiver<Happened>,
+    receiver: mpsc::Receiver<FeedEvent>,
     missed: Arc<AtomicU64>,
 }
 
@@ -51,11 +51,14 @@ impl HistoryFeed {
     pub(crate) fn send_appends(&self, at_ms: i64, appends: &[Append]) {
         for append in appends.iter().filter(|append| append.partition.as_channel().is_none()) {
             let Append { partition, base_offset: first, span: count, .. } = *append;
-            self.tell(Happened { at_ms, what: Happening::Appended { partition, first, count } });
+            self.tell(FeedEvent {
+                at_ms,
+                what: FeedEventKind::Appended { partition, first, count },
+            });
         }
     }
 
-    pub(crate) fn tell(&self, happened: Happened) {
+    pub(crate) fn tell(&self, happened: FeedEvent) {
         if self.sender.try_send(happened).is_err() {
             self.missed.fetch_add(1, Ordering::Relaxed);
         }
@@ -64,7 +67,7 @@ impl HistoryFeed {
 
 impl HistoryEvents {
     /// Waits for the next event; `None` once the broker is gone.
-    pub async fn next(&mut self) -> Option<Happened> {
+    pub async fn next(&mut self) -> Option<FeedEvent> {
         self.receiver.recv().await
     }
 
@@ -83,7 +86,7 @@ mod tests {
         let (feed, mut events) = HistoryFeed::new(2);
         let appended = |first| {
             let partition = PartitionId::new(base::TopicId(1), 0);
-            Happened { at_ms: 7, what: Happening::Appended { partition, first, count: 1 } }
+            FeedEvent { at_ms: 7, what: FeedEventKind::Appended { partition, first, count: 1 } }
         };
         for first in 0..5 {
             feed.tell(appended(first));

@@ -6,26 +6,26 @@
 //! nothing is written to disk. A reader queries all nodes with a replica of the shard, so that the steps of a
 //! former leader are found, too.
 //!
-//! * [`ring`]: the last steps; [`who`]: the users of their sessions
+//! * [`ring`]: the last steps; [`session_users`]: the users of their sessions
 //! * [`feed`]: sends the steps to a subscriber, as they happen
-//! * [`super::looking`]: queries the nodes and merges their replies
+//! * [`super::history_query`]: queries the nodes and merges their replies
 
 pub(crate) mod feed;
 pub(crate) mod ring;
-pub(crate) mod who;
+pub(crate) mod session_users;
 
-pub use feed::{Happened, Happening, HistoryEvents, HistoryFeed};
-pub use who::SessionUser;
+pub use feed::{FeedEvent, FeedEventKind, HistoryEvents, HistoryFeed};
+pub use session_users::SessionUser;
 
 use base::{LeaseGroupId, Offset};
-use dispatch::{SessionId, What};
+use dispatch::{SessionId, StepKind};
 use serde::{Deserialize, Serialize};
 
 use super::inspect::RecordState;
 
 /// The record, and the groups in question.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Look {
+pub(crate) struct HistoryQuery {
     pub(crate) groups: Vec<LeaseGroupId>,
     pub(crate) partition: u32,
     pub(crate) offset: Offset,
@@ -33,18 +33,18 @@ pub(crate) struct Look {
 
 /// A node's knowledge of the record.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Looked {
+pub(crate) struct HistoryReply {
     /// The record's state in each group, if it is not settled. `None`: the node does not lead the shard.
-    pub(crate) standings: Option<Vec<Option<Standing>>>,
+    pub(crate) standings: Option<Vec<Option<UnsettledRecord>>>,
     /// Steps before this time are no longer remembered. `None`: all steps since the node was started are.
     pub(crate) since_ms: Option<i64>,
     /// In the order of time.
-    pub(crate) past: Vec<Past>,
+    pub(crate) past: Vec<PastStep>,
 }
 
 /// State in a group of a record that is not settled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Standing {
+pub struct UnsettledRecord {
     pub state: RecordState,
     /// Number of deliveries after which the record came back.
     pub attempts: u16,
@@ -52,7 +52,7 @@ pub struct Standing {
     pub behind: Option<Offset>,
 }
 
-impl Standing {
+impl UnsettledRecord {
     /// The session that holds the lease.
     pub(crate) fn session(&self) -> Option<SessionId> {
         match self.state {
@@ -64,10 +64,10 @@ impl Standing {
 
 /// A past step of the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Past {
+pub(crate) struct PastStep {
     pub(crate) at_ms: i64,
     pub(crate) group: LeaseGroupId,
-    pub(crate) what: What,
+    pub(crate) what: StepKind,
     pub(crate) session: SessionId,
     pub(crate) attempt: u16,
 }

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 use base::{LeaseGroupId, Offset};
-use dispatch::{SessionId, Step, What};
+use dispatch::{SessionId, Step, StepKind};
 
-use super::{Look, Past};
+use super::{HistoryQuery, PastStep};
 
 /// A [`Step`] of a group and its time.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct RingEntry {
     at_ms: i64,
     group: LeaseGroupId,
     first: Offset,
@@ -17,19 +17,19 @@ struct Kept {
     partition: u32,
     count: u32,
     attempt: u16,
-    what: What,
+    what: StepKind,
 }
 
 /// First capacity that is allocated.
 const KEPT_MIN: usize = 64;
 
-const _: () = assert!(size_of::<Kept>() <= 48, "a ring remembers what fits into its bytes");
+const _: () = assert!(size_of::<RingEntry>() <= 48, "a ring remembers what fits into its bytes");
 
 /// The oldest step is overwritten by a new one. Memory is allocated as the ring fills, up to its fixed size.
 #[derive(Debug)]
 pub(crate) struct Ring {
     kept_max: usize,
-    kept: VecDeque<Kept>,
+    kept: VecDeque<RingEntry>,
     /// Time of the last step that was overwritten.
     forgotten_ms: Option<i64>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Ring {
 impl Ring {
     /// `bytes` is the capacity; 0 remembers nothing.
     pub(crate) fn new(bytes: usize) -> Self {
-        Self { kept_max: bytes / size_of::<Kept>(), kept: VecDeque::new(), forgotten_ms: None }
+        Self { kept_max: bytes / size_of::<RingEntry>(), kept: VecDeque::new(), forgotten_ms: None }
     }
 
     pub(crate) fn remembers(&self) -> bool {
@@ -55,7 +55,7 @@ impl Ring {
             self.kept.reserve_exact(more);
         }
         let Step { what, partition, first, count, session, attempt } = step;
-        let kept = Kept { at_ms, group, first, session, partition, count, attempt, what };
+        let kept = RingEntry { at_ms, group, first, session, partition, count, attempt, what };
         self.kept.push_back(kept);
     }
 
@@ -64,15 +64,15 @@ impl Ring {
         if self.remembers() { self.forgotten_ms } else { Some(now_ms) }
     }
 
-    pub(crate) fn of(&self, look: &Look) -> Vec<Past> {
-        let is_of = |kept: &&Kept| {
+    pub(crate) fn of(&self, look: &HistoryQuery) -> Vec<PastStep> {
+        let is_of = |kept: &&RingEntry| {
             kept.partition == look.partition
                 && (kept.first..kept.first.saturating_add(kept.count.into())).contains(&look.offset)
                 && look.groups.contains(&kept.group)
         };
-        let past = |kept: &Kept| {
-            let Kept { at_ms, group, what, session, attempt, .. } = *kept;
-            Past { at_ms, group, what, session, attempt }
+        let past = |kept: &RingEntry| {
+            let RingEntry { at_ms, group, what, session, attempt, .. } = *kept;
+            PastStep { at_ms, group, what, session, attempt }
         };
         self.kept.iter().filter(is_of).map(past).collect()
     }
@@ -86,11 +86,11 @@ mod tests {
     const BYTES: usize = 64 << 10;
 
     fn step(first: Offset, count: u32) -> Step {
-        Step { what: What::Leased, partition: 1, first, count, session: 3, attempt: 1 }
+        Step { what: StepKind::Leased, partition: 1, first, count, session: 3, attempt: 1 }
     }
 
-    fn look(partition: u32, offset: Offset) -> Look {
-        Look { groups: vec![GROUP], partition, offset }
+    fn look(partition: u32, offset: Offset) -> HistoryQuery {
+        HistoryQuery { groups: vec![GROUP], partition, offset }
     }
 
     #[test]
@@ -98,10 +98,10 @@ mod tests {
         let mut ring = Ring::new(BYTES);
         ring.add(100, GROUP, step(10, 5));
         ring.add(101, LeaseGroupId(8), step(10, 5));
-        ring.add(102, GROUP, Step { what: What::Accepted, ..step(14, 1) });
+        ring.add(102, GROUP, Step { what: StepKind::Accepted, ..step(14, 1) });
         let found = ring.of(&look(1, 14));
         let times: Vec<_> = found.iter().map(|past| (past.at_ms, past.what)).collect();
-        assert_eq!(times, [(100, What::Leased), (102, What::Accepted)]);
+        assert_eq!(times, [(100, StepKind::Leased), (102, StepKind::Accepted)]);
         assert_eq!(ring.of(&look(1, 10)).len(), 1);
         assert_eq!(ring.of(&look(1, 15)), []);
         assert_eq!(ring.of(&look(0, 14)), []);
@@ -111,12 +111,12 @@ mod tests {
     #[test]
     fn full_ring_overwrites_the_oldest_step() {
         let mut ring = Ring::new(BYTES);
-        let kept_max = BYTES / size_of::<Kept>();
+        let kept_max = BYTES / size_of::<RingEntry>();
         for number in 0..kept_max as u64 + 10 {
             ring.add(number as i64, GROUP, step(number, 1));
         }
         assert_eq!(ring.kept.len(), kept_max);
-        assert!(ring.kept.capacity() * size_of::<Kept>() <= BYTES);
+        assert!(ring.kept.capacity() * size_of::<RingEntry>() <= BYTES);
         assert_eq!(ring.since_ms(1_000), Some(9));
         assert_eq!(ring.of(&look(1, 9)), []);
         assert_eq!(ring.of(&look(1, 10)).len(), 1);

@@ -3,23 +3,23 @@
 //! | request of the node that is not the leader | head | body |
 //! |---|---|---|
 //! | begin | [`Request::Begin`] | empty |
-//! | say | [`Request::Say`], then `items` times [`Said`] | batches to append |
+//! | say | [`Request::Say`], then `items` times [`RelayCommand`] | batches to append |
 //! | hear | [`Request::Hear`] | empty |
 //!
-//! Replies are a [`Reply`]; [`Reply::Heard`] is followed by `items` times [`Heard`], whose records are the
+//! Replies are a [`Reply`]; [`Reply::Heard`] is followed by `items` times [`RelayNotification`], whose records are the
 //! body. A link checks the head; the head has a checksum of the records, and batches have their own.
 
 use base::Level;
 use base::checksum::{crc32c, crc32c_append};
 use base::limits::{RELAY_BATCH_ITEMS_MAX, RELAY_HEAD_BYTES_MAX};
 use bytes::Bytes;
-use links::{Message, Received};
+use links::{Message, ReceivedMessage};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::remote::wire;
 
-use super::items::{Heard, Said};
+use super::items::{RelayCommand, RelayNotification};
 
 /// Identifies a relay, among those that a node has served since it first started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ pub(super) struct RelayId {
 /// A request to a leader. A variant is only ever added at the end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    Begin(Begin),
+    Begin(BeginRelay),
     Say {
         relay: RelayId,
         /// From 0.
@@ -54,7 +54,7 @@ base::levels!(Request {
 });
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Begin {
+pub(super) struct BeginRelay {
     /// Boot number of the node that begins.
     pub(super) boot: u64,
     /// Number of its attempt since it started. A late one does not end a later one's relay.
@@ -87,7 +87,7 @@ base::levels!(Reply {
 
 /// A message of another node is malformed, or of a later version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(super) enum Malformed {
+pub(super) enum MalformedFrame {
     #[error("the head cannot be read")]
     Head,
     #[error("there is more in it than a batch may hold")]
@@ -114,7 +114,7 @@ pub(super) fn say(request: &Request, items: &[Vec<u8>], body: Vec<Bytes>) -> Mes
 pub(super) fn read_request(
     head: &[u8],
     body: Bytes,
-) -> Result<(Request, Vec<Said>, Bytes), Malformed> {
+) -> Result<(Request, Vec<RelayCommand>, Bytes), MalformedFrame> {
     let (request, rest) = start(head)?;
     let count = match &request {
         Request::Say { items, .. } => *items,
@@ -135,13 +135,15 @@ pub(super) fn heard(items: &[Vec<u8>], body: Vec<Bytes>) -> Message {
     Message { head: head_of(&[], &reply, items), body }
 }
 
-pub(super) fn read_reply(received: Received) -> Result<(Reply, Vec<Heard>, Bytes), Malformed> {
-    let Received { head, body } = received;
+pub(super) fn read_reply(
+    received: ReceivedMessage,
+) -> Result<(Reply, Vec<RelayNotification>, Bytes), MalformedFrame> {
+    let ReceivedMessage { head, body } = received;
     let (reply, rest) = start(&head)?;
     let count = match reply {
         Reply::Heard { items, checksum } => {
             if crc32c(&body) != checksum {
-                return Err(Malformed::Checksum);
+                return Err(MalformedFrame::Checksum);
             }
             items
         }
@@ -165,22 +167,22 @@ fn head_of(before: &[u8], first: &impl Serialize, items: &[Vec<u8>]) -> Bytes {
     head.into()
 }
 
-fn start<T: DeserializeOwned>(head: &[u8]) -> Result<(T, &[u8]), Malformed> {
+fn start<T: DeserializeOwned>(head: &[u8]) -> Result<(T, &[u8]), MalformedFrame> {
     if head.len() > RELAY_HEAD_BYTES_MAX {
-        return Err(Malformed::TooMuch);
+        return Err(MalformedFrame::TooMuch);
     }
-    postcard::take_from_bytes(head).map_err(|_| Malformed::Head)
+    postcard::take_from_bytes(head).map_err(|_| MalformedFrame::Head)
 }
 
-fn items<T: DeserializeOwned>(mut rest: &[u8], count: u32) -> Result<Vec<T>, Malformed> {
+fn items<T: DeserializeOwned>(mut rest: &[u8], count: u32) -> Result<Vec<T>, MalformedFrame> {
     if count as usize > RELAY_BATCH_ITEMS_MAX {
-        return Err(Malformed::TooMuch);
+        return Err(MalformedFrame::TooMuch);
     }
     let mut items = Vec::new();
     for _ in 0..count {
-        let (item, behind) = postcard::take_from_bytes(rest).map_err(|_| Malformed::Head)?;
+        let (item, behind) = postcard::take_from_bytes(rest).map_err(|_| MalformedFrame::Head)?;
         items.push(item);
         rest = behind;
     }
-    rest.is_empty().then_some(items).ok_or(Malformed::Head)
+    rest.is_empty().then_some(items).ok_or(MalformedFrame::Head)
 }

@@ -4,28 +4,28 @@ use std::time::Duration;
 
 use base::limits::{FETCH_WAIT_MAX, OPERATION_RECORDS_MAX, RELAY_TAKE_BYTES_MAX};
 use base::{LeaseGroupId, Level, Offset};
-use dispatch::{Claim, ConsumerId, LeaseView, Peeked, Selection, SessionId};
+use dispatch::{Claim, ConsumerId, LeaseView, RecordInfo, Selection, SessionId};
 use serde::{Deserialize, Serialize};
 
-use crate::append::Appended;
+use crate::append::AppendedBatch;
 use crate::error::{AppendError, Unavailable};
 use crate::remote::wire::Batch;
 
+use super::super::borrowed_credit::BorrowedCreditState;
 use super::super::divided_credit::{Change, CreditKind, Notice};
 use super::super::error::{ConsumeError, RemoveError, SettleError, TakeError, TransferError};
 use super::super::event::GoneReason;
-use super::super::handle::Settled;
+use super::super::handle::SettleResults;
 use super::super::inspect::Counters;
-use super::super::lent::Loan;
 use super::super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
-use super::handed::Handed;
+use super::delivery_runs::DeliveryRuns;
 
 /// Matches a reply to its request.
 pub(super) type AskId = u64;
 
 /// A message to the leader's driver. A variant is only ever added at the end.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Said {
+pub(super) enum RelayCommand {
     Open {
         session: SessionId,
     },
@@ -46,7 +46,7 @@ pub(super) enum Said {
     Lend {
         session: SessionId,
         kind: CreditKind,
-        loan: Loan,
+        loan: BorrowedCreditState,
     },
     Grant {
         session: SessionId,
@@ -97,7 +97,7 @@ pub(super) enum Said {
     },
     Ask {
         id: AskId,
-        question: Asked,
+        question: OperatorRequest,
     },
     /// The session's leases of an earlier leader; deadlines are remaining times.
     Present {
@@ -109,14 +109,14 @@ pub(super) enum Said {
     Presented,
 }
 
-base::levels!(Said {
+base::levels!(RelayCommand {
     Level::FIRST => Open | Close | Limit | Consume | Lend | Grant | SetCredit | Share | Cancel
         | Take | GiveUp | Settle | Transfer | Read | Ask | Present | Presented;
 });
 
-/// Operators' requests ([`super::super::handle::Question`]).
+/// Operators' requests ([`super::super::handle::DriverQuery`]).
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Asked {
+pub(super) enum OperatorRequest {
     Counters { group: LeaseGroupId },
     Unsettled { group: LeaseGroupId, partition: u32, from: Offset, records_max: u32 },
     Leases { group: LeaseGroupId, after: Option<(u32, Offset)>, leases_max: u32 },
@@ -128,12 +128,12 @@ pub(super) enum Asked {
 
 /// A message to sessions of the other node. A variant is only ever added at the end.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Heard {
+pub(super) enum RelayNotification {
     Deliveries {
         session: SessionId,
-        /// Bytes that it counts, until [`Said::Read`] reports them as read.
+        /// Bytes that it counts, until [`RelayCommand::Read`] reports them as read.
         weight: u64,
-        handed: Handed,
+        handed: DeliveryRuns,
     },
     Active {
         session: SessionId,
@@ -151,33 +151,33 @@ pub(super) enum Heard {
     },
     Answer {
         id: AskId,
-        answer: Answer,
+        answer: DriverReply,
     },
 }
 
-base::levels!(Heard {
+base::levels!(RelayNotification {
     Level::FIRST => Deliveries | Active | Gone | Notice | Answer;
 });
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Answer {
+pub(super) enum DriverReply {
     Consumed(Result<bool, ConsumeError>),
     Cancelled,
-    Taken(Result<Handed, TakeError>),
-    Settled(Settled),
-    Transferred(Result<Vec<Option<Appended>>, Refused>),
+    Taken(Result<DeliveryRuns, TakeError>),
+    Settled(SettleResults),
+    Transferred(Result<Vec<Option<AppendedBatch>>, TransferRefusal>),
     Counters(Option<Counters>),
-    Unsettled(Option<Vec<Peeked>>),
+    Unsettled(Option<Vec<RecordInfo>>),
     Leases(Vec<LeaseView>),
     /// With the results of its settles.
-    Purged(Result<(u64, Settled), RemoveError>),
-    Removed(Result<Settled, RemoveError>),
+    Purged(Result<(u64, SettleResults), RemoveError>),
+    Removed(Result<SettleResults, RemoveError>),
     Free(Option<Vec<bool>>),
     /// The driver has ended without a reply.
     None,
 }
 
-impl Answer {
+impl DriverReply {
     /// Whether the reply to a settle only means that the node no longer leads.
     pub(super) fn is_of_lost_leader(&self) -> bool {
         let is_unknown =
@@ -192,13 +192,13 @@ impl Answer {
 
 /// Why a driver refused a transfer; it has no parts in other shards.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Refused {
+pub(super) enum TransferRefusal {
     Settle { item: u64, source: SettleError },
     Append { batch: u64, source: AppendError },
     Unavailable(Unavailable),
 }
 
-impl From<TransferError> for Refused {
+impl From<TransferError> for TransferRefusal {
     fn from(error: TransferError) -> Self {
         match error {
             TransferError::Settle { item, source } => Self::Settle { item: item as u64, source },
@@ -210,13 +210,15 @@ impl From<TransferError> for Refused {
     }
 }
 
-impl From<Refused> for TransferError {
-    fn from(refused: Refused) -> Self {
+impl From<TransferRefusal> for TransferError {
+    fn from(refused: TransferRefusal) -> Self {
         let place = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         match refused {
-            Refused::Settle { item, source } => Self::Settle { item: place(item), source },
-            Refused::Append { batch, source } => Self::Append { batch: place(batch), source },
-            Refused::Unavailable(why) => Self::Unavailable(why),
+            TransferRefusal::Settle { item, source } => Self::Settle { item: place(item), source },
+            TransferRefusal::Append { batch, source } => {
+                Self::Append { batch: place(batch), source }
+            }
+            TransferRefusal::Unavailable(why) => Self::Unavailable(why),
         }
     }
 }
@@ -224,7 +226,7 @@ impl From<Refused> for TransferError {
 /// Offsets are limited to Kafka's `i64`, here as everywhere else.
 const OFFSET_MAX: Offset = i64::MAX as Offset;
 
-impl Said {
+impl RelayCommand {
     /// Whether a driver may get this: a message that no session of its own node could send is rejected.
     pub(super) fn is_sane(&self) -> bool {
         match self {
@@ -255,7 +257,7 @@ fn is_sane(settle: &Settle) -> bool {
     }
 }
 
-impl Asked {
+impl OperatorRequest {
     fn is_sane(&self) -> bool {
         let at_most = OPERATION_RECORDS_MAX as u32;
         match self {

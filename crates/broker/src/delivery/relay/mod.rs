@@ -2,31 +2,31 @@
 //!
 //! The shard's inbox has one owner on each node: the driver on the leader, a [`Relay`] on the others. The relay
 //! forwards messages of local sessions to the leader, and the leader's events to them. The leader has a session
-//! for each of them ([`serving`]), which its driver treats like its own.
+//! for each of them ([`leader_side`]), which its driver treats like its own.
 //!
 //! A relay is between two processes and in one term. Sessions, and consumers with their credit, are kept
-//! ([`roster`]) and continue at the next leader; their leases are presented there ([`held`]).
+//! ([`session_registry`]) and continue at the next leader; their leases are presented there ([`leased_records`]).
 //!
-//! * `items`, `handed`, `frame`: the messages and their encoding
-//! * `waiting`: pending requests; `line`: batches in order; `speaking`: messages to the leader;
-//!   `introducing`: the initial messages; `hearing`: messages from the leader
-//! * `serving`, `served`, `answering`: the leader's side
+//! * `items`, `delivery_runs`, `frame`: the messages and their encoding
+//! * `pending_requests`: pending requests; `relay_queue`: batches in order; `session_messages`: messages to the leader;
+//!   `initial_messages`: the initial messages; `driver_events`: messages from the leader
+//! * `leader_side`, `served_relay`, `driver_replies`: the leader's side
 
-mod answering;
+mod delivery_runs;
+mod driver_events;
+mod driver_replies;
 mod frame;
-mod handed;
-mod hearing;
-mod held;
-mod introducing;
+mod initial_messages;
 mod items;
-mod line;
-mod roster;
-mod served;
-pub(crate) mod serving;
-mod speaking;
+pub(crate) mod leader_side;
+mod leased_records;
+mod pending_requests;
+mod relay_queue;
+mod served_relay;
+mod session_messages;
+mod session_registry;
 #[cfg(test)]
 mod tests;
-mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ use base::{HashMap, HashSet, LeaseGroupId};
 use bytes::Bytes;
 use cluster::Node;
 use consensus::Role;
-use dispatch::{Claim, ConsumerId, Joined, SessionId};
+use dispatch::{Claim, ConsumerId, PushConsumer, SessionId};
 use futures_util::future::BoxFuture;
 use links::NodeId;
 use tokio::sync::watch;
@@ -55,16 +55,16 @@ use super::drivers::is_of_node;
 use super::handle::Message;
 use super::open_session::Session;
 
-use frame::{Begin, Reply, Request};
-use held::Held;
-use items::{AskId, Said};
-use line::{Answered, Batch, Came, Leader, Line, Out, Over};
-use roster::{HandedOver, Roster};
-use waiting::{Waiters, Waiting};
+use frame::{BeginRelay, Reply, Request};
+use items::{AskId, RelayCommand};
+use leased_records::LeasedRecords;
+use pending_requests::{PendingRequest, Waiters};
+use relay_queue::{Batch, Leader, LeaderReply, LinkReply, OutboundItem, RelayError, RelayQueue};
+use session_registry::{DriverHandover, SessionRegistry};
 
 /// Dependencies of a shard's relays, for as long as the node runs.
 #[derive(Clone, Debug)]
-pub(crate) struct Ground {
+pub(crate) struct RelayContext {
     pub(crate) node: Arc<Node>,
     pub(crate) shard: Arc<Shard>,
     /// This node's role in the shard's Raft group.
@@ -82,9 +82,9 @@ const HELD_EXPIRED_EVERY: Duration = Duration::from_secs(10);
 
 /// The owner of the inbox while another node leads.
 pub(super) struct Relay {
-    ground: Ground,
-    roster: Roster,
-    held: Held,
+    ground: RelayContext,
+    roster: SessionRegistry,
+    held: LeasedRecords,
     waiters: Waiters,
     /// Bytes delivered to sessions for which the leader has no read report yet.
     owed: BTreeMap<SessionId, u64>,
@@ -105,18 +105,18 @@ pub(super) struct Relay {
 enum State {
     /// No known leader, or waiting until this time for the next attempt.
     Apart(Instant),
-    Beginning(Leader, BoxFuture<'static, Answered>),
-    Through(Box<Line>),
+    Beginning(Leader, BoxFuture<'static, LinkReply>),
+    Through(Box<RelayQueue>),
 }
 
 /// Result of a relay's wait.
-pub(super) struct Happened(What);
+pub(super) struct RelayEvent(RelayEventKind);
 
-enum What {
+enum RelayEventKind {
     /// This node's role has changed.
     Role,
-    Begun(Answered),
-    Came(Came),
+    Begun(LinkReply),
+    Came(LeaderReply),
     Time,
 }
 
@@ -124,15 +124,15 @@ impl Relay {
     /// Takes over the sessions that the last driver of this node left, their consumers by group, and their
     /// leases.
     pub(super) fn take_over(
-        mut ground: Ground,
+        mut ground: RelayContext,
         sessions: HashMap<SessionId, Session>,
-        groups: Vec<(LeaseGroupId, Vec<(ConsumerId, Joined)>)>,
+        groups: Vec<(LeaseGroupId, Vec<(ConsumerId, PushConsumer)>)>,
         leased: Vec<(LeaseGroupId, Claim)>,
     ) -> Self {
         ground.role.mark_unchanged();
         let here = ground.node.identity().at.node.0;
         let now = Instant::now();
-        let mut roster = Roster::default();
+        let mut roster = SessionRegistry::default();
         let mut never_sent = HashSet::default();
         for (id, mut session) in sessions {
             // Another node's relay to this one is over, which keeps its own sessions.
@@ -150,7 +150,7 @@ impl Relay {
                 roster.add(group, consumer, joined);
             }
         }
-        let (mut held, now_ms) = (Held::default(), ground.timeline.now_ms());
+        let (mut held, now_ms) = (LeasedRecords::default(), ground.timeline.now_ms());
         for (group, claim) in leased {
             if roster.sessions.contains_key(&claim.session())
                 && !never_sent.contains(&(group, claim.token()))
@@ -176,8 +176,8 @@ impl Relay {
     }
 
     /// This node leads: its driver continues the sessions. Pending requests go to it as messages.
-    pub(super) fn hand_over(mut self) -> HandedOver {
-        self.end(&Over::Moved);
+    pub(super) fn hand_over(mut self) -> DriverHandover {
+        self.end(&RelayError::Moved);
         let mut handed = self.roster.hand_over(self.held.into_claims());
         for (_, entry) in std::mem::take(&mut self.waiters.all) {
             handed.messages.extend(entry.waiting.into_message(Instant::now()));
@@ -191,13 +191,13 @@ impl Relay {
     }
 
     /// Waits for the next event. Cancel safe.
-    pub(super) async fn next_event(&mut self) -> Happened {
+    pub(super) async fn next_event(&mut self) -> RelayEvent {
         let deadline = self.deadline();
         let comes = async {
             match &mut self.state {
                 State::Apart(_) => std::future::pending().await,
-                State::Beginning(_, answered) => What::Begun(answered.await),
-                State::Through(line) => What::Came(line.next_reply().await),
+                State::Beginning(_, answered) => RelayEventKind::Begun(answered.await),
+                State::Through(line) => RelayEventKind::Came(line.next_reply().await),
             }
         };
         let role = async {
@@ -208,11 +208,11 @@ impl Relay {
         };
         let what = tokio::select! {
             biased;
-            () = role => What::Role,
+            () = role => RelayEventKind::Role,
             what = comes => what,
-            () = sleep_until(deadline) => What::Time,
+            () = sleep_until(deadline) => RelayEventKind::Time,
         };
-        Happened(what)
+        RelayEvent(what)
     }
 
     /// Time of the next timer.
@@ -223,12 +223,12 @@ impl Relay {
         }
     }
 
-    pub(super) fn on(&mut self, Happened(what): Happened) {
+    pub(super) fn on(&mut self, RelayEvent(what): RelayEvent) {
         match what {
-            What::Role => self.on_role(),
-            What::Begun(answered) => self.on_begun(answered),
-            What::Came(came) => self.on_came(came),
-            What::Time => {}
+            RelayEventKind::Role => self.on_role(),
+            RelayEventKind::Begun(answered) => self.on_begun(answered),
+            RelayEventKind::Came(came) => self.on_came(came),
+            RelayEventKind::Time => {}
         }
         self.sweep();
     }
@@ -277,7 +277,7 @@ impl Relay {
         };
         let is_same = known.term.zip(term).is_none_or(|(known, now)| known == now);
         if known.node != NodeId(node) || !is_same {
-            self.end(&Over::Moved);
+            self.end(&RelayError::Moved);
             self.state = State::Apart(Instant::now());
         }
     }
@@ -293,26 +293,26 @@ impl Relay {
             let leader = Leader { node: NodeId(node), shard, term, here };
             let boot = leader.here.identity().at.boot;
             let attempt = self.ground.attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let begin = Request::Begin(Begin { boot, attempt, term });
+            let begin = Request::Begin(BeginRelay { boot, attempt, term });
             let answered = leader.ask(frame::request(&begin));
             self.state = State::Beginning(leader, answered);
         }
         self.flush();
     }
 
-    fn on_begun(&mut self, answered: Answered) {
+    fn on_begun(&mut self, answered: LinkReply) {
         let again_at = State::Apart(Instant::now() + RELAY_RETRY_EVERY);
         let State::Beginning(mut leader, _) = std::mem::replace(&mut self.state, again_at) else {
             return;
         };
-        let begun = answered.map_err(Over::from).and_then(|it| Ok(frame::read_reply(it)?));
+        let begun = answered.map_err(RelayError::from).and_then(|it| Ok(frame::read_reply(it)?));
         match begun {
             Ok((Reply::Begun { relay, term }, ..)) => {
                 leader.term = Some(term);
                 self.presented_to = Some((leader.node, leader.term));
                 // These are from an earlier relay to the same leader, and ended with it.
                 self.held.forget_term(term);
-                let mut line = Box::new(Line::new(leader, relay));
+                let mut line = Box::new(RelayQueue::new(leader, relay));
                 self.introduce(&mut line);
                 tracing::debug!(shard = %line.leader.shard, leader = %line.leader.node, "leases are relayed");
                 self.state = State::Through(line);
@@ -324,7 +324,7 @@ impl Relay {
     }
 
     /// The relay is over.
-    fn end(&mut self, why: &Over) {
+    fn end(&mut self, why: &RelayError) {
         if let State::Through(line) = &self.state {
             let (shard, leader) = (line.leader.shard, line.leader.node);
             tracing::debug!(%shard, %leader, %why, "a relay of leases is over");
@@ -367,7 +367,7 @@ impl Relay {
         let is_idle = is_through && !self.is_used();
         self.idle_since = is_idle.then(|| self.idle_since.unwrap_or(now));
         if self.idle_since.is_some_and(|since| since + RELAY_IDLE_MAX <= now) {
-            self.end(&Over::Ended);
+            self.end(&RelayError::Ended);
         }
     }
 
@@ -375,10 +375,10 @@ impl Relay {
     fn give_up(&mut self, id: AskId, is_through: bool) {
         let Some(entry) = self.waiters.all.get_mut(&id) else { return };
         if is_through && entry.said {
-            if let Waiting::Take(take) = &mut entry.waiting
+            if let PendingRequest::Take(take) = &mut entry.waiting
                 && !std::mem::replace(&mut take.given_up, true)
             {
-                self.say(Said::GiveUp { id });
+                self.say(RelayCommand::GiveUp { id });
             }
             return;
         }
@@ -387,9 +387,9 @@ impl Relay {
 
     // ----------------------------------------------------------------------------------------- sending
 
-    fn say(&mut self, said: Said) {
+    fn say(&mut self, said: RelayCommand) {
         if let State::Through(line) = &mut self.state {
-            line.queue.push_back(Out::Said(said));
+            line.queue.push_back(OutboundItem::Said(said));
         }
     }
 
@@ -405,15 +405,15 @@ impl Relay {
                 && let Some(session) = self.read.pop_first()
             {
                 let Some(bytes) = self.owed.remove(&session) else { continue };
-                batch.add(frame::encoded(&Said::Read { session, bytes }), Vec::new());
+                batch.add(frame::encoded(&RelayCommand::Read { session, bytes }), Vec::new());
             }
             while batch.items.len() < RELAY_BATCH_ITEMS_MAX
                 && batch.bytes < RELAY_BATCH_BYTES
                 && let Some(out) = line.queue.pop_front()
             {
                 let (said, body, ask) = match out {
-                    Out::Said(said) => (said, Vec::new(), None),
-                    Out::Ask(id) => {
+                    OutboundItem::Said(said) => (said, Vec::new(), None),
+                    OutboundItem::Ask(id) => {
                         let Some(entry) = self.waiters.all.get_mut(&id) else { continue };
                         let Some((said, body)) = entry.waiting.say(id, &self.held, Instant::now())
                         else {
@@ -446,7 +446,7 @@ impl Relay {
 }
 
 /// The request is abandoned. The outcome of its settles is unknown, so their records are delivered again.
-fn refuse(waiters: &mut Waiters, held: &mut Held, id: AskId) {
+fn refuse(waiters: &mut Waiters, held: &mut LeasedRecords, id: AskId) {
     let Some(waiting) = waiters.remove(id) else { return };
     if let Some((session, settles)) = waiting.ends() {
         held.ended(session, settles);

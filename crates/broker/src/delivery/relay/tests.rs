@@ -7,7 +7,7 @@ use base::LeaseGroupId;
 use base::limits::{RELAY_BATCH_ITEMS_MAX, RELAY_HEAD_BYTES_MAX};
 use bytes::Bytes;
 use dispatch::{Claim, Selection, SessionId, Settlement};
-use links::{Message, Received};
+use links::{Message, ReceivedMessage};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use record::{BatchBuilder, BatchOptions, Compression, SharedBatch};
@@ -15,22 +15,24 @@ use record::{BatchBuilder, BatchOptions, Compression, SharedBatch};
 use crate::error::Unavailable;
 use crate::remote::wire::relay_head;
 
+use super::super::borrowed_credit::BorrowedCredit;
 use super::super::divided_credit::{Change, CreditKind};
 use super::super::error::{RemoveError, SettleError, TakeError};
 use super::super::event::{Delivery, GoneReason};
-use super::super::lent::Lent;
 use super::super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
-use super::frame::{self, Begin, Malformed, RelayId, Reply, Request};
-use super::handed::Handed;
-use super::held::Held;
-use super::items::{Answer, Asked, Heard, Refused, Said, take_options};
+use super::delivery_runs::DeliveryRuns;
+use super::frame::{self, BeginRelay, MalformedFrame, RelayId, Reply, Request};
+use super::items::{
+    DriverReply, OperatorRequest, RelayCommand, RelayNotification, TransferRefusal, take_options,
+};
+use super::leased_records::LeasedRecords;
 
 const GROUP: LeaseGroupId = LeaseGroupId(7);
 const SESSION: SessionId = 3;
 const RELAY: RelayId = RelayId { boot: 3, number: 9 };
 
-fn received(message: Message) -> Received {
-    Received { head: message.head, body: message.body.concat().into() }
+fn received(message: Message) -> ReceivedMessage {
+    ReceivedMessage { head: message.head, body: message.body.concat().into() }
 }
 
 fn shared(count: usize, compression: Compression) -> Arc<SharedBatch> {
@@ -67,61 +69,70 @@ fn deliveries(batches: &[(Arc<SharedBatch>, Vec<u64>)]) -> Vec<Delivery> {
     all
 }
 
-fn said() -> Vec<Said> {
+fn said() -> Vec<RelayCommand> {
     let (session, consumer, group) = (1 << 40 | 1, 1 << 40 | 2, GROUP);
     let kind = CreditKind::Records(consumer);
     let what = Selection::Lease { partition: 1, token: 77 };
     let settles = vec![Settle { group, what, settlement: Settlement::Accept }; 3];
     vec![
-        Said::Open { session },
-        Said::Limit { session, records: Some(4) },
-        Said::Consume { id: 1, session, consumer, group, options: ConsumeOptions::default() },
-        Said::Lend { session, kind, loan: Lent::new(3, 1).loan() },
-        Said::Grant { session, consumer, credit: Credit::UNLIMITED },
-        Said::SetCredit { session, consumer, credit: Credit::records(7) },
-        Said::Share { session, kind, change: Change::GiveBack { in_all: 3 } },
-        Said::Take {
+        RelayCommand::Open { session },
+        RelayCommand::Limit { session, records: Some(4) },
+        RelayCommand::Consume {
+            id: 1,
+            session,
+            consumer,
+            group,
+            options: ConsumeOptions::default(),
+        },
+        RelayCommand::Lend { session, kind, loan: BorrowedCredit::new(3, 1).loan() },
+        RelayCommand::Grant { session, consumer, credit: Credit::UNLIMITED },
+        RelayCommand::SetCredit { session, consumer, credit: Credit::records(7) },
+        RelayCommand::Share { session, kind, change: Change::GiveBack { in_all: 3 } },
+        RelayCommand::Take {
             id: 2,
             session,
             group,
             options: take_options(&TakeOptions::default(), Duration::ZERO),
         },
-        Said::GiveUp { id: 2 },
-        Said::Settle { id: None, session, settles: settles.clone() },
-        Said::Transfer { id: 3, session, settles, batches: Vec::new() },
-        Said::Read { session, bytes: 1_000 },
-        Said::Ask { id: 4, question: Asked::Free { group, partition: 1, offsets: vec![1, 2] } },
-        Said::Cancel { id: 5, session, consumer },
-        Said::Close { session },
+        RelayCommand::GiveUp { id: 2 },
+        RelayCommand::Settle { id: None, session, settles: settles.clone() },
+        RelayCommand::Transfer { id: 3, session, settles, batches: Vec::new() },
+        RelayCommand::Read { session, bytes: 1_000 },
+        RelayCommand::Ask {
+            id: 4,
+            question: OperatorRequest::Free { group, partition: 1, offsets: vec![1, 2] },
+        },
+        RelayCommand::Cancel { id: 5, session, consumer },
+        RelayCommand::Close { session },
     ]
 }
 
-fn heard(body: &mut Vec<Bytes>) -> Vec<Heard> {
+fn heard(body: &mut Vec<Bytes>) -> Vec<RelayNotification> {
     let (session, consumer) = (1 << 40 | 1, 1 << 40 | 2);
     let handed =
-        Handed::new(&deliveries(&[(shared(9, Compression::None), vec![1, 2, 5])]), 0, body);
-    let refused = Refused::Settle { item: 1, source: SettleError::NotLeased };
+        DeliveryRuns::new(&deliveries(&[(shared(9, Compression::None), vec![1, 2, 5])]), 0, body);
+    let refused = TransferRefusal::Settle { item: 1, source: SettleError::NotLeased };
     let unanswered = RemoveError::Unavailable(Unavailable::Unanswered);
     let answers = [
-        Answer::Consumed(Ok(true)),
-        Answer::Cancelled,
-        Answer::Taken(Err(TakeError::UnknownGroup(GROUP))),
-        Answer::Settled(vec![Ok(()), Err(SettleError::NotLeased)]),
-        Answer::Transferred(Err(refused)),
-        Answer::Counters(Some(Default::default())),
-        Answer::Purged(Err(unanswered)),
-        Answer::None,
+        DriverReply::Consumed(Ok(true)),
+        DriverReply::Cancelled,
+        DriverReply::Taken(Err(TakeError::UnknownGroup(GROUP))),
+        DriverReply::Settled(vec![Ok(()), Err(SettleError::NotLeased)]),
+        DriverReply::Transferred(Err(refused)),
+        DriverReply::Counters(Some(Default::default())),
+        DriverReply::Purged(Err(unanswered)),
+        DriverReply::None,
     ];
     let mut heard = vec![
-        Heard::Deliveries { session, weight: 9, handed },
-        Heard::Active { session, consumer, active: true },
-        Heard::Gone { session, consumer, reason: GoneReason::Deleted },
+        RelayNotification::Deliveries { session, weight: 9, handed },
+        RelayNotification::Active { session, consumer, active: true },
+        RelayNotification::Gone { session, consumer, reason: GoneReason::Deleted },
     ];
-    heard.extend((0..).zip(answers).map(|(id, answer)| Heard::Answer { id, answer }));
+    heard.extend((0..).zip(answers).map(|(id, answer)| RelayNotification::Answer { id, answer }));
     heard
 }
 
-fn say(items: &[Said], claimed: u32) -> Bytes {
+fn say(items: &[RelayCommand], claimed: u32) -> Bytes {
     let encoded: Vec<Vec<u8>> = items.iter().map(frame::encoded).collect();
     let request = Request::Say { relay: RELAY, number: 4, catalog: 5, items: claimed };
     let head = frame::say(&request, &encoded, Vec::new()).head;
@@ -135,7 +146,7 @@ fn messages_arrive_unchanged_in_both_directions() {
     let (request, arrived, _) = frame::read_request(&head, Bytes::new()).expect("it is read");
     assert!(matches!(request, Request::Say { relay: RELAY, number: 4, catalog: 5, .. }));
     assert_eq!(format!("{arrived:?}"), format!("{items:?}"));
-    assert!(arrived.iter().all(Said::is_sane));
+    assert!(arrived.iter().all(RelayCommand::is_sane));
 
     let mut body = Vec::new();
     let items = heard(&mut body);
@@ -152,16 +163,16 @@ fn messages_arrive_unchanged_in_both_directions() {
 #[test]
 fn batch_with_a_wrong_or_excessive_item_count_is_rejected() {
     let read = |head: &[u8]| frame::read_request(head, Bytes::new()).map(|_| ()).unwrap_err();
-    assert_eq!(read(&say(&said(), 14)), Malformed::Head, "something is left");
-    assert_eq!(read(&say(&said(), 16)), Malformed::Head, "something is missing");
-    assert_eq!(read(&say(&said(), RELAY_BATCH_ITEMS_MAX as u32 + 1)), Malformed::TooMuch);
-    assert_eq!(read(&vec![0; RELAY_HEAD_BYTES_MAX + 1]), Malformed::TooMuch);
-    let begin = Request::Begin(Begin { boot: 1, attempt: 2, term: None });
+    assert_eq!(read(&say(&said(), 14)), MalformedFrame::Head, "something is left");
+    assert_eq!(read(&say(&said(), 16)), MalformedFrame::Head, "something is missing");
+    assert_eq!(read(&say(&said(), RELAY_BATCH_ITEMS_MAX as u32 + 1)), MalformedFrame::TooMuch);
+    assert_eq!(read(&vec![0; RELAY_HEAD_BYTES_MAX + 1]), MalformedFrame::TooMuch);
+    let begin = Request::Begin(BeginRelay { boot: 1, attempt: 2, term: None });
     let head = frame::request(&begin).head.slice(relay_head().len()..);
-    assert_eq!(read(&[&head[..], b"more"].concat()), Malformed::Head);
+    assert_eq!(read(&[&head[..], b"more"].concat()), MalformedFrame::Head);
     // A large count without items costs nothing.
     let settles = [8, 0, 1, 1, 255, 255, 255, 255, 127];
-    assert_eq!(read(&[&say(&[], 1)[..], &settles].concat()), Malformed::Head);
+    assert_eq!(read(&[&say(&[], 1)[..], &settles].concat()), MalformedFrame::Head);
 }
 
 #[test]
@@ -172,16 +183,16 @@ fn corrupt_records_are_rejected_before_they_are_used() {
     let mut bytes = message.body.to_vec();
     bytes[3] ^= 1;
     message.body = bytes.into();
-    assert_eq!(frame::read_reply(message).unwrap_err(), Malformed::Checksum);
+    assert_eq!(frame::read_reply(message).unwrap_err(), MalformedFrame::Checksum);
 }
 
 #[test]
 fn message_that_no_session_could_send_is_rejected() {
     let (session, group) = (1, GROUP);
-    let take = |options| Said::Take { id: 1, session, group, options };
+    let take = |options| RelayCommand::Take { id: 1, session, group, options };
     let settle = |what| {
         let settles = vec![Settle { group, what, settlement: Settlement::Accept }];
-        Said::Settle { id: None, session, settles }
+        RelayCommand::Settle { id: None, session, settles }
     };
     let (partition, partitions) = (0, vec![2, 1]);
     for said in [
@@ -192,8 +203,14 @@ fn message_that_no_session_could_send_is_rejected() {
         settle(Selection::Range { partition, first: 0, last: u64::MAX }),
         settle(Selection::Range { partition, first: 5, last: 4 }),
         settle(Selection::UpTo { partition, last: u64::MAX }),
-        Said::Ask { id: 1, question: Asked::Remove { group, partition, offset: u64::MAX } },
-        Said::Ask { id: 1, question: Asked::Leases { group, after: None, leases_max: u32::MAX } },
+        RelayCommand::Ask {
+            id: 1,
+            question: OperatorRequest::Remove { group, partition, offset: u64::MAX },
+        },
+        RelayCommand::Ask {
+            id: 1,
+            question: OperatorRequest::Leases { group, after: None, leases_max: u32::MAX },
+        },
     ] {
         assert!(!said.is_sane(), "{said:?}");
     }
@@ -210,7 +227,7 @@ fn claim(token: u64) -> Claim {
 #[test]
 fn newest_lease_of_a_record_is_presented_in_any_insertion_order() {
     for tokens in [[1, 2], [2, 1]] {
-        let mut held = Held::default();
+        let mut held = LeasedRecords::default();
         tokens.into_iter().for_each(|token| held.insert(GROUP, claim(token), 0));
         let presented: Vec<_> = held.claims_of(SESSION).map(|(_, claim)| claim.token()).collect();
         assert_eq!(presented, [2], "{tokens:?}");
@@ -245,7 +262,7 @@ proptest! {
             .collect();
         let sent = deliveries(&batches);
         let mut body = Vec::new();
-        let handed = Handed::new(&sent, 0, &mut body);
+        let handed = DeliveryRuns::new(&sent, 0, &mut body);
         let mut body = Bytes::from(body.concat());
         let arrived = handed.read(0, &mut body).expect("it is whole");
         prop_assert!(body.is_empty());
@@ -260,7 +277,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_are_read_or_rejected(head in vec(any::<u8>(), 0..400), body in vec(any::<u8>(), 0..200)) {
         let _ = frame::read_request(&head, body.clone().into());
-        let _ = frame::read_reply(Received { head: head.into(), body: body.into() });
+        let _ = frame::read_reply(ReceivedMessage { head: head.into(), body: body.into() });
     }
 
     #[test]
@@ -290,7 +307,7 @@ proptest! {
         let message = received(frame::heard(&items, vec![body.into()]));
         if let Ok((_, items, mut body)) = frame::read_reply(message) {
             for item in items {
-                if let Heard::Deliveries { handed, .. } = item
+                if let RelayNotification::Deliveries { handed, .. } = item
                     && let Ok(deliveries) = handed.read(0, &mut body)
                 {
                     // All accepted records can be parsed.

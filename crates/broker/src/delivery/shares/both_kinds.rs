@@ -4,27 +4,27 @@
 use base::LeaseGroupId;
 use proptest::prelude::*;
 
-use super::super::lent::Lent;
+use super::super::borrowed_credit::BorrowedCredit;
 use super::*;
 
 /// The limit of the session; windows of consumers follow.
 const LIMIT: usize = 0;
 
 #[derive(Debug)]
-enum Said {
+enum KindCreditMessage {
     Starved(usize, bool),
-    GaveBack(usize, GivenBack),
+    GaveBack(usize, ReturnedCredit),
 }
 
 /// A driver's credit of one kind.
 #[derive(Debug)]
-struct Held {
+struct DriverCredit {
     share: u64,
     used: u64,
-    lent: Lent,
+    lent: BorrowedCredit,
 }
 
-impl Held {
+impl DriverCredit {
     fn unused(&self) -> u64 {
         self.share.saturating_sub(self.used)
     }
@@ -33,11 +33,11 @@ impl Held {
 /// A model of the driver in `driver/credit.rs` and `driver/serving.rs`.
 #[derive(Debug)]
 struct Driver {
-    held: Vec<Held>,
+    held: Vec<DriverCredit>,
     /// By consumer, each of which has a group of its own.
     ready: Vec<u64>,
     inbox: VecDeque<(usize, Change)>,
-    outbox: VecDeque<Said>,
+    outbox: VecDeque<KindCreditMessage>,
 }
 
 impl Driver {
@@ -55,7 +55,7 @@ impl Driver {
         held.share -= given;
         let left = held.unused();
         if let Some(told) = held.lent.give_back(given, left, true) {
-            self.outbox.push_back(Said::GaveBack(kind, told));
+            self.outbox.push_back(KindCreditMessage::GaveBack(kind, told));
         }
     }
 
@@ -103,7 +103,7 @@ impl Driver {
         let group = LeaseGroupId(consumer as u32);
         for (kind, lacks) in [(window, lacks_window), (LIMIT, lacks_limit)] {
             if let Some(starved) = self.held[kind].lent.on_served(group, lacks) {
-                self.outbox.push_back(Said::Starved(kind, starved));
+                self.outbox.push_back(KindCreditMessage::Starved(kind, starved));
             }
         }
         handed_out
@@ -131,7 +131,7 @@ impl World {
         let driver = |shard: &ShardId| {
             let held = |shares: &Shares| {
                 let share = shares.share(*shard);
-                Held { share, used: 0, lent: Lent::new(share, 0) }
+                DriverCredit { share, used: 0, lent: BorrowedCredit::new(share, 0) }
             };
             Driver {
                 held: shares.iter().map(held).collect(),
@@ -173,11 +173,11 @@ impl World {
         let Some(said) = self.drivers[place].outbox.pop_front() else { return false };
         self.messages += 1;
         let kind = match said {
-            Said::Starved(kind, starved) => {
+            KindCreditMessage::Starved(kind, starved) => {
                 self.shares[kind].on_starved(id(place), starved);
                 kind
             }
-            Said::GaveBack(kind, given) => {
+            KindCreditMessage::GaveBack(kind, given) => {
                 self.shares[kind].on_given_back(id(place), given);
                 kind
             }
@@ -252,7 +252,7 @@ impl World {
                     _ => 0,
                 });
                 let given = driver.outbox.iter().map(|said| match said {
-                    Said::GaveBack(of, given) if *of == kind => given.amount,
+                    KindCreditMessage::GaveBack(of, given) if *of == kind => given.amount,
                     _ => 0,
                 });
                 sum += driver.held[kind].share + granted.sum::<u64>() + given.sum::<u64>();
@@ -350,8 +350,8 @@ fn window_and_limit_are_not_swapped_between_shards_for_ever() {
             world.shares[kind] = Shares::of(true);
             for (place, share) in [first, second].into_iter().enumerate() {
                 world.shares[kind].open(id(place), share);
-                let lent = Lent::new(share, 0);
-                world.drivers[place].held[kind] = Held { share, used: 0, lent };
+                let lent = BorrowedCredit::new(share, 0);
+                world.drivers[place].held[kind] = DriverCredit { share, used: 0, lent };
             }
         }
         world.append(0, 0, 3);

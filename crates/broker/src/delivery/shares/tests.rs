@@ -19,13 +19,13 @@ struct Driver {
     tell_again: bool,
     /// Messages in flight, in order.
     inbox: VecDeque<Change>,
-    outbox: VecDeque<Said>,
+    outbox: VecDeque<CreditMessage>,
 }
 
 #[derive(Debug)]
-enum Said {
+enum CreditMessage {
     Starved(bool),
-    GaveBack(GivenBack),
+    GaveBack(ReturnedCredit),
 }
 
 impl Driver {
@@ -46,8 +46,8 @@ impl Driver {
         }
         if amount > 0 || !returns {
             let (round, left, granted) = (self.round, self.unused(), self.granted);
-            let given = GivenBack { round, amount, in_all: self.given_back, left, granted };
-            self.outbox.push_back(Said::GaveBack(given));
+            let given = ReturnedCredit { round, amount, in_all: self.given_back, left, granted };
+            self.outbox.push_back(CreditMessage::GaveBack(given));
         }
     }
 
@@ -87,7 +87,7 @@ impl Driver {
         let again = std::mem::take(&mut self.tell_again) && starved;
         if starved != self.told_starved || again {
             self.told_starved = starved;
-            self.outbox.push_back(Said::Starved(starved));
+            self.outbox.push_back(CreditMessage::Starved(starved));
         }
         handed_out
     }
@@ -117,7 +117,7 @@ impl World {
         Self { shares, drivers, returns, total, handed_out: 0 }
     }
 
-    fn send(&mut self, orders: Orders) {
+    fn send(&mut self, orders: CreditOrders) {
         for (shard, change) in orders {
             self.drivers[shard.0 as usize - 1].inbox.push_back(change);
         }
@@ -139,8 +139,8 @@ impl World {
     fn hear(&mut self, place: usize) -> bool {
         let Some(said) = self.drivers[place].outbox.pop_front() else { return false };
         match said {
-            Said::Starved(starved) => self.shares.on_starved(id(place), starved),
-            Said::GaveBack(given) => self.shares.on_given_back(id(place), given),
+            CreditMessage::Starved(starved) => self.shares.on_starved(id(place), starved),
+            CreditMessage::GaveBack(given) => self.shares.on_given_back(id(place), given),
         }
         let orders = self.shares.settle_up();
         self.send(orders);
@@ -179,7 +179,7 @@ impl World {
     }
 
     fn check(&self) {
-        let is_current = |given: &&GivenBack| given.round == self.shares.round;
+        let is_current = |given: &&ReturnedCredit| given.round == self.shares.round;
         let mut sum = self.shares.free;
         for driver in &self.drivers {
             let on_its_way = driver.inbox.iter().map(|change| match change {
@@ -188,8 +188,8 @@ impl World {
             });
             sum += driver.share + on_its_way.sum::<u64>();
             let given = driver.outbox.iter().filter_map(|said| match said {
-                Said::GaveBack(given) => Some(given),
-                Said::Starved(_) => None,
+                CreditMessage::GaveBack(given) => Some(given),
+                CreditMessage::Starved(_) => None,
             });
             sum += given.filter(is_current).map(|given| given.amount).sum::<u64>();
         }

@@ -1,10 +1,10 @@
 //! Traces: steps of records of topics with `trace`, as records of a topic of the broker's own.
 //!
-//! * [`written`]: a step as a record; [`writer`]: writes them; [`reader`]: finds those of one record
+//! * [`trace_record`]: a step as a record; [`writer`]: writes them; [`reader`]: finds those of one record
 
 mod reader;
+mod trace_record;
 mod writer;
-mod written;
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use tokio::task::JoinHandle;
 
 use crate::broker::Broker;
 
-use super::traced::Queued;
+use super::trace_queue::TraceQueueItem;
 
 pub use reader::TracedSteps;
 
 impl Broker {
     /// Writes the queued steps until the broker is gone.
-    pub(crate) fn write_traces(&self, queued: mpsc::Receiver<Queued>) -> JoinHandle<()> {
+    pub(crate) fn write_traces(&self, queued: mpsc::Receiver<TraceQueueItem>) -> JoinHandle<()> {
         self.vital(Task::TraceWriting, writer::run(self.downgrade(), queued))
     }
 

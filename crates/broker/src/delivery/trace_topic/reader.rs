@@ -16,12 +16,12 @@ use world::Instant;
 
 use crate::broker::Broker;
 use crate::error::FetchError;
-use crate::stored::batches_in;
+use crate::journal_batches::batches_in;
 
 use super::super::history::SessionUser;
-use super::super::looking::{HistoryEvent, RecordHistory};
-use super::super::traced::{is_in_share, share};
-use super::written::{Written, key};
+use super::super::history_query::{HistoryEvent, RecordHistory};
+use super::super::trace_queue::{is_in_share, share};
+use super::trace_record::{TraceRecord, key};
 
 /// Permits of concurrent scans on this node.
 static READS: Semaphore = Semaphore::const_new(TRACED_READS_AT_ONCE);
@@ -127,7 +127,7 @@ impl Broker {
 impl TracedSteps {
     /// Skips records that are not traces; an administrator may have written some.
     fn add(&mut self, value: &[u8], partition: PartitionId, offset: Offset) {
-        let Ok(written) = serde_json::from_slice::<Written<'_>>(value) else { return };
+        let Ok(written) = serde_json::from_slice::<TraceRecord<'_>>(value) else { return };
         if !written.is_of(partition, offset) {
             return;
         }

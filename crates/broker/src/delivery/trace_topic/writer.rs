@@ -19,26 +19,26 @@ use crate::append::AppendBatch;
 use crate::broker::{Broker, WeakBroker};
 
 use super::super::history::SessionUser;
-use super::super::traced::{Queued, TracedStep, is_in_share};
-use super::written::{Written, key};
+use super::super::trace_queue::{TraceQueueItem, TracedStep, is_in_share};
+use super::trace_record::{TraceRecord, key};
 
 /// Delay before a failed write is retried.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Writes until the broker is gone.
-pub(super) async fn run(broker: WeakBroker, mut queued: mpsc::Receiver<Queued>) {
+pub(super) async fn run(broker: WeakBroker, mut queued: mpsc::Receiver<TraceQueueItem>) {
     let mut known = BTreeMap::new();
     while let Some(first) = queued.recv().await {
         // More steps arrive meanwhile, and go into the same request to the log.
-        if matches!(first, Queued::Step(_)) {
+        if matches!(first, TraceQueueItem::Step(_)) {
             sleep(TRACED_STEPS_WRITTEN_EVERY).await;
         }
         let (mut steps, mut flushed) = (Vec::new(), Vec::new());
         let mut next = Some(first);
         while let Some(one) = next {
             match one {
-                Queued::Step(step) => steps.push(*step),
-                Queued::Flush(told) => flushed.push(told),
+                TraceQueueItem::Step(step) => steps.push(*step),
+                TraceQueueItem::Flush(told) => flushed.push(told),
             }
             let is_enough = steps.len() >= TRACED_STEPS_AT_ONCE_MAX;
             next = if is_enough { None } else { queued.try_recv().ok() };
@@ -95,7 +95,7 @@ async fn write(
         let user = known.get(&traced.step.session);
         let key = key(PartitionId::new(traced.topic, traced.step.partition));
         for run in runs {
-            let written = Written::of(traced, run, broker.node(), user);
+            let written = TraceRecord::of(traced, run, broker.node(), user);
             let value = serde_json::to_vec(&written).map_err(|error| error.to_string())?;
             if bytes + value.len() > TRACED_BATCH_BYTES && bytes > 0 {
                 let full = std::mem::replace(&mut builder, BatchBuilder::new(options));
@@ -171,7 +171,7 @@ async fn learn(
 #[cfg(test)]
 mod tests {
     use base::{LeaseGroupId, TopicId};
-    use dispatch::{Step, What};
+    use dispatch::{Step, StepKind};
 
     use super::*;
 
@@ -184,7 +184,7 @@ mod tests {
             group_name: "g".into(),
             per_million,
             step: Step {
-                what: What::Removed,
+                what: StepKind::Removed,
                 partition: 0,
                 first: 10,
                 count,

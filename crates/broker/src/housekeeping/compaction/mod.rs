@@ -13,8 +13,8 @@
 //!
 //! Each member of a shard's group compacts its own disk: none may grow because another one leads. The leader decides
 //! by the topic's rule up to which offset, and logs it once its own disk is compacted; the others then do the same.
-//! The progress on this disk is kept beside the log ([`crate::compacted`]). Segments of the log that may still have
-//! to be sent to a member stay as they are, and are compacted once the log has released them.
+//! The progress on this disk is kept beside the log ([`crate::compaction_progress`]). Segments of the log that may
+//! still have to be sent to a member stay as they are, and are compacted once the log has released them.
 //!
 //! Whether a pass is due takes a list of all batches of a partition. It is made when a partition
 //! changed by more than an append, when the date has come that the last list gave, and when so much
@@ -32,13 +32,13 @@ use base::{HashMap, PartitionId, TopicId};
 use machine::Command;
 use tasks::Task;
 
-use self::pass::{Candidate, Claimed, Pass, Prepared, prepare, rewrite};
+use self::pass::{Candidate, ClaimedPartition, CompactionPass, PreparedPasses, prepare, rewrite};
 
 use crate::changes::Change;
 use crate::error::ExecuteError;
 use crate::housekeeping::due::{Dues, split_topic};
-use crate::housekeeping::heavy::Queued;
-use crate::housekeeping::outlook::{Outlook, Rule};
+use crate::housekeeping::heavy::QueuedWork;
+use crate::housekeeping::outlook::{CompactionOutlook, Rule};
 use crate::local_shard::LocalShard;
 
 /// A sidecar is written in the background: interval and number of checks for it in a round.
@@ -63,7 +63,7 @@ pub(crate) struct Compaction {
     /// Time at which a pass may be due without an append, ms since the epoch.
     dates: Dues<i64>,
     /// Number of bytes at which a pass may be due, by the last list.
-    outlooks: BTreeMap<PartitionId, Grows>,
+    outlooks: BTreeMap<PartitionId, GrowthThreshold>,
     /// Partitions to be listed in the next round.
     todo: BTreeSet<PartitionId>,
     /// Time of the last check of the log that a pass waits for, ms since the epoch, and the end of the log then.
@@ -73,7 +73,7 @@ pub(crate) struct Compaction {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Grows {
+struct GrowthThreshold {
     /// The partition's bytes at which it is listed again.
     to_bytes: u64,
     segment_ms: i64,
@@ -121,7 +121,7 @@ impl Compaction {
     pub(crate) async fn run(
         &mut self,
         shard: &LocalShard,
-        heavy: &mut Queued,
+        heavy: &mut QueuedWork,
     ) -> io::Result<usize> {
         let now_ms = shard.timeline().unstepped_ms();
         while let Some(partition) = self.dates.pop(now_ms) {
@@ -149,7 +149,7 @@ impl Compaction {
         let journal = shard.journal().clone();
         let alone = shard.is_alone();
         let prepared = blocking(shard, move || prepare(&journal, candidates, alone, now_ms));
-        let Prepared { passes, outlooks, left, claimed } = prepared.await?;
+        let PreparedPasses { passes, outlooks, left, claimed } = prepared.await?;
         for (partition, outlook, rule) in outlooks {
             self.todo.remove(&partition);
             self.remember(partition, outlook, rule);
@@ -177,7 +177,7 @@ impl Compaction {
         .await?;
         drop(turn);
         let mut now_done = Vec::new();
-        for Pass { candidate, up_to, .. } in passes {
+        for CompactionPass { candidate, up_to, .. } in passes {
             let partition = candidate.partition;
             if up_to <= candidate.done {
                 // Its tombstones were dropped. It is examined once more for dirty records.
@@ -212,10 +212,10 @@ impl Compaction {
     async fn wait_for_the_log(
         &mut self,
         shard: &LocalShard,
-        claimed: &[Claimed],
+        claimed: &[ClaimedPartition],
         now_ms: i64,
     ) -> io::Result<()> {
-        for Claimed { partition, .. } in claimed {
+        for ClaimedPartition { partition, .. } in claimed {
             self.todo.remove(partition);
             self.dates.set(*partition, Some(now_ms.saturating_add(LOOKED_AT_EVERY_MS)));
         }
@@ -249,9 +249,9 @@ impl Compaction {
         self.todo.remove(&partition);
     }
 
-    fn remember(&mut self, partition: PartitionId, outlook: Outlook, rule: Rule) {
-        let Outlook { date_ms, to_bytes } = outlook;
-        self.outlooks.insert(partition, Grows { to_bytes, segment_ms: rule.segment_ms });
+    fn remember(&mut self, partition: PartitionId, outlook: CompactionOutlook, rule: Rule) {
+        let CompactionOutlook { date_ms, to_bytes } = outlook;
+        self.outlooks.insert(partition, GrowthThreshold { to_bytes, segment_ms: rule.segment_ms });
         let date = [Some(date_ms), self.horizons.get(&partition).copied()].into_iter().flatten();
         self.dates.set(partition, date.min().filter(|date| *date < i64::MAX));
     }

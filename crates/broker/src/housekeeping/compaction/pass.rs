@@ -5,10 +5,10 @@ use std::io;
 
 use base::{HashMap, Offset, PartitionId};
 use bytes::Bytes;
-use journal::{Address, Journal, Keep, Stored};
-use record::{Batch, BatchHeader, RecordView, Retained};
+use journal::{Address, CompactionDecision, Journal, StoredBatches};
+use record::{Batch, BatchHeader, CompactionResult, RecordView};
 
-use crate::housekeeping::outlook::{Outlook, Rule};
+use crate::housekeeping::outlook::{CompactionOutlook, Rule};
 
 /// Keys of one pass, in bytes; a partition with more is compacted in several passes.
 const KEY_BYTES_MAX: usize = 64 << 20;
@@ -37,7 +37,7 @@ pub(super) struct Candidate {
 
 /// A prepared pass over one partition.
 #[derive(Debug)]
-pub(super) struct Pass {
+pub(super) struct CompactionPass {
     pub(super) candidate: Candidate,
     /// Records from here on are not examined.
     pub(super) up_to: Offset,
@@ -48,19 +48,19 @@ pub(super) struct Pass {
 
 /// Result of examining the candidates.
 #[derive(Debug, Default)]
-pub(super) struct Prepared {
-    pub(super) passes: Vec<Pass>,
+pub(super) struct PreparedPasses {
+    pub(super) passes: Vec<CompactionPass>,
     /// Candidates that are not due yet.
-    pub(super) outlooks: Vec<(PartitionId, Outlook, Rule)>,
+    pub(super) outlooks: Vec<(PartitionId, CompactionOutlook, Rule)>,
     /// Candidates left unexamined for lack of room.
     pub(super) left: Vec<PartitionId>,
     /// Candidates whose segments the log has to release first.
-    pub(super) claimed: Vec<Claimed>,
+    pub(super) claimed: Vec<ClaimedPartition>,
 }
 
 /// A partition whose records to compact are still claimed by the log.
 #[derive(Debug)]
-pub(super) struct Claimed {
+pub(super) struct ClaimedPartition {
     pub(super) partition: PartitionId,
     /// Whether some of them are in the log's active segment.
     pub(super) is_written_to: bool,
@@ -73,8 +73,8 @@ pub(super) fn prepare(
     candidates: Vec<Candidate>,
     alone: bool,
     now_ms: i64,
-) -> io::Result<Prepared> {
-    let mut prepared = Prepared::default();
+) -> io::Result<PreparedPasses> {
+    let mut prepared = PreparedPasses::default();
     let mut room = KEY_BYTES_MAX;
     for candidate in candidates {
         if room == 0 {
@@ -94,7 +94,7 @@ pub(super) fn prepare(
                     let last = batches.iter().rfind(|batch| batch.base_offset < wanted);
                     let is_written_to = last.is_some_and(|it| journal.is_written_to(it.segment));
                     let partition = candidate.partition;
-                    prepared.claimed.push(Claimed { partition, is_written_to });
+                    prepared.claimed.push(ClaimedPartition { partition, is_written_to });
                 }
                 false => {
                     let outlook = candidate.rule.outlook(&batches, candidate.done);
@@ -103,8 +103,12 @@ pub(super) fn prepare(
             }
             continue;
         }
-        let mut pass =
-            Pass { candidate, up_to, last_offsets: HashMap::default(), segments: BTreeSet::new() };
+        let mut pass = CompactionPass {
+            candidate,
+            up_to,
+            last_offsets: HashMap::default(),
+            segments: BTreeSet::new(),
+        };
         pass.learn(journal, &batches, &mut room)?;
         pass.find_changes(journal, &batches, now_ms)?;
         prepared.passes.push(pass);
@@ -135,10 +139,10 @@ fn read(journal: &Journal, partition: PartitionId, batch: &Address) -> io::Resul
     let same = |bytes: &Bytes| {
         BatchHeader::parse(bytes).is_ok_and(|header| header.base_offset == batch.base_offset)
     };
-    Ok(found.into_iter().next().map(Stored::into_bytes).filter(same))
+    Ok(found.into_iter().next().map(StoredBatches::into_bytes).filter(same))
 }
 
-impl Pass {
+impl CompactionPass {
     /// Learns the last offset of each key between the compacted part and `up_to`; less far when there are more keys
     /// than room.
     fn learn(
@@ -182,34 +186,34 @@ impl Pass {
                 continue;
             }
             let Some(bytes) = read(journal, self.candidate.partition, address)? else { continue };
-            if self.keep(&bytes, now_ms) != Keep::Same {
+            if self.keep(&bytes, now_ms) != CompactionDecision::Same {
                 self.segments.insert(address.segment);
             }
         }
         Ok(())
     }
 
-    fn keep(&self, batch: &[u8], now_ms: i64) -> Keep {
+    fn keep(&self, batch: &[u8], now_ms: i64) -> CompactionDecision {
         // A batch that cannot be decoded is kept.
-        let Ok(header) = BatchHeader::parse(batch) else { return Keep::Same };
+        let Ok(header) = BatchHeader::parse(batch) else { return CompactionDecision::Same };
         if header.base_offset >= self.up_to {
-            return Keep::Same;
+            return CompactionDecision::Same;
         }
         let tombstones_go = header.delete_horizon().is_some_and(|horizon| horizon <= now_ms);
         let kept = record::retain(batch, Some(self.candidate.horizon_ms), |record| {
             self.keeps(record, tombstones_go)
         });
         match kept {
-            Ok(Retained::All) => Keep::Same,
-            Ok(Retained::None) if header.next_offset() >= self.candidate.end => {
+            Ok(CompactionResult::All) => CompactionDecision::Same,
+            Ok(CompactionResult::None) if header.next_offset() >= self.candidate.end => {
                 emptied(&header, batch)
             }
-            Ok(Retained::None) => Keep::Drop,
-            Ok(Retained::Part(rest)) => Keep::Replace(Bytes::from(rest)),
+            Ok(CompactionResult::None) => CompactionDecision::Drop,
+            Ok(CompactionResult::Part(rest)) => CompactionDecision::Replace(Bytes::from(rest)),
             Err(error) => {
                 tracing::error!(partition = %self.candidate.partition, %error,
                     offset = header.base_offset, "a stored batch cannot be read; it is left as it is");
-                Keep::Same
+                CompactionDecision::Same
             }
         }
     }
@@ -228,28 +232,28 @@ impl Pass {
 }
 
 /// Replacement of a partition's last batch when none of its records is kept.
-fn emptied(header: &BatchHeader, batch: &[u8]) -> Keep {
+fn emptied(header: &BatchHeader, batch: &[u8]) -> CompactionDecision {
     if header.record_count == 0 {
-        return Keep::Same;
+        return CompactionDecision::Same;
     }
     match record::retain_or_empty(batch, |_| false) {
-        Ok(Retained::Part(empty)) => Keep::Replace(Bytes::from(empty)),
+        Ok(CompactionResult::Part(empty)) => CompactionDecision::Replace(Bytes::from(empty)),
         // Cannot happen, since the batch was decoded a moment ago; the batch is kept.
-        _ => Keep::Same,
+        _ => CompactionDecision::Same,
     }
 }
 
 pub(super) fn rewrite(
     journal: &Journal,
-    passes: &[Pass],
+    passes: &[CompactionPass],
     segments: BTreeSet<u32>,
     now_ms: i64,
 ) -> io::Result<()> {
-    let by_stream: HashMap<u64, &Pass> =
+    let by_stream: HashMap<u64, &CompactionPass> =
         passes.iter().map(|pass| (pass.candidate.partition.stream(), pass)).collect();
     for segment in segments {
         journal.rewrite(segment, &mut |stream, _, batch| {
-            by_stream.get(&stream).map_or(Keep::Same, |pass| pass.keep(batch, now_ms))
+            by_stream.get(&stream).map_or(CompactionDecision::Same, |pass| pass.keep(batch, now_ms))
         })?;
     }
     Ok(())

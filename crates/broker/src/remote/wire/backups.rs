@@ -1,14 +1,14 @@
 //! Requests for the backup steps of another node, and a member's replies.
 
 use bytes::Bytes;
-use links::{Message, Received};
+use links::{Message, ReceivedMessage};
 
-use super::{Answer, Asked, bytes_of, elsewhere};
+use super::{RemoteReply, RemoteRequest, bytes_of, elsewhere};
 use crate::backup_parts::{BackupError, BackupPart, BackupStep};
 use crate::error::Unavailable;
 
 pub(crate) fn encode_backup_request(backup: u64, step: &BackupStep) -> Message {
-    let asked = Asked::BackUp { backup, step: step.clone() };
+    let asked = RemoteRequest::BackUp { backup, step: step.clone() };
     Message { head: bytes_of(&asked), body: Vec::new() }
 }
 
@@ -17,15 +17,15 @@ pub(crate) fn encode_backup_reply(done: Result<(BackupPart, Bytes), BackupError>
         Ok((part, bytes)) => (Ok(part), vec![bytes]),
         Err(error) => (Err(error), Vec::new()),
     };
-    Message { head: bytes_of(&Answer::BackedUp(part)), body }
+    Message { head: bytes_of(&RemoteReply::BackedUp(part)), body }
 }
 
 /// Decodes the member's reply.
-pub(crate) fn backed_up(reply: Received) -> Result<(BackupPart, Bytes), BackupError> {
+pub(crate) fn backed_up(reply: ReceivedMessage) -> Result<(BackupPart, Bytes), BackupError> {
     match postcard::from_bytes(&reply.head) {
-        Ok(Answer::BackedUp(Ok(part))) => Ok((part, reply.body)),
-        Ok(Answer::BackedUp(Err(BackupError::Unavailable(why)))) => Err(elsewhere(why).into()),
-        Ok(Answer::BackedUp(Err(error))) => Err(error),
+        Ok(RemoteReply::BackedUp(Ok(part))) => Ok((part, reply.body)),
+        Ok(RemoteReply::BackedUp(Err(BackupError::Unavailable(why)))) => Err(elsewhere(why).into()),
+        Ok(RemoteReply::BackedUp(Err(error))) => Err(error),
         _ => Err(Unavailable::Unanswered.into()),
     }
 }

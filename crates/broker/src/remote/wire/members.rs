@@ -5,21 +5,21 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use links::Message;
 
-use super::{Answer, Asked, bytes_of, elsewhere};
+use super::{RemoteReply, RemoteRequest, bytes_of, elsewhere};
 use crate::error::Unavailable;
 
 pub(crate) fn encode_members_request() -> Message {
-    Message { head: bytes_of(&Asked::Members), body: Vec::new() }
+    Message { head: bytes_of(&RemoteRequest::Members), body: Vec::new() }
 }
 
 pub(crate) fn encode_members_reply(members: Result<BTreeSet<u64>, Unavailable>) -> Bytes {
-    bytes_of(&Answer::Members(members))
+    bytes_of(&RemoteReply::Members(members))
 }
 
 /// Decodes the leader's reply.
 pub(crate) fn members(answer: &[u8]) -> Result<BTreeSet<u64>, Unavailable> {
     match postcard::from_bytes(answer) {
-        Ok(Answer::Members(members)) => members.map_err(elsewhere),
+        Ok(RemoteReply::Members(members)) => members.map_err(elsewhere),
         _ => Err(Unavailable::Unanswered),
     }
 }

@@ -1,30 +1,32 @@
 //! Queries about the rows of a shard, and its leader's replies.
 
 use bytes::Bytes;
-use links::{Message, Received};
+use links::{Message, ReceivedMessage};
 
-use super::{Answer, Asked, bytes_of, elsewhere};
+use super::{RemoteReply, RemoteRequest, bytes_of, elsewhere};
 use crate::error::{FetchError, Unavailable};
-use crate::question::{Answered, Question, Told};
+use crate::shard_query::{QueryResult, ShardQuery, ShardQueryReply};
 
-pub(crate) fn encode_rows_request(question: &Question) -> Message {
-    Message { head: bytes_of(&Asked::Rows(question.clone())), body: Vec::new() }
+pub(crate) fn encode_rows_request(question: &ShardQuery) -> Message {
+    Message { head: bytes_of(&RemoteRequest::Rows(question.clone())), body: Vec::new() }
 }
 
-pub(crate) fn encode_rows_reply(answered: Answered) -> Message {
+pub(crate) fn encode_rows_reply(answered: QueryResult) -> Message {
     let (told, body) = match answered {
         Ok((told, body)) => (Ok(told), body),
         Err(error) => (Err(error), Vec::new()),
     };
-    Message { head: bytes_of(&Answer::Rows(told)), body }
+    Message { head: bytes_of(&RemoteReply::Rows(told)), body }
 }
 
 /// Decodes the leader's reply.
-pub(crate) fn decode_rows_reply(reply: Received) -> Result<(Told, Bytes), FetchError> {
+pub(crate) fn decode_rows_reply(
+    reply: ReceivedMessage,
+) -> Result<(ShardQueryReply, Bytes), FetchError> {
     match postcard::from_bytes(&reply.head) {
-        Ok(Answer::Rows(Ok(told))) => Ok((told, reply.body)),
-        Ok(Answer::Rows(Err(FetchError::Unavailable(why)))) => Err(elsewhere(why).into()),
-        Ok(Answer::Rows(Err(error))) => Err(error),
+        Ok(RemoteReply::Rows(Ok(told))) => Ok((told, reply.body)),
+        Ok(RemoteReply::Rows(Err(FetchError::Unavailable(why)))) => Err(elsewhere(why).into()),
+        Ok(RemoteReply::Rows(Err(error))) => Err(error),
         _ => Err(Unavailable::Unanswered.into()),
     }
 }
@@ -34,25 +36,25 @@ mod tests {
     use base::{Offset, PartitionId, TopicId};
     use links::NodeId;
 
-    use super::super::{Decoded, decode};
+    use super::super::{DecodedRequest, decode};
     use super::*;
     use crate::bounds::Bounds;
 
-    fn received(message: Message) -> Received {
-        Received { head: message.head, body: message.body.concat().into() }
+    fn received(message: Message) -> ReceivedMessage {
+        ReceivedMessage { head: message.head, body: message.body.concat().into() }
     }
 
     #[test]
     fn query_and_reply_about_rows_survive_encoding() {
         let partition = PartitionId::new(TopicId(3), 7);
-        let question = Question::Read { partition, offset: Offset::from(9_u32), bytes_max: 4 };
-        let Some(Decoded::Rows(arrived)) =
+        let question = ShardQuery::Read { partition, offset: Offset::from(9_u32), bytes_max: 4 };
+        let Some(DecodedRequest::Rows(arrived)) =
             decode(received(encode_rows_request(&question)), NodeId(2))
         else {
             panic!("it is not understood");
         };
         assert_eq!(arrived, question);
-        let told = Told::Read(Bounds { log_start: 1, end: 12 });
+        let told = ShardQueryReply::Read(Bounds { log_start: 1, end: 12 });
         let body = vec![Bytes::from_static(b"a"), Bytes::from_static(b"bc")];
         let reply = received(encode_rows_reply(Ok((told.clone(), body))));
         assert_eq!(decode_rows_reply(reply), Ok((told, Bytes::from_static(b"abc"))));
@@ -64,7 +66,7 @@ mod tests {
             |error: Unavailable| decode_rows_reply(received(encode_rows_reply(Err(error.into()))));
         assert_eq!(told(Unavailable::Stopping), Err(Unavailable::Unanswered.into()));
         assert_eq!(told(Unavailable::NotLeader), Err(Unavailable::NotLeader.into()));
-        let nonsense = Received { head: Bytes::from_static(b"?"), body: Bytes::new() };
+        let nonsense = ReceivedMessage { head: Bytes::from_static(b"?"), body: Bytes::new() };
         assert_eq!(decode_rows_reply(nonsense), Err(Unavailable::Unanswered.into()));
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::Refusal;
 use crate::error::{AppendError, ExecuteError, FetchError, Unavailable};
-use crate::moving::MoveState;
+use crate::move_requests::MoveState;
 use crate::request::{Message, Request};
 
 /// Time limit of any step on a busy machine.

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use world::Instant;
 
 use super::{
-    ClassicGroup, Join, JoinLimits, JoinRefused, Joined, Leaver, Phase, Protocol, Sync, Synced,
+    ClassicGroup, Join, JoinGroupReply, JoinLimits, JoinRefused, LeavingMember, Phase, Protocol,
+    Sync, SyncGroupReply,
 };
 use crate::member::{Client, Effects, Reply, Waiter};
 
@@ -139,7 +140,8 @@ impl World {
     }
 
     fn leave(&mut self, member: &str) -> Result<(), ErrorKind> {
-        let leaver = Leaver { member_id: text(member), instance_id: None, reason: String::new() };
+        let leaver =
+            LeavingMember { member_id: text(member), instance_id: None, reason: String::new() };
         let limits = self.limits;
         self.act(|group, now, effects| group.leave(&[leaver], limits, now, effects).remove(0))
     }
@@ -161,7 +163,7 @@ impl World {
         answer.map(|(_, reply)| reply)
     }
 
-    fn joined(&self, waiter: Waiter) -> Joined {
+    fn joined(&self, waiter: Waiter) -> JoinGroupReply {
         match self.answer(waiter) {
             Some(Reply::Join(Ok(joined))) => joined.clone(),
             other => panic!("is not in, but {other:?}"),
@@ -175,7 +177,7 @@ impl World {
         }
     }
 
-    fn synced(&self, waiter: Waiter) -> Result<Synced, ErrorKind> {
+    fn synced(&self, waiter: Waiter) -> Result<SyncGroupReply, ErrorKind> {
         match self.answer(waiter) {
             Some(Reply::Sync(answer)) => answer.clone(),
             other => panic!("no answer to a sync, but {other:?}"),

@@ -66,11 +66,12 @@ fn static_member_is_kept_until_its_session_ends() {
 fn static_member_can_be_removed_by_its_instance_id() {
     let mut world = World::new();
     stable_static(&mut world);
-    let leavers = [("", "i1"), ("", "nobody"), ("wrong", "i2")].map(|(member, instance)| Leaver {
-        member_id: text(member),
-        instance_id: Some(text(instance)),
-        reason: String::new(),
-    });
+    let leavers =
+        [("", "i1"), ("", "nobody"), ("wrong", "i2")].map(|(member, instance)| LeavingMember {
+            member_id: text(member),
+            instance_id: Some(text(instance)),
+            reason: String::new(),
+        });
     let limits = world.limits;
     let results = world.act(|group, now, effects| group.leave(&leavers, limits, now, effects));
     assert_eq!(results, [Ok(()), Err(UnknownMemberId), Err(FencedInstanceId)]);

@@ -12,7 +12,7 @@ use super::{ConsumerGroup, ConsumerLimits, Heartbeat, Report};
 use crate::assignment::Assignment;
 use crate::assignor::Assignor;
 use crate::member::{Client, JOINING, LEAVING, PAUSING};
-use crate::reconcile::Holding;
+use crate::reconcile::AssignmentSet;
 use crate::subscription::{Catalog, Topics};
 
 mod histories;

@@ -75,7 +75,7 @@ impl World {
             self.gone(id);
         }
         let id = self.next_consumer;
-        let joined = Joined {
+        let joined = PushConsumer {
             session: 7,
             records: 3,
             bytes: u64::MAX,

@@ -6,7 +6,7 @@ impl World {
     pub(super) fn join(&mut self, a: u16, b: u16, c: u16) {
         let id = self.next_consumer;
         self.next_consumer += 1;
-        let joined = Joined {
+        let joined = PushConsumer {
             session: u64::from(a % 3),
             records: if b.is_multiple_of(5) { u32::MAX } else { u32::from(b % 7) },
             bytes: if !c.is_multiple_of(3) { u64::MAX } else { u64::from(c % 200) },

@@ -37,13 +37,13 @@ impl World {
 
     pub(super) fn pushed(&mut self, assignment: Assignment) {
         let consumer = self.consumers[&assignment.consumer];
-        let Joined { session, settle_on_send, credit, .. } = consumer.joined;
+        let PushConsumer { session, settle_on_send, credit, .. } = consumer.joined;
         assert_eq!(assignment.session, session);
         if self.policy.single_active {
             assert_eq!(self.active_now(), Some(assignment.consumer));
         }
         assert!(self.has_credit(assignment.consumer, self.bytes_of(&assignment)), "{assignment:?}");
-        let endless = |joined: &Joined| joined.bytes == u64::MAX;
+        let endless = |joined: &PushConsumer| joined.bytes == u64::MAX;
         if self.consumers.values().all(|other| endless(&other.joined)) {
             for (id, other) in &self.consumers {
                 let higher = other.joined.priority > consumer.joined.priority;
@@ -105,7 +105,7 @@ impl World {
     }
 
     pub(super) fn take(&mut self, a: u16, b: u16) {
-        let take = Take {
+        let take = PullRequest {
             session: u64::from(a % 3),
             consumer: 0,
             records_max: u32::from(b % 6),

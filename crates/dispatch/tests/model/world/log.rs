@@ -9,7 +9,7 @@ impl World {
             let log = &mut self.logs[partition];
             let bits = (u64::from(a) << 16 | u64::from(b)).wrapping_mul(0x9E37_79B9 + number) >> 7;
             let pick = |shift: u32, of: u64| (bits >> shift) % of;
-            let record = Scanned {
+            let record = ScannedRecord {
                 offset: log.len() as u64,
                 bytes: 1 + pick(0, 50) as u32,
                 value_bytes: pick(0, 50) as u32,
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    pub(super) fn answer(&mut self, want: Want, b: u16) {
+    pub(super) fn answer(&mut self, want: ReadRange, b: u16) {
         let log = &self.logs[want.partition as usize];
         // A reader may stop early, and may read beyond.
         let up_to = match b % 3 {
@@ -57,8 +57,8 @@ impl World {
         };
         let start = self.log_starts[want.partition as usize];
         let stored = log.iter().filter(|it| it.is_stored()).filter_map(|it| it.stored);
-        let within = |it: &Scanned| (want.from.max(start)..up_to).contains(&it.offset);
-        let records: Vec<Scanned> = stored.filter(within).collect();
+        let within = |it: &ScannedRecord| (want.from.max(start)..up_to).contains(&it.offset);
+        let records: Vec<ScannedRecord> = stored.filter(within).collect();
         self.engine.scanned(want.partition, want.from, up_to, records, self.now_ms);
     }
 

@@ -10,7 +10,7 @@ use values::put_short;
 use super::table::MalformedTable;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Malformed {
+pub enum MalformedFields {
     #[error("the frame ends within a field")]
     Truncated,
     #[error("{0} octets follow the last field")]
@@ -43,30 +43,30 @@ impl<'a> Reader<'a> {
         self.rest
     }
 
-    pub fn read<F: Field<'a>>(&mut self) -> Result<F, Malformed> {
+    pub fn read<F: Field<'a>>(&mut self) -> Result<F, MalformedFields> {
         F::read(self)
     }
 
     /// Fails if bytes are left over.
-    pub fn finish(self) -> Result<(), Malformed> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Malformed::LeftOver(self.rest.len())) }
+    pub fn finish(self) -> Result<(), MalformedFields> {
+        if self.rest.is_empty() { Ok(()) } else { Err(MalformedFields::LeftOver(self.rest.len())) }
     }
 
-    pub(super) fn take(&mut self, bytes: usize) -> Result<&'a [u8], Malformed> {
+    pub(super) fn take(&mut self, bytes: usize) -> Result<&'a [u8], MalformedFields> {
         self.bits.1 = 8;
-        let (taken, rest) = self.rest.split_at_checked(bytes).ok_or(Malformed::Truncated)?;
+        let (taken, rest) = self.rest.split_at_checked(bytes).ok_or(MalformedFields::Truncated)?;
         self.rest = rest;
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], MalformedFields> {
         self.bits.1 = 8;
-        let (taken, rest) = self.rest.split_first_chunk().ok_or(Malformed::Truncated)?;
+        let (taken, rest) = self.rest.split_first_chunk().ok_or(MalformedFields::Truncated)?;
         self.rest = rest;
         Ok(*taken)
     }
 
-    fn bit(&mut self) -> Result<bool, Malformed> {
+    fn bit(&mut self) -> Result<bool, MalformedFields> {
         if self.bits.1 == 8 {
             let [octet] = self.array()?;
             self.bits = (octet, 0);
@@ -112,14 +112,14 @@ impl<'a> Writer<'a> {
 
 /// A type that a method's argument may have.
 pub trait Field<'a>: Sized {
-    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed>;
+    fn read(reader: &mut Reader<'a>) -> Result<Self, MalformedFields>;
     fn write(&self, writer: &mut Writer<'_>);
 }
 
 macro_rules! integer_fields {
     ($($integer:ty: $put:ident),*) => {$(
         impl<'a> Field<'a> for $integer {
-            fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+            fn read(reader: &mut Reader<'a>) -> Result<Self, MalformedFields> {
                 reader.array().map(<$integer>::from_be_bytes)
             }
 
@@ -133,7 +133,7 @@ macro_rules! integer_fields {
 integer_fields!(u8: put_u8, u16: put_u16, u32: put_u32, u64: put_u64);
 
 impl<'a> Field<'a> for bool {
-    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, MalformedFields> {
         reader.bit()
     }
 
@@ -145,10 +145,10 @@ impl<'a> Field<'a> for bool {
 /// A short string. The specification says UTF-8, and names are compared and stored as such. A longer string is
 /// truncated on write, see [`values::shortened`].
 impl<'a> Field<'a> for &'a str {
-    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, MalformedFields> {
         let length: u8 = reader.read()?;
         let bytes = reader.take(usize::from(length))?;
-        std::str::from_utf8(bytes).map_err(|_| Malformed::NotUtf8)
+        std::str::from_utf8(bytes).map_err(|_| MalformedFields::NotUtf8)
     }
 
     fn write(&self, writer: &mut Writer<'_>) {
@@ -157,7 +157,7 @@ impl<'a> Field<'a> for &'a str {
 }
 
 impl<'a> Field<'a> for LongString<'a> {
-    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, MalformedFields> {
         let length: u32 = reader.read()?;
         reader.take(length as usize).map(Self)
     }
@@ -170,7 +170,7 @@ impl<'a> Field<'a> for LongString<'a> {
 }
 
 impl<'a> Field<'a> for EncodedTable<'a> {
-    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, MalformedFields> {
         reader.read::<LongString<'a>>().map(|encoded| Self(encoded.0))
     }
 
@@ -206,8 +206,8 @@ mod tests {
 
     #[test]
     fn truncated_or_non_utf8_short_string_is_rejected() {
-        assert_eq!(Reader::new(&[3, b'a', b'b']).read::<&str>(), Err(Malformed::Truncated));
-        assert_eq!(Reader::new(&[1, 0xff]).read::<&str>(), Err(Malformed::NotUtf8));
+        assert_eq!(Reader::new(&[3, b'a', b'b']).read::<&str>(), Err(MalformedFields::Truncated));
+        assert_eq!(Reader::new(&[1, 0xff]).read::<&str>(), Err(MalformedFields::NotUtf8));
         assert_eq!(Reader::new(&[2, b'a', b'b']).read::<&str>(), Ok("ab"));
     }
 

@@ -94,7 +94,7 @@ impl std::fmt::Display for Snippet {
 
 /// The front of a receive buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Front {
+pub enum FrameFront {
     /// A complete frame of this many bytes.
     Frame { bytes: usize },
     /// The buffer must hold this many bytes before the frame can be read.
@@ -103,9 +103,9 @@ pub enum Front {
 
 /// Looks at the front of `buffer`. `payload_bytes_max` is the negotiated maximum less the overhead. A frame may
 /// exceed it by [`OVERHEAD_BYTES`], as in RabbitMQ, because some clients count wrong.
-pub fn front(buffer: &[u8], payload_bytes_max: usize) -> Result<Front, FrameError> {
+pub fn front(buffer: &[u8], payload_bytes_max: usize) -> Result<FrameFront, FrameError> {
     let Some(&[octet, _, _, s0, s1, s2, s3]) = buffer.first_chunk::<HEAD_BYTES>() else {
-        return Ok(Front::Wants { bytes: HEAD_BYTES });
+        return Ok(FrameFront::Wants { bytes: HEAD_BYTES });
     };
     let payload = u32::from_be_bytes([s0, s1, s2, s3]) as usize;
     if payload > payload_bytes_max.saturating_add(OVERHEAD_BYTES) {
@@ -113,7 +113,7 @@ pub fn front(buffer: &[u8], payload_bytes_max: usize) -> Result<Front, FrameErro
         return Err(FrameError::TooLarge { octet, bytes, bytes_max });
     }
     let bytes = payload + OVERHEAD_BYTES;
-    let Some(&end) = buffer.get(bytes - 1) else { return Ok(Front::Wants { bytes }) };
+    let Some(&end) = buffer.get(bytes - 1) else { return Ok(FrameFront::Wants { bytes }) };
     let snippet = || Snippet::of(&buffer[HEAD_BYTES..bytes - 1]);
     if end != END {
         return Err(FrameError::End { octet, snippet: snippet(), end });
@@ -121,7 +121,7 @@ pub fn front(buffer: &[u8], payload_bytes_max: usize) -> Result<Front, FrameErro
     if FrameKind::of(octet).is_none() {
         return Err(FrameError::UnknownKind { octet, snippet: snippet() });
     }
-    Ok(Front::Frame { bytes })
+    Ok(FrameFront::Frame { bytes })
 }
 
 /// Reads exactly one frame, which [`front`] has measured.
@@ -213,10 +213,10 @@ mod tests {
             let written = frame(kind, channel, &payload);
             for length in 0..written.len() {
                 let found = front(&written[..length], 4088);
-                let wants = matches!(found, Ok(Front::Wants { bytes }) if bytes > length);
+                let wants = matches!(found, Ok(FrameFront::Wants { bytes }) if bytes > length);
                 prop_assert!(wants);
             }
-            prop_assert_eq!(front(&written, 4088), Ok(Front::Frame { bytes: written.len() }));
+            prop_assert_eq!(front(&written, 4088), Ok(FrameFront::Frame { bytes: written.len() }));
             prop_assert_eq!(read(&written), Some(Frame { kind, channel, payload: &payload }));
         }
 
@@ -224,7 +224,7 @@ mod tests {
         fn arbitrary_bytes_are_read_or_rejected(
             bytes in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
-            if let Ok(Front::Frame { bytes: length }) = front(&bytes, 4088) {
+            if let Ok(FrameFront::Frame { bytes: length }) = front(&bytes, 4088) {
                 prop_assert!(read(&bytes[..length]).is_some());
             }
             let _ = ContentHeader::decode(&bytes);

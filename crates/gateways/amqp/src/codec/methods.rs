@@ -5,7 +5,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::fields::{EncodedTable, LongString, Malformed, Reader, Writer};
+use super::fields::{EncodedTable, LongString, MalformedFields, Reader, Writer};
 
 /// Number of a class and of a method in it; close methods name the failed method by it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -19,7 +19,7 @@ pub enum MethodError {
     #[error("class {} has no method {}", .0.class, .0.method)]
     Unknown(MethodId),
     #[error("{name}: {malformed}")]
-    Malformed { id: MethodId, name: &'static str, malformed: Malformed },
+    Malformed { id: MethodId, name: &'static str, malformed: MalformedFields },
     #[error("the frame ends within the method's number")]
     Truncated,
 }

@@ -7,7 +7,7 @@ use bytes::{BufMut, BytesMut};
 pub use message::Properties;
 use values::put_short;
 
-use super::fields::{Malformed, Reader};
+use super::fields::{MalformedFields, Reader};
 
 const CONTENT_TYPE: u16 = 1 << 15;
 const CONTENT_ENCODING: u16 = 1 << 14;
@@ -27,7 +27,7 @@ const KNOWN: u16 = !0b11;
 
 /// Encoding of properties on the wire.
 pub trait WireProperties<'a>: Sized {
-    fn decode(encoded: &'a [u8]) -> Result<Self, Malformed>;
+    fn decode(encoded: &'a [u8]) -> Result<Self, MalformedFields>;
 
     /// Truncates a value longer than a short string, see [`values::shortened`]. Kafka producers and HTTP clients can
     /// write such values.
@@ -35,16 +35,16 @@ pub trait WireProperties<'a>: Sized {
 }
 
 impl<'a> WireProperties<'a> for Properties<'a> {
-    fn decode(encoded: &'a [u8]) -> Result<Self, Malformed> {
+    fn decode(encoded: &'a [u8]) -> Result<Self, MalformedFields> {
         let mut reader = Reader::new(encoded);
         let flags: u16 = reader.read()?;
         // The last bit announces another word of flags, which no property uses.
         if flags & !KNOWN != 0 {
-            return Err(Malformed::PropertyFlags(flags));
+            return Err(MalformedFields::PropertyFlags(flags));
         }
         let mut properties = Self::default();
         let has = |flag| flags & flag != 0;
-        let mut read_all = || -> Result<(), Malformed> {
+        let mut read_all = || -> Result<(), MalformedFields> {
             // In the order of the flags, from the highest.
             properties.content_type = short(&mut reader, has(CONTENT_TYPE))?;
             properties.content_encoding = short(&mut reader, has(CONTENT_ENCODING))?;
@@ -113,7 +113,7 @@ fn flags(properties: &Properties<'_>) -> u16 {
         | flag(CLUSTER_ID, properties.cluster_id.is_some())
 }
 
-fn short<'a>(reader: &mut Reader<'a>, there: bool) -> Result<Option<&'a [u8]>, Malformed> {
+fn short<'a>(reader: &mut Reader<'a>, there: bool) -> Result<Option<&'a [u8]>, MalformedFields> {
     if !there {
         return Ok(None);
     }

@@ -14,13 +14,13 @@ use topology::PolicyDefinition;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Operation {
-    /// Returns [`Made`].
+    /// Returns [`CreateResult`].
     AddVhost { name: String },
     /// Lists by name, after the given one. Returns [`VhostPage`].
     ListVhosts { after: Option<String> },
-    /// Deletes a vhost with all its contents; its connections are closed. Returns [`Done`].
+    /// Deletes a vhost with all its contents; its connections are closed. Returns [`EmptyDocument`].
     DeleteVhost { name: String },
-    /// Creates or replaces a policy. Returns [`Made`].
+    /// Creates or replaces a policy. Returns [`CreateResult`].
     SetPolicy { vhost: String, name: String, policy: PolicyDefinition },
     /// Lists by vhost and name, after the given ones. Returns [`PolicyPage`].
     ListPolicies {
@@ -28,9 +28,9 @@ pub enum Operation {
         vhost: Option<String>,
         after: Option<(String, String)>,
     },
-    /// Returns [`Done`].
+    /// Returns [`EmptyDocument`].
     ClearPolicy { vhost: String, name: String },
-    /// Returns [`Done`].
+    /// Returns [`EmptyDocument`].
     AddUser {
         name: String,
         /// Computed by [`access::hash_password`]: the password itself is never sent.
@@ -39,7 +39,7 @@ pub enum Operation {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         scram: Vec<String>,
     },
-    /// Returns [`Done`].
+    /// Returns [`EmptyDocument`].
     SetPassword {
         name: String,
         password_hash: String,
@@ -48,13 +48,13 @@ pub enum Operation {
     },
     /// Lists by name, after the given one. Returns [`UserPage`].
     ListUsers { after: Option<String> },
-    /// Deletes a user; its connections are closed. Returns [`Done`].
+    /// Deletes a user; its connections are closed. Returns [`EmptyDocument`].
     DeleteUser { name: String },
-    /// Replaces the user's permissions in the vhost. Returns [`Done`].
+    /// Replaces the user's permissions in the vhost. Returns [`EmptyDocument`].
     Allow { user: String, vhost: String, permissions: Permissions },
-    /// Returns [`Done`].
+    /// Returns [`EmptyDocument`].
     Deny { user: String, vhost: String },
-    /// Explains whether a user is authorized for an action of Kafka's protocol. Returns [`Explained`].
+    /// Explains whether a user is authorized for an action of Kafka's protocol. Returns [`AccessExplanation`].
     Explain {
         user: String,
         /// The client's address.
@@ -68,7 +68,7 @@ pub enum Operation {
 // --------------------------------------------------------------------------------------- answers
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Done {}
+pub struct EmptyDocument {}
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct AddedUser {
@@ -78,14 +78,14 @@ pub struct AddedUser {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Explained {
+pub struct AccessExplanation {
     pub allowed: bool,
     /// The reason as text.
     pub why: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Made {
+pub struct CreateResult {
     /// False if one of that name existed already.
     pub created: bool,
 }

@@ -18,8 +18,8 @@ use topology::{
 };
 
 use document::{
-    AddedUser, Done, Explained, Made, NamedPolicy, Operation, PolicyPage, UserPage, UserSummary,
-    VhostPage, VhostPermissions, VhostSummary,
+    AccessExplanation, AddedUser, CreateResult, EmptyDocument, NamedPolicy, Operation, PolicyPage,
+    UserPage, UserSummary, VhostPage, VhostPermissions, VhostSummary,
 };
 
 /// Name of the operation family.
@@ -59,14 +59,14 @@ impl OperationFamily for Administration {
     }
 }
 
-type Answer = Result<Vec<u8>, OperationError>;
+type OperationResponse = Result<Vec<u8>, OperationError>;
 
 impl Administration {
     pub fn new(topology: Topology, users: Users) -> Self {
         Self { topology, users }
     }
 
-    async fn answer(&self, operation: Operation) -> Answer {
+    async fn answer(&self, operation: Operation) -> OperationResponse {
         match operation {
             Operation::AddVhost { name } => document(self.add_vhost(&name).await?),
             Operation::ListVhosts { after } => document(self.list_vhosts(after.as_deref())?),
@@ -101,7 +101,7 @@ impl Administration {
                 let explained = self.users.explain(&user, host, action, resource, &name);
                 let (allowed, why) = explained
                     .ok_or_else(|| OperationError::NotFound(format!("there is no user {user}")))?;
-                document(Explained { allowed, why })
+                document(AccessExplanation { allowed, why })
             }
             Operation::Deny { user, vhost } => done(self.users.deny(&user, &vhost).await),
         }
@@ -109,14 +109,14 @@ impl Administration {
 
     // --------------------------------------------------------------------------------- vhosts
 
-    async fn add_vhost(&self, name: &str) -> Result<Made, OperationError> {
+    async fn add_vhost(&self, name: &str) -> Result<CreateResult, OperationError> {
         check_name("vhost", name, VHOST_NAME_BYTES_MAX)?;
         let created = self.topology.vhost(name).is_none();
         self.topology.create_vhost(name).await.map_err(failed)?;
-        Ok(Made { created })
+        Ok(CreateResult { created })
     }
 
-    async fn delete_vhost(&self, name: &str) -> Result<Done, OperationError> {
+    async fn delete_vhost(&self, name: &str) -> Result<EmptyDocument, OperationError> {
         if name == DEFAULT_VHOST {
             return Err(OperationError::Invalid("the default vhost / cannot be deleted".into()));
         }
@@ -124,7 +124,7 @@ impl Administration {
             return Err(no_vhost(name));
         }
         self.users.forget_virtual_host(name).await.map_err(refused_user)?;
-        Ok(Done {})
+        Ok(EmptyDocument {})
     }
 
     fn list_vhosts(&self, after: Option<&str>) -> Result<VhostPage, OperationError> {
@@ -151,7 +151,7 @@ impl Administration {
         vhost: &str,
         name: &str,
         policy: PolicyDefinition,
-    ) -> Result<Made, OperationError> {
+    ) -> Result<CreateResult, OperationError> {
         check_name("policy", name, POLICY_NAME_BYTES_MAX)?;
         let vhost = self.vhost(vhost).await?;
         let scope = PolicyScope::User;
@@ -160,10 +160,10 @@ impl Administration {
             PolicyError::Storage(fault) => failed(fault),
             error => OperationError::Invalid(error.to_string()),
         })?;
-        Ok(Made { created })
+        Ok(CreateResult { created })
     }
 
-    async fn clear_policy(&self, vhost: &str, name: &str) -> Result<Done, OperationError> {
+    async fn clear_policy(&self, vhost: &str, name: &str) -> Result<EmptyDocument, OperationError> {
         let vhost = self.vhost(vhost).await?;
         let cleared = vhost.delete_policy(PolicyScope::User, name).await;
         cleared.map_err(|error| match error {
@@ -174,7 +174,7 @@ impl Administration {
             PolicyError::Storage(fault) => failed(fault),
             error => OperationError::Invalid(error.to_string()),
         })?;
-        Ok(Done {})
+        Ok(EmptyDocument {})
     }
 
     async fn list_policies(
@@ -267,12 +267,12 @@ fn page<T: Serialize>(all: impl Iterator<Item = T>) -> (Vec<T>, bool) {
     (taken, false)
 }
 
-fn done(outcome: Result<(), UserError>) -> Answer {
+fn done(outcome: Result<(), UserError>) -> OperationResponse {
     outcome.map_err(refused_user)?;
-    document(Done {})
+    document(EmptyDocument {})
 }
 
-fn document<T: Serialize>(answer: T) -> Answer {
+fn document<T: Serialize>(answer: T) -> OperationResponse {
     serde_json::to_vec(&answer)
         .map_err(|error| OperationError::Failed(format!("the answer is no JSON: {error}")))
 }

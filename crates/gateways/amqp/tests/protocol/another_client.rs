@@ -2,7 +2,7 @@
 //! guarantees of that client are checked here, too.
 
 use bytes::Bytes;
-use client_amqp::{AmqpError, Argument, Channel, Confirm, Mode, Over};
+use client_amqp::{AmqpError, Argument, Channel, Confirm, Mode, TimedStream};
 use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional, duplex};
 use tokio::net::TcpStream;
 
@@ -10,13 +10,13 @@ use crate::harness::*;
 
 const GUEST: [&str; 2] = ["guest", "guest"];
 
-async fn open(node: &Node, mode: Mode) -> Channel<Over<TcpStream>> {
+async fn open(node: &Node, mode: Mode) -> Channel<TimedStream<TcpStream>> {
     let stream = TcpStream::connect(node.address).await.expect("connects");
     Channel::over(stream, SOON, mode, GUEST).await.expect("opens")
 }
 
 async fn publish_each<S: AsyncRead + AsyncWrite + Send + Unpin>(
-    channel: &mut Channel<Over<S>>,
+    channel: &mut Channel<TimedStream<S>>,
     queue: &str,
     bodies: &[&[u8]],
 ) {

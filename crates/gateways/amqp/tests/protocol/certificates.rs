@@ -12,7 +12,7 @@ use gateway::tls::ClientCertificates;
 use gateway_amqp::GatewayOptions;
 use gateway_amqp::codec::fields::{EncodedTable, LongString};
 use gateway_amqp::codec::methods::*;
-use test_tls::{Authority, Holder, Pair, TlsStream};
+use test_tls::{Authority, CertificateSubject, CertifiedKey, TlsStream};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use topology::Topology;
@@ -63,7 +63,7 @@ impl Node {
         Self { authority, clients, users, address, _broker: broker, _stop: stop }
     }
 
-    async fn client(&self, own: Option<&Pair>) -> Client<TlsStream<TcpStream>> {
+    async fn client(&self, own: Option<&CertifiedKey>) -> Client<TlsStream<TcpStream>> {
         Client::over(self.authority.connect(self.address, own).await.expect("connects"))
     }
 
@@ -121,7 +121,7 @@ async fn external_login_as_another_user_is_rejected() {
     client.connection_closes(403, REFUSED).await;
     // Without a certificate, without a usable name in it, or without a mapping, the mechanism is not offered.
     let unknown = "COMMAND_INVALID - unknown authentication mechanism 'EXTERNAL'";
-    let nobody = node.clients.pair(Holder::default());
+    let nobody = node.clients.pair(CertificateSubject::default());
     let operator = node.clients.named("_operator");
     for own in [None, Some(&nobody), Some(&operator)] {
         let mut client = node.client(own).await;
@@ -138,7 +138,8 @@ async fn external_login_as_another_user_is_rejected() {
 async fn connection_closes_when_its_certificate_expires() {
     let node = Node::start(Some("san")).await;
     let lasts = Some(Duration::from_secs(3));
-    let holder = Holder { dns: &["app"], ends_in: lasts, ..Holder::default() };
+    let holder =
+        CertificateSubject { dns: &["app"], ends_in: lasts, ..CertificateSubject::default() };
     let mut client = node.client(Some(&node.clients.pair(holder))).await;
     external(&mut client, b"").await;
     client.open().await;

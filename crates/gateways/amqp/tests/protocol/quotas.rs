@@ -1,6 +1,6 @@
 //! Quotas and limits as seen by AMQP clients.
 
-use access::limits::{Limit, LimitOf};
+use access::limits::{Limit, LimitTarget};
 use access::quotas::{Alteration, Entity, EntityType, Quota};
 use gateway_amqp::codec::methods::*;
 
@@ -101,11 +101,11 @@ async fn client_over_its_mutation_quota_is_blocked() {
 #[tokio::test]
 async fn limits_of_connections_channels_and_queues_are_enforced() {
     let node = Node::start().await;
-    let set = async |of: LimitOf<'_>, limit, value| {
+    let set = async |of: LimitTarget<'_>, limit, value| {
         assert!(node.users.set_limit(of, limit, Some(value)).await.expect("is set"));
     };
     let mut client = node.client().await;
-    set(LimitOf::User("guest"), Limit::MaxChannels, 2).await;
+    set(LimitTarget::User("guest"), Limit::MaxChannels, 2).await;
     client.open_channel(2).await;
     let mut second = node.connection().await;
     second.send(1, ChannelOpen::default()).await;
@@ -119,11 +119,11 @@ async fn limits_of_connections_channels_and_queues_are_enforced() {
     let open = ConnectionOpen { virtual_host: "/", ..ConnectionOpen::default() };
     for (of, text) in [
         (
-            LimitOf::User("guest"),
+            LimitTarget::User("guest"),
             "NOT_ALLOWED - Connection refused for user 'guest': user connection limit (2) is reached",
         ),
         (
-            LimitOf::VirtualHost("/"),
+            LimitTarget::VirtualHost("/"),
             "NOT_ALLOWED - access to vhost '/' refused for user 'guest': connection limit (2) is reached",
         ),
     ] {
@@ -138,13 +138,13 @@ async fn limits_of_connections_channels_and_queues_are_enforced() {
     }
 
     client.declare("a").await;
-    set(LimitOf::VirtualHost("/"), Limit::MaxQueues, 1).await;
+    set(LimitTarget::VirtualHost("/"), Limit::MaxQueues, 1).await;
     client.declare("a").await;
     let declare = QueueDeclare { queue: "b", ..QueueDeclare::default() };
     let text =
         "PRECONDITION_FAILED - cannot declare queue 'b': queue limit in vhost '/' (1) is reached";
     client.refuses(1, declare, text).await;
-    let none = node.users.set_limit(LimitOf::VirtualHost("/"), Limit::MaxQueues, None).await;
+    let none = node.users.set_limit(LimitTarget::VirtualHost("/"), Limit::MaxQueues, None).await;
     assert!(none.expect("is set"));
     client.declare("b").await;
 }

@@ -131,7 +131,7 @@ async fn rules_do_not_apply_to_amqp_when_protocols_are_kept_apart() {
 }
 
 /// Expected outcome of a method sent by a user without rights.
-enum Fate {
+enum ExpectedOutcome {
     /// The method needs no right, or concerns deliveries that the channel received by one.
     Free,
     /// A method that only servers send.
@@ -140,8 +140,8 @@ enum Fate {
 }
 
 /// Classifies every method. A new method must be added here.
-fn fate(method: &Method<'_>) -> Fate {
-    use Fate::{Free, OfServers, Refused};
+fn fate(method: &Method<'_>) -> ExpectedOutcome {
+    use ExpectedOutcome::{Free, OfServers, Refused};
     match method {
         Method::ExchangeDeclare(_) | Method::ExchangeDelete(_) => {
             Refused("configure", "exchange 'e'")
@@ -236,7 +236,7 @@ async fn every_method_that_needs_a_right_is_refused_without_it() {
     allow(&node, "app", "/", ["", "", ""]).await;
     let mut app = app(&node).await;
     for method in methods() {
-        let Fate::Refused(permission, resource) = fate(&method) else {
+        let ExpectedOutcome::Refused(permission, resource) = fate(&method) else {
             panic!("{} takes no right", method.name());
         };
         let text = refused(permission, resource);

@@ -14,14 +14,14 @@ use crate::harness::{Client, Node};
 
 const ENDED: &str = "CONNECTION_FORCED - the client's credentials have expired";
 
-struct Believing {
+struct TokenNode {
     node: Node,
     signer: Signer,
     _folder: tempfile::TempDir,
     _stop: watch::Sender<bool>,
 }
 
-impl Believing {
+impl TokenNode {
     async fn start() -> Self {
         let node = Node::start().await;
         let (signer, folder) = (Signer::p256("1"), tempfile::tempdir().expect("a folder"));
@@ -63,7 +63,7 @@ async fn update(client: &mut Client, secret: &str) {
 
 #[tokio::test]
 async fn token_as_password_logs_in_the_user_that_it_names() {
-    let all = Believing::start().await;
+    let all = TokenNode::start().await;
     let mut client = all.client(300).await;
     client.open_channel(1).await;
     client.close().await;
@@ -92,7 +92,7 @@ async fn token_as_password_logs_in_the_user_that_it_names() {
 
 #[tokio::test]
 async fn connection_closes_when_its_token_expires_unless_renewed() {
-    let all = Believing::start().await;
+    let all = TokenNode::start().await;
     let mut client = all.client(3).await;
     client.connection_closes(320, ENDED).await;
 

@@ -10,10 +10,10 @@ use topology::arguments::sorted;
 use topology::{Binding, BindingRequest, Destination, VirtualHost};
 use values::Table;
 
-use super::call::{Call, Outcome, Said};
+use super::api_error::ApiError;
+use super::call::{Call, ObjectReader, Outcome};
 use super::list;
 use super::path::escaped;
-use super::refused::Refused;
 use super::values as typed;
 
 fn arguments_hash(arguments: &Table) -> Option<String> {
@@ -122,7 +122,7 @@ pub(super) async fn list_between(call: &Call) -> Outcome {
     of(call, |binding| *binding.source == *source && binding.destination == end).await
 }
 
-async fn found(call: &Call) -> Result<(VirtualHost, Binding), Refused> {
+async fn found(call: &Call) -> Result<(VirtualHost, Binding), ApiError> {
     let (vhost, source, end) =
         (call.vhost().await?, call.exchange_arg("source"), destination(call));
     let is_it = |binding: &Binding| {
@@ -130,7 +130,7 @@ async fn found(call: &Call) -> Result<(VirtualHost, Binding), Refused> {
             && binding.destination == end
             && is_key(call.arg("key"), &binding.key, &binding.arguments)
     };
-    let binding = all(call, &vhost).into_iter().find(is_it).ok_or_else(Refused::not_found)?;
+    let binding = all(call, &vhost).into_iter().find(is_it).ok_or_else(ApiError::not_found)?;
     Ok((vhost, binding))
 }
 
@@ -140,8 +140,8 @@ pub(super) async fn one(call: &Call) -> Outcome {
 }
 
 /// Parses routing key and arguments of a binding.
-pub(super) fn parse(said: &Map<String, Value>) -> Result<(String, Table), Refused> {
-    let said = Said(said);
+pub(super) fn parse(said: &Map<String, Value>) -> Result<(String, Table), ApiError> {
+    let said = ObjectReader(said);
     let arguments = said.object("arguments")?.map(typed::table).transpose()?.unwrap_or_default();
     Ok((said.text("routing_key")?.unwrap_or_default().to_owned(), arguments))
 }
@@ -151,7 +151,7 @@ pub(super) async fn bind(
     call: &Call,
     vhost: &VirtualHost,
     request: BindingRequest<'_>,
-) -> Result<(), Refused> {
+) -> Result<(), ApiError> {
     call.rights().check_binding(request.source, request.destination, vhost.name())?;
     Ok(bindings::bind(vhost, call.owner(), request).await?)
 }
@@ -169,7 +169,7 @@ pub(super) async fn post(call: &Call) -> Outcome {
     // Location has the key as a path segment, so the escaped key is escaped again.
     let location = format!("{end}/{}", escaped(&properties_key(&key, &arguments)));
     let location =
-        HeaderValue::from_str(&location).map_err(|error| Refused::failed(error.to_string()))?;
+        HeaderValue::from_str(&location).map_err(|error| ApiError::failed(error.to_string()))?;
     Ok((StatusCode::CREATED, [(LOCATION, location)]).into_response())
 }
 

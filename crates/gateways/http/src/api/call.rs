@@ -3,9 +3,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use access::limits::{Limit, LimitOf};
+use access::limits::{Limit, LimitTarget};
 use access::quotas::Quota;
-use access::{Operation, Target, Users};
+use access::{AccessTarget, Operation, Users};
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method};
 use axum::response::Response;
@@ -17,26 +17,26 @@ use rabbitmq::rights::Rights;
 use serde_json::{Map, Value};
 use topology::{OwnerId, Topology, VirtualHost};
 
+use super::api_error::ApiError;
 use super::endpoints::{ENDPOINTS, Endpoint, Gate};
 use super::path::{Query, captured, segments};
-use super::refused::Refused;
 use crate::connection::Peer;
-use crate::front::{Front, Node};
-use crate::login::Asker;
-use crate::quotas::Spending;
-use crate::v1::asked;
+use crate::front::{FrontEnd, Node};
+use crate::login::RequestClient;
+use crate::quotas::RequestCharges;
+use crate::v1::request_input;
 
 /// User name on ports without log-in.
 const NOBODY: &str = "anonymous";
 /// Name of the default exchange in paths.
 const DEFAULT_EXCHANGE: &str = "amq.default";
 
-pub(super) type Outcome = Result<Response, Refused>;
-pub(super) type Answering<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+pub(super) type Outcome = Result<Response, ApiError>;
+pub(super) type OutcomeFuture<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 
 pub(super) struct Call {
-    pub(super) front: Front,
-    pub(super) asker: Asker,
+    pub(super) front: FrontEnd,
+    pub(super) asker: RequestClient,
     pub(super) peer: Peer,
     pub(super) topology: Topology,
     pub(super) query: Query,
@@ -46,16 +46,16 @@ pub(super) struct Call {
 }
 
 pub(super) async fn answer(
-    front: Front,
-    asker: Asker,
+    front: FrontEnd,
+    asker: RequestClient,
     peer: Peer,
     request: Request,
-) -> Result<Response, Refused> {
+) -> Result<Response, ApiError> {
     if !asker.rights().manages() {
-        return Err(Refused::not_authorised("Not management user"));
+        return Err(ApiError::not_authorised("Not management user"));
     }
     let topology = front.opened()?.topology.clone();
-    let topology = topology.ok_or_else(|| Refused::unavailable("there is no management here"))?;
+    let topology = topology.ok_or_else(|| ApiError::unavailable("there is no management here"))?;
     let (head, body) = request.into_parts();
     let segments = segments(head.uri.path())?;
     let (endpoint, arguments) = found(&head.method, &segments)?;
@@ -65,14 +65,14 @@ pub(super) async fn answer(
     // Checked before the body is read: it may be large.
     call.check(endpoint.gate, endpoint.method).await?;
     if endpoint.body_bytes_max > 0 {
-        call.body = asked::whole(&call.front, body, endpoint.body_bytes_max).await?;
+        call.body = request_input::whole(&call.front, body, endpoint.body_bytes_max).await?;
     }
     (endpoint.carry_out)(&call).await
 }
 
-type Found = (&'static Endpoint, Vec<(&'static str, String)>);
+type RouteMatch = (&'static Endpoint, Vec<(&'static str, String)>);
 
-fn found(method: &Method, segments: &[String]) -> Result<Found, Refused> {
+fn found(method: &Method, segments: &[String]) -> Result<RouteMatch, ApiError> {
     let method = if method == Method::HEAD { &Method::GET } else { method };
     let mut is_known = false;
     for endpoint in ENDPOINTS {
@@ -82,11 +82,11 @@ fn found(method: &Method, segments: &[String]) -> Result<Found, Refused> {
         }
         is_known = true;
     }
-    Err(if is_known { Refused::method_not_allowed() } else { Refused::not_found() })
+    Err(if is_known { ApiError::method_not_allowed() } else { ApiError::not_found() })
 }
 
 impl Call {
-    pub(super) fn node(&self) -> Result<&Node, Refused> {
+    pub(super) fn node(&self) -> Result<&Node, ApiError> {
         Ok(self.front.opened()?)
     }
 
@@ -95,18 +95,18 @@ impl Call {
     }
 
     /// The limit in effect; `None`: unlimited.
-    pub(super) fn limit(&self, of: LimitOf<'_>, limit: Limit) -> Result<Option<u64>, Refused> {
+    pub(super) fn limit(&self, of: LimitTarget<'_>, limit: Limit) -> Result<Option<u64>, ApiError> {
         Ok(self.node()?.users.as_ref().and_then(|users| users.limit(of, limit)))
     }
 
-    /// As [`Spending::begin`].
-    pub(super) fn spends(&self, quota: Quota) -> Result<Spending, Refused> {
-        Ok(Spending::begin(self.node()?, &self.asker, quota)?)
+    /// As [`RequestCharges::begin`].
+    pub(super) fn spends(&self, quota: Quota) -> Result<RequestCharges, ApiError> {
+        Ok(RequestCharges::begin(self.node()?, &self.asker, quota)?)
     }
 
-    pub(super) fn users(&self) -> Result<&Users, Refused> {
+    pub(super) fn users(&self) -> Result<&Users, ApiError> {
         let users = self.node()?.users.as_ref();
-        users.ok_or_else(|| Refused::bad_request("there are no users here"))
+        users.ok_or_else(|| ApiError::bad_request("there are no users here"))
     }
 
     /// Value of a path parameter.
@@ -135,14 +135,14 @@ impl Call {
     }
 
     pub(super) fn looks(&self) -> bool {
-        self.asker.rights().would(Operation::Look, Target::Cluster)
+        self.asker.rights().would(Operation::Look, AccessTarget::Cluster)
     }
 
     /// Whether the user may administer the cluster. Reads are not audited.
     fn administers(&self, method: &Method) -> bool {
         match *method == Method::GET {
-            true => self.asker.rights().would(Operation::Administer, Target::Cluster),
-            false => self.asker.rights().may(Operation::Administer, Target::Cluster),
+            true => self.asker.rights().would(Operation::Administer, AccessTarget::Cluster),
+            false => self.asker.rights().may(Operation::Administer, AccessTarget::Cluster),
         }
     }
 
@@ -158,19 +158,19 @@ impl Call {
     }
 
     /// The virtual host in the path, or all visible ones.
-    pub(super) async fn vhosts(&self) -> Result<Vec<VirtualHost>, Refused> {
+    pub(super) async fn vhosts(&self) -> Result<Vec<VirtualHost>, ApiError> {
         match self.arguments.iter().any(|(name, _)| *name == "vhost") {
             true => Ok(vec![self.vhost().await?]),
             false => Ok(self.visible_vhosts()),
         }
     }
 
-    pub(super) async fn vhost(&self) -> Result<VirtualHost, Refused> {
+    pub(super) async fn vhost(&self) -> Result<VirtualHost, ApiError> {
         let found = self.topology.look_for_vhost(self.arg("vhost")).await?;
-        found.ok_or_else(Refused::not_found)
+        found.ok_or_else(ApiError::not_found)
     }
 
-    async fn check(&self, gate: Gate, method: &Method) -> Result<(), Refused> {
+    async fn check(&self, gate: Gate, method: &Method) -> Result<(), ApiError> {
         let may = match gate {
             Gate::Manage => true,
             Gate::Look => self.looks(),
@@ -189,11 +189,11 @@ impl Call {
             }
             (true, _) => Ok(()),
             (false, Gate::SeeVhost | Gate::UseVhost) => {
-                Err(Refused::not_authorised("User not authorised to access virtual host"))
+                Err(ApiError::not_authorised("User not authorised to access virtual host"))
             }
-            (false, Gate::Administer) => Err(Refused::not_authorised("Not administrator user")),
-            (false, Gate::Look) => Err(Refused::not_authorised("Not monitor user")),
-            (false, _) => Err(Refused::not_authorised("Not policymaker user")),
+            (false, Gate::Administer) => Err(ApiError::not_authorised("Not administrator user")),
+            (false, Gate::Look) => Err(ApiError::not_authorised("Not monitor user")),
+            (false, _) => Err(ApiError::not_authorised("Not policymaker user")),
         }
     }
 
@@ -202,7 +202,7 @@ impl Call {
     }
 
     /// The body as a JSON object; an empty body is an empty object.
-    pub(super) fn object(&self) -> Result<Map<String, Value>, Refused> {
+    pub(super) fn object(&self) -> Result<Map<String, Value>, ApiError> {
         object(&self.body, &HTTP_DOCUMENT_LIMITS)
     }
 }
@@ -211,31 +211,33 @@ pub(super) fn exchange_name(name: &str) -> &str {
     if name == DEFAULT_EXCHANGE { "" } else { name }
 }
 
-pub(super) fn object(body: &[u8], limits: &JsonLimits) -> Result<Map<String, Value>, Refused> {
-    json::examine(body, limits).map_err(|error| Refused::bad_request(error.to_string()))?;
+pub(super) fn object(body: &[u8], limits: &JsonLimits) -> Result<Map<String, Value>, ApiError> {
+    json::examine(body, limits).map_err(|error| ApiError::bad_request(error.to_string()))?;
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(Map::new());
     }
     match serde_json::from_slice(body) {
         Ok(Value::Object(map)) => Ok(map),
-        Ok(_) => Err(Refused::with_error("not_json", "the body is no JSON object")),
-        Err(error) => Err(Refused::with_error("not_json", format!("the body is no JSON: {error}"))),
+        Ok(_) => Err(ApiError::with_error("not_json", "the body is no JSON object")),
+        Err(error) => {
+            Err(ApiError::with_error("not_json", format!("the body is no JSON: {error}")))
+        }
     }
 }
 
 /// Reader of an object's members; absent ones have defaults.
-pub(super) struct Said<'a>(pub(super) &'a Map<String, Value>);
+pub(super) struct ObjectReader<'a>(pub(super) &'a Map<String, Value>);
 
-impl<'a> Said<'a> {
-    fn wrong(name: &str, what: &str) -> Refused {
-        Refused::bad_request(format!("{name} is {what}"))
+impl<'a> ObjectReader<'a> {
+    fn wrong(name: &str, what: &str) -> ApiError {
+        ApiError::bad_request(format!("{name} is {what}"))
     }
 
     pub(super) fn is_there(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|value| !value.is_null())
     }
 
-    pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, Refused> {
+    pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, ApiError> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -243,13 +245,13 @@ impl<'a> Said<'a> {
         }
     }
 
-    pub(super) fn needed(&self, name: &str) -> Result<&'a str, Refused> {
-        let missing = || Refused::bad_request(format!("key_missing: {name}"));
+    pub(super) fn needed(&self, name: &str) -> Result<&'a str, ApiError> {
+        let missing = || ApiError::bad_request(format!("key_missing: {name}"));
         self.text(name)?.ok_or_else(missing)
     }
 
     /// Some clients send `"true"`.
-    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, Refused> {
+    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, ApiError> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(default),
             Some(Value::Bool(value)) => Ok(*value),
@@ -259,7 +261,7 @@ impl<'a> Said<'a> {
         }
     }
 
-    pub(super) fn integer(&self, name: &str, default: i64) -> Result<i64, Refused> {
+    pub(super) fn integer(&self, name: &str, default: i64) -> Result<i64, ApiError> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(default),
             Some(Value::String(text)) => {
@@ -270,7 +272,7 @@ impl<'a> Said<'a> {
     }
 
     /// Some languages write `[]` for an empty object.
-    pub(super) fn object(&self, name: &str) -> Result<Option<&'a Map<String, Value>>, Refused> {
+    pub(super) fn object(&self, name: &str) -> Result<Option<&'a Map<String, Value>>, ApiError> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Object(map)) => Ok(Some(map)),
@@ -280,7 +282,7 @@ impl<'a> Said<'a> {
     }
 
     /// A list of strings, or one string with commas.
-    pub(super) fn texts(&self, name: &str) -> Result<Option<Vec<String>>, Refused> {
+    pub(super) fn texts(&self, name: &str) -> Result<Option<Vec<String>>, ApiError> {
         let wrong = || Self::wrong(name, "to be a list of strings");
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),

@@ -3,23 +3,23 @@
 use rabbitmq::live::{ChannelSeen, ConsumerSeen, SessionSeen};
 use serde_json::{Value, json};
 
+use super::api_error::ApiError;
 use super::call::{Call, Outcome};
-use super::connections::{self, Live, details};
+use super::connections::{self, LiveConnection, details};
 use super::list;
 use super::nodes::node_name;
-use super::refused::Refused;
 use super::values as typed;
 
 /// A channel with its session and connection.
-struct Found<'a> {
+struct FoundChannel<'a> {
     name: String,
-    live: &'a Live,
+    live: &'a LiveConnection,
     session: &'a SessionSeen,
     channel: &'a ChannelSeen,
 }
 
 /// A connection's name has no parenthesis.
-fn name(live: &Live, channel: &ChannelSeen) -> String {
+fn name(live: &LiveConnection, channel: &ChannelSeen) -> String {
     format!("{} ({})", live.name, channel.number)
 }
 
@@ -27,22 +27,22 @@ fn vhost(session: &SessionSeen) -> &str {
     session.virtual_host.as_deref().unwrap_or_default()
 }
 
-fn channels<'a>(sessions: &'a [Live]) -> Vec<Found<'a>> {
-    let of = |live: &'a Live| {
+fn channels<'a>(sessions: &'a [LiveConnection]) -> Vec<FoundChannel<'a>> {
+    let of = |live: &'a LiveConnection| {
         let session = live.seen.as_deref();
         let channels = session
             .into_iter()
             .flat_map(|session| session.channels.iter().map(move |channel| (session, channel)));
         channels.map(move |(session, channel)| {
             let name = name(live, channel);
-            Found { name, live, session, channel }
+            FoundChannel { name, live, session, channel }
         })
     };
     sessions.iter().flat_map(of).collect()
 }
 
-fn row(call: &Call, found: &Found<'_>) -> Value {
-    let Found { name, live, session, channel } = found;
+fn row(call: &Call, found: &FoundChannel<'_>) -> Value {
+    let FoundChannel { name, live, session, channel } = found;
     json!({
         "name": name,
         "number": channel.number,
@@ -61,7 +61,7 @@ fn row(call: &Call, found: &Found<'_>) -> Value {
     })
 }
 
-fn answer(call: &Call, found: Vec<Found<'_>>) -> Outcome {
+fn answer(call: &Call, found: Vec<FoundChannel<'_>>) -> Outcome {
     let (found, chosen) = list::choose(&call.query, found, |found| &found.name)?;
     chosen.answer(found.iter().map(|found| row(call, found)).collect())
 }
@@ -85,7 +85,7 @@ pub(super) async fn list_of_connection(call: &Call) -> Outcome {
 pub(super) async fn one(call: &Call) -> Outcome {
     let sessions = connections::sessions(call).await;
     let found = channels(&sessions).into_iter().find(|found| found.name == call.arg("name"));
-    let found = found.ok_or_else(Refused::not_found)?;
+    let found = found.ok_or_else(ApiError::not_found)?;
     let mut shown = row(call, &found);
     let consumers = found.channel.consumers.iter();
     let consumers = consumers.filter_map(|consumer| consumer_row(call, &found, consumer));
@@ -98,10 +98,10 @@ pub(super) async fn one(call: &Call) -> Outcome {
 /// Row of a queue's consumer, with its tag; `None` for consumers of direct replies.
 fn consumer_row(
     call: &Call,
-    found: &Found<'_>,
+    found: &FoundChannel<'_>,
     consumer: &ConsumerSeen,
 ) -> Option<(String, Value)> {
-    let Found { name, live, session, channel } = found;
+    let FoundChannel { name, live, session, channel } = found;
     let peer = live.connection.peer();
     // Tools expect a number. 0: unlimited while connected, as everywhere here.
     let timeout = consumer.timeout.map_or(0, |timeout| timeout.as_millis() as u64);
@@ -133,7 +133,11 @@ fn activity(consumer: &ConsumerSeen) -> &'static str {
     }
 }
 
-fn consumers(call: &Call, sessions: &[Live], fits: impl Fn(&Found<'_>) -> bool) -> Outcome {
+fn consumers(
+    call: &Call,
+    sessions: &[LiveConnection],
+    fits: impl Fn(&FoundChannel<'_>) -> bool,
+) -> Outcome {
     let found = channels(sessions);
     let fitting = found.iter().filter(|found| fits(found));
     let rows: Vec<(String, Value)> = fitting

@@ -11,10 +11,10 @@ use gateway::Connection;
 use rabbitmq::live::SessionSeen;
 use serde_json::{Value, json};
 
+use super::api_error::ApiError;
 use super::call::{Call, Outcome};
 use super::list;
 use super::nodes::node_name;
-use super::refused::Refused;
 use super::values as typed;
 
 /// Connections of a node, in the order of their numbers.
@@ -26,7 +26,7 @@ const HTTP: &str = "http";
 const CLOSE_REASON: &str = "Closed via management plugin";
 
 /// An AMQP connection, with the state of its session if it was reported.
-pub(super) struct Live {
+pub(super) struct LiveConnection {
     pub(super) connection: Connection,
     pub(super) name: String,
     pub(super) seen: Option<Arc<SessionSeen>>,
@@ -52,29 +52,29 @@ pub(super) fn count(call: &Call) -> u64 {
     visible(call).iter().filter(|it| it.protocol() == AMQP).count() as u64
 }
 
-async fn asked(connection: Connection) -> Live {
+async fn asked(connection: Connection) -> LiveConnection {
     let seen = match connection.protocol() {
         AMQP => connection.request_snapshot(HTTP_API_SESSION_TELLS_WITHIN).await,
         _ => None,
     };
     let seen = seen.and_then(|told| told.downcast::<SessionSeen>().ok());
-    Live { name: name(&connection), connection, seen }
+    LiveConnection { name: name(&connection), connection, seen }
 }
 
 /// All visible AMQP connections. Their sessions are queried concurrently.
-pub(super) async fn sessions(call: &Call) -> Vec<Live> {
+pub(super) async fn sessions(call: &Call) -> Vec<LiveConnection> {
     let connections = visible(call).into_iter().filter(|it| it.protocol() == AMQP);
     join_all(connections.map(asked)).await
 }
 
 /// Connection details of a channel or consumer.
-pub(super) fn details(live: &Live) -> Value {
+pub(super) fn details(live: &LiveConnection) -> Value {
     let peer = live.connection.peer();
     json!({"name": live.name, "peer_host": peer.ip().to_string(), "peer_port": peer.port()})
 }
 
-fn row(call: &Call, live: &Live) -> Value {
-    let Live { connection, name, seen } = live;
+fn row(call: &Call, live: &LiveConnection) -> Value {
+    let LiveConnection { connection, name, seen } = live;
     let now_ms = call.broker().clock().now_ms();
     let age_ms = i64::try_from(connection.age().as_millis()).unwrap_or(i64::MAX);
     let mut row = json!({
@@ -144,21 +144,21 @@ pub(super) async fn list_of_user(call: &Call) -> Outcome {
 
 pub(super) async fn list_of_vhost(call: &Call) -> Outcome {
     let vhost = call.vhost().await?;
-    let is_of = |live: &Live| {
+    let is_of = |live: &LiveConnection| {
         live.seen.as_ref().is_some_and(|seen| seen.virtual_host.as_deref() == Some(vhost.name()))
     };
-    let found: Vec<Live> = sessions(call).await.into_iter().filter(is_of).collect();
+    let found: Vec<LiveConnection> = sessions(call).await.into_iter().filter(is_of).collect();
     let (found, chosen) = list::choose(&call.query, found, |live| &live.name)?;
     chosen.answer(found.iter().map(|live| row(call, live)).collect())
 }
 
-fn find(call: &Call) -> Result<Connection, Refused> {
+fn find(call: &Call) -> Result<Connection, ApiError> {
     let found = visible(call).into_iter().find(|it| name(it) == call.arg("name"));
-    found.ok_or_else(Refused::not_found)
+    found.ok_or_else(ApiError::not_found)
 }
 
 /// The connection in the path, with the state of its session.
-pub(super) async fn found(call: &Call) -> Result<Live, Refused> {
+pub(super) async fn found(call: &Call) -> Result<LiveConnection, ApiError> {
     Ok(asked(find(call)?).await)
 }
 
@@ -184,7 +184,7 @@ fn end(call: &Call, connection: &Connection) -> bool {
 pub(super) async fn close(call: &Call) -> Outcome {
     match end(call, &find(call)?) {
         true => Ok(StatusCode::NO_CONTENT.into_response()),
-        false => Err(Refused::not_found()),
+        false => Err(ApiError::not_found()),
     }
 }
 

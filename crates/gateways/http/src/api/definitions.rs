@@ -2,16 +2,16 @@
 //! administrator, and the log has the user's name.
 
 use access::Verifiers;
-use access::limits::LimitOf;
+use access::limits::LimitTarget;
 use axum::Json;
 use axum::response::IntoResponse;
 use serde_json::{Map, Value, json};
 use topology::{PolicyScope, VirtualHost};
 
+use super::api_error::ApiError;
 use super::call::{Call, Outcome};
 use super::limits::values;
 use super::overview::RABBITMQ_VERSION;
-use super::refused::Refused;
 use super::users::ARGON2ID;
 use super::{bindings, exchanges, parameters, permissions, policies, queues, vhosts};
 
@@ -63,10 +63,10 @@ pub(super) async fn export(call: &Call) -> Outcome {
 }
 
 /// Limits of virtual hosts, in RabbitMQ's format.
-fn limits(call: &Call, vhosts: &[VirtualHost], with_vhost: bool) -> Result<Vec<Value>, Refused> {
+fn limits(call: &Call, vhosts: &[VirtualHost], with_vhost: bool) -> Result<Vec<Value>, ApiError> {
     let limits = call.users()?.limits();
     let rows = vhosts.iter().filter_map(|vhost| {
-        let set = limits.of(LimitOf::VirtualHost(vhost.name()))?;
+        let set = limits.of(LimitTarget::VirtualHost(vhost.name()))?;
         let mut row =
             json!({"component": "vhost-limits", "name": "limits", "value": values(Some(set))});
         if with_vhost {
@@ -77,7 +77,7 @@ fn limits(call: &Call, vhosts: &[VirtualHost], with_vhost: bool) -> Result<Vec<V
     Ok(rows.collect())
 }
 
-fn users(call: &Call) -> Result<(Vec<Value>, Vec<Value>), Refused> {
+fn users(call: &Call) -> Result<(Vec<Value>, Vec<Value>), ApiError> {
     let store = call.users()?;
     let (mut rows, mut granted, limits) = (Vec::new(), Vec::new(), store.limits());
     // Users of the node's settings are not exported: they exist wherever the settings do.
@@ -89,7 +89,7 @@ fn users(call: &Call) -> Result<(Vec<Value>, Vec<Value>), Refused> {
         };
         rows.push(json!({
             "name": &*user.name, "password_hash": hash, "hashing_algorithm": algorithm,
-            "tags": user.tags.names(), "limits": values(limits.of(LimitOf::User(&user.name))),
+            "tags": user.tags.names(), "limits": values(limits.of(LimitTarget::User(&user.name))),
         }));
         let set = user.permissions.iter();
         granted.extend(set.map(|(vhost, set)| permissions::row(&user.name, vhost, set)));

@@ -5,7 +5,7 @@ use base::limits::{
     HTTP_API_DEFINITIONS_BYTES_MAX, HTTP_API_MESSAGE_BYTES_MAX, HTTP_DOCUMENT_BYTES_MAX,
 };
 
-use super::call::{Answering, Call};
+use super::call::{Call, OutcomeFuture};
 use super::{
     bindings, channels, connections, definitions, exchanges, health, importing, limits, messages,
     nodes, overview, parameters, permissions, policies, queues, users, vhosts,
@@ -34,7 +34,7 @@ pub(crate) struct Endpoint {
     pub(crate) path: &'static str,
     pub(crate) gate: Gate,
     pub(crate) body_bytes_max: usize,
-    pub(super) carry_out: for<'a> fn(&'a Call) -> Answering<'a>,
+    pub(super) carry_out: for<'a> fn(&'a Call) -> OutcomeFuture<'a>,
 }
 
 const NOTHING: usize = 0;

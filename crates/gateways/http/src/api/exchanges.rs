@@ -4,15 +4,15 @@ use access::Operation;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use rabbitmq::declarations::{ExchangeDeclaration, exchanges};
-use rabbitmq::errors::{Named, Resource};
+use rabbitmq::errors::{NamedEntity, Resource};
 use serde_json::{Map, Value, json};
 use topology::arguments::ALTERNATE_EXCHANGE;
 use topology::{Exchange, VirtualHost};
 use values::Table;
 
-use super::call::{Call, Outcome, Said};
+use super::api_error::ApiError;
+use super::call::{Call, ObjectReader, Outcome};
 use super::list;
-use super::refused::Refused;
 use super::values as typed;
 
 pub(super) fn row(exchange: &Exchange) -> Value {
@@ -40,9 +40,9 @@ pub(super) async fn list(call: &Call) -> Outcome {
     chosen.answer(all.iter().map(row).collect())
 }
 
-pub(super) fn find(call: &Call, vhost: &VirtualHost, name: &str) -> Result<Exchange, Refused> {
+pub(super) fn find(call: &Call, vhost: &VirtualHost, name: &str) -> Result<Exchange, ApiError> {
     let found = vhost.exchanges().into_iter().find(|exchange| *exchange.name == *name);
-    found.filter(|exchange| sees(call, exchange)).ok_or_else(Refused::not_found)
+    found.filter(|exchange| sees(call, exchange)).ok_or_else(ApiError::not_found)
 }
 
 pub(super) async fn one(call: &Call) -> Outcome {
@@ -51,7 +51,7 @@ pub(super) async fn one(call: &Call) -> Outcome {
 }
 
 /// Declaration of an exchange, from a JSON object.
-pub(super) struct Declared {
+pub(super) struct ExchangeRequest {
     kind: String,
     durable: bool,
     auto_delete: bool,
@@ -59,9 +59,9 @@ pub(super) struct Declared {
     arguments: Table,
 }
 
-impl Declared {
-    pub(super) fn of(said: &Map<String, Value>) -> Result<Self, Refused> {
-        let said = Said(said);
+impl ExchangeRequest {
+    pub(super) fn of(said: &Map<String, Value>) -> Result<Self, ApiError> {
+        let said = ObjectReader(said);
         Ok(Self {
             kind: said.text("type")?.unwrap_or("direct").to_owned(),
             durable: said.flag("durable", true)?,
@@ -77,7 +77,7 @@ impl Declared {
         call: &Call,
         vhost: &VirtualHost,
         name: &str,
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, ApiError> {
         let rights = call.rights();
         rights.check_exchange(Operation::DeclareExchange, name, vhost.name())?;
         let is_there = exchanges::check(vhost, name).await.is_ok();
@@ -99,7 +99,7 @@ impl Declared {
 }
 
 pub(super) async fn put(call: &Call) -> Outcome {
-    let declared = Declared::of(&call.object()?)?;
+    let declared = ExchangeRequest::of(&call.object()?)?;
     let made = declared.declare(call, &call.vhost().await?, call.exchange_arg("name")).await?;
     Ok(if made { StatusCode::CREATED } else { StatusCode::NO_CONTENT }.into_response())
 }

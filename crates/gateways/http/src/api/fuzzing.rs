@@ -2,7 +2,7 @@
 
 use base::limits::HTTP_DOCUMENT_LIMITS;
 
-use super::call::{Said, object};
+use super::call::{ObjectReader, object};
 use super::importing;
 use super::path::{Query, escaped, segments};
 
@@ -22,7 +22,7 @@ pub(crate) fn query(text: &str) {
 /// A request body.
 pub(crate) fn body(bytes: &[u8]) {
     let Ok(map) = object(bytes, &HTTP_DOCUMENT_LIMITS) else { return };
-    let said = Said(&map);
+    let said = ObjectReader(&map);
     for name in map.keys() {
         let _ = (said.is_there(name), said.text(name).is_ok(), said.needed(name).is_ok());
         let _ = (said.flag(name, true).is_ok(), said.integer(name, 1).is_ok());

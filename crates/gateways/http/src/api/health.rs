@@ -5,8 +5,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::api_error::ApiError;
 use super::call::{Call, Outcome};
-use super::refused::Refused;
 use crate::front::Readiness;
 
 fn ok() -> Response {
@@ -36,7 +36,7 @@ pub(super) async fn ready(call: &Call) -> Outcome {
 pub(super) async fn node(call: &Call) -> Outcome {
     let asked = call.arg("name");
     if !asked.is_empty() && asked != super::nodes::node_name(call.broker()) {
-        return Err(Refused::not_found());
+        return Err(ApiError::not_found());
     }
     match call.front.readiness() {
         Readiness::Ready => alarms(call).await,
@@ -62,14 +62,14 @@ pub(super) async fn quorum(call: &Call) -> Outcome {
     if call.broker().is_alone() {
         return Ok(ok());
     }
-    Err(Refused::bad_request(
+    Err(ApiError::bad_request(
         "of a cluster, `postroad cluster status` says which nodes can be done without",
     ))
 }
 
 /// Whether the certificate is still valid after that time.
 pub(super) async fn certificate(call: &Call) -> Outcome {
-    let wrong = || Refused::bad_request("a number of days, weeks, months or years is due");
+    let wrong = || ApiError::bad_request("a number of days, weeks, months or years is due");
     let within: u64 = call.arg("within").parse().map_err(|_| wrong())?;
     let days = match call.arg("unit") {
         "days" => 1,
@@ -95,7 +95,7 @@ pub(super) async fn certificate(call: &Call) -> Outcome {
 
 pub(super) async fn port(call: &Call) -> Outcome {
     let port: u16 =
-        call.arg("port").parse().map_err(|_| Refused::bad_request("that is no port"))?;
+        call.arg("port").parse().map_err(|_| ApiError::bad_request("that is no port"))?;
     let listening = &call.node()?.listening;
     Ok(match listening.iter().any(|it| it.address.port() == port) {
         true => Json(json!({"status": "ok", "port": port})).into_response(),

@@ -1,7 +1,7 @@
 //! Import of a definitions file. The whole file is parsed and validated first, so that an unsupported entry changes
 //! nothing. Existing objects with the same definition are kept.
 
-use access::limits::LimitOf;
+use access::limits::LimitTarget;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
@@ -12,8 +12,8 @@ use tokio::sync::Mutex;
 use topology::{BindingRequest, Destination, PolicyDefinition, PolicyScope, VirtualHost};
 use values::Table;
 
-use super::call::{Call, Outcome, Said, exchange_name, object};
-use super::refused::Refused;
+use super::api_error::ApiError;
+use super::call::{Call, ObjectReader, Outcome, exchange_name, object};
 use super::{bindings, exchanges, limits, permissions, policies, queues, users, vhosts};
 
 /// Imports run one at a time: a file may be large.
@@ -41,12 +41,12 @@ const IGNORED_GLOBAL_PARAMETERS: [&str; 2] = ["cluster_name", "internal_cluster_
 /// A validated file.
 #[derive(Default)]
 struct File {
-    vhosts: Vec<(String, vhosts::Wanted)>,
+    vhosts: Vec<(String, vhosts::VhostMetadata)>,
     users: Vec<(String, Map<String, Value>)>,
     permissions: Vec<(String, String, access::Permissions)>,
     policies: Vec<(String, String, PolicyDefinition)>,
-    queues: Vec<(String, String, queues::Declared)>,
-    exchanges: Vec<(String, String, exchanges::Declared)>,
+    queues: Vec<(String, String, queues::QueueRequest)>,
+    exchanges: Vec<(String, String, exchanges::ExchangeRequest)>,
     bindings: Vec<NewBinding>,
     /// User (true) or virtual host, its name, the limit's name, its value.
     limits: Vec<((bool, String), String, i64)>,
@@ -82,12 +82,12 @@ pub(super) async fn import(call: &Call) -> Outcome {
 }
 
 /// The body, or the file within a multipart form.
-fn file(headers: &HeaderMap, body: &Bytes) -> Result<Bytes, Refused> {
+fn file(headers: &HeaderMap, body: &Bytes) -> Result<Bytes, ApiError> {
     let content = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
     let Some(parameters) = content.strip_prefix("multipart/form-data") else {
         return Ok(body.clone());
     };
-    let wrong = || Refused::bad_request("the form has no part named file");
+    let wrong = || ApiError::bad_request("the form has no part named file");
     let boundary = parameters.split(';').find_map(|it| it.trim().strip_prefix("boundary="));
     let boundary = boundary.map(|it| it.trim_matches('"')).filter(|it| !it.is_empty());
     part(body, boundary.ok_or_else(wrong)?).map(|range| body.slice(range)).ok_or_else(wrong)
@@ -115,7 +115,7 @@ pub(super) fn part(body: &[u8], boundary: &str) -> Option<std::ops::Range<usize>
 
 impl File {
     /// `of`: the virtual host of all entries; empty: each entry names its own.
-    fn of(document: &Map<String, Value>, of: &str) -> Result<Self, Refused> {
+    fn of(document: &Map<String, Value>, of: &str) -> Result<Self, ApiError> {
         let mut file = Self::default();
         for (section, value) in document {
             if ABOUT.contains(&section.as_str()) {
@@ -123,7 +123,10 @@ impl File {
             }
             // Limits of the file's virtual host, which are among its parameters, too.
             if section == "limits" && !of.is_empty() {
-                file.add_limits(Said(document).object(section)?, LimitOf::VirtualHost(of))?;
+                file.add_limits(
+                    ObjectReader(document).object(section)?,
+                    LimitTarget::VirtualHost(of),
+                )?;
                 continue;
             }
             let rows = match value {
@@ -131,16 +134,16 @@ impl File {
                 Value::Null => &[],
                 // Some tools write `{}` for an empty list.
                 Value::Object(map) if map.is_empty() => &[],
-                _ => return Err(Refused::bad_request(format!("{section} is to be a list"))),
+                _ => return Err(ApiError::bad_request(format!("{section} is to be a list"))),
             };
             for row in rows {
                 let Value::Object(row) = row else {
-                    return Err(Refused::bad_request(format!("{section}: {row} is no object")));
+                    return Err(ApiError::bad_request(format!("{section}: {row} is no object")));
                 };
-                let named = |refused: Refused| {
+                let named = |refused: ApiError| {
                     let name = row.get("name").or(row.get("user")).and_then(Value::as_str);
                     let name = name.unwrap_or_default();
-                    Refused::bad_request(format!("{section} {name:?}: {}", refused.reason()))
+                    ApiError::bad_request(format!("{section} {name:?}: {}", refused.reason()))
                 };
                 file.add(section, row, of).map_err(named)?;
             }
@@ -148,8 +151,8 @@ impl File {
         Ok(file)
     }
 
-    fn add(&mut self, section: &str, row: &Map<String, Value>, of: &str) -> Result<(), Refused> {
-        let said = Said(row);
+    fn add(&mut self, section: &str, row: &Map<String, Value>, of: &str) -> Result<(), ApiError> {
+        let said = ObjectReader(row);
         let vhost = || match of {
             "" => said.needed("vhost").map(str::to_owned),
             of => Ok(of.to_owned()),
@@ -160,20 +163,20 @@ impl File {
             "vhosts" | "users" | "permissions" | "topic_permissions" | "global_parameters"
                 if is_of_one =>
             {
-                Err(Refused::bad_request("a file for one virtual host has none of these"))
+                Err(ApiError::bad_request("a file for one virtual host has none of these"))
             }
             "vhosts" => {
-                let wanted = vhosts::Wanted::of(row)?;
+                let wanted = vhosts::VhostMetadata::of(row)?;
                 vhosts::check_name(&name()?)?;
                 let name = name()?;
-                self.add_limits(said.object("limits")?, LimitOf::VirtualHost(&name))?;
+                self.add_limits(said.object("limits")?, LimitTarget::VirtualHost(&name))?;
                 self.vhosts.push((name, wanted));
                 Ok(())
             }
             "users" => {
                 users::check(row)?;
                 let name = name()?;
-                self.add_limits(said.object("limits")?, LimitOf::User(&name))?;
+                self.add_limits(said.object("limits")?, LimitTarget::User(&name))?;
                 self.users.push((name, row.clone()));
                 Ok(())
             }
@@ -187,11 +190,11 @@ impl File {
                 Ok(())
             }
             "queues" => {
-                self.queues.push((vhost()?, name()?, queues::Declared::of(row)?));
+                self.queues.push((vhost()?, name()?, queues::QueueRequest::of(row)?));
                 Ok(())
             }
             "exchanges" => {
-                self.exchanges.push((vhost()?, name()?, exchanges::Declared::of(row)?));
+                self.exchanges.push((vhost()?, name()?, exchanges::ExchangeRequest::of(row)?));
                 Ok(())
             }
             "bindings" => {
@@ -199,7 +202,9 @@ impl File {
                 let destination = match said.needed("destination_type")? {
                     "queue" => Destination::Queue(destination.into()),
                     "exchange" => Destination::Exchange(exchange_name(destination).into()),
-                    other => return Err(Refused::bad_request(format!("destination_type {other}"))),
+                    other => {
+                        return Err(ApiError::bad_request(format!("destination_type {other}")));
+                    }
                 };
                 let (key, arguments) = bindings::parse(row)?;
                 let source = exchange_name(said.needed("source")?).to_owned();
@@ -215,48 +220,49 @@ impl File {
             "global_parameters" if IGNORED_GLOBAL_PARAMETERS.contains(&name()?.as_str()) => Ok(()),
             // RabbitMQ's format for limits of virtual hosts.
             "parameters" if said.text("component")? == Some("vhost-limits") => {
-                self.add_limits(said.object("value")?, LimitOf::VirtualHost(&vhost()?))
+                self.add_limits(said.object("value")?, LimitTarget::VirtualHost(&vhost()?))
             }
-            "parameters" => Err(Refused::bad_request(format!(
+            "parameters" => Err(ApiError::bad_request(format!(
                 "component {} not found",
                 said.text("component")?.unwrap_or_default()
             ))),
-            _ => Err(Refused::bad_request("that is not there here")),
+            _ => Err(ApiError::bad_request("that is not there here")),
         }
     }
 
     fn add_limits(
         &mut self,
         said: Option<&Map<String, Value>>,
-        of: LimitOf<'_>,
-    ) -> Result<(), Refused> {
+        of: LimitTarget<'_>,
+    ) -> Result<(), ApiError> {
         for (word, value) in said.into_iter().flatten() {
-            let wrong = || Refused::bad_request(format!("limits: {word} is no number"));
+            let wrong = || ApiError::bad_request(format!("limits: {word} is no number"));
             let value = value.as_i64().ok_or_else(wrong)?;
             limits::check(of, word, value)?;
             let name = match of {
-                LimitOf::User(name) => (true, name.to_owned()),
-                LimitOf::VirtualHost(name) => (false, name.to_owned()),
+                LimitTarget::User(name) => (true, name.to_owned()),
+                LimitTarget::VirtualHost(name) => (false, name.to_owned()),
             };
             self.limits.push((name, word.clone(), value));
         }
         Ok(())
     }
 
-    async fn apply(self, call: &Call) -> Result<(), Refused> {
+    async fn apply(self, call: &Call) -> Result<(), ApiError> {
         for (name, wanted) in &self.vhosts {
             vhosts::make(call, name, wanted).await?;
         }
         for (name, said) in &self.users {
             if call.users()?.list().iter().any(|user| user.of_settings && *user.name == **name) {
-                return Err(Refused::bad_request(format!(
+                return Err(ApiError::bad_request(format!(
                     "users {name:?}: it is one of the node's settings, and is changed there"
                 )));
             }
             users::set(call, name, said, true).await?;
         }
         for ((is_user, name), word, value) in &self.limits {
-            let of = if *is_user { LimitOf::User(name) } else { LimitOf::VirtualHost(name) };
+            let of =
+                if *is_user { LimitTarget::User(name) } else { LimitTarget::VirtualHost(name) };
             limits::set_to(call, of, word, *value).await?;
         }
         for (vhost, user, set) in self.permissions {
@@ -286,9 +292,9 @@ impl File {
     }
 }
 
-async fn vhost(call: &Call, name: &str) -> Result<VirtualHost, Refused> {
+async fn vhost(call: &Call, name: &str) -> Result<VirtualHost, ApiError> {
     let found = call.topology.look_for_vhost(name).await?;
-    found.ok_or_else(|| Refused::bad_request(format!("there is no virtual host {name}")))
+    found.ok_or_else(|| ApiError::bad_request(format!("there is no virtual host {name}")))
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! Limits of users and virtual hosts: connections, channels and queues.
 
-use access::limits::{Limit, LimitOf, LimitsSet};
+use access::limits::{Limit, LimitTarget, LimitsSet};
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde_json::{Map, Value, json};
 
-use super::call::{Call, Outcome, Said};
-use super::refused::Refused;
+use super::api_error::ApiError;
+use super::call::{Call, ObjectReader, Outcome};
 use super::users::known;
 
 pub(super) fn values(set: Option<&LimitsSet>) -> Value {
@@ -47,12 +47,12 @@ pub(super) async fn list_of_vhost(call: &Call) -> Outcome {
     Ok(Json(rows("vhost", found.into_iter())).into_response())
 }
 
-async fn set(call: &Call, of: LimitOf<'_>) -> Outcome {
+async fn set(call: &Call, of: LimitTarget<'_>) -> Outcome {
     let said = call.object()?;
-    if !Said(&said).is_there("value") {
-        return Err(Refused::bad_request("key_missing: value"));
+    if !ObjectReader(&said).is_there("value") {
+        return Err(ApiError::bad_request("key_missing: value"));
     }
-    let value = Said(&said).integer("value", 0)?;
+    let value = ObjectReader(&said).integer("value", 0)?;
     set_to(call, of, call.arg("name"), value).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -60,10 +60,10 @@ async fn set(call: &Call, of: LimitOf<'_>) -> Outcome {
 /// -1 means unlimited, which is also the default.
 pub(super) async fn set_to(
     call: &Call,
-    of: LimitOf<'_>,
+    of: LimitTarget<'_>,
     word: &str,
     value: i64,
-) -> Result<(), Refused> {
+) -> Result<(), ApiError> {
     let limit = check(of, word, value)?;
     call.users()?.set_limit(of, limit, Some(value)).await?;
     tracing::info!(by = call.user_name(), ?of, "limit {word} is {value}");
@@ -71,22 +71,22 @@ pub(super) async fn set_to(
 }
 
 /// Validates the name and value of a limit.
-pub(super) fn check(of: LimitOf<'_>, word: &str, value: i64) -> Result<Limit, Refused> {
+pub(super) fn check(of: LimitTarget<'_>, word: &str, value: i64) -> Result<Limit, ApiError> {
     let limit = of.limit(word).ok_or_else(|| {
         let names = match of {
-            LimitOf::User(_) => "max-connections and max-channels of a user",
-            LimitOf::VirtualHost(_) => "max-connections and max-queues of a virtual host",
+            LimitTarget::User(_) => "max-connections and max-channels of a user",
+            LimitTarget::VirtualHost(_) => "max-connections and max-queues of a virtual host",
         };
-        Refused::bad_request(format!("there is no limit {word}; there are {names}"))
+        ApiError::bad_request(format!("there is no limit {word}; there are {names}"))
     })?;
     if value < -1 {
-        return Err(Refused::bad_request(format!("{word} is a number, or -1 for any")));
+        return Err(ApiError::bad_request(format!("{word} is a number, or -1 for any")));
     }
     Ok(limit)
 }
 
-async fn clear(call: &Call, of: LimitOf<'_>) -> Outcome {
-    let limit = of.limit(call.arg("name")).ok_or_else(Refused::not_found)?;
+async fn clear(call: &Call, of: LimitTarget<'_>) -> Outcome {
+    let limit = of.limit(call.arg("name")).ok_or_else(ApiError::not_found)?;
     // As in RabbitMQ, clearing a limit that is not set is no error.
     call.users()?.set_limit(of, limit, None).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
@@ -94,20 +94,20 @@ async fn clear(call: &Call, of: LimitOf<'_>) -> Outcome {
 
 pub(super) async fn set_of_user(call: &Call) -> Outcome {
     known(call.users()?, call.arg("user"))?;
-    set(call, LimitOf::User(call.arg("user"))).await
+    set(call, LimitTarget::User(call.arg("user"))).await
 }
 
 pub(super) async fn clear_of_user(call: &Call) -> Outcome {
     known(call.users()?, call.arg("user"))?;
-    clear(call, LimitOf::User(call.arg("user"))).await
+    clear(call, LimitTarget::User(call.arg("user"))).await
 }
 
 pub(super) async fn set_of_vhost(call: &Call) -> Outcome {
     let vhost = call.vhost().await?;
-    set(call, LimitOf::VirtualHost(vhost.name())).await
+    set(call, LimitTarget::VirtualHost(vhost.name())).await
 }
 
 pub(super) async fn clear_of_vhost(call: &Call) -> Outcome {
     let vhost = call.vhost().await?;
-    clear(call, LimitOf::VirtualHost(vhost.name())).await
+    clear(call, LimitTarget::VirtualHost(vhost.name())).await
 }

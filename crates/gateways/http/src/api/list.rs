@@ -6,8 +6,8 @@ use base::limits::{HTTP_API_PAGE_DEFAULT, HTTP_API_PAGE_MAX, HTTP_API_ROWS_MAX};
 use regex::RegexBuilder;
 use serde_json::{Map, Value, json};
 
+use super::api_error::ApiError;
 use super::path::Query;
-use super::refused::Refused;
 
 /// Compiled size of a pattern.
 const PATTERN_COMPILED_BYTES_MAX: usize = 1 << 20;
@@ -25,7 +25,7 @@ impl Page {
 }
 
 /// Page, order and columns of a list.
-pub(super) struct Chosen {
+pub(super) struct ListSelection {
     page: Option<Page>,
     total: usize,
     filtered: usize,
@@ -34,10 +34,10 @@ pub(super) struct Chosen {
     columns: Option<Vec<String>>,
 }
 
-fn number(query: &Query, name: &str, default: usize) -> Result<usize, Refused> {
+fn number(query: &Query, name: &str, default: usize) -> Result<usize, ApiError> {
     let Some(text) = query.get(name) else { return Ok(default) };
     let number = text.parse().ok().filter(|number| *number >= 1);
-    number.ok_or_else(|| Refused::with_error("not_integer", format!("{name} is no number from 1")))
+    number.ok_or_else(|| ApiError::with_error("not_integer", format!("{name} is no number from 1")))
 }
 
 /// Selects items by name and page, before they are rendered.
@@ -45,7 +45,7 @@ pub(super) fn choose<T>(
     query: &Query,
     mut items: Vec<T>,
     name: impl Fn(&T) -> &str,
-) -> Result<(Vec<T>, Chosen), Refused> {
+) -> Result<(Vec<T>, ListSelection), ApiError> {
     let total = items.len();
     let page = match query.get("page") {
         None => None,
@@ -54,7 +54,7 @@ pub(super) fn choose<T>(
             let size = number(query, "page_size", HTTP_API_PAGE_DEFAULT)?;
             if size > HTTP_API_PAGE_MAX {
                 let reason = format!("page_size is at most {HTTP_API_PAGE_MAX}");
-                return Err(Refused::with_error("page_size_out_of_range", reason));
+                return Err(ApiError::with_error("page_size_out_of_range", reason));
             }
             Some(Page { number: number_, size })
         }
@@ -68,7 +68,7 @@ pub(super) fn choose<T>(
             .case_insensitive(true)
             .size_limit(PATTERN_COMPILED_BYTES_MAX)
             .build()
-            .map_err(|error| Refused::bad_request(format!("name: {error}")))?;
+            .map_err(|error| ApiError::bad_request(format!("name: {error}")))?;
         items.retain(|item| pattern.is_match(name(item)));
     }
     let filtered = items.len();
@@ -78,29 +78,29 @@ pub(super) fn choose<T>(
         items.truncate(page.start().saturating_add(page.size));
         items.drain(..page.start().min(filtered));
     } else if filtered > HTTP_API_ROWS_MAX {
-        return Err(Refused::bad_request(format!(
+        return Err(ApiError::bad_request(format!(
             "there are {filtered} of them, and an answer has at most {HTTP_API_ROWS_MAX}: ask for pages, sorted by name"
         )));
     }
     let columns = query.get("columns").map(|all| all.split(',').map(str::to_owned).collect());
-    Ok((items, Chosen { page, total, filtered, sort, columns }))
+    Ok((items, ListSelection { page, total, filtered, sort, columns }))
 }
 
-fn check(page: &Page, filtered: usize) -> Result<(), Refused> {
+fn check(page: &Page, filtered: usize) -> Result<(), ApiError> {
     if page.number > 1 && page.start() >= filtered {
         let pages = filtered.div_ceil(page.size).max(1);
         let reason = format!(
             "page out of range, page: {} page size: {}, len: {filtered}, pages: {pages}",
             page.number, page.size
         );
-        return Err(Refused::with_error("page_out_of_range", reason));
+        return Err(ApiError::with_error("page_out_of_range", reason));
     }
     Ok(())
 }
 
-impl Chosen {
+impl ListSelection {
     /// Sorts, pages and renders the rows of the selected items.
-    pub(super) fn answer(self, mut rows: Vec<Value>) -> Result<Response, Refused> {
+    pub(super) fn answer(self, mut rows: Vec<Value>) -> Result<Response, ApiError> {
         if let Some((by, reverse)) = &self.sort {
             rows.sort_by(|a, b| order(at(a, by), at(b, by)));
             if *reverse {
@@ -187,7 +187,7 @@ fn put(out: &mut Map<String, Value>, path: &str, value: Value) {
 mod tests {
     use super::*;
 
-    fn of(query: &str) -> Result<(Vec<String>, Chosen), Refused> {
+    fn of(query: &str) -> Result<(Vec<String>, ListSelection), ApiError> {
         let names = ["a1", "A2", "b1", "b2", "c"].map(str::to_owned).to_vec();
         choose(&Query::of(Some(query)).expect("a query"), names, |name| name)
     }

@@ -16,19 +16,19 @@ use bytes::{Bytes, BytesMut};
 use message::{Properties, read_record};
 use rabbitmq::Body;
 use rabbitmq::declarations::{MessageHeaders, queues};
-use rabbitmq::errors::{Exception, Named};
+use rabbitmq::errors::{Exception, NamedEntity};
 use rabbitmq::publisher::{Parcel, Publisher};
 use rabbitmq::publishing::{copies, delay, expiration};
-use rabbitmq::rerouting::{self, Fate, View};
+use rabbitmq::rerouting::{self, RerouteOutcome, View};
 use record::RecordView;
 use routing::Message;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
-use topology::{Queue, RouteError, Routed, VirtualHost};
+use topology::{Queue, RouteError, RoutedQueue, VirtualHost};
 use values::{EncodedTable, Table};
 
-use super::call::{Call, Outcome, Said, object};
-use super::refused::Refused;
+use super::api_error::ApiError;
+use super::call::{Call, ObjectReader, Outcome, object};
 use super::values as typed;
 
 /// Messages that are peeked at a time.
@@ -39,7 +39,7 @@ const REPLY_PREFIX: &str = "amq.rabbitmq.reply-to";
 
 /// Message properties, parsed from JSON.
 #[derive(Default)]
-struct Own {
+struct ParsedProperties {
     texts: Vec<(&'static str, String)>,
     headers: Option<Bytes>,
     delivery_mode: Option<u8>,
@@ -60,20 +60,20 @@ const TEXTS: [&str; 10] = [
     "cluster_id",
 ];
 
-impl Own {
-    fn of(map: &Map<String, Value>) -> Result<Self, Refused> {
-        let (said, mut own) = (Said(map), Self::default());
+impl ParsedProperties {
+    fn of(map: &Map<String, Value>) -> Result<Self, ApiError> {
+        let (said, mut own) = (ObjectReader(map), Self::default());
         for name in map.keys() {
             let is_known = TEXTS.contains(&name.as_str())
                 || ["headers", "delivery_mode", "priority", "timestamp"].contains(&name.as_str());
             if !is_known {
-                return Err(Refused::bad_request(format!("unknown property: {name}")));
+                return Err(ApiError::bad_request(format!("unknown property: {name}")));
             }
         }
         for name in TEXTS {
             if let Some(text) = said.text(name)? {
                 if text.len() > usize::from(u8::MAX) {
-                    return Err(Refused::bad_request(format!("{name} is at most 255 bytes")));
+                    return Err(ApiError::bad_request(format!("{name} is at most 255 bytes")));
                 }
                 own.texts.push((name, text.to_owned()));
             }
@@ -85,13 +85,13 @@ impl Own {
             let there = said.is_there(name);
             there.then(|| said.integer(name, 0)).transpose()
         };
-        let octet = |name: &str| -> Result<Option<u8>, Refused> {
-            let wrong = |_| Refused::bad_request(format!("{name} is a number of 8 bits"));
+        let octet = |name: &str| -> Result<Option<u8>, ApiError> {
+            let wrong = |_| ApiError::bad_request(format!("{name} is a number of 8 bits"));
             number(name)?.map(u8::try_from).transpose().map_err(wrong)
         };
         own.delivery_mode = octet("delivery_mode")?;
         own.priority = octet("priority")?;
-        let wrong = |_| Refused::bad_request("timestamp is seconds since the epoch");
+        let wrong = |_| ApiError::bad_request("timestamp is seconds since the epoch");
         own.timestamp = number("timestamp")?.map(u64::try_from).transpose().map_err(wrong)?;
         Ok(own)
     }
@@ -122,15 +122,15 @@ impl Own {
 }
 
 /// Decodes the payload of a message.
-fn payload(said: &Map<String, Value>) -> Result<Bytes, Refused> {
-    let text = Said(said).needed("payload")?;
-    match Said(said).needed("payload_encoding")? {
+fn payload(said: &Map<String, Value>) -> Result<Bytes, ApiError> {
+    let text = ObjectReader(said).needed("payload")?;
+    match ObjectReader(said).needed("payload_encoding")? {
         "string" => Ok(Bytes::copy_from_slice(text.as_bytes())),
         "base64" => {
-            let wrong = |_| Refused::bad_request("the payload is no base64");
+            let wrong = |_| ApiError::bad_request("the payload is no base64");
             Ok(Bytes::from(BASE64.decode(text).map_err(wrong)?))
         }
-        other => Err(Refused::bad_request(format!("payload_encoding: {other} is not known"))),
+        other => Err(ApiError::bad_request(format!("payload_encoding: {other} is not known"))),
     }
 }
 
@@ -141,24 +141,24 @@ pub(super) async fn publish(call: &Call) -> Outcome {
         payload(&said).map(|body| (said, body))
     };
     let (said, body) = call.front.parse(call.body().len(), read).await?;
-    let reader = Said(&said);
+    let reader = ObjectReader(&said);
     let key = reader.needed("routing_key")?;
     if !reader.is_there("properties") {
-        return Err(Refused::bad_request("key_missing: properties"));
+        return Err(ApiError::bad_request("key_missing: properties"));
     }
     let none = Map::new();
-    let own = Own::of(reader.object("properties")?.unwrap_or(&none))?;
+    let own = ParsedProperties::of(reader.object("properties")?.unwrap_or(&none))?;
     let properties = own.view();
     let (vhost, exchange) = (call.vhost().await?, call.exchange_arg("name"));
     if properties.reply_to == Some(REPLY_PREFIX.as_bytes()) || key.starts_with(REPLY_PREFIX) {
-        return Err(Refused::bad_request("a direct reply takes a connection that waits for it"));
+        return Err(ApiError::bad_request("a direct reply takes a connection that waits for it"));
     }
     let rights = call.rights();
     let writable = rights.writable(exchange, vhost.name())?;
     let each_queue = rights.check_key(&writable, key, vhost.name())?;
     if properties.user_id.is_some_and(|user| user != call.user_name().as_bytes()) {
         let user = call.user_name();
-        return Err(Refused::bad_request(format!("user_id differs from the user, '{user}'")));
+        return Err(ApiError::bad_request(format!("user_id differs from the user, '{user}'")));
     }
     let spending = call.spends(Quota::ProducerByteRate)?;
     spending.charge(body.len() as u64);
@@ -188,25 +188,25 @@ pub(super) async fn publish(call: &Call) -> Outcome {
         let partitions = batches.iter().flat_map(AppendBatch::partitions);
         let topics: Vec<TopicId> = partitions.map(|partition| partition.topic).collect();
         let appending = call.broker().append_at_leaders(batches);
-        let unknown = |_| Refused::unavailable("no node answered whether it was published");
+        let unknown = |_| ApiError::unavailable("no node answered whether it was published");
         let appended = timeout(HTTP_APPENDED_WITHIN, appending).await.map_err(unknown)?;
-        let sent = Sent { exchange, key, properties: &properties, body: &body };
+        let sent = MessageToPublish { exchange, key, properties: &properties, body: &body };
         let lost = rerouting::lost(&confirms, &topics, vec![sent], &appended);
         let fates = rerouting::route_again(call.broker(), &vhost, &rights, lost).await;
         match fates.first() {
-            Some((_, Fate::Refused)) => {
+            Some((_, RerouteOutcome::Refused)) => {
                 let why = "a queue is gone, and the message cannot be routed again";
-                return Err(Refused::unavailable(why));
+                return Err(ApiError::unavailable(why));
             }
-            Some((_, Fate::Unroutable)) => routed = false,
-            Some((_, Fate::Taken)) | None => {}
+            Some((_, RerouteOutcome::Unroutable)) => routed = false,
+            Some((_, RerouteOutcome::Taken)) | None => {}
         }
         for answer in appended {
             match answer {
                 // The message was routed again.
                 Ok(_) | Err(AppendError::UnknownPartition(_)) => {}
                 Err(AppendError::Unavailable(error)) => return Err(error.into()),
-                Err(error) => return Err(Refused::bad_request(format!("rejected: {error}"))),
+                Err(error) => return Err(ApiError::bad_request(format!("rejected: {error}"))),
             }
         }
     }
@@ -214,14 +214,14 @@ pub(super) async fn publish(call: &Call) -> Outcome {
 }
 
 /// The message of a request.
-struct Sent<'a> {
+struct MessageToPublish<'a> {
     exchange: &'a str,
     key: &'a str,
     properties: &'a Properties<'a>,
     body: &'a Body,
 }
 
-impl rerouting::Kept for Sent<'_> {
+impl rerouting::ReroutableMessage for MessageToPublish<'_> {
     fn view<R>(&self, look: impl FnOnce(&View<'_>) -> R) -> Option<R> {
         let Self { exchange, key: routing_key, properties, body } = *self;
         Some(look(&View { exchange, routing_key, properties, body }))
@@ -236,8 +236,8 @@ async fn route(
     key: &str,
     copies: &[String],
     properties: &Properties<'_>,
-) -> Result<Vec<Routed>, Refused> {
-    let find = || -> Result<Vec<Routed>, RouteError> {
+) -> Result<Vec<RoutedQueue>, ApiError> {
+    let find = || -> Result<Vec<RoutedQueue>, RouteError> {
         let headers = MessageHeaders(properties);
         let keys: Vec<&str> =
             std::iter::once(key).chain(copies.iter().map(String::as_str)).collect();
@@ -266,7 +266,7 @@ enum Mode {
     End(Settlement),
 }
 
-struct Shown<'a> {
+struct MessageFormat<'a> {
     queue: &'a Queue,
     base64: bool,
     truncate: Option<usize>,
@@ -274,26 +274,26 @@ struct Shown<'a> {
 
 pub(super) async fn get(call: &Call) -> Outcome {
     let said = call.object()?;
-    let reader = Said(&said);
+    let reader = ObjectReader(&said);
     let mode = match reader.needed("ackmode")? {
         "ack_requeue_true" => Mode::Look,
         "ack_requeue_false" => Mode::End(Settlement::Accept),
         "reject_requeue_true" => Mode::End(Settlement::Release { delay_ms: None, count: true }),
         "reject_requeue_false" => Mode::End(Settlement::Reject),
-        other => return Err(Refused::bad_request(format!("ackmode: {other} is not known"))),
+        other => return Err(ApiError::bad_request(format!("ackmode: {other} is not known"))),
     };
     let base64 = match reader.needed("encoding")? {
         "auto" => false,
         "base64" => true,
-        other => return Err(Refused::bad_request(format!("encoding: {other} is not known"))),
+        other => return Err(ApiError::bad_request(format!("encoding: {other} is not known"))),
     };
     let count = usize::try_from(reader.integer("count", 0)?).ok();
     let count = count.filter(|count| (1..=HTTP_API_MESSAGES_MAX).contains(count));
     let count = count
-        .ok_or_else(|| Refused::bad_request(format!("count is 1 to {HTTP_API_MESSAGES_MAX}")))?;
+        .ok_or_else(|| ApiError::bad_request(format!("count is 1 to {HTTP_API_MESSAGES_MAX}")))?;
     let truncate =
         reader.is_there("truncate").then(|| reader.integer("truncate", 0)).transpose()?;
-    let wrong = |_| Refused::bad_request("truncate is a number of bytes");
+    let wrong = |_| ApiError::bad_request("truncate is a number of bytes");
     let truncate = truncate.map(usize::try_from).transpose().map_err(wrong)?;
     let (vhost, name) = (call.vhost().await?, call.arg("name"));
     let rights = call.rights();
@@ -303,7 +303,7 @@ pub(super) async fn get(call: &Call) -> Outcome {
     vhost.use_queue(&queue).await?;
     call.broker().acknowledged_is_readable(queue.topic).await;
     let spending = call.spends(Quota::ConsumerByteRate)?;
-    let shown = Shown { queue: &queue, base64, truncate };
+    let shown = MessageFormat { queue: &queue, base64, truncate };
     let mut rows = match mode {
         Mode::Look => look(call, &shown, group, count).await?,
         Mode::End(settlement) => take(call, &shown, group, count, settlement).await?,
@@ -324,11 +324,11 @@ pub(super) async fn get(call: &Call) -> Outcome {
 
 async fn take(
     call: &Call,
-    shown: &Shown<'_>,
+    shown: &MessageFormat<'_>,
     group: base::LeaseGroupId,
     count: usize,
     settlement: Settlement,
-) -> Result<Vec<Value>, Refused> {
+) -> Result<Vec<Value>, ApiError> {
     let options = TakeOptions {
         records_max: count as u32,
         bytes_max: HTTP_READ_BYTES_MAX as u64,
@@ -337,7 +337,7 @@ async fn take(
     };
     let session = call.front.leases(call.broker());
     let taken = session.take(group, options).await;
-    let taken = taken.map_err(|error| Refused::unavailable(error.to_string()))?;
+    let taken = taken.map_err(|error| ApiError::unavailable(error.to_string()))?;
     let bytes: usize = taken.iter().map(|delivery| delivery.record.encoded_len()).sum();
     let _room = call.front.answer_room(bytes).await;
     let row = |delivery: &broker::delivery::Delivery| {
@@ -348,7 +348,7 @@ async fn take(
     let settles = taken.iter().map(|delivery| Settle { group, what: delivery.lease(), settlement });
     let settled = session.settle(settles.collect()).await;
     if let Some(error) = settled.into_iter().find_map(Result::err) {
-        return Err(Refused::unavailable(error.to_string()));
+        return Err(ApiError::unavailable(error.to_string()));
     }
     call.peer.connection.traffic().delivered(bytes as u64);
     Ok(rows)
@@ -356,10 +356,10 @@ async fn take(
 
 async fn look(
     call: &Call,
-    shown: &Shown<'_>,
+    shown: &MessageFormat<'_>,
     group: base::LeaseGroupId,
     count: usize,
-) -> Result<Vec<Value>, Refused> {
+) -> Result<Vec<Value>, ApiError> {
     let (mut rows, mut bytes) = (Vec::new(), 0);
     for partition in 0..shown.queue.partition_count() {
         let mut from = 0;
@@ -367,7 +367,7 @@ async fn look(
             let options =
                 PeekOptions { partition: Some(partition), from, records_max: PEEKED_AT_ONCE };
             let peeked = call.broker().peek(group, options).await;
-            let peeked = peeked.map_err(|error| Refused::unavailable(error.to_string()))?;
+            let peeked = peeked.map_err(|error| ApiError::unavailable(error.to_string()))?;
             let Some(last) = peeked.last() else { break };
             from = last.offset + 1;
             for one in peeked.iter().filter(|one| one.state == RecordState::Ready) {
@@ -383,7 +383,7 @@ async fn look(
     Ok(rows)
 }
 
-impl Shown<'_> {
+impl MessageFormat<'_> {
     fn row(&self, view: &RecordView<'_>, value: &[u8], redelivered: bool) -> Value {
         let mut table = BytesMut::new();
         let message = read_record(view, &mut table);

@@ -5,12 +5,13 @@
 //! ignored. Each endpoint is a row of [`endpoints::ENDPOINTS`] with the right that it requires, which is checked
 //! first.
 //!
-//! * `endpoints`: the table; `call`: one request; `path`, `list`, `values`, `refused`: parsing and responses
+//! * `endpoints`: the table; `call`: one request; `path`, `list`, `values`, `api_error`: parsing and responses
 //! * `overview`, `nodes`, `health`, `connections`, `channels`: the node
 //! * `vhosts`, `users`, `permissions`, `limits`, `policies`, `parameters`: objects of administrators
 //! * `exchanges`, `queues`, `bindings`, `messages`: objects of applications
 //! * `definitions`: export of all of them; `importing`: import
 
+mod api_error;
 mod bindings;
 mod call;
 mod channels;
@@ -32,7 +33,6 @@ mod path;
 mod permissions;
 mod policies;
 mod queues;
-mod refused;
 mod users;
 mod values;
 mod vhosts;
@@ -43,10 +43,10 @@ use axum::routing::any;
 use axum::{Extension, Router};
 
 use crate::connection::Peer;
-use crate::front::Front;
-use crate::login::Asker;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 
-pub(crate) use refused::problem_response;
+pub(crate) use api_error::problem_response;
 
 /// All endpoints: method, path, and whether any tag grants access.
 pub(crate) fn listed() -> Vec<(&'static str, &'static str, bool)> {
@@ -59,7 +59,7 @@ pub(crate) fn is_management_path(path: &str) -> bool {
     path == "/api" || path.starts_with("/api/")
 }
 
-pub(crate) fn routes() -> Router<Front> {
+pub(crate) fn routes() -> Router<FrontEnd> {
     Router::new()
         .route("/api", any(serve))
         .route("/api/", any(serve))
@@ -67,8 +67,8 @@ pub(crate) fn routes() -> Router<Front> {
 }
 
 async fn serve(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Response {

@@ -5,9 +5,9 @@ use axum::response::IntoResponse;
 use broker::Broker;
 use serde_json::{Value, json};
 
+use super::api_error::ApiError;
 use super::call::{Call, Outcome};
 use super::list;
-use super::refused::Refused;
 
 /// RabbitMQ's plugins with equivalent features.
 const PLUGINS: [&str; 4] = [
@@ -21,7 +21,7 @@ pub(super) fn node_name(broker: &Broker) -> String {
     format!("postroad@node-{}", broker.node())
 }
 
-pub(super) fn listeners(call: &Call) -> Result<Vec<Value>, Refused> {
+pub(super) fn listeners(call: &Call) -> Result<Vec<Value>, ApiError> {
     let node = node_name(call.broker());
     let of = |port: &crate::front::ListeningPort| {
         json!({
@@ -33,7 +33,7 @@ pub(super) fn listeners(call: &Call) -> Result<Vec<Value>, Refused> {
 }
 
 /// Listeners of this API.
-pub(super) fn contexts(call: &Call) -> Result<Vec<Value>, Refused> {
+pub(super) fn contexts(call: &Call) -> Result<Vec<Value>, ApiError> {
     let node = node_name(call.broker());
     let of_http = call.node()?.listening.iter().filter(|it| it.protocol.starts_with("http"));
     let of = |port: &crate::front::ListeningPort| {
@@ -46,7 +46,7 @@ pub(super) fn contexts(call: &Call) -> Result<Vec<Value>, Refused> {
     Ok(of_http.map(of).collect())
 }
 
-fn row(call: &Call) -> Result<Value, Refused> {
+fn row(call: &Call) -> Result<Value, ApiError> {
     let broker = call.broker();
     let vitals = broker.vitals();
     let process = (call.node()?.process)();
@@ -87,10 +87,10 @@ pub(super) async fn list(call: &Call) -> Outcome {
 }
 
 /// Checks that the path names this node.
-fn is_this(call: &Call) -> Result<(), Refused> {
+fn is_this(call: &Call) -> Result<(), ApiError> {
     match call.arg("name") == node_name(call.broker()) {
         true => Ok(()),
-        false => Err(Refused::not_found()),
+        false => Err(ApiError::not_found()),
     }
 }
 

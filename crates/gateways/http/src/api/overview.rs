@@ -6,12 +6,12 @@ use axum::response::IntoResponse;
 use base::limits::HTTP_API_QUEUES_SUMMED_MAX;
 use serde_json::{Map, Value, json};
 
+use super::api_error::ApiError;
 use super::call::{Call, Outcome};
 use super::connections;
 use super::list;
 use super::nodes::{contexts, listeners, node_name};
 use super::queues;
-use super::refused::Refused;
 
 /// RabbitMQ version whose behaviour this API follows.
 pub(super) const RABBITMQ_VERSION: &str = "4.2.0";
@@ -136,9 +136,10 @@ pub(super) async fn cluster_name(call: &Call) -> Outcome {
 pub(super) async fn enable_feature_flag(call: &Call) -> Outcome {
     match FEATURE_FLAGS.iter().any(|(name, _)| *name == call.arg("name")) {
         true => Ok(StatusCode::NO_CONTENT.into_response()),
-        false => {
-            Err(Refused::bad_request(format!("there is no feature flag {} here", call.arg("name"))))
-        }
+        false => Err(ApiError::bad_request(format!(
+            "there is no feature flag {} here",
+            call.arg("name")
+        ))),
     }
 }
 

@@ -4,9 +4,9 @@ use axum::Json;
 use axum::response::IntoResponse;
 use serde_json::{Value, json};
 
+use super::api_error::ApiError;
 use super::call::{Call, Outcome};
 use super::list;
-use super::refused::Refused;
 
 pub(super) async fn none(_: &Call) -> Outcome {
     Ok(Json(json!([])).into_response())
@@ -27,21 +27,21 @@ pub(super) async fn global(call: &Call) -> Outcome {
 
 pub(super) async fn one_global(call: &Call) -> Outcome {
     let found = globals(call).into_iter().find(|row| row["name"] == call.arg("name"));
-    Ok(list::one(&call.query, found.ok_or_else(Refused::not_found)?))
+    Ok(list::one(&call.query, found.ok_or_else(ApiError::not_found)?))
 }
 
 /// One item of an empty list.
 pub(super) async fn not_there(_: &Call) -> Outcome {
-    Err(Refused::not_found())
+    Err(ApiError::not_found())
 }
 
 /// Tools treat 404 as success here.
 pub(super) async fn nothing_to_clear(_: &Call) -> Outcome {
-    Err(Refused::not_found())
+    Err(ApiError::not_found())
 }
 
 pub(super) async fn no_topic_permissions(_: &Call) -> Outcome {
-    Err(Refused::bad_request(
+    Err(ApiError::bad_request(
         "there are no topic permissions here: permissions and rules of Kafka's count",
     ))
 }
@@ -54,19 +54,19 @@ pub(super) async fn no_parameters(call: &Call) -> Outcome {
         "" => format!("the global parameter {} means nothing here", call.arg("name")),
         component => format!("component {component} not found"),
     };
-    Err(Refused::bad_request(reason))
+    Err(ApiError::bad_request(reason))
 }
 
 pub(super) async fn no_renaming(_: &Call) -> Outcome {
-    Err(Refused::bad_request("a cluster is known by the id that it was founded with, for ever"))
+    Err(ApiError::bad_request("a cluster is known by the id that it was founded with, for ever"))
 }
 
 pub(super) async fn no_rebalancing(_: &Call) -> Outcome {
-    Err(Refused::bad_request(
+    Err(ApiError::bad_request(
         "queues are not moved between nodes by this; shards are led by those nodes that are not drained",
     ))
 }
 
 pub(super) async fn no_actions(_: &Call) -> Outcome {
-    Err(Refused::bad_request("a queue takes no actions here: it has no mirrors to synchronise"))
+    Err(ApiError::bad_request("a queue takes no actions here: it has no mirrors to synchronise"))
 }

@@ -1,10 +1,10 @@
 //! Paths and queries in the form of RabbitMQ's clients: segments are split before they are decoded, so that a name
 //! may contain a slash (`%2F`), and trailing slashes are ignored.
 
-use super::refused::Refused;
+use super::api_error::ApiError;
 
 /// Decoded segments after `/api`; none for an empty path.
-pub(super) fn segments(path: &str) -> Result<Vec<String>, Refused> {
+pub(super) fn segments(path: &str) -> Result<Vec<String>, ApiError> {
     let rest = path.strip_prefix("/api").unwrap_or(path).trim_end_matches('/');
     let rest = rest.strip_prefix('/').unwrap_or(rest);
     if rest.is_empty() {
@@ -13,8 +13,8 @@ pub(super) fn segments(path: &str) -> Result<Vec<String>, Refused> {
     rest.split('/').map(decoded).collect()
 }
 
-fn decoded(segment: &str) -> Result<String, Refused> {
-    let wrong = || Refused::bad_request("the path has something in it that is no text of UTF-8");
+fn decoded(segment: &str) -> Result<String, ApiError> {
+    let wrong = || ApiError::bad_request("the path has something in it that is no text of UTF-8");
     let mut bytes = Vec::with_capacity(segment.len());
     let mut rest = segment.bytes();
     while let Some(byte) = rest.next() {
@@ -46,8 +46,8 @@ pub(super) fn escaped(text: &str) -> String {
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
-    pub(super) fn of(text: Option<&str>) -> Result<Self, Refused> {
-        let wrong = |_| Refused::bad_request("the query cannot be read");
+    pub(super) fn of(text: Option<&str>) -> Result<Self, ApiError> {
+        let wrong = |_| ApiError::bad_request("the query cannot be read");
         serde_urlencoded::from_str(text.unwrap_or_default()).map(Self).map_err(wrong)
     }
 

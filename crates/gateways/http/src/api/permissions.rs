@@ -5,9 +5,9 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde_json::{Map, Value, json};
 
-use super::call::{Call, Outcome, Said};
+use super::api_error::ApiError;
+use super::call::{Call, ObjectReader, Outcome};
 use super::list;
-use super::refused::Refused;
 use super::users::known;
 
 pub(super) fn row(user: &str, vhost: &str, set: &Permissions) -> Value {
@@ -46,16 +46,16 @@ pub(super) async fn list_of_user(call: &Call) -> Outcome {
 
 pub(super) async fn one(call: &Call) -> Outcome {
     let (vhost, user) = (call.arg("vhost"), known(call.users()?, call.arg("user"))?);
-    let set = user.permissions.get(vhost).ok_or_else(Refused::not_found)?;
+    let set = user.permissions.get(vhost).ok_or_else(ApiError::not_found)?;
     Ok(list::one(&call.query, row(&user.name, vhost, set)))
 }
 
-pub(super) fn parse(said: &Map<String, Value>) -> Result<Permissions, Refused> {
-    let said = Said(said);
+pub(super) fn parse(said: &Map<String, Value>) -> Result<Permissions, ApiError> {
+    let said = ObjectReader(said);
     let text = |name| said.needed(name).map(str::to_owned);
     let set =
         Permissions { configure: text("configure")?, write: text("write")?, read: text("read")? };
-    set.check().map_err(|error| Refused::bad_request(error.to_string()))?;
+    set.check().map_err(|error| ApiError::bad_request(error.to_string()))?;
     Ok(set)
 }
 

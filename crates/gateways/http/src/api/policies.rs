@@ -5,9 +5,9 @@ use axum::response::IntoResponse;
 use serde_json::{Map, Value, json};
 use topology::{Policy, PolicyDefinition, PolicyScope, VirtualHost};
 
-use super::call::{Call, Outcome, Said};
+use super::api_error::ApiError;
+use super::call::{Call, ObjectReader, Outcome};
 use super::list;
-use super::refused::Refused;
 
 const NAME_BYTES_MAX: usize = 255;
 
@@ -41,10 +41,10 @@ pub(super) async fn list_operators(call: &Call) -> Outcome {
 async fn find(call: &Call, scope: PolicyScope) -> Outcome {
     let vhost = call.vhost().await?;
     if !call.looks() && !call.may_open(vhost.name()) {
-        return Err(Refused::not_authorised("User not authorised to access virtual host"));
+        return Err(ApiError::not_authorised("User not authorised to access virtual host"));
     }
     let found = vhost.policies(scope).into_iter().find(|it| *it.name == *call.arg("name"));
-    Ok(list::one(&call.query, row(&vhost, &found.ok_or_else(Refused::not_found)?)))
+    Ok(list::one(&call.query, row(&vhost, &found.ok_or_else(ApiError::not_found)?)))
 }
 
 pub(super) async fn one(call: &Call) -> Outcome {
@@ -55,14 +55,14 @@ pub(super) async fn one_operators(call: &Call) -> Outcome {
     find(call, PolicyScope::Operator).await
 }
 
-pub(super) fn parse(said: &Map<String, Value>) -> Result<PolicyDefinition, Refused> {
-    let reader = Said(said);
+pub(super) fn parse(said: &Map<String, Value>) -> Result<PolicyDefinition, ApiError> {
+    let reader = ObjectReader(said);
     let definition = reader.object("definition")?;
-    let definition = definition.ok_or_else(|| Refused::bad_request("key_missing: definition"))?;
+    let definition = definition.ok_or_else(|| ApiError::bad_request("key_missing: definition"))?;
     let apply_to = match reader.text("apply-to")? {
         None => topology::ApplyTo::default(),
         Some(text) => serde_json::from_value(text.into())
-            .map_err(|_| Refused::bad_request(format!("apply-to: {text} is not known")))?,
+            .map_err(|_| ApiError::bad_request(format!("apply-to: {text} is not known")))?,
     };
     Ok(PolicyDefinition {
         pattern: reader.needed("pattern")?.to_owned(),
@@ -77,10 +77,10 @@ pub(super) async fn set(
     scope: PolicyScope,
     name: &str,
     policy: PolicyDefinition,
-) -> Result<StatusCode, Refused> {
+) -> Result<StatusCode, ApiError> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         let reason = format!("a policy has a name of 1 to {NAME_BYTES_MAX} bytes");
-        return Err(Refused::bad_request(reason));
+        return Err(ApiError::bad_request(reason));
     }
     let is_known = vhost.policies(scope).iter().any(|known| *known.name == *name);
     vhost.set_policy(scope, name, policy).await?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use access::Operation;
-use access::limits::{Limit, LimitOf};
+use access::limits::{Limit, LimitTarget};
 use access::quotas::Quota;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
@@ -13,22 +13,22 @@ use broker::delivery::Counters;
 use futures_util::StreamExt;
 use futures_util::stream;
 use rabbitmq::declarations::{QueueDeclaration, queues};
-use rabbitmq::errors::{Named, Resource};
+use rabbitmq::errors::{NamedEntity, Resource};
 use serde_json::{Map, Value, json};
 use topology::arguments::{DEAD_LETTER_EXCHANGE, QUEUE_TYPE};
 use topology::{Queue, QueueKind, VirtualHost};
 use values::Table;
 
-use super::call::{Call, Outcome, Said};
+use super::api_error::ApiError;
+use super::call::{Call, ObjectReader, Outcome};
 use super::list;
 use super::nodes::node_name;
-use super::refused::Refused;
 use super::values as typed;
 
 /// Clients parse it as a 16-bit number.
 const CONSUMERS_MAX: u32 = 65_535;
 
-pub(super) type Found = (VirtualHost, Arc<Queue>);
+pub(super) type VhostQueue = (VirtualHost, Arc<Queue>);
 
 /// Sums over queues.
 #[derive(Clone, Copy, Default)]
@@ -47,7 +47,7 @@ async fn estimate(vhost: &VirtualHost, queue: &Queue) -> u64 {
     vhost.message_count(queue).await.unwrap_or_default()
 }
 
-pub(super) async fn sums(call: &Call, all: &[Found]) -> Sums {
+pub(super) async fn sums(call: &Call, all: &[VhostQueue]) -> Sums {
     let counted = all.iter().map(|(vhost, queue)| async move {
         let consumers = u64::from(vhost.consumer_count(queue).await);
         match counters(call, queue).await {
@@ -170,7 +170,7 @@ pub(super) async fn list(call: &Call) -> Outcome {
         let queues = vhost.queues().into_iter();
         queues.map(|queue| (vhost.clone(), queue)).collect::<Vec<_>>()
     };
-    let mut all: Vec<Found> = vhosts.iter().flat_map(queues).collect();
+    let mut all: Vec<VhostQueue> = vhosts.iter().flat_map(queues).collect();
     all.retain(|(_, queue)| sees(call, queue));
     let (all, chosen) = list::choose(&call.query, all, |(_, queue)| &queue.name)?;
     let rows: Vec<_> = all.iter().map(|(vhost, queue)| row(call, vhost, queue)).collect();
@@ -184,23 +184,23 @@ pub(super) async fn one(call: &Call) -> Outcome {
         vhost.refresh().await?;
     }
     let found = vhost.find_queue(name).filter(|queue| sees(call, queue));
-    let queue = found.ok_or_else(Refused::not_found)?;
+    let queue = found.ok_or_else(ApiError::not_found)?;
     Ok(list::one(&call.query, row(call, &vhost, &queue).await))
 }
 
 /// Declaration of a queue, from a JSON object.
-pub(super) struct Declared {
+pub(super) struct QueueRequest {
     durable: bool,
     auto_delete: bool,
     arguments: Table,
 }
 
-impl Declared {
-    pub(super) fn of(said: &Map<String, Value>) -> Result<Self, Refused> {
-        let said = Said(said);
+impl QueueRequest {
+    pub(super) fn of(said: &Map<String, Value>) -> Result<Self, ApiError> {
+        let said = ObjectReader(said);
         if said.flag("exclusive", false)? {
             let reason = "a queue is exclusive to a connection, and there is none here";
-            return Err(Refused::bad_request(reason));
+            return Err(ApiError::bad_request(reason));
         }
         let mut arguments =
             said.object("arguments")?.map(typed::table).transpose()?.unwrap_or_default();
@@ -223,9 +223,9 @@ impl Declared {
         call: &Call,
         vhost: &VirtualHost,
         name: &str,
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, ApiError> {
         if name.is_empty() {
-            return Err(Refused::bad_request("a queue has a name"));
+            return Err(ApiError::bad_request("a queue has a name"));
         }
         let rights = call.rights();
         rights.check_queue(Operation::Create, name, vhost.name())?;
@@ -242,7 +242,7 @@ impl Declared {
             arguments: &self.arguments,
         };
         let spending = call.spends(Quota::ControllerMutationRate)?;
-        let most = call.limit(LimitOf::VirtualHost(vhost.name()), Limit::MaxQueues)?;
+        let most = call.limit(LimitTarget::VirtualHost(vhost.name()), Limit::MaxQueues)?;
         let declared = queues::declare(vhost, call.owner(), declaration, most).await?;
         if declared.is_new {
             spending.charge(1);
@@ -254,12 +254,13 @@ impl Declared {
 pub(super) async fn put(call: &Call) -> Outcome {
     let said = call.object()?;
     let node = node_name(call.broker());
-    if Said(&said).text("node")?.is_some_and(|asked| asked != node) {
-        return Err(Refused::bad_request(format!(
+    if ObjectReader(&said).text("node")?.is_some_and(|asked| asked != node) {
+        return Err(ApiError::bad_request(format!(
             "node: every queue is on every node; this is {node}"
         )));
     }
-    let made = Declared::of(&said)?.declare(call, &call.vhost().await?, call.arg("name")).await?;
+    let made =
+        QueueRequest::of(&said)?.declare(call, &call.vhost().await?, call.arg("name")).await?;
     Ok(if made { StatusCode::CREATED } else { StatusCode::NO_CONTENT }.into_response())
 }
 

@@ -1,6 +1,6 @@
 //! Users: created, changed and deleted in the store of all gateways.
 
-use access::limits::{LimitOf, Limits};
+use access::limits::{LimitTarget, Limits};
 use access::rabbitmq_hash::{RabbitMqHash, RabbitMqHashing};
 use access::{ListedUser, Tags, UserError, Users, Verifiers};
 use axum::http::StatusCode;
@@ -8,10 +8,10 @@ use axum::response::IntoResponse;
 use serde_json::{Map, Value, json};
 use tasks::Task;
 
-use super::call::{Call, Outcome, Said};
+use super::api_error::ApiError;
+use super::call::{Call, ObjectReader, Outcome};
 use super::limits::values;
 use super::list;
-use super::refused::Refused;
 
 /// Our own hash algorithm, as definitions name it.
 pub(super) const ARGON2ID: &str = "argon2id";
@@ -23,7 +23,7 @@ fn row(user: &ListedUser, limits: &Limits) -> Value {
         "password_hash": "",
         "hashing_algorithm": ARGON2ID,
         "tags": user.tags.names(),
-        "limits": values(limits.of(LimitOf::User(&user.name))),
+        "limits": values(limits.of(LimitTarget::User(&user.name))),
     })
 }
 
@@ -43,9 +43,9 @@ pub(super) async fn without_permissions(call: &Call) -> Outcome {
     rows(call, users)
 }
 
-pub(super) fn known(users: &Users, name: &str) -> Result<ListedUser, Refused> {
+pub(super) fn known(users: &Users, name: &str) -> Result<ListedUser, ApiError> {
     let found = users.list().into_iter().find(|user| *user.name == *name);
-    found.ok_or_else(Refused::not_found)
+    found.ok_or_else(ApiError::not_found)
 }
 
 pub(super) async fn one(call: &Call) -> Outcome {
@@ -65,7 +65,7 @@ pub(super) async fn set(
     name: &str,
     said: &Map<String, Value>,
     keeps: bool,
-) -> Result<StatusCode, Refused> {
+) -> Result<StatusCode, ApiError> {
     let users = call.users()?;
     let tags = Tags::new(tags(said)?)?;
     let told = verifiers(call, said).await?;
@@ -92,20 +92,20 @@ pub(super) async fn set(
     Ok(if exists { StatusCode::NO_CONTENT } else { StatusCode::CREATED })
 }
 
-fn tags(said: &Map<String, Value>) -> Result<Vec<String>, Refused> {
-    let tags = Said(said).texts("tags")?;
-    tags.ok_or_else(|| Refused::bad_request("key_missing: tags"))
+fn tags(said: &Map<String, Value>) -> Result<Vec<String>, ApiError> {
+    let tags = ObjectReader(said).texts("tags")?;
+    tags.ok_or_else(|| ApiError::bad_request("key_missing: tags"))
 }
 
 /// Validates the description of a user.
-pub(super) fn check(said: &Map<String, Value>) -> Result<(), Refused> {
+pub(super) fn check(said: &Map<String, Value>) -> Result<(), ApiError> {
     Tags::new(tags(said)?)?;
     password_hash_of(said).map(drop)
 }
 
 /// The given password hash; `None`: there is none.
-fn password_hash_of(said: &Map<String, Value>) -> Result<Option<Verifiers>, Refused> {
-    let said = Said(said);
+fn password_hash_of(said: &Map<String, Value>) -> Result<Option<Verifiers>, ApiError> {
+    let said = ObjectReader(said);
     let Some(hash) = said.text("password_hash")?.filter(|hash| !hash.is_empty()) else {
         return Ok(None);
     };
@@ -117,7 +117,7 @@ fn password_hash_of(said: &Map<String, Value>) -> Result<Option<Verifiers>, Refu
         return Ok(Some(hash.to_owned().into()));
     }
     let algorithm = RabbitMqHashing::named(algorithm).ok_or_else(|| {
-        Refused::bad_request(format!(
+        ApiError::bad_request(format!(
             "hashing_algorithm {algorithm} is not taken: sha256 and sha512 are"
         ))
     })?;
@@ -125,31 +125,32 @@ fn password_hash_of(said: &Map<String, Value>) -> Result<Option<Verifiers>, Refu
     Ok(Some(Verifiers { rabbitmq, ..Verifiers::default() }))
 }
 
-async fn verifiers(call: &Call, said: &Map<String, Value>) -> Result<Option<Verifiers>, Refused> {
-    let Some(password) = Said(said).text("password")?.filter(|password| !password.is_empty())
+async fn verifiers(call: &Call, said: &Map<String, Value>) -> Result<Option<Verifiers>, ApiError> {
+    let Some(password) =
+        ObjectReader(said).text("password")?.filter(|password| !password.is_empty())
     else {
         return password_hash_of(said);
     };
-    if Said(said).text("password_hash")?.is_some_and(|hash| !hash.is_empty()) {
-        return Err(Refused::bad_request("both password and password_hash are given"));
+    if ObjectReader(said).text("password_hash")?.is_some_and(|hash| !hash.is_empty()) {
+        return Err(ApiError::bad_request("both password and password_hash are given"));
     }
     hashed(call, password.to_owned()).await.map(Some)
 }
 
 /// Credentials that no password matches.
-async fn unguessable(call: &Call) -> Result<Verifiers, Refused> {
+async fn unguessable(call: &Call) -> Result<Verifiers, ApiError> {
     let entropy = call.front.entropy();
     hashed(call, format!("{}{}", entropy.uuid(), entropy.uuid())).await
 }
 
-async fn hashed(call: &Call, password: String) -> Result<Verifiers, Refused> {
+async fn hashed(call: &Call, password: String) -> Result<Verifiers, ApiError> {
     let workers = call.broker().workers();
     let made = workers.blocking(Task::AmqpPassword, move || Verifiers::from_password(&password));
-    let made = made.await.map_err(|error| Refused::failed(error.to_string()))?;
-    made.map_err(|error| Refused::bad_request(error.to_string()))
+    let made = made.await.map_err(|error| ApiError::failed(error.to_string()))?;
+    made.map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
-async fn remove(call: &Call, name: &str) -> Result<(), Refused> {
+async fn remove(call: &Call, name: &str) -> Result<(), ApiError> {
     call.users()?.delete(name).await?;
     tracing::info!(by = call.user_name(), "user {name:?} is deleted");
     Ok(())
@@ -162,11 +163,11 @@ pub(super) async fn delete(call: &Call) -> Outcome {
 
 pub(super) async fn delete_several(call: &Call) -> Outcome {
     let said = call.object()?;
-    let names = Said(&said).texts("users")?;
-    let names = names.ok_or_else(|| Refused::bad_request("key_missing: users"))?;
+    let names = ObjectReader(&said).texts("users")?;
+    let names = names.ok_or_else(|| ApiError::bad_request("key_missing: users"))?;
     if names.len() > USERS_DELETED_AT_ONCE_MAX {
         let reason = format!("at most {USERS_DELETED_AT_ONCE_MAX} users are deleted at once");
-        return Err(Refused::bad_request(reason));
+        return Err(ApiError::bad_request(reason));
     }
     for name in &names {
         match remove(call, name).await {

@@ -3,27 +3,27 @@
 use serde_json::{Map, Number, Value as Json};
 use values::{Table, Value};
 
-use super::refused::Refused;
+use super::api_error::ApiError;
 
-pub(super) fn table(map: &Map<String, Json>) -> Result<Table, Refused> {
+pub(super) fn table(map: &Map<String, Json>) -> Result<Table, ApiError> {
     let mut table = Table::new();
     for (name, value) in map {
         if name.len() > usize::from(u8::MAX) {
-            return Err(Refused::bad_request(format!("the name {name:?} is too long")));
+            return Err(ApiError::bad_request(format!("the name {name:?} is too long")));
         }
         table.push(name.clone(), typed(value)?);
     }
     Ok(table)
 }
 
-fn typed(value: &Json) -> Result<Value, Refused> {
+fn typed(value: &Json) -> Result<Value, ApiError> {
     Ok(match value {
         Json::Null => Value::Void,
         Json::Bool(value) => Value::Boolean(*value),
         Json::Number(number) => match (number.as_i64(), number.as_f64()) {
             (Some(whole), _) => Value::I64(whole),
             (None, Some(float)) => Value::F64(float),
-            (None, None) => return Err(Refused::bad_request(format!("{number} is no number"))),
+            (None, None) => return Err(ApiError::bad_request(format!("{number} is no number"))),
         },
         Json::String(text) => Value::from(text.as_str()),
         Json::Array(values) => Value::Array(values.iter().map(typed).collect::<Result<_, _>>()?),

@@ -5,10 +5,10 @@ use axum::response::IntoResponse;
 use serde_json::{Map, Value, json};
 use topology::{Metadata, MetadataError, VirtualHost};
 
-use super::call::{Call, Outcome, Said};
+use super::api_error::ApiError;
+use super::call::{Call, ObjectReader, Outcome};
 use super::list;
 use super::nodes::node_name;
-use super::refused::Refused;
 
 /// A short string of AMQP.
 const NAME_BYTES_MAX: usize = 255;
@@ -48,22 +48,22 @@ pub(super) async fn one(call: &Call) -> Outcome {
 
 /// Metadata in a request. As in RabbitMQ, absent description and tags are cleared, and everything else is kept.
 #[derive(Clone, Default)]
-pub(super) struct Wanted {
+pub(super) struct VhostMetadata {
     description: String,
     tags: Vec<String>,
     default_queue_type: Option<String>,
     protected_from_deletion: Option<bool>,
 }
 
-impl Wanted {
-    pub(super) fn of(said: &Map<String, Value>) -> Result<Self, Refused> {
-        let mut wanted = match Said(said).object("metadata")? {
+impl VhostMetadata {
+    pub(super) fn of(said: &Map<String, Value>) -> Result<Self, ApiError> {
+        let mut wanted = match ObjectReader(said).object("metadata")? {
             Some(metadata) => Self::of(metadata)?,
             None => Self::default(),
         };
-        let said = Said(said);
+        let said = ObjectReader(said);
         if said.flag("tracing", false)? {
-            return Err(Refused::bad_request(
+            return Err(ApiError::bad_request(
                 "tracing: a virtual host cannot be traced here; topics keep what went through them",
             ));
         }
@@ -101,8 +101,8 @@ impl Wanted {
     }
 }
 
-fn wrong(error: MetadataError) -> Refused {
-    Refused::bad_request(error.to_string())
+fn wrong(error: MetadataError) -> ApiError {
+    ApiError::bad_request(error.to_string())
 }
 
 /// Maps module names of RabbitMQ, which older definitions use.
@@ -115,16 +115,20 @@ fn kind_named(kind: &str) -> &str {
     }
 }
 
-pub(super) fn check_name(name: &str) -> Result<(), Refused> {
+pub(super) fn check_name(name: &str) -> Result<(), ApiError> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         let reason = format!("a virtual host has a name of 1 to {NAME_BYTES_MAX} bytes");
-        return Err(Refused::bad_request(reason));
+        return Err(ApiError::bad_request(reason));
     }
     Ok(())
 }
 
 /// Creates or updates a virtual host. As in RabbitMQ, its creator gets all permissions in it.
-pub(super) async fn make(call: &Call, name: &str, wanted: &Wanted) -> Result<StatusCode, Refused> {
+pub(super) async fn make(
+    call: &Call,
+    name: &str,
+    wanted: &VhostMetadata,
+) -> Result<StatusCode, ApiError> {
     check_name(name)?;
     let (vhost, status) = match call.topology.look_for_vhost(name).await? {
         Some(vhost) => (vhost, StatusCode::NO_CONTENT),
@@ -134,7 +138,7 @@ pub(super) async fn make(call: &Call, name: &str, wanted: &Wanted) -> Result<Sta
     Ok(status)
 }
 
-async fn add(call: &Call, name: &str) -> Result<VirtualHost, Refused> {
+async fn add(call: &Call, name: &str) -> Result<VirtualHost, ApiError> {
     let vhost = call.topology.create_vhost(name).await?;
     tracing::info!(user = call.user_name(), "vhost {name:?} is added");
     if let (Some(user), Some(users)) = (call.asker.name(), &call.node()?.users)
@@ -147,14 +151,14 @@ async fn add(call: &Call, name: &str) -> Result<VirtualHost, Refused> {
 }
 
 pub(super) async fn put(call: &Call) -> Outcome {
-    let wanted = Wanted::of(&call.object()?)?;
+    let wanted = VhostMetadata::of(&call.object()?)?;
     Ok(make(call, call.arg("name"), &wanted).await?.into_response())
 }
 
 pub(super) async fn delete(call: &Call) -> Outcome {
     let name = call.arg("name");
     if !call.topology.delete_vhost(name).await? {
-        return Err(Refused::not_found());
+        return Err(ApiError::not_found());
     }
     if let Some(users) = &call.node()?.users {
         users.forget_virtual_host(name).await?;

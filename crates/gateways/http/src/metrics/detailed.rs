@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Result as Written;
 
 use access::acl::{Action, Resource};
-use access::{Operation, Target};
+use access::{AccessTarget, Operation};
 use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
@@ -29,10 +29,10 @@ use serde::Deserialize;
 
 use super::writer::{Label, Writer};
 use super::written;
-use crate::front::Front;
-use crate::login::Asker;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
-use crate::v1::asked;
+use crate::v1::request_input;
 
 /// Compiled size of a pattern.
 const PATTERN_COMPILED_BYTES_MAX: usize = 1 << 20;
@@ -41,7 +41,7 @@ const GROUPS_PER_LOOK: usize = 500;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct DetailedQuery {
     /// Comma-separated.
     family: String,
     topic: Option<String>,
@@ -70,16 +70,16 @@ const FAMILIES: [(&str, Family); 4] = [
 ];
 
 /// Selection of series. The patterns must match whole names.
-struct Wanted {
+struct SeriesFilter {
     families: BTreeSet<Family>,
     topic: Option<Regex>,
     group: Option<Regex>,
     limit: usize,
 }
 
-impl Wanted {
+impl SeriesFilter {
     fn of(uri: &Uri) -> Result<Self, Problem> {
-        let Asked { family, topic, group, limit } = asked::query(uri)?;
+        let DetailedQuery { family, topic, group, limit } = request_input::query(uri)?;
         let wrong = |detail: String| Problem::new(Kind::BadRequest, detail);
         let known = FAMILIES.map(|(name, _)| name).join(", ");
         let family_of = |name: &str| {
@@ -120,12 +120,12 @@ impl Wanted {
 
 /// `GET /metrics/detailed`: rows of the objects that the user may see.
 pub(crate) async fn detailed(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     headers: HeaderMap,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let wanted = Wanted::of(&uri)?;
+    let wanted = SeriesFilter::of(&uri)?;
     let broker = &front.opened()?.broker;
     // For shards without a leader, this node's copies are shown.
     let _ = broker.all_are_current(ESTIMATE_WITHIN).await;
@@ -206,11 +206,17 @@ impl Rows {
 }
 
 /// Selected topics that the user may see, sorted, at most `most`.
-fn named(broker: &Broker, asker: &Asker, wanted: &Wanted, most: usize) -> Vec<(TopicId, String)> {
+fn named(
+    broker: &Broker,
+    asker: &RequestClient,
+    wanted: &SeriesFilter,
+    most: usize,
+) -> Vec<(TopicId, String)> {
     let catalog = broker.catalog();
     let topics = catalog.topics_from(std::ops::Bound::Unbounded);
-    let seen = topics
-        .filter(|topic| wanted.topic(topic.name()) && asker.sees(Target::Topic(topic.name())));
+    let seen = topics.filter(|topic| {
+        wanted.topic(topic.name()) && asker.sees(AccessTarget::Topic(topic.name()))
+    });
     seen.take(most).map(|topic| (topic.id(), topic.name().to_string())).collect()
 }
 
@@ -219,8 +225,8 @@ const PARTITION_SERIES: usize = 2;
 
 async fn topics(
     broker: &Broker,
-    asker: &Asker,
-    wanted: &Wanted,
+    asker: &RequestClient,
+    wanted: &SeriesFilter,
     rows: &mut Rows,
 ) -> Result<(), Problem> {
     let of_topics = wanted.is_wanted(Family::Topic);
@@ -272,7 +278,12 @@ async fn topics(
 
 const LEASE_GROUP_SERIES: usize = 11;
 
-async fn lease_groups(broker: &Broker, asker: &Asker, wanted: &Wanted, rows: &mut Rows) {
+async fn lease_groups(
+    broker: &Broker,
+    asker: &RequestClient,
+    wanted: &SeriesFilter,
+    rows: &mut Rows,
+) {
     let most = rows.left / LEASE_GROUP_SERIES + 1;
     let found: Vec<(LeaseGroupId, String, String)> = {
         let catalog = broker.catalog();
@@ -284,7 +295,7 @@ async fn lease_groups(broker: &Broker, asker: &Asker, wanted: &Wanted, rows: &mu
                 .map(move |group| (group.id(), topic.name().to_string(), group.name().to_string()))
         });
         let may = |topic: &str, group: &str| {
-            asker.rights().would(Operation::DescribeGroup, Target::Group { topic, group })
+            asker.rights().would(Operation::DescribeGroup, AccessTarget::Group { topic, group })
         };
         let seen = groups.filter(|(_, topic, group)| wanted.group(group) && may(topic, group));
         seen.take(most).collect()
@@ -314,8 +325,8 @@ const GROUP_SERIES: usize = 1;
 
 async fn groups(
     broker: &Broker,
-    asker: &Asker,
-    wanted: &Wanted,
+    asker: &RequestClient,
+    wanted: &SeriesFilter,
     rows: &mut Rows,
 ) -> Result<(), Problem> {
     rows.cut.insert("group", false);
@@ -341,8 +352,8 @@ async fn groups(
 /// Lag of a group by topic, for selected topics that the user may see.
 async fn lag(
     broker: &Broker,
-    asker: &Asker,
-    wanted: &Wanted,
+    asker: &RequestClient,
+    wanted: &SeriesFilter,
     group: &str,
 ) -> Result<BTreeMap<String, u64>, Problem> {
     let shards = broker.shards().known();
@@ -354,7 +365,7 @@ async fn lag(
             let topic = catalog.topic(id.topic)?.name().to_string();
             Some((id, committed.offset, topic))
         });
-        let is_seen = |topic: &str| wanted.topic(topic) && asker.sees(Target::Topic(topic));
+        let is_seen = |topic: &str| wanted.topic(topic) && asker.sees(AccessTarget::Topic(topic));
         named.filter(|(_, _, topic)| is_seen(topic)).collect()
     };
     let ids: Vec<PartitionId> = seen.iter().map(|(id, _, _)| *id).collect();
@@ -462,7 +473,7 @@ mod tests {
     #[test]
     fn query_selects_families_patterns_and_a_limit() {
         let of = |query: &str| {
-            Wanted::of(&format!("/metrics/detailed?{query}").parse().expect("a path"))
+            SeriesFilter::of(&format!("/metrics/detailed?{query}").parse().expect("a path"))
         };
         let wanted = of("family=topic,group&topic=a.*&limit=7")
             .unwrap_or_else(|problem| panic!("{problem}"));

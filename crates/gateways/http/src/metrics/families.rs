@@ -3,11 +3,11 @@
 use std::fmt::Result;
 use std::time::Duration;
 
-use broker::{RecordIdVitals, SYNC_BUCKETS_MICROS, ShardVitals, Unready, Vitals};
+use broker::{RecordIdVitals, SYNC_BUCKETS_MICROS, ShardVitals, UnreadyReason, Vitals};
 use gateway::TrafficSeen;
 
 use super::writer::{Label, Number, Writer};
-use crate::front::{Front, Node};
+use crate::front::{FrontEnd, Node};
 
 /// Process statistics of the operating system.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -19,7 +19,7 @@ pub struct ProcessSeen {
     pub open_files_max: Option<u64>,
 }
 
-pub(super) fn write(writer: &mut Writer<'_>, node: &Node, front: &Front) -> Result {
+pub(super) fn write(writer: &mut Writer<'_>, node: &Node, front: &FrontEnd) -> Result {
     let vitals = node.broker.vitals();
     about(writer, node)?;
     objects(writer, &vitals)?;
@@ -92,9 +92,9 @@ fn objects(writer: &mut Writer<'_>, vitals: &Vitals) -> Result {
     writer.gauge("deliveries_unread_limit_bytes", help, most)
 }
 
-type OfProtocol = (&'static str, TrafficSeen);
+type ProtocolTraffic = (&'static str, TrafficSeen);
 
-fn traffic(writer: &mut Writer<'_>, seen: &[OfProtocol]) -> Result {
+fn traffic(writer: &mut Writer<'_>, seen: &[ProtocolTraffic]) -> Result {
     let of = |value: fn(&TrafficSeen) -> u64| {
         seen.iter().map(move |(protocol, seen)| (one("protocol", protocol), value(seen)))
     };
@@ -176,7 +176,7 @@ fn disk(writer: &mut Writer<'_>, node: &Node, shards: &[ShardVitals]) -> Result 
     let alarms = [
         ("disk", shards.iter().any(|shard| shard.is_full)),
         ("sync_hung", shards.iter().any(|shard| shard.hung_for.is_some())),
-        ("no_leader", unready == Some(Unready::NoLeader)),
+        ("no_leader", unready == Some(UnreadyReason::NoLeader)),
     ];
     let alarms = alarms.map(|(alarm, is_raised)| (one("alarm", alarm), is_raised));
     writer.gauges("alarm", "1: an operator should look", alarms)

@@ -25,8 +25,8 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use world::Instant;
 
-use crate::front::{Front, Node};
-use crate::login::Asker;
+use crate::front::{FrontEnd, Node};
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
 
 pub(crate) use detailed::detailed;
@@ -39,8 +39,8 @@ const PREFIX: &str = "postroad";
 
 /// `GET /metrics`, for users with the right to describe the cluster.
 pub(crate) async fn all(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     asker.cluster(Action::Describe)?;
@@ -49,13 +49,13 @@ pub(crate) async fn all(
 
 /// `GET /metrics` on the metrics port, without authentication.
 pub(crate) async fn without_names(
-    State(front): State<Front>,
+    State(front): State<FrontEnd>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     scraped(front, &headers)
 }
 
-fn scraped(front: Front, headers: &HeaderMap) -> Result<Response, Problem> {
+fn scraped(front: FrontEnd, headers: &HeaderMap) -> Result<Response, Problem> {
     let node = front.node().cloned().ok_or_else(Problem::starting)?;
     written(Scrape { node, front }, headers)
 }
@@ -73,7 +73,7 @@ fn written(collector: impl Collector, headers: &HeaderMap) -> Result<Response, P
 #[derive(Debug)]
 struct Scrape {
     node: Node,
-    front: Front,
+    front: FrontEnd,
 }
 
 impl Collector for Scrape {

@@ -16,10 +16,10 @@ const SERIES_MAX: usize = 500;
 
 /// Counters of HTTP requests. One lock for each request is negligible; records are not counted here.
 #[derive(Debug, Default)]
-pub(crate) struct Requests(Mutex<Counted>);
+pub(crate) struct Requests(Mutex<RequestCounts>);
 
 #[derive(Debug, Default)]
-struct Counted {
+struct RequestCounts {
     by_route: BTreeMap<(Box<str>, u16), u64>,
     seconds: f64,
     buckets: [u64; BUCKETS_SECS.len() + 1],

@@ -5,8 +5,8 @@ use axum::{Extension, Json};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::front::Front;
-use crate::login::Asker;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::Problem;
 
 #[derive(Serialize, ToSchema)]
@@ -20,7 +20,7 @@ pub(super) struct Version {
 
 /// Version of this node.
 #[utoipa::path(get, path = "/v1/version", tag = "about", responses((status = 200, body = Version)))]
-pub(super) async fn version(State(front): State<Front>) -> Result<Json<Version>, Problem> {
+pub(super) async fn version(State(front): State<FrontEnd>) -> Result<Json<Version>, Problem> {
     let node = front.opened()?;
     Ok(Json(Version {
         product: "Postroad",
@@ -40,6 +40,6 @@ pub(super) struct Whoami {
 
 /// The caller.
 #[utoipa::path(get, path = "/v1/whoami", tag = "about", responses((status = 200, body = Whoami)))]
-pub(super) async fn whoami(Extension(asker): Extension<Asker>) -> Json<Whoami> {
+pub(super) async fn whoami(Extension(asker): Extension<RequestClient>) -> Json<Whoami> {
     Json(Whoami { user: asker.name().map(str::to_owned), everything: asker.may_everything() })
 }

@@ -5,15 +5,15 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::{Extension, Json};
-use operations::cluster::{self, FAMILY, Standing, Status};
+use operations::cluster::{self, FAMILY, NodeState, Status};
 use operations::document::{Operation, ShardList};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::asked;
 use super::operate::{ask, ask_for, family_operation, json_response};
-use crate::front::Front;
-use crate::login::Asker;
+use super::request_input;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
 
 #[derive(Serialize, ToSchema)]
@@ -35,8 +35,8 @@ pub(super) struct Cluster {
     responses((status = 200, body = Cluster))
 )]
 pub(super) async fn show(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
 ) -> Result<Json<Cluster>, Problem> {
     asker.cluster(Action::Describe)?;
     let node = front.opened()?.broker.node();
@@ -63,8 +63,8 @@ fn written(operation: &cluster::Operation) -> Result<serde_json::Value, Problem>
     responses((status = 200, body = Object))
 )]
 pub(super) async fn shards(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
 ) -> Result<Json<ShardList>, Problem> {
     ask_for(&front, &asker, Operation::ListShards {}, Kind::NotFound).await.map(Json)
 }
@@ -74,7 +74,7 @@ pub(super) async fn shards(
 #[serde(deny_unknown_fields)]
 pub(super) struct NodeChange {
     #[schema(value_type = String)]
-    standing: Standing,
+    standing: NodeState,
 }
 
 /// Have a node lead nothing (`drained`), or lead again and stay (`active`), or give up all that it has (`leaving`).
@@ -87,18 +87,18 @@ pub(super) struct NodeChange {
     responses((status = 200, body = Object))
 )]
 pub(super) async fn decide(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(node): Path<String>,
     body: Body,
 ) -> Result<Response, Problem> {
     let wrong = || Problem::new(Kind::BadRequest, format!("{node:?} is no number of a node"));
     let node: u64 = node.parse().map_err(|_| wrong())?;
-    let NodeChange { standing } = asked::document(&front, body).await?;
+    let NodeChange { standing } = request_input::document(&front, body).await?;
     let operation = match standing {
-        Standing::Drained => cluster::Operation::DrainNode { node },
-        Standing::Active => cluster::Operation::ResumeNode { node },
-        Standing::Leaving => cluster::Operation::RemoveNode { node },
+        NodeState::Drained => cluster::Operation::DrainNode { node },
+        NodeState::Active => cluster::Operation::ResumeNode { node },
+        NodeState::Leaving => cluster::Operation::RemoveNode { node },
     };
     let operation = family_operation(FAMILY, written(&operation)?);
     Ok(json_response(ask(&front, &asker, operation, Kind::NotFound).await?))
@@ -122,8 +122,8 @@ pub(super) struct MoveWanted {
     responses((status = 200, body = Object))
 )]
 pub(super) async fn moves(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(topic): Path<String>,
 ) -> Result<Response, Problem> {
     let operation = cluster::Operation::Moves { topic: Some(topic) };
@@ -141,12 +141,12 @@ pub(super) async fn moves(
     responses((status = 200, body = Object))
 )]
 pub(super) async fn move_partitions(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(topic): Path<String>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let MoveWanted { partitions, to_shard } = asked::document(&front, body).await?;
+    let MoveWanted { partitions, to_shard } = request_input::document(&front, body).await?;
     let operation = match to_shard {
         Some(to_shard) => cluster::Operation::MovePartitions { topic, partitions, to_shard },
         None => cluster::Operation::CancelMoves { topic, partitions },

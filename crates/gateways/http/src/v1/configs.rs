@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use access::{Operation, Target};
+use access::{AccessTarget, Operation};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
@@ -12,11 +12,11 @@ use broker::config::{ConfigSource, describe_topic};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::asked;
-use super::topic_changes::{self, Seen, TopicChange};
+use super::request_input;
+use super::topic_changes::{self, CurrentTopic, TopicChange};
 use super::topics::find;
-use crate::front::Front;
-use crate::login::Asker;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
 
 #[derive(Serialize, ToSchema)]
@@ -45,24 +45,24 @@ struct ConfigValue {
     responses((status = 200, body = TopicConfigs))
 )]
 pub(super) async fn show(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(topic): Path<String>,
 ) -> Result<Response, Problem> {
     answer(&front, &asker, &topic)
 }
 
 /// The configuration, with an ETag for its next change.
-fn answer(front: &Front, asker: &Asker, topic: &str) -> Result<Response, Problem> {
+fn answer(front: &FrontEnd, asker: &RequestClient, topic: &str) -> Result<Response, Problem> {
     // The tag first: one that is older than the response only makes a later change fail. A newer one would let a change
     // of an outdated response pass.
     find(&front.opened()?.broker, asker, Operation::Describe, topic)?;
-    let tag = Seen::of(&front.opened()?.broker, topic)?.header()?;
+    let tag = CurrentTopic::of(&front.opened()?.broker, topic)?.header()?;
     let configs = described(front, asker, topic)?;
     Ok(([tag], Json(configs)).into_response())
 }
 
-fn described(front: &Front, asker: &Asker, name: &str) -> Result<TopicConfigs, Problem> {
+fn described(front: &FrontEnd, asker: &RequestClient, name: &str) -> Result<TopicConfigs, Problem> {
     let broker = &front.opened()?.broker;
     let found = find(broker, asker, Operation::Describe, name)?;
     let catalog = broker.catalog();
@@ -100,14 +100,14 @@ pub(super) struct ChangedConfig {
     responses((status = 200, body = TopicConfigs))
 )]
 pub(super) async fn change(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(topic): Path<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let ChangedConfig { config } = asked::document(&front, body).await?;
-    asker.may(Operation::Alter, Target::Topic(&topic))?;
+    let ChangedConfig { config } = request_input::document(&front, body).await?;
+    asker.may(Operation::Alter, AccessTarget::Topic(&topic))?;
     let broker = &front.opened()?.broker;
     find(broker, &asker, Operation::Describe, &topic)?;
     let wanted = TopicChange { partitions: None, config };

@@ -5,11 +5,11 @@ use axum::http::{StatusCode, Uri};
 use axum::{Extension, Json};
 use operations::document::{ConnectionPage, Operation};
 
-use super::asked;
 use super::operate::{ask, ask_for};
 use super::pages::{Page, PageOf, Row};
-use crate::front::Front;
-use crate::login::Asker;
+use super::request_input;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
 
 fn number(text: &str) -> Result<u64, Problem> {
@@ -26,11 +26,11 @@ fn number(text: &str) -> Result<u64, Problem> {
     responses((status = 200, body = PageOf<Row>))
 )]
 pub(super) async fn list(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
-    let Page { limit, cursor } = asked::query(&uri)?;
+    let Page { limit, cursor } = request_input::query(&uri)?;
     let limit = limit.checked()?;
     let after = cursor.as_deref().map(number).transpose()?;
     let operation = Operation::ListConnections { after, connections_max: limit as u32 };
@@ -48,8 +48,8 @@ pub(super) async fn list(
     responses((status = 204))
 )]
 pub(super) async fn close(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(connection): Path<String>,
 ) -> Result<StatusCode, Problem> {
     let operation = Operation::CloseConnection { connection: number(&connection)? };

@@ -6,18 +6,18 @@ use axum::http::Uri;
 use axum::{Extension, Json};
 use operations::document::{
     DeadLetterCounts, DeadLetterFilter, DeadLetterPage, DeadLetterTopics, DeadLettersMoved,
-    Operation, Place, Span,
+    Operation, RecordPosition, Span,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::asked;
-use super::groups::Trying;
+use super::groups::DryRunQuery;
 use super::lease_groups::PlaceOf;
 use super::operate::{ask_for, cursor, look_before, place};
 use super::pages::{Limit, PageOf, Row};
-use crate::front::Front;
-use crate::login::Asker;
+use super::request_input;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
 
 /// List topics that take dead letters, of those that the user may see.
@@ -28,8 +28,8 @@ use crate::problem::{Kind, Problem};
     responses((status = 200, body = Object))
 )]
 pub(super) async fn topics(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
 ) -> Result<Json<DeadLetterTopics>, Problem> {
     let operation = Operation::ListDeadLetterTopics {};
     ask_for(&front, &asker, operation, Kind::NotFound).await.map(Json)
@@ -38,12 +38,15 @@ pub(super) async fn topics(
 #[derive(Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Counting {
+pub(super) struct CountQuery {
     /// As the answer before said.
     cursor: Option<String>,
 }
 
-fn letters(items: &[impl Serialize], next: Option<Place>) -> Result<Json<PageOf<Row>>, Problem> {
+fn letters(
+    items: &[impl Serialize],
+    next: Option<RecordPosition>,
+) -> Result<Json<PageOf<Row>>, Problem> {
     Ok(PageOf::new(Row::all(items)?, next.map(cursor)))
 }
 
@@ -52,16 +55,16 @@ fn letters(items: &[impl Serialize], next: Option<Place>) -> Result<Json<PageOf<
     get,
     path = "/v1/topics/{topic}/dead-letters",
     tag = "dead letters",
-    params(("topic" = String, Path), Counting),
+    params(("topic" = String, Path), CountQuery),
     responses((status = 200, body = PageOf<Row>))
 )]
 pub(super) async fn count(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(topic): Path<String>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
-    let Counting { cursor } = asked::query(&uri)?;
+    let CountQuery { cursor } = request_input::query(&uri)?;
     let operation = Operation::CountDeadLetters { topic, from: place(cursor.as_deref())? };
     let counts: DeadLetterCounts = ask_for(&front, &asker, operation, Kind::NoSuchTopic).await?;
     letters(&counts.counts, counts.next)
@@ -70,7 +73,7 @@ pub(super) async fn count(
 #[derive(Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Showing {
+pub(super) struct DeadLetterQuery {
     /// At most so many, up to 1,000.
     #[param(value_type = usize)]
     limit: Limit,
@@ -87,16 +90,16 @@ pub(super) struct Showing {
     get,
     path = "/v1/topics/{topic}/dead-letters/records",
     tag = "dead letters",
-    params(("topic" = String, Path), Showing),
+    params(("topic" = String, Path), DeadLetterQuery),
     responses((status = 200, body = PageOf<Row>))
 )]
 pub(super) async fn show(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(topic): Path<String>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
-    let Showing { limit, cursor, source, reason } = asked::query(&uri)?;
+    let DeadLetterQuery { limit, cursor, source, reason } = request_input::query(&uri)?;
     let limit = limit.checked()?;
     let operation = Operation::ShowDeadLetters {
         topic,
@@ -169,8 +172,8 @@ impl Moved {
 
 /// Counts records that an operation would move or delete. Leased ones, which would stay, are included.
 async fn dry_run_count(
-    front: &Front,
-    asker: &Asker,
+    front: &FrontEnd,
+    asker: &RequestClient,
     operation: &Operation,
     topic: String,
     only: DeadLetterFilter,
@@ -189,20 +192,20 @@ async fn dry_run_count(
     post,
     path = "/v1/topics/{topic}/dead-letters/redrive",
     tag = "dead letters",
-    params(("topic" = String, Path), Trying),
+    params(("topic" = String, Path), DryRunQuery),
     request_body = Redriving,
     responses((status = 200, body = Moved))
 )]
 pub(super) async fn redrive(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(topic): Path<String>,
     uri: Uri,
     body: Body,
 ) -> Result<Json<Moved>, Problem> {
-    let Trying { dry_run } = asked::query(&uri)?;
+    let DryRunQuery { dry_run } = request_input::query(&uri)?;
     let Redriving { source, reason, records, to, limit, cursor, until } =
-        asked::document(&front, body).await?;
+        request_input::document(&front, body).await?;
     let (only, span) = Moving { source, reason, records, limit, cursor, until }.read()?;
     let operation = Operation::RedriveDeadLetters {
         topic: topic.clone(),
@@ -221,19 +224,19 @@ pub(super) async fn redrive(
     post,
     path = "/v1/topics/{topic}/dead-letters/delete",
     tag = "dead letters",
-    params(("topic" = String, Path), Trying),
+    params(("topic" = String, Path), DryRunQuery),
     request_body = Moving,
     responses((status = 200, body = Moved))
 )]
 pub(super) async fn delete(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(topic): Path<String>,
     uri: Uri,
     body: Body,
 ) -> Result<Json<Moved>, Problem> {
-    let Trying { dry_run } = asked::query(&uri)?;
-    let (only, span) = asked::document::<Moving>(&front, body).await?.read()?;
+    let DryRunQuery { dry_run } = request_input::query(&uri)?;
+    let (only, span) = request_input::document::<Moving>(&front, body).await?.read()?;
     let operation = Operation::DeleteDeadLetters {
         topic: topic.clone(),
         only: only.clone(),

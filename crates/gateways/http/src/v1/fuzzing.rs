@@ -7,9 +7,9 @@ use base::limits::HTTP_RECORDS_MAX;
 use bytes::Bytes;
 use operations::document::Operation;
 
-use super::asked::read;
 use super::filter::Filter;
 use super::new_records::records_of;
+use super::request_input::read;
 use super::token::LeaseName;
 
 /// A body, parsed as each document that a body can be.

@@ -10,32 +10,36 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use operations::document::{
-    Counted, DeclaredQueue, Operation, Place, QueueName, QueuePage, QueueReport, Start,
+    DeclaredQueue, Operation, QueueName, QueuePage, QueueReport, RecordCount, RecordPosition, Start,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::asked;
 use super::operate::{self, json_response};
 use super::pages::{Page, PageOf, Row};
 use super::read::{current, locate, position};
+use super::request_input;
 use super::topics::find;
-use crate::front::Front;
-use crate::login::Asker;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
 
 pub(super) fn queue(topic: String, group: String) -> QueueName {
     QueueName { topic, group }
 }
 
-async fn ask(front: &Front, asker: &Asker, operation: Operation) -> Result<Vec<u8>, Problem> {
+async fn ask(
+    front: &FrontEnd,
+    asker: &RequestClient,
+    operation: Operation,
+) -> Result<Vec<u8>, Problem> {
     operate::ask(front, asker, operation, Kind::NoSuchGroup).await
 }
 
 async fn ask_for<T: DeserializeOwned>(
-    front: &Front,
-    asker: &Asker,
+    front: &FrontEnd,
+    asker: &RequestClient,
     operation: Operation,
 ) -> Result<T, Problem> {
     operate::ask_for(front, asker, operation, Kind::NoSuchGroup).await
@@ -50,12 +54,12 @@ async fn ask_for<T: DeserializeOwned>(
     responses((status = 200, body = PageOf<Row>))
 )]
 pub(super) async fn list(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(topic): Path<String>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
-    let Page { limit, cursor } = asked::query(&uri)?;
+    let Page { limit, cursor } = request_input::query(&uri)?;
     let limit = limit.checked()?;
     find(&front.opened()?.broker, &asker, access::Operation::Describe, &topic)?;
     let after = Some(queue(topic.clone(), cursor.unwrap_or_default()));
@@ -78,8 +82,8 @@ pub(super) async fn list(
     responses((status = 200, body = Object))
 )]
 pub(super) async fn describe(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
     let operation = Operation::DescribeQueue { queue: queue(topic, group) };
@@ -113,12 +117,12 @@ enum Beginning {
     responses((status = 200, body = Object), (status = 201, body = Object))
 )]
 pub(super) async fn declare(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
     body: Body,
 ) -> Result<(StatusCode, Json<DeclaredQueue>), Problem> {
-    let NewGroup { from, config } = asked::document(&front, body).await?;
+    let NewGroup { from, config } = request_input::document(&front, body).await?;
     let from = match from {
         None | Some(Beginning::Earliest) => Start::Earliest,
         Some(Beginning::Latest) => Start::Latest,
@@ -147,12 +151,12 @@ pub(super) struct ChangedGroup {
     responses((status = 204))
 )]
 pub(super) async fn change(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
     body: Body,
 ) -> Result<StatusCode, Problem> {
-    let ChangedGroup { paused } = asked::document(&front, body).await?;
+    let ChangedGroup { paused } = request_input::document(&front, body).await?;
     let operation = Operation::PauseQueue { queue: queue(topic, group), paused };
     ask(&front, &asker, operation).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -172,7 +176,7 @@ pub(super) struct Seek {
 #[derive(Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Trying {
+pub(super) struct DryRunQuery {
     /// Only say what would be done.
     pub(super) dry_run: bool,
 }
@@ -209,23 +213,25 @@ struct SoughtTo {
     post,
     path = "/v1/topics/{topic}/groups/{group}/seek",
     tag = "groups",
-    params(("topic" = String, Path), ("group" = String, Path), Trying),
+    params(("topic" = String, Path), ("group" = String, Path), DryRunQuery),
     request_body = Seek,
     responses((status = 200, body = Sought))
 )]
 pub(super) async fn seek(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
     uri: Uri,
     body: Body,
 ) -> Result<Json<Sought>, Problem> {
-    let Trying { dry_run } = asked::query(&uri)?;
-    let Seek { to, offsets } = asked::document(&front, body).await?;
-    let places: Vec<Place> = match (to, offsets.is_empty()) {
+    let DryRunQuery { dry_run } = request_input::query(&uri)?;
+    let Seek { to, offsets } = request_input::document(&front, body).await?;
+    let places: Vec<RecordPosition> = match (to, offsets.is_empty()) {
         (None, false) => {
             let places = offsets.into_iter();
-            places.map(|SeekTo { partition, offset }| Place { partition, offset }).collect()
+            places
+                .map(|SeekTo { partition, offset }| RecordPosition { partition, offset })
+                .collect()
         }
         (Some(to), true) => places_of(&front, &asker, &topic, &group, &to).await?,
         (None, true) | (Some(_), false) => {
@@ -233,7 +239,10 @@ pub(super) async fn seek(
             return Err(Problem::new(Kind::BadRequest, detail));
         }
     };
-    asker.may(access::Operation::Seek, access::Target::Group { topic: &topic, group: &group })?;
+    asker.may(
+        access::Operation::Seek,
+        access::AccessTarget::Group { topic: &topic, group: &group },
+    )?;
     let looked = Operation::DescribeQueue { queue: queue(topic.clone(), group.clone()) };
     let report: QueueReport = ask_for(&front, &asker, looked).await?;
     let floors: BTreeMap<u32, u64> =
@@ -242,7 +251,7 @@ pub(super) async fn seek(
         let operation = Operation::SeekQueue { queue: queue(topic, group), to: places.clone() };
         ask(&front, &asker, operation).await?;
     }
-    let before = |place: &Place| floors.get(&place.partition).copied().unwrap_or_default();
+    let before = |place: &RecordPosition| floors.get(&place.partition).copied().unwrap_or_default();
     let again = places.iter().map(|place| before(place).saturating_sub(place.offset)).sum();
     let skipped = places.iter().map(|place| place.offset.saturating_sub(before(place))).sum();
     let offsets = places.iter().map(|place| SoughtTo {
@@ -254,17 +263,17 @@ pub(super) async fn seek(
 }
 
 async fn places_of(
-    front: &Front,
-    asker: &Asker,
+    front: &FrontEnd,
+    asker: &RequestClient,
     topic: &str,
     group: &str,
     to: &str,
-) -> Result<Vec<Place>, Problem> {
+) -> Result<Vec<RecordPosition>, Problem> {
     if to.parse::<u64>().is_ok() {
         let detail = "to: an offset is of one partition, and stands in offsets";
         return Err(Problem::new(Kind::BadRequest, detail));
     }
-    asker.may(access::Operation::Seek, access::Target::Group { topic, group })?;
+    asker.may(access::Operation::Seek, access::AccessTarget::Group { topic, group })?;
     let broker = &front.opened()?.broker;
     let found = find(broker, asker, access::Operation::Describe, topic)?;
     let position = position(to, broker)?;
@@ -273,7 +282,7 @@ async fn places_of(
     let mut places = Vec::with_capacity(partitions.len());
     for partition in partitions {
         let offset = locate(broker, partition, position).await?;
-        places.push(Place { partition: partition.index, offset });
+        places.push(RecordPosition { partition: partition.index, offset });
     }
     Ok(places)
 }
@@ -283,22 +292,22 @@ async fn places_of(
     post,
     path = "/v1/topics/{topic}/groups/{group}/purge",
     tag = "groups",
-    params(("topic" = String, Path), ("group" = String, Path), Trying),
+    params(("topic" = String, Path), ("group" = String, Path), DryRunQuery),
     responses((status = 200, body = Object))
 )]
 pub(super) async fn purge(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let Trying { dry_run } = asked::query(&uri)?;
+    let DryRunQuery { dry_run } = request_input::query(&uri)?;
     let queue = queue(topic, group);
     let operation = Operation::PurgeQueue { queue: queue.clone() };
     if dry_run {
         let report = look_before(&front, &asker, &operation, queue).await?;
         let records = report.summary.depth.saturating_sub(report.summary.leased);
-        return Ok(Json(Counted { records }).into_response());
+        return Ok(Json(RecordCount { records }).into_response());
     }
     Ok(json_response(ask(&front, &asker, operation).await?))
 }
@@ -323,8 +332,8 @@ pub(super) struct Unsettled {
 
 /// State of a group, for a dry run of an operation on it.
 async fn look_before(
-    front: &Front,
-    asker: &Asker,
+    front: &FrontEnd,
+    asker: &RequestClient,
     tried: &Operation,
     queue: QueueName,
 ) -> Result<QueueReport, Problem> {
@@ -341,12 +350,12 @@ async fn look_before(
     responses((status = 204), (status = 200, body = Unsettled))
 )]
 pub(super) async fn delete(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let Deleting { force, dry_run } = asked::query(&uri)?;
+    let Deleting { force, dry_run } = request_input::query(&uri)?;
     let queue = queue(topic, group);
     let operation = Operation::DeleteQueue { queue: queue.clone(), force };
     if dry_run {

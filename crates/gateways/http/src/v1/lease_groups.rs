@@ -7,18 +7,21 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use base::limits::HTTP_PAGE_MAX;
 use operations::document::{
-    Cancel, Operation, Place, QueueName, QueuePage, QueueSummary, RecordPage, ScheduledPage,
+    Cancel, Operation, QueueName, QueuePage, QueueSummary, RecordPage, RecordPosition,
+    ScheduledPage,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::asked;
 use super::groups::queue;
 use super::operate::{ask, ask_for, cursor, json_response, place};
-use super::pages::{Filling, NameFilter, Narrowed, Page, PageOf, Row, not_of_this_list};
+use super::pages::{
+    FilteredListQuery, NameFilter, Page, PageBuilder, PageOf, Row, not_of_this_list,
+};
 use super::read::within;
-use crate::front::Front;
-use crate::login::Asker;
+use super::request_input;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
 
 /// List groups that settle records one by one, of all topics that the user may see, by topic and name, with what waits in
@@ -27,22 +30,22 @@ use crate::problem::{Kind, Problem};
     get,
     path = "/v1/lease-groups",
     tag = "groups",
-    params(Narrowed),
+    params(FilteredListQuery),
     responses((status = 200, body = PageOf<Row>))
 )]
 pub(super) async fn list(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
-    let Narrowed { limit, cursor, filter } = asked::query(&uri)?;
+    let FilteredListQuery { limit, cursor, filter } = request_input::query(&uri)?;
     let (limit, filter) = (limit.checked()?, NameFilter::of(&filter));
     let queues_max = if filter.is_nothing() { limit as u32 } else { HTTP_PAGE_MAX as u32 };
     let shown = |row: QueueSummary| match filter.fits(&row.topic) || filter.fits(&row.group) {
         true => Row::of(&row).map(Some),
         false => Ok(None),
     };
-    let mut page = Filling::new(limit, cursor);
+    let mut page = PageBuilder::new(limit, cursor);
     while page.wants_more() {
         let after = page.after().map(named).transpose()?;
         let operation = Operation::ListQueues { after, queues_max };
@@ -76,12 +79,12 @@ fn named(text: &str) -> Result<QueueName, Problem> {
     responses((status = 200, body = PageOf<Row>))
 )]
 pub(super) async fn peek(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
-    let Page { limit, cursor: after } = asked::query(&uri)?;
+    let Page { limit, cursor: after } = request_input::query(&uri)?;
     let limit = limit.checked()?;
     let operation = Operation::PeekQueue {
         queue: queue(topic, group),
@@ -102,12 +105,12 @@ pub(super) async fn peek(
     responses((status = 200, body = PageOf<Row>))
 )]
 pub(super) async fn scheduled(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
-    let Page { limit, cursor: after } = asked::query(&uri)?;
+    let Page { limit, cursor: after } = request_input::query(&uri)?;
     let limit = limit.checked()?;
     let operation = Operation::ListScheduled {
         queue: queue(topic, group),
@@ -133,14 +136,14 @@ pub(super) struct PlaceOf {
 }
 
 impl Places {
-    fn read(self) -> Result<Vec<Place>, Problem> {
+    fn read(self) -> Result<Vec<RecordPosition>, Problem> {
         places(&self.records)
     }
 }
 
-pub(super) fn places(records: &[PlaceOf]) -> Result<Vec<Place>, Problem> {
+pub(super) fn places(records: &[PlaceOf]) -> Result<Vec<RecordPosition>, Problem> {
     within("the number of records", records.len(), HTTP_PAGE_MAX)?;
-    let of = |it: &PlaceOf| Place { partition: it.partition, offset: it.offset };
+    let of = |it: &PlaceOf| RecordPosition { partition: it.partition, offset: it.offset };
     Ok(records.iter().map(of).collect())
 }
 
@@ -154,12 +157,12 @@ pub(super) fn places(records: &[PlaceOf]) -> Result<Vec<Place>, Problem> {
     responses((status = 200, body = Object))
 )]
 pub(super) async fn cancel(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let records = asked::document::<Places>(&front, body).await?.read()?;
+    let records = request_input::document::<Places>(&front, body).await?.read()?;
     let what = Cancel::Records(records);
     let operation = Operation::CancelScheduled { queue: queue(topic, group), what };
     Ok(json_response(ask(&front, &asker, operation, Kind::NoSuchGroup).await?))
@@ -175,12 +178,12 @@ pub(super) async fn cancel(
     responses((status = 200, body = Object))
 )]
 pub(super) async fn remove(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let records = asked::document::<Places>(&front, body).await?.read()?;
+    let records = request_input::document::<Places>(&front, body).await?.read()?;
     let operation = Operation::RemoveRecords { queue: queue(topic, group), records };
     Ok(json_response(ask(&front, &asker, operation, Kind::NoSuchGroup).await?))
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use access::quotas::Quota;
-use access::{Operation, Target};
+use access::{AccessTarget, Operation};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -29,12 +29,12 @@ use super::read::{waiting, within};
 use super::records::Record;
 use super::token::LeaseName;
 use super::topics::find;
-use super::{asked, held};
+use super::{held, request_input};
 use crate::connection::Peer;
-use crate::front::Front;
-use crate::login::Asker;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Document, Kind, Problem};
-use crate::quotas::Spending;
+use crate::quotas::RequestCharges;
 
 /// Request for leases.
 #[derive(Deserialize, ToSchema)]
@@ -84,12 +84,12 @@ struct Group {
 
 fn group(
     broker: &Broker,
-    asker: &Asker,
+    asker: &RequestClient,
     operation: Operation,
     topic: &str,
     name: &str,
 ) -> Result<Group, Problem> {
-    asker.may(operation, Target::Group { topic, group: name })?;
+    asker.may(operation, AccessTarget::Group { topic, group: name })?;
     let found = find(broker, asker, Operation::Describe, topic)?;
     let catalog = broker.catalog();
     let group = catalog.lease_group_named(found.id, name).ok_or_else(|| {
@@ -122,20 +122,21 @@ fn lasting(lease_ms: u64) -> Result<i64, Problem> {
     responses((status = 200, body = Taken))
 )]
 pub(super) async fn take(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Extension(peer): Extension<Peer>,
     Path((topic, name)): Path<(String, String)>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let Take { max_records, max_bytes, wait_ms, lease_ms } = asked::document(&front, body).await?;
+    let Take { max_records, max_bytes, wait_ms, lease_ms } =
+        request_input::document(&front, body).await?;
     within("max_records", max_records, HTTP_SETTLES_MAX)?;
     within("max_bytes", max_bytes, HTTP_READ_BYTES_MAX)?;
     let (wait, lease_ms) = (waiting(wait_ms)?, lasting(lease_ms)?);
     let node = front.opened()?;
     let find = || group(&node.broker, &asker, Operation::Consume, &topic, &name);
     let mut group = find()?;
-    let spending = Spending::begin(node, &asker, Quota::ConsumerByteRate)?;
+    let spending = RequestCharges::begin(node, &asker, Quota::ConsumerByteRate)?;
     let options = TakeOptions {
         records_max: max_records as u32,
         bytes_max: max_bytes as u64,
@@ -232,12 +233,12 @@ enum Outcome {
     responses((status = 200, body = Settled))
 )]
 pub(super) async fn settle(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path((topic, name)): Path<(String, String)>,
     body: Body,
 ) -> Result<Json<Settled>, Problem> {
-    let Settles { settles } = asked::document(&front, body).await?;
+    let Settles { settles } = request_input::document(&front, body).await?;
     let items = settles.into_iter().map(|SettleOne { token, action, delay_ms }| {
         let delay_ms = match (action, delay_ms) {
             (Action::Release, delay) => delay.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX)),
@@ -275,20 +276,20 @@ pub(super) struct Extend {
     responses((status = 200, body = Settled))
 )]
 pub(super) async fn extend(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path((topic, name)): Path<(String, String)>,
     body: Body,
 ) -> Result<Json<Settled>, Problem> {
-    let Extend { tokens, lease_ms } = asked::document(&front, body).await?;
+    let Extend { tokens, lease_ms } = request_input::document(&front, body).await?;
     let lease_ms = Some(lasting(lease_ms)?);
     let renewed = tokens.into_iter().map(|token| (token, Settlement::Renew { lease_ms }));
     end(&front, &asker, &topic, &name, renewed.collect()).await
 }
 
 async fn end(
-    front: &Front,
-    asker: &Asker,
+    front: &FrontEnd,
+    asker: &RequestClient,
     topic: &str,
     name: &str,
     items: Vec<(String, Settlement)>,

@@ -3,7 +3,7 @@
 //! Unknown members of a request are rejected by name; clients must ignore unknown members of responses. Paths and
 //! documents are in the OpenAPI document, which is generated from the code (`openapi`).
 //!
-//! * `asked`: bodies and queries, within limits; `held`: responses within memory limits
+//! * `request_input`: bodies and queries, within limits; `held`: responses within memory limits
 //! * `pages`: paged lists
 //! * `topics`: topics; `records`: records as documents
 //! * `produce`, `new_records`, `json`: appending; `read`, `stream`: reading by offset
@@ -17,7 +17,6 @@
 //! * `about`: version and current user; `operate`: operations of the command line, by paths
 
 mod about;
-pub(crate) mod asked;
 mod cluster;
 mod configs;
 mod connections;
@@ -41,6 +40,7 @@ mod produce;
 mod quotas;
 mod read;
 mod records;
+pub(crate) mod request_input;
 mod rules;
 mod search;
 mod session;
@@ -56,10 +56,10 @@ use axum::Router;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::front::Front;
+use crate::front::FrontEnd;
 
 /// All routes that require a log-in, with their documentation.
-pub(crate) fn documented() -> OpenApiRouter<Front> {
+pub(crate) fn documented() -> OpenApiRouter<FrontEnd> {
     OpenApiRouter::with_openapi(openapi::about())
         .routes(routes!(about::version))
         .routes(routes!(about::whoami))
@@ -113,15 +113,15 @@ pub(crate) fn documented() -> OpenApiRouter<Front> {
 }
 
 /// Public routes, by which a browser logs in.
-pub(crate) fn documented_public() -> OpenApiRouter<Front> {
+pub(crate) fn documented_public() -> OpenApiRouter<FrontEnd> {
     OpenApiRouter::new().routes(routes!(session::show, session::begin, session::end))
 }
 
-pub(crate) fn public_routes() -> Router<Front> {
+pub(crate) fn public_routes() -> Router<FrontEnd> {
     documented_public().split_for_parts().0
 }
 
-pub(crate) fn routes() -> Router<Front> {
+pub(crate) fn routes() -> Router<FrontEnd> {
     let (routes, _) = documented().split_for_parts();
     routes.route("/v1/openapi.json", axum::routing::get(openapi::serve))
 }

@@ -11,8 +11,8 @@ use operations::payload::Payload;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use utoipa::ToSchema;
 
-use super::asked;
 use super::records::{NewHeader, NewRecord};
+use super::request_input;
 use crate::problem::{Kind, Problem};
 
 const LINES: [&str; 2] = ["application/x-ndjson", "application/jsonl"];
@@ -40,11 +40,13 @@ pub(super) fn records_of(headers: &HeaderMap, body: Bytes) -> Result<Vec<NewReco
         let mut document = serde_json::Deserializer::from_slice(&body);
         let read = records.deserialize(&mut document).and_then(|()| document.end());
         records.check()?;
-        read.map_err(|error| asked::malformed(&error))?;
+        read.map_err(|error| request_input::malformed(&error))?;
     } else if LINES.contains(&&*content) {
         let lines = body.split(|byte| *byte == b'\n');
         for line in lines.filter(|line| !line.trim_ascii().is_empty()) {
-            records.add(serde_json::from_slice(line).map_err(|error| asked::malformed(&error))?);
+            records.add(
+                serde_json::from_slice(line).map_err(|error| request_input::malformed(&error))?,
+            );
             records.check()?;
         }
     } else {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use access::acl::{Action, Resource};
-use access::{Operation, Target};
+use access::{AccessTarget, Operation};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
@@ -20,16 +20,16 @@ use operations::offset_groups::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::asked;
-use super::groups::Trying;
+use super::groups::DryRunQuery;
 use super::offsets;
 use super::operate::{ask, ask_for};
 use super::pages::{Page, PageOf, Row};
 use super::produce::unavailable;
 use super::read::{current, locate, position};
+use super::request_input;
 use super::topics::find;
-use crate::front::Front;
-use crate::login::Asker;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
 
 #[derive(Serialize, ToSchema)]
@@ -49,11 +49,11 @@ pub(super) struct OffsetGroup {
     responses((status = 200, body = PageOf<OffsetGroup>))
 )]
 pub(super) async fn list(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     uri: Uri,
 ) -> Result<Json<PageOf<OffsetGroup>>, Problem> {
-    let Page { limit, cursor } = asked::query(&uri)?;
+    let Page { limit, cursor } = request_input::query(&uri)?;
     let groups_max = limit.checked()? as u32;
     let operation = Document::ListOffsetGroups { after: cursor, groups_max };
     let page: OffsetGroupPage = ask_for(&front, &asker, operation, Kind::NoSuchGroup).await?;
@@ -75,8 +75,8 @@ pub(super) struct DescribedGroup {
 }
 
 async fn report(
-    front: &Front,
-    asker: &Asker,
+    front: &FrontEnd,
+    asker: &RequestClient,
     group: &str,
     after: Option<String>,
     members_max: u32,
@@ -95,8 +95,8 @@ async fn report(
     responses((status = 200, body = DescribedGroup))
 )]
 pub(super) async fn describe(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(group): Path<String>,
 ) -> Result<Json<DescribedGroup>, Problem> {
     let report = report(&front, &asker, &group, None, 1).await?;
@@ -115,12 +115,12 @@ pub(super) async fn describe(
     responses((status = 200, body = PageOf<Row>))
 )]
 pub(super) async fn members(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(group): Path<String>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
-    let Page { limit, cursor } = asked::query(&uri)?;
+    let Page { limit, cursor } = request_input::query(&uri)?;
     let report = report(&front, &asker, &group, cursor, limit.checked()? as u32).await?;
     let next = report.members.last().filter(|_| report.more).map(|last| last.id.clone());
     Ok(PageOf::new(Row::all(&report.members)?, next))
@@ -175,19 +175,19 @@ struct GroupSoughtTo {
     post,
     path = "/v1/groups/{group}/seek",
     tag = "offsets",
-    params(("group" = String, Path), Trying),
+    params(("group" = String, Path), DryRunQuery),
     request_body = SeekGroup,
     responses((status = 200, body = GroupSought))
 )]
 pub(super) async fn seek(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(group): Path<String>,
     uri: Uri,
     body: Body,
 ) -> Result<Json<GroupSought>, Problem> {
-    let Trying { dry_run } = asked::query(&uri)?;
-    let SeekGroup { to, topics, offsets } = asked::document(&front, body).await?;
+    let DryRunQuery { dry_run } = request_input::query(&uri)?;
+    let SeekGroup { to, topics, offsets } = request_input::document(&front, body).await?;
     if !asker.allows(Action::Read, Resource::Group, &group) {
         return Err(offsets::refused(&group));
     }
@@ -229,8 +229,8 @@ pub(super) async fn seek(
 
 /// Partitions that a seek by time or end applies to, and its offset in each.
 async fn places_of(
-    front: &Front,
-    asker: &Asker,
+    front: &FrontEnd,
+    asker: &RequestClient,
     group: &str,
     topics: Option<Vec<String>>,
     to: &str,
@@ -258,7 +258,9 @@ async fn places_of(
             let named = committed.into_iter().filter_map(|(id, _)| {
                 let topic = catalog.topic(id.topic)?;
                 topic.partition(id.index)?;
-                asker.sees(Target::Topic(topic.name())).then(|| (topic.name().to_string(), id))
+                asker
+                    .sees(AccessTarget::Topic(topic.name()))
+                    .then(|| (topic.name().to_string(), id))
             });
             partitions.extend(named);
         }
@@ -268,7 +270,7 @@ async fn places_of(
         return Err(Problem::limited(Kind::Invalid, detail, HTTP_OFFSETS_MAX as u64));
     }
     for (topic, _) in &partitions {
-        asker.may(Operation::Browse, Target::Topic(topic))?;
+        asker.may(Operation::Browse, AccessTarget::Topic(topic))?;
     }
     let ids: Vec<PartitionId> = partitions.iter().map(|(_, id)| *id).collect();
     current(broker, &ids).await?;
@@ -282,8 +284,8 @@ async fn places_of(
 
 /// Committed offsets of the group at these places.
 async fn committed(
-    front: &Front,
-    asker: &Asker,
+    front: &FrontEnd,
+    asker: &RequestClient,
     group: &str,
     places: &[OffsetPlace],
 ) -> Result<Vec<Option<u64>>, Problem> {
@@ -318,16 +320,16 @@ pub(super) struct GroupLoss {
     delete,
     path = "/v1/groups/{group}",
     tag = "offsets",
-    params(("group" = String, Path), Trying),
+    params(("group" = String, Path), DryRunQuery),
     responses((status = 204), (status = 200, body = GroupLoss))
 )]
 pub(super) async fn delete(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(group): Path<String>,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let Trying { dry_run } = asked::query(&uri)?;
+    let DryRunQuery { dry_run } = request_input::query(&uri)?;
     let operation = Document::DeleteOffsetGroup { group: group.clone(), dry_run };
     ask(&front, &asker, operation, Kind::NoSuchGroup).await?;
     if !dry_run {

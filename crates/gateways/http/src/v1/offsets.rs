@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use access::Target;
+use access::AccessTarget;
 use access::acl::{Action, Resource};
 use axum::extract::{Path, State};
 use axum::http::Uri;
@@ -14,11 +14,11 @@ use broker::{Broker, CommittedOffset};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::asked;
-use super::pages::{Filling, Page, PageOf, not_of_this_list};
+use super::pages::{Page, PageBuilder, PageOf, not_of_this_list};
 use super::produce::unavailable;
-use crate::front::Front;
-use crate::login::Asker;
+use super::request_input;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
 
 pub(super) fn refused(group: &str) -> Problem {
@@ -26,7 +26,7 @@ pub(super) fn refused(group: &str) -> Problem {
     Problem::new(Kind::NotAllowed, detail)
 }
 
-fn may_look(asker: &Asker, group: &str) -> Result<(), Problem> {
+fn may_look(asker: &RequestClient, group: &str) -> Result<(), Problem> {
     match asker.allows(Action::Describe, Resource::Group, group) {
         true => Ok(()),
         false => Err(refused(group)),
@@ -35,7 +35,11 @@ fn may_look(asker: &Asker, group: &str) -> Result<(), Problem> {
 
 /// Number of partitions in which a group has committed an offset. Queues of other virtual hosts count only for users
 /// who may see them.
-pub(super) async fn count(broker: &Broker, asker: &Asker, group: &str) -> Result<usize, Problem> {
+pub(super) async fn count(
+    broker: &Broker,
+    asker: &RequestClient,
+    group: &str,
+) -> Result<usize, Problem> {
     let shards = broker.shards();
     if asker.may_everything() {
         return shards.offset_count(group).await.map_err(|why| unavailable(&why));
@@ -48,7 +52,7 @@ pub(super) async fn count(broker: &Broker, asker: &Asker, group: &str) -> Result
         let is_counted = |partition: &PartitionId| {
             let topic = catalog.topic(partition.topic);
             topic.is_none_or(|topic| {
-                !is_of_other_vhost(topic.name()) || asker.sees(Target::Topic(topic.name()))
+                !is_of_other_vhost(topic.name()) || asker.sees(AccessTarget::Topic(topic.name()))
             })
         };
         count += found.iter().filter(|(partition, _)| is_counted(partition)).count();
@@ -83,12 +87,12 @@ fn nothing(group: &str) -> Problem {
 /// Names of existing topics that the user may see.
 fn named(
     broker: &Broker,
-    asker: &Asker,
+    asker: &RequestClient,
     offsets: &[(PartitionId, CommittedOffset)],
 ) -> BTreeMap<TopicId, String> {
     let catalog = broker.catalog();
     let topics = offsets.iter().filter_map(|(partition, _)| catalog.topic(partition.topic));
-    let seen = topics.filter(|topic| asker.sees(Target::Topic(topic.name())));
+    let seen = topics.filter(|topic| asker.sees(AccessTarget::Topic(topic.name())));
     seen.map(|topic| (topic.id(), topic.name().to_string())).collect()
 }
 
@@ -120,8 +124,8 @@ struct PartitionLag {
     responses((status = 200, body = Lag))
 )]
 pub(super) async fn lag(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(group): Path<String>,
 ) -> Result<Json<Lag>, Problem> {
     may_look(&asker, &group)?;
@@ -166,19 +170,19 @@ pub(super) struct OffsetRow {
     responses((status = 200, body = PageOf<OffsetRow>))
 )]
 pub(super) async fn list(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(group): Path<String>,
     uri: Uri,
 ) -> Result<Json<PageOf<OffsetRow>>, Problem> {
-    let Page { limit, cursor } = asked::query(&uri)?;
+    let Page { limit, cursor } = request_input::query(&uri)?;
     let limit = limit.checked()?;
     may_look(&asker, &group)?;
     let broker = &front.opened()?.broker;
     if count(broker, &asker, &group).await? == 0 {
         return Err(nothing(&group));
     }
-    let mut page = Filling::new(limit, cursor);
+    let mut page = PageBuilder::new(limit, cursor);
     while page.wants_more() {
         let after = page.after().map(place).transpose()?;
         let found = broker.shards().offsets_after(&group, after, limit + 1).await;
@@ -207,7 +211,7 @@ fn place(cursor: &str) -> Result<PartitionId, Problem> {
 /// The row of each offset; `None` for topics that are gone or that the user may not see.
 async fn rows(
     broker: &Broker,
-    asker: &Asker,
+    asker: &RequestClient,
     offsets: Vec<(PartitionId, CommittedOffset)>,
 ) -> Result<Vec<(PartitionId, Option<OffsetRow>)>, Problem> {
     let names = named(broker, asker, &offsets);

@@ -5,19 +5,19 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use broker::operations::OperationError;
-use operations::document::{Operation, Place};
+use operations::document::{Operation, RecordPosition};
 use serde::de::DeserializeOwned;
 
 use super::pages::not_of_this_list;
-use crate::front::Front;
-use crate::login::Asker;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
 
 /// Carries out an operation and returns its document. `missing`: the problem to report where its object does not
 /// exist.
 pub(super) async fn ask(
-    front: &Front,
-    asker: &Asker,
+    front: &FrontEnd,
+    asker: &RequestClient,
     operation: Operation,
     missing: Kind,
 ) -> Result<Vec<u8>, Problem> {
@@ -25,7 +25,7 @@ pub(super) async fn ask(
 }
 
 async fn carry_out(
-    front: &Front,
+    front: &FrontEnd,
     rights: &Rights,
     operation: Operation,
     missing: Kind,
@@ -48,8 +48,8 @@ fn problem(error: OperationError, missing: Kind) -> Problem {
 
 /// Result of a dry run, computed by the query `look`. The user needs the right to `tried`, but not to `look`.
 pub(super) async fn look_before<T: DeserializeOwned>(
-    front: &Front,
-    asker: &Asker,
+    front: &FrontEnd,
+    asker: &RequestClient,
     tried: &Operation,
     look: Operation,
     missing: Kind,
@@ -61,8 +61,8 @@ pub(super) async fn look_before<T: DeserializeOwned>(
 
 /// As [`ask`], decoded.
 pub(super) async fn ask_for<T: DeserializeOwned>(
-    front: &Front,
-    asker: &Asker,
+    front: &FrontEnd,
+    asker: &RequestClient,
     operation: Operation,
     missing: Kind,
 ) -> Result<T, Problem> {
@@ -83,15 +83,15 @@ pub(super) fn family_operation(family: &str, operation: serde_json::Value) -> Op
 }
 
 /// Parses our cursors: partition and offset, separated by a dot.
-pub(super) fn place(cursor: Option<&str>) -> Result<Option<Place>, Problem> {
+pub(super) fn place(cursor: Option<&str>) -> Result<Option<RecordPosition>, Problem> {
     let Some(text) = cursor else { return Ok(None) };
     let read = || {
         let (partition, offset) = text.split_once('.')?;
-        Some(Place { partition: partition.parse().ok()?, offset: offset.parse().ok()? })
+        Some(RecordPosition { partition: partition.parse().ok()?, offset: offset.parse().ok()? })
     };
     read().map(Some).ok_or_else(not_of_this_list)
 }
 
-pub(super) fn cursor(place: Place) -> String {
+pub(super) fn cursor(place: RecordPosition) -> String {
     format!("{}.{}", place.partition, place.offset)
 }

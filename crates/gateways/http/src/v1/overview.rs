@@ -5,14 +5,14 @@ use std::time::Duration;
 use access::acl::Action;
 use axum::extract::State;
 use axum::{Extension, Json};
-use broker::{SYNC_BUCKETS_MICROS, ShardVitals, Unready, Vitals};
+use broker::{SYNC_BUCKETS_MICROS, ShardVitals, UnreadyReason, Vitals};
 use gateway::TrafficSeen;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::connection::Peer;
-use crate::front::{Front, Node, Readiness};
-use crate::login::{self, Asker};
+use crate::front::{FrontEnd, Node, Readiness};
+use crate::login::{self, RequestClient};
 use crate::problem::Problem;
 
 #[derive(Serialize, ToSchema)]
@@ -133,8 +133,8 @@ struct Process {
     responses((status = 200, body = Overview))
 )]
 pub(super) async fn overview(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Extension(peer): Extension<Peer>,
 ) -> Result<Json<Overview>, Problem> {
     asker.cluster(Action::Describe)?;
@@ -166,7 +166,7 @@ fn seconds(duration: Duration) -> u64 {
     duration.as_secs()
 }
 
-fn alarms(front: &Front, node: &Node, vitals: &Vitals) -> Vec<Alarm> {
+fn alarms(front: &FrontEnd, node: &Node, vitals: &Vitals) -> Vec<Alarm> {
     let mut alarms = Vec::new();
     let mut raise = |alarm, text: String| alarms.push(Alarm { alarm, text });
     match front.readiness() {
@@ -177,10 +177,10 @@ fn alarms(front: &Front, node: &Node, vitals: &Vitals) -> Vec<Alarm> {
         Readiness::Ready | Readiness::Recovering | Readiness::Broker(_) => {}
     }
     match node.broker.unready() {
-        Some(Unready::NoLeader) => {
+        Some(UnreadyReason::NoLeader) => {
             raise("no_leader", "the catalog has no leader: nothing can be changed".into())
         }
-        Some(Unready::DiskHangs(since)) => {
+        Some(UnreadyReason::DiskHangs(since)) => {
             let text = format!("a write or sync has not returned for {} s", seconds(since));
             raise("sync_hung", text);
         }

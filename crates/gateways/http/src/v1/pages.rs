@@ -44,7 +44,7 @@ pub(super) struct Page {
 #[derive(Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Narrowed {
+pub(super) struct FilteredListQuery {
     /// At most so many, up to 1,000.
     #[param(value_type = usize)]
     pub(super) limit: Limit,
@@ -139,7 +139,7 @@ const LOOKED_THROUGH_MAX: usize = 10_000;
 
 /// Builds a filtered page of a list that is read elsewhere in chunks and cannot filter itself. After many items that
 /// do not match, the page ends early; the client decides whether to continue.
-pub(super) struct Filling<T> {
+pub(super) struct PageBuilder<T> {
     limit: usize,
     items: Vec<T>,
     /// Cursor of the last item that was read.
@@ -149,7 +149,7 @@ pub(super) struct Filling<T> {
     is_done: bool,
 }
 
-impl<T> Filling<T> {
+impl<T> PageBuilder<T> {
     pub(super) fn new(limit: usize, cursor: Option<String>) -> Self {
         let items = Vec::new();
         Self { limit, items, after: cursor, looked_through: 0, is_full: false, is_done: false }
@@ -209,7 +209,7 @@ mod tests {
         cursor: Option<usize>,
         fits: impl Fn(usize) -> bool,
     ) -> PageOf<usize> {
-        let mut page = Filling::new(2, cursor.map(|it| it.to_string()));
+        let mut page = PageBuilder::new(2, cursor.map(|it| it.to_string()));
         while page.wants_more() {
             let from = page.after().map_or(0, |it| it.parse::<usize>().expect("a number"));
             let end = (from + at_once).min(of);

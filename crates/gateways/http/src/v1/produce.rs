@@ -12,7 +12,7 @@ use base::PartitionId;
 use base::limits::{BATCH_BYTES_DEFAULT, HTTP_APPENDED_WITHIN, HTTP_BODY_BYTES_MAX};
 use broker::config::{TimestampType, TopicConfig};
 use broker::{
-    AppendBatch, AppendError, Appended, Broker, RecordIds, Unavailable, batch_options,
+    AppendBatch, AppendError, AppendedBatch, Broker, RecordIds, Unavailable, batch_options,
     refuses_when_full,
 };
 use bytes::Bytes;
@@ -22,15 +22,15 @@ use serde::Serialize;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
-use super::asked;
 use super::new_records::{NewRecords, records_of};
 use super::records::{NewHeader, NewRecord};
-use super::topics::{Found, find};
+use super::request_input;
+use super::topics::{TopicInfo, find};
 use crate::connection::Peer;
-use crate::front::Front;
-use crate::login::Asker;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Document, Kind, Problem};
-use crate::quotas::Spending;
+use crate::quotas::RequestCharges;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const TRACE: &str = "traceparent";
@@ -81,8 +81,8 @@ struct Placed {
     responses((status = 200, body = Produced))
 )]
 pub(super) async fn produce(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Extension(peer): Extension<Peer>,
     Path(topic): Path<String>,
     request: Request,
@@ -90,9 +90,9 @@ pub(super) async fn produce(
     let node = front.opened()?;
     let broker = &node.broker;
     let topic = find(broker, &asker, access::Operation::Append, &topic)?;
-    let spending = Spending::begin(node, &asker, Quota::ProducerByteRate)?;
+    let spending = RequestCharges::begin(node, &asker, Quota::ProducerByteRate)?;
     let (head, body) = request.into_parts();
-    let body = asked::whole(&front, body, HTTP_BODY_BYTES_MAX).await?;
+    let body = request_input::whole(&front, body, HTTP_BODY_BYTES_MAX).await?;
     spending.charge(body.len() as u64);
     // Byte budget shared by producers of all protocols, until the records are on disk.
     let _permit = broker.admit(body.len()).await;
@@ -170,7 +170,7 @@ fn add_trace(headers: &HeaderMap, records: &mut [NewRecord]) {
 // ----------------------------------------------------------------------------------------- appending
 
 /// A batch that is being built, and the indexes of its records in the request.
-struct Building {
+struct PartitionBatch {
     partition: u32,
     builder: BatchBuilder,
     places: Vec<usize>,
@@ -211,14 +211,14 @@ async fn may_be_there(broker: &Broker, name: &str) -> bool {
 fn outcome(
     partition: u32,
     at: u64,
-    appended: &Result<Appended, AppendError>,
+    appended: &Result<AppendedBatch, AppendError>,
     is_there: bool,
 ) -> Result<Placed, Problem> {
     match appended {
         Err(AppendError::UnknownPartition(_)) if is_there => {
             Err(Problem::busy("the topic was just created; its shard does not serve it yet"))
         }
-        Ok(Appended { base_offset, duplicate, .. }) => {
+        Ok(AppendedBatch { base_offset, duplicate, .. }) => {
             Ok(Placed { partition, offset: base_offset + at, duplicate: *duplicate })
         }
         Err(error) => Err(refused(error)),
@@ -234,13 +234,13 @@ struct Built {
     outcomes: Vec<Option<Result<Placed, Problem>>>,
 }
 
-fn build(broker: &Broker, topic: &Found, records: &[NewRecord]) -> Result<Built, Problem> {
+fn build(broker: &Broker, topic: &TopicInfo, records: &[NewRecord]) -> Result<Built, Problem> {
     let now_ms = broker.clock().now_ms();
     let config = &*topic.config;
     // In separate batches, each record has its own outcome.
     let alone = refuses_when_full(config) || config.dedup_window_ms > 0;
     let batch_bytes_max = config.max_message_bytes.min(BATCH_BYTES_DEFAULT) as usize;
-    let mut batches: Vec<Building> = Vec::new();
+    let mut batches: Vec<PartitionBatch> = Vec::new();
     let mut open: BTreeMap<u32, usize> = BTreeMap::new();
     let mut outcomes: Vec<Option<Result<Placed, Problem>>> = Vec::new();
     outcomes.resize_with(records.len(), || None);
@@ -257,13 +257,13 @@ fn build(broker: &Broker, topic: &Found, records: &[NewRecord]) -> Result<Built,
         };
         let key = record.key.as_ref().map(|key| &key.0[..]);
         let length = value.as_ref().map_or(0, Bytes::len);
-        let fits = |building: &Building| {
+        let fits = |building: &PartitionBatch| {
             building.builder.len_with_encoded(key, length, &headers) <= batch_bytes_max
         };
         let known = open.get(&partition).copied().filter(|at| !alone && fits(&batches[*at]));
         let at = known.unwrap_or_else(|| {
             let builder = BatchBuilder::new(batch_options(config));
-            batches.push(Building { partition, builder, places: Vec::new() });
+            batches.push(PartitionBatch { partition, builder, places: Vec::new() });
             open.insert(partition, batches.len() - 1);
             batches.len() - 1
         });
@@ -288,7 +288,7 @@ fn build(broker: &Broker, topic: &Found, records: &[NewRecord]) -> Result<Built,
     batches.retain(|building| !building.places.is_empty());
     let log_append_time = config.timestamp_type == TimestampType::LogAppendTime;
     let mut places_of = Vec::with_capacity(batches.len());
-    let finish = |Building { partition, builder, places }| {
+    let finish = |PartitionBatch { partition, builder, places }| {
         places_of.push((partition, places));
         let partition = PartitionId::new(topic.id, partition);
         let mut batch = AppendBatch::made(partition, builder, log_append_time);
@@ -301,7 +301,7 @@ fn build(broker: &Broker, topic: &Found, records: &[NewRecord]) -> Result<Built,
 }
 
 /// The partition and timestamp of a record, if the topic accepts it.
-fn admitted(topic: &Found, record: &NewRecord, now_ms: i64) -> Result<(u32, i64), Problem> {
+fn admitted(topic: &TopicInfo, record: &NewRecord, now_ms: i64) -> Result<(u32, i64), Problem> {
     let (config, invalid) = (&topic.config, |detail| Problem::new(Kind::Invalid, detail));
     if config.cleanup_policy.compact && record.key.is_none() {
         return Err(invalid("the topic is compacted: each record needs a key".to_owned()));
@@ -319,7 +319,7 @@ fn admitted(topic: &Found, record: &NewRecord, now_ms: i64) -> Result<(u32, i64)
     }
 }
 
-fn partition_of(topic: &Found, record: &NewRecord) -> Result<u32, Problem> {
+fn partition_of(topic: &TopicInfo, record: &NewRecord) -> Result<u32, Problem> {
     if let Some(partition) = record.partition {
         return match partition < topic.partitions {
             true => Ok(partition),

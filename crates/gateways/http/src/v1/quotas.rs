@@ -11,15 +11,15 @@ use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::asked;
-use super::groups::Trying;
+use super::groups::DryRunQuery;
 use super::pages::{Page, PageOf, Row};
-use crate::front::Front;
-use crate::login::Asker;
+use super::request_input;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
 
 #[derive(Serialize)]
-struct Listed<'a> {
+struct ListedQuota<'a> {
     entity: &'a Entity,
     quotas: &'a Values,
 }
@@ -33,16 +33,16 @@ struct Listed<'a> {
     responses((status = 200, body = PageOf<Row>))
 )]
 pub(super) async fn list(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
-    let Page { limit, cursor } = asked::query(&uri)?;
+    let Page { limit, cursor } = request_input::query(&uri)?;
     let limit = limit.checked()?;
     asker.cluster(Action::DescribeConfigs)?;
     let table = front.opened()?.quotas.table();
-    let all: Vec<Listed<'_>> =
-        table.iter().map(|(entity, quotas)| Listed { entity, quotas }).collect();
+    let all: Vec<ListedQuota<'_>> =
+        table.iter().map(|(entity, quotas)| ListedQuota { entity, quotas }).collect();
     PageOf::numbered(&all, limit, cursor.as_deref())
 }
 
@@ -63,19 +63,19 @@ pub(super) struct QuotaChange {
     post,
     path = "/v1/quotas",
     tag = "access",
-    params(Trying),
+    params(DryRunQuery),
     request_body = QuotaChange,
     responses((status = 204))
 )]
 pub(super) async fn change(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     uri: Uri,
     body: Body,
 ) -> Result<StatusCode, Problem> {
-    let Trying { dry_run } = asked::query(&uri)?;
+    let DryRunQuery { dry_run } = request_input::query(&uri)?;
     asker.cluster(Action::AlterConfigs)?;
-    let QuotaChange { entity, quotas } = asked::document(&front, body).await?;
+    let QuotaChange { entity, quotas } = request_input::document(&front, body).await?;
     let mut of = Entity::default();
     for (word, name) in entity {
         let known = EntityType::from_word(&word);

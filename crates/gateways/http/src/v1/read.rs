@@ -25,17 +25,17 @@ use utoipa::{IntoParams, ToSchema};
 use super::produce::unavailable;
 use super::records::Record;
 use super::topics::find;
-use super::{asked, held};
+use super::{held, request_input};
 use crate::connection::Peer;
-use crate::front::Front;
-use crate::login::Asker;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
-use crate::quotas::Spending;
+use crate::quotas::RequestCharges;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct From {
+pub(super) struct ReadQuery {
     /// An offset, `earliest`, `latest`, `-100` for the last 100, or a time: 2026-03-01T12:00:00Z, 15m ago.
     from: String,
     max_records: usize,
@@ -45,7 +45,7 @@ pub(super) struct From {
     wait_ms: u64,
 }
 
-impl Default for From {
+impl Default for ReadQuery {
     fn default() -> Self {
         Self {
             from: "earliest".into(),
@@ -71,24 +71,24 @@ pub(super) struct Read {
     get,
     path = "/v1/topics/{topic}/partitions/{partition}/records",
     tag = "records",
-    params(("topic" = String, Path), ("partition" = u32, Path), From),
+    params(("topic" = String, Path), ("partition" = u32, Path), ReadQuery),
     responses((status = 200, body = Read))
 )]
 pub(super) async fn read(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Extension(peer): Extension<Peer>,
     Path((topic, partition)): Path<(String, String)>,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let From { from, max_records, max_bytes, wait_ms } = asked::query(&uri)?;
+    let ReadQuery { from, max_records, max_bytes, wait_ms } = request_input::query(&uri)?;
     within("max_records", max_records, HTTP_RECORDS_MAX)?;
     within("max_bytes", max_bytes, HTTP_READ_BYTES_MAX)?;
     let wait = waiting(wait_ms)?;
     let node = front.opened()?;
     let broker = &node.broker;
     let topic = find(broker, &asker, Operation::Browse, &topic)?;
-    let spending = Spending::begin(node, &asker, Quota::ConsumerByteRate)?;
+    let spending = RequestCharges::begin(node, &asker, Quota::ConsumerByteRate)?;
     let index = partition.parse().map_err(|_| {
         Problem::new(Kind::BadRequest, format!("{partition:?} is no number of a partition"))
     })?;
@@ -104,7 +104,7 @@ pub(super) async fn read(
         // A waiting request holds no memory budget.
         if bounds(broker, partition).await?.end > next {
             held = front.answer_room(max_bytes).await;
-            let room = Room { records: max_records, bytes: max_bytes };
+            let room = ReadLimits { records: max_records, bytes: max_bytes };
             next = some(broker, partition, next, room, &mut found).await?;
         }
         if !found.is_empty() || Instant::now() >= until {
@@ -199,7 +199,7 @@ pub(super) async fn locate(
 
 /// Limits of one read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct ReadLimits {
     pub(super) records: usize,
     pub(super) bytes: usize,
 }
@@ -209,7 +209,7 @@ pub(super) async fn some(
     broker: &Broker,
     partition: PartitionId,
     from: u64,
-    room: Room,
+    room: ReadLimits,
     found: &mut Vec<(Record, usize)>,
 ) -> Result<u64, Problem> {
     let mut next = from;

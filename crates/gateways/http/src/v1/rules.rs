@@ -10,12 +10,12 @@ use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::asked;
 use super::pages::{Page, PageOf, Row};
+use super::request_input;
 use super::users::{node_users, refused};
 use crate::connection::Peer;
-use crate::front::Front;
-use crate::login::Asker;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
 
 /// List rules, sorted.
@@ -27,18 +27,18 @@ use crate::problem::{Kind, Problem};
     responses((status = 200, body = PageOf<Row>))
 )]
 pub(super) async fn list(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
-    let Page { limit, cursor } = asked::query(&uri)?;
+    let Page { limit, cursor } = request_input::query(&uri)?;
     let limit = limit.checked()?;
     asker.cluster(Action::Describe)?;
     PageOf::numbered(&node_users(front.opened()?)?.rules(), limit, cursor.as_deref())
 }
 
-async fn read(front: &Front, body: Body) -> Result<Rule, Problem> {
-    let rule: Rule = asked::document(front, body).await?;
+async fn read(front: &FrontEnd, body: Body) -> Result<Rule, Problem> {
+    let rule: Rule = request_input::document(front, body).await?;
     rule.check().map_err(|error| Problem::new(Kind::Invalid, error.to_string()))?;
     Ok(rule)
 }
@@ -52,8 +52,8 @@ async fn read(front: &Front, body: Body) -> Result<Rule, Problem> {
     responses((status = 204))
 )]
 pub(super) async fn add(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     body: Body,
 ) -> Result<StatusCode, Problem> {
     asker.cluster(Action::Alter)?;
@@ -71,8 +71,8 @@ pub(super) async fn add(
     responses((status = 204))
 )]
 pub(super) async fn delete(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     body: Body,
 ) -> Result<StatusCode, Problem> {
     asker.cluster(Action::Alter)?;
@@ -96,7 +96,7 @@ pub(super) async fn delete(
 #[derive(Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Explaining {
+pub(super) struct ExplainQuery {
     user: String,
     /// `topic`, `group`, `cluster`, ..
     resource: String,
@@ -120,16 +120,16 @@ pub(super) struct Explained {
     get,
     path = "/v1/access",
     tag = "access",
-    params(Explaining),
+    params(ExplainQuery),
     responses((status = 200, body = Explained))
 )]
 pub(super) async fn explain(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Extension(peer): Extension<Peer>,
     uri: Uri,
 ) -> Result<Json<Explained>, Problem> {
-    let Explaining { user, resource, name, action, host } = asked::query(&uri)?;
+    let ExplainQuery { user, resource, name, action, host } = request_input::query(&uri)?;
     asker.cluster(Action::Describe)?;
     let unknown = |what, word: &str| {
         Problem::new(Kind::BadRequest, format!("{word:?} is no {what} of rules"))

@@ -14,7 +14,7 @@ use base::limits::{
 };
 use broker::{Broker, FetchError, batches_in};
 use bytes::Bytes;
-use operations::document::Place;
+use operations::document::RecordPosition;
 use operations::position::Position;
 use record::SharedBatch;
 use serde::{Deserialize, Serialize};
@@ -26,11 +26,11 @@ use super::operate::{cursor, place};
 use super::read::{bounds, current, damaged, failed, locate, position, weight, within};
 use super::records::Record;
 use super::topics::find;
-use super::{asked, held};
-use crate::front::Front;
-use crate::login::Asker;
+use super::{held, request_input};
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
-use crate::quotas::Spending;
+use crate::quotas::RequestCharges;
 
 const MATCHES_DEFAULT: usize = 50;
 
@@ -84,7 +84,7 @@ struct Budget {
 }
 
 #[derive(Default)]
-struct Found {
+struct SearchResult {
     records: Vec<Record>,
     looked_at: u64,
     looked_at_bytes: u64,
@@ -100,20 +100,20 @@ struct Found {
     responses((status = 200, body = Searched))
 )]
 pub(super) async fn search(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(topic): Path<String>,
     body: Body,
 ) -> Result<Response, Problem> {
     let Search { filter, partition, from, cursor: after, max_matches, max_bytes } =
-        asked::document(&front, body).await?;
+        request_input::document(&front, body).await?;
     within("max_matches", max_matches, HTTP_SEARCH_MATCHES_MAX)?;
     within("max_bytes", max_bytes, HTTP_SEARCH_BYTES_MAX)?;
     filter.check()?;
     let node = front.opened()?;
     let broker = &node.broker;
     let topic = find(broker, &asker, Operation::Browse, &topic)?;
-    let spending = Spending::begin(node, &asker, Quota::ConsumerByteRate)?;
+    let spending = RequestCharges::begin(node, &asker, Quota::ConsumerByteRate)?;
     let partitions = match partition {
         Some(index) => vec![topic.partition(index)?],
         None => topic.all(),
@@ -134,7 +134,7 @@ pub(super) async fn search(
         matched_bytes: HTTP_READ_BYTES_MAX,
         until: Instant::now() + HTTP_SEARCH_WITHIN,
     };
-    let (mut found, mut next, mut left) = (Found::default(), None, 0);
+    let (mut found, mut next, mut left) = (SearchResult::default(), None, 0);
     for id in partitions {
         let from = match resume {
             Some(place) if id.index < place.partition => continue,
@@ -147,10 +147,10 @@ pub(super) async fn search(
         };
         if let Some(at) = at {
             left += bounds(broker, id).await?.end.saturating_sub(at);
-            next = next.or(Some(Place { partition: id.index, offset: at }));
+            next = next.or(Some(RecordPosition { partition: id.index, offset: at }));
         }
     }
-    let Found { records, looked_at, looked_at_bytes } = found;
+    let SearchResult { records, looked_at, looked_at_bytes } = found;
     spending.charge(records.iter().map(weight).sum());
     let next = next.map(cursor);
     held::document(&Searched { records, looked_at, looked_at_bytes, left, next }, room)
@@ -163,7 +163,7 @@ async fn look_through(
     from: u64,
     filter: &Filter,
     budget: &mut Budget,
-    found: &mut Found,
+    found: &mut SearchResult,
 ) -> Result<Option<u64>, Problem> {
     let mut next = from;
     loop {

@@ -11,9 +11,9 @@ use axum::{Extension, http::HeaderValue};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::asked;
+use super::request_input;
 use crate::connection::Peer;
-use crate::front::Front;
+use crate::front::FrontEnd;
 use crate::login;
 use crate::problem::{Kind, Problem};
 use crate::sessions;
@@ -41,7 +41,7 @@ pub(super) struct Session {
 /// Describe the caller. Pages begin with this request, which needs no log-in.
 #[utoipa::path(get, path = "/v1/session", tag = "session", responses((status = 200, body = Session)))]
 pub(super) async fn show(
-    State(front): State<Front>,
+    State(front): State<FrontEnd>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
 ) -> Result<Json<Session>, Problem> {
@@ -72,12 +72,12 @@ pub(super) async fn show(
     responses((status = 200, body = Session))
 )]
 pub(super) async fn begin(
-    State(front): State<Front>,
+    State(front): State<FrontEnd>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let LogIn { user, password } = asked::document(&front, body).await?;
+    let LogIn { user, password } = request_input::document(&front, body).await?;
     let node = front.opened()?;
     let credentials = Credentials { name: user, password };
     let principal = login::log_in(node, &peer, credentials).await?;
@@ -113,7 +113,7 @@ fn session_cookie_header(id: Option<&str>, peer: &Peer) -> Result<HeaderMap, Pro
 #[derive(Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Ending {
+pub(super) struct LogoutQuery {
     /// All sessions of the user on this node, in other browsers, too.
     everywhere: bool,
 }
@@ -123,16 +123,16 @@ pub(super) struct Ending {
     delete,
     path = "/v1/session",
     tag = "session",
-    params(Ending),
+    params(LogoutQuery),
     responses((status = 204))
 )]
 pub(super) async fn end(
-    State(front): State<Front>,
+    State(front): State<FrontEnd>,
     Extension(peer): Extension<Peer>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let Ending { everywhere } = asked::query(&uri)?;
+    let LogoutQuery { everywhere } = request_input::query(&uri)?;
     let node = front.opened()?;
     if everywhere && let Some(resumed) = login::resumed(&front, node, &peer, &headers) {
         front.sessions().end_all_of(resumed.principal.name());

@@ -22,29 +22,29 @@ use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 use utoipa::IntoParams;
 
-use super::asked;
-use super::read::{Room, current, locate, position, some};
+use super::read::{ReadLimits, current, locate, position, some};
 use super::records::Record;
-use super::topics::{Found, find};
+use super::request_input;
+use super::topics::{TopicInfo, find};
 use crate::connection::Peer;
-use crate::front::Front;
-use crate::login::Asker;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
-use crate::quotas::Spending;
+use crate::quotas::RequestCharges;
 
 const LAST_EVENT: &str = "last-event-id";
 /// Records per read.
-const AT_ONCE: Room = Room { records: 100, bytes: 1 << 20 };
+const AT_ONCE: ReadLimits = ReadLimits { records: 100, bytes: 1 << 20 };
 
 #[derive(Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct From {
+pub(super) struct StreamQuery {
     /// As for reading a partition, but for an offset; `latest` where nothing is said.
     from: String,
 }
 
-impl Default for From {
+impl Default for StreamQuery {
     fn default() -> Self {
         Self { from: "latest".into() }
     }
@@ -58,20 +58,20 @@ impl Default for From {
     tag = "records",
     params(
         ("topic" = String, Path),
-        From,
+        StreamQuery,
         ("Last-Event-ID" = Option<String>, Header, description = "the id of the last event that came"),
     ),
     responses((status = 200, body = Record, content_type = "text/event-stream"))
 )]
 pub(super) async fn stream(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Extension(peer): Extension<Peer>,
     Path(topic): Path<String>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let From { from } = asked::query(&uri)?;
+    let StreamQuery { from } = request_input::query(&uri)?;
     let broker = front.opened()?.broker.clone();
     let topic = find(&broker, &asker, Operation::Browse, &topic)?;
     if topic.partitions as usize > HTTP_STREAM_PARTITIONS_MAX {
@@ -79,7 +79,7 @@ pub(super) async fn stream(
         let most = HTTP_STREAM_PARTITIONS_MAX as u64;
         return Err(Problem::limited(Kind::Invalid, detail, most));
     }
-    let spending = Spending::begin(front.opened()?, &asker, Quota::ConsumerByteRate)?;
+    let spending = RequestCharges::begin(front.opened()?, &asker, Quota::ConsumerByteRate)?;
     current(&broker, &topic.all()).await?;
     let positions = match headers.get(LAST_EVENT) {
         Some(last) => resumed(&topic, last.to_str().unwrap_or_default())?,
@@ -113,7 +113,7 @@ pub(super) async fn stream(
     Ok(response)
 }
 
-async fn begun(broker: &Broker, topic: &Found, from: &str) -> Result<Vec<u64>, Problem> {
+async fn begun(broker: &Broker, topic: &TopicInfo, from: &str) -> Result<Vec<u64>, Problem> {
     if from.parse::<u64>().is_ok() {
         let detail = "from: an offset is of one partition; use a time, -N, earliest or latest";
         return Err(Problem::new(Kind::BadRequest, detail));
@@ -133,7 +133,7 @@ fn written(positions: &[u64]) -> String {
 }
 
 /// Partitions added since then begin at offset 0.
-fn resumed(topic: &Found, text: &str) -> Result<Vec<u64>, Problem> {
+fn resumed(topic: &TopicInfo, text: &str) -> Result<Vec<u64>, Problem> {
     let parsed: Result<Vec<u64>, _> = text.split('.').map(str::parse).collect();
     let wrong = || Problem::new(Kind::BadRequest, "the Last-Event-ID is none of this topic");
     let mut positions = parsed.map_err(|_| wrong())?;
@@ -146,14 +146,14 @@ fn resumed(topic: &Found, text: &str) -> Result<Vec<u64>, Problem> {
 
 /// State of a stream: positions, and chunks to send.
 struct Tail {
-    spending: Spending,
+    spending: RequestCharges,
     /// Bytes delivered and not yet charged.
     owed: u64,
     broker: Broker,
-    front: Front,
+    front: FrontEnd,
     peer: Peer,
-    asker: Asker,
-    topic: Found,
+    asker: RequestClient,
+    topic: TopicInfo,
     /// By partition: the offset of the next record to be sent.
     positions: Vec<u64>,
     watch: Watch,
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn event_id_holds_the_position_in_each_partition() {
         let topic =
-            Found { id: TopicId(1), name: "t".into(), partitions: 3, config: Arc::default() };
+            TopicInfo { id: TopicId(1), name: "t".into(), partitions: 3, config: Arc::default() };
         assert_eq!(written(&[4, 0, 12]), "4.0.12");
         assert_eq!(resumed(&topic, "4.0.12").expect("positions"), [4, 0, 12]);
         assert_eq!(resumed(&topic, "4").expect("it grew"), [4, 0, 0]);

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use access::quotas::Quota;
-use access::{Operation, Target};
+use access::{AccessTarget, Operation};
 use aws_lc_rs::digest;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -22,26 +22,26 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::asked;
-use super::groups::Trying;
+use super::groups::DryRunQuery;
+use super::request_input;
 use super::topics::{find, no_topic, not_changed};
-use crate::front::Front;
-use crate::login::Asker;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
-use crate::quotas::Spending;
+use crate::quotas::RequestCharges;
 
 /// Limit of retries after conflicts with other changes.
 const ATTEMPTS_MAX: usize = 10;
 
 /// The changeable part of a topic, and its ETag.
-pub(super) struct Seen {
+pub(super) struct CurrentTopic {
     id: TopicId,
     uuid: Uuid,
     definition: TopicDefinition,
     tag: String,
 }
 
-impl Seen {
+impl CurrentTopic {
     pub(super) fn of(broker: &Broker, name: &str) -> Result<Self, Problem> {
         let catalog = broker.catalog();
         let topic = catalog.topic_named(name).ok_or_else(|| no_topic(name))?;
@@ -99,11 +99,11 @@ pub(super) async fn change(
     headers: &HeaderMap,
     wanted: &TopicChange,
     dry_run: bool,
-) -> Result<Seen, Problem> {
+) -> Result<CurrentTopic, Problem> {
     for _ in 0..ATTEMPTS_MAX {
-        let seen = Seen::of(broker, name)?;
+        let seen = CurrentTopic::of(broker, name)?;
         seen.check(name, headers)?;
-        let Seen { id, uuid, definition: seen, tag } = seen;
+        let CurrentTopic { id, uuid, definition: seen, tag } = seen;
         let mut next = seen.clone();
         next.partitions = wanted.partitions.unwrap_or(next.partitions);
         for (name, value) in wanted.config.clone() {
@@ -122,8 +122,8 @@ pub(super) async fn change(
         };
         match changed {
             // After a dry run, the client's ETag is still that of the current definition.
-            Ok(()) if dry_run => return Ok(Seen { id, uuid, definition: next, tag }),
-            Ok(()) => return Ok(Seen::new(id, uuid, next)),
+            Ok(()) if dry_run => return Ok(CurrentTopic { id, uuid, definition: next, tag }),
+            Ok(()) => return Ok(CurrentTopic::new(id, uuid, next)),
             Err(ExecuteError::Refused(Refusal::TopicChanged { .. })) => {}
             Err(error) => return Err(not_changed(&error)),
         }
@@ -160,27 +160,27 @@ pub(super) struct ChangedTopic {
     params(
         ("topic" = String, Path),
         ("if-match" = Option<String>, Header),
-        Trying,
+        DryRunQuery,
     ),
     request_body = TopicChange,
     responses((status = 200, body = ChangedTopic))
 )]
 pub(super) async fn patch(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(name): Path<String>,
     uri: Uri,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let Trying { dry_run } = asked::query(&uri)?;
-    let wanted: TopicChange = asked::document(&front, body).await?;
-    asker.may(Operation::Alter, Target::Topic(&name))?;
+    let DryRunQuery { dry_run } = request_input::query(&uri)?;
+    let wanted: TopicChange = request_input::document(&front, body).await?;
+    asker.may(Operation::Alter, AccessTarget::Topic(&name))?;
     let node = front.opened()?;
     let broker = &node.broker;
     let found = find(broker, &asker, Operation::Describe, &name)?;
     if let Some(more) = wanted.partitions.filter(|_| !dry_run) {
-        let spending = Spending::begin(node, &asker, Quota::ControllerMutationRate)?;
+        let spending = RequestCharges::begin(node, &asker, Quota::ControllerMutationRate)?;
         spending.charge(more.saturating_sub(found.partitions).into());
     }
     let changed = change(broker, &name, &headers, &wanted, dry_run).await?;

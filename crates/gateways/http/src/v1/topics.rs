@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use access::quotas::Quota;
-use access::{Operation, Target};
+use access::{AccessTarget, Operation};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
@@ -18,26 +18,26 @@ use broker::{Broker, ExecuteError, NewTopic, Refusal};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::asked;
-use super::groups::Trying;
+use super::groups::DryRunQuery;
 use super::pages::{Limit, NameFilter, PageOf};
 use super::produce::unavailable;
-use super::topic_changes::Seen;
-use crate::front::Front;
-use crate::login::Asker;
+use super::request_input;
+use super::topic_changes::CurrentTopic;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
-use crate::quotas::Spending;
+use crate::quotas::RequestCharges;
 
 /// A topic, for other handlers.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct TopicInfo {
     pub(super) id: TopicId,
     pub(super) name: String,
     pub(super) partitions: u32,
     pub(super) config: Arc<TopicConfig>,
 }
 
-impl Found {
+impl TopicInfo {
     /// The partition with this number.
     pub(super) fn partition(&self, index: u32) -> Result<PartitionId, Problem> {
         match index < self.partitions {
@@ -61,14 +61,14 @@ impl Found {
 /// Finds a topic for an operation. Without the right to it, the response does not reveal whether the topic exists.
 pub(super) fn find(
     broker: &Broker,
-    asker: &Asker,
+    asker: &RequestClient,
     operation: Operation,
     name: &str,
-) -> Result<Found, Problem> {
-    asker.may(operation, Target::Topic(name))?;
+) -> Result<TopicInfo, Problem> {
+    asker.may(operation, AccessTarget::Topic(name))?;
     let catalog = broker.catalog();
     let topic = catalog.topic_named(name).ok_or_else(|| no_topic(name))?;
-    Ok(Found {
+    Ok(TopicInfo {
         id: topic.id(),
         name: name.to_owned(),
         partitions: topic.partition_count(),
@@ -120,11 +120,11 @@ pub(super) struct Listing {
     responses((status = 200, body = PageOf<TopicRow>))
 )]
 pub(super) async fn list(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     uri: Uri,
 ) -> Result<Json<PageOf<TopicRow>>, Problem> {
-    let Listing { limit, cursor, filter, counts } = asked::query(&uri)?;
+    let Listing { limit, cursor, filter, counts } = request_input::query(&uri)?;
     let (limit, filter) = (limit.checked()?, NameFilter::of(&filter));
     let broker = &front.opened()?.broker;
     let (mut items, more, partitions) = {
@@ -132,7 +132,9 @@ pub(super) async fn list(
         let from = cursor.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut seen: Vec<_> = catalog
             .topics_from(from)
-            .filter(|topic| filter.fits(topic.name()) && asker.sees(Target::Topic(topic.name())))
+            .filter(|topic| {
+                filter.fits(topic.name()) && asker.sees(AccessTarget::Topic(topic.name()))
+            })
             .take(limit + 1)
             .collect();
         let more = seen.len() > limit;
@@ -190,15 +192,15 @@ fn one() -> u32 {
     responses((status = 201, body = Topic))
 )]
 pub(super) async fn create(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     body: Body,
 ) -> Result<(StatusCode, Json<Topic>), Problem> {
-    let CreateTopic { name, partitions, config } = asked::document(&front, body).await?;
+    let CreateTopic { name, partitions, config } = request_input::document(&front, body).await?;
     asker.creates_topic(&name)?;
     let node = front.opened()?;
     let broker = &node.broker;
-    let spending = Spending::begin(node, &asker, Quota::ControllerMutationRate)?;
+    let spending = RequestCharges::begin(node, &asker, Quota::ControllerMutationRate)?;
     spending.charge(partitions.into());
     let uuid = broker.entropy().uuid();
     let new = NewTopic { name: name.clone(), uuid, partitions, config };
@@ -241,15 +243,15 @@ struct Partition {
     ))
 )]
 pub(super) async fn describe(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(topic): Path<String>,
 ) -> Result<Response, Problem> {
     let broker = &front.opened()?.broker;
     find(broker, &asker, Operation::Describe, &topic)?;
     // The tag first: one that is older than the response only makes a later change fail. A newer one would let a change
     // of an outdated response pass.
-    let tag = Seen::of(broker, &topic)?.header()?;
+    let tag = CurrentTopic::of(broker, &topic)?.header()?;
     Ok(([tag], Json(described(broker, &topic).await?)).into_response())
 }
 
@@ -296,16 +298,16 @@ pub(super) struct TopicLoss {
     delete,
     path = "/v1/topics/{topic}",
     tag = "topics",
-    params(("topic" = String, Path), Trying),
+    params(("topic" = String, Path), DryRunQuery),
     responses((status = 204), (status = 200, body = TopicLoss))
 )]
 pub(super) async fn delete(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(topic): Path<String>,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let Trying { dry_run } = asked::query(&uri)?;
+    let DryRunQuery { dry_run } = request_input::query(&uri)?;
     let node = front.opened()?;
     let broker = &node.broker;
     let found = find(broker, &asker, Operation::Delete, &topic)?;
@@ -315,7 +317,7 @@ pub(super) async fn delete(
         let loss = TopicLoss { records, partitions: found.partitions, groups };
         return Ok(Json(loss).into_response());
     }
-    let spending = Spending::begin(node, &asker, Quota::ControllerMutationRate)?;
+    let spending = RequestCharges::begin(node, &asker, Quota::ControllerMutationRate)?;
     spending.charge(found.partitions.into());
     broker.delete_topic(found.id).await.map_err(|error| not_changed(&error))?;
     Ok(StatusCode::NO_CONTENT.into_response())

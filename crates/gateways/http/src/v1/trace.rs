@@ -5,21 +5,21 @@ use axum::extract::State;
 use axum::http::Uri;
 use axum::{Extension, Json};
 use base::limits::HTTP_TRACED_MAX;
-use operations::document::{Operation, Place};
-use operations::history::{After, By, FoundRecords, RecordHistory};
+use operations::document::{Operation, RecordPosition};
+use operations::history::{FoundRecords, RecordHistory, SearchKey, SearchPosition};
 use operations::payload::Payload;
 use operations::position::Position;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::asked;
 use super::operate::ask_for;
 use super::pages::not_of_this_list;
 use super::read::position;
-use crate::front::Front;
-use crate::login::Asker;
+use super::request_input;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
-use crate::quotas::Spending;
+use crate::quotas::RequestCharges;
 
 const TRACED_DEFAULT: usize = 10;
 
@@ -27,7 +27,7 @@ const TRACED_DEFAULT: usize = 10;
 #[derive(Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Traced {
+pub(super) struct TraceQuery {
     /// Only in this topic; else in all that may be read.
     topic: Option<String>,
     key: Option<String>,
@@ -48,7 +48,7 @@ pub(super) struct Traced {
     cursor: Option<String>,
 }
 
-impl Default for Traced {
+impl Default for TraceQuery {
     fn default() -> Self {
         Self {
             topic: None,
@@ -82,17 +82,17 @@ pub(super) struct Trace {
     get,
     path = "/v1/trace",
     tag = "records",
-    params(Traced),
+    params(TraceQuery),
     responses((status = 200, body = Trace))
 )]
 pub(super) async fn trace(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     uri: Uri,
 ) -> Result<Json<Trace>, Problem> {
-    let traced: Traced = asked::query(&uri)?;
+    let traced: TraceQuery = request_input::query(&uri)?;
     let by = traced.by()?;
-    let Traced { topic, from, limit, cursor, .. } = traced;
+    let TraceQuery { topic, from, limit, cursor, .. } = traced;
     if !(1..=HTTP_TRACED_MAX).contains(&limit) {
         let detail = format!("limit: 1 to {HTTP_TRACED_MAX}, not {limit}");
         return Err(Problem::new(Kind::BadRequest, detail));
@@ -107,7 +107,7 @@ pub(super) async fn trace(
         }
     };
     let after = cursor.as_deref().map(read_cursor).transpose()?;
-    let spending = Spending::begin(node, &asker, Quota::ConsumerByteRate)?;
+    let spending = RequestCharges::begin(node, &asker, Quota::ConsumerByteRate)?;
     let records_max = limit as u32;
     let operation = Operation::FindRecords { topic, by, from_ms, after, records_max };
     let found: FoundRecords = ask_for(&front, &asker, operation, Kind::NoSuchTopic).await?;
@@ -115,29 +115,30 @@ pub(super) async fn trace(
     spending.charge(looked_at_bytes);
     let mut records = Vec::with_capacity(places.len());
     for found in places {
-        let place = Place { partition: found.record.partition, offset: found.record.offset };
+        let place =
+            RecordPosition { partition: found.record.partition, offset: found.record.offset };
         let operation = Operation::DescribeRecord { topic: found.topic, place };
         records.push(ask_for(&front, &asker, operation, Kind::NoSuchTopic).await?);
     }
     Ok(Json(Trace { records, looked_at, looked_at_bytes, next: next.map(cursor_of) }))
 }
 
-impl Traced {
-    fn by(&self) -> Result<By, Problem> {
+impl TraceQuery {
+    fn by(&self) -> Result<SearchKey, Problem> {
         let wrong = |detail: &str| Err(Problem::new(Kind::BadRequest, detail));
         let bytes = |text: &String| Payload::copied(text.as_bytes());
         let header = match (&self.header, &self.value) {
             (Some(name), Some(value)) => {
-                Some(By::Header { name: name.clone(), value: bytes(value) })
+                Some(SearchKey::Header { name: name.clone(), value: bytes(value) })
             }
             (None, None) => None,
             _ => return wrong("header and value go together: a name, and what it is to be"),
         };
         let all = [
-            self.key.as_ref().map(|key| By::Key(bytes(key))),
-            self.id.clone().map(By::Id),
-            self.message_id.clone().map(By::MessageId),
-            self.trace_id.clone().map(By::TraceId),
+            self.key.as_ref().map(|key| SearchKey::Key(bytes(key))),
+            self.id.clone().map(SearchKey::Id),
+            self.message_id.clone().map(SearchKey::MessageId),
+            self.trace_id.clone().map(SearchKey::TraceId),
             header,
         ];
         let mut said = all.into_iter().flatten();
@@ -149,16 +150,16 @@ impl Traced {
 }
 
 /// Names of topics never contain a slash.
-fn cursor_of(After { topic, partition, offset }: After) -> String {
+fn cursor_of(SearchPosition { topic, partition, offset }: SearchPosition) -> String {
     format!("{topic}/{partition}.{offset}")
 }
 
-fn read_cursor(text: &str) -> Result<After, Problem> {
+fn read_cursor(text: &str) -> Result<SearchPosition, Problem> {
     let read = || {
         let (topic, place) = text.rsplit_once('/')?;
         let (partition, offset) = place.split_once('.')?;
         let (partition, offset) = (partition.parse().ok()?, offset.parse().ok()?);
-        Some(After { topic: topic.to_owned(), partition, offset })
+        Some(SearchPosition { topic: topic.to_owned(), partition, offset })
     };
     read().ok_or_else(not_of_this_list)
 }

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use tasks::Task;
 use utoipa::ToSchema;
 
-use super::asked;
 use super::pages::{Page, PageOf};
-use crate::front::{Front, Node};
-use crate::login::Asker;
+use super::request_input;
+use crate::front::{FrontEnd, Node};
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
 
 /// Never with what is kept of a password.
@@ -65,11 +65,11 @@ pub(super) fn refused(error: UserError) -> Problem {
     responses((status = 200, body = PageOf<User>))
 )]
 pub(super) async fn list(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     uri: Uri,
 ) -> Result<Json<PageOf<User>>, Problem> {
-    let Page { limit, cursor } = asked::query(&uri)?;
+    let Page { limit, cursor } = request_input::query(&uri)?;
     let limit = limit.checked()?;
     asker.cluster(Action::Describe)?;
     let users = node_users(front.opened()?)?;
@@ -131,12 +131,12 @@ async fn verifiers(node: &Node, password: String) -> Result<Verifiers, Problem> 
     responses((status = 201, body = AddedUser))
 )]
 pub(super) async fn add(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     body: Body,
 ) -> Result<(StatusCode, Json<AddedUser>), Problem> {
     asker.cluster(Action::Alter)?;
-    let NewUser { name, password } = asked::document(&front, body).await?;
+    let NewUser { name, password } = request_input::document(&front, body).await?;
     let node = front.opened()?;
     let verifiers = verifiers(node, password).await?;
     let users = node_users(node)?;
@@ -154,13 +154,13 @@ pub(super) async fn add(
     responses((status = 204))
 )]
 pub(super) async fn set_password(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(user): Path<String>,
     body: Body,
 ) -> Result<StatusCode, Problem> {
     asker.cluster(Action::Alter)?;
-    let NewPassword { password } = asked::document(&front, body).await?;
+    let NewPassword { password } = request_input::document(&front, body).await?;
     let node = front.opened()?;
     let verifiers = verifiers(node, password).await?;
     node_users(node)?.set_password(&user, verifiers).await.map_err(refused)?;
@@ -176,8 +176,8 @@ pub(super) async fn set_password(
     responses((status = 204))
 )]
 pub(super) async fn delete(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
     Path(user): Path<String>,
 ) -> Result<StatusCode, Problem> {
     asker.cluster(Action::Alter)?;

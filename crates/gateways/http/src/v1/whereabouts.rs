@@ -4,7 +4,7 @@ use access::Operation;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::{Extension, Json};
-use operations::document::{Operation as Document, Place};
+use operations::document::{Operation as Document, RecordPosition};
 use operations::history::{GroupHistory, GroupState, OffsetGroupSeen, Presence, RecordHistory};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 use super::operate::{ask, ask_for, json_response};
 use super::records::Record;
 use super::topics::find;
-use crate::front::Front;
-use crate::login::Asker;
+use crate::front::FrontEnd;
+use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
 
 #[derive(Serialize, ToSchema)]
@@ -60,12 +60,18 @@ struct InOffsetGroup {
 }
 
 /// The path of a record: topic, partition, offset.
-type At = Path<(String, String, String)>;
+type RecordPath = Path<(String, String, String)>;
 
 /// The operation that describes the record at a place.
-fn describe(front: &Front, asker: &Asker, Path(at): At) -> Result<Document, Problem> {
+fn describe(
+    front: &FrontEnd,
+    asker: &RequestClient,
+    Path(at): RecordPath,
+) -> Result<Document, Problem> {
     let (topic, partition, offset) = at;
-    let read = || Some(Place { partition: partition.parse().ok()?, offset: offset.parse().ok()? });
+    let read = || {
+        Some(RecordPosition { partition: partition.parse().ok()?, offset: offset.parse().ok()? })
+    };
     let no_place = || Problem::new(Kind::BadRequest, "a place is a partition and an offset");
     let place = read().ok_or_else(no_place)?;
     let found = find(&front.opened()?.broker, asker, Operation::Browse, &topic)?;
@@ -82,9 +88,9 @@ fn describe(front: &Front, asker: &Asker, Path(at): At) -> Result<Document, Prob
     responses((status = 200, body = Whereabouts))
 )]
 pub(super) async fn find_out(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
-    at: At,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
+    at: RecordPath,
 ) -> Result<Json<Whereabouts>, Problem> {
     let operation = describe(&front, &asker, at)?;
     let history: RecordHistory = ask_for(&front, &asker, operation, Kind::NoSuchTopic).await?;
@@ -112,9 +118,9 @@ pub(super) async fn find_out(
     responses((status = 200, body = Object))
 )]
 pub(super) async fn history(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
-    at: At,
+    State(front): State<FrontEnd>,
+    Extension(asker): Extension<RequestClient>,
+    at: RecordPath,
 ) -> Result<Response, Problem> {
     let operation = describe(&front, &asker, at)?;
     Ok(json_response(ask(&front, &asker, operation, Kind::NoSuchTopic).await?))

@@ -7,7 +7,7 @@ use broker::{AppendBatch, Broker};
 use bytes::BytesMut;
 use client::fetcher::{CONSUME, FetchPosition, fetch};
 use client::{Client, Tcp, TopicPartition};
-use client_amqp::{Argument, Channel, Mode, Over};
+use client_amqp::{Argument, Channel, Mode, TimedStream};
 use record::{BatchBuilder, BatchHeader, BatchOptions, Header, split};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -113,7 +113,7 @@ async fn send(server: &Server, method: Method, path: &str, body: &Value) -> (u16
     (answer.status.as_u16(), answer.json())
 }
 
-async fn open(stream: TcpStream) -> Channel<Over<TcpStream>> {
+async fn open(stream: TcpStream) -> Channel<TimedStream<TcpStream>> {
     Channel::over(stream, SOON, Mode::Confirms, ["root", "toor"]).await.expect("opens")
 }
 

@@ -8,10 +8,10 @@ use axum::http::Method;
 use gateway_http::LoginOptions;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use test_tls::{Authority, Holder, Pair};
+use test_tls::{Authority, CertificateSubject, CertifiedKey};
 use tokio::time::{Instant, sleep};
 
-use crate::harness::{Answer, SOON, Sender, Server, ask, basic, request};
+use crate::harness::{ReceivedResponse, SOON, Sender, Server, ask, basic, request};
 
 const LOGIN: LoginOptions =
     LoginOptions { plain: Admission::Required, tls: Admission::Required, plaintext: false };
@@ -22,7 +22,7 @@ struct Clients {
 }
 
 impl Clients {
-    async fn connect(&self, server: &Server, own: Option<&Pair>) -> Sender {
+    async fn connect(&self, server: &Server, own: Option<&CertifiedKey>) -> Sender {
         let address = server.encrypted.expect("it encrypts");
         let stream = self.authority.connect(address, own).await.expect("connects");
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("a client");
@@ -31,7 +31,7 @@ impl Clients {
     }
 }
 
-async fn get(sender: &mut Sender, headers: &[(&str, &str)]) -> Answer {
+async fn get(sender: &mut Sender, headers: &[(&str, &str)]) -> ReceivedResponse {
     ask(sender, request(Method::GET, "/metrics", headers, "")).await
 }
 
@@ -88,7 +88,7 @@ async fn expired_certificate_is_rejected() {
     users.believe_certificates("cn".parse().expect("a mapping"));
     let all = Clients { authority, clients };
     let ends_in = Some(Duration::from_secs(3));
-    let holder = Holder { common: &["root"], ends_in, ..Holder::default() };
+    let holder = CertificateSubject { common: &["root"], ends_in, ..CertificateSubject::default() };
     let mut client = all.connect(&server, Some(&all.clients.pair(holder))).await;
     assert_eq!(get(&mut client, &[]).await.status, 200);
     let begun = Instant::now();

@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 
 use axum::http::Method;
-use client_amqp::{Channel, Mode, Over};
+use client_amqp::{Channel, Mode, TimedStream};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::harness::{Answer, SOON, Server, ask, basic, connect, request, safe_node};
+use crate::harness::{ReceivedResponse, SOON, Server, ask, basic, connect, request, safe_node};
 
-type Client = Channel<Over<TcpStream>>;
+type Client = Channel<TimedStream<TcpStream>>;
 
 async fn open(address: SocketAddr, mode: Mode, user: [&str; 2]) -> Client {
     let stream = TcpStream::connect(address).await.expect("connects");
@@ -21,7 +21,7 @@ async fn root(server: &Server, path: &str) -> Value {
     server.get_as(path, "root", "toor").await.json()
 }
 
-async fn delete(server: &Server, path: &str, headers: &[(&str, &str)]) -> Answer {
+async fn delete(server: &Server, path: &str, headers: &[(&str, &str)]) -> ReceivedResponse {
     let said = basic("root", "toor");
     let headers = [headers, &[("authorization", &*said)]].concat();
     ask(&mut connect(server.address).await, request(Method::DELETE, path, &headers, "")).await

@@ -4,10 +4,10 @@ use axum::http::Method;
 use broker::CommitOffset;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Server, ask, connect, open_node, request};
+use crate::harness::{ReceivedResponse, Server, ask, connect, open_node, request};
 use crate::records::{make, post, produce};
 
-async fn send(server: &Server, method: Method, path: &str, body: Value) -> Answer {
+async fn send(server: &Server, method: Method, path: &str, body: Value) -> ReceivedResponse {
     let asked = request(method, path, &[], body.to_string());
     ask(&mut connect(server.address).await, asked).await
 }

@@ -14,7 +14,7 @@ use broker::{Broker, BrokerOptions};
 use bytes::Bytes;
 use gateway::{Connections, Ports, Tls};
 use gateway_http::{
-    Front, GatewayOptions, HttpPorts, ListeningPort, LoginOptions, Node, ProcessSeen,
+    FrontEnd, GatewayOptions, HttpPorts, ListeningPort, LoginOptions, Node, ProcessSeen,
 };
 use gateway_kafka::{Kafka, Operations};
 use http_body_util::{BodyExt, Full};
@@ -38,7 +38,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// The gateway, in front of a node that may not be open yet.
 pub(crate) struct Server {
-    pub(crate) front: Front,
+    pub(crate) front: FrontEnd,
     pub(crate) failure: Failure,
     pub(crate) address: SocketAddr,
     /// The encrypted port, if there is one.
@@ -82,7 +82,7 @@ impl Server {
         let (http, metrics) = (listen().await, listen().await);
         let bound = [&http, &metrics].map(|it| it.local_addr().expect("is bound"));
         let failure = Failure::new();
-        let front = Front::new(options, failure.clone(), Arc::new(OsEntropy));
+        let front = FrontEnd::new(options, failure.clone(), Arc::new(OsEntropy));
         let tls = match tls {
             Some(tls) => Some((listen().await, tls)),
             None => None,
@@ -166,12 +166,12 @@ impl Server {
         (address, stop)
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> ReceivedResponse {
         get(self.address, path, &[]).await
     }
 
     /// As this user.
-    pub(crate) async fn get_as(&self, path: &str, name: &str, password: &str) -> Answer {
+    pub(crate) async fn get_as(&self, path: &str, name: &str, password: &str) -> ReceivedResponse {
         get(self.address, path, &[("authorization", &basic(name, password))]).await
     }
 
@@ -241,13 +241,13 @@ pub(crate) fn basic(name: &str, password: &str) -> String {
 
 /// A complete response.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ReceivedResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Answer {
+impl ReceivedResponse {
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("text")
     }
@@ -303,17 +303,21 @@ pub(crate) fn request(
     request.body(Full::new(body.into())).expect("a request")
 }
 
-pub(crate) async fn ask(sender: &mut Sender, request: Request<Full<Bytes>>) -> Answer {
+pub(crate) async fn ask(sender: &mut Sender, request: Request<Full<Bytes>>) -> ReceivedResponse {
     let response = timeout(SOON, sender.send_request(request)).await.expect("in time");
     whole(response.expect("an answer")).await
 }
 
-pub(crate) async fn whole(response: Response<Incoming>) -> Answer {
+pub(crate) async fn whole(response: Response<Incoming>) -> ReceivedResponse {
     let (head, body) = response.into_parts();
     let body = timeout(SOON, body.collect()).await.expect("in time").expect("whole").to_bytes();
-    Answer { status: head.status, headers: head.headers, body }
+    ReceivedResponse { status: head.status, headers: head.headers, body }
 }
 
-pub(crate) async fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Answer {
+pub(crate) async fn get(
+    address: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> ReceivedResponse {
     ask(&mut connect(address).await, request(Method::GET, path, headers, "")).await
 }

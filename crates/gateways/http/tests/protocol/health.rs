@@ -5,15 +5,15 @@ use std::time::Duration;
 use gateway_http::LoginOptions;
 use tokio::time::{Instant, sleep};
 
-use crate::harness::{Answer, SOON, Server, get, open_node};
+use crate::harness::{ReceivedResponse, SOON, Server, get, open_node};
 
 #[track_caller]
 /// Reason why the node is not ready, if it is not.
-fn why(answer: &Answer) -> Option<String> {
+fn why(answer: &ReceivedResponse) -> Option<String> {
     (answer.status == 503).then(|| answer.json()["why"].as_str().unwrap_or_default().to_owned())
 }
 
-fn is_unwell(answer: &Answer, words: &str) {
+fn is_unwell(answer: &ReceivedResponse, words: &str) {
     let why = why(answer).unwrap_or_else(|| panic!("{answer:?}"));
     assert!(why.contains(words), "{why}");
 }

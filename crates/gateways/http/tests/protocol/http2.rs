@@ -19,7 +19,7 @@ use test_tls::Authority;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use crate::harness::{Answer, SOON, Server, basic, get, open_node, safe_node, whole};
+use crate::harness::{ReceivedResponse, SOON, Server, basic, get, open_node, safe_node, whole};
 use crate::records::{make, produce};
 
 type Sender = http2::SendRequest<Full<Bytes>>;
@@ -50,17 +50,26 @@ fn request(
     request.body(Full::new(body.into())).expect("a request")
 }
 
-async fn ask(sender: &Sender, request: Request<Full<Bytes>>) -> Answer {
+async fn ask(sender: &Sender, request: Request<Full<Bytes>>) -> ReceivedResponse {
     let response = timeout(SOON, sender.clone().send_request(request)).await.expect("in time");
     whole(response.expect("an answer")).await
 }
 
-pub(crate) async fn get_by(sender: &Sender, path: &str, headers: &[(&str, &str)]) -> Answer {
+pub(crate) async fn get_by(
+    sender: &Sender,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> ReceivedResponse {
     let uri = format!("http://127.0.0.1{path}");
     ask(sender, request(Method::GET, &uri, headers, String::new())).await
 }
 
-async fn post_by(sender: &Sender, path: &str, headers: &[(&str, &str)], body: Value) -> Answer {
+async fn post_by(
+    sender: &Sender,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Value,
+) -> ReceivedResponse {
     let uri = format!("http://127.0.0.1{path}");
     ask(sender, request(Method::POST, &uri, headers, body.to_string())).await
 }

@@ -76,14 +76,14 @@ fn reset_frame(stream: u32) -> Vec<u8> {
 
 /// A frame from the node.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Said {
+struct NodeFrame {
     kind: u8,
     flags: u8,
     stream: u32,
     payload: Vec<u8>,
 }
 
-impl Said {
+impl NodeFrame {
     /// Error code of a frame that ends a stream or the connection.
     fn reason(&self) -> u32 {
         let at = if self.kind == GOAWAY { 4 } else { 0 };
@@ -113,17 +113,17 @@ impl Client {
     }
 
     /// The next frame; `None`: the connection has ended.
-    async fn next(&mut self) -> Option<Said> {
+    async fn next(&mut self) -> Option<NodeFrame> {
         let mut head = [0; 9];
         timeout(SOON, self.0.read_exact(&mut head)).await.expect("in time").ok()?;
         let [high, middle, low, kind, flags, stream @ ..] = head;
         let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
         timeout(SOON, self.0.read_exact(&mut payload)).await.expect("in time").ok()?;
-        Some(Said { kind, flags, stream: u32::from_be_bytes(stream), payload })
+        Some(NodeFrame { kind, flags, stream: u32::from_be_bytes(stream), payload })
     }
 
     /// The next frame of this kind.
-    async fn next_of(&mut self, kind: u8) -> Option<Said> {
+    async fn next_of(&mut self, kind: u8) -> Option<NodeFrame> {
         loop {
             let said = self.next().await?;
             if said.kind == kind {
@@ -133,7 +133,7 @@ impl Client {
     }
 
     /// All frames until the connection ends.
-    async fn rest(&mut self) -> Vec<Said> {
+    async fn rest(&mut self) -> Vec<NodeFrame> {
         let mut all = Vec::new();
         while let Some(said) = self.next().await {
             all.push(said);

@@ -3,14 +3,22 @@
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Server, ask, basic, connect, open_node, request, safe_node};
+use crate::harness::{
+    ReceivedResponse, Server, ask, basic, connect, open_node, request, safe_node,
+};
 
-async fn send(server: &Server, method: Method, path: &str, body: &str) -> Answer {
+async fn send(server: &Server, method: Method, path: &str, body: &str) -> ReceivedResponse {
     let mut sender = connect(server.address).await;
     ask(&mut sender, request(method, path, &[], body.to_owned())).await
 }
 
-async fn send_as(server: &Server, user: &str, method: Method, path: &str, body: &str) -> Answer {
+async fn send_as(
+    server: &Server,
+    user: &str,
+    method: Method,
+    path: &str,
+    body: &str,
+) -> ReceivedResponse {
     let said = basic(user, "secret");
     let mut sender = connect(server.address).await;
     ask(&mut sender, request(method, path, &[("authorization", &said)], body.to_owned())).await
@@ -21,7 +29,7 @@ async fn put(server: &Server, path: &str, body: &str) -> u16 {
 }
 
 #[track_caller]
-fn is_refused(answer: &Answer, status: u16, error: &str) -> String {
+fn is_refused(answer: &ReceivedResponse, status: u16, error: &str) -> String {
     assert_eq!(answer.status, status, "{answer:?}");
     let document = answer.json();
     assert_eq!(document["error"], error, "{document}");

@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use crate::harness::{Answer, SOON, Server, ask, basic, connect, open_node, request, safe_node};
+use crate::harness::{
+    ReceivedResponse, SOON, Server, ask, basic, connect, open_node, request, safe_node,
+};
 use crate::records::{make, post, produce};
 
 async fn kafka(server: &Server) -> Arc<Client> {
@@ -22,7 +24,7 @@ async fn kafka(server: &Server) -> Arc<Client> {
     Arc::new(Client::connect(Tcp, &address, None).await.expect("connects"))
 }
 
-async fn delete(server: &Server, path: &str) -> Answer {
+async fn delete(server: &Server, path: &str) -> ReceivedResponse {
     ask(&mut connect(server.address).await, request(Method::DELETE, path, &[], "")).await
 }
 

@@ -3,10 +3,12 @@
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Server, ask, basic, connect, open_node, request, safe_node};
+use crate::harness::{
+    ReceivedResponse, Server, ask, basic, connect, open_node, request, safe_node,
+};
 use crate::records::{make, post, produce};
 
-async fn send(server: &Server, method: Method, path: &str, body: Value) -> Answer {
+async fn send(server: &Server, method: Method, path: &str, body: Value) -> ReceivedResponse {
     let root = basic("root", "toor");
     let asked = request(method, path, &[("authorization", &root)], body.to_string());
     ask(&mut connect(server.address).await, asked).await

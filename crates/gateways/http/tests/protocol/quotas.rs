@@ -7,16 +7,16 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::harness::{Answer, SOON, Server, ask, connect, open_node, request};
+use crate::harness::{ReceivedResponse, SOON, Server, ask, connect, open_node, request};
 use crate::records::{make, post, produce};
 
 /// Sets a quota of clients without log-in.
-async fn limit(server: &Server, quota: &str, rate: Value) -> Answer {
+async fn limit(server: &Server, quota: &str, rate: Value) -> ReceivedResponse {
     let body = json!({"entity": {"user": "ANONYMOUS"}, "quotas": {quota: rate}});
     post(server, "/v1/quotas", &body).await
 }
 
-fn is_throttled(answer: &Answer) {
+fn is_throttled(answer: &ReceivedResponse) {
     let problem = answer.is_problem(429, "throttled");
     let after: u64 = answer.header("retry-after").parse().expect("seconds");
     let ms = problem["retry_after_ms"].as_u64().expect("milliseconds");

@@ -7,9 +7,11 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-use crate::harness::{Answer, SOON, Server, ask, connect, get, open_node, request, safe_node};
+use crate::harness::{
+    ReceivedResponse, SOON, Server, ask, connect, get, open_node, request, safe_node,
+};
 
-pub(crate) async fn post(server: &Server, path: &str, body: &Value) -> Answer {
+pub(crate) async fn post(server: &Server, path: &str, body: &Value) -> ReceivedResponse {
     let headers = [("content-type", "application/json")];
     let request = request(Method::POST, path, &headers, body.to_string());
     ask(&mut connect(server.address).await, request).await
@@ -237,7 +239,7 @@ async fn repeated_idempotency_key_appends_nothing() {
     let refused = send("t", "k").await;
     let document = refused.is_problem(422, "no-dedup-window");
     assert!(document["detail"].as_str().is_some_and(|text| text.contains("dedup.window.ms")));
-    let item = |answer: &Answer, at: usize| {
+    let item = |answer: &ReceivedResponse, at: usize| {
         let item = answer.json()["items"][at].clone();
         (item["offset"].as_u64(), item["duplicate"].as_bool())
     };
@@ -250,7 +252,7 @@ async fn repeated_idempotency_key_appends_nothing() {
     assert_eq!((item(&again, 0), item(&again, 1)), ((Some(0), Some(true)), (Some(1), Some(true))));
     assert_eq!(item(&send("known", "other").await, 0), (Some(2), Some(false)));
     // With several partitions, the place is that of the first attempt.
-    let place = |answer: Answer| {
+    let place = |answer: ReceivedResponse| {
         let item = answer.json()["items"][1].clone();
         (item["partition"].clone(), item["offset"].clone())
     };

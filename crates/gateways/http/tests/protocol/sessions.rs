@@ -4,20 +4,26 @@ use access::hash_password;
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Server, ask, connect, get, open_node, request, safe_node};
+use crate::harness::{ReceivedResponse, Server, ask, connect, get, open_node, request, safe_node};
 
-async fn send(server: &Server, method: Method, path: &str, cookie: &str, body: Value) -> Answer {
+async fn send(
+    server: &Server,
+    method: Method,
+    path: &str,
+    cookie: &str,
+    body: Value,
+) -> ReceivedResponse {
     let asked = request(method, path, &[("cookie", cookie)], body.to_string());
     ask(&mut connect(server.address).await, asked).await
 }
 
-async fn log_in(server: &Server, user: &str, password: &str) -> Answer {
+async fn log_in(server: &Server, user: &str, password: &str) -> ReceivedResponse {
     let body = json!({"user": user, "password": password});
     send(server, Method::POST, "/v1/session", "", body).await
 }
 
 /// The cookie that a browser sends back.
-fn cookie(answer: &Answer) -> String {
+fn cookie(answer: &ReceivedResponse) -> String {
     let set = answer.header("set-cookie");
     assert!(set.contains("; HttpOnly; SameSite=Strict") && set.contains("; Path=/"), "{set}");
     set.split(';').next().expect("a cookie").to_owned()

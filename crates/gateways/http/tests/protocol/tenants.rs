@@ -6,13 +6,19 @@ use access::{Permissions, Tags, Users, hash_password};
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Server, ask, basic, connect, request, safe_node};
+use crate::harness::{ReceivedResponse, Server, ask, basic, connect, request, safe_node};
 use crate::rights::{KNOWN, Takes, body};
 
 /// Topic of queue `secretq` of vhost `shop`.
 const FOREIGN: &str = "amqp.shop.secretq";
 
-async fn send(server: &Server, user: &str, method: Method, path: &str, body: Value) -> Answer {
+async fn send(
+    server: &Server,
+    user: &str,
+    method: Method,
+    path: &str,
+    body: Value,
+) -> ReceivedResponse {
     let said = match user {
         "root" => basic("root", "toor"),
         user => basic(user, "secret"),

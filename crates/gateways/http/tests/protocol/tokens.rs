@@ -6,9 +6,9 @@ use tokens::{KeySource, TokenOptions, Tokens};
 use tokio::sync::watch;
 use world::World;
 
-use crate::harness::{Answer, Server, get, safe_node};
+use crate::harness::{ReceivedResponse, Server, get, safe_node};
 
-async fn bearing(server: &Server, token: &str) -> Answer {
+async fn bearing(server: &Server, token: &str) -> ReceivedResponse {
     let said = format!("Bearer {token}");
     get(server.address, "/metrics", &[("authorization", &said)]).await
 }

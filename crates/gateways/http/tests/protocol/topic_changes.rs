@@ -9,10 +9,15 @@ use serde_json::{Value, json};
 use test_cluster::TestNode;
 use tokio::time::timeout;
 
-use crate::harness::{Answer, SOON, Server, ask, connect, open_node, request};
+use crate::harness::{ReceivedResponse, SOON, Server, ask, connect, open_node, request};
 use crate::records::{make, post, produce};
 
-async fn patch(server: &Server, path: &str, headers: &[(&str, &str)], body: Value) -> Answer {
+async fn patch(
+    server: &Server,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Value,
+) -> ReceivedResponse {
     let asked = request(Method::PATCH, path, headers, body.to_string());
     ask(&mut connect(server.address).await, asked).await
 }

@@ -5,7 +5,9 @@ use client_amqp::{Channel, Mode};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use crate::harness::{Answer, SOON, Server, ask, basic, connect, open_node, request, safe_node};
+use crate::harness::{
+    ReceivedResponse, SOON, Server, ask, basic, connect, open_node, request, safe_node,
+};
 use crate::history::{group, settle, take};
 use crate::records::{make, post};
 
@@ -89,7 +91,7 @@ async fn invalid_trace_query_is_rejected() {
 async fn trace_searches_only_topics_that_the_user_may_read() {
     let (server, _broker, users) = safe_node().await;
     let root = basic("root", "toor");
-    let send = async |method: Method, path: &str, body: Value| -> Answer {
+    let send = async |method: Method, path: &str, body: Value| -> ReceivedResponse {
         let headers = [("authorization", &*root), ("content-type", "application/json")];
         let asked = request(method, path, &headers, body.to_string());
         ask(&mut connect(server.address).await, asked).await

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use base::HashSet;
-use broker::Pace;
+use broker::YieldBudget;
 use coordinator::Group;
 use coordinator::classic::{ClassicGroup, Phase};
 use coordinator::share::EMPTY_STATE;
@@ -21,7 +21,7 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
-use crate::authorization::Asker;
+use crate::authorization::Caller;
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::groups::classic_requests::check_group;
@@ -33,7 +33,9 @@ use crate::groups::share_offset_requests::delete_part;
 use crate::groups::share_requests::group_not_found;
 use crate::groups::tenants;
 use crate::groups::text::own;
-use crate::leaders::{KnownLeaders, NO_NODE, Reached, broker_id, host_of, port_of, reached_node};
+use crate::leaders::{
+    KnownLeaders, NO_NODE, ReachableNode, broker_id, host_of, port_of, reached_node,
+};
 use crate::list_response::ListWriter;
 use crate::no_transactions::no_transactions_for;
 use crate::request::{Request, RequestError};
@@ -98,11 +100,11 @@ pub(crate) async fn find_coordinator(
 fn find_one(
     gateway: &Gateway,
     session: &Session,
-    asker: &Asker,
+    asker: &Caller,
     key_type: i8,
     key: &str,
     version: i16,
-) -> Result<Reached, Fault> {
+) -> Result<ReachableNode, Fault> {
     let group = check_key(session, key_type, key, version)?;
     asker.group(group).map_err(Fault::plain)?;
     let leader = gateway.broker.coordinator(group);
@@ -196,9 +198,9 @@ pub(crate) async fn list(
 }
 
 /// Groups that exist without members (by offsets or lease groups), listed as empty.
-async fn durable_groups(gateway: &Gateway, asker: &Asker) -> BTreeMap<String, ListedGroup> {
+async fn durable_groups(gateway: &Gateway, asker: &Caller) -> BTreeMap<String, ListedGroup> {
     let mut listed = BTreeMap::new();
-    let mut pace = Pace::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
     // Adds the groups that this node coordinates: clients query every node. Returns the last name, after
     // which the next page begins.
     let is_seen = |name: &String| tenants::sees_lease_groups(&gateway.broker, asker.rights(), name);
@@ -277,7 +279,7 @@ pub(crate) async fn describe(
 
 fn describe_one(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     name: &GroupId,
     version: i16,
     has_offsets: Result<bool, ResponseError>,
@@ -361,7 +363,11 @@ pub(crate) async fn delete(
     Response::encode(&request.head, &response)
 }
 
-async fn delete_one(gateway: &Gateway, asker: &Asker, name: &GroupId) -> Result<(), ResponseError> {
+async fn delete_one(
+    gateway: &Gateway,
+    asker: &Caller,
+    name: &GroupId,
+) -> Result<(), ResponseError> {
     check_group(asker, name)?;
     let may_delete = tenants::may_be_deleted(&gateway.broker, asker.rights(), name).await;
     if !may_delete.map_err(|why| Fault::from(why).error)? {

@@ -3,25 +3,25 @@
 
 use operations::offset_groups::AssignedTopic;
 
-use crate::wire::primitives::{Cursor, Malformed};
+use crate::wire::primitives::{Cursor, MalformedValue};
 
 /// Returns partitions by topic, sorted. The version and the assignor's user data are skipped.
-pub(crate) fn assigned_partitions(bytes: &[u8]) -> Result<Vec<AssignedTopic>, Malformed> {
+pub(crate) fn assigned_partitions(bytes: &[u8]) -> Result<Vec<AssignedTopic>, MalformedValue> {
     if bytes.is_empty() {
         return Ok(Vec::new());
     }
     let mut cursor = Cursor::new(bytes);
     cursor.int16()?;
-    let count = cursor.count(false)?.ok_or(Malformed::Null)?;
+    let count = cursor.count(false)?.ok_or(MalformedValue::Null)?;
     let mut topics = Vec::new();
     for _ in 0..count {
         let topic = cursor.text(false)?.to_owned();
-        let count = cursor.count(false)?.ok_or(Malformed::Null)?;
+        let count = cursor.count(false)?.ok_or(MalformedValue::Null)?;
         let mut partitions = Vec::new();
         for _ in 0..count {
             let index = cursor.int32()?;
             let index = u32::try_from(index);
-            partitions.push(index.map_err(|_| Malformed::Length { length: -1 })?);
+            partitions.push(index.map_err(|_| MalformedValue::Length { length: -1 })?);
         }
         partitions.sort_unstable();
         topics.push(AssignedTopic { topic, partitions });

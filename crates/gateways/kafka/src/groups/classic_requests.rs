@@ -3,10 +3,10 @@
 use base::limits::{GROUP_MEMBER_BYTES_MAX, GROUP_NAME_BYTES_MAX};
 use broker::Permit;
 use coordinator::classic::{
-    ClassicGroup, Join, JoinRefused, Joined, Leaver, Protocol, Sync, Synced,
+    ClassicGroup, Join, JoinGroupReply, JoinRefused, LeavingMember, Protocol, Sync, SyncGroupReply,
 };
 use coordinator::member::{Client, Reply, Waiter};
-use coordinator::{ErrorKind, Group, Visit, text};
+use coordinator::{ErrorKind, Group, GroupAccess, text};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
 use kafka_protocol::messages::leave_group_request::MemberIdentity;
@@ -17,7 +17,7 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
-use crate::authorization::Asker;
+use crate::authorization::Caller;
 use crate::errors::group_code;
 use crate::gateway::{Gateway, Session};
 use crate::groups::code_of;
@@ -27,7 +27,7 @@ use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 
 /// Checks that the caller may perform its action on the group, and that the name is valid.
-pub(crate) fn check_group(asker: &Asker, name: &str) -> Result<(), ResponseError> {
+pub(crate) fn check_group(asker: &Caller, name: &str) -> Result<(), ResponseError> {
     asker.group(name)?;
     check_group_name(name)
 }
@@ -75,9 +75,9 @@ async fn join_response(
     let refused = |error| Err(JoinRefused { member_id: member_id.clone(), error });
     let limits = join_limits(&group_values(&gateway.broker));
     let client = client_of(session, head);
-    let event = |visit: Visit<'_>, waiter| {
+    let event = |visit: GroupAccess<'_>, waiter| {
         let join = join_event(gateway, &message, head, client, waiter);
-        let Visit { group, now, effects } = visit;
+        let GroupAccess { group, now, effects } = visit;
         let is_other = |group: &Group| !matches!(group, Group::Classic(_));
         if group.as_ref().is_some_and(|group| is_other(group) && group.is_empty()) {
             *group = None;
@@ -111,7 +111,7 @@ async fn join_response(
     }
 }
 
-fn joined_response(joined: Joined) -> JoinGroupResponse {
+fn joined_response(joined: JoinGroupReply) -> JoinGroupResponse {
     let members = joined.members.into_iter().map(|member| {
         JoinGroupResponseMember::default()
             .with_member_id(own(&member.id))
@@ -219,7 +219,7 @@ async fn sync_response(
     if let Err(error) = check_sync(gateway, &message) {
         return refused(error);
     }
-    let event = |visit: Visit<'_>, waiter| {
+    let event = |visit: GroupAccess<'_>, waiter| {
         let assignments = message.assignments.iter();
         let sync = Sync {
             waiter,
@@ -252,7 +252,7 @@ async fn sync_response(
     }
 }
 
-fn synced_response(synced: Synced) -> SyncGroupResponse {
+fn synced_response(synced: SyncGroupReply) -> SyncGroupResponse {
     SyncGroupResponse::default()
         .with_protocol_type(synced.protocol_type.as_deref().map(own))
         .with_protocol_name(synced.protocol.as_deref().map(own))
@@ -342,13 +342,13 @@ async fn leave_results(
     let leavers: Vec<_> = message
         .members
         .iter()
-        .map(|member| Leaver {
+        .map(|member| LeavingMember {
             member_id: text(&member.member_id),
             instance_id: member.group_instance_id.as_deref().map(text),
             reason: reason(member.reason.as_deref()),
         })
         .collect();
-    let event = |visit: Visit<'_>| match visit.group {
+    let event = |visit: GroupAccess<'_>| match visit.group {
         Some(Group::Classic(group)) => group.leave(&leavers, limits, visit.now, visit.effects),
         Some(Group::Consumer(_) | Group::Share(_) | Group::Streams(_)) | None => {
             vec![Err(ErrorKind::UnknownMemberId); leavers.len()]

@@ -8,7 +8,7 @@ use coordinator::assignment::Assignment;
 use coordinator::assignor::Assignor;
 use coordinator::consumer::{ConsumerGroup, ConsumerLimits, Heartbeat, Member, Report};
 use coordinator::member::{Client, JOINING, LEAVING, PAUSING};
-use coordinator::{Group, Visit, text};
+use coordinator::{Group, GroupAccess, text};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::consumer_group_describe_response::{
     Assignment as DescribedAssignment, DescribedGroup, Member as DescribedMember,
@@ -23,7 +23,7 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
-use crate::authorization::Asker;
+use crate::authorization::Caller;
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::groups::admin_requests::DESCRIBED_GROUP_BYTES;
@@ -73,7 +73,7 @@ pub(crate) async fn heartbeat(
 /// Checks that need no group. Returns the requested assignor.
 fn check_heartbeat(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     message: &ConsumerGroupHeartbeatRequest,
 ) -> Result<Option<Assignor>, Fault> {
     let invalid = |reason: &'static str| Err(Fault::new(ResponseError::InvalidRequest, reason));
@@ -145,7 +145,7 @@ async fn leave(
     gateway: &Gateway,
     message: &ConsumerGroupHeartbeatRequest,
 ) -> Result<ConsumerGroupHeartbeatResponse, Fault> {
-    let event = |visit: Visit<'_>| match visit.group {
+    let event = |visit: GroupAccess<'_>| match visit.group {
         Some(Group::Consumer(group)) => {
             let (instance, epoch) = (message.instance_id.as_deref(), message.member_epoch);
             group.leave(&message.member_id, instance, epoch).map_err(Fault::from)
@@ -184,8 +184,8 @@ async fn report(
     let (limits, interval_ms) = limits_of(&gateway.broker.catalog(), name);
     let event = heartbeat_event(message, client_of(session, head), assignor);
     let topics = Topics(&gateway.broker);
-    let shown = visit_to_store(gateway, name, |visit: Visit<'_>| {
-        let Visit { group, now, .. } = visit;
+    let shown = visit_to_store(gateway, name, |visit: GroupAccess<'_>| {
+        let GroupAccess { group, now, .. } = visit;
         match group {
             Some(Group::Consumer(group)) => Ok(group.heartbeat(event, limits, &topics, now)?),
             Some(other) if !other.is_empty() => Err(not_a_consumer_group(message)),
@@ -289,7 +289,7 @@ pub(crate) async fn describe(
 
 fn describe_one(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     name: &GroupId,
     version: i16,
     has_offsets: Result<bool, ResponseError>,

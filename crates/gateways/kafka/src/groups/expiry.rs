@@ -20,7 +20,7 @@ const GROUPS_PER_LOOK: usize = 200;
 
 /// The offsets of a group that expire now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Due {
+enum ExpiryScope {
     /// Those committed before the retention time, and those past their own expiry.
     Old,
     /// Only those past their own expiry.
@@ -69,8 +69,8 @@ async fn expire(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> {
             // Checked again, because a member may have joined meanwhile.
             let Some((empty_for, ages)) = empty_for(homes, &name).zip(ages) else { continue };
             match due(&ages, empty_for, now_ms, retention_ms) {
-                Some(Due::Old) => old.push(name),
-                Some(Due::Expired) => expired.push(name),
+                Some(ExpiryScope::Old) => old.push(name),
+                Some(ExpiryScope::Expired) => expired.push(name),
                 None => {}
             }
         }
@@ -96,13 +96,18 @@ async fn drop_unused(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> 
 }
 
 /// Returns the offsets to expire of a group that has been empty for so long.
-fn due(ages: &OffsetAges, empty_for: Duration, now_ms: i64, retention_ms: i64) -> Option<Due> {
+fn due(
+    ages: &OffsetAges,
+    empty_for: Duration,
+    now_ms: i64,
+    retention_ms: i64,
+) -> Option<ExpiryScope> {
     let retention = Duration::from_millis(u64::try_from(retention_ms).unwrap_or(u64::MAX));
     let before_ms = now_ms.saturating_sub(retention_ms);
     if empty_for >= retention && ages.oldest_commit_ms.is_some_and(|at| at < before_ms) {
-        return Some(Due::Old);
+        return Some(ExpiryScope::Old);
     }
-    ages.next_expire_ms.is_some_and(|at| at <= now_ms).then_some(Due::Expired)
+    ages.next_expire_ms.is_some_and(|at| at <= now_ms).then_some(ExpiryScope::Expired)
 }
 
 async fn forget(broker: &Broker, groups: Vec<String>, before_ms: i64) {
@@ -131,7 +136,7 @@ mod tests {
     fn offsets_expire_once_old_and_the_group_was_empty_as_long() {
         let due = |ages: OffsetAges, empty_for| due(&ages, empty_for, 5000, RETENTION_MS);
         let old = ages(3999, None);
-        assert_eq!(due(old, RETENTION), Some(Due::Old));
+        assert_eq!(due(old, RETENTION), Some(ExpiryScope::Old));
         assert_eq!(due(old, RETENTION / 2), None, "its members may come back");
         assert_eq!(due(ages(4000, None), RETENTION), None);
     }
@@ -139,7 +144,7 @@ mod tests {
     #[test]
     fn explicit_expiry_applies_to_a_group_in_use() {
         let due = |ages: OffsetAges| due(&ages, Duration::ZERO, 5000, RETENTION_MS);
-        assert_eq!(due(ages(0, Some(5000))), Some(Due::Expired));
+        assert_eq!(due(ages(0, Some(5000))), Some(ExpiryScope::Expired));
         assert_eq!(due(ages(0, Some(5001))), None);
     }
 }

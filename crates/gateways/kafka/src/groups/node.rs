@@ -13,7 +13,8 @@ use broker::config::GroupValues;
 use broker::{Broker, Coordination, ExecuteError, HomeTerm};
 use coordinator::classic::JoinLimits;
 use coordinator::{
-    Coordinator, Group, SessionTimeouts, TermOver, Totals, Visit, keep_members, watch_deadlines,
+    Coordinator, Group, GroupAccess, NotCoordinator, SessionTimeouts, Totals, keep_members,
+    watch_deadlines,
 };
 use kafka_protocol::ResponseError;
 use parking_lot::RwLock;
@@ -37,11 +38,11 @@ pub(crate) struct Homes {
     broker: Broker,
     /// The bounds of groups apply to the whole node.
     totals: Arc<Totals>,
-    led: RwLock<HashMap<ShardId, Led>>,
+    led: RwLock<HashMap<ShardId, HomeCoordinator>>,
 }
 
 #[derive(Debug)]
-struct Led {
+struct HomeCoordinator {
     home: HomeTerm,
     /// `None` while its groups are restored.
     groups: Option<Arc<Coordinator>>,
@@ -89,19 +90,19 @@ impl Drop for Groups {
     }
 }
 
-impl Led {
+impl HomeCoordinator {
     fn groups(&self) -> Result<Arc<Coordinator>, ResponseError> {
         self.groups.clone().ok_or(ResponseError::CoordinatorLoadInProgress)
     }
 }
 
 /// A term whose groups are being restored. Dropping it releases waiting clients, also after a panic.
-struct Restoring<'a> {
+struct RestoreGuard<'a> {
     homes: &'a Homes,
     home: HomeTerm,
 }
 
-impl Restoring<'_> {
+impl RestoreGuard<'_> {
     fn end(self, groups: Arc<Coordinator>) -> Result<Arc<Coordinator>, ResponseError> {
         let mut led = self.homes.led.write();
         // The term may be over: then the entry was removed, or belongs to another term.
@@ -113,10 +114,10 @@ impl Restoring<'_> {
     }
 }
 
-impl Drop for Restoring<'_> {
+impl Drop for RestoreGuard<'_> {
     fn drop(&mut self) {
         let mut led = self.homes.led.write();
-        let is_unfinished = |led: &&Led| led.home == self.home && led.groups.is_none();
+        let is_unfinished = |led: &&HomeCoordinator| led.home == self.home && led.groups.is_none();
         if led.get(&self.home.shard).filter(is_unfinished).is_some() {
             led.remove(&self.home.shard);
         }
@@ -141,11 +142,11 @@ impl Homes {
             if let Some(led) = led.get(&home.shard).filter(|led| led.home == home) {
                 return led.groups();
             }
-            (home, led.insert(home.shard, Led { home, groups: None }))
+            (home, led.insert(home.shard, HomeCoordinator { home, groups: None }))
         };
         drop(former);
         // Outside of the lock: it may decode megabytes, while members of all other groups send heartbeats.
-        let restoring = Restoring { homes: self, home };
+        let restoring = RestoreGuard { homes: self, home };
         let groups = Arc::new(self.begin(home));
         restoring.end(groups)
     }
@@ -166,11 +167,12 @@ impl Homes {
             let broker = of_node.clone();
             async move {
                 // The log accepts it in this term only, so it cannot overwrite the next coordinator's state.
-                let goes_on = || if broker.still_leads(home) { Ok(()) } else { Err(TermOver) };
+                let goes_on =
+                    || if broker.still_leads(home) { Ok(()) } else { Err(NotCoordinator) };
                 goes_on()?;
                 match broker.shards().keep_members(home, members).await {
                     Ok(()) => goes_on(),
-                    Err(ExecuteError::Unavailable(_)) => Err(TermOver),
+                    Err(ExecuteError::Unavailable(_)) => Err(NotCoordinator),
                     // On a full disk groups continue, and members rejoin at the next coordinator.
                     Err(ExecuteError::Refused(why)) => {
                         tracing::debug!(%why, "members of groups are not stored");
@@ -233,7 +235,7 @@ impl Homes {
 pub(crate) async fn visit_to_store<R>(
     gateway: &Gateway,
     group: &str,
-    event: impl FnOnce(Visit<'_>) -> R,
+    event: impl FnOnce(GroupAccess<'_>) -> R,
 ) -> Result<R, ResponseError> {
     let (result, stored) = gateway.groups.of(group)?.visit_to_store(group, event);
     if let Some(mut stored) = stored {
@@ -295,8 +297,8 @@ mod tests {
     async fn groups_report_loading_during_restore_without_holding_the_lock() {
         let (broker, homes) = homes().await;
         let home = homes.home("g").expect("it is alone");
-        homes.led.write().insert(home.shard, Led { home, groups: None });
-        let restoring = Restoring { homes: &homes, home };
+        homes.led.write().insert(home.shard, HomeCoordinator { home, groups: None });
+        let restoring = RestoreGuard { homes: &homes, home };
         assert_eq!(homes.of("g").err(), Some(ResponseError::CoordinatorLoadInProgress));
         assert!(homes.all().is_empty());
         homes.forget_lost();
@@ -311,8 +313,8 @@ mod tests {
     async fn unfinished_restore_is_started_again() {
         let (broker, homes) = homes().await;
         let home = homes.home("g").expect("it is alone");
-        homes.led.write().insert(home.shard, Led { home, groups: None });
-        drop(Restoring { homes: &homes, home });
+        homes.led.write().insert(home.shard, HomeCoordinator { home, groups: None });
+        drop(RestoreGuard { homes: &homes, home });
         assert!(homes.of("g").is_ok());
         broker.shutdown().await;
     }

@@ -8,7 +8,7 @@ use kafka_protocol::messages::offset_delete_response::{
 };
 use kafka_protocol::messages::{OffsetDeleteRequest, OffsetDeleteResponse, TopicName};
 
-use crate::authorization::Asker;
+use crate::authorization::Caller;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::groups::committed::has_offsets;
@@ -34,7 +34,7 @@ pub(crate) async fn delete(
 
 async fn delete_offsets(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     message: &OffsetDeleteRequest,
 ) -> Result<Vec<OffsetDeleteResponseTopic>, ResponseError> {
     let subscribed = subscribed_topics(gateway, message).await?;

@@ -6,7 +6,7 @@
 use base::Level;
 use base::limits::OFFSET_METADATA_UNITS_MAX;
 use base::{HashMap, PartitionId, TopicId};
-use broker::{CommitOffset, CommittedOffset, ExecuteError, Pace, Refusal, Unavailable};
+use broker::{CommitOffset, CommittedOffset, ExecuteError, Refusal, Unavailable, YieldBudget};
 use coordinator::Group;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::offset_commit_request::OffsetCommitRequestPartition;
@@ -27,8 +27,8 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
-use crate::authorization::Asker;
-use crate::currency::{Named, ensure_known};
+use crate::authorization::Caller;
+use crate::currency::{RequestedTopic, ensure_known};
 use crate::errors::{Fault, group_code};
 use crate::gateway::Gateway;
 use crate::groups::classic_requests::check_group;
@@ -39,17 +39,17 @@ use crate::response::Response;
 // ---------------------------------------------------------------------------------------- commit
 
 /// The planned change of one partition of a commit, or its error.
-type CommitPlan = Result<Planned, ResponseError>;
+type CommitPlan = Result<OffsetChange, ResponseError>;
 
 #[derive(Clone, Debug)]
-enum Planned {
+enum OffsetChange {
     Commit(CommitOffset),
     /// A negative offset. Clients read it as "none committed", and kafkajs writes it to start at its
     /// configured position. So the committed offset is deleted.
     Forget(PartitionId),
 }
 
-impl Planned {
+impl OffsetChange {
     fn partition(&self) -> PartitionId {
         match self {
             Self::Commit(commit) => commit.partition,
@@ -63,7 +63,8 @@ pub(crate) async fn commit(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: OffsetCommitRequest = request.decode()?;
-    ensure_known(gateway, message.topics.iter().map(|topic| Named::Name(&topic.name))).await;
+    ensure_known(gateway, message.topics.iter().map(|topic| RequestedTopic::Name(&topic.name)))
+        .await;
     let expire_ms = match message.retention_time_ms {
         -1 => None,
         retention_ms => Some(gateway.broker.clock().now_ms().saturating_add(retention_ms)),
@@ -84,7 +85,7 @@ pub(crate) async fn commit(
 /// One plan for each partition of the request, in its order.
 fn plan_commit(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     message: &OffsetCommitRequest,
     expire_ms: Option<i64>,
 ) -> Vec<CommitPlan> {
@@ -121,11 +122,11 @@ fn commit_offset(
         return Err(ResponseError::OffsetMetadataTooLarge);
     }
     let Ok(offset) = u64::try_from(commit.committed_offset) else {
-        return Ok(Planned::Forget(partition));
+        return Ok(OffsetChange::Forget(partition));
     };
     let leader_epoch = commit.committed_leader_epoch;
     let metadata = metadata.to_owned();
-    Ok(Planned::Commit(CommitOffset { partition, offset, leader_epoch, metadata, expire_ms }))
+    Ok(OffsetChange::Commit(CommitOffset { partition, offset, leader_epoch, metadata, expire_ms }))
 }
 
 /// Kafka counts UTF-16 code units. Programs below the level limit the metadata by its bytes when they apply
@@ -181,7 +182,7 @@ fn may_commit(
 /// The partitions by topic UUID, as groups know them.
 fn committed_partitions(gateway: &Gateway, plans: &[CommitPlan]) -> Vec<(Uuid, i32)> {
     let catalog = gateway.broker.catalog();
-    let partitions = plans.iter().flatten().map(Planned::partition);
+    let partitions = plans.iter().flatten().map(OffsetChange::partition);
     partitions.filter_map(|id| Some((catalog.topic(id.topic)?.uuid(), id.index as i32))).collect()
 }
 
@@ -195,8 +196,8 @@ async fn execute_commit(gateway: &Gateway, group: &GroupId, plans: &mut [CommitP
     let (mut offsets, mut forgotten) = (Vec::new(), Vec::new());
     for planned in plans.iter().flatten() {
         match planned {
-            Planned::Commit(commit) => offsets.push(commit.clone()),
-            Planned::Forget(partition) => forgotten.push(*partition),
+            OffsetChange::Commit(commit) => offsets.push(commit.clone()),
+            OffsetChange::Forget(partition) => forgotten.push(*partition),
         }
     }
     if !forgotten.is_empty()
@@ -262,8 +263,8 @@ pub(crate) async fn fetch(
     // `require_stable` excludes offsets of open transactions, of which there are none.
     let message: OffsetFetchRequest = request.decode()?;
     let of_groups = message.groups.iter().flat_map(|group| group.topics.iter().flatten());
-    let of_groups = of_groups.map(|topic| Named::Name(&topic.name));
-    let of_one = message.topics.iter().flatten().map(|topic| Named::Name(&topic.name));
+    let of_groups = of_groups.map(|topic| RequestedTopic::Name(&topic.name));
+    let of_one = message.topics.iter().flatten().map(|topic| RequestedTopic::Name(&topic.name));
     ensure_known(gateway, of_groups.chain(of_one)).await;
     let asked = requested_offset_count(gateway, &message).await;
     let permit = gateway.answer_room(asked * OFFSET_ROW_BYTES).await;
@@ -302,7 +303,7 @@ async fn requested_offset_count(gateway: &Gateway, message: &OffsetFetchRequest)
 
 async fn fetch_group(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     wanted: &OffsetFetchRequestGroup,
 ) -> OffsetFetchResponseGroup {
     let response = OffsetFetchResponseGroup::default().with_group_id(wanted.group_id.clone());
@@ -336,7 +337,7 @@ fn may_fetch(gateway: &Gateway, wanted: &OffsetFetchRequestGroup) -> Result<(), 
 
 async fn fetch_topics(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     wanted: &OffsetFetchRequestGroup,
 ) -> Result<Vec<OffsetFetchResponseTopics>, Unavailable> {
     let Some(topics) = &wanted.topics else {
@@ -344,7 +345,7 @@ async fn fetch_topics(
         all.retain(|topic| asker.may_topic(&topic.name));
         return Ok(all);
     };
-    let mut pace = Pace::new(gateway.broker.turns(), OFFSETS_PER_LOOK as u32);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), OFFSETS_PER_LOOK as u32);
     let mut found: Vec<Option<PartitionId>> = Vec::new();
     for topic in topics {
         for indexes in topic.partition_indexes.chunks(OFFSETS_PER_LOOK) {
@@ -448,7 +449,7 @@ fn failed_topics(
 /// Before version 8: one group, not in a list.
 async fn fetch_one(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     message: OffsetFetchRequest,
     version: i16,
 ) -> OffsetFetchResponse {

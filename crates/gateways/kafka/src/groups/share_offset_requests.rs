@@ -11,7 +11,7 @@ use std::sync::Arc;
 use base::limits::DESCRIBED_BYTES_MAX;
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, TopicId};
 use broker::catalog::Topic;
-use broker::{CatalogView, ExecuteError, LeaseProgress, Pace, Refusal, Unavailable};
+use broker::{CatalogView, ExecuteError, LeaseProgress, Refusal, Unavailable, YieldBudget};
 use bytes::BufMut;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::alter_share_group_offsets_request::AlterShareGroupOffsetsRequestTopic;
@@ -26,7 +26,7 @@ use kafka_protocol::messages::{
 };
 use uuid::Uuid;
 
-use crate::authorization::{Asker, topic_refused};
+use crate::authorization::{Caller, topic_refused};
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::groups::classic_requests::check_group;
@@ -36,8 +36,8 @@ use crate::groups::text::own;
 use crate::list_response::{Chunks, too_much};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
-use crate::share::lease_groups::{self, Part};
-use crate::wire::primitives::Put;
+use crate::share::lease_groups::{self, ShareLeaseGroup};
+use crate::wire::primitives::PutPrimitives;
 use coordinator::Group;
 
 // -------------------------------------------------------------------------------------- describe
@@ -81,7 +81,7 @@ pub(crate) async fn describe(
     let message: DescribeShareGroupOffsetsRequest = request.decode_as(0)?;
     let Request { head, asker, .. } = request;
     let permit = gateway.described_room(named(&message), PARTITION_BYTES).await;
-    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
     let mut chunks = Chunks::new(Response::begin(head.correlation, true, 1024));
     // Throttle time: zero.
     chunks.buffer.put_i32(0);
@@ -110,7 +110,7 @@ pub(crate) async fn describe(
 /// the response.
 fn described_topics(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     name: &GroupId,
     topics: Option<Vec<DescribeShareGroupOffsetsRequestTopic>>,
     left: usize,
@@ -248,7 +248,7 @@ impl DescribedTopic {
 async fn put_topic(
     gateway: &Gateway,
     chunks: &mut Chunks,
-    pace: &mut Pace,
+    pace: &mut YieldBudget,
     version: i16,
     topic: &DescribedTopic,
 ) {
@@ -292,7 +292,7 @@ fn share_group_has_members(gateway: &Gateway, name: &GroupId) -> Result<bool, Fa
     })
 }
 
-fn check_empty(gateway: &Gateway, asker: &Asker, name: &GroupId) -> Result<(), Fault> {
+fn check_empty(gateway: &Gateway, asker: &Caller, name: &GroupId) -> Result<(), Fault> {
     check_group(asker, name).map_err(Fault::plain)?;
     if share_group_has_members(gateway, name)? {
         return Err(Fault::new(ResponseError::NonEmptyGroup, "The group is not empty."));
@@ -324,7 +324,7 @@ pub(crate) async fn alter(
 }
 
 /// Accepts a group that does not exist, as Kafka does: it is created, and starts at these offsets.
-async fn check_alter(gateway: &Gateway, asker: &Asker, name: &GroupId) -> Result<(), Fault> {
+async fn check_alter(gateway: &Gateway, asker: &Caller, name: &GroupId) -> Result<(), Fault> {
     check_empty(gateway, asker, name)?;
     let has_offsets = has_offsets(gateway, name).await.map_err(Fault::plain)?;
     if has_offsets { Err(not_a_share_group(name)) } else { Ok(()) }
@@ -332,7 +332,7 @@ async fn check_alter(gateway: &Gateway, asker: &Asker, name: &GroupId) -> Result
 
 /// Moving the group `main` discards records of the queue. So does moving any group if settled records are not
 /// retained. Both need the right to purge. Turning a topic into a queue needs the right to declare it.
-fn check_move(gateway: &Gateway, asker: &Asker, group: &str, topic: &str) -> Result<(), Fault> {
+fn check_move(gateway: &Gateway, asker: &Caller, group: &str, topic: &str) -> Result<(), Fault> {
     let (settled, makes) = {
         let catalog = gateway.broker.catalog();
         let known = catalog.topic_named(topic);
@@ -348,7 +348,7 @@ fn check_move(gateway: &Gateway, asker: &Asker, group: &str, topic: &str) -> Res
 
 async fn alter_topic(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     group: &GroupId,
     wanted: &AlterShareGroupOffsetsRequestTopic,
 ) -> AlterShareGroupOffsetsResponseTopic {
@@ -450,9 +450,9 @@ pub(crate) async fn delete(
 
 async fn delete_topic(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     group: &GroupId,
-    parts: &BTreeMap<std::sync::Arc<str>, Part>,
+    parts: &BTreeMap<std::sync::Arc<str>, ShareLeaseGroup>,
     name: TopicName,
 ) -> DeleteShareGroupOffsetsResponseTopic {
     let refused =
@@ -475,7 +475,7 @@ async fn delete_topic(
 }
 
 /// Deletes a share group's progress in a topic.
-pub(crate) async fn delete_part(gateway: &Gateway, part: &Part) -> Result<(), Fault> {
+pub(crate) async fn delete_part(gateway: &Gateway, part: &ShareLeaseGroup) -> Result<(), Fault> {
     match gateway.broker.delete_lease_group(part.lease_group).await {
         Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownLeaseGroup { .. })) => Ok(()),
         Err(error) => Err(error.into()),

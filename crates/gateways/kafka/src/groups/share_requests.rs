@@ -9,7 +9,7 @@ use coordinator::assignment::Assignment;
 use coordinator::assignor::simple;
 use coordinator::member::{Client, JOINING, LEAVING};
 use coordinator::share::{EMPTY_STATE, Heartbeat, Member, Report, ShareGroup, ShareLimits};
-use coordinator::{Group, Visit, text};
+use coordinator::{Group, GroupAccess, text};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::share_group_describe_response::{
     Assignment as DescribedAssignment, DescribedGroup, Member as DescribedMember,
@@ -25,7 +25,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
-use crate::authorization::{Asker, topic_refused};
+use crate::authorization::{Caller, topic_refused};
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::groups::admin_requests::DESCRIBED_GROUP_BYTES;
@@ -66,7 +66,7 @@ pub(crate) async fn heartbeat(
 /// Checks that need no group.
 fn check_heartbeat(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     message: &ShareGroupHeartbeatRequest,
 ) -> Result<(), Fault> {
     let invalid = |reason: &'static str| Err(Fault::new(ResponseError::InvalidRequest, reason));
@@ -131,7 +131,7 @@ fn unknown_member(message: &ShareGroupHeartbeatRequest) -> Fault {
 
 async fn report(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     client: Client,
     message: &ShareGroupHeartbeatRequest,
 ) -> Result<ShareGroupHeartbeatResponse, Fault> {
@@ -141,7 +141,7 @@ async fn report(
     let event = heartbeat_event(message, client);
     let catalog = Topics(&gateway.broker);
     let (report, topics) = gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| {
-        let Visit { group, now, .. } = visit;
+        let GroupAccess { group, now, .. } = visit;
         let report = match &mut *group {
             Some(Group::Share(group)) => Ok(group.heartbeat(event, limits, &catalog, now)?),
             Some(other) if !other.is_empty() => Err(not_a_share_group(name)),
@@ -176,7 +176,7 @@ async fn report(
 /// another member may be allowed to do.
 fn creatable_topics(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     group: &str,
     mut topics: Vec<Uuid>,
 ) -> Vec<Uuid> {
@@ -191,7 +191,7 @@ fn creatable_topics(
 }
 
 /// Checks that the member may join `main` for these topics: any that is no queue yet becomes one.
-fn check_queues(gateway: &Gateway, asker: &Asker, names: &[TopicName]) -> Result<(), Fault> {
+fn check_queues(gateway: &Gateway, asker: &Caller, names: &[TopicName]) -> Result<(), Fault> {
     let catalog = gateway.broker.catalog();
     let is_queue = |name: &TopicName| {
         let topic = catalog.topic_named(name);
@@ -263,7 +263,11 @@ pub(crate) async fn describe(
     Ok(groups.finish().with_permit(permit))
 }
 
-fn describe_one(gateway: &Gateway, asker: &Asker, name: &GroupId) -> Result<DescribedGroup, Fault> {
+fn describe_one(
+    gateway: &Gateway,
+    asker: &Caller,
+    name: &GroupId,
+) -> Result<DescribedGroup, Fault> {
     check_group(asker, name).map_err(Fault::plain)?;
     let described =
         gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {

@@ -9,7 +9,7 @@ use coordinator::streams::topology::{CopartitionGroup, InternalTopic, Subtopolog
 use coordinator::streams::{Endpoint, EndpointPartitions, Member, Status, StreamsGroup};
 use coordinator::{Text, text};
 
-use crate::wire::primitives::{Cursor, Malformed, Put};
+use crate::wire::primitives::{Cursor, MalformedValue, PutPrimitives};
 
 /// Fields are `None` if unchanged since the member's last heartbeat.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,34 +32,34 @@ pub(crate) struct HeartbeatRequest {
     pub(crate) shutdown: bool,
 }
 
-fn owned(cursor: &mut Cursor<'_>) -> Result<Text, Malformed> {
+fn owned(cursor: &mut Cursor<'_>) -> Result<Text, MalformedValue> {
     cursor.text(true).map(text)
 }
 
-fn nullable(cursor: &mut Cursor<'_>) -> Result<Option<Text>, Malformed> {
+fn nullable(cursor: &mut Cursor<'_>) -> Result<Option<Text>, MalformedValue> {
     Ok(cursor.nullable_text(true)?.map(text))
 }
 
 fn nullable_list<T>(
     cursor: &mut Cursor<'_>,
-    mut element: impl FnMut(&mut Cursor<'_>) -> Result<T, Malformed>,
-) -> Result<Option<Vec<T>>, Malformed> {
+    mut element: impl FnMut(&mut Cursor<'_>) -> Result<T, MalformedValue>,
+) -> Result<Option<Vec<T>>, MalformedValue> {
     let Some(count) = cursor.count(true)? else { return Ok(None) };
     (0..count).map(|_| element(cursor)).collect::<Result<_, _>>().map(Some)
 }
 
 fn list<T>(
     cursor: &mut Cursor<'_>,
-    element: impl FnMut(&mut Cursor<'_>) -> Result<T, Malformed>,
-) -> Result<Vec<T>, Malformed> {
-    nullable_list(cursor, element)?.ok_or(Malformed::Null)
+    element: impl FnMut(&mut Cursor<'_>) -> Result<T, MalformedValue>,
+) -> Result<Vec<T>, MalformedValue> {
+    nullable_list(cursor, element)?.ok_or(MalformedValue::Null)
 }
 
 /// A struct with its tagged fields, which are skipped.
 fn row<T>(
     cursor: &mut Cursor<'_>,
-    fields: impl FnOnce(&mut Cursor<'_>) -> Result<T, Malformed>,
-) -> Result<T, Malformed> {
+    fields: impl FnOnce(&mut Cursor<'_>) -> Result<T, MalformedValue>,
+) -> Result<T, MalformedValue> {
     let read = fields(cursor)?;
     cursor.skip_tagged_fields()?;
     Ok(read)
@@ -68,29 +68,29 @@ fn row<T>(
 /// A message without trailing bytes.
 fn whole<T>(
     body: &[u8],
-    fields: impl FnOnce(&mut Cursor<'_>) -> Result<T, Malformed>,
-) -> Result<T, Malformed> {
+    fields: impl FnOnce(&mut Cursor<'_>) -> Result<T, MalformedValue>,
+) -> Result<T, MalformedValue> {
     let mut cursor = Cursor::new(body);
     let read = row(&mut cursor, fields)?;
     match cursor.left() {
         0 => Ok(read),
-        _ => Err(Malformed::Length { length: body.len() as i64 }),
+        _ => Err(MalformedValue::Length { length: body.len() as i64 }),
     }
 }
 
 /// A nullable struct: its first byte is negative for null.
 fn nullable_row<T>(
     cursor: &mut Cursor<'_>,
-    fields: impl FnOnce(&mut Cursor<'_>) -> Result<T, Malformed>,
-) -> Result<Option<T>, Malformed> {
+    fields: impl FnOnce(&mut Cursor<'_>) -> Result<T, MalformedValue>,
+) -> Result<Option<T>, MalformedValue> {
     if cursor.int8()? < 0 { Ok(None) } else { row(cursor, fields).map(Some) }
 }
 
-fn pair(cursor: &mut Cursor<'_>) -> Result<(Text, Text), Malformed> {
+fn pair(cursor: &mut Cursor<'_>) -> Result<(Text, Text), MalformedValue> {
     row(cursor, |cursor| Ok((owned(cursor)?, owned(cursor)?)))
 }
 
-fn tasks(cursor: &mut Cursor<'_>) -> Result<Option<BTreeSet<Task>>, Malformed> {
+fn tasks(cursor: &mut Cursor<'_>) -> Result<Option<BTreeSet<Task>>, MalformedValue> {
     let rows = nullable_list(cursor, |cursor| {
         row(cursor, |cursor| Ok((owned(cursor)?, list(cursor, |cursor| cursor.int32())?)))
     })?;
@@ -102,7 +102,7 @@ fn tasks(cursor: &mut Cursor<'_>) -> Result<Option<BTreeSet<Task>>, Malformed> {
     }))
 }
 
-fn internal_topic(cursor: &mut Cursor<'_>) -> Result<InternalTopic, Malformed> {
+fn internal_topic(cursor: &mut Cursor<'_>) -> Result<InternalTopic, MalformedValue> {
     row(cursor, |cursor| {
         Ok(InternalTopic {
             name: owned(cursor)?,
@@ -113,7 +113,7 @@ fn internal_topic(cursor: &mut Cursor<'_>) -> Result<InternalTopic, Malformed> {
     })
 }
 
-fn subtopology(cursor: &mut Cursor<'_>) -> Result<Subtopology, Malformed> {
+fn subtopology(cursor: &mut Cursor<'_>) -> Result<Subtopology, MalformedValue> {
     row(cursor, |cursor| {
         Ok(Subtopology {
             id: owned(cursor)?,
@@ -135,7 +135,7 @@ fn subtopology(cursor: &mut Cursor<'_>) -> Result<Subtopology, Malformed> {
     })
 }
 
-fn has_task_offsets(cursor: &mut Cursor<'_>) -> Result<bool, Malformed> {
+fn has_task_offsets(cursor: &mut Cursor<'_>) -> Result<bool, MalformedValue> {
     let offsets = nullable_list(cursor, |cursor| {
         row(cursor, |cursor| {
             cursor.text(true)?;
@@ -147,7 +147,7 @@ fn has_task_offsets(cursor: &mut Cursor<'_>) -> Result<bool, Malformed> {
 }
 
 impl HeartbeatRequest {
-    pub(crate) fn parse(body: &[u8]) -> Result<Self, Malformed> {
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, MalformedValue> {
         whole(body, |cursor| {
             Ok(Self {
                 group: owned(cursor)?,
@@ -277,7 +277,7 @@ pub(crate) struct DescribeRequest {
 }
 
 impl DescribeRequest {
-    pub(crate) fn parse(body: &[u8]) -> Result<Self, Malformed> {
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, MalformedValue> {
         whole(body, |cursor| {
             let groups = list(cursor, owned)?;
             Ok(Self { groups, include_operations: cursor.int8()? != 0 })

@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::limits::{DESCRIBED_BYTES_MAX, GROUP_MEMBER_BYTES_MAX};
-use broker::{CatalogView, NewTopic, Pace, Refusal, validate_topic_name};
+use broker::{CatalogView, NewTopic, Refusal, YieldBudget, validate_topic_name};
 use bytes::{Bytes, BytesMut};
 use coordinator::member::{Client, JOINING, LEAVING, PAUSING};
 use coordinator::streams::tasks::Tasks;
 use coordinator::streams::topology::InternalTopic;
 use coordinator::streams::{Heartbeat, Report, StatusCode, StreamsGroup, StreamsLimits};
-use coordinator::{Group, Text, Visit, text};
+use coordinator::{Group, GroupAccess, Text, text};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::api_versions_response::ApiVersion;
 use thiserror::Error;
 
-use crate::authorization::{Asker, STREAMS_DESCRIBE, STREAMS_HEARTBEAT};
-use crate::dispatch::Started;
+use crate::authorization::{Caller, STREAMS_DESCRIBE, STREAMS_HEARTBEAT};
+use crate::dispatch::AcceptedRequest;
 use crate::errors::Fault;
 use crate::frames::Frame;
 use crate::gateway::{Gateway, Session};
@@ -35,7 +35,7 @@ use crate::list_response::{Chunks, too_much};
 use crate::request::{Preamble, RequestError};
 use crate::response::Response;
 use crate::topics::check_replication_factor;
-use crate::wire::primitives::{Cursor, Malformed, Put};
+use crate::wire::primitives::{Cursor, MalformedValue, PutPrimitives};
 
 /// Keys of both requests, which the message crate does not know, and the only version of each.
 const HEARTBEAT: i16 = 88;
@@ -62,7 +62,7 @@ pub(crate) enum StreamsError {
     #[error("api key {api_key} version {version} is not supported (supported: 0)")]
     Version { api_key: i16, version: i16 },
     #[error("api key {api_key} is malformed: {malformed}")]
-    Malformed { api_key: i16, malformed: Malformed },
+    Malformed { api_key: i16, malformed: MalformedValue },
 }
 
 pub(crate) fn start(
@@ -70,7 +70,7 @@ pub(crate) fn start(
     session: &Arc<Session>,
     preamble: &Preamble,
     frame: Frame,
-) -> Result<Started, RequestError> {
+) -> Result<AcceptedRequest, RequestError> {
     let Frame { bytes, permit, .. } = frame;
     let (api_key, version, correlation) =
         (preamble.api_key, preamble.version, preamble.correlation);
@@ -90,22 +90,22 @@ pub(crate) fn start(
                 frame.put_no_tagged_fields(true);
             })
         };
-        return Ok(Started::Answered(refused));
+        return Ok(AcceptedRequest::Answered(refused));
     }
     if api_key == DESCRIBE {
         let request = DescribeRequest::parse(&body).map_err(malformed)?;
-        let asker = Asker::with_needs(gateway, session, STREAMS_DESCRIBE, "StreamsGroupDescribe");
+        let asker = Caller::with_needs(gateway, session, STREAMS_DESCRIBE, "StreamsGroupDescribe");
         let gateway = Arc::clone(gateway);
-        return Ok(Started::Later(Box::pin(async move {
+        return Ok(AcceptedRequest::Later(Box::pin(async move {
             let _permit = permit;
             Ok(describe(&gateway, &asker, &request, correlation).await)
         })));
     }
     let request = HeartbeatRequest::parse(&body).map_err(malformed)?;
     let client = Client { id: client_id, host: session.client_host() };
-    let asker = Asker::with_needs(gateway, session, STREAMS_HEARTBEAT, "StreamsGroupHeartbeat");
+    let asker = Caller::with_needs(gateway, session, STREAMS_HEARTBEAT, "StreamsGroupHeartbeat");
     let gateway = Arc::clone(gateway);
-    Ok(Started::Later(Box::pin(async move {
+    Ok(AcceptedRequest::Later(Box::pin(async move {
         // Room for the decoded request, until it is answered.
         let _permit = permit;
         let response = heartbeat(&gateway, &asker, request, client).await;
@@ -114,7 +114,7 @@ pub(crate) fn start(
 }
 
 /// Splits a frame into the client's id and the body.
-fn split(frame: Bytes) -> Result<(Text, Bytes), Malformed> {
+fn split(frame: Bytes) -> Result<(Text, Bytes), MalformedValue> {
     const PREAMBLE_LEN: usize = 8;
     let mut cursor = Cursor::new(&frame);
     cursor.skip(PREAMBLE_LEN)?;
@@ -142,7 +142,7 @@ fn refused(fault: &Fault) -> HeartbeatResponse {
 
 async fn heartbeat(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     request: HeartbeatRequest,
     client: Client,
 ) -> HeartbeatResponse {
@@ -159,7 +159,7 @@ fn invalid<T>(reason: &'static str) -> Result<T, Fault> {
 }
 
 /// Checks that need no group.
-fn check(gateway: &Gateway, asker: &Asker, request: &HeartbeatRequest) -> Result<(), Fault> {
+fn check(gateway: &Gateway, asker: &Caller, request: &HeartbeatRequest) -> Result<(), Fault> {
     let is_blank = |text: &Option<Text>| text.as_ref().is_some_and(|text| text.trim().is_empty());
     if request.instance_id.is_some() {
         return invalid("Static membership is not yet supported.");
@@ -221,7 +221,7 @@ fn unknown_member(request: &HeartbeatRequest) -> Fault {
 }
 
 async fn leave(gateway: &Gateway, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Fault> {
-    let event = |visit: Visit<'_>| match visit.group {
+    let event = |visit: GroupAccess<'_>| match visit.group {
         Some(Group::Streams(group)) => Ok(group.leave(&request.member_id, request.shutdown)?),
         Some(other) if !other.is_empty() => Err(not_a_streams_group(&request.group)),
         _ => Err(unknown_member(request)),
@@ -270,8 +270,8 @@ async fn show(
 ) -> Result<Report, Fault> {
     let event = event(request, client);
     let (name, topics) = (&request.group, Topics(&gateway.broker));
-    let shown = visit_to_store(gateway, name, |visit: Visit<'_>| {
-        let Visit { group, now, .. } = visit;
+    let shown = visit_to_store(gateway, name, |visit: GroupAccess<'_>| {
+        let GroupAccess { group, now, .. } = visit;
         match group {
             Some(Group::Streams(group)) => Ok(group.heartbeat(&event, limits, &topics, now)?),
             Some(other) if !other.is_empty() => Err(not_a_streams_group(name)),
@@ -296,24 +296,25 @@ async fn report_again(
     client: &Client,
 ) -> Result<Report, Fault> {
     let mut event = event(request, client);
-    let shown = visit_to_store(gateway, &request.group, |visit: Visit<'_>| match visit.group {
-        Some(Group::Streams(group)) => {
-            if let Some(epoch) = group.member_epoch(&request.member_id) {
-                event.topology = None;
-                event.epoch = epoch;
-                if request.epoch == JOINING {
-                    event.owned = Some(Tasks::default());
+    let shown =
+        visit_to_store(gateway, &request.group, |visit: GroupAccess<'_>| match visit.group {
+            Some(Group::Streams(group)) => {
+                if let Some(epoch) = group.member_epoch(&request.member_id) {
+                    event.topology = None;
+                    event.epoch = epoch;
+                    if request.epoch == JOINING {
+                        event.owned = Some(Tasks::default());
+                    }
                 }
+                let mut report =
+                    group.heartbeat(&event, limits, &Topics(&gateway.broker), visit.now)?;
+                if request.epoch == JOINING && report.tasks.is_none() {
+                    report.tasks = Some(Tasks::default());
+                }
+                Ok(report)
             }
-            let mut report =
-                group.heartbeat(&event, limits, &Topics(&gateway.broker), visit.now)?;
-            if request.epoch == JOINING && report.tasks.is_none() {
-                report.tasks = Some(Tasks::default());
-            }
-            Ok(report)
-        }
-        _ => Err(unknown_member(request)),
-    });
+            _ => Err(unknown_member(request)),
+        });
     shown.await.map_err(Fault::plain)?
 }
 
@@ -399,7 +400,7 @@ fn explain(report: &mut Report, reason: &str) {
 
 async fn describe(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     request: &DescribeRequest,
     correlation: i32,
 ) -> Response {
@@ -407,7 +408,7 @@ async fn describe(
     let mut seen = HashSet::default();
     let names: Vec<&Text> = request.groups.iter().filter(|name| seen.insert(*name)).collect();
     let permit = gateway.described_room(names.len(), DESCRIBED_GROUP_BYTES).await;
-    let mut pace = Pace::new(gateway.broker.turns(), GROUPS_AT_ONCE);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), GROUPS_AT_ONCE);
     let mut chunks = Chunks::new(Response::begin(correlation, true, 128));
     begin_described(names.len(), &mut chunks.buffer);
     for name in names {
@@ -435,7 +436,7 @@ async fn describe(
 
 async fn describe_one(
     gateway: &Gateway,
-    asker: &Asker,
+    asker: &Caller,
     name: &Text,
 ) -> Result<DescribedGroup, Fault> {
     check_group(asker, name).map_err(Fault::plain)?;

@@ -2,7 +2,7 @@
 //! unless it begins with `amqp.<vhost>.`, but its topics do. So a client with a right to the group is still
 //! refused any view or change of a queue that it has no right to.
 
-use access::{Operation, Rights, Target};
+use access::{AccessTarget, Operation, Rights};
 use base::queue_topics::is_of_other_vhost;
 use broker::{Broker, Unavailable};
 use coordinator::Group;
@@ -16,12 +16,12 @@ const OFFSETS_AT_ONCE: usize = 1_000;
 
 /// Whether the caller may see the topic among a group's.
 pub(crate) fn sees(rights: &Rights, topic: &str) -> bool {
-    !is_of_other_vhost(topic) || rights.would(Operation::Describe, Target::Topic(topic))
+    !is_of_other_vhost(topic) || rights.would(Operation::Describe, AccessTarget::Topic(topic))
 }
 
 /// Whether the caller may delete a group's progress in the topic.
 fn may_delete_part(rights: &Rights, topic: &str) -> bool {
-    !is_of_other_vhost(topic) || rights.would(Operation::Browse, Target::Topic(topic))
+    !is_of_other_vhost(topic) || rights.would(Operation::Browse, AccessTarget::Topic(topic))
 }
 
 /// Refuses to describe a group if the caller may not see one of its topics, as Kafka does.
@@ -91,7 +91,7 @@ pub(crate) async fn may_be_deleted(
         let of_leases = catalog.lease_groups_with_name(group);
         let mut topics = of_leases.filter_map(|it| catalog.topic(it.topic()));
         let may_end = |name: &str| {
-            let target = Target::Group { topic: name, group };
+            let target = AccessTarget::Group { topic: name, group };
             // The group `main` is the queue itself.
             may_delete_part(rights, name)
                 && (group != base::MAIN_LEASE_GROUP || rights.would(Operation::Seek, target))
@@ -121,7 +121,7 @@ pub(crate) fn may_be_configured(broker: &Broker, rights: &Rights, group: &str) -
     let of_group = catalog.lease_groups_with_name(group);
     let mut topics = of_group.filter_map(|it| catalog.topic(it.topic()));
     let alters = |topic: &str| {
-        !is_of_other_vhost(topic) || rights.would(Operation::Alter, Target::Topic(topic))
+        !is_of_other_vhost(topic) || rights.would(Operation::Alter, AccessTarget::Topic(topic))
     };
     rights.is_everything() || topics.all(|topic| alters(topic.name()))
 }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use base::limits::{LEASE_READ_BYTES, OPERATION_PAGE_BYTES_MAX};
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
-use broker::delivery::{BrowseError, PeekOptions, Peeked, RecordState};
-use broker::{Broker, Stored, batches_in};
+use broker::delivery::{BrowseError, PeekOptions, PeekedRecord, RecordState};
+use broker::{Broker, StoredBatches, batches_in};
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
 use record::{RecordView, SharedBatch, SharedRecord};
 
 use crate::errors::Fault;
 
-use ::operations::document::{Place, StoredHeader, StoredRecord};
+use ::operations::document::{RecordPosition, StoredHeader, StoredRecord};
 use ::operations::payload::Payload;
 
 /// Records per read: they hold their batches until they were visited.
@@ -29,7 +29,7 @@ pub(super) struct Source {
 
 /// A visitor's decision after a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Visit {
+pub(super) enum VisitDecision {
     More,
     /// Stops before this record: the next page begins with it.
     Stop,
@@ -42,26 +42,26 @@ impl Source {
         &self,
         broker: &Broker,
         partition: Option<u32>,
-        from: Option<Place>,
+        from: Option<RecordPosition>,
         records_max: usize,
-        mut visit: impl FnMut(Peeked) -> Visit,
-    ) -> Result<Option<Place>, Fault> {
-        let from = from.unwrap_or(Place { partition: partition.unwrap_or(0), offset: 0 });
+        mut visit: impl FnMut(PeekedRecord) -> VisitDecision,
+    ) -> Result<Option<RecordPosition>, Fault> {
+        let from = from.unwrap_or(RecordPosition { partition: partition.unwrap_or(0), offset: 0 });
         let last = partition.map_or(self.partitions, |only| only.saturating_add(1));
         let mut left = records_max;
         for index in from.partition..last.min(self.partitions) {
             let mut offset = if index == from.partition { from.offset } else { 0 };
             loop {
                 if left == 0 {
-                    return Ok(Some(Place { partition: index, offset }));
+                    return Ok(Some(RecordPosition { partition: index, offset }));
                 }
                 let chunk = self.read(broker, index, offset, left.min(CHUNK_RECORDS)).await?;
                 let Some(last) = chunk.last() else { break };
                 left = left.saturating_sub(chunk.len());
                 let next = last.offset + 1;
                 for record in chunk {
-                    let place = Place { partition: index, offset: record.offset };
-                    if visit(record) == Visit::Stop {
+                    let place = RecordPosition { partition: index, offset: record.offset };
+                    if visit(record) == VisitDecision::Stop {
                         return Ok(Some(place));
                     }
                 }
@@ -77,7 +77,7 @@ impl Source {
         partition: u32,
         from: Offset,
         records_max: usize,
-    ) -> Result<Vec<Peeked>, Fault> {
+    ) -> Result<Vec<PeekedRecord>, Fault> {
         match self.group {
             Some(group) => {
                 let options = PeekOptions { partition: Some(partition), from, records_max };
@@ -97,8 +97,8 @@ pub(super) async fn read_log(
     partition: PartitionId,
     from: Offset,
     records_max: usize,
-) -> Result<Vec<Peeked>, Fault> {
-    let mut found: Vec<Peeked> = Vec::new();
+) -> Result<Vec<PeekedRecord>, Fault> {
+    let mut found: Vec<PeekedRecord> = Vec::new();
     broker.copies_are_current(&[partition]).await?;
     let bounds = broker.bounds_of(partition).await?.ok_or_else(Fault::unknown_partition)?;
     let mut next = from.max(bounds.log_start);
@@ -116,7 +116,7 @@ pub(super) async fn read_log(
                 }
                 let Some(record) = batch.record(offset) else { continue };
                 let (partition, state) = (partition.index, RecordState::Ready);
-                found.push(Peeked { partition, offset, state, attempts: 0, record });
+                found.push(PeekedRecord { partition, offset, state, attempts: 0, record });
             }
         }
         next = after;
@@ -126,7 +126,7 @@ pub(super) async fn read_log(
 
 async fn shared_batches(
     broker: &Broker,
-    pieces: &[Stored],
+    pieces: &[StoredBatches],
 ) -> Result<Vec<Arc<SharedBatch>>, Fault> {
     let damaged = |error: record::BatchError| {
         Fault::new(ResponseError::KafkaStorageError, format!("a batch cannot be read: {error}"))
@@ -154,12 +154,12 @@ pub(super) async fn first_record(
 
 /// Counts a page's records and bytes, to bound it.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct PageBudget {
     records: usize,
     bytes: usize,
 }
 
-impl Room {
+impl PageBudget {
     /// Adds a record to the page if it fits; the first one always does.
     pub(super) fn takes(&mut self, record: &SharedRecord, records_max: usize) -> bool {
         self.has(record.encoded_len(), records_max)

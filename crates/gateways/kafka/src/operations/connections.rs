@@ -7,7 +7,7 @@ use kafka_protocol::error::ResponseError;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
-use ::operations::document::{ConnectionPage, ConnectionSummary, Done};
+use ::operations::document::{ConnectionPage, ConnectionSummary, EmptyReply};
 
 pub(super) fn list(
     gateway: &Gateway,
@@ -35,7 +35,7 @@ fn summary(connection: &Connection, now_ms: i64) -> ConnectionSummary {
     }
 }
 
-pub(super) fn close(gateway: &Gateway, connection: u64) -> Result<Done, Fault> {
+pub(super) fn close(gateway: &Gateway, connection: u64) -> Result<EmptyReply, Fault> {
     if !gateway.options.connections.close(connection) {
         let message = format!(
             "there is no connection {connection}; 'postroad connection list' names those there are"
@@ -43,5 +43,5 @@ pub(super) fn close(gateway: &Gateway, connection: u64) -> Result<Done, Fault> {
         return Err(Fault::new(ResponseError::ResourceNotFound, message));
     }
     tracing::info!(session = connection, "an operator closes a connection");
-    Ok(Done {})
+    Ok(EmptyReply {})
 }

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use access::{Operation, Rights, Target};
+use access::{AccessTarget, Operation, Rights};
 use base::limits::{OPERATION_PAGE_SCAN_MAX, OPERATION_RECORDS_MAX};
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, headers};
-use broker::delivery::{Peeked, RedriveError, RedriveTo, RedriveWhat};
-use broker::{CatalogView, Pace};
+use broker::delivery::{PeekedRecord, RedriveError, RedriveTo, RedriveWhat};
+use broker::{CatalogView, YieldBudget};
 use kafka_protocol::error::ResponseError;
 use record::HeadersView;
 
@@ -16,11 +16,11 @@ use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::share::dead_letters::{self as share, Route};
 
-use super::browse::{Room, Source, Visit, first_record, stored};
+use super::browse::{PageBudget, Source, VisitDecision, first_record, stored};
 use super::queues::{ensure_main, no_topic, remove_from};
 use ::operations::document::{
     DeadLetter, DeadLetterCount, DeadLetterCounts, DeadLetterFilter, DeadLetterPage,
-    DeadLetterTopics, DeadLettersMoved, Death, Place, Span,
+    DeadLetterTopics, DeadLettersMoved, Death, RecordPosition, Span,
 };
 
 /// Dead letters that one request redrives or deletes.
@@ -76,7 +76,7 @@ fn source(gateway: &Gateway, topic: &str) -> Result<Source, Fault> {
 /// router chooses the topic, also each queue whose oldest record is a dead letter.
 pub(super) async fn topics(gateway: &Gateway, asker: &Rights) -> Result<DeadLetterTopics, Fault> {
     let (mut topics, maybe) = candidates(&gateway.broker.catalog());
-    let mut pace = Pace::new(gateway.broker.turns(), FLOORS_AT_ONCE as u32);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), FLOORS_AT_ONCE as u32);
     for some in maybe.chunks(FLOORS_AT_ONCE) {
         pace.step(some.len() as u32).await;
         let places: Vec<_> = some.iter().map(|it| (it.group, it.partition.index)).collect();
@@ -94,7 +94,7 @@ pub(super) async fn topics(gateway: &Gateway, asker: &Rights) -> Result<DeadLett
             }
         }
     }
-    topics.retain(|topic| asker.would(Operation::Describe, Target::Topic(topic)));
+    topics.retain(|topic| asker.would(Operation::Describe, AccessTarget::Topic(topic)));
     Ok(DeadLetterTopics { topics: topics.into_iter().collect() })
 }
 
@@ -139,11 +139,11 @@ fn candidates(catalog: &CatalogView<'_>) -> (BTreeSet<String>, Vec<Candidate>) {
 pub(super) async fn count(
     gateway: &Gateway,
     topic: &str,
-    from: Option<Place>,
+    from: Option<RecordPosition>,
 ) -> Result<DeadLetterCounts, Fault> {
     let source = source(gateway, topic)?;
     let mut counts: BTreeMap<_, DeadLetterCount> = BTreeMap::new();
-    let visit = |peeked: Peeked| {
+    let visit = |peeked: PeekedRecord| {
         let Death { topic, group, reason, time_ms, .. } = death(&peeked.record.view().headers);
         let key = (topic.clone(), group.clone(), reason.clone());
         let count = counts.entry(key).or_insert(DeadLetterCount {
@@ -157,7 +157,7 @@ pub(super) async fn count(
         count.records += 1;
         count.first_ms = [count.first_ms, time_ms].into_iter().flatten().min();
         count.last_ms = count.last_ms.max(time_ms);
-        Visit::More
+        VisitDecision::More
     };
     let next = source.visit(&gateway.broker, None, from, OPERATION_PAGE_SCAN_MAX, visit).await?;
     Ok(DeadLetterCounts { counts: counts.into_values().collect(), next })
@@ -167,23 +167,23 @@ pub(super) async fn show(
     gateway: &Gateway,
     topic: &str,
     only: &DeadLetterFilter,
-    from: Option<Place>,
+    from: Option<RecordPosition>,
     records_max: u32,
 ) -> Result<DeadLetterPage, Fault> {
     let source = source(gateway, topic)?;
     let records_max = (records_max as usize).min(OPERATION_RECORDS_MAX);
-    let (mut records, mut room) = (Vec::new(), Room::default());
-    let mut visit = |peeked: Peeked| {
+    let (mut records, mut room) = (Vec::new(), PageBudget::default());
+    let mut visit = |peeked: PeekedRecord| {
         let view = peeked.record.view();
         let death = death(&view.headers);
         if !matches(&death, only) {
-            return Visit::More;
+            return VisitDecision::More;
         }
         if !room.takes(&peeked.record, records_max) {
-            return Visit::Stop;
+            return VisitDecision::Stop;
         }
         records.push(DeadLetter { death, record: stored(peeked.partition, &view) });
-        Visit::More
+        VisitDecision::More
     };
     let Some(places) = &only.records else {
         let next =
@@ -191,9 +191,9 @@ pub(super) async fn show(
         return Ok(DeadLetterPage { records, next });
     };
     for place in sorted(places).into_iter().filter(|place| Some(*place) >= from) {
-        let is_it = |peeked: Peeked| match peeked.offset == place.offset {
+        let is_it = |peeked: PeekedRecord| match peeked.offset == place.offset {
             true => visit(peeked),
-            false => Visit::More,
+            false => VisitDecision::More,
         };
         let stopped =
             source.visit(&gateway.broker, Some(place.partition), Some(place), 1, is_it).await?;
@@ -204,7 +204,7 @@ pub(super) async fn show(
     Ok(DeadLetterPage { records, next: None })
 }
 
-fn sorted(places: &[Place]) -> Vec<Place> {
+fn sorted(places: &[RecordPosition]) -> Vec<RecordPosition> {
     let mut places = places.to_vec();
     places.sort_unstable();
     places.dedup();
@@ -212,9 +212,9 @@ fn sorted(places: &[Place]) -> Vec<Place> {
 }
 
 /// The places of dead letters that one request moves, and where the next one continues.
-struct Chosen {
-    places: Vec<Place>,
-    next: Option<Place>,
+struct SelectedLetters {
+    places: Vec<RecordPosition>,
+    next: Option<RecordPosition>,
     until: Vec<u64>,
 }
 
@@ -223,7 +223,7 @@ async fn choose(
     source: &Source,
     only: &DeadLetterFilter,
     span: &Span,
-) -> Result<Chosen, Fault> {
+) -> Result<SelectedLetters, Fault> {
     let until = match &span.until {
         Some(until) => until.clone(),
         None => {
@@ -239,24 +239,24 @@ async fn choose(
         places.retain(|place| Some(*place) >= span.from);
         let next = places.get(records_max).copied();
         places.truncate(records_max);
-        return Ok(Chosen { places, next, until });
+        return Ok(SelectedLetters { places, next, until });
     }
     let mut places = Vec::new();
-    let visit = |peeked: Peeked| {
+    let visit = |peeked: PeekedRecord| {
         let (partition, offset) = (peeked.partition, peeked.offset);
         let came_later = until.get(partition as usize).is_none_or(|end| offset >= *end);
         if came_later || !matches(&death(&peeked.record.view().headers), only) {
-            return Visit::More;
+            return VisitDecision::More;
         }
         if places.len() == records_max {
-            return Visit::Stop;
+            return VisitDecision::Stop;
         }
-        places.push(Place { partition, offset });
-        Visit::More
+        places.push(RecordPosition { partition, offset });
+        VisitDecision::More
     };
     let scan = OPERATION_PAGE_SCAN_MAX;
     let next = source.visit(&gateway.broker, None, span.from, scan, visit).await?;
-    Ok(Chosen { places, next, until })
+    Ok(SelectedLetters { places, next, until })
 }
 
 pub(super) async fn redrive(
@@ -281,7 +281,7 @@ pub(super) async fn redrive(
         }
     };
     let (_, group, source) = ensure_main(gateway, asker, topic).await?;
-    let Chosen { places, next, until } = choose(gateway, &source, only, span).await?;
+    let SelectedLetters { places, next, until } = choose(gateway, &source, only, span).await?;
     let places = places.iter().map(|place| (place.partition, place.offset)).collect();
     let moved = gateway.broker.redrive(group, RedriveWhat::Records(places), target).await;
     let moved = moved.map_err(|error| match error {
@@ -301,7 +301,7 @@ pub(super) async fn delete(
     span: &Span,
 ) -> Result<DeadLettersMoved, Fault> {
     let (queue, group, source) = ensure_main(gateway, asker, topic).await?;
-    let Chosen { places, next, until } = choose(gateway, &source, only, span).await?;
+    let SelectedLetters { places, next, until } = choose(gateway, &source, only, span).await?;
     let removed = remove_from(gateway, &queue, group, &places).await?;
     let left = removed.refused.len() as u64;
     Ok(DeadLettersMoved { records: removed.removed, left, next, until })

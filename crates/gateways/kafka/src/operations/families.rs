@@ -5,7 +5,7 @@ use broker::operations::{Effect, OperationError};
 use kafka_protocol::error::ResponseError;
 use serde_json::Value;
 
-use super::{Answer, invalid};
+use super::{DocumentResult, invalid};
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
@@ -25,7 +25,11 @@ pub(super) fn holds_data(gateway: &Gateway, family: &str, operation: &Value) -> 
     found.is_some_and(|(_, found)| found.holds_data(&document))
 }
 
-pub(super) async fn carry_out(gateway: &Gateway, family: &str, operation: &Value) -> Answer {
+pub(super) async fn carry_out(
+    gateway: &Gateway,
+    family: &str,
+    operation: &Value,
+) -> DocumentResult {
     let families = &gateway.options.families;
     let Some((_, found)) = families.iter().find(|(name, _)| *name == family) else {
         return Err(invalid(format!("this node has no operations of {family}")));

@@ -1,7 +1,7 @@
 //! Finds records by key, header or trace, in one topic or in all that the caller may read, a bounded range
 //! per request.
 
-use access::{Operation, Rights, Target};
+use access::{AccessTarget, Operation, Rights};
 use base::headers::ID;
 use base::limits::{LEASE_READ_BYTES, OPERATION_RECORDS_MAX};
 use base::{PartitionId, TopicId};
@@ -11,13 +11,13 @@ use kafka_protocol::error::ResponseError;
 use record::{RecordView, SharedBatch};
 use tokio::time::Instant;
 
-use super::browse::{Room, stored};
+use super::browse::{PageBudget, stored};
 use super::invalid;
 use super::queues::no_topic;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
-use ::operations::history::{After, By, FoundRecord, FoundRecords};
+use ::operations::history::{FoundRecord, FoundRecords, SearchKey, SearchPosition};
 
 /// Byte and time limit of one request: operations of other callers wait meanwhile.
 const BYTES_MAX: usize = 16 << 20;
@@ -29,21 +29,21 @@ const MESSAGE_ID: &[u8] = b"amqp.message-id";
 const TRACEPARENT: &[u8] = b"traceparent";
 
 /// The property that a record must have, in bytes.
-enum Wanted<'a> {
+enum SearchPredicate<'a> {
     Key(&'a [u8]),
     Header(&'a [u8], &'a [u8]),
     /// In lower case.
     Trace(String),
 }
 
-impl<'a> Wanted<'a> {
-    fn of(by: &'a By) -> Result<Self, Fault> {
+impl<'a> SearchPredicate<'a> {
+    fn of(by: &'a SearchKey) -> Result<Self, Fault> {
         Ok(match by {
-            By::Key(key) => Self::Key(&key.0),
-            By::Id(id) => Self::Header(ID.as_bytes(), id.as_bytes()),
-            By::MessageId(id) => Self::Header(MESSAGE_ID, id.as_bytes()),
-            By::Header { name, value } => Self::Header(name.as_bytes(), &value.0),
-            By::TraceId(text) => {
+            SearchKey::Key(key) => Self::Key(&key.0),
+            SearchKey::Id(id) => Self::Header(ID.as_bytes(), id.as_bytes()),
+            SearchKey::MessageId(id) => Self::Header(MESSAGE_ID, id.as_bytes()),
+            SearchKey::Header { name, value } => Self::Header(name.as_bytes(), &value.0),
+            SearchKey::TraceId(text) => {
                 let id = trace_id(text).unwrap_or(text).to_ascii_lowercase();
                 let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
                 if !is_id {
@@ -78,10 +78,10 @@ fn trace_id(traceparent: &str) -> Option<&str> {
 /// The results of a request, and its remaining limits.
 struct Search<'a> {
     broker: &'a Broker,
-    wanted: Wanted<'a>,
+    wanted: SearchPredicate<'a>,
     from_ms: Option<i64>,
     records_max: usize,
-    room: Room,
+    room: PageBudget,
     bytes: usize,
     until: Instant,
     found: FoundRecords,
@@ -91,17 +91,17 @@ pub(super) async fn find(
     gateway: &Gateway,
     asker: &Rights,
     topic: Option<&str>,
-    by: &By,
+    by: &SearchKey,
     from_ms: Option<i64>,
-    after: Option<After>,
+    after: Option<SearchPosition>,
     records_max: u32,
 ) -> Result<FoundRecords, Fault> {
     let mut search = Search {
         broker: &gateway.broker,
-        wanted: Wanted::of(by)?,
+        wanted: SearchPredicate::of(by)?,
         from_ms,
         records_max: (records_max as usize).clamp(1, OPERATION_RECORDS_MAX),
-        room: Room::default(),
+        room: PageBudget::default(),
         bytes: BYTES_MAX,
         until: Instant::now() + WITHIN,
         found: FoundRecords { records: Vec::new(), looked_at: 0, looked_at_bytes: 0, next: None },
@@ -110,7 +110,7 @@ pub(super) async fn find(
     for (name, id, partitions) in topics {
         if Instant::now() >= search.until {
             let at = after.as_ref().filter(|after| after.topic == name).cloned();
-            let next = at.unwrap_or(After { topic: name, partition: 0, offset: 0 });
+            let next = at.unwrap_or(SearchPosition { topic: name, partition: 0, offset: 0 });
             return Ok(FoundRecords { next: Some(next), ..search.found });
         }
         let ids: Vec<_> = (0..partitions).map(|index| PartitionId::new(id, index)).collect();
@@ -125,7 +125,7 @@ pub(super) async fn find(
                 _ => None,
             };
             if let Some(offset) = search.partition(&name, partition, from).await? {
-                let next = After { topic: name, partition: partition.index, offset };
+                let next = SearchPosition { topic: name, partition: partition.index, offset };
                 return Ok(FoundRecords { next: Some(next), ..search.found });
             }
         }
@@ -149,7 +149,7 @@ fn topics(
         let name = &**topic.name();
         from.is_none_or(|from| name >= from)
             && !name.starts_with(OWN_PREFIX)
-            && asker.would(Operation::Browse, Target::Topic(name))
+            && asker.would(Operation::Browse, AccessTarget::Topic(name))
     });
     let named = all.map(|topic| (topic.name().to_string(), topic.id(), topic.partition_count()));
     let mut named: Vec<_> = named.collect();
@@ -248,12 +248,14 @@ mod tests {
     fn trace_id_is_parsed_alone_or_from_a_traceparent() {
         let id = "4BF92F3577B34DA6A3CE929D0E0E4736";
         for said in [id.to_owned(), format!("00-{id}-00f067aa0ba902b7-01")] {
-            let by = By::TraceId(said);
-            let Ok(Wanted::Trace(found)) = Wanted::of(&by) else { panic!("{by:?}") };
+            let by = SearchKey::TraceId(said);
+            let Ok(SearchPredicate::Trace(found)) = SearchPredicate::of(&by) else {
+                panic!("{by:?}")
+            };
             assert_eq!(found, id.to_ascii_lowercase());
         }
         for wrong in ["", "4bf9", "00-4bf9-00f067aa0ba902b7-01", &"g".repeat(32)] {
-            assert!(Wanted::of(&By::TraceId(wrong.to_owned())).is_err(), "{wrong}");
+            assert!(SearchPredicate::of(&SearchKey::TraceId(wrong.to_owned())).is_err(), "{wrong}");
         }
     }
 }

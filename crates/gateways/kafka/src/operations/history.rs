@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use access::acl::{Action, Resource};
-use access::{Operation, Rights, Target};
+use access::{AccessTarget, Operation, Rights};
 use base::limits::{HTTP_GROUPS_ASKED_MAX, HTTP_PAGE_MAX};
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::delivery::{
     DeadReason, DeathReason, HistoryEvent, RecordHistory as Known, RecordState, SessionId,
-    SessionUser, Standing, What,
+    SessionUser, StepKind, UnsettledRecord,
 };
 use kafka_protocol::error::ResponseError;
 
@@ -19,14 +19,14 @@ use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::share::dead_letters::Route;
 
-use ::operations::document::Place;
+use ::operations::document::RecordPosition;
 use ::operations::history::{
-    Event, GroupHistory, GroupState, Happened, OffsetGroupSeen, Presence, RecordHistory,
+    Event, GroupHistory, GroupState, OffsetGroupSeen, Presence, RecordEvent, RecordHistory,
     SessionSeen, TracedSeen,
 };
 
 /// A lease group of the topic, as the catalog has it.
-struct Asked {
+struct TopicLeaseGroup {
     id: LeaseGroupId,
     name: String,
     paused: bool,
@@ -37,11 +37,11 @@ pub(super) async fn describe(
     gateway: &Gateway,
     asker: &Rights,
     topic: &str,
-    place: Place,
+    place: RecordPosition,
 ) -> Result<RecordHistory, Fault> {
     let broker = &gateway.broker;
     let (id, groups, mut truncated) = groups(gateway, asker, topic)?;
-    let Place { partition, offset } = place;
+    let RecordPosition { partition, offset } = place;
     let partition = PartitionId::new(id, partition);
     let unknown = || {
         let problem = format!("topic {topic} has no partition {}", place.partition);
@@ -93,7 +93,7 @@ pub(super) async fn describe(
             }
         };
         // As in the list of connections.
-        if !asker.would(Operation::Look, Target::Cluster) {
+        if !asker.would(Operation::Look, AccessTarget::Cluster) {
             known.users.values_mut().for_each(keep_protocol);
         }
         history.groups = in_groups(groups, &known, presence);
@@ -117,32 +117,34 @@ fn groups(
     gateway: &Gateway,
     asker: &Rights,
     name: &str,
-) -> Result<(TopicId, Vec<Asked>, bool), Fault> {
+) -> Result<(TopicId, Vec<TopicLeaseGroup>, bool), Fault> {
     let catalog = gateway.broker.catalog();
     let topic = catalog.topic_named(name).ok_or_else(|| no_topic(name))?;
     let of_topic = catalog.lease_groups_of(topic.id());
     let mut seen = of_topic.filter(|group| {
-        let target = Target::Group { topic: name, group: group.name() };
+        let target = AccessTarget::Group { topic: name, group: group.name() };
         asker.would(Operation::DescribeGroup, target)
     });
     let asked = seen.by_ref().take(HTTP_PAGE_MAX).map(|group| {
         let config = group.config();
         let routed = config.dead_letter_route.as_deref().and_then(Route::parse);
         let by_route = routed.map(|route| route.topic.to_owned());
-        Asked {
+        TopicLeaseGroup {
             id: group.id(),
             name: group.name().to_string(),
             paused: group.is_paused(),
             dead_letter_topic: by_route.or(config.dead_letter_topic.as_deref().map(str::to_owned)),
         }
     });
-    let asked: Vec<Asked> = asked.collect();
+    let asked: Vec<TopicLeaseGroup> = asked.collect();
     Ok((topic.id(), asked, seen.next().is_some()))
 }
 
-fn in_groups(groups: Vec<Asked>, known: &Known, presence: Presence) -> Vec<GroupHistory> {
+fn in_groups(groups: Vec<TopicLeaseGroup>, known: &Known, presence: Presence) -> Vec<GroupHistory> {
     let mut histories = Vec::with_capacity(groups.len());
-    for (index, Asked { id, name, paused, dead_letter_topic }) in groups.into_iter().enumerate() {
+    for (index, TopicLeaseGroup { id, name, paused, dead_letter_topic }) in
+        groups.into_iter().enumerate()
+    {
         let standing = known.standings.as_ref().map(|all| all.get(index).copied().flatten());
         let (state, until_ms) = state(standing, presence);
         let standing = standing.flatten().filter(|_| presence == Presence::There);
@@ -168,7 +170,10 @@ fn in_groups(groups: Vec<Asked>, known: &Known, presence: Presence) -> Vec<Group
 
 /// The state, with its end if it has one. `standing`: the outer `None` means that no node reported it, the
 /// inner one that the record is settled.
-fn state(standing: Option<Option<Standing>>, presence: Presence) -> (GroupState, Option<i64>) {
+fn state(
+    standing: Option<Option<UnsettledRecord>>,
+    presence: Presence,
+) -> (GroupState, Option<i64>) {
     if presence == Presence::Deleted {
         return (GroupState::Gone, None);
     }
@@ -188,27 +193,27 @@ fn state(standing: Option<Option<Standing>>, presence: Presence) -> (GroupState,
 fn shown_event(event: &HistoryEvent, users: &BTreeMap<SessionId, SessionUser>) -> Event {
     let mut reason = None;
     let what = match event.what {
-        What::Leased => Happened::Delivered,
-        What::HandedOut => Happened::DeliveredAndSettled,
-        What::Accepted => Happened::Accepted,
-        What::Released => Happened::Released,
-        What::Rejected => Happened::Rejected,
-        What::LeaseEnded => Happened::TimedOut,
-        What::Left => Happened::SessionEnded,
-        What::Withheld => Happened::AcceptedInTransaction,
-        What::GivenBack => Happened::GivenBack,
-        What::Voided => Happened::Voided,
-        What::Died(why) => {
+        StepKind::Leased => RecordEvent::Delivered,
+        StepKind::HandedOut => RecordEvent::DeliveredAndSettled,
+        StepKind::Accepted => RecordEvent::Accepted,
+        StepKind::Released => RecordEvent::Released,
+        StepKind::Rejected => RecordEvent::Rejected,
+        StepKind::LeaseEnded => RecordEvent::TimedOut,
+        StepKind::Left => RecordEvent::SessionEnded,
+        StepKind::Withheld => RecordEvent::AcceptedInTransaction,
+        StepKind::GivenBack => RecordEvent::GivenBack,
+        StepKind::Voided => RecordEvent::Voided,
+        StepKind::Died(why) => {
             let why = match why {
                 DeadReason::Rejected => DeathReason::Rejected,
                 DeadReason::Attempts => DeathReason::Attempts,
                 DeadReason::Expired => DeathReason::Expired,
             };
             reason = Some(why.name().to_owned());
-            Happened::Died
+            RecordEvent::Died
         }
-        What::Ended => Happened::Settled,
-        What::Removed => Happened::Removed,
+        StepKind::Ended => RecordEvent::Settled,
+        StepKind::Removed => RecordEvent::Removed,
     };
     Event {
         at_ms: event.at_ms,

@@ -44,13 +44,13 @@ use bytes::BufMut;
 use kafka_protocol::error::ResponseError;
 use serde::Serialize;
 
-use crate::dispatch::Started;
+use crate::dispatch::AcceptedRequest;
 use crate::errors::Fault;
 use crate::frames::Frame;
 use crate::gateway::{Gateway, Session};
 use crate::request::{Preamble, RequestError};
 use crate::response::Response;
-use crate::wire::primitives::{Cursor, Malformed, Put};
+use crate::wire::primitives::{Cursor, MalformedValue, PutPrimitives};
 
 use ::operations::document::{Operation, WithToken};
 use ::operations::{VERSION, VERSION_WITH_TOKEN};
@@ -63,10 +63,10 @@ pub(crate) fn start(
     session: &Arc<Session>,
     preamble: &Preamble,
     frame: Frame,
-) -> Started {
+) -> AcceptedRequest {
     let (gateway, preamble) = (Arc::clone(gateway), preamble.clone());
     let session = Arc::clone(session);
-    Started::Later(Box::pin(async move {
+    AcceptedRequest::Later(Box::pin(async move {
         let asked = match frame.bytes.len() > PARSED_INLINE_BYTES_MAX {
             true => {
                 let (version, bytes) = (preamble.version, frame.bytes);
@@ -127,21 +127,21 @@ pub(crate) fn parse(version: i16, frame: &[u8]) -> Result<WithToken, Fault> {
     parsed.map_err(|error| invalid(format!("the document is no operation: {error}")))
 }
 
-fn body(frame: &[u8]) -> Result<&[u8], Malformed> {
+fn body(frame: &[u8]) -> Result<&[u8], MalformedValue> {
     let mut cursor = Cursor::new(frame);
     cursor.skip(PREAMBLE_LEN)?;
     cursor.nullable_text(false)?;
-    let body = cursor.nullable_blob(false)?.ok_or(Malformed::Null)?;
+    let body = cursor.nullable_blob(false)?.ok_or(MalformedValue::Null)?;
     match cursor.left() {
         0 => Ok(body),
-        left => Err(Malformed::Length { length: (body.len() + left) as i64 }),
+        left => Err(MalformedValue::Length { length: (body.len() + left) as i64 }),
     }
 }
 
 /// The document of a response.
-type Answer = Result<Vec<u8>, Fault>;
+type DocumentResult = Result<Vec<u8>, Fault>;
 
-async fn carry_out(gateway: &Gateway, asker: &Rights, operation: Operation) -> Answer {
+async fn carry_out(gateway: &Gateway, asker: &Rights, operation: Operation) -> DocumentResult {
     let _permit = permits::wait(gateway, &operation).await?;
     if reads_the_catalog(&operation) {
         gateway.broker.catalog_is_current().await?;
@@ -234,13 +234,13 @@ fn reads_the_catalog(operation: &Operation) -> bool {
     )
 }
 
-fn document<T: Serialize>(answer: Result<T, Fault>) -> Answer {
+fn document<T: Serialize>(answer: Result<T, Fault>) -> DocumentResult {
     serde_json::to_vec(&answer?).map_err(|error| {
         Fault::new(ResponseError::UnknownServerError, format!("the answer is no JSON: {error}"))
     })
 }
 
-fn respond(correlation: i32, answer: Answer) -> Response {
+fn respond(correlation: i32, answer: DocumentResult) -> Response {
     let (code, message, body) = match &answer {
         Ok(body) => (0, None, body.as_slice()),
         Err(fault) => (fault.code(), fault.message(), &[][..]),

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use access::acl::{Action, Resource};
-use access::{Operation as Right, Rights, Target};
+use access::{AccessTarget, Operation as Right, Rights};
 use base::PartitionId;
 use base::limits::OPERATION_RECORDS_MAX;
-use broker::{CommitOffset, ExecuteError, Pace, Refusal};
+use broker::{CommitOffset, ExecuteError, Refusal, YieldBudget};
 use coordinator::assignment::Assignment;
 use coordinator::classic::{ClassicGroup, Phase};
 use coordinator::consumer::ConsumerGroup;
@@ -26,7 +26,7 @@ use crate::groups::assigned::assigned_partitions;
 use crate::groups::committed::GROUPS_PER_LOOK;
 use crate::groups::tenants;
 
-use ::operations::document::Done;
+use ::operations::document::EmptyReply;
 use ::operations::offset_groups::{
     AssignedTopic, Membership, OffsetGroupMember, OffsetGroupPage, OffsetGroupReport,
     OffsetGroupSummary, OffsetPlace,
@@ -41,7 +41,7 @@ pub(super) async fn list(
     groups_max: u32,
 ) -> Result<OffsetGroupPage, Fault> {
     let max = (groups_max as usize).clamp(1, OPERATION_RECORDS_MAX);
-    let mut pace = Pace::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
+    let mut pace = YieldBudget::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
     let mut after = after.unwrap_or_default().to_owned();
     let mut groups: Vec<OffsetGroupSummary> = Vec::new();
     // Groups that the caller may not see are skipped, a page at a time.
@@ -153,15 +153,15 @@ pub(super) async fn describe(
 }
 
 /// A member, copied while its group was locked.
-struct Found {
+struct MemberCopy {
     id: Text,
     instance: Option<Text>,
     client: Client,
     topics: Option<Vec<String>>,
-    has: Held,
+    has: MemberAssignment,
 }
 
-enum Held {
+enum MemberAssignment {
     /// As the leader of the group has written it.
     Written(bytes::Bytes),
     Divided {
@@ -172,7 +172,7 @@ enum Held {
 }
 
 /// Returns up to `max` members, by id.
-fn members(group: &Group, after: Option<&str>, max: usize) -> Vec<Found> {
+fn members(group: &Group, after: Option<&str>, max: usize) -> Vec<MemberCopy> {
     let is_after = |id: &Text| after.is_none_or(|after| &**id > after);
     match group {
         Group::Classic(group) => {
@@ -182,12 +182,12 @@ fn members(group: &Group, after: Option<&str>, max: usize) -> Vec<Found> {
         Group::Consumer(group) => consumer_members(group, is_after, max),
         Group::Streams(group) => {
             let members = group.members().filter(|member| is_after(&member.enrolment.id));
-            let found = members.take(max).map(|member| Found {
+            let found = members.take(max).map(|member| MemberCopy {
                 id: member.enrolment.id.clone(),
                 instance: None,
                 client: member.enrolment.client.clone(),
                 topics: None,
-                has: Held::Unsaid,
+                has: MemberAssignment::Unsaid,
             });
             found.collect()
         }
@@ -195,16 +195,16 @@ fn members(group: &Group, after: Option<&str>, max: usize) -> Vec<Found> {
     }
 }
 
-fn classic_member(group: &ClassicGroup, member: &coordinator::classic::Member) -> Found {
+fn classic_member(group: &ClassicGroup, member: &coordinator::classic::Member) -> MemberCopy {
     let is_divided = group.is_of_consumers() && group.phase() == Phase::Stable;
-    Found {
+    MemberCopy {
         id: member.id.clone(),
         instance: member.instance_id.clone(),
         client: member.client.clone(),
         topics: group.topics_of(member),
         has: match is_divided {
-            true => Held::Written(member.assignment.clone()),
-            false => Held::Unsaid,
+            true => MemberAssignment::Written(member.assignment.clone()),
+            false => MemberAssignment::Unsaid,
         },
     }
 }
@@ -213,17 +213,17 @@ fn consumer_members(
     group: &ConsumerGroup,
     is_after: impl Fn(&Text) -> bool,
     max: usize,
-) -> Vec<Found> {
+) -> Vec<MemberCopy> {
     let members = group.members().filter(|member| is_after(&member.enrolment.id));
     let found = members.take(max).map(|member| {
         let subscription = &member.subscription;
         let names = subscription.names.iter().map(ToString::to_string).collect();
-        Found {
+        MemberCopy {
             id: member.enrolment.id.clone(),
             instance: member.instance_id.clone(),
             client: member.enrolment.client.clone(),
             topics: subscription.pattern.is_none().then_some(names),
-            has: Held::Divided {
+            has: MemberAssignment::Divided {
                 assigned: member.state.assigned.clone(),
                 target: member.state.target.clone(),
             },
@@ -233,8 +233,8 @@ fn consumer_members(
 }
 
 /// Resolves the names of topics, and leaves out those that the caller may not see.
-fn shown(gateway: &Gateway, asker: &Rights, found: Found) -> OffsetGroupMember {
-    let sees = |topic: &str| asker.would(Right::Describe, Target::Topic(topic));
+fn shown(gateway: &Gateway, asker: &Rights, found: MemberCopy) -> OffsetGroupMember {
+    let sees = |topic: &str| asker.would(Right::Describe, AccessTarget::Topic(topic));
     let named = |assignment: &Assignment| -> Vec<AssignedTopic> {
         let catalog = gateway.broker.catalog();
         let topics = assignment.topics().filter_map(|(topic, partitions)| {
@@ -248,7 +248,7 @@ fn shown(gateway: &Gateway, asker: &Rights, found: Found) -> OffsetGroupMember {
         topics
     };
     let (assignment, target) = match &found.has {
-        Held::Written(bytes) => {
+        MemberAssignment::Written(bytes) => {
             let read = assigned_partitions(bytes).ok();
             let seen = read.map(|mut topics| {
                 topics.retain(|topic| sees(&topic.topic));
@@ -256,10 +256,10 @@ fn shown(gateway: &Gateway, asker: &Rights, found: Found) -> OffsetGroupMember {
             });
             (seen, None)
         }
-        Held::Divided { assigned, target } => {
+        MemberAssignment::Divided { assigned, target } => {
             (Some(named(assigned)), (assigned != target).then(|| named(target)))
         }
-        Held::Unsaid => (None, None),
+        MemberAssignment::Unsaid => (None, None),
     };
     let mut topics = found.topics;
     if let Some(topics) = &mut topics {
@@ -285,7 +285,7 @@ pub(super) async fn seek(
     name: &str,
     to: &[OffsetPlace],
     dry_run: bool,
-) -> Result<Done, Fault> {
+) -> Result<EmptyReply, Fault> {
     if to.is_empty() || to.len() > OPERATION_RECORDS_MAX {
         let count = to.len();
         return Err(invalid(format!(
@@ -314,7 +314,7 @@ pub(super) async fn seek(
         _ => Ok(()),
     })?;
     if dry_run {
-        return Ok(Done {});
+        return Ok(EmptyReply {});
     }
     let offsets = to.iter().zip(partitions).map(|(place, partition)| CommitOffset {
         partition,
@@ -326,7 +326,7 @@ pub(super) async fn seek(
     let refused = gateway.broker.shards().commit_offsets(name, offsets.collect()).await?;
     match refused.into_iter().next() {
         Some((_, refusal)) => Err(refusal.into()),
-        None => Ok(Done {}),
+        None => Ok(EmptyReply {}),
     }
 }
 
@@ -350,7 +350,7 @@ pub(super) async fn delete(
     asker: &Rights,
     name: &str,
     dry_run: bool,
-) -> Result<Done, Fault> {
+) -> Result<EmptyReply, Fault> {
     if !tenants::may_be_deleted(&gateway.broker, asker, name).await? {
         return Err(Fault::new(
             ResponseError::GroupAuthorizationFailed,
@@ -369,11 +369,11 @@ pub(super) async fn delete(
         }
     })?;
     if !has_offsets || dry_run {
-        return Ok(Done {});
+        return Ok(EmptyReply {});
     }
     match gateway.broker.shards().delete_offset_group(name).await {
         // Another request has deleted it meanwhile.
-        Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownGroup { .. })) => Ok(Done {}),
+        Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownGroup { .. })) => Ok(EmptyReply {}),
         Err(error) => Err(error.into()),
     }
 }

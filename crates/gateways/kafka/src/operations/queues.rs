@@ -3,27 +3,27 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use access::{Operation, Rights, Target};
+use access::{AccessTarget, Operation, Rights};
 use base::limits::{BARRIER_WITHIN, OPERATION_LEASES_MAX, OPERATION_RECORDS_MAX};
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId};
 use broker::config::{LEASE_GROUP_CONFIGS, Overrides};
 use broker::delivery::{
-    Counters, Peeked, RecordState as BrokerState, RemoveError, SeekError, SeekTo,
+    Counters, PeekedRecord, RecordState as BrokerState, RemoveError, SeekError, SeekTo,
 };
 use broker::{Broker, LeaseProgress};
 use futures_util::future::join_all;
 use kafka_protocol::error::ResponseError;
-use record::Reserved;
+use record::ReservedHeaders;
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::share::lease_groups;
 
-use super::browse::{Room, Source, Visit, first_record, stored};
+use super::browse::{PageBudget, Source, VisitDecision, first_record, stored};
 use ::operations::document::{
-    Counted, DeclaredQueue, Done, Lease, NotRemoved, PartitionProgress, Place, QueueConfig,
-    QueueName, QueuePage, QueueRates, QueueReport, QueueSummary, QueuedRecord, RecordPage,
-    RecordState, Removed, Start,
+    DeclaredQueue, EmptyReply, Lease, PartitionProgress, QueueConfig, QueueName, QueuePage,
+    QueueRates, QueueReport, QueueSummary, QueuedRecord, RecordCount, RecordPage, RecordPosition,
+    RecordState, RemovedRecords, Start, UnremovedRecord,
 };
 
 /// Records that are settled together, and share one sync of the disk.
@@ -138,7 +138,7 @@ pub(super) async fn list(
         let catalog = gateway.broker.catalog();
         let from = after.map_or(Bound::Unbounded, |after| Bound::Included(&*after.topic));
         // Sorted by name, and the groups of each topic too.
-        let seen = |topic: &str| asker.would(Operation::Describe, Target::Topic(topic));
+        let seen = |topic: &str| asker.would(Operation::Describe, AccessTarget::Topic(topic));
         let topics = catalog.topics_from(from).filter(|topic| seen(topic.name()));
         let groups = topics.flat_map(|topic| {
             catalog.lease_groups_of(topic.id()).filter(move |group| {
@@ -163,7 +163,7 @@ pub(super) async fn list(
 }
 
 /// The durable state of a lease group.
-struct Standing {
+struct LeaseGroupState {
     topic: base::TopicId,
     topic_name: String,
     group_name: String,
@@ -176,7 +176,7 @@ struct Standing {
 
 /// Returns `None` if the group does not exist, or its topic was deleted meanwhile. The caller has waited for
 /// current copies.
-async fn standing(broker: &Broker, id: LeaseGroupId) -> Result<Option<Standing>, Fault> {
+async fn standing(broker: &Broker, id: LeaseGroupId) -> Result<Option<LeaseGroupState>, Fault> {
     let Some((mut standing, partitions)) = defined(broker, id) else { return Ok(None) };
     let indexes: Vec<u32> = (0..partitions).collect();
     let progress = broker.shards().known().lease_progress(id, &indexes).await?;
@@ -191,11 +191,11 @@ async fn standing(broker: &Broker, id: LeaseGroupId) -> Result<Option<Standing>,
 }
 
 /// The group's definition without progress, and its number of partitions.
-fn defined(broker: &Broker, id: LeaseGroupId) -> Option<(Standing, u32)> {
+fn defined(broker: &Broker, id: LeaseGroupId) -> Option<(LeaseGroupState, u32)> {
     let catalog = broker.catalog();
     let group = catalog.lease_group(id)?;
     let topic = catalog.topic(group.topic())?;
-    let standing = Standing {
+    let standing = LeaseGroupState {
         topic: topic.id(),
         topic_name: topic.name().to_string(),
         group_name: group.name().to_string(),
@@ -216,7 +216,7 @@ async fn summary(broker: &Broker, id: LeaseGroupId) -> Result<Option<QueueSummar
 
 async fn summarize(
     broker: &Broker,
-    standing: &Standing,
+    standing: &LeaseGroupState,
     counters: Counters,
 ) -> Result<QueueSummary, Fault> {
     let at_ms = broker.clock().now_ms();
@@ -257,7 +257,7 @@ async fn summarize(
 /// the log does.
 async fn oldest(
     broker: &Broker,
-    standing: &Standing,
+    standing: &LeaseGroupState,
     counters: &Counters,
 ) -> Result<Option<i64>, Fault> {
     if counters.depth == 0 {
@@ -313,7 +313,7 @@ pub(super) async fn peek(
     gateway: &Gateway,
     queue: &QueueName,
     partition: Option<u32>,
-    from: Option<Place>,
+    from: Option<RecordPosition>,
     records_max: u32,
 ) -> Result<RecordPage, Fault> {
     let (_, source) = find(gateway, queue)?;
@@ -322,24 +322,25 @@ pub(super) async fn peek(
     }
     let records_max = (records_max as usize).min(OPERATION_RECORDS_MAX);
     let now_ms = gateway.broker.clock().now_ms();
-    let (mut records, mut room) = (Vec::new(), Room::default());
-    let visit = |peeked: Peeked| {
+    let (mut records, mut room) = (Vec::new(), PageBudget::default());
+    let visit = |peeked: PeekedRecord| {
         if !room.takes(&peeked.record, records_max) {
-            return Visit::Stop;
+            return VisitDecision::Stop;
         }
         records.push(queued(&peeked, now_ms));
-        Visit::More
+        VisitDecision::More
     };
     let next = source.visit(&gateway.broker, partition, from, records_max, visit).await?;
     Ok(RecordPage { records, next })
 }
 
-fn queued(peeked: &Peeked, now_ms: i64) -> QueuedRecord {
+fn queued(peeked: &PeekedRecord, now_ms: i64) -> QueuedRecord {
     let view = peeked.record.view();
     let (state, until_ms) = match peeked.state {
         // A record that the engine has not read yet is ready, unless it is scheduled.
         BrokerState::Ready => {
-            let due = Reserved::read(&view.headers).deliver_at_ms.filter(|due| *due > now_ms);
+            let due =
+                ReservedHeaders::read(&view.headers).deliver_at_ms.filter(|due| *due > now_ms);
             (if due.is_some() { RecordState::Delayed } else { RecordState::Ready }, due)
         }
         BrokerState::Blocked => (RecordState::Blocked, None),
@@ -361,10 +362,10 @@ fn no_partition(queue: &QueueName, partition: u32, partitions: u32) -> Fault {
 
 // --------------------------------------------------------------------------------------- changing
 
-pub(super) async fn purge(gateway: &Gateway, queue: &QueueName) -> Result<Counted, Fault> {
+pub(super) async fn purge(gateway: &Gateway, queue: &QueueName) -> Result<RecordCount, Fault> {
     let (id, _) = find(gateway, queue)?;
     let records = gateway.broker.purge(id).await.map_err(|error| removing(queue, error))?;
-    Ok(Counted { records })
+    Ok(RecordCount { records })
 }
 
 pub(super) fn removing(queue: &QueueName, error: RemoveError) -> Fault {
@@ -381,8 +382,8 @@ pub(super) fn removing(queue: &QueueName, error: RemoveError) -> Fault {
 pub(super) async fn remove(
     gateway: &Gateway,
     queue: &QueueName,
-    records: &[Place],
-) -> Result<Removed, Fault> {
+    records: &[RecordPosition],
+) -> Result<RemovedRecords, Fault> {
     let (id, _) = find(gateway, queue)?;
     remove_from(gateway, queue, id, records).await
 }
@@ -393,9 +394,9 @@ pub(super) async fn remove_from(
     gateway: &Gateway,
     queue: &QueueName,
     id: LeaseGroupId,
-    records: &[Place],
-) -> Result<Removed, Fault> {
-    let mut removed = Removed::default();
+    records: &[RecordPosition],
+) -> Result<RemovedRecords, Fault> {
+    let mut removed = RemovedRecords::default();
     for together in records.chunks(REMOVED_TOGETHER) {
         let each = together
             .iter()
@@ -413,32 +414,32 @@ pub(super) async fn remove_from(
     Ok(removed)
 }
 
-pub(super) fn not_removed(place: Place, reason: String) -> NotRemoved {
-    NotRemoved { partition: place.partition, offset: place.offset, reason }
+pub(super) fn not_removed(place: RecordPosition, reason: String) -> UnremovedRecord {
+    UnremovedRecord { partition: place.partition, offset: place.offset, reason }
 }
 
 pub(super) async fn pause(
     gateway: &Gateway,
     queue: &QueueName,
     paused: bool,
-) -> Result<Done, Fault> {
+) -> Result<EmptyReply, Fault> {
     let (group, _) = find(gateway, queue)?;
     gateway.broker.pause_lease_group(group, paused).await?;
-    Ok(Done {})
+    Ok(EmptyReply {})
 }
 
 pub(super) async fn seek(
     gateway: &Gateway,
     queue: &QueueName,
-    to: &[Place],
-) -> Result<Done, Fault> {
+    to: &[RecordPosition],
+) -> Result<EmptyReply, Fault> {
     let (group, source) = find(gateway, queue)?;
     if let Some(place) = to.iter().find(|place| place.partition >= source.partitions) {
         return Err(no_partition(queue, place.partition, source.partitions));
     }
     let offsets = to.iter().map(|place| (place.partition, place.offset)).collect();
     match gateway.broker.seek(group, SeekTo::Offsets(offsets)).await {
-        Ok(()) => Ok(Done {}),
+        Ok(()) => Ok(EmptyReply {}),
         Err(SeekError::UnknownGroup(_)) => Err(no_queue(queue)),
         Err(SeekError::Refused(refusal)) => Err(refusal.into()),
         Err(SeekError::Read(error)) => Err(error.into()),
@@ -450,7 +451,7 @@ pub(super) async fn delete(
     gateway: &Gateway,
     queue: &QueueName,
     force: bool,
-) -> Result<Done, Fault> {
+) -> Result<EmptyReply, Fault> {
     let (group, _) = find(gateway, queue)?;
     let counters = gateway.broker.counters(group).await.ok_or_else(|| no_queue(queue))?;
     if counters.consumers > 0 && !force {
@@ -463,7 +464,7 @@ pub(super) async fn delete(
         ));
     }
     gateway.broker.delete_lease_group(group).await?;
-    Ok(Done {})
+    Ok(EmptyReply {})
 }
 
 /// Returns the lease group of a topic's dead letters. A topic without one is declared a queue with all its
@@ -480,7 +481,7 @@ pub(super) async fn ensure_main(
         catalog.lease_group_named(topic.id(), MAIN_LEASE_GROUP).is_some()
     };
     if !is_there {
-        if !asker.may(Operation::Alter, Target::Topic(topic)) {
+        if !asker.may(Operation::Alter, AccessTarget::Topic(topic)) {
             return Err(Fault::new(
                 ResponseError::TopicAuthorizationFailed,
                 format!(

@@ -1,7 +1,7 @@
 //! Rights that each operation needs.
 
 use access::acl::{Action, Resource};
-use access::{Operation as Right, Rights, Said, Target};
+use access::{AccessTarget, Operation as Right, RequestContext, Rights};
 use broker::operations::Effect;
 use kafka_protocol::error::ResponseError;
 
@@ -34,7 +34,7 @@ pub(super) fn check(
         ));
     }
     let (needs, subject) = needs(operation, effect);
-    let said = Said { request: &name, subject: &subject };
+    let said = RequestContext { request: &name, subject: &subject };
     let missing = needs.into_iter().find(|(right, target)| !rights.may_by(said, *right, *target));
     missing.map_or(Ok(()), |(right, target)| Err(refused(right, target)))
 }
@@ -68,8 +68,8 @@ fn needs_of_group(operation: &Operation) -> Option<(Action, &str)> {
 fn needs<'a>(
     operation: &'a Operation,
     effect: impl Fn(&str, &serde_json::Value) -> Effect,
-) -> (Vec<(Right, Target<'a>)>, String) {
-    let cluster = |right| vec![(right, Target::Cluster)];
+) -> (Vec<(Right, AccessTarget<'a>)>, String) {
+    let cluster = |right| vec![(right, AccessTarget::Cluster)];
     let mut subject = String::new();
     let needs = match operation {
         // Their results have only what the caller may see.
@@ -80,7 +80,7 @@ fn needs<'a>(
         // The right on the group suffices.
         Operation::DescribeOffsetGroup { .. } | Operation::DeleteOffsetGroup { .. } => Vec::new(),
         Operation::SeekOffsetGroup { to, .. } => {
-            to.iter().map(|place| (Right::Browse, Target::Topic(&place.topic))).collect()
+            to.iter().map(|place| (Right::Browse, AccessTarget::Topic(&place.topic))).collect()
         }
         Operation::PauseQueue { queue, .. } => vec![(Right::Alter, of(queue))],
         Operation::DeclareQueue { queue, config, .. } => {
@@ -88,7 +88,7 @@ fn needs<'a>(
             // Dead letters are written for the declaring user, who therefore needs the right to write there,
             // as with RabbitMQ's dead-letter exchanges.
             let letters = config.get(DEAD_LETTER_TOPIC).filter(|topic| !topic.is_empty());
-            needs.extend(letters.map(|topic| (Right::Append, Target::Topic(topic))));
+            needs.extend(letters.map(|topic| (Right::Append, AccessTarget::Topic(topic))));
             needs
         }
         Operation::DescribeQueue { queue } => vec![(Right::DescribeGroup, of(queue))],
@@ -104,20 +104,26 @@ fn needs<'a>(
         }
         Operation::DescribeRecord { topic, .. }
         | Operation::FindRecords { topic: Some(topic), .. } => {
-            vec![(Right::Browse, Target::Topic(topic))]
+            vec![(Right::Browse, AccessTarget::Topic(topic))]
         }
-        Operation::CountDeadLetters { topic, .. } => vec![(Right::Describe, Target::Topic(topic))],
-        Operation::ShowDeadLetters { topic, .. } => vec![(Right::Browse, Target::Topic(topic))],
+        Operation::CountDeadLetters { topic, .. } => {
+            vec![(Right::Describe, AccessTarget::Topic(topic))]
+        }
+        Operation::ShowDeadLetters { topic, .. } => {
+            vec![(Right::Browse, AccessTarget::Topic(topic))]
+        }
         Operation::RedriveDeadLetters { topic, only, to, .. } => {
-            let mut needs = vec![(Right::Consume, Target::Topic(topic))];
+            let mut needs = vec![(Right::Consume, AccessTarget::Topic(topic))];
             match to.as_ref().or(only.source.as_ref()) {
-                Some(to) => needs.push((Right::Append, Target::Topic(to))),
+                Some(to) => needs.push((Right::Append, AccessTarget::Topic(to))),
                 // Each record may have come from another topic.
-                None => needs.push((Right::Administer, Target::Cluster)),
+                None => needs.push((Right::Administer, AccessTarget::Cluster)),
             }
             needs
         }
-        Operation::DeleteDeadLetters { topic, .. } => vec![(Right::Purge, Target::Topic(topic))],
+        Operation::DeleteDeadLetters { topic, .. } => {
+            vec![(Right::Purge, AccessTarget::Topic(topic))]
+        }
         Operation::ListShards {} | Operation::ListConnections { .. } => cluster(Right::Look),
         Operation::ElectLeader {} | Operation::CloseConnection { .. } => cluster(Right::Administer),
         Operation::Family { family, operation } => match effect(family, operation) {
@@ -131,29 +137,29 @@ fn needs<'a>(
     (needs, subject)
 }
 
-fn of(queue: &QueueName) -> Target<'_> {
-    Target::Group { topic: &queue.topic, group: &queue.group }
+fn of(queue: &QueueName) -> AccessTarget<'_> {
+    AccessTarget::Group { topic: &queue.topic, group: &queue.group }
 }
 
 /// The refusal does not reveal whether the target exists.
-fn refused(right: Right, target: Target<'_>) -> Fault {
+fn refused(right: Right, target: AccessTarget<'_>) -> Fault {
     match target {
-        Target::Cluster => {
+        AccessTarget::Cluster => {
             let word = if right == Right::Look { "describe" } else { "alter" };
             Fault::new(
                 ResponseError::ClusterAuthorizationFailed,
                 format!("this needs a user who may {word} the cluster"),
             )
         }
-        Target::Topic(topic) | Target::Group { topic, .. } | Target::Queue { topic, .. } => {
-            Fault::new(
-                ResponseError::TopicAuthorizationFailed,
-                format!(
-                    "this user may not do that to the topic {topic}; an administrator grants the right with 'postroad acl add'"
-                ),
-            )
-        }
-        Target::Exchange { name, .. } => Fault::new(
+        AccessTarget::Topic(topic)
+        | AccessTarget::Group { topic, .. }
+        | AccessTarget::Queue { topic, .. } => Fault::new(
+            ResponseError::TopicAuthorizationFailed,
+            format!(
+                "this user may not do that to the topic {topic}; an administrator grants the right with 'postroad acl add'"
+            ),
+        ),
+        AccessTarget::Exchange { name, .. } => Fault::new(
             ResponseError::ClusterAuthorizationFailed,
             format!("this user may not do that to the exchange {name}"),
         ),

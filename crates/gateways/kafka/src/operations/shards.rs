@@ -7,7 +7,9 @@ use kafka_protocol::error::ResponseError;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
-use ::operations::document::{CatchingUp, Elected, ShardContent, ShardList, ShardSummary};
+use ::operations::document::{
+    ElectedTerm, ShardContent, ShardList, ShardSummary, SnapshotTransfer,
+};
 
 pub(super) fn list(gateway: &Gateway) -> ShardList {
     ShardList { shards: gateway.broker.shard_statuses().iter().map(summary).collect() }
@@ -47,15 +49,15 @@ fn summary(status: &ShardStatus) -> ShardSummary {
     }
 }
 
-fn lagging_node(known: &broker::CatchingUp) -> CatchingUp {
-    let broker::CatchingUp { node, bytes, of_bytes } = *known;
-    CatchingUp { node, bytes, of_bytes }
+fn lagging_node(known: &broker::CatchUpProgress) -> SnapshotTransfer {
+    let broker::CatchUpProgress { node, bytes, of_bytes } = *known;
+    SnapshotTransfer { node, bytes, of_bytes }
 }
 
-pub(super) async fn elect(gateway: &Gateway) -> Result<Elected, Fault> {
+pub(super) async fn elect(gateway: &Gateway) -> Result<ElectedTerm, Fault> {
     let elected = gateway.broker.elect_all().await;
     // Clients do not retry this code by themselves.
     let term =
         elected.map_err(|error| Fault::new(ResponseError::RequestTimedOut, error.to_string()))?;
-    Ok(Elected { term })
+    Ok(ElectedTerm { term })
 }

@@ -18,8 +18,8 @@ use kafka_protocol::error::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
-use crate::authorization::Asker;
-use crate::currency::{Named, ensure_known};
+use crate::authorization::Caller;
+use crate::currency::{RequestedTopic, ensure_known};
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::leaders::{Referrals, is_about_leader};
@@ -39,7 +39,7 @@ pub(crate) async fn handle(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message = ShareAcknowledgeRequest::parse(&mut request)?;
-    ensure_known(gateway, message.partitions.iter().map(|it| Named::Id(it.topic))).await;
+    ensure_known(gateway, message.partitions.iter().map(|it| RequestedTopic::Id(it.topic))).await;
     let done = match acknowledge(gateway, session, &request.asker, message).await {
         Ok(done) => done,
         Err(fault) => ShareAcknowledged { fault: Some(fault), ..ShareAcknowledged::default() },
@@ -50,7 +50,7 @@ pub(crate) async fn handle(
 async fn acknowledge(
     gateway: &Gateway,
     session: &Session,
-    asker: &Asker,
+    asker: &Caller,
     message: ShareAcknowledgeRequest,
 ) -> Result<ShareAcknowledged, Fault> {
     let key = key_of(&message.head)?;
@@ -81,7 +81,7 @@ async fn acknowledge(
 }
 
 /// Plan of one partition's acknowledgements.
-enum Planned {
+enum AcknowledgePlan {
     Refused(Fault),
     /// The next so many settles belong to it.
     Settles(usize),
@@ -91,7 +91,7 @@ enum Planned {
 /// are durable, with one outcome for each partition.
 pub(super) fn settle(
     broker: &Broker,
-    asker: &Asker,
+    asker: &Caller,
     leases: &LeaseSession,
     group: &StrBytes,
     partitions: &[SharePartition],
@@ -103,9 +103,9 @@ pub(super) fn settle(
             Ok(planned) => {
                 let count = planned.len();
                 settles.extend(planned);
-                Planned::Settles(count)
+                AcknowledgePlan::Settles(count)
             }
-            Err(fault) => Planned::Refused(fault),
+            Err(fault) => AcknowledgePlan::Refused(fault),
         };
         partitions.iter().map(planned).collect()
     };
@@ -117,8 +117,8 @@ pub(super) fn settle(
         };
         let mut outcomes = outcomes.into_iter();
         let outcome = |planned| match planned {
-            Planned::Refused(fault) => Some(fault),
-            Planned::Settles(count) => {
+            AcknowledgePlan::Refused(fault) => Some(fault),
+            AcknowledgePlan::Settles(count) => {
                 // Takes all of them, so that the next outcome is the next partition's.
                 let faults = outcomes.by_ref().take(count).filter_map(Result::err);
                 faults.map(fault_of).collect::<Vec<_>>().into_iter().next()
@@ -130,7 +130,7 @@ pub(super) fn settle(
 
 fn plan(
     catalog: &CatalogView<'_>,
-    asker: &Asker,
+    asker: &Caller,
     group: &str,
     partition: &SharePartition,
 ) -> Result<Vec<Settle>, Fault> {

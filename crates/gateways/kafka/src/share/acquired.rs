@@ -7,20 +7,20 @@
 
 use std::collections::BTreeMap;
 
-use crate::share::response::Acquired;
+use crate::share::response::AcquiredRange;
 
 /// A leased record, and its batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Leased {
+pub(crate) struct AcquiredRecord {
     pub(crate) partition: u32,
     pub(crate) offset: u64,
     /// 1 for the first delivery.
     pub(crate) attempt: u16,
-    pub(crate) batch: InBatch,
+    pub(crate) batch: BatchExtent,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct InBatch {
+pub(crate) struct BatchExtent {
     pub(crate) base: u64,
     /// The offset after its last record.
     pub(crate) next: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Run {
 /// The response's content for one partition.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct PartitionPlan {
-    pub(crate) acquired: Vec<Acquired>,
+    pub(crate) acquired: Vec<AcquiredRange>,
     pub(crate) runs: Vec<Run>,
 }
 
@@ -58,8 +58,12 @@ pub(crate) struct Plan {
 impl Plan {
     /// Takes the records in their order as long as their batches fit. With `must_progress` the first batch
     /// always fits: otherwise its record would be released for ever.
-    pub(crate) fn of(mut leased: Vec<Leased>, bytes_max: usize, must_progress: bool) -> Self {
-        let mut batches: BTreeMap<(u32, u64), (InBatch, u64)> = BTreeMap::new();
+    pub(crate) fn of(
+        mut leased: Vec<AcquiredRecord>,
+        bytes_max: usize,
+        must_progress: bool,
+    ) -> Self {
+        let mut batches: BTreeMap<(u32, u64), (BatchExtent, u64)> = BTreeMap::new();
         let mut bytes = 0;
         let mut surplus = Vec::new();
         leased.retain(|record| {
@@ -100,18 +104,18 @@ impl Plan {
 
 impl PartitionPlan {
     /// Records come by rising offset.
-    fn add_record(&mut self, record: &Leased) {
-        let Leased { offset, attempt: deliveries, .. } = *record;
+    fn add_record(&mut self, record: &AcquiredRecord) {
+        let AcquiredRecord { offset, attempt: deliveries, .. } = *record;
         match self.acquired.last_mut() {
             Some(run) if run.deliveries == deliveries && run.last + 1 == offset => {
                 run.last = offset;
             }
-            _ => self.acquired.push(Acquired { first: offset, last: offset, deliveries }),
+            _ => self.acquired.push(AcquiredRange { first: offset, last: offset, deliveries }),
         }
     }
 
     /// Batches come by rising offset; `first` is the batch's first leased record.
-    fn add_batch(&mut self, batch: InBatch, first: u64) {
+    fn add_batch(&mut self, batch: BatchExtent, first: u64) {
         match self.runs.last_mut() {
             Some(run) if run.to == batch.base => {
                 run.to = batch.next;
@@ -129,13 +133,18 @@ mod tests {
     use super::*;
 
     /// A record in a batch of ten records and a hundred bytes.
-    fn record(partition: u32, offset: u64, attempt: u16) -> Leased {
+    fn record(partition: u32, offset: u64, attempt: u16) -> AcquiredRecord {
         let base = offset / 10 * 10;
-        Leased { partition, offset, attempt, batch: InBatch { base, next: base + 10, bytes: 100 } }
+        AcquiredRecord {
+            partition,
+            offset,
+            attempt,
+            batch: BatchExtent { base, next: base + 10, bytes: 100 },
+        }
     }
 
-    fn acquired(first: u64, last: u64, deliveries: u16) -> Acquired {
-        Acquired { first, last, deliveries }
+    fn acquired(first: u64, last: u64, deliveries: u16) -> AcquiredRange {
+        AcquiredRange { first, last, deliveries }
     }
 
     #[test]

@@ -6,13 +6,13 @@ use uuid::Uuid;
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
-use crate::leaders::{CurrentLeader, Reached, Referrals, is_about_leader};
+use crate::leaders::{CurrentLeader, ReachableNode, Referrals, is_about_leader};
 use crate::share::response::SharedPartition;
 
 #[derive(Debug, Default)]
-pub(crate) struct Answers(BTreeMap<Uuid, BTreeMap<i32, SharedPartition>>);
+pub(crate) struct PartitionReplies(BTreeMap<Uuid, BTreeMap<i32, SharedPartition>>);
 
-impl Answers {
+impl PartitionReplies {
     pub(crate) fn partition(&mut self, topic: Uuid, index: i32) -> &mut SharedPartition {
         let topic = self.0.entry(topic).or_default();
         topic
@@ -28,7 +28,7 @@ impl Answers {
     }
 
     /// Adds the leader to each partition that another node leads. Returns these nodes.
-    pub(crate) fn refer(&mut self, gateway: &Gateway, encrypted: bool) -> Vec<Reached> {
+    pub(crate) fn refer(&mut self, gateway: &Gateway, encrypted: bool) -> Vec<ReachableNode> {
         let mut referrals = Referrals::new(encrypted);
         for (topic, partitions) in &mut self.0 {
             for partition in partitions.values_mut() {

@@ -4,7 +4,7 @@
 //! them. So only deleted records are reported like that; records that cannot be read are released.
 
 use base::PartitionId;
-use broker::{Broker, FetchError, Stored};
+use broker::{Broker, FetchError, StoredBatches};
 use bytes::Bytes;
 use tracing::warn;
 
@@ -51,7 +51,7 @@ async fn read_run(
             from = from.max(next);
             left = left.saturating_sub(wanted);
             let (bytes, base_offset) = (slice.bytes.slice(..wanted), slice.base_offset);
-            Stored { bytes, base_offset }.put_pieces(batches);
+            StoredBatches { bytes, base_offset }.put_pieces(batches);
         }
         if from == before {
             return Ok(());
@@ -62,7 +62,7 @@ async fn read_run(
 
 /// Bytes at the front that are whole batches with a base offset below `to`, and the offset after the last of
 /// them. `None` without such a batch.
-fn up_to(slice: &Stored, to: u64) -> Option<(usize, u64)> {
+fn up_to(slice: &StoredBatches, to: u64) -> Option<(usize, u64)> {
     record::split_at(&slice.bytes, slice.base_offset)
         .map_while(Result::ok)
         .take_while(|(header, _)| header.base_offset < to)

@@ -18,8 +18,8 @@ use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
-use crate::authorization::Asker;
-use crate::currency::{Named, ensure_known};
+use crate::authorization::Caller;
+use crate::currency::{RequestedTopic, ensure_known};
 use crate::errors::Fault;
 use crate::frames::DECODED_FACTOR;
 use crate::gateway::{FETCH_BUDGET_UNIT, Gateway, Session};
@@ -27,11 +27,11 @@ use crate::leaders::not_leader;
 use crate::quotas;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
-use crate::share::acquired::{InBatch, Leased, Plan};
-use crate::share::answers::Answers;
+use crate::share::acquired::{AcquiredRecord, BatchExtent, Plan};
+use crate::share::answers::PartitionReplies;
 use crate::share::limits::Limits;
 use crate::share::request::{ShareFetchRequest, SharePartition};
-use crate::share::response::{Acquired, ShareFetched, encode_fetched};
+use crate::share::response::{AcquiredRange, ShareFetched, encode_fetched};
 use crate::share::sessions::{FINAL_EPOCH, INITIAL_EPOCH, ShareKey, ShareSession, session_user};
 use crate::share::{acknowledge, batches, key_of, lease_groups};
 
@@ -46,7 +46,7 @@ pub(crate) async fn handle(
 ) -> Result<Response, RequestError> {
     let frame_bytes = request.body.len();
     let message = ShareFetchRequest::parse(&mut request)?;
-    ensure_known(gateway, message.partitions.iter().map(|it| Named::Id(it.topic))).await;
+    ensure_known(gateway, message.partitions.iter().map(|it| RequestedTopic::Id(it.topic))).await;
     // It may wait for records while it holds its acknowledgements.
     let _room = request.permit.take().map(|permit| {
         gateway.waiting_budget.try_admit(frame_bytes * DECODED_FACTOR).unwrap_or(permit)
@@ -69,7 +69,7 @@ pub(crate) async fn handle(
 async fn fetch(
     gateway: &Gateway,
     session: &Session,
-    asker: &Asker,
+    asker: &Caller,
     message: ShareFetchRequest,
 ) -> Result<(ShareFetched, Option<OwnedSemaphorePermit>), Fault> {
     let key = key_of(&message.head)?;
@@ -86,7 +86,7 @@ async fn fetch(
         let (catalog, group) = (gateway.broker.catalog(), &key.group);
         (lease_groups::lock_ms(&catalog, group), lease_groups::locks_max(&catalog, group))
     };
-    let mut fetching = Fetching { gateway, asker, group: &key.group, lock_ms, locks_max, limits };
+    let mut fetching = ShareFetch { gateway, asker, group: &key.group, lock_ms, locks_max, limits };
     let (faults, (mut answers, room)) = if is_final || limits.fetches_nothing() {
         (settled.await, Default::default())
     } else {
@@ -159,15 +159,15 @@ struct Source {
 
 /// The records taken so far.
 #[derive(Default)]
-struct Taken {
+struct AcquiredRecords {
     /// With the index of their source.
     records: Vec<(usize, Delivery)>,
     bytes: usize,
 }
 
-struct Fetching<'a> {
+struct ShareFetch<'a> {
     gateway: &'a Gateway,
-    asker: &'a Asker,
+    asker: &'a Caller,
     group: &'a StrBytes,
     lock_ms: i32,
     /// Records of one partition that the whole group may hold.
@@ -175,14 +175,17 @@ struct Fetching<'a> {
     limits: Limits,
 }
 
-impl Fetching<'_> {
-    async fn run(&mut self, share: &mut ShareSession) -> (Answers, Option<OwnedSemaphorePermit>) {
-        let mut answers = Answers::default();
+impl ShareFetch<'_> {
+    async fn run(
+        &mut self,
+        share: &mut ShareSession,
+    ) -> (PartitionReplies, Option<OwnedSemaphorePermit>) {
+        let mut answers = PartitionReplies::default();
         let deadline = Instant::now() + self.limits.wait;
         // Subscribed before the first take, so that no change of leaders is missed.
         let mut changes = self.gateway.leader_changes();
         let sources = self.sources(share, &mut answers);
-        let mut taken = Taken::default();
+        let mut taken = AcquiredRecords::default();
         let refused = self.take_available(share, &sources, &mut taken, &mut answers).await;
         // A fault that is new to the member is reported at once.
         let has_news = answers.has_faults() || refused;
@@ -201,18 +204,18 @@ impl Fetching<'_> {
         (answers, room)
     }
 
-    fn is_enough(&self, taken: &Taken) -> bool {
+    fn is_enough(&self, taken: &AcquiredRecords) -> bool {
         !taken.records.is_empty()
             && (taken.bytes >= self.limits.bytes_min || self.records_left(taken) == 0)
     }
 
-    fn records_left(&self, taken: &Taken) -> u32 {
+    fn records_left(&self, taken: &AcquiredRecords) -> u32 {
         self.limits.records_max.saturating_sub(taken.records.len() as u32)
     }
 
     /// The lease groups of the session's topics, beginning with the one whose turn it is. A topic's fault is
     /// reported unless the member received it last time.
-    fn sources(&self, share: &mut ShareSession, answers: &mut Answers) -> Vec<Source> {
+    fn sources(&self, share: &mut ShareSession, answers: &mut PartitionReplies) -> Vec<Source> {
         let mut sources = Vec::with_capacity(share.topics.len());
         let catalog = self.gateway.broker.catalog();
         for (uuid, known) in &mut share.topics {
@@ -257,7 +260,7 @@ impl Fetching<'_> {
     }
 
     /// Refuses partitions that another node leads by now. Returns whether there are any.
-    fn refuse_led_elsewhere(&self, sources: &[Source], answers: &mut Answers) -> bool {
+    fn refuse_led_elsewhere(&self, sources: &[Source], answers: &mut PartitionReplies) -> bool {
         if self.gateway.broker.is_alone() {
             return false;
         }
@@ -275,7 +278,7 @@ impl Fetching<'_> {
         led.contains(&false)
     }
 
-    fn options(&self, source: &Source, taken: &Taken, wait: Duration) -> TakeOptions {
+    fn options(&self, source: &Source, taken: &AcquiredRecords, wait: Duration) -> TakeOptions {
         TakeOptions {
             records_max: self.records_left(taken),
             bytes_max: self.limits.bytes_max.saturating_sub(taken.bytes).max(1) as u64,
@@ -292,8 +295,8 @@ impl Fetching<'_> {
         &self,
         share: &mut ShareSession,
         sources: &[Source],
-        taken: &mut Taken,
-        answers: &mut Answers,
+        taken: &mut AcquiredRecords,
+        answers: &mut PartitionReplies,
     ) -> bool {
         let mut refused = false;
         for (place, source) in sources.iter().enumerate() {
@@ -323,7 +326,7 @@ impl Fetching<'_> {
         share: &ShareSession,
         sources: &[Source],
         deadline: Instant,
-        taken: &mut Taken,
+        taken: &mut AcquiredRecords,
     ) -> bool {
         let wait = deadline.saturating_duration_since(Instant::now());
         if wait.is_zero() {
@@ -363,13 +366,13 @@ impl Fetching<'_> {
         &self,
         share: &ShareSession,
         sources: &[Source],
-        taken: Taken,
-        answers: &mut Answers,
+        taken: AcquiredRecords,
+        answers: &mut PartitionReplies,
     ) -> Option<OwnedSemaphorePermit> {
         if taken.records.is_empty() {
             return None;
         }
-        let mut by_source: Vec<Vec<Leased>> = sources.iter().map(|_| Vec::new()).collect();
+        let mut by_source: Vec<Vec<AcquiredRecord>> = sources.iter().map(|_| Vec::new()).collect();
         for (place, delivery) in &taken.records {
             by_source[*place].push(leased(delivery));
         }
@@ -393,7 +396,7 @@ impl Fetching<'_> {
                     .partition(source.uuid, index as i32)
                     .give(read, planned.acquired)
                     .into_iter()
-                    .map(|Acquired { first, last, .. }| (index, first, last));
+                    .map(|AcquiredRange { first, last, .. }| (index, first, last));
                 surplus.extend(given_back.map(|range| give_back(source.group, range)));
             }
         }
@@ -421,13 +424,13 @@ impl Fetching<'_> {
     }
 }
 
-fn leased(delivery: &Delivery) -> Leased {
+fn leased(delivery: &Delivery) -> AcquiredRecord {
     let header = delivery.record.batch().header();
-    Leased {
+    AcquiredRecord {
         partition: delivery.partition,
         offset: delivery.offset,
         attempt: delivery.attempt,
-        batch: InBatch {
+        batch: BatchExtent {
             base: header.base_offset,
             next: header.next_offset(),
             bytes: header.total_len(),
@@ -441,7 +444,7 @@ fn give_back(group: LeaseGroupId, (partition, first, last): (u32, u64, u64)) -> 
     Settle { group, what, settlement: Settlement::Release { delay_ms: Some(0), count: false } }
 }
 
-impl Taken {
+impl AcquiredRecords {
     fn add(&mut self, place: usize, deliveries: Vec<Delivery>) {
         for delivery in deliveries {
             self.bytes += delivery.view().encoded_len();

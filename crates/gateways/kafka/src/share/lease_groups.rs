@@ -21,18 +21,21 @@ use crate::share::dead_letters;
 
 /// A share group's lease group in one topic.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct ShareLeaseGroup {
     pub(crate) lease_group: LeaseGroupId,
     pub(crate) topic_name: Arc<str>,
 }
 
 /// A share group's lease groups, by name of the topic.
-pub(crate) fn parts(broker: &Broker, group: &str) -> BTreeMap<Arc<str>, Part> {
+pub(crate) fn parts(broker: &Broker, group: &str) -> BTreeMap<Arc<str>, ShareLeaseGroup> {
     let catalog = broker.catalog();
     let named = catalog.lease_groups_with_name(group);
     let part = |lease_group: LeaseGroup<'_>| {
         let topic = catalog.topic(lease_group.topic())?;
-        Some(Part { lease_group: lease_group.id(), topic_name: Arc::clone(topic.name()) })
+        Some(ShareLeaseGroup {
+            lease_group: lease_group.id(),
+            topic_name: Arc::clone(topic.name()),
+        })
     };
     named.filter_map(part).map(|part| (Arc::clone(&part.topic_name), part)).collect()
 }
@@ -62,7 +65,7 @@ fn lease_group_config(config: &GroupConfig, node: &NodeValues) -> Overrides {
 // ---------------------------------------------------------------------------------------- making
 
 /// A topic in which the share group has no lease group yet.
-struct Missing {
+struct UnsharedTopic {
     topic: TopicId,
     partitions: u32,
 }
@@ -81,18 +84,18 @@ pub(crate) async fn ensure(gateway: &Gateway, group: &str, topics: &[Uuid]) -> R
         let start = catalog.group_config(group).share.start;
         (missing(&catalog, group, topics), start, config_of(&catalog, group))
     };
-    for Missing { topic, partitions } in missing {
+    for UnsharedTopic { topic, partitions } in missing {
         let starts = starts(broker, topic, partitions, start).await?;
         make(broker, group, topic, starts, config.clone()).await?;
     }
     Ok(())
 }
 
-fn missing(catalog: &CatalogView<'_>, group: &str, topics: &[Uuid]) -> Vec<Missing> {
+fn missing(catalog: &CatalogView<'_>, group: &str, topics: &[Uuid]) -> Vec<UnsharedTopic> {
     let known = topics.iter().filter_map(|uuid| catalog.topic_with_uuid(uuid));
     let missing = known.filter(|topic| catalog.lease_group_named(topic.id(), group).is_none());
     missing
-        .map(|topic| Missing { topic: topic.id(), partitions: topic.partition_count() })
+        .map(|topic| UnsharedTopic { topic: topic.id(), partitions: topic.partition_count() })
         .collect()
 }
 

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::groups::text::own;
 use crate::request::{Request, RequestError};
-use crate::wire::primitives::{Cursor, Malformed};
+use crate::wire::primitives::{Cursor, MalformedValue};
 use crate::wire::shape;
 
 /// First version in which a member may renew its leases.
@@ -100,7 +100,7 @@ impl ShareFetchRequest {
         parse(request, ApiKey::ShareFetch, Self::read)
     }
 
-    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, MalformedValue> {
         let head = reader.head()?;
         let cursor = &mut reader.cursor;
         let (wait_max_ms, bytes_min) = (cursor.int32()?, cursor.int32()?);
@@ -135,7 +135,7 @@ impl ShareAcknowledgeRequest {
         parse(request, ApiKey::ShareAcknowledge, Self::read)
     }
 
-    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, MalformedValue> {
         let head = reader.head()?;
         if reader.version >= RENEWALS_SINCE {
             reader.renews = reader.cursor.int8()? != 0;
@@ -149,7 +149,7 @@ impl ShareAcknowledgeRequest {
 fn parse<T>(
     request: &mut Request,
     api: ApiKey,
-    read: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+    read: impl FnOnce(&mut Reader<'_>) -> Result<T, MalformedValue>,
 ) -> Result<T, RequestError> {
     let version = request.head.version;
     let body = std::mem::take(&mut request.body);
@@ -170,17 +170,17 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn head(&mut self) -> Result<ShareHead, Malformed> {
+    fn head(&mut self) -> Result<ShareHead, MalformedValue> {
         let group = self.cursor.nullable_text(true)?.map(own);
         let member = self.cursor.nullable_text(true)?.map(own);
         Ok(ShareHead { group, member, epoch: self.cursor.int32()? })
     }
 
-    fn count(&mut self) -> Result<usize, Malformed> {
-        self.cursor.count(true)?.ok_or(Malformed::Null)
+    fn count(&mut self) -> Result<usize, MalformedValue> {
+        self.cursor.count(true)?.ok_or(MalformedValue::Null)
     }
 
-    fn partitions(&mut self) -> Result<Vec<SharePartition>, Malformed> {
+    fn partitions(&mut self) -> Result<Vec<SharePartition>, MalformedValue> {
         let mut partitions = Vec::new();
         for _ in 0..self.count()? {
             let topic = self.cursor.uuid()?;
@@ -195,7 +195,7 @@ impl Reader<'_> {
         Ok(partitions)
     }
 
-    fn ranges(&mut self) -> Result<Result<Vec<AcknowledgedRange>, InvalidRanges>, Malformed> {
+    fn ranges(&mut self) -> Result<Result<Vec<AcknowledgedRange>, InvalidRanges>, MalformedValue> {
         let mut ranges = Ranges { renews: self.renews, found: Ok(Vec::new()) };
         for _ in 0..self.count()? {
             let (first, last) = (self.cursor.int64()?, self.cursor.int64()?);
@@ -207,7 +207,7 @@ impl Reader<'_> {
         Ok(ranges.found)
     }
 
-    fn forgotten(&mut self) -> Result<Vec<(Uuid, i32)>, Malformed> {
+    fn forgotten(&mut self) -> Result<Vec<(Uuid, i32)>, MalformedValue> {
         let mut forgotten = Vec::new();
         for _ in 0..self.count()? {
             let topic = self.cursor.uuid()?;
@@ -291,14 +291,14 @@ mod tests {
     use kafka_protocol::protocol::Encodable;
 
     use super::*;
-    use crate::authorization::Asker;
+    use crate::authorization::Caller;
     use crate::gateway::Session;
     use crate::request::RequestHead;
-    use crate::wire::primitives::Put;
+    use crate::wire::primitives::PutPrimitives;
 
     fn request(api: ApiKey, version: i16, body: BytesMut) -> Request {
         let head = RequestHead { api, version, correlation: 1, client_id: None };
-        let (session, asker) = (Session::without_client(), Asker::unrestricted(api));
+        let (session, asker) = (Session::without_client(), Caller::unrestricted(api));
         Request { head, body, permit: None, session, asker }
     }
 

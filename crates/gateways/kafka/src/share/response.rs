@@ -6,14 +6,14 @@ use uuid::Uuid;
 
 use crate::errors::Fault;
 use crate::leader_fields::{put_endpoints, put_leader};
-use crate::leaders::{CurrentLeader, Reached};
+use crate::leaders::{CurrentLeader, ReachableNode};
 use crate::request::RequestHead;
 use crate::response::{Response, Slices};
-use crate::wire::primitives::Put;
+use crate::wire::primitives::PutPrimitives;
 
 /// Consecutive records that were leased to the member, all with the same number of deliveries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Acquired {
+pub(crate) struct AcquiredRange {
     pub(crate) first: u64,
     /// Inclusive.
     pub(crate) last: u64,
@@ -32,7 +32,7 @@ pub(crate) struct SharedPartition {
     pub(crate) leader: Option<CurrentLeader>,
     /// Whole batches, which hold the acquired records among others.
     pub(crate) batches: Vec<Bytes>,
-    pub(crate) acquired: Vec<Acquired>,
+    pub(crate) acquired: Vec<AcquiredRange>,
 }
 
 impl SharedPartition {
@@ -42,8 +42,8 @@ impl SharedPartition {
     pub(crate) fn give(
         &mut self,
         read: Result<Vec<Bytes>, Fault>,
-        acquired: Vec<Acquired>,
-    ) -> Vec<Acquired> {
+        acquired: Vec<AcquiredRange>,
+    ) -> Vec<AcquiredRange> {
         match read {
             Ok(batches) => {
                 (self.batches, self.acquired, self.fault) = (batches, acquired, None);
@@ -65,7 +65,7 @@ pub(crate) struct ShareFetched {
     pub(crate) lock_ms: i32,
     pub(crate) topics: Vec<(Uuid, Vec<SharedPartition>)>,
     /// The nodes that partitions name as their leaders.
-    pub(crate) leaders: Vec<Reached>,
+    pub(crate) leaders: Vec<ReachableNode>,
 }
 
 /// One partition's part of a share acknowledge response.
@@ -84,7 +84,7 @@ pub(crate) struct ShareAcknowledged {
     pub(crate) lock_ms: i32,
     pub(crate) topics: Vec<(Uuid, Vec<PartitionOutcome>)>,
     /// The nodes that partitions name as their leaders.
-    pub(crate) leaders: Vec<Reached>,
+    pub(crate) leaders: Vec<ReachableNode>,
 }
 
 /// First version whose acknowledge response has the duration of a renewed lease.
@@ -160,7 +160,7 @@ fn put_fault(out: &mut BytesMut, fault: Option<&Fault>) {
 }
 
 /// Writes the leaders' endpoints, and the end of the message.
-fn put_end(out: &mut BytesMut, leaders: &[Reached]) {
+fn put_end(out: &mut BytesMut, leaders: &[ReachableNode]) {
     put_endpoints(out, leaders);
     out.put_no_tagged_fields(true);
 }
@@ -193,8 +193,8 @@ mod tests {
             index: 4,
             batches: vec![Bytes::from_static(b"first"), Bytes::from_static(b"second")],
             acquired: vec![
-                Acquired { first: 5, last: 8, deliveries: 1 },
-                Acquired { first: 10, last: 10, deliveries: 3 },
+                AcquiredRange { first: 5, last: 8, deliveries: 1 },
+                AcquiredRange { first: 10, last: 10, deliveries: 3 },
             ],
             ..SharedPartition::default()
         };
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn records_are_given_with_their_batches_or_released_with_a_fault() {
-        let acquired = vec![Acquired { first: 5, last: 8, deliveries: 1 }];
+        let acquired = vec![AcquiredRange { first: 5, last: 8, deliveries: 1 }];
         let led_elsewhere = || Fault::plain(ResponseError::NotLeaderOrFollower);
         let mut moved =
             SharedPartition { fault: Some(led_elsewhere()), ..SharedPartition::default() };

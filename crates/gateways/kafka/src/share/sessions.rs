@@ -122,7 +122,7 @@ impl Drop for ShareSession {
 }
 
 #[derive(Debug)]
-struct Known {
+struct SessionEntry {
     /// The connection that began it.
     connection: u64,
     session: Arc<SessionMutex<ShareSession>>,
@@ -131,7 +131,7 @@ struct Known {
 /// All share sessions of the node.
 #[derive(Debug, Default)]
 pub(crate) struct ShareSessions {
-    known: Mutex<HashMap<ShareKey, Known>>,
+    known: Mutex<HashMap<ShareKey, SessionEntry>>,
     partitions: Arc<AtomicUsize>,
 }
 
@@ -152,7 +152,7 @@ impl ShareSessions {
         let session =
             Arc::new(SessionMutex::new(ShareSession::new(leases(), Arc::clone(&self.partitions))));
         let guard = Arc::clone(&session).try_lock_owned().ok();
-        sessions.insert(key, Known { connection, session });
+        sessions.insert(key, SessionEntry { connection, session });
         drop(sessions);
         // Outside of the lock: it may hold much.
         drop(former);

@@ -6,10 +6,10 @@
 //!
 //! * [`primitives`]: the protocol's integers, strings and lengths, for those codecs
 //! * [`shape`]: validates a request before it is decoded, since the crate trusts lengths
-//! * `shapes`: the layout of each request; `known`: all of them, for tests
+//! * `shapes`: the layout of each request; `request_codec`: all of them, for tests
 
-#[cfg(any(test, fuzzing))]
-pub(crate) mod known;
 pub(crate) mod primitives;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod request_codec;
 pub(crate) mod shape;
 mod shapes;

@@ -8,7 +8,7 @@ use thiserror::Error;
 use uuid::Uuid;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub(crate) enum Malformed {
+pub(crate) enum MalformedValue {
     #[error("cut off: {needed} bytes are due and {have} are there")]
     Truncated { needed: usize, have: usize },
     #[error("the impossible length {length}")]
@@ -36,63 +36,69 @@ impl<'a> Cursor<'a> {
         self.bytes.len()
     }
 
-    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], MalformedValue> {
         let have = self.bytes.len();
-        let (taken, rest) =
-            self.bytes.split_at_checked(len).ok_or(Malformed::Truncated { needed: len, have })?;
+        let (taken, rest) = self
+            .bytes
+            .split_at_checked(len)
+            .ok_or(MalformedValue::Truncated { needed: len, have })?;
         self.bytes = rest;
         Ok(taken)
     }
 
-    pub(crate) fn skip(&mut self, len: usize) -> Result<(), Malformed> {
+    pub(crate) fn skip(&mut self, len: usize) -> Result<(), MalformedValue> {
         self.take(len).map(drop)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], MalformedValue> {
         let have = self.bytes.len();
         let (taken, rest) =
-            self.bytes.split_first_chunk().ok_or(Malformed::Truncated { needed: N, have })?;
+            self.bytes.split_first_chunk().ok_or(MalformedValue::Truncated { needed: N, have })?;
         self.bytes = rest;
         Ok(*taken)
     }
 
-    pub(crate) fn int8(&mut self) -> Result<i8, Malformed> {
+    pub(crate) fn int8(&mut self) -> Result<i8, MalformedValue> {
         self.array().map(i8::from_be_bytes)
     }
 
-    pub(crate) fn int16(&mut self) -> Result<i16, Malformed> {
+    pub(crate) fn int16(&mut self) -> Result<i16, MalformedValue> {
         self.array().map(i16::from_be_bytes)
     }
 
-    pub(crate) fn int32(&mut self) -> Result<i32, Malformed> {
+    pub(crate) fn int32(&mut self) -> Result<i32, MalformedValue> {
         self.array().map(i32::from_be_bytes)
     }
 
-    pub(crate) fn int64(&mut self) -> Result<i64, Malformed> {
+    pub(crate) fn int64(&mut self) -> Result<i64, MalformedValue> {
         self.array().map(i64::from_be_bytes)
     }
 
-    pub(crate) fn uuid(&mut self) -> Result<Uuid, Malformed> {
+    pub(crate) fn uuid(&mut self) -> Result<Uuid, MalformedValue> {
         self.array().map(Uuid::from_bytes)
     }
 
     /// At most 32 bits in at most five bytes.
-    pub(crate) fn unsigned_varint(&mut self) -> Result<u32, Malformed> {
+    pub(crate) fn unsigned_varint(&mut self) -> Result<u32, MalformedValue> {
         let mut value = 0u32;
         for shift in (0..35).step_by(7) {
             let [byte] = self.array()?;
             value |= u32::from(byte & 0x7f).wrapping_shl(shift);
             if byte & 0x80 == 0 {
                 // The fifth byte has room for four bits.
-                return if shift == 28 && byte > 0x0f { Err(Malformed::Varint) } else { Ok(value) };
+                return if shift == 28 && byte > 0x0f {
+                    Err(MalformedValue::Varint)
+                } else {
+                    Ok(value)
+                };
             }
         }
-        Err(Malformed::Varint)
+        Err(MalformedValue::Varint)
     }
 
     /// Reads the number of an array's elements; `None` for a null array. Every element takes at least one
     /// byte, so a count above the remaining bytes is refused here.
-    pub(crate) fn count(&mut self, flexible: bool) -> Result<Option<usize>, Malformed> {
+    pub(crate) fn count(&mut self, flexible: bool) -> Result<Option<usize>, MalformedValue> {
         let count = if flexible {
             i64::from(self.unsigned_varint()?) - 1
         } else {
@@ -101,28 +107,31 @@ impl<'a> Cursor<'a> {
         let Some(count) = length(count)? else { return Ok(None) };
         let have = self.left();
         if count > have {
-            return Err(Malformed::Truncated { needed: count, have });
+            return Err(MalformedValue::Truncated { needed: count, have });
         }
         Ok(Some(count))
     }
 
-    pub(crate) fn nullable_text(&mut self, flexible: bool) -> Result<Option<&'a str>, Malformed> {
+    pub(crate) fn nullable_text(
+        &mut self,
+        flexible: bool,
+    ) -> Result<Option<&'a str>, MalformedValue> {
         let len = if flexible {
             i64::from(self.unsigned_varint()?) - 1
         } else {
             i64::from(self.int16()?)
         };
         let Some(len) = length(len)? else { return Ok(None) };
-        let text = std::str::from_utf8(self.take(len)?).map_err(|_| Malformed::Text)?;
+        let text = std::str::from_utf8(self.take(len)?).map_err(|_| MalformedValue::Text)?;
         Ok(Some(text))
     }
 
-    pub(crate) fn text(&mut self, flexible: bool) -> Result<&'a str, Malformed> {
-        self.nullable_text(flexible)?.ok_or(Malformed::Null)
+    pub(crate) fn text(&mut self, flexible: bool) -> Result<&'a str, MalformedValue> {
+        self.nullable_text(flexible)?.ok_or(MalformedValue::Null)
     }
 
     /// Reads the length of a byte string; `None` for null. The bytes are present.
-    pub(crate) fn blob_len(&mut self, flexible: bool) -> Result<Option<usize>, Malformed> {
+    pub(crate) fn blob_len(&mut self, flexible: bool) -> Result<Option<usize>, MalformedValue> {
         let len = if flexible {
             i64::from(self.unsigned_varint()?) - 1
         } else {
@@ -131,12 +140,15 @@ impl<'a> Cursor<'a> {
         let Some(len) = length(len)? else { return Ok(None) };
         let have = self.left();
         if len > have {
-            return Err(Malformed::Truncated { needed: len, have });
+            return Err(MalformedValue::Truncated { needed: len, have });
         }
         Ok(Some(len))
     }
 
-    pub(crate) fn nullable_blob(&mut self, flexible: bool) -> Result<Option<&'a [u8]>, Malformed> {
+    pub(crate) fn nullable_blob(
+        &mut self,
+        flexible: bool,
+    ) -> Result<Option<&'a [u8]>, MalformedValue> {
         match self.blob_len(flexible)? {
             Some(len) => self.take(len).map(Some),
             None => Ok(None),
@@ -144,7 +156,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Skips tagged fields, which are unknown here.
-    pub(crate) fn skip_tagged_fields(&mut self) -> Result<(), Malformed> {
+    pub(crate) fn skip_tagged_fields(&mut self) -> Result<(), MalformedValue> {
         for _ in 0..self.unsigned_varint()? {
             self.unsigned_varint()?;
             let size = self.unsigned_varint()? as usize;
@@ -155,16 +167,16 @@ impl<'a> Cursor<'a> {
 }
 
 /// -1 is null, and other negative values are invalid.
-fn length(length: i64) -> Result<Option<usize>, Malformed> {
+fn length(length: i64) -> Result<Option<usize>, MalformedValue> {
     match length {
         -1 => Ok(None),
         0.. => Ok(Some(length as usize)),
-        _ => Err(Malformed::Length { length }),
+        _ => Err(MalformedValue::Length { length }),
     }
 }
 
 /// Writes the formats that [`Cursor`] reads.
-pub(crate) trait Put {
+pub(crate) trait PutPrimitives {
     fn put_unsigned_varint(&mut self, value: u32);
     fn put_count(&mut self, count: usize, flexible: bool);
     fn put_nullable_text(&mut self, text: Option<&str>, flexible: bool);
@@ -173,7 +185,7 @@ pub(crate) trait Put {
     fn put_no_tagged_fields(&mut self, flexible: bool);
 }
 
-impl Put for BytesMut {
+impl PutPrimitives for BytesMut {
     fn put_unsigned_varint(&mut self, mut value: u32) {
         while value >= 0x80 {
             self.put_u8(value as u8 | 0x80);
@@ -250,15 +262,15 @@ mod tests {
     fn a_count_that_the_bytes_cannot_hold_is_refused() {
         let mut cursor = Cursor::new(&[0x7f, 0xff, 0xff, 0xff, 1, 2]);
         let needed = i32::MAX as usize;
-        assert_eq!(cursor.count(false), Err(Malformed::Truncated { needed, have: 2 }));
+        assert_eq!(cursor.count(false), Err(MalformedValue::Truncated { needed, have: 2 }));
     }
 
     #[test]
     fn a_varint_of_more_than_32_bits_is_refused() {
-        assert_eq!(Cursor::new(&[0xff; 6]).unsigned_varint(), Err(Malformed::Varint));
+        assert_eq!(Cursor::new(&[0xff; 6]).unsigned_varint(), Err(MalformedValue::Varint));
         assert_eq!(
             Cursor::new(&[0xff, 0xff, 0xff, 0xff, 0x1f]).unsigned_varint(),
-            Err(Malformed::Varint)
+            Err(MalformedValue::Varint)
         );
     }
 }

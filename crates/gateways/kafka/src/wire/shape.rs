@@ -1,14 +1,14 @@
 //! Validates a request before it is decoded.
 //!
 //! The message crate reserves memory for as many array elements as a request claims to have, so twelve
-//! hostile bytes could allocate terabytes. A [`Shape`] is walked first: it follows every length in the bytes,
+//! hostile bytes could allocate terabytes. A [`MessageShape`] is walked first: it follows every length in the bytes,
 //! refuses one beyond the end, and adds up the size of the decoded request. The crate then decodes the valid
 //! ones; a property test (`shape_tests`) checks that both agree on well-formed requests.
 
 use kafka_protocol::messages::ApiKey;
 use thiserror::Error;
 
-use super::primitives::{Cursor, Malformed};
+use super::primitives::{Cursor, MalformedValue};
 use super::shapes;
 
 /// Limit of a decoded request's size. A request for 100,000 partitions takes about 15 MB.
@@ -26,7 +26,7 @@ const TAG_BYTES: usize = 96;
 pub(super) const NEVER: i16 = i16::MAX;
 
 #[derive(Debug)]
-pub(super) struct Shape {
+pub(super) struct MessageShape {
     /// First version with compact lengths, and tagged fields at the end of structs.
     pub(super) flexible_since: i16,
     pub(super) fields: Fields,
@@ -83,7 +83,7 @@ pub(super) const fn until(since: i16, until: i16, name: &'static str, kind: Kind
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub(crate) enum ShapeError {
     #[error("field {field}: {malformed}")]
-    Malformed { field: &'static str, malformed: Malformed },
+    Malformed { field: &'static str, malformed: MalformedValue },
     #[error("the request would take more than {DECODED_BYTES_MAX} bytes when decoded")]
     TooHeavy,
     #[error("requests of this kind are not taken")]
@@ -102,9 +102,9 @@ pub(crate) fn bytes_behind(api: ApiKey, version: i16, body: &[u8]) -> Result<usi
     walked(api, version, body).map(|walk| walk.cursor.left())
 }
 
-fn walked(api: ApiKey, version: i16, body: &[u8]) -> Result<Walk<'_>, ShapeError> {
+fn walked(api: ApiKey, version: i16, body: &[u8]) -> Result<ShapeWalk<'_>, ShapeError> {
     let shape = shapes::of(api).ok_or(ShapeError::Unknown)?;
-    let mut walk = Walk {
+    let mut walk = ShapeWalk {
         cursor: Cursor::new(body),
         version,
         flexible: version >= shape.flexible_since,
@@ -114,14 +114,14 @@ fn walked(api: ApiKey, version: i16, body: &[u8]) -> Result<Walk<'_>, ShapeError
     Ok(walk)
 }
 
-struct Walk<'a> {
+struct ShapeWalk<'a> {
     cursor: Cursor<'a>,
     version: i16,
     flexible: bool,
     weight: usize,
 }
 
-impl Walk<'_> {
+impl ShapeWalk<'_> {
     fn fields(&mut self, fields: &Fields) -> Result<(), ShapeError> {
         for field in fields.plain {
             if (field.since..=field.until).contains(&self.version) {
@@ -147,7 +147,7 @@ impl Walk<'_> {
             let before = self.cursor.left();
             self.kind(field.name, &field.kind)?;
             if before - self.cursor.left() != size {
-                return Err(within(Malformed::Length { length: size as i64 }));
+                return Err(within(MalformedValue::Length { length: size as i64 }));
             }
         }
         Ok(())

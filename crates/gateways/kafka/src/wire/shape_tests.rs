@@ -4,14 +4,14 @@ use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::*;
 use proptest::prelude::*;
 
-use super::{DECODED_BYTES_MAX, Fields, Kind, Shape, ShapeError, examine};
-use crate::authorization::Asker;
+use super::{DECODED_BYTES_MAX, Fields, Kind, MessageShape, ShapeError, examine};
+use crate::authorization::Caller;
 use crate::frames::Frame;
 use crate::gateway::Session;
 use crate::produce_request::ProduceRequest;
 use crate::request::{Preamble, Request};
-use crate::wire::known::{Known, requests};
-use crate::wire::primitives::Put;
+use crate::wire::primitives::PutPrimitives;
+use crate::wire::request_codec::{RequestCodec, requests};
 use crate::wire::shapes;
 
 /// Writes a request of a shape, with contents derived from some bytes.
@@ -102,7 +102,7 @@ impl Scribe<'_> {
     }
 }
 
-fn write(shape: &Shape, version: i16, entropy: &[u8]) -> BytesMut {
+fn write(shape: &MessageShape, version: i16, entropy: &[u8]) -> BytesMut {
     let flexible = version >= shape.flexible_since;
     let entropy = entropy.iter().cycle();
     let mut scribe = Scribe { out: BytesMut::new(), version, flexible, entropy };
@@ -110,7 +110,7 @@ fn write(shape: &Shape, version: i16, entropy: &[u8]) -> BytesMut {
     scribe.out
 }
 
-fn each_version(mut check: impl FnMut(&Known, &'static Shape, i16)) {
+fn each_version(mut check: impl FnMut(&RequestCodec, &'static MessageShape, i16)) {
     for known in requests() {
         let shape = shapes::of(known.api).expect("the request is in the table");
         for version in known.versions.clone() {
@@ -252,7 +252,7 @@ fn requests_of_stock_clients_are_decoded_and_truncated_ones_refused() {
             &preamble,
             whole_frame(frame.clone()),
             Session::without_client(),
-            Asker::unrestricted(api),
+            Caller::unrestricted(api),
         )
         .unwrap();
         let body = whole.body;

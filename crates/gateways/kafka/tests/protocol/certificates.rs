@@ -19,7 +19,7 @@ use kafka_protocol::messages::{
     SaslHandshakeRequest,
 };
 use nodes::{Endpoint, Endpoints, Nodes};
-use test_tls::{Authority, Holder, Pair, TlsStream};
+use test_tls::{Authority, CertificateSubject, CertifiedKey, TlsStream};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -85,7 +85,7 @@ impl Node {
         self.users.add_rules(vec![rule]).await.expect("is added");
     }
 
-    async fn client(&self, own: Option<&Pair>) -> Client {
+    async fn client(&self, own: Option<&CertifiedKey>) -> Client {
         let stream = self.authority.connect(self.address, own).await.expect("connects");
         Pipeline::over(stream).patient_for(SOON)
     }
@@ -119,10 +119,10 @@ async fn log_in(client: &mut Client, message: &str) -> i16 {
 #[tokio::test]
 async fn client_has_the_rights_of_its_certificate_name() {
     let node = Node::start("dn", ClientCertificates::Required).await;
-    let pair = node.clients.pair(Holder {
+    let pair = node.clients.pair(CertificateSubject {
         common: &["app"],
         organization: Some("Postroad, Inc"),
-        ..Holder::default()
+        ..CertificateSubject::default()
     });
     let name = "CN=app,O=Postroad\\, Inc";
     node.allow(name, Action::Create, Resource::Topic, "mine").await;
@@ -143,8 +143,11 @@ async fn client_has_the_rights_of_its_certificate_name() {
 #[tokio::test]
 async fn missing_expired_and_foreign_certificates_are_refused() {
     let node = Node::start("cn", ClientCertificates::Required).await;
-    let ended =
-        node.clients.pair(Holder { common: &["app"], has_ended: true, ..Holder::default() });
+    let ended = node.clients.pair(CertificateSubject {
+        common: &["app"],
+        has_ended: true,
+        ..CertificateSubject::default()
+    });
     let others = Authority::new().named("app");
     for own in [Some(&ended), Some(&others), None] {
         // The refusal comes with the handshake, or with the first read.
@@ -163,7 +166,8 @@ async fn certificate_without_a_valid_name_requires_a_login() {
     let hostile: [&[&str]; 6] =
         [&["_operator"], &["*"], &["a\u{1b}[31m"], &["a\0b"], &[&long], &[]];
     for common in hostile {
-        let pair = node.clients.pair(Holder { common, ..Holder::default() });
+        let pair =
+            node.clients.pair(CertificateSubject { common, ..CertificateSubject::default() });
         let mut client = node.client(Some(&pair)).await;
         // Only ApiVersions is answered, as for every client.
         client.call(0, &ApiVersionsRequest::default()).await.expect("is answered");
@@ -180,7 +184,11 @@ async fn certificate_without_a_valid_name_requires_a_login() {
     // A name that looks like two attributes does not match.
     let mut hostile = rules.named("root,O=Ours").await;
     assert_eq!(topics(&mut hostile).await, None);
-    let ours = Holder { common: &["root"], organization: Some("Ours"), ..Holder::default() };
+    let ours = CertificateSubject {
+        common: &["root"],
+        organization: Some("Ours"),
+        ..CertificateSubject::default()
+    };
     let mut ours = rules.client(Some(&rules.clients.pair(ours))).await;
     assert_eq!(create(&mut ours, "t").await, 0);
 }
@@ -211,7 +219,11 @@ async fn session_ends_with_its_certificate_and_at_the_maximum_lifetime() {
     let begun = Instant::now();
     // Certificates end at a full second.
     let lasts = Duration::from_secs(3);
-    let holder = Holder { common: &["root"], ends_in: Some(lasts), ..Holder::default() };
+    let holder = CertificateSubject {
+        common: &["root"],
+        ends_in: Some(lasts),
+        ..CertificateSubject::default()
+    };
     let mut client = node.client(Some(&node.clients.pair(holder))).await;
     while topics(&mut client).await.is_some() {
         assert!(begun.elapsed() < SOON, "it goes on for ever");

@@ -12,7 +12,7 @@ use broker::{Broker, BrokerOptions};
 use bytes::{Bytes, BytesMut};
 pub(crate) use client::requests::topic_name as name;
 use client::requests::{self, FetchLimits};
-use client::{Pipeline, Sent};
+use client::{Pipeline, RequestHandle};
 use gateway_kafka::GatewayOptions;
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::produce_response::PartitionProduceResponse;
@@ -166,7 +166,7 @@ impl Client {
         self.pipeline.call(version, message).await.expect("is answered")
     }
 
-    pub(crate) async fn send<R: Request>(&mut self, version: i16, message: &R) -> Sent<R> {
+    pub(crate) async fn send<R: Request>(&mut self, version: i16, message: &R) -> RequestHandle<R> {
         self.pipeline.send(version, message).await.expect("sends")
     }
 
@@ -176,7 +176,7 @@ impl Client {
     }
 
     /// Receives a response, which must be the next one.
-    pub(crate) async fn receive<R: Request>(&mut self, sent: Sent<R>) -> R::Response {
+    pub(crate) async fn receive<R: Request>(&mut self, sent: RequestHandle<R>) -> R::Response {
         self.pipeline.receive(sent).await.expect("is answered")
     }
 

@@ -1,9 +1,10 @@
 //! Each private operation, without its rights and with them.
 
 use ::operations::document::{
-    Cancel, DeadLetterFilter, DeadLetterTopics, Operation, Place, QueueName, QueuePage, Span, Start,
+    Cancel, DeadLetterFilter, DeadLetterTopics, Operation, QueueName, QueuePage, RecordPosition,
+    Span, Start,
 };
-use ::operations::history::By;
+use ::operations::history::SearchKey;
 use ::operations::offset_groups::OffsetPlace;
 use access::acl::{Action, CLUSTER, Resource};
 use base::MAIN_LEASE_GROUP;
@@ -92,7 +93,10 @@ pub(crate) fn samples_of(topic: &str, group: &str) -> Vec<Operation> {
         Operation::PurgeQueue { queue: queue() },
         Operation::RemoveRecords { queue: queue(), records: Vec::new() },
         Operation::PauseQueue { queue: queue(), paused: true },
-        Operation::SeekQueue { queue: queue(), to: vec![Place { partition: 0, offset: 0 }] },
+        Operation::SeekQueue {
+            queue: queue(),
+            to: vec![RecordPosition { partition: 0, offset: 0 }],
+        },
         Operation::ListDeadLetterTopics {},
         Operation::CountDeadLetters { topic: topic(), from },
         Operation::ShowDeadLetters { topic: topic(), only: only(), from, records_max },
@@ -125,10 +129,13 @@ pub(crate) fn samples_of(topic: &str, group: &str) -> Vec<Operation> {
             dry_run: false,
         },
         Operation::DeleteOffsetGroup { group: group.into(), dry_run: false },
-        Operation::DescribeRecord { topic: topic(), place: Place { partition: 0, offset: 0 } },
+        Operation::DescribeRecord {
+            topic: topic(),
+            place: RecordPosition { partition: 0, offset: 0 },
+        },
         Operation::FindRecords {
             topic: Some(topic()),
-            by: By::Id("x".into()),
+            by: SearchKey::Id("x".into()),
             from_ms: None,
             after: None,
             records_max: 10,

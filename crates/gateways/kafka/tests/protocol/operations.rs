@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ::operations::document::{
-    Cancel, ConnectionPage, DeadLetterFilter, DeadLettersMoved, DeclaredQueue, Done, Operation,
-    QueueName, QueueReport, RecordPage, RecordState, Removed, Span, Start,
+    Cancel, ConnectionPage, DeadLetterFilter, DeadLettersMoved, DeclaredQueue, EmptyReply,
+    Operation, QueueName, QueueReport, RecordPage, RecordState, RemovedRecords, Span, Start,
 };
 use ::operations::{API_KEY, KNOWN_TO, VERSION, VERSION_WITH_TOKEN, document};
 use base::MAIN_LEASE_GROUP;
@@ -83,8 +83,8 @@ fn queue(topic: &str) -> QueueName {
     QueueName { topic: topic.to_owned(), group: MAIN_LEASE_GROUP.to_owned() }
 }
 
-fn place(partition: u32, offset: u64) -> document::Place {
-    document::Place { partition, offset }
+fn place(partition: u32, offset: u64) -> document::RecordPosition {
+    document::RecordPosition { partition, offset }
 }
 
 #[tokio::test]
@@ -213,10 +213,10 @@ async fn errors_name_the_missing_topic_queue_or_setting() {
     assert_eq!((code, message.contains("colour")), (InvalidConfig, true));
     let records = vec![place(0, 0), place(7, 7)];
     let removing = Operation::RemoveRecords { queue: queue("t"), records };
-    let removed: Removed = client.operate(&removing).await;
+    let removed: RemovedRecords = client.operate(&removing).await;
     assert_eq!((removed.removed, removed.refused.len()), (0, 2));
     let what = Cancel::Records(vec![place(7, 7)]);
-    let removed: Removed =
+    let removed: RemovedRecords =
         client.operate(&Operation::CancelScheduled { queue: queue("t"), what }).await;
     assert_eq!((removed.removed, removed.refused.len()), (0, 1));
 }
@@ -259,7 +259,7 @@ async fn leased_records_are_listed_and_neither_removed_nor_redriven() {
 
     let records = vec![place(0, 0), place(0, 1)];
     let removing = Operation::RemoveRecords { queue: queue("t"), records };
-    let removed: Removed = client.operate(&removing).await;
+    let removed: RemovedRecords = client.operate(&removing).await;
     assert_eq!(
         (removed.removed, &*removed.refused[0].reason),
         (1, "record 0 of partition 0 is leased")
@@ -293,7 +293,7 @@ async fn queue_with_consumers_is_deleted_only_by_force() {
     let delete = |force| Operation::DeleteQueue { queue: queue("t"), force };
     let (code, message) = client.refused(&delete(false)).await;
     assert_eq!((code, message.contains("1 consumer;")), (NonEmptyGroup, true));
-    client.operate::<document::Done>(&delete(true)).await;
+    client.operate::<document::EmptyReply>(&delete(true)).await;
     let (code, _) = client.refused(&delete(true)).await;
     assert_eq!(code, GroupIdNotFound);
 }
@@ -395,7 +395,7 @@ async fn connections_are_listed_with_their_clients_and_closed_one_by_one() {
     // A waiting fetch does not delay it.
     client.create("orders", 1, &[]).await;
     client.send(11, &fetch("orders", 0, 0, 60_000)).await;
-    let _: Done = operator.operate(&Operation::CloseConnection { connection: 2 }).await;
+    let _: EmptyReply = operator.operate(&Operation::CloseConnection { connection: 2 }).await;
     client.is_cut_off().await;
     let closed = Operation::CloseConnection { connection: 2 };
     let (code, message) = operator.refused(&closed).await;

@@ -98,7 +98,7 @@ fn stays(group: &str, member: &str, epoch: i32) -> BytesMut {
     body
 }
 
-struct Answer {
+struct HeartbeatReply {
     code: i16,
     message: String,
     epoch: i32,
@@ -112,7 +112,7 @@ fn text_of(bytes: &mut Bytes) -> String {
     String::from_utf8(bytes.split_to(length).to_vec()).expect("text")
 }
 
-fn answer(mut bytes: Bytes) -> Answer {
+fn answer(mut bytes: Bytes) -> HeartbeatReply {
     assert_eq!((bytes.get_i32(), bytes.get_u8(), bytes.get_i32()), (7, 0, 0));
     let code = bytes.get_i16();
     let message = text_of(&mut bytes);
@@ -137,7 +137,7 @@ fn answer(mut bytes: Bytes) -> Answer {
             })
             .collect()
     });
-    Answer { code, message, epoch, statuses, active }
+    HeartbeatReply { code, message, epoch, statuses, active }
 }
 
 impl Client {
@@ -147,7 +147,7 @@ impl Client {
         self.receive_frame().await
     }
 
-    async fn beats(&mut self, body: &[u8]) -> Answer {
+    async fn beats(&mut self, body: &[u8]) -> HeartbeatReply {
         answer(self.raw(HEARTBEAT, 0, body).await.expect("is answered"))
     }
 }

@@ -16,14 +16,14 @@ use world::World;
 
 use crate::harness::*;
 
-struct Believing {
+struct TokenNode {
     node: Node,
     signer: Signer,
     _folder: tempfile::TempDir,
     _stop: watch::Sender<bool>,
 }
 
-impl Believing {
+impl TokenNode {
     async fn start(session_max: Option<Duration>) -> Self {
         let node = Node::with(|options| {
             options.login.plain = Admission::Required;
@@ -73,7 +73,7 @@ impl Client {
 
 #[tokio::test]
 async fn token_logs_its_subject_in_until_it_expires() {
-    let all = Believing::start(None).await;
+    let all = TokenNode::start(None).await;
     let mut root = all.node.client().await;
     let said = root.bears(&message(&all.token("root", 300))).await;
     assert_eq!((said.error_code, said.auth_bytes.len()), (0, 0));
@@ -101,7 +101,7 @@ async fn token_logs_its_subject_in_until_it_expires() {
 
 #[tokio::test]
 async fn refused_token_is_answered_in_two_steps() {
-    let all = Believing::start(None).await;
+    let all = TokenNode::start(None).await;
     let other = Signer::p256("1");
     let with = |claim: &str, value: Value| {
         let mut claims = claims("root", 300);
@@ -155,7 +155,7 @@ async fn refused_token_is_answered_in_two_steps() {
 
 #[tokio::test]
 async fn session_ends_with_its_token_unless_the_same_user_renews_it() {
-    let all = Believing::start(None).await;
+    let all = TokenNode::start(None).await;
     let mut client = all.node.client().await;
     let begun = Instant::now();
     let said = client.bears(&message(&all.token("root", 3))).await;
@@ -179,7 +179,7 @@ async fn session_ends_with_its_token_unless_the_same_user_renews_it() {
 
 #[tokio::test]
 async fn session_lifetime_is_capped_by_the_nodes_maximum() {
-    let all = Believing::start(Some(Duration::from_secs(60))).await;
+    let all = TokenNode::start(Some(Duration::from_secs(60))).await;
     let mut client = all.node.client().await;
     let said = client.bears(&message(&all.token("root", 300))).await;
     assert_eq!(said.session_lifetime_ms, 60_000);

@@ -9,7 +9,7 @@ use base::OffsetRanges;
 
 use super::{Content, RunTable, Segment, SharedBytes};
 use crate::address::Address;
-use crate::index::batches::Live;
+use crate::index::batches::SegmentBatches;
 use crate::index::runs::{Run, Runs};
 
 impl RunTable {
@@ -166,7 +166,7 @@ impl RunTable {
         for &(from, to) in new {
             let touched = before.clone().touching(from.max(counted), to);
             let Some(last) = touched.iter().next_back() else { continue };
-            let sum = |live: Live<'_>| live.iter().map(|batch| batch.len).sum::<u32>();
+            let sum = |live: SegmentBatches<'_>| live.iter().map(|batch| batch.len).sum::<u32>();
             let still = batches.clone().live(run, holes).touching(from.max(counted), to);
             bytes += sum(touched) - sum(still);
             counted = last.next_offset();

@@ -30,8 +30,8 @@ use base::{HashMap, OffsetRanges, SharedMap};
 
 use super::runs::{Run, Runs};
 
-pub(crate) use segment::{Content, Refused, Segment, SharedBytes};
-pub(crate) use shipped::{SHIPPED_GENERATION, Shipped};
+pub(crate) use segment::{Content, RefusedBody, Segment, SharedBytes};
+pub(crate) use shipped::{SHIPPED_GENERATION, ShippedSegment};
 
 /// Clones share all chunks of streams, so that a capture for a snapshot takes little time.
 #[derive(Clone, Debug, Default)]

@@ -19,7 +19,7 @@ pub(crate) struct Segment {
     pub(crate) payload_bytes: u64,
     /// Bodies that the machine refused, ascending. The log does not distinguish them: without this
     /// list a lost sidecar could not be rebuilt.
-    pub(crate) refused: Arc<Vec<Refused>>,
+    pub(crate) refused: Arc<Vec<RefusedBody>>,
     /// Log indexes of the first and last entry with an accepted batch here, rewritten or not.
     /// `None` for segments of versions that did not record them.
     pub(crate) indexes: Option<(u64, u64)>,
@@ -32,7 +32,7 @@ pub(crate) struct Segment {
 
 /// A refused body: its position and, if it is shared, the refusing stream; `None` stands for all
 /// streams.
-pub(crate) type Refused = (u32, Option<u64>);
+pub(crate) type RefusedBody = (u32, Option<u64>);
 
 /// Live bytes of a segment with shared bodies, whose runs count a body once for each stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

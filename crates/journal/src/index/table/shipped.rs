@@ -20,7 +20,7 @@ pub(crate) const SHIPPED_GENERATION: u32 = 2;
 
 /// A segment with batches of another replica. Its file and its sidecar are durable.
 #[derive(Clone, Debug)]
-pub(crate) struct Shipped {
+pub(crate) struct ShippedSegment {
     pub(crate) segment: u32,
     /// Range of log indexes that covers all entries with a batch in it.
     pub(crate) indexes: (u64, u64),
@@ -41,7 +41,7 @@ impl RunTable {
         up_to: u64,
         live: &LiveOffsets,
         renewed: &[u64],
-        shipped: impl Iterator<Item = io::Result<Shipped>>,
+        shipped: impl Iterator<Item = io::Result<ShippedSegment>>,
     ) -> io::Result<Self> {
         let mut table = self.clone();
         let renewed: HashSet<u64> = renewed.iter().copied().collect();
@@ -73,8 +73,8 @@ impl RunTable {
         Ok(table)
     }
 
-    fn add_shipped(&mut self, live: &LiveOffsets, shipped: &Shipped) {
-        let Shipped { segment, indexes, file_bytes, sidecar } = shipped;
+    fn add_shipped(&mut self, live: &LiveOffsets, shipped: &ShippedSegment) {
+        let ShippedSegment { segment, indexes, file_bytes, sidecar } = shipped;
         let Some(id) = NonZeroU32::new(*segment) else { return };
         let mut live_bytes = 0;
         for (stream, batches) in sidecar.streams() {

@@ -11,7 +11,7 @@ use crate::address::Address;
 use crate::index::files::{FileKind, file_name};
 use crate::index::{Index, RunTable, Setup};
 use crate::read::read_blocking;
-use tasks::{Running, Workers};
+use tasks::{WorkerHandle, Workers};
 use world::{Disk, SimulatedDisk};
 
 const DIR: &str = "/journal";
@@ -129,7 +129,7 @@ fn readers_are_not_disturbed_by_sealing_trimming_and_rewriting() {
         }
     });
     index.stop_sealing();
-    Running::join([sealer]);
+    WorkerHandle::join([sealer]);
     index.seal_due().unwrap();
     let capture = index.capture();
     index.snapshot_written(&capture.dead, SEGMENTS + 1);

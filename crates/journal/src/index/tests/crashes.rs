@@ -3,7 +3,7 @@
 use super::world::World;
 use crate::index::RunTable;
 use crate::index::files::FileKind;
-use crate::journal::Keep;
+use crate::journal::CompactionDecision;
 
 /// Three full segments of three streams, all sealed and covered by a snapshot; most of the first
 /// is dead, all of the second.
@@ -220,7 +220,7 @@ fn rewriting_keeps_one_copy_and_gives_the_last_row_its_own() {
     world.trim(2, 5);
     for generation in 2..5 {
         world.take_snapshot();
-        world.index.rewrite(1, &mut |_, _, _| Keep::Same).unwrap();
+        world.index.rewrite(1, &mut |_, _, _| CompactionDecision::Same).unwrap();
         assert!(world.full_bytes() < 11_500, "{} bytes", world.full_bytes());
         world.check();
         let shared = |stream| {
@@ -253,7 +253,7 @@ fn segment_keeps_the_log_indexes_of_its_batches() {
     world.roll();
     world.seal().unwrap();
     world.take_snapshot();
-    world.index.rewrite(1, &mut |_, _, _| Keep::Same).unwrap();
+    world.index.rewrite(1, &mut |_, _, _| CompactionDecision::Same).unwrap();
     let indexes = |world: &World| {
         let of = |segment, generation| {
             let sidecar = world.index.sidecar(segment, generation).unwrap();
@@ -352,14 +352,14 @@ fn run_tables_of_former_versions_are_still_read() {
 
 #[test]
 fn reader_keeps_its_file_while_the_segment_is_rewritten() {
-    use crate::index::{Part, Plan};
+    use crate::index::{Plan, SegmentRead};
     use crate::read::read_part;
 
     let world = mostly_dead();
     // Sidecars are loaded so that the plan is complete.
     let all = world.index.batches(7, 0).unwrap();
     let Plan::Ready(parts) = world.index.plan(7, 0, usize::MAX, None) else { panic!("not loaded") };
-    let Part { segment, generation, .. } = parts[0];
+    let SegmentRead { segment, generation, .. } = parts[0];
     let handle = world.index.files().segment(segment, generation).unwrap();
     world.index.reclaim().unwrap();
     assert!(!world.index.is_current(segment, generation));
@@ -417,7 +417,7 @@ fn tail_cache_serves_no_position_of_a_rewritten_segment() {
     world.seal().unwrap();
     world.take_snapshot();
     let before = world.index.batches(1, 0).unwrap();
-    world.index.rewrite(1, &mut |_, _, _| Keep::Same).unwrap();
+    world.index.rewrite(1, &mut |_, _, _| CompactionDecision::Same).unwrap();
     // The first batch is now where the log wrote the second, which is still in the tail cache.
     assert_eq!(world.index.batches(1, 0).unwrap()[0].position, before[1].position);
     world.check();

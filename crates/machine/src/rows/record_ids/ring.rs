@@ -18,21 +18,21 @@ pub(super) const PARTITION_END: u64 = 1 << (u64::BITS - TIME_BITS);
 const _: () = assert!(PARTITIONS_PER_TOPIC_MAX as u64 <= PARTITION_END);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Stored {
+struct StoredId {
     hash: IdHash,
     offset: Offset,
     /// Partition and arrival time.
     place: u64,
 }
 
-const _: () = assert!(size_of::<Stored>() == 32);
+const _: () = assert!(size_of::<StoredId>() == 32);
 
 /// Places count from the first id ever pushed. They are specific to this replica: a snapshot does
 /// not have them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ring {
     /// All but the last are full. The first chunk starts at place `first - first % CHUNK`.
-    chunks: VecDeque<Arc<Vec<Stored>>>,
+    chunks: VecDeque<Arc<Vec<StoredId>>>,
     first: u64,
     end: u64,
 }
@@ -59,10 +59,10 @@ impl Ring {
     pub(super) fn bytes(&self) -> u64 {
         let full = CHUNK * self.chunks.len().saturating_sub(1) as u64;
         let last = self.chunks.back().map_or(0, |last| last.capacity() as u64);
-        (full + last) * size_of::<Stored>() as u64
+        (full + last) * size_of::<StoredId>() as u64
     }
 
-    fn stored(&self, place: u64) -> Option<&Stored> {
+    fn stored(&self, place: u64) -> Option<&StoredId> {
         if !(self.first..self.end).contains(&place) {
             return None;
         }
@@ -96,7 +96,7 @@ impl Ring {
         }
         if let Some(last) = self.chunks.back_mut() {
             let packed = u64::from(partition) << TIME_BITS | at_ms as u64;
-            Arc::make_mut(last).push(Stored { hash, offset, place: packed });
+            Arc::make_mut(last).push(StoredId { hash, offset, place: packed });
         }
         self.end += 1;
         place

@@ -22,7 +22,7 @@ const READERS: &str = "readers";
 
 /// Attempted operations, and the acknowledged ones.
 #[derive(Clone, Default)]
-pub(crate) struct Done {
+pub(crate) struct LetterHistory {
     pub(crate) appended: BTreeSet<u64>,
     accepting: BTreeSet<u64>,
     accepted: BTreeSet<u64>,
@@ -41,9 +41,9 @@ pub(crate) struct Queue {
     group: LeaseGroupId,
 }
 
-pub(crate) struct Letters {
+pub(crate) struct LetterWorkload {
     queue: Queue,
-    done: Arc<Mutex<Done>>,
+    done: Arc<Mutex<LetterHistory>>,
     stop: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -54,14 +54,14 @@ async fn topic(broker: &Broker, name: &str) -> TopicId {
     broker.create_topic(new).await.expect("the topic is new")
 }
 
-impl Letters {
+impl LetterWorkload {
     pub(crate) async fn begin(broker: &Broker) -> Self {
         // The dead-letter topic begins in the next shard after that of the queue.
         let (queue, graves) = (topic(broker, "queue").await, topic(broker, "graves").await);
         let config = BTreeMap::from([("dead.letter.topic".to_owned(), "graves".to_owned())]);
         let made = broker.create_lease_group(queue, "main".into(), Vec::new(), config).await;
         let queue = Queue { queue, graves, group: made.expect("the group is new") };
-        let (done, stop) = (Arc::<Mutex<Done>>::default(), Arc::<AtomicBool>::default());
+        let (done, stop) = (Arc::<Mutex<LetterHistory>>::default(), Arc::<AtomicBool>::default());
         let tasks = vec![
             tokio::spawn(append(broker.clone(), queue, Arc::clone(&done), Arc::clone(&stop))),
             tokio::spawn(settle(broker.clone(), queue, Arc::clone(&done), Arc::clone(&stop))),
@@ -74,7 +74,7 @@ impl Letters {
         self.queue
     }
 
-    pub(crate) fn so_far(&self) -> Done {
+    pub(crate) fn so_far(&self) -> LetterHistory {
         self.done.lock().clone()
     }
 
@@ -86,7 +86,12 @@ impl Letters {
     }
 }
 
-async fn append(broker: Broker, queue: Queue, done: Arc<Mutex<Done>>, stop: Arc<AtomicBool>) {
+async fn append(
+    broker: Broker,
+    queue: Queue,
+    done: Arc<Mutex<LetterHistory>>,
+    stop: Arc<AtomicBool>,
+) {
     for number in 0_u64.. {
         if stop.load(Ordering::SeqCst) {
             return;
@@ -114,7 +119,12 @@ async fn append(broker: Broker, queue: Queue, done: Arc<Mutex<Done>>, stop: Arc<
     }
 }
 
-async fn settle(broker: Broker, queue: Queue, done: Arc<Mutex<Done>>, stop: Arc<AtomicBool>) {
+async fn settle(
+    broker: Broker,
+    queue: Queue,
+    done: Arc<Mutex<LetterHistory>>,
+    stop: Arc<AtomicBool>,
+) {
     let session = broker.lease_session();
     while !stop.load(Ordering::SeqCst) {
         for delivery in take(&session, queue.group).await {
@@ -137,7 +147,7 @@ async fn settle(broker: Broker, queue: Queue, done: Arc<Mutex<Done>>, stop: Arc<
 }
 
 /// Keeps the shards adopting changes of the catalog.
-async fn create(broker: Broker, done: Arc<Mutex<Done>>, stop: Arc<AtomicBool>) {
+async fn create(broker: Broker, done: Arc<Mutex<LetterHistory>>, stop: Arc<AtomicBool>) {
     for number in 0_u64.. {
         if stop.load(Ordering::SeqCst) {
             return;
@@ -176,7 +186,12 @@ async fn numbers(broker: &Broker, topic: TopicId) -> Vec<Vec<u64>> {
 }
 
 /// `before`: operations acknowledged before the backup began. `tried`: operations attempted before it ended.
-pub(crate) async fn check(broker: &Broker, queue: Queue, before: &Done, tried: &Done) {
+pub(crate) async fn check(
+    broker: &Broker,
+    queue: Queue,
+    before: &LetterHistory,
+    tried: &LetterHistory,
+) {
     let of_queue = numbers(broker, queue.queue).await;
     let mut there = BTreeSet::new();
     for (index, numbers) in of_queue.iter().enumerate() {

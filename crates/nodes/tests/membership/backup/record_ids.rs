@@ -5,10 +5,10 @@ use base::{Levels, PartitionId, TopicId, headers};
 use broker::{AppendBatch, Broker, NewTopic};
 use bytes::BytesMut;
 use record::{BatchBuilder, BatchHeader, BatchOptions, Header};
-use test_cluster::Place;
+use test_cluster::NodeSetup;
 use world::{Entropy, OsEntropy};
 
-use super::{At, restored, started, taken};
+use super::{BackupNode, restored, started, taken};
 use crate::harness::{Cluster, wait_for};
 
 fn job(partition: PartitionId, id: &str) -> AppendBatch {
@@ -77,8 +77,8 @@ async fn deleted_job_sent_again_is_recognised_by_next_leaders_and_in_a_restored_
         assert_eq!(cluster.start_again(place).await, leader);
         cluster.are_ready().await;
     }
-    let place = Place::elsewhere();
-    taken(&At::node(&cluster, 2), &place).await.expect("it is taken");
+    let place = NodeSetup::elsewhere();
+    taken(&BackupNode::node(&cluster, 2), &place).await.expect("it is taken");
     restored(&place).await.expect("it is restored");
     let after = started(&place, &cluster).await;
     for id in &jobs {

@@ -4,7 +4,7 @@ use client::cluster::Metadata;
 use client::{ClientError, TopicPartition};
 use tokio::time::interval;
 
-use super::{Consumption, Ending, reading_ends};
+use super::{Consumption, StopReason, reading_ends};
 use crate::commands::CommandError;
 use crate::position::{Position, locate};
 use crate::progress;
@@ -33,9 +33,9 @@ impl Consumption {
                 ending = reading_ends(&mut self.readers) => break ending,
                 ended = &mut self.end, if self.ended.is_none() => {
                     self.ended = Some(ended.unwrap_or(Ok(())));
-                    break Ok(Ending::Printed);
+                    break Ok(StopReason::Printed);
                 }
-                () = self.signals.received() => break Ok(Ending::Interrupted),
+                () = self.signals.received() => break Ok(StopReason::Interrupted),
                 _ = ticks.tick() => self.show_progress(),
             }
         };

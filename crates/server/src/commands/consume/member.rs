@@ -9,7 +9,7 @@ use client::member::{HEARTBEAT_EVERY, Membership, MembershipStatus};
 use tokio::sync::oneshot;
 use tokio::time::interval;
 
-use super::{Consumption, Ending, reading_ends};
+use super::{Consumption, StopReason, reading_ends};
 use crate::commands::CommandError;
 use crate::position::{Position, locate};
 use crate::progress;
@@ -59,7 +59,7 @@ impl Consumption {
             self.start(from).await?;
             let ending = self.until_group_or_reading_ends(membership).await;
             self.readers.shutdown().await;
-            if ending? != Ending::Rebalancing {
+            if ending? != StopReason::Rebalancing {
                 return Ok(());
             }
             // The partitions belong to this member until it rejoins: print and commit what was read.
@@ -99,7 +99,7 @@ impl Consumption {
     async fn until_group_or_reading_ends(
         &mut self,
         membership: &Membership,
-    ) -> Result<Ending, CommandError> {
+    ) -> Result<StopReason, CommandError> {
         let mut heartbeats = interval(HEARTBEAT_EVERY);
         let mut commits = interval(COMMIT_EVERY);
         let mut ticks = interval(progress::EVERY);
@@ -111,19 +111,19 @@ impl Consumption {
                     if !self.readers.is_empty() || !self.arguments.follow => return Ok(ending?),
                 ended = &mut self.end, if self.ended.is_none() => {
                     self.ended = Some(ended.unwrap_or(Ok(())));
-                    return Ok(Ending::Printed);
+                    return Ok(StopReason::Printed);
                 }
-                () = self.signals.received() => return Ok(Ending::Interrupted),
+                () = self.signals.received() => return Ok(StopReason::Interrupted),
                 _ = heartbeats.tick() => {
                     if membership.heartbeat().await? == MembershipStatus::Rebalancing {
-                        return Ok(Ending::Rebalancing);
+                        return Ok(StopReason::Rebalancing);
                     }
                 }
                 _ = commits.tick() => {
                     let positions = self.printed.positions();
                     if positions != committed {
                         if membership.commit(&positions).await? == MembershipStatus::Rebalancing {
-                            return Ok(Ending::Rebalancing);
+                            return Ok(StopReason::Rebalancing);
                         }
                         committed = positions;
                     }

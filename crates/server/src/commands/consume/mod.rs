@@ -28,7 +28,7 @@ use crate::position::Position;
 use crate::progress::Progress;
 use crate::record_line::LineFormat;
 
-use printer::{Printed, Printer};
+use printer::{PrintProgress, Printer};
 const DELIVERIES_WAITING: usize = 4;
 
 /// Print the records of topics, one a line
@@ -98,7 +98,7 @@ pub(crate) async fn run(arguments: ConsumeArguments) -> Result<(), CommandError>
     let format = arguments.line_format()?;
     let client = Arc::new(arguments.client.connect().await?);
     let (deliveries, to_print) = mpsc::channel(DELIVERIES_WAITING);
-    let printed = Arc::new(Printed::default());
+    let printed = Arc::new(PrintProgress::default());
     let (ended, end) = oneshot::channel();
     let is_terminal = io::stdout().is_terminal();
     let printer = Printer::new(format, is_terminal, arguments.count, printed.clone());
@@ -152,7 +152,7 @@ impl Signals {
 
 /// Reason why reading stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Ending {
+enum StopReason {
     /// Everything requested is read.
     Read,
     /// Enough is printed, or the output is closed.
@@ -167,7 +167,7 @@ struct Consumption {
     arguments: ConsumeArguments,
     /// `None` once the printer's input is closed.
     deliveries: Option<mpsc::Sender<Delivery>>,
-    printed: Arc<Printed>,
+    printed: Arc<PrintProgress>,
     readers: JoinSet<Result<(), ClientError>>,
     end: oneshot::Receiver<Result<(), CommandError>>,
     /// The printer's result.
@@ -218,9 +218,9 @@ impl Consumption {
 
 async fn reading_ends(
     readers: &mut JoinSet<Result<(), ClientError>>,
-) -> Result<Ending, ClientError> {
+) -> Result<StopReason, ClientError> {
     while let Some(reader) = readers.join_next().await {
         reader.expect("a reader does not panic")?;
     }
-    Ok(Ending::Read)
+    Ok(StopReason::Read)
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use client::TopicPartition;
-use client::fetcher::{DeletedRange, Delivery, Stretch};
+use client::fetcher::{BatchRange, DeletedRange, Delivery};
 use record::Batch;
 use tokio::sync::mpsc;
 
@@ -17,14 +17,14 @@ const OUTPUT_BYTES: usize = 256 << 10;
 
 /// Progress of printing.
 #[derive(Debug, Default)]
-pub(super) struct Printed {
+pub(super) struct PrintProgress {
     pub(super) records: AtomicU64,
     pub(super) bytes: AtomicU64,
     /// Offset after the last written record, by partition.
     positions: Mutex<BTreeMap<TopicPartition, u64>>,
 }
 
-impl Printed {
+impl PrintProgress {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<TopicPartition, u64>> {
         self.positions.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -48,7 +48,7 @@ pub(super) struct Printer {
     /// Producers choose the contents of records, which may hold control sequences of a terminal.
     to_terminal: bool,
     left: Option<u64>,
-    printed: Arc<Printed>,
+    printed: Arc<PrintProgress>,
     out: Vec<u8>,
     /// Positions of the records in `out`, which are not yet written.
     pending: BTreeMap<TopicPartition, u64>,
@@ -59,7 +59,7 @@ impl Printer {
         format: LineFormat,
         to_terminal: bool,
         left: Option<u64>,
-        printed: Arc<Printed>,
+        printed: Arc<PrintProgress>,
     ) -> Self {
         let out = Vec::with_capacity(OUTPUT_BYTES + (64 << 10));
         Self { format, to_terminal, left, printed, out, pending: BTreeMap::new() }
@@ -101,7 +101,7 @@ impl Printer {
         }
     }
 
-    fn print(&mut self, stretch: &Stretch) -> Result<(), CommandError> {
+    fn print(&mut self, stretch: &BatchRange) -> Result<(), CommandError> {
         let place = &stretch.partition;
         let corrupt = |offset: u64, error: record::BatchError| {
             CommandError::server(format!("the batch of {place} at offset {offset}: {error}"))

@@ -5,12 +5,12 @@
 //! reason to stop.
 //!
 //! * `host`: the kernel, its limits, the disk; `node`: status reported by the node
-//! * `settings`: the node's settings; `checks`: findings; `left_out`: removes secrets
+//! * `settings`: the node's settings; `checks`: findings; `redaction`: removes secrets
 
 mod checks;
 mod host;
-mod left_out;
 mod node;
+mod redaction;
 mod settings;
 
 use std::fs::{self, OpenOptions};
@@ -25,7 +25,7 @@ use tokio::process::Command;
 use super::{ClientOptions, CommandError};
 use crate::output::Table;
 use checks::{Check, Verdict};
-use left_out::LeftOut;
+use redaction::Redaction;
 
 /// Limit on the end of a log.
 const LOG_BYTES_MAX: u64 = 1 << 20;
@@ -56,7 +56,7 @@ pub(crate) struct DoctorArguments {
 }
 
 /// An inspected item, as a file of the bundle.
-struct Seen {
+struct InspectedItem {
     name: &'static str,
     text: String,
 }
@@ -76,13 +76,13 @@ struct Report {
     bundle: Option<PathBuf>,
 }
 
-fn json<T: Serialize + ?Sized>(name: &'static str, value: &T) -> Seen {
+fn json<T: Serialize + ?Sized>(name: &'static str, value: &T) -> InspectedItem {
     // Documents of our own types always are JSON.
-    Seen { name, text: serde_json::to_string_pretty(value).unwrap_or_default() }
+    InspectedItem { name, text: serde_json::to_string_pretty(value).unwrap_or_default() }
 }
 
 pub(crate) async fn run(arguments: DoctorArguments) -> Result<(), CommandError> {
-    let mut left_out = LeftOut::new();
+    let mut left_out = Redaction::new();
     let settings = settings::read(arguments.config.as_deref(), &mut left_out);
     left_out.add_secrets_of(&arguments.data, &arguments.client);
     let kernel = host::kernel();
@@ -104,7 +104,7 @@ pub(crate) async fn run(arguments: DoctorArguments) -> Result<(), CommandError> 
     ];
     seen.extend(node.seen());
     if let Some(text) = log(arguments.log.as_deref()).await {
-        seen.push(Seen { name: "log.txt", text });
+        seen.push(InspectedItem { name: "log.txt", text });
     }
     if let Some(out) = &arguments.out {
         keep(out, &seen, &left_out)?;
@@ -134,12 +134,12 @@ fn in_words(report: &Report) -> String {
 }
 
 /// Writes the files readable only by their owner: they contain names of topics and addresses.
-fn keep(out: &Path, seen: &[Seen], left_out: &LeftOut) -> Result<(), CommandError> {
+fn keep(out: &Path, seen: &[InspectedItem], left_out: &Redaction) -> Result<(), CommandError> {
     let failed = |path: &Path, error: std::io::Error| {
         CommandError::user(format!("{}: {error}", path.display()))
     };
     fs::DirBuilder::new().mode(0o700).create(out).map_err(|error| failed(out, error))?;
-    for Seen { name, text } in seen {
+    for InspectedItem { name, text } in seen {
         let path = out.join(name);
         let write = || {
             let mut file =

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use world::Net;
 
-use super::{ClientOptions, Seen, json};
+use super::{ClientOptions, InspectedItem, json};
 use crate::commands::{CommandError, cluster};
 use crate::operator_token;
 
@@ -75,12 +75,12 @@ pub(super) async fn ask(client: &ClientOptions, http: &str, data: &Path) -> Node
 
 impl Node {
     /// All replies.
-    pub(super) fn seen(&self) -> Vec<Seen> {
+    pub(super) fn seen(&self) -> Vec<InspectedItem> {
         let shards = self.shards.as_ref().ok().map(|it| json("shards.json", it));
         let cluster = self.cluster.as_ref().ok().map(|it| json("cluster.json", it));
         let connections = self.connections.as_ref().ok().map(|it| json("connections.json", it));
         let metrics = self.metrics.as_ref().ok();
-        let metrics = metrics.map(|it| Seen { name: "metrics.txt", text: it.clone() });
+        let metrics = metrics.map(|it| InspectedItem { name: "metrics.txt", text: it.clone() });
         [shards, cluster, connections, metrics].into_iter().flatten().collect()
     }
 

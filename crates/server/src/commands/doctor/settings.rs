@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::CommandFactory;
 use serde::Serialize;
 
-use super::left_out::LeftOut;
+use super::redaction::Redaction;
 use crate::arguments::Arguments;
 
 /// Users with their passwords: only the names are shown.
@@ -31,7 +31,7 @@ impl Settings {
     }
 }
 
-pub(super) fn read(config: Option<&Path>, left_out: &mut LeftOut) -> Settings {
+pub(super) fn read(config: Option<&Path>, left_out: &mut Redaction) -> Settings {
     let known = known();
     let mut settings = Settings::default();
     for (name, variable) in &known {
@@ -82,7 +82,7 @@ fn values(value: toml::Value) -> Vec<String> {
     }
 }
 
-fn shown(name: &str, values: Vec<String>, left_out: &mut LeftOut) -> String {
+fn shown(name: &str, values: Vec<String>, left_out: &mut Redaction) -> String {
     if SECRET_FILES.contains(&name) {
         values.iter().for_each(|path| left_out.add_file(Path::new(path)));
     }

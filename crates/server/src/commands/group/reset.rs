@@ -22,7 +22,7 @@ pub(super) struct Reset {
     to: Position,
     /// Only this topic, or TOPIC:PARTITION; may be repeated [default: where it has committed]
     #[arg(short, long, value_name = "TOPIC[:N]", value_parser = place)]
-    topic: Vec<Place>,
+    topic: Vec<ResetTarget>,
     /// Show what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -30,12 +30,12 @@ pub(super) struct Reset {
 
 /// A topic, or one partition of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Place {
+struct ResetTarget {
     topic: String,
     partition: Option<i32>,
 }
 
-fn place(text: &str) -> Result<Place, String> {
+fn place(text: &str) -> Result<ResetTarget, String> {
     let (topic, partition) = match text.split_once(':') {
         None => (text, None),
         Some((topic, partition)) => match partition.parse() {
@@ -46,7 +46,7 @@ fn place(text: &str) -> Result<Place, String> {
     if topic.is_empty() {
         return Err("write TOPIC or TOPIC:PARTITION".into());
     }
-    Ok(Place { topic: topic.to_owned(), partition })
+    Ok(ResetTarget { topic: topic.to_owned(), partition })
 }
 
 #[derive(Serialize)]
@@ -123,7 +123,7 @@ impl Reset {
             return Ok((metadata, places));
         }
         let mut places = BTreeSet::new();
-        for Place { topic, partition } in &self.topic {
+        for ResetTarget { topic, partition } in &self.topic {
             let metadata = client.topic(topic).await?;
             let all = metadata.partitions(topic);
             match partition {

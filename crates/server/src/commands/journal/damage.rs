@@ -21,14 +21,14 @@ const READS_MAX: u32 = 20;
 
 /// A place that looks damaged.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct DamagedPlace {
     path: PathBuf,
     /// `None`: the file as a whole.
     position: Option<u64>,
     what: &'static str,
 }
 
-impl Place {
+impl DamagedPlace {
     pub(super) fn text(&self) -> String {
         let path = self.path.display();
         match self.position {
@@ -41,14 +41,14 @@ impl Place {
 /// Damaged places.
 #[derive(Default)]
 pub(super) struct Damage {
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<DamagedPlace>,
     /// The previous frame was damaged: a sequence error in the next one is the same damage.
     in_gap: bool,
 }
 
 impl Damage {
     pub(super) fn add(&mut self, path: &Path, what: &'static str) {
-        self.places.push(Place { path: path.to_owned(), position: None, what });
+        self.places.push(DamagedPlace { path: path.to_owned(), position: None, what });
     }
 
     pub(super) fn look_at(&mut self, frame: &FrameInfo, file: &SegmentFile) {
@@ -57,7 +57,7 @@ impl Damage {
             Verdict::Stranger if known => {}
             Verdict::Damaged | Verdict::Stranger => {
                 let (path, position) = (file.path.clone(), Some(frame.position));
-                self.places.push(Place { path, position, what: "in" });
+                self.places.push(DamagedPlace { path, position, what: "in" });
             }
             _ => {}
         }
@@ -74,7 +74,7 @@ impl Damage {
             self.places.extend(found.places);
             return Ok(false);
         }
-        let again = || -> Result<Vec<Place>, CommandError> {
+        let again = || -> Result<Vec<DamagedPlace>, CommandError> {
             std::thread::sleep(READ_AGAIN_AFTER);
             let mut again = Self::default();
             for frame in frames(dir, file.id)? {
@@ -93,13 +93,14 @@ impl Damage {
 
 /// The places that several consecutive reads find.
 fn lasting<E>(
-    mut places: Vec<Place>,
-    mut again: impl FnMut() -> Result<Vec<Place>, E>,
-) -> Result<Vec<Place>, E> {
+    mut places: Vec<DamagedPlace>,
+    mut again: impl FnMut() -> Result<Vec<DamagedPlace>, E>,
+) -> Result<Vec<DamagedPlace>, E> {
     let mut same = 1;
     for _ in 1..READS_MAX {
         let found = again()?;
-        let lasting: Vec<Place> = found.iter().filter(|it| places.contains(it)).cloned().collect();
+        let lasting: Vec<DamagedPlace> =
+            found.iter().filter(|it| places.contains(it)).cloned().collect();
         same = if lasting.is_empty() { 1 } else { same + 1 };
         if found.is_empty() {
             return Ok(found);
@@ -121,8 +122,8 @@ pub(super) fn is_in_use(dir: &Path) -> bool {
 mod tests {
     use super::*;
 
-    fn place(position: u64) -> Place {
-        Place { path: "1.seg".into(), position: Some(position), what: "in" }
+    fn place(position: u64) -> DamagedPlace {
+        DamagedPlace { path: "1.seg".into(), position: Some(position), what: "in" }
     }
 
     fn lasts(first: &[u64], reads: &[&[u64]]) -> Vec<u64> {

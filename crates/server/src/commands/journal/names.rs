@@ -7,7 +7,7 @@ use ::journal::inspect::{self, EntryInfo, SnapshotFileInfo};
 use ::world::RealDisk;
 use base::{HashMap, PartitionId, TopicId};
 use machine::{
-    Applied, Command, DocumentsChange, Entry, Head, MoveEnd, MoveStep, Origin, Outcome, State,
+    Command, DocumentsChange, Entry, EntryEffects, Head, MoveEnd, MoveStep, Origin, Outcome, State,
     Step, TopicChange,
 };
 
@@ -94,7 +94,7 @@ impl Names {
         if commands.is_empty() {
             return;
         }
-        let mut applied = Applied::new();
+        let mut applied = EntryEffects::new();
         // Only the names of topics matter: appends are not applied.
         self.state.apply(&Entry { now_ms, commands, ..Entry::default() }, &mut applied);
         for (command, outcome) in commands.iter().zip(applied.commands) {

@@ -47,15 +47,15 @@ struct OpenBatch {
 }
 
 /// Reason why parsing ends before the input does.
-enum Stop {
+enum ParseEnd {
     Input(InputError),
     /// The sender has ended, and reports the reason.
     SenderEnded,
 }
 
-impl From<InputError> for Stop {
+impl From<InputError> for ParseEnd {
     fn from(error: InputError) -> Self {
-        Stop::Input(error)
+        ParseEnd::Input(error)
     }
 }
 
@@ -97,17 +97,20 @@ impl Batcher {
         blocks: &blocking::Receiver<io::Result<Vec<u8>>>,
     ) -> Result<(), InputError> {
         let outcome = match self.take_all(blocks) {
-            Err(Stop::SenderEnded) => return Ok(()),
-            Err(Stop::Input(error)) => Err(error),
+            Err(ParseEnd::SenderEnded) => return Ok(()),
+            Err(ParseEnd::Input(error)) => Err(error),
             Ok(()) => Ok(()),
         };
         match self.close_all() {
-            Ok(()) | Err(Stop::SenderEnded) => outcome,
-            Err(Stop::Input(error)) => Err(error),
+            Ok(()) | Err(ParseEnd::SenderEnded) => outcome,
+            Err(ParseEnd::Input(error)) => Err(error),
         }
     }
 
-    fn take_all(&mut self, blocks: &blocking::Receiver<io::Result<Vec<u8>>>) -> Result<(), Stop> {
+    fn take_all(
+        &mut self,
+        blocks: &blocking::Receiver<io::Result<Vec<u8>>>,
+    ) -> Result<(), ParseEnd> {
         let mut rest: Vec<u8> = Vec::new();
         loop {
             let block = match self.next_block(blocks)? {
@@ -144,7 +147,7 @@ impl Batcher {
     fn next_block(
         &mut self,
         blocks: &blocking::Receiver<io::Result<Vec<u8>>>,
-    ) -> Result<Option<Vec<u8>>, Stop> {
+    ) -> Result<Option<Vec<u8>>, ParseEnd> {
         if !self.open.is_empty() {
             match blocks.recv_timeout(LINGER) {
                 Ok(block) => return Ok(Some(block.map_err(InputError::Unreadable)?)),
@@ -158,7 +161,7 @@ impl Batcher {
         }
     }
 
-    fn take(&mut self, line: &[u8]) -> Result<(), Stop> {
+    fn take(&mut self, line: &[u8]) -> Result<(), ParseEnd> {
         self.line += 1;
         if self.format == LineFormat::Json && line.trim_ascii().is_empty() {
             return Ok(());
@@ -174,7 +177,7 @@ impl Batcher {
         outcome
     }
 
-    fn add(&mut self, record: &ParsedRecord<'_>) -> Result<(), Stop> {
+    fn add(&mut self, record: &ParsedRecord<'_>) -> Result<(), ParseEnd> {
         let common_key = self.key.take();
         let common_headers = std::mem::take(&mut self.headers);
         let key = record.key.as_deref().or(common_key.as_deref());
@@ -192,7 +195,7 @@ impl Batcher {
         record: &ParsedRecord<'_>,
         key: Option<&[u8]>,
         headers: &[Header<'_>],
-    ) -> Result<(), Stop> {
+    ) -> Result<(), ParseEnd> {
         let mut partition = self.choose(record, key)?;
         let value = record.value.as_deref();
         let full = |open: &OpenBatch| open.builder.len_with(key, value, headers) > BATCH_BYTES;
@@ -235,7 +238,7 @@ impl Batcher {
         })
     }
 
-    fn close(&mut self, partition: i32) -> Result<(), Stop> {
+    fn close(&mut self, partition: i32) -> Result<(), ParseEnd> {
         let Some(open) = self.open.remove(&partition) else { return Ok(()) };
         // A batch may be empty: the record that opened it did not fit.
         if open.builder.is_empty() {
@@ -250,15 +253,15 @@ impl Batcher {
         *next = ((i64::from(*next) + i64::from(records)) & i64::from(i32::MAX)) as i32;
         let bytes = Bytes::from(open.builder.finish());
         let batch = ReadyBatch { partition, records, bytes };
-        self.batches.blocking_send(batch).map_err(|_| Stop::SenderEnded)
+        self.batches.blocking_send(batch).map_err(|_| ParseEnd::SenderEnded)
     }
 
-    fn close_all(&mut self) -> Result<(), Stop> {
+    fn close_all(&mut self) -> Result<(), ParseEnd> {
         let partitions: Vec<i32> = self.open.keys().copied().collect();
         partitions.into_iter().try_for_each(|partition| self.close(partition))
     }
 
-    fn close_overdue(&mut self) -> Result<(), Stop> {
+    fn close_overdue(&mut self) -> Result<(), ParseEnd> {
         let now = Instant::now();
         let overdue = |open: &OpenBatch| now.duration_since(open.since) >= LINGER;
         let partitions: Vec<i32> =

@@ -13,7 +13,7 @@ use std::sync::mpsc as blocking;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use client::producer::{self, Identity, Sent, send};
+use client::producer::{self, Identity, ProducerCounters, send};
 use record::Compression;
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -107,7 +107,7 @@ pub(crate) fn separator(text: &str) -> Result<String, String> {
 }
 
 #[derive(Serialize)]
-struct Produced<'a> {
+struct ProduceSummary<'a> {
     topic: &'a str,
     records: u64,
     /// Size of the sent batches, after compression.
@@ -148,7 +148,7 @@ pub(crate) async fn run(arguments: ProduceArguments) -> Result<(), CommandError>
     let (parsed, parsing) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || parsed.send(batcher.run(&to_parse)));
 
-    let sent = Arc::new(Sent::default());
+    let sent = Arc::new(ProducerCounters::default());
     let mut progress = Progress::new(false);
     let sending = send(client, topic.clone(), acks.into(), to_send, sent.clone());
     let outcome = {
@@ -184,11 +184,12 @@ pub(crate) async fn run(arguments: ProduceArguments) -> Result<(), CommandError>
     }
     if output == OutputFormat::Json {
         let seconds = progress.elapsed().as_secs_f64();
-        output.show(&Produced { topic: &topic, records, bytes, seconds }, |_| String::new())?;
+        output
+            .show(&ProduceSummary { topic: &topic, records, bytes, seconds }, |_| String::new())?;
     }
     Ok(())
 }
 
-fn totals(sent: &Sent) -> (u64, u64) {
+fn totals(sent: &ProducerCounters) -> (u64, u64) {
     (sent.records.load(Ordering::Relaxed), sent.bytes.load(Ordering::Relaxed))
 }

@@ -9,7 +9,7 @@ use kafka_protocol::ResponseError;
 use operations::document::{DeclaredQueue, Operation, QueueName, Start};
 use serde::Serialize;
 
-use super::{MAIN, Named, label};
+use super::{MAIN, NamedQueue, label};
 use crate::commands::CommandError;
 use crate::output::OutputFormat;
 use crate::size::size_in_bytes;
@@ -18,13 +18,13 @@ use crate::time::parse_duration;
 #[derive(Args, Debug)]
 pub(super) struct Declare {
     #[command(flatten)]
-    named: Named,
+    named: NamedQueue,
     /// Partitions of a new topic [default: the broker's]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     partitions: Option<i32>,
     /// Where a new queue begins in a topic that is there
     #[arg(long, value_enum, default_value = "earliest")]
-    from: From,
+    from: ConsumeFrom,
     /// Records that may be in flight at a time: any record, one of each key, or one of each partition
     #[arg(long, value_enum)]
     ordering: Option<Ordering>,
@@ -72,7 +72,7 @@ pub(super) struct Declare {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum From {
+enum ConsumeFrom {
     /// With what is there
     Earliest,
     /// With what comes
@@ -110,7 +110,7 @@ fn word(value: impl ValueEnum) -> String {
 }
 
 #[derive(Serialize)]
-struct Declared<'a> {
+struct DeclareOutput<'a> {
     topic: &'a str,
     group: &'a str,
     /// False if the queue existed.
@@ -135,13 +135,13 @@ impl Declare {
             None => false,
         };
         let from = match self.from {
-            From::Earliest => Start::Earliest,
-            From::Latest => Start::Latest,
+            ConsumeFrom::Earliest => Start::Earliest,
+            ConsumeFrom::Latest => Start::Latest,
         };
         let config = self.group_configs();
         let operation = Operation::DeclareQueue { queue: queue.clone(), from, config };
         let made: DeclaredQueue = client.operate(&operation).await?;
-        let declared = Declared {
+        let declared = DeclareOutput {
             topic: &queue.topic,
             group: &queue.group,
             created: made.created,

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use client::Client;
-use operations::document::{Done, Operation, QueueName};
+use operations::document::{EmptyReply, Operation, QueueName};
 use serde::Serialize;
 
 use super::{GroupOption, label};
@@ -24,7 +24,7 @@ pub(super) struct Delete {
 }
 
 #[derive(Serialize)]
-struct Deleted {
+struct DeletedQueue {
     topic: String,
     group: String,
     with_topic: bool,
@@ -44,10 +44,10 @@ impl Delete {
                 break;
             }
             let (topic, group) = (topic.clone(), self.group.group.clone());
-            deleted.push(Deleted { topic, group, with_topic: self.with_topic });
+            deleted.push(DeletedQueue { topic, group, with_topic: self.with_topic });
         }
         output.show(&deleted, |deleted| {
-            let line = |gone: &Deleted| {
+            let line = |gone: &DeletedQueue| {
                 let queue = QueueName { topic: gone.topic.clone(), group: gone.group.clone() };
                 let too = if gone.with_topic { " and its topic" } else { "" };
                 format!("deleted queue {}{too}\n", label(&queue))
@@ -59,7 +59,7 @@ impl Delete {
 
     async fn delete(&self, client: &Client, topic: &str) -> Result<(), CommandError> {
         let (queue, force) = (self.group.of(topic), self.force);
-        client.operate::<Done>(&Operation::DeleteQueue { queue, force }).await?;
+        client.operate::<EmptyReply>(&Operation::DeleteQueue { queue, force }).await?;
         if self.with_topic {
             client.delete_topic(topic).await?;
         }

@@ -9,7 +9,7 @@ use operations::document::{Operation, QueueReport};
 use serde::Serialize;
 
 use super::list::rates_between;
-use super::{Named, table};
+use super::{NamedQueue, table};
 use crate::commands::CommandError;
 use crate::output::OutputFormat;
 use crate::time::parse_duration;
@@ -17,7 +17,7 @@ use crate::time::parse_duration;
 #[derive(Args, Debug)]
 pub(super) struct Describe {
     #[command(flatten)]
-    named: Named,
+    named: NamedQueue,
     /// Count records a second from now on for so long, not over the last ten seconds
     #[arg(long, value_name = "DURATION", require_equals = true, value_parser = parse_duration)]
     rates: Option<Duration>,

@@ -48,9 +48,9 @@ enum QueueCommand {
     /// Settle all records that are not leased, or single records
     Purge(Purge),
     /// Deliver nothing until 'resume'
-    Pause(Named),
+    Pause(NamedQueue),
     /// Deliver again
-    Resume(Named),
+    Resume(NamedQueue),
     /// Set where a queue goes on, forwards or back; its leases are void
     Seek(Seek),
     /// Delete queues; the records of their topics stay
@@ -59,7 +59,7 @@ enum QueueCommand {
 
 /// A queue as it is named on the command line.
 #[derive(Args, Clone, Debug)]
-pub(super) struct Named {
+pub(super) struct NamedQueue {
     /// The queue's topic
     topic: String,
     #[command(flatten)]
@@ -73,7 +73,7 @@ pub(super) struct GroupOption {
     pub(super) group: String,
 }
 
-impl Named {
+impl NamedQueue {
     pub(super) fn queue(&self) -> QueueName {
         self.group.of(&self.topic)
     }

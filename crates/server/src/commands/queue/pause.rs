@@ -1,10 +1,10 @@
 //! `postroad queue pause` and `resume`.
 
 use client::Client;
-use operations::document::{Done, Operation};
+use operations::document::{EmptyReply, Operation};
 use serde::Serialize;
 
-use super::{Named, label};
+use super::{NamedQueue, label};
 use crate::commands::CommandError;
 use crate::output::OutputFormat;
 
@@ -18,11 +18,11 @@ struct Paused<'a> {
 pub(super) async fn pause(
     client: &Client,
     output: OutputFormat,
-    named: &Named,
+    named: &NamedQueue,
     paused: bool,
 ) -> Result<(), CommandError> {
     let queue = named.queue();
-    client.operate::<Done>(&Operation::PauseQueue { queue: queue.clone(), paused }).await?;
+    client.operate::<EmptyReply>(&Operation::PauseQueue { queue: queue.clone(), paused }).await?;
     let said = Paused { topic: &queue.topic, group: &queue.group, paused };
     output.show(&said, |said| {
         let verb = if said.paused { "paused" } else { "resumed" };

@@ -4,16 +4,16 @@ use clap::Args;
 use client::Client;
 use operations::document::{Operation, QueuedRecord, RecordPage, RecordState};
 
-use super::{Named, label};
+use super::{NamedQueue, label};
 use crate::commands::CommandError;
-use crate::commands::records::{Place, preview, until};
+use crate::commands::records::{RecordAddress, preview, until};
 use crate::output::{OutputFormat, Table};
 use crate::time::{human_time, now_ms};
 
 #[derive(Args, Debug)]
 pub(super) struct Peek {
     #[command(flatten)]
-    named: Named,
+    named: NamedQueue,
     /// At most so many records
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20,
           value_parser = clap::value_parser!(u32).range(1..))]
@@ -35,7 +35,7 @@ impl Peek {
         let queue = self.named.queue();
         let mut records: Vec<QueuedRecord> = Vec::new();
         let partition = self.partition.unwrap_or(0);
-        let mut from = self.from.map(|offset| Place { partition, offset }.into());
+        let mut from = self.from.map(|offset| RecordAddress { partition, offset }.into());
         loop {
             let records_max = self.count - records.len() as u32;
             let operation = Operation::PeekQueue {

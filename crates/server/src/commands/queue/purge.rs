@@ -2,25 +2,25 @@
 
 use clap::Args;
 use client::Client;
-use operations::document::{Counted, Operation, Removed};
+use operations::document::{Operation, RecordCount, RemovedRecords};
 use serde::Serialize;
 
-use super::{Named, label};
+use super::{NamedQueue, label};
 use crate::commands::CommandError;
-use crate::commands::records::{self, Place};
+use crate::commands::records::{self, RecordAddress};
 use crate::output::{OutputFormat, counted};
 
 #[derive(Args, Debug)]
 pub(super) struct Purge {
     #[command(flatten)]
-    named: Named,
+    named: NamedQueue,
     /// Only this record; may be repeated
     #[arg(short, long, value_name = "PARTITION:OFFSET")]
-    record: Vec<Place>,
+    record: Vec<RecordAddress>,
 }
 
 #[derive(Serialize)]
-struct Purged<'a> {
+struct PurgeOutput<'a> {
     topic: &'a str,
     group: &'a str,
     records: u64,
@@ -36,15 +36,15 @@ impl Purge {
         let mut outcome = Ok(());
         let records = if self.record.is_empty() {
             let operation = Operation::PurgeQueue { queue: queue.clone() };
-            client.operate::<Counted>(&operation).await?.records
+            client.operate::<RecordCount>(&operation).await?.records
         } else {
             let records = records::places(&self.record);
             let operation = Operation::RemoveRecords { queue: queue.clone(), records };
-            let removed: Removed = client.operate(&operation).await?;
+            let removed: RemovedRecords = client.operate(&operation).await?;
             outcome = records::all_removed(&removed);
             removed.removed
         };
-        let purged = Purged { topic: &queue.topic, group: &queue.group, records };
+        let purged = PurgeOutput { topic: &queue.topic, group: &queue.group, records };
         output.show(&purged, |purged| {
             format!("purged {} from queue {}\n", counted(purged.records, "record"), label(&queue))
         })?;

@@ -2,19 +2,19 @@
 
 use clap::Args;
 use client::{Client, TopicPartition};
-use operations::document::{Done, Operation, QueueReport};
+use operations::document::{EmptyReply, Operation, QueueReport};
 use serde::Serialize;
 
-use super::Named;
+use super::NamedQueue;
 use crate::commands::CommandError;
-use crate::commands::records::Place;
+use crate::commands::records::RecordAddress;
 use crate::output::{OutputFormat, Table, count};
 use crate::position::{Position, locate};
 
 #[derive(Args, Debug)]
 pub(super) struct Seek {
     #[command(flatten)]
-    named: Named,
+    named: NamedQueue,
     /// Where to go on: earliest, latest, an offset, -100 (the last 100 of each partition), or a
     /// time such as '15m ago'
     #[arg(long, value_name = "POSITION", allow_hyphen_values = true)]
@@ -28,7 +28,7 @@ pub(super) struct Seek {
 }
 
 #[derive(Serialize)]
-struct Sought<'a> {
+struct SeekOutput<'a> {
     topic: &'a str,
     group: &'a str,
     dry_run: bool,
@@ -69,12 +69,14 @@ impl Seek {
         if !self.dry_run {
             let to = partitions
                 .iter()
-                .map(|it| Place { partition: it.partition, offset: it.to }.into())
+                .map(|it| RecordAddress { partition: it.partition, offset: it.to }.into())
                 .collect();
-            client.operate::<Done>(&Operation::SeekQueue { queue: queue.clone(), to }).await?;
+            client
+                .operate::<EmptyReply>(&Operation::SeekQueue { queue: queue.clone(), to })
+                .await?;
         }
         let (topic, group) = (&*queue.topic, &*queue.group);
-        let sought = Sought { topic, group, dry_run: self.dry_run, partitions };
+        let sought = SeekOutput { topic, group, dry_run: self.dry_run, partitions };
         output.show(&sought, |sought| {
             let mut table = Table::new(&[">PARTITION", ">FROM", ">TO"]);
             for partition in &sought.partitions {

@@ -11,13 +11,13 @@ use std::time::Duration;
 use client::Client;
 use crossterm::event::{Event, EventStream};
 use futures_util::StreamExt;
-use operations::overview::{Look, Overview};
+use operations::overview::{Overview, TableQuery};
 use ratatui::DefaultTerminal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 use world::Instant;
 
-use super::view::{Then, View};
+use super::view::{KeyEffect, View};
 use super::{FIRST_AFTER, ask, screen};
 use crate::commands::{ClientOptions, CommandError};
 use crate::time::human_duration;
@@ -33,7 +33,7 @@ struct Source {
 }
 
 impl Source {
-    async fn ask(&mut self, look: Look) -> Result<Overview, CommandError> {
+    async fn ask(&mut self, look: TableQuery) -> Result<Overview, CommandError> {
         let client = match self.client.take() {
             Some(client) => client,
             None => self.options.connect().await?,
@@ -49,9 +49,9 @@ impl Source {
 }
 
 /// A request in flight, with its source.
-type Asking = Pin<Box<dyn Future<Output = (Source, Result<Overview, CommandError>)>>>;
+type PendingOverview = Pin<Box<dyn Future<Output = (Source, Result<Overview, CommandError>)>>>;
 
-fn asking(mut source: Source, look: Look) -> Asking {
+fn asking(mut source: Source, look: TableQuery) -> PendingOverview {
     Box::pin(async move {
         let answer = source.ask(look).await;
         (source, answer)
@@ -61,7 +61,7 @@ fn asking(mut source: Source, look: Look) -> Asking {
 pub(super) async fn run(
     options: ClientOptions,
     client: Client,
-    look: Look,
+    look: TableQuery,
     every: Duration,
 ) -> Result<(), CommandError> {
     let mut source = Source { options, client: Some(client) };
@@ -70,16 +70,16 @@ pub(super) async fn run(
     let mut view = View::new(look, every);
     view.overview = Some(first);
     let terminal = ratatui::try_init().map_err(terminal_error)?;
-    let restored = Restored;
+    let restored = TerminalGuard;
     let outcome = watch(source, view, terminal).await;
     drop(restored);
     outcome
 }
 
 /// Restores the terminal when it is dropped.
-struct Restored;
+struct TerminalGuard;
 
-impl Drop for Restored {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
         // If the terminal is closed, the error has no reader.
         let _ = ratatui::try_restore();
@@ -99,7 +99,7 @@ async fn watch(
     let told = |kind| signal(kind).map_err(terminal_error);
     let (mut terminate, mut hangup) = (told(SignalKind::terminate())?, told(SignalKind::hangup())?);
     let mut idle = Some(source);
-    let mut under_way: Option<Asking> = None;
+    let mut under_way: Option<PendingOverview> = None;
     // The first look has no rates.
     let mut next = Instant::now() + view.every.min(FIRST_AFTER);
     loop {
@@ -113,35 +113,35 @@ async fn watch(
         };
         let then = tokio::select! {
             biased;
-            _ = terminate.recv() => Then::Quit,
-            _ = hangup.recv() => Then::Quit,
+            _ = terminate.recv() => KeyEffect::Quit,
+            _ = hangup.recv() => KeyEffect::Quit,
             event = events.next() => match event {
                 Some(Ok(Event::Key(key))) => view.key(key),
                 // Drawing detects a new size.
-                Some(Ok(_)) => Then::Draw,
+                Some(Ok(_)) => KeyEffect::Draw,
                 Some(Err(error)) => return Err(terminal_error(error)),
-                None => Then::Quit,
+                None => KeyEffect::Quit,
             },
             (source, answer) = answered => {
                 (under_way, idle) = (None, Some(source));
                 view.take(answer)?;
-                Then::Draw
+                KeyEffect::Draw
             }
             () = tokio::time::sleep_until(next), if is_due => {
                 view.is_stale = false;
                 next = Instant::now() + view.every;
                 under_way = idle.take().map(|source| asking(source, view.look()));
-                Then::Draw
+                KeyEffect::Draw
             }
         };
         match then {
-            Then::Quit => return Ok(()),
-            Then::Ask => {
+            KeyEffect::Quit => return Ok(()),
+            KeyEffect::Ask => {
                 // At once, or as soon as the pending request completes.
                 view.is_stale = true;
                 next = Instant::now();
             }
-            Then::Draw | Then::Nothing => {}
+            KeyEffect::Draw | KeyEffect::Nothing => {}
         }
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use base::limits::OVERVIEW_ROWS_MAX;
 use clap::{Args, ValueEnum};
 use client::{Client, ClientError};
-use operations::overview::{FAMILY, Look, Operation, Order, Overview, Table};
+use operations::overview::{FAMILY, Operation, Order, Overview, Table, TableQuery};
 use world::Instant;
 
 use super::{ClientOptions, CommandError};
@@ -112,7 +112,7 @@ pub(crate) async fn run(arguments: TopArguments) -> Result<(), CommandError> {
     let output = options.output();
     let client = options.connect().await?;
     let filter = arguments.filter;
-    let look = Look { table, order, filter, rows_max: arguments.rows };
+    let look = TableQuery { table, order, filter, rows_max: arguments.rows };
     let is_live = output == OutputFormat::Table
         && arguments.count.is_none()
         && io::stdout().is_terminal()
@@ -123,19 +123,19 @@ pub(crate) async fn run(arguments: TopArguments) -> Result<(), CommandError> {
     }
 }
 
-async fn ask(client: &Client, look: Look) -> Result<Overview, ClientError> {
+async fn ask(client: &Client, look: TableQuery) -> Result<Overview, ClientError> {
     client.operate_family(FAMILY, &Operation::Look(look)).await
 }
 
 /// Prints one look after the other.
 async fn print(
     client: &Client,
-    look: Look,
+    look: TableQuery,
     output: OutputFormat,
     every: Duration,
     count: Option<u64>,
 ) -> Result<(), CommandError> {
-    ask(client, Look { rows_max: 1, ..look.clone() }).await?;
+    ask(client, TableQuery { rows_max: 1, ..look.clone() }).await?;
     let mut next = Instant::now() + every.min(FIRST_AFTER);
     let mut printed = 0;
     loop {

@@ -167,8 +167,8 @@ fn help(frame: &mut Frame<'_>, area: Rect) {
 #[cfg(test)]
 pub(super) mod tests {
     use operations::overview::{
-        Connections, GroupRow, Look, Member, Node, Order, QueueRow, Rates, Rows, Table as Subject,
-        TopicRow, Totals,
+        Connections, GroupRow, Member, Node, Order, QueueRow, Rates, Rows, Table as Subject,
+        TableQuery, TopicRow, Totals,
     };
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -238,7 +238,7 @@ pub(super) mod tests {
     }
 
     fn view(table: Subject, order: Order, overview: Option<Overview>) -> View {
-        let look = Look { table, order, filter: String::new(), rows_max: 10 };
+        let look = TableQuery { table, order, filter: String::new(), rows_max: 10 };
         View { overview, ..View::new(look, Duration::from_secs(2)) }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base::limits::OVERVIEW_ROWS_MAX;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use operations::overview::{Look, Order, Overview, Table};
+use operations::overview::{Order, Overview, Table, TableQuery};
 
 use super::words;
 use super::{EVERY_MAX, EVERY_MIN};
@@ -36,7 +36,7 @@ pub(super) struct View {
 
 /// Effect of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Then {
+pub(super) enum KeyEffect {
     Nothing,
     /// Draw: the view of the known overview changes.
     Draw,
@@ -46,7 +46,7 @@ pub(super) enum Then {
 }
 
 impl View {
-    pub(super) fn new(look: Look, every: Duration) -> Self {
+    pub(super) fn new(look: TableQuery, every: Duration) -> Self {
         Self {
             table: look.table,
             order: look.order,
@@ -64,10 +64,10 @@ impl View {
     }
 
     /// The request for this view.
-    pub(super) fn look(&self) -> Look {
+    pub(super) fn look(&self) -> TableQuery {
         let rows = (self.above + self.fits).clamp(1, OVERVIEW_ROWS_MAX);
         let filter = self.filter.clone();
-        Look { table: self.table, order: self.order, filter, rows_max: rows as u32 }
+        TableQuery { table: self.table, order: self.order, filter, rows_max: rows as u32 }
     }
 
     /// Errors that the user can fix end the view; an unreachable node may come back.
@@ -86,15 +86,15 @@ impl View {
         Ok(())
     }
 
-    pub(super) fn key(&mut self, key: KeyEvent) -> Then {
+    pub(super) fn key(&mut self, key: KeyEvent) -> KeyEffect {
         if key.kind == KeyEventKind::Release {
-            return Then::Nothing;
+            return KeyEffect::Nothing;
         }
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
-                KeyCode::Char('c') => Then::Quit,
-                KeyCode::Char('l') => Then::Draw,
-                _ => Then::Nothing,
+                KeyCode::Char('c') => KeyEffect::Quit,
+                KeyCode::Char('l') => KeyEffect::Draw,
+                _ => KeyEffect::Nothing,
             };
         }
         if self.is_typing {
@@ -102,17 +102,17 @@ impl View {
         }
         if self.shows_help {
             self.shows_help = false;
-            return if key.code == KeyCode::Char('q') { Then::Quit } else { Then::Draw };
+            return if key.code == KeyCode::Char('q') { KeyEffect::Quit } else { KeyEffect::Draw };
         }
         self.pressed(key.code)
     }
 
-    fn pressed(&mut self, code: KeyCode) -> Then {
+    fn pressed(&mut self, code: KeyCode) -> KeyEffect {
         match code {
-            KeyCode::Char('q') => Then::Quit,
+            KeyCode::Char('q') => KeyEffect::Quit,
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => {
                 self.shows_help = true;
-                Then::Draw
+                KeyEffect::Draw
             }
             KeyCode::Tab => self.turn_to(match self.table {
                 Table::Topics => Table::Queues,
@@ -139,16 +139,16 @@ impl View {
             KeyCode::Char('n') => self.sort(Order::Name),
             KeyCode::Char('/' | 'f') => {
                 self.is_typing = true;
-                Then::Draw
+                KeyEffect::Draw
             }
             KeyCode::Esc if !self.filter.is_empty() => {
                 self.filter.clear();
                 self.above = 0;
-                Then::Ask
+                KeyEffect::Ask
             }
             KeyCode::Char(' ' | 'p') => {
                 self.is_paused = !self.is_paused;
-                if self.is_paused { Then::Draw } else { Then::Ask }
+                if self.is_paused { KeyEffect::Draw } else { KeyEffect::Ask }
             }
             KeyCode::Char('+') => self.again_every(self.every / 2),
             KeyCode::Char('-') => self.again_every(self.every * 2),
@@ -157,16 +157,16 @@ impl View {
             KeyCode::PageDown => self.scroll(self.fits as isize),
             KeyCode::PageUp => self.scroll(-(self.fits as isize)),
             KeyCode::Home => self.scroll(isize::MIN),
-            _ => Then::Nothing,
+            _ => KeyEffect::Nothing,
         }
     }
 
     /// The filter applies at each letter.
-    fn typed(&mut self, code: KeyCode) -> Then {
+    fn typed(&mut self, code: KeyCode) -> KeyEffect {
         match code {
             KeyCode::Enter => {
                 self.is_typing = false;
-                return Then::Draw;
+                return KeyEffect::Draw;
             }
             KeyCode::Esc => {
                 self.is_typing = false;
@@ -178,48 +178,48 @@ impl View {
             {
                 self.filter.push(character);
             }
-            _ => return Then::Nothing,
+            _ => return KeyEffect::Nothing,
         }
         self.above = 0;
-        Then::Ask
+        KeyEffect::Ask
     }
 
-    fn turn_to(&mut self, table: Table) -> Then {
+    fn turn_to(&mut self, table: Table) -> KeyEffect {
         if table == self.table {
-            return Then::Nothing;
+            return KeyEffect::Nothing;
         }
         self.table = table;
         self.above = 0;
         if words::orders(table).all(|order| order != self.order) {
             self.order = Order::Backlog;
         }
-        Then::Ask
+        KeyEffect::Ask
     }
 
     /// Ignores orders that the table does not have.
-    fn sort(&mut self, order: Order) -> Then {
+    fn sort(&mut self, order: Order) -> KeyEffect {
         if words::orders(self.table).all(|known| known != order) || order == self.order {
-            return Then::Nothing;
+            return KeyEffect::Nothing;
         }
         self.order = order;
         self.above = 0;
-        Then::Ask
+        KeyEffect::Ask
     }
 
-    fn again_every(&mut self, every: Duration) -> Then {
+    fn again_every(&mut self, every: Duration) -> KeyEffect {
         self.every = every.clamp(EVERY_MIN, EVERY_MAX);
-        Then::Draw
+        KeyEffect::Draw
     }
 
-    fn scroll(&mut self, by: isize) -> Then {
+    fn scroll(&mut self, by: isize) -> KeyEffect {
         let matching = self.overview.as_ref().map_or(0, |overview| overview.matching as usize);
         let last = matching.min(OVERVIEW_ROWS_MAX).saturating_sub(self.fits);
         let above = self.above.saturating_add_signed(by).min(last);
         if above == self.above {
-            return Then::Nothing;
+            return KeyEffect::Nothing;
         }
         self.above = above;
-        Then::Ask
+        KeyEffect::Ask
     }
 }
 
@@ -229,33 +229,37 @@ mod tests {
     use super::*;
 
     fn view() -> View {
-        let look =
-            Look { table: Table::Topics, order: Order::Rate, filter: String::new(), rows_max: 20 };
+        let look = TableQuery {
+            table: Table::Topics,
+            order: Order::Rate,
+            filter: String::new(),
+            rows_max: 20,
+        };
         View::new(look, Duration::from_secs(2))
     }
 
-    fn press(view: &mut View, code: KeyCode) -> Then {
+    fn press(view: &mut View, code: KeyCode) -> KeyEffect {
         view.key(KeyEvent::new(code, KeyModifiers::NONE))
     }
 
-    fn letter(view: &mut View, character: char) -> Then {
+    fn letter(view: &mut View, character: char) -> KeyEffect {
         press(view, KeyCode::Char(character))
     }
 
     #[test]
     fn keys_change_the_table_and_its_order() {
         let mut view = view();
-        assert_eq!(letter(&mut view, 'a'), Then::Nothing, "topics have no age");
-        assert_eq!(press(&mut view, KeyCode::Tab), Then::Ask);
+        assert_eq!(letter(&mut view, 'a'), KeyEffect::Nothing, "topics have no age");
+        assert_eq!(press(&mut view, KeyCode::Tab), KeyEffect::Ask);
         assert_eq!((view.table, view.order), (Table::Queues, Order::Rate));
-        assert_eq!(letter(&mut view, 'a'), Then::Ask);
-        assert_eq!(letter(&mut view, 't'), Then::Ask);
+        assert_eq!(letter(&mut view, 'a'), KeyEffect::Ask);
+        assert_eq!(letter(&mut view, 't'), KeyEffect::Ask);
         assert_eq!((view.table, view.order), (Table::Topics, Order::Backlog));
         for expected in [Order::Name, Order::Rate, Order::Backlog] {
-            assert_eq!(letter(&mut view, 's'), Then::Ask);
+            assert_eq!(letter(&mut view, 's'), KeyEffect::Ask);
             assert_eq!(view.order, expected);
         }
-        assert_eq!(press(&mut view, KeyCode::BackTab), Then::Ask);
+        assert_eq!(press(&mut view, KeyCode::BackTab), KeyEffect::Ask);
         assert_eq!(view.look().table, Table::Groups);
     }
 
@@ -264,14 +268,14 @@ mod tests {
         let mut view = view();
         letter(&mut view, '/');
         for character in "qx".chars() {
-            assert_eq!(letter(&mut view, character), Then::Ask);
+            assert_eq!(letter(&mut view, character), KeyEffect::Ask);
         }
         press(&mut view, KeyCode::Backspace);
-        assert_eq!(press(&mut view, KeyCode::Enter), Then::Draw);
+        assert_eq!(press(&mut view, KeyCode::Enter), KeyEffect::Draw);
         assert_eq!((view.look().filter.as_str(), view.is_typing), ("q", false));
-        assert_eq!(press(&mut view, KeyCode::Esc), Then::Ask);
+        assert_eq!(press(&mut view, KeyCode::Esc), KeyEffect::Ask);
         assert_eq!(view.filter, "");
-        assert_eq!(press(&mut view, KeyCode::Esc), Then::Nothing);
+        assert_eq!(press(&mut view, KeyCode::Esc), KeyEffect::Nothing);
         letter(&mut view, '/');
         for _ in 0..1_000 {
             letter(&mut view, 'ü');
@@ -282,8 +286,8 @@ mod tests {
     #[test]
     fn view_pauses_and_changes_its_interval_within_limits() {
         let mut view = view();
-        assert_eq!((letter(&mut view, ' '), view.is_paused), (Then::Draw, true));
-        assert_eq!((letter(&mut view, 'p'), view.is_paused), (Then::Ask, false));
+        assert_eq!((letter(&mut view, ' '), view.is_paused), (KeyEffect::Draw, true));
+        assert_eq!((letter(&mut view, 'p'), view.is_paused), (KeyEffect::Ask, false));
         for _ in 0..10 {
             letter(&mut view, '+');
         }
@@ -308,28 +312,28 @@ mod tests {
     #[test]
     fn any_key_closes_help_and_q_or_ctrl_c_ends_the_view() {
         let mut view = view();
-        assert_eq!((letter(&mut view, '?'), view.shows_help), (Then::Draw, true));
-        assert_eq!((letter(&mut view, 'n'), view.shows_help), (Then::Draw, false));
+        assert_eq!((letter(&mut view, '?'), view.shows_help), (KeyEffect::Draw, true));
+        assert_eq!((letter(&mut view, 'n'), view.shows_help), (KeyEffect::Draw, false));
         assert_eq!(view.order, Order::Rate);
-        assert_eq!(letter(&mut view, 'q'), Then::Quit);
+        assert_eq!(letter(&mut view, 'q'), KeyEffect::Quit);
         letter(&mut view, '/');
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert_eq!(view.key(interrupt), Then::Quit);
+        assert_eq!(view.key(interrupt), KeyEffect::Quit);
     }
 
     #[test]
     fn scrolling_ends_at_the_last_row() {
         let mut view = view();
         view.fits = 10;
-        assert_eq!(press(&mut view, KeyCode::Down), Then::Nothing, "nothing is known yet");
+        assert_eq!(press(&mut view, KeyCode::Down), KeyEffect::Nothing, "nothing is known yet");
         view.overview = Some(Overview { matching: 25, ..overview() });
-        assert_eq!(press(&mut view, KeyCode::PageDown), Then::Ask);
+        assert_eq!(press(&mut view, KeyCode::PageDown), KeyEffect::Ask);
         assert_eq!(view.look().rows_max, 20);
         press(&mut view, KeyCode::PageDown);
         assert_eq!(view.above, 15);
-        assert_eq!(press(&mut view, KeyCode::Down), Then::Nothing);
-        assert_eq!(press(&mut view, KeyCode::Home), Then::Ask);
-        assert_eq!(press(&mut view, KeyCode::Up), Then::Nothing);
+        assert_eq!(press(&mut view, KeyCode::Down), KeyEffect::Nothing);
+        assert_eq!(press(&mut view, KeyCode::Home), KeyEffect::Ask);
+        assert_eq!(press(&mut view, KeyCode::Up), KeyEffect::Nothing);
         view.overview = Some(Overview { matching: 1 << 40, ..overview() });
         for _ in 0..100 {
             press(&mut view, KeyCode::PageDown);

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::content::Content;
 use super::random::Random;
-use super::state::{Failing, Kind, State};
+use super::state::{InjectedFailure, Kind, State};
 use super::{Shared, SimulatedDisk};
 
 impl SimulatedDisk {
@@ -32,7 +32,7 @@ impl SimulatedDisk {
     }
 
     fn fail(&self, kind: Kind, path_part: &str, calls_before: u64) {
-        let failing = Failing { kind, path_part: path_part.to_owned(), calls_before };
+        let failing = InjectedFailure { kind, path_part: path_part.to_owned(), calls_before };
         self.shared.state.lock().failing.push(failing);
     }
 

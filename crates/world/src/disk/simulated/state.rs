@@ -25,7 +25,7 @@ pub(super) struct State {
     /// Changes done, of any kind.
     pub(super) operations: u64,
     pub(super) cut_power_at: Option<u64>,
-    pub(super) failing: Vec<Failing>,
+    pub(super) failing: Vec<InjectedFailure>,
     pub(super) syncs_hang: bool,
     pub(super) reads_hang: bool,
     /// Reads that hang.
@@ -36,7 +36,7 @@ pub(super) struct State {
 
 /// The n-th call from now of one kind, on files whose path contains some text, fails.
 #[derive(Debug)]
-pub(super) struct Failing {
+pub(super) struct InjectedFailure {
     pub(super) kind: Kind,
     pub(super) path_part: String,
     pub(super) calls_before: u64,

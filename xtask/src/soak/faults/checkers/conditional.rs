@@ -10,11 +10,11 @@ pub(in super::super) struct Write {
     pub(in super::super) replaces: String,
     pub(in super::super) node: usize,
     pub(in super::super) at: u64,
-    pub(in super::super) made: Made,
+    pub(in super::super) made: WriteOutcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) enum Made {
+pub(in super::super) enum WriteOutcome {
     /// Accepted, with the resulting version.
     Yes(String),
     /// Rejected: another write came first.
@@ -27,7 +27,7 @@ pub(in super::super) enum Made {
 pub(in super::super) fn check(history: &[Write], end: Option<&str>) -> Vec<String> {
     let mut replaced: BTreeMap<&str, &Write> = BTreeMap::new();
     let (mut forks, mut undone) = (Vec::new(), Vec::new());
-    for write in history.iter().filter(|it| matches!(it.made, Made::Yes(_))) {
+    for write in history.iter().filter(|it| matches!(it.made, WriteOutcome::Yes(_))) {
         if let Some(first) = replaced.insert(&write.replaces, write) {
             forks.push(format!(
                 "version {} was replaced at node {} at {} ms and at node {} at {} ms",
@@ -56,17 +56,18 @@ pub(in super::super) fn check(history: &[Write], end: Option<&str>) -> Vec<Strin
 mod tests {
     use super::*;
 
-    fn write(replaces: &str, made: Made) -> Write {
+    fn write(replaces: &str, made: WriteOutcome) -> Write {
         Write { replaces: replaces.to_owned(), node: 0, at: 1, made }
     }
 
-    fn yes(version: &str) -> Made {
-        Made::Yes(version.to_owned())
+    fn yes(version: &str) -> WriteOutcome {
+        WriteOutcome::Yes(version.to_owned())
     }
 
     #[test]
     fn two_writes_of_one_version_are_found() {
-        let sound = [write("a", yes("b")), write("a", Made::No), write("b", Made::Perhaps)];
+        let sound =
+            [write("a", yes("b")), write("a", WriteOutcome::No), write("b", WriteOutcome::Perhaps)];
         assert!(check(&sound, Some("c")).is_empty());
         let fork = [write("a", yes("b")), write("a", yes("c"))];
         assert!(check(&fork, Some("c"))[0].contains("version a was replaced"));

@@ -23,11 +23,11 @@ pub(in super::super) struct Delivery {
     pub(in super::super) message: Message,
     pub(in super::super) connection: u64,
     pub(in super::super) at: u64,
-    pub(in super::super) settled: Settled,
+    pub(in super::super) settled: SettleAttempt,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Settled {
+pub(in super::super) enum SettleAttempt {
     Acknowledged,
     Rejected,
     /// The connection failed before the settle was sent.
@@ -59,15 +59,15 @@ pub(in super::super) fn check(history: &History, isolates: bool) -> Vec<String> 
                 "message {message}, settled at {before} ms, came again at {at} ms on the same connection"
             ));
         }
-        if *how != Settled::Not {
+        if *how != SettleAttempt::Not {
             settled.insert((*connection, *message), *at);
         }
         by_message.entry(*message).or_default().push(delivery);
     }
     // A node that was paused delivers late: another consumer may have acknowledged the message meanwhile.
     let is_rejected = |deliveries: &[&Delivery]| {
-        let acknowledged = deliveries.iter().any(|it| it.settled == Settled::Acknowledged);
-        let last = deliveries.last().is_some_and(|it| it.settled == Settled::Rejected);
+        let acknowledged = deliveries.iter().any(|it| it.settled == SettleAttempt::Acknowledged);
+        let last = deliveries.last().is_some_and(|it| it.settled == SettleAttempt::Rejected);
         last && !(isolates && acknowledged)
     };
     let gone = by_message.iter().filter(|(it, all)| is_rejected(all) && !dead.contains(*it));
@@ -89,12 +89,12 @@ pub(in super::super) fn check(history: &History, isolates: bool) -> Vec<String> 
 mod tests {
     use super::*;
 
-    fn delivery(message: Message, connection: u64, at: u64, settled: Settled) -> Delivery {
+    fn delivery(message: Message, connection: u64, at: u64, settled: SettleAttempt) -> Delivery {
         Delivery { message, connection, at, settled }
     }
 
     fn sound() -> History {
-        use Settled::{Acknowledged, Not, Rejected};
+        use SettleAttempt::{Acknowledged, Not, Rejected};
         History {
             published: (1..=4).collect(),
             confirmed: [1, 2, 3].into(),
@@ -113,7 +113,7 @@ mod tests {
         assert!(check(&sound(), false).is_empty(), "{:?}", check(&sound(), false));
         // An acknowledgement in flight may be lost when its connection ends.
         let mut history = sound();
-        history.deliveries.push(delivery(1, 3, 5, Settled::Acknowledged));
+        history.deliveries.push(delivery(1, 3, 5, SettleAttempt::Acknowledged));
         assert!(check(&history, false).is_empty());
     }
 
@@ -128,14 +128,14 @@ mod tests {
     #[test]
     fn message_of_no_publisher_is_found() {
         let mut history = sound();
-        history.deliveries.push(delivery(99, 1, 9, Settled::Acknowledged));
+        history.deliveries.push(delivery(99, 1, 9, SettleAttempt::Acknowledged));
         assert!(check(&history, false)[0].contains("message 99 was never published"));
     }
 
     #[test]
     fn acknowledged_message_that_returns_on_the_same_connection_is_found() {
         let mut history = sound();
-        history.deliveries.push(delivery(2, 2, 9, Settled::Acknowledged));
+        history.deliveries.push(delivery(2, 2, 9, SettleAttempt::Acknowledged));
         assert!(check(&history, false)[0].contains("settled at 3 ms, came again at 9 ms"));
         assert!(check(&history, true).is_empty(), "its node may have been cut off");
     }
@@ -145,7 +145,7 @@ mod tests {
         let lost = History { dead: vec![], ..sound() };
         assert!(check(&lost, false)[0].contains("message 3 was rejected and is not dead"));
         let mut late = lost.clone();
-        late.deliveries.insert(0, delivery(3, 1, 0, Settled::Acknowledged));
+        late.deliveries.insert(0, delivery(3, 1, 0, SettleAttempt::Acknowledged));
         assert!(!check(&late, false).is_empty());
         assert!(check(&late, true).is_empty(), "a paused node may deliver it late");
         let twice = History { dead: vec![3, 3], ..sound() };

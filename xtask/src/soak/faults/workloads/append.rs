@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::requests::{self, Answer};
+use client::requests::{self, ProduceOutcome};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{InitProducerIdRequest, ProducerId};
 use record::{BatchBuilder, BatchOptions};
 
-use super::super::target::{Kafka, TIMEOUT, Target};
-use super::{Check, Found, joined};
+use super::super::target::{Kafka, TIMEOUT, WorkloadContext};
+use super::{Check, WorkloadResult, joined};
 use crate::failure::{Context, Failure, Outcome};
 use crate::random::Random;
 use crate::records::now_ms;
@@ -36,7 +36,7 @@ impl Progress {
     }
 }
 
-pub(super) fn prepare(target: &Target) -> Outcome {
+pub(super) fn prepare(target: &WorkloadContext) -> Outcome {
     let mut kafka = Kafka::new(target, 0);
     let created = kafka.at(0, |connection| connection.create_topic(TOPIC, PARTITIONS as i32, &[]));
     match created {
@@ -46,24 +46,24 @@ pub(super) fn prepare(target: &Target) -> Outcome {
 }
 
 #[derive(Debug, Default)]
-struct Produced {
+struct ProducerLog {
     acknowledged: Vec<Acknowledged>,
     writes: Vec<u64>,
     refused: u64,
     violations: Vec<String>,
 }
 
-pub(super) fn start(target: &Target, progress: &Arc<Progress>, seed: u64) -> Check {
+pub(super) fn start(target: &WorkloadContext, progress: &Arc<Progress>, seed: u64) -> Check {
     let producer = |partition: usize| {
         let (target, progress) = (target.clone(), Arc::clone(progress));
         std::thread::spawn(move || produce(&target, &progress, partition, seed))
     };
     let producers: Vec<_> = (0..PARTITIONS).map(producer).collect();
     Box::new(move |target| {
-        let mut found = Found::default();
+        let mut found = WorkloadResult::default();
         let mut ledger = Ledger::new(PARTITIONS);
         for producer in producers {
-            let Produced { acknowledged, writes, refused, violations } = joined(producer)?;
+            let ProducerLog { acknowledged, writes, refused, violations } = joined(producer)?;
             found.violations.extend(violations);
             found.writes.push(writes);
             *found.counts.entry("produce requests refused or unanswered").or_default() += refused;
@@ -85,8 +85,13 @@ pub(super) fn start(target: &Target, progress: &Arc<Progress>, seed: u64) -> Che
     })
 }
 
-fn produce(target: &Target, progress: &Progress, partition: usize, seed: u64) -> Produced {
-    let mut produced = Produced::default();
+fn produce(
+    target: &WorkloadContext,
+    progress: &Progress,
+    partition: usize,
+    seed: u64,
+) -> ProducerLog {
+    let mut produced = ProducerLog::default();
     let mut random = Random::new(seed ^ partition as u64);
     let mut kafka = Kafka::new(target, partition);
     let Some(id) = producer_id(target, &mut kafka, &mut random) else { return produced };
@@ -114,11 +119,11 @@ fn produce(target: &Target, progress: &Progress, partition: usize, seed: u64) ->
 
 /// Sends a batch until it is acknowledged. Returns its offset, if the reply has it; `None`: abandoned.
 fn deliver(
-    target: &Target,
+    target: &WorkloadContext,
     kafka: &mut Kafka,
     partition: usize,
     batch: &Bytes,
-    produced: &mut Produced,
+    produced: &mut ProducerLog,
 ) -> Option<Option<i64>> {
     let mut given_up = None;
     loop {
@@ -135,31 +140,33 @@ fn deliver(
         let request = request.with_timeout_ms(TIMEOUT.as_millis() as i32);
         let answer = kafka.call(leader, requests::PRODUCE, &request);
         match answer.map(|answer| requests::produced(&answer).first().copied()) {
-            Ok(Some(Answer::Acknowledged { base_offset })) => {
+            Ok(Some(ProduceOutcome::Acknowledged { base_offset })) => {
                 return Some((base_offset >= 0).then_some(base_offset));
             }
-            Ok(Some(Answer::Refused { code })) => match ResponseError::try_from_code(code) {
-                Some(ResponseError::DuplicateSequenceNumber) => return Some(None),
-                // One batch is in flight at a time, so the partition has lost the previous one.
-                Some(
-                    ResponseError::OutOfOrderSequenceNumber | ResponseError::UnknownProducerId,
-                ) => {
-                    produced.violations.push(format!(
-                        "append: partition {partition} of an idempotent producer: {} at {} ms",
-                        requests::code_name(code),
-                        target.now()
-                    ));
-                    return None;
+            Ok(Some(ProduceOutcome::Refused { code })) => {
+                match ResponseError::try_from_code(code) {
+                    Some(ResponseError::DuplicateSequenceNumber) => return Some(None),
+                    // One batch is in flight at a time, so the partition has lost the previous one.
+                    Some(
+                        ResponseError::OutOfOrderSequenceNumber | ResponseError::UnknownProducerId,
+                    ) => {
+                        produced.violations.push(format!(
+                            "append: partition {partition} of an idempotent producer: {} at {} ms",
+                            requests::code_name(code),
+                            target.now()
+                        ));
+                        return None;
+                    }
+                    _ => produced.refused += 1,
                 }
-                _ => produced.refused += 1,
-            },
+            }
             Ok(None) | Err(_) => produced.refused += 1,
         }
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-fn producer_id(target: &Target, kafka: &mut Kafka, random: &mut Random) -> Option<i64> {
+fn producer_id(target: &WorkloadContext, kafka: &mut Kafka, random: &mut Random) -> Option<i64> {
     let request = InitProducerIdRequest::default()
         .with_transactional_id(None)
         .with_transaction_timeout_ms(60_000)
@@ -193,7 +200,11 @@ fn batch(producer_id: i64, first: Mark, records: u64) -> Bytes {
 }
 
 /// Reads a partition from its beginning at its leader, and checks it against the ledger.
-fn verify(target: &Target, ledger: &mut Ledger, partition: usize) -> Outcome<Result<u64, String>> {
+fn verify(
+    target: &WorkloadContext,
+    ledger: &mut Ledger,
+    partition: usize,
+) -> Outcome<Result<u64, String>> {
     let mut kafka = Kafka::new(target, partition);
     let deadline = Instant::now() + READ_WITHIN;
     let mut reader = Reader::new(partition, PARTITIONS);

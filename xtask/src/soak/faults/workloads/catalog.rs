@@ -10,8 +10,8 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::messages::DeleteTopicsRequest;
 
 use super::super::checkers::catalog::{Op, check};
-use super::super::target::{Kafka, TIMEOUT, Target};
-use super::{Check, Found, joined};
+use super::super::target::{Kafka, TIMEOUT, WorkloadContext};
+use super::{Check, WorkloadResult, joined};
 use crate::failure::Outcome;
 use crate::random::Random;
 
@@ -24,11 +24,11 @@ const READ_WITHIN: Duration = Duration::from_secs(30);
 const DENIED_FOR: Duration = Duration::from_secs(10);
 const NOT_FOUND: u16 = 404;
 
-pub(super) fn prepare(_: &Target) -> Outcome {
+pub(super) fn prepare(_: &WorkloadContext) -> Outcome {
     Ok(())
 }
 
-pub(super) fn start(target: &Target, seed: u64) -> Check {
+pub(super) fn start(target: &WorkloadContext, seed: u64) -> Check {
     let queue = |number: usize| {
         let target = target.clone();
         std::thread::spawn(move || queues(&target, number, seed))
@@ -40,7 +40,7 @@ pub(super) fn start(target: &Target, seed: u64) -> Check {
     let mut clients: Vec<_> = (0..QUEUES).map(queue).collect();
     clients.extend((0..TOPICS).map(topic));
     Box::new(move |_| {
-        let mut found = Found::default();
+        let mut found = WorkloadResult::default();
         for client in clients {
             for (name, history) in joined(client)? {
                 *found.counts.entry("declarations, deletions and reads").or_default() +=
@@ -80,11 +80,11 @@ impl Names {
     }
 }
 
-fn open(target: &Target, node: usize) -> Result<Connection, AmqpError> {
+fn open(target: &WorkloadContext, node: usize) -> Result<Connection, AmqpError> {
     Connection::open(target.addresses.amqp[node], TIMEOUT, Mode::Confirms)
 }
 
-fn queues(target: &Target, number: usize, seed: u64) -> Vec<(String, Vec<Op>)> {
+fn queues(target: &WorkloadContext, number: usize, seed: u64) -> Vec<(String, Vec<Op>)> {
     let mut names = Names::new(format!("catalog.queue.{number}"));
     let mut random = Random::new(seed ^ (number as u64 + 400));
     let mut body = 0;
@@ -111,7 +111,7 @@ fn queues(target: &Target, number: usize, seed: u64) -> Vec<(String, Vec<Op>)> {
 
 /// Declares the queue and publishes a mandatory message to it on the same channel.
 fn declare_and_publish(
-    target: &Target,
+    target: &WorkloadContext,
     node: usize,
     name: &str,
     body: u64,
@@ -134,7 +134,7 @@ fn declare_and_publish(
 
 /// Reads all messages of a queue at any node. Records a node that denies the queue, and tries the others. Returns
 /// nothing if no node replies in time.
-fn read(target: &Target, name: &str, random: &mut Random) -> Vec<Op> {
+fn read(target: &WorkloadContext, name: &str, random: &mut Random) -> Vec<Op> {
     let deadline = Instant::now() + READ_WITHIN;
     let mut ops = Vec::new();
     let (mut denied, mut empty): (Option<Instant>, Option<Instant>) = (None, None);
@@ -169,7 +169,7 @@ fn read(target: &Target, name: &str, random: &mut Random) -> Vec<Op> {
 }
 
 /// Reads all messages of a queue, of which there should be at least one; waits some seconds for it.
-fn read_at(target: &Target, node: usize, name: &str) -> Result<Vec<u64>, AmqpError> {
+fn read_at(target: &WorkloadContext, node: usize, name: &str) -> Result<Vec<u64>, AmqpError> {
     let mut connection = open(target, node)?;
     connection.consume(name, 10)?;
     let (mut bodies, begun) = (Vec::new(), Instant::now());
@@ -188,7 +188,7 @@ fn read_at(target: &Target, node: usize, name: &str) -> Result<Vec<u64>, AmqpErr
     Ok(bodies)
 }
 
-fn topics(target: &Target, number: usize, seed: u64) -> Vec<(String, Vec<Op>)> {
+fn topics(target: &WorkloadContext, number: usize, seed: u64) -> Vec<(String, Vec<Op>)> {
     let mut names = Names::new(format!("catalog.topic.{number}"));
     let mut random = Random::new(seed ^ (number as u64 + 500));
     let mut kafka = Kafka::new(target, number);
@@ -219,7 +219,7 @@ fn topics(target: &Target, number: usize, seed: u64) -> Vec<(String, Vec<Op>)> {
     names.all()
 }
 
-fn alter(target: &Target, kafka: &mut Kafka, node: usize, name: &str) -> Option<Op> {
+fn alter(target: &WorkloadContext, kafka: &mut Kafka, node: usize, name: &str) -> Option<Op> {
     let change =
         ConfigChange::Set { name: "retention.ms".to_owned(), value: "86400000".to_owned() };
     let request = requests::alter_configs(ConfigResource::Topic, name, &[change]);

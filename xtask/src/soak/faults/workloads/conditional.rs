@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::checkers::conditional::{Made, Write, check};
-use super::super::target::{Kafka, TIMEOUT, Target};
-use super::{Check, Found, joined};
+use super::super::checkers::conditional::{Write, WriteOutcome, check};
+use super::super::target::{Kafka, TIMEOUT, WorkloadContext};
+use super::{Check, WorkloadResult, joined};
 use crate::failure::{Failure, Outcome};
 use crate::random::Random;
 use crate::soak::http::request;
@@ -16,24 +16,24 @@ const READ_WITHIN: Duration = Duration::from_secs(30);
 const OK: u16 = 200;
 const PRECONDITION_FAILED: u16 = 412;
 
-pub(super) fn prepare(target: &Target) -> Outcome {
+pub(super) fn prepare(target: &WorkloadContext) -> Outcome {
     let mut kafka = Kafka::new(target, 0);
     Ok(kafka.at(0, |connection| connection.create_topic(TOPIC, 1, &[]))?)
 }
 
-pub(super) fn start(target: &Target, seed: u64) -> Check {
+pub(super) fn start(target: &WorkloadContext, seed: u64) -> Check {
     let writer = |number: usize| {
         let target = target.clone();
         std::thread::spawn(move || write(&target, number, seed))
     };
     let writers: Vec<_> = (0..WRITERS).map(writer).collect();
     Box::new(move |target| {
-        let (mut history, mut found) = (Vec::new(), Found::default());
+        let (mut history, mut found) = (Vec::new(), WorkloadResult::default());
         for writer in writers {
             history.extend(joined(writer)?);
         }
         history.sort_by_key(|write: &Write| write.at);
-        let made = history.iter().filter(|it| matches!(it.made, Made::Yes(_))).count();
+        let made = history.iter().filter(|it| matches!(it.made, WriteOutcome::Yes(_))).count();
         found.counts.insert("conditional writes made", made as u64);
         found.counts.insert("conditional writes tried", history.len() as u64);
         let end = last_version(target)?;
@@ -43,7 +43,7 @@ pub(super) fn start(target: &Target, seed: u64) -> Check {
 }
 
 /// The version on which all nodes agree.
-fn last_version(target: &Target) -> Outcome<String> {
+fn last_version(target: &WorkloadContext) -> Outcome<String> {
     let deadline = Instant::now() + READ_WITHIN;
     while Instant::now() < deadline {
         let read = |node: &std::net::SocketAddr| {
@@ -61,7 +61,7 @@ fn last_version(target: &Target) -> Outcome<String> {
     Err(Failure::new(format!("the nodes do not agree on the version of {PATH}")))
 }
 
-fn write(target: &Target, number: usize, seed: u64) -> Vec<Write> {
+fn write(target: &WorkloadContext, number: usize, seed: u64) -> Vec<Write> {
     let mut random = Random::new(seed ^ (number as u64 + 600));
     let mut history = Vec::new();
     while !target.stops() {
@@ -76,9 +76,11 @@ fn write(target: &Target, number: usize, seed: u64) -> Vec<Write> {
             let answer =
                 request((target.addresses.http[node], TIMEOUT), "PATCH", PATH, &headers, &change);
             let made = match answer {
-                Ok(answer) if answer.status == OK => answer.etag.map_or(Made::Perhaps, Made::Yes),
-                Ok(answer) if answer.status == PRECONDITION_FAILED => Made::No,
-                _ => Made::Perhaps,
+                Ok(answer) if answer.status == OK => {
+                    answer.etag.map_or(WriteOutcome::Perhaps, WriteOutcome::Yes)
+                }
+                Ok(answer) if answer.status == PRECONDITION_FAILED => WriteOutcome::No,
+                _ => WriteOutcome::Perhaps,
             };
             history.push(Write { replaces, node, at: target.now(), made });
         }

@@ -12,14 +12,14 @@ mod share;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::target::Target;
+use super::target::WorkloadContext;
 use crate::failure::{Failure, Outcome};
 
 pub(super) use append::Progress;
 
 /// Result of a workload.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct WorkloadResult {
     pub(super) violations: Vec<String>,
     /// Counts for the report.
     pub(super) counts: BTreeMap<&'static str, u64>,
@@ -44,7 +44,7 @@ pub(super) enum Workload {
 }
 
 /// Declares the objects of the workloads.
-pub(super) fn prepare(target: &Target, workloads: &[Workload]) -> Outcome {
+pub(super) fn prepare(target: &WorkloadContext, workloads: &[Workload]) -> Outcome {
     for workload in workloads {
         match workload {
             // Offsets are committed for the topic of the append workload.
@@ -59,13 +59,13 @@ pub(super) fn prepare(target: &Target, workloads: &[Workload]) -> Outcome {
 }
 
 /// A running workload. Its check waits for its clients, then reads the final state.
-pub(super) struct Running(Finish);
+pub(super) struct RunningWorkload(Finish);
 
 /// Waits for the end of a workload, and returns what its checkers found.
-type Finish = Box<dyn FnOnce(&Target) -> Outcome<Found> + Send>;
+type Finish = Box<dyn FnOnce(&WorkloadContext) -> Outcome<WorkloadResult> + Send>;
 
-impl Running {
-    pub(super) fn check(self, target: &Target) -> Outcome<Found> {
+impl RunningWorkload {
+    pub(super) fn check(self, target: &WorkloadContext) -> Outcome<WorkloadResult> {
         (self.0)(target)
     }
 }
@@ -73,12 +73,12 @@ impl Running {
 /// `isolates`: nodes are paused or cut off from the others, while clients reach them.
 pub(super) fn start(
     workload: Workload,
-    target: &Target,
+    target: &WorkloadContext,
     progress: &Arc<Progress>,
     seed: u64,
     isolates: bool,
-) -> Running {
-    Running(match workload {
+) -> RunningWorkload {
+    RunningWorkload(match workload {
         Workload::Append => append::start(target, progress, seed),
         Workload::Offsets => offsets::start(target, progress, seed),
         Workload::Queue => queue::start(target, seed, isolates),
@@ -88,7 +88,7 @@ pub(super) fn start(
     })
 }
 
-type Check = Box<dyn FnOnce(&Target) -> Outcome<Found> + Send>;
+type Check = Box<dyn FnOnce(&WorkloadContext) -> Outcome<WorkloadResult> + Send>;
 
 fn joined<T>(thread: std::thread::JoinHandle<T>) -> Outcome<T> {
     thread.join().map_err(|_| Failure::new("a client of the fault test panicked"))

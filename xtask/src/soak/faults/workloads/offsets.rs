@@ -13,9 +13,9 @@ use kafka_protocol::messages::{FindCoordinatorRequest, OffsetCommitRequest, Offs
 use kafka_protocol::protocol::StrBytes;
 
 use super::super::checkers::register::{self, Op};
-use super::super::target::{Kafka, Target};
+use super::super::target::{Kafka, WorkloadContext};
 use super::append::{PARTITIONS, Progress, TOPIC};
-use super::{Check, Found, joined};
+use super::{Check, WorkloadResult, joined};
 use crate::random::Random;
 
 const GROUPS: usize = 3;
@@ -32,7 +32,7 @@ fn group(number: usize) -> String {
     format!("register-{number}")
 }
 
-pub(super) fn start(target: &Target, progress: &Arc<Progress>, seed: u64) -> Check {
+pub(super) fn start(target: &WorkloadContext, progress: &Arc<Progress>, seed: u64) -> Check {
     let committer = |number: usize| {
         let target = target.clone();
         std::thread::spawn(move || commit(&target, number, seed))
@@ -45,7 +45,7 @@ pub(super) fn start(target: &Target, progress: &Arc<Progress>, seed: u64) -> Che
     clients.extend((0..READERS).map(reader));
     Box::new(move |_| {
         let mut histories: BTreeMap<Register, Vec<Op>> = BTreeMap::new();
-        let mut found = Found::default();
+        let mut found = WorkloadResult::default();
         for client in clients {
             for (register, op) in joined(client)? {
                 let what = match op {
@@ -75,7 +75,7 @@ fn coordinator(kafka: &mut Kafka, place: usize, group: &str) -> Option<usize> {
     kafka.place_of(answer.port).filter(|_| answer.error_code == 0)
 }
 
-fn commit(target: &Target, number: usize, seed: u64) -> History {
+fn commit(target: &WorkloadContext, number: usize, seed: u64) -> History {
     let mut random = Random::new(seed ^ (number as u64 + 10));
     let (mut kafka, name) = (Kafka::new(target, number), group(number));
     let (mut history, mut value) = (History::new(), 0);
@@ -115,7 +115,7 @@ fn commit(target: &Target, number: usize, seed: u64) -> History {
     history
 }
 
-fn read(target: &Target, progress: &Progress, seed: u64) -> History {
+fn read(target: &WorkloadContext, progress: &Progress, seed: u64) -> History {
     let mut random = Random::new(seed);
     let mut kafka = Kafka::new(target, 0);
     let mut history = History::new();
@@ -143,7 +143,12 @@ fn read(target: &Target, progress: &Progress, seed: u64) -> History {
 }
 
 /// Committed offsets of a group according to a coordinator: the one that this node names, or the node itself.
-fn read_committed(target: &Target, kafka: &mut Kafka, node: usize, random: &mut Random) -> History {
+fn read_committed(
+    target: &WorkloadContext,
+    kafka: &mut Kafka,
+    node: usize,
+    random: &mut Random,
+) -> History {
     let number = random.between(0, GROUPS as u64 - 1) as usize;
     let name = group(number);
     let asked = match random.between(0, 1) {

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use client_amqp::blocking::Connection;
 use client_amqp::{AmqpError, Argument, Mode};
 
-use super::super::checkers::queue::{Delivery, History, Message, Settled, check};
+use super::super::checkers::queue::{Delivery, History, Message, SettleAttempt, check};
 use super::super::site::FOUNDERS;
-use super::super::target::{TIMEOUT, Target};
-use super::{Check, Found, joined};
+use super::super::target::{TIMEOUT, WorkloadContext};
+use super::{Check, WorkloadResult, joined};
 use crate::failure::{Context, Failure, Outcome};
 use crate::random::Random;
 
@@ -24,7 +24,7 @@ const EMPTY_AFTER: Duration = Duration::from_secs(3);
 const EMPTIED_WITHIN: Duration = Duration::from_secs(60);
 const DELIVERED_WITHIN: Duration = Duration::from_millis(200);
 
-pub(super) fn prepare(target: &Target) -> Outcome {
+pub(super) fn prepare(target: &WorkloadContext) -> Outcome {
     let mut connection = Connection::open(target.addresses.amqp[0], TIMEOUT, Mode::Confirms)?;
     connection.declare(&[DEAD.to_owned()], "quorum")?;
     let arguments = [
@@ -44,12 +44,12 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct Published {
+struct PublisherLog {
     published: Vec<Message>,
     confirmed: Vec<Message>,
 }
 
-pub(super) fn start(target: &Target, seed: u64, isolates: bool) -> Check {
+pub(super) fn start(target: &WorkloadContext, seed: u64, isolates: bool) -> Check {
     let shared = Arc::<Shared>::default();
     let publishers: Vec<_> = (0..FOUNDERS)
         .map(|node| {
@@ -64,9 +64,9 @@ pub(super) fn start(target: &Target, seed: u64, isolates: bool) -> Check {
         })
         .collect();
     Box::new(move |target| {
-        let (mut history, mut found) = (History::default(), Found::default());
+        let (mut history, mut found) = (History::default(), WorkloadResult::default());
         for publisher in publishers {
-            let Published { published, confirmed } = joined(publisher)?;
+            let PublisherLog { published, confirmed } = joined(publisher)?;
             found
                 .counts
                 .entry("messages confirmed")
@@ -79,8 +79,8 @@ pub(super) fn start(target: &Target, seed: u64, isolates: bool) -> Check {
             history.deliveries.extend(joined(consumer)?);
         }
         // Connections of dead nodes hold messages until the cluster detects the failure.
-        history.deliveries.extend(empty(target, &shared, QUEUE, Settled::Acknowledged)?);
-        let dead = empty(target, &shared, DEAD, Settled::Acknowledged)?;
+        history.deliveries.extend(empty(target, &shared, QUEUE, SettleAttempt::Acknowledged)?);
+        let dead = empty(target, &shared, DEAD, SettleAttempt::Acknowledged)?;
         history.dead = dead.into_iter().map(|it| it.message).collect();
         found.counts.insert("deliveries", history.deliveries.len() as u64);
         found.counts.insert("dead letters", history.dead.len() as u64);
@@ -90,8 +90,8 @@ pub(super) fn start(target: &Target, seed: u64, isolates: bool) -> Check {
     })
 }
 
-fn publish(target: &Target, shared: &Shared, node: usize, seed: u64) -> Published {
-    let mut done = Published::default();
+fn publish(target: &WorkloadContext, shared: &Shared, node: usize, seed: u64) -> PublisherLog {
+    let mut done = PublisherLog::default();
     let mut random = Random::new(seed ^ (node as u64 + 200));
     while !target.stops() {
         // A failed publish is retried on a new connection, with a new message, so that no message is sent twice.
@@ -102,11 +102,11 @@ fn publish(target: &Target, shared: &Shared, node: usize, seed: u64) -> Publishe
 }
 
 fn publish_on(
-    target: &Target,
+    target: &WorkloadContext,
     shared: &Shared,
     node: usize,
     random: &mut Random,
-    done: &mut Published,
+    done: &mut PublisherLog,
 ) -> Result<(), AmqpError> {
     let mut connection = Connection::open(target.addresses.amqp[node], TIMEOUT, Mode::Confirms)?;
     let mut sent = std::collections::BTreeMap::new();
@@ -132,7 +132,7 @@ fn message_of(body: &[u8]) -> Option<Message> {
 }
 
 fn consume_until_stopped(
-    target: &Target,
+    target: &WorkloadContext,
     shared: &Shared,
     node: usize,
     seed: u64,
@@ -147,7 +147,7 @@ fn consume_until_stopped(
 }
 
 fn consume_on(
-    target: &Target,
+    target: &WorkloadContext,
     shared: &Shared,
     node: usize,
     random: &mut Random,
@@ -161,15 +161,15 @@ fn consume_on(
         let Some(message) = message_of(&delivery.body) else { continue };
         let at = target.now();
         let place = deliveries.len();
-        deliveries.push(Delivery { message, connection: number, at, settled: Settled::Not });
+        deliveries.push(Delivery { message, connection: number, at, settled: SettleAttempt::Not });
         let settled = match random.between(1, REJECTED_OF) {
             1 => {
                 connection.nack(delivery.tag, false);
-                Settled::Rejected
+                SettleAttempt::Rejected
             }
             _ => {
                 connection.ack(delivery.tag);
-                Settled::Acknowledged
+                SettleAttempt::Acknowledged
             }
         };
         connection.flush()?;
@@ -180,7 +180,12 @@ fn consume_on(
 }
 
 /// Consumes all messages of a queue.
-fn empty(target: &Target, shared: &Shared, queue: &str, how: Settled) -> Outcome<Vec<Delivery>> {
+fn empty(
+    target: &WorkloadContext,
+    shared: &Shared,
+    queue: &str,
+    how: SettleAttempt,
+) -> Outcome<Vec<Delivery>> {
     let deadline = Instant::now() + EMPTIED_WITHIN;
     let mut deliveries = Vec::new();
     for node in (0..FOUNDERS).cycle() {
@@ -197,11 +202,11 @@ fn empty(target: &Target, shared: &Shared, queue: &str, how: Settled) -> Outcome
 }
 
 fn empty_at(
-    target: &Target,
+    target: &WorkloadContext,
     shared: &Shared,
     node: usize,
     queue: &str,
-    settled: Settled,
+    settled: SettleAttempt,
     deliveries: &mut Vec<Delivery>,
 ) -> Outcome {
     let address = target.addresses.amqp[node];
@@ -220,11 +225,11 @@ fn empty_at(
     connection.close().context(|| format!("cannot close the consumer of {queue}"))
 }
 
-trait ContextOf<T> {
+trait QueueContext<T> {
     fn context_of(self, queue: &str) -> Outcome<T>;
 }
 
-impl<T> ContextOf<T> for Option<T> {
+impl<T> QueueContext<T> for Option<T> {
     fn context_of(self, queue: &str) -> Outcome<T> {
         self.ok_or_else(|| Failure::new(format!("a message of {queue} is not one of this run")))
     }

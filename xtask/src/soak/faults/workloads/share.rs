@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::blocking::{Connection, ShareMember};
-use client::requests::{self, Answer, ConfigChange, ConfigResource};
+use client::requests::{self, ConfigChange, ConfigResource, ProduceOutcome};
 use client::share::Settlement;
 use kafka_protocol::messages::ShareGroupHeartbeatRequest;
 use kafka_protocol::protocol::StrBytes;
@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use super::super::checkers::share::{Delivery, History, check};
 use super::super::site::FOUNDERS;
-use super::super::target::{Kafka, TIMEOUT, Target};
-use super::{Check, Found, joined};
+use super::super::target::{Kafka, TIMEOUT, WorkloadContext};
+use super::{Check, WorkloadResult, joined};
 use crate::failure::{Failure, Outcome};
 use crate::records::batch;
 
@@ -27,7 +27,7 @@ const WAIT: Duration = Duration::from_millis(100);
 const EMPTY_AFTER: Duration = Duration::from_secs(3);
 const EMPTIED_WITHIN: Duration = Duration::from_secs(60);
 
-pub(super) fn prepare(target: &Target) -> Outcome {
+pub(super) fn prepare(target: &WorkloadContext) -> Outcome {
     let mut kafka = Kafka::new(target, 0);
     kafka.at(0, |connection| connection.create_topic(TOPIC, 1, &[]))?;
     let earliest = ConfigChange::Set {
@@ -61,7 +61,7 @@ fn subscribe(kafka: &mut Kafka) -> Outcome {
     Err(Failure::new("no node takes a member of the share group"))
 }
 
-pub(super) fn start(target: &Target, _seed: u64) -> Check {
+pub(super) fn start(target: &WorkloadContext, _seed: u64) -> Check {
     let producing = target.clone();
     let producer = std::thread::spawn(move || produce(&producing));
     let members: Vec<_> = (0..MEMBERS)
@@ -94,7 +94,7 @@ pub(super) fn start(target: &Target, _seed: u64) -> Check {
                 last = Instant::now();
             }
         }
-        let mut found = Found { writes: vec![writes], ..Found::default() };
+        let mut found = WorkloadResult { writes: vec![writes], ..WorkloadResult::default() };
         found.counts.insert("share group, records produced", history.produced.len() as u64);
         found.counts.insert("share group, deliveries", history.deliveries.len() as u64);
         found.violations = check(&history);
@@ -102,7 +102,7 @@ pub(super) fn start(target: &Target, _seed: u64) -> Check {
     })
 }
 
-fn produce(target: &Target) -> (Vec<i64>, Vec<u64>) {
+fn produce(target: &WorkloadContext) -> (Vec<i64>, Vec<u64>) {
     let (mut offsets, mut writes) = (Vec::new(), Vec::new());
     let mut kafka = Kafka::new(target, 0);
     while !target.stops() {
@@ -113,7 +113,7 @@ fn produce(target: &Target) -> (Vec<i64>, Vec<u64>) {
             let request = request.with_timeout_ms(TIMEOUT.as_millis() as i32);
             let answer = kafka.call(leader, requests::PRODUCE, &request);
             let first = answer.ok().and_then(|it| requests::produced(&it).first().copied());
-            if let Some(Answer::Acknowledged { base_offset }) = first {
+            if let Some(ProduceOutcome::Acknowledged { base_offset }) = first {
                 offsets.push(base_offset);
                 writes.push(target.now());
             }
@@ -123,7 +123,7 @@ fn produce(target: &Target) -> (Vec<i64>, Vec<u64>) {
     (offsets, writes)
 }
 
-fn consume(target: &Target, number: usize) -> Vec<Delivery> {
+fn consume(target: &WorkloadContext, number: usize) -> Vec<Delivery> {
     let mut deliveries = Vec::new();
     let mut kafka = Kafka::new(target, number);
     while !target.stops() {
@@ -135,7 +135,7 @@ fn consume(target: &Target, number: usize) -> Vec<Delivery> {
 
 /// Runs one member until it fails, or until `ends` holds and no record comes.
 fn consume_on(
-    target: &Target,
+    target: &WorkloadContext,
     kafka: &mut Kafka,
     deliveries: &mut Vec<Delivery>,
     ends: impl Fn() -> bool,

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use gateway_amqp::codec::fields::{EncodedTable, LongString};
-use gateway_amqp::codec::frame::{self, FrameKind, Front, PROTOCOL_HEADER};
+use gateway_amqp::codec::frame::{self, FrameFront, FrameKind, PROTOCOL_HEADER};
 use gateway_amqp::codec::methods::*;
 use gateway_amqp::codec::table::FieldTable;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -13,13 +13,13 @@ use super::{A_WHILE, SOON};
 
 /// A received frame.
 #[derive(Clone, Debug)]
-pub(crate) struct Came {
+pub(crate) struct ReceivedFrame {
     pub(crate) kind: FrameKind,
     pub(crate) channel: u16,
     pub(crate) payload: Bytes,
 }
 
-impl Came {
+impl ReceivedFrame {
     pub(crate) fn method(&self) -> Method<'_> {
         assert_eq!(self.kind, FrameKind::Method, "{self:?}");
         Method::decode(&self.payload).expect("a method")
@@ -62,7 +62,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     }
 
     /// Returns the next frame other than a heartbeat; `None` once the connection is closed.
-    pub(crate) async fn frame(&mut self) -> Option<Came> {
+    pub(crate) async fn frame(&mut self) -> Option<ReceivedFrame> {
         loop {
             let came = timeout(SOON, self.any_frame()).await.expect("the server says something")?;
             if came.kind != FrameKind::Heartbeat {
@@ -72,14 +72,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         }
     }
 
-    async fn any_frame(&mut self) -> Option<Came> {
+    async fn any_frame(&mut self) -> Option<ReceivedFrame> {
         loop {
             let front = frame::front(&self.buffer, 1 << 20).expect("a frame");
-            if let Front::Frame { bytes } = front {
+            if let FrameFront::Frame { bytes } = front {
                 let bytes = self.buffer.split_to(bytes).freeze();
                 let read = frame::read(&bytes).expect("a frame");
                 let payload = bytes.slice_ref(read.payload);
-                return Some(Came { kind: read.kind, channel: read.channel, payload });
+                return Some(ReceivedFrame { kind: read.kind, channel: read.channel, payload });
             }
             if self.stream.read_buf(&mut self.buffer).await.unwrap_or(0) == 0 {
                 return None;
@@ -94,13 +94,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     }
 
     /// Returns the next frame, which must be a method on this channel.
-    pub(crate) async fn method(&mut self, channel: u16) -> Came {
+    pub(crate) async fn method(&mut self, channel: u16) -> ReceivedFrame {
         let came = self.frame().await.expect("the connection is open");
         assert_eq!((came.kind, came.channel), (FrameKind::Method, channel), "{came:?}");
         came
     }
 
-    pub(crate) async fn call<'a>(&mut self, channel: u16, method: impl Into<Method<'a>>) -> Came {
+    pub(crate) async fn call<'a>(
+        &mut self,
+        channel: u16,
+        method: impl Into<Method<'a>>,
+    ) -> ReceivedFrame {
         self.send(channel, method).await;
         self.method(channel).await
     }
@@ -142,7 +146,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
 // ------------------------------------------------------------------------------ the connection
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
-    pub(crate) async fn start(&mut self) -> Came {
+    pub(crate) async fn start(&mut self) -> ReceivedFrame {
         self.send_bytes(&PROTOCOL_HEADER).await;
         self.method(0).await
     }

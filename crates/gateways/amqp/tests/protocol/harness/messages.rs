@@ -7,12 +7,12 @@ use gateway_amqp::codec::methods::*;
 use gateway_amqp::codec::properties::{Properties, WireProperties};
 use gateway_amqp::codec::table::{FieldTable, FieldValue};
 
-use super::client::{Came, Client};
+use super::client::{Client, ReceivedFrame};
 
 /// A received message, with its method.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
-    pub(crate) method: Came,
+    pub(crate) method: ReceivedFrame,
     pub(crate) properties: Bytes,
     pub(crate) body: Vec<u8>,
 }
@@ -149,7 +149,7 @@ impl Client {
     }
 
     /// Reads the rest of a message after its method.
-    pub(crate) async fn message(&mut self, method: Came) -> Message {
+    pub(crate) async fn message(&mut self, method: ReceivedFrame) -> Message {
         let came = self.frame().await.expect("a header");
         assert_eq!((came.kind, came.channel), (FrameKind::Header, method.channel));
         let header = ContentHeader::decode(&came.payload).expect("a header");

@@ -1,9 +1,9 @@
 //! Requests about users, logins and access rules.
 
 use crate::wire::shape::Kind::{Blob, Fixed, Rows, Text};
-use crate::wire::shape::{NEVER, Shape, field, plain};
+use crate::wire::shape::{MessageShape, NEVER, field, plain};
 
-pub(super) static DESCRIBE_ACLS: Shape = Shape {
+pub(super) static DESCRIBE_ACLS: MessageShape = MessageShape {
     flexible_since: 2,
     fields: plain(&[
         field("resource_type_filter", Fixed(1)),
@@ -16,7 +16,7 @@ pub(super) static DESCRIBE_ACLS: Shape = Shape {
     ]),
 };
 
-pub(super) static CREATE_ACLS: Shape = Shape {
+pub(super) static CREATE_ACLS: MessageShape = MessageShape {
     flexible_since: 2,
     fields: plain(&[field(
         "creations",
@@ -32,7 +32,7 @@ pub(super) static CREATE_ACLS: Shape = Shape {
     )]),
 };
 
-pub(super) static DELETE_ACLS: Shape = Shape {
+pub(super) static DELETE_ACLS: MessageShape = MessageShape {
     flexible_since: 2,
     fields: plain(&[field(
         "filters",
@@ -48,12 +48,12 @@ pub(super) static DELETE_ACLS: Shape = Shape {
     )]),
 };
 
-pub(super) static DESCRIBE_USER_SCRAM_CREDENTIALS: Shape = Shape {
+pub(super) static DESCRIBE_USER_SCRAM_CREDENTIALS: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[field("users", Rows(&plain(&[field("name", Text)])))]),
 };
 
-pub(super) static ALTER_USER_SCRAM_CREDENTIALS: Shape = Shape {
+pub(super) static ALTER_USER_SCRAM_CREDENTIALS: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("deletions", Rows(&plain(&[field("name", Text), field("mechanism", Fixed(1))]))),
@@ -70,8 +70,8 @@ pub(super) static ALTER_USER_SCRAM_CREDENTIALS: Shape = Shape {
     ]),
 };
 
-pub(super) static SASL_HANDSHAKE: Shape =
-    Shape { flexible_since: NEVER, fields: plain(&[field("mechanism", Text)]) };
+pub(super) static SASL_HANDSHAKE: MessageShape =
+    MessageShape { flexible_since: NEVER, fields: plain(&[field("mechanism", Text)]) };
 
-pub(super) static SASL_AUTHENTICATE: Shape =
-    Shape { flexible_since: 2, fields: plain(&[field("auth_bytes", Blob)]) };
+pub(super) static SASL_AUTHENTICATE: MessageShape =
+    MessageShape { flexible_since: 2, fields: plain(&[field("auth_bytes", Blob)]) };

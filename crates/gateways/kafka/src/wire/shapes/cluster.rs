@@ -1,9 +1,9 @@
 //! Requests about the cluster and the placement of partitions.
 
 use crate::wire::shape::Kind::{Fixed, List, Rows, Text};
-use crate::wire::shape::{Shape, field, plain, since, until};
+use crate::wire::shape::{MessageShape, field, plain, since, until};
 
-pub(super) static API_VERSIONS: Shape = Shape {
+pub(super) static API_VERSIONS: MessageShape = MessageShape {
     flexible_since: 3,
     fields: plain(&[
         since(3, "client_software_name", Text),
@@ -11,7 +11,7 @@ pub(super) static API_VERSIONS: Shape = Shape {
     ]),
 };
 
-pub(super) static METADATA: Shape = Shape {
+pub(super) static METADATA: MessageShape = MessageShape {
     flexible_since: 9,
     fields: plain(&[
         field("topics", Rows(&plain(&[since(10, "topic_id", Fixed(16)), field("name", Text)]))),
@@ -21,7 +21,7 @@ pub(super) static METADATA: Shape = Shape {
     ]),
 };
 
-pub(super) static DESCRIBE_CLUSTER: Shape = Shape {
+pub(super) static DESCRIBE_CLUSTER: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("include_cluster_authorized_operations", Fixed(1)),
@@ -30,7 +30,7 @@ pub(super) static DESCRIBE_CLUSTER: Shape = Shape {
     ]),
 };
 
-pub(super) static DESCRIBE_QUORUM: Shape = Shape {
+pub(super) static DESCRIBE_QUORUM: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[field(
         "topics",
@@ -41,7 +41,7 @@ pub(super) static DESCRIBE_QUORUM: Shape = Shape {
     )]),
 };
 
-pub(super) static DESCRIBE_LOG_DIRS: Shape = Shape {
+pub(super) static DESCRIBE_LOG_DIRS: MessageShape = MessageShape {
     flexible_since: 2,
     fields: plain(&[field(
         "topics",
@@ -49,7 +49,7 @@ pub(super) static DESCRIBE_LOG_DIRS: Shape = Shape {
     )]),
 };
 
-pub(super) static UPDATE_FEATURES: Shape = Shape {
+pub(super) static UPDATE_FEATURES: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("timeout_ms", Fixed(4)),
@@ -66,7 +66,7 @@ pub(super) static UPDATE_FEATURES: Shape = Shape {
     ]),
 };
 
-pub(super) static ELECT_LEADERS: Shape = Shape {
+pub(super) static ELECT_LEADERS: MessageShape = MessageShape {
     flexible_since: 2,
     fields: plain(&[
         since(1, "election_type", Fixed(1)),
@@ -78,7 +78,7 @@ pub(super) static ELECT_LEADERS: Shape = Shape {
     ]),
 };
 
-pub(super) static ALTER_PARTITION_REASSIGNMENTS: Shape = Shape {
+pub(super) static ALTER_PARTITION_REASSIGNMENTS: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("timeout_ms", Fixed(4)),
@@ -99,7 +99,7 @@ pub(super) static ALTER_PARTITION_REASSIGNMENTS: Shape = Shape {
     ]),
 };
 
-pub(super) static LIST_PARTITION_REASSIGNMENTS: Shape = Shape {
+pub(super) static LIST_PARTITION_REASSIGNMENTS: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("timeout_ms", Fixed(4)),

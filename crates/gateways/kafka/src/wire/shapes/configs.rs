@@ -1,9 +1,9 @@
 //! Requests about configuration and quotas.
 
 use crate::wire::shape::Kind::{Fixed, List, Rows, Text};
-use crate::wire::shape::{Shape, field, plain, since};
+use crate::wire::shape::{MessageShape, field, plain, since};
 
-pub(super) static DESCRIBE_CONFIGS: Shape = Shape {
+pub(super) static DESCRIBE_CONFIGS: MessageShape = MessageShape {
     flexible_since: 4,
     fields: plain(&[
         field(
@@ -19,7 +19,7 @@ pub(super) static DESCRIBE_CONFIGS: Shape = Shape {
     ]),
 };
 
-pub(super) static ALTER_CONFIGS: Shape = Shape {
+pub(super) static ALTER_CONFIGS: MessageShape = MessageShape {
     flexible_since: 2,
     fields: plain(&[
         field(
@@ -34,7 +34,7 @@ pub(super) static ALTER_CONFIGS: Shape = Shape {
     ]),
 };
 
-pub(super) static INCREMENTAL_ALTER_CONFIGS: Shape = Shape {
+pub(super) static INCREMENTAL_ALTER_CONFIGS: MessageShape = MessageShape {
     flexible_since: 1,
     fields: plain(&[
         field(
@@ -56,10 +56,12 @@ pub(super) static INCREMENTAL_ALTER_CONFIGS: Shape = Shape {
     ]),
 };
 
-pub(super) static LIST_CONFIG_RESOURCES: Shape =
-    Shape { flexible_since: 0, fields: plain(&[since(1, "resource_types", List(&Fixed(1)))]) };
+pub(super) static LIST_CONFIG_RESOURCES: MessageShape = MessageShape {
+    flexible_since: 0,
+    fields: plain(&[since(1, "resource_types", List(&Fixed(1)))]),
+};
 
-pub(super) static DESCRIBE_CLIENT_QUOTAS: Shape = Shape {
+pub(super) static DESCRIBE_CLIENT_QUOTAS: MessageShape = MessageShape {
     flexible_since: 1,
     fields: plain(&[
         field(
@@ -74,7 +76,7 @@ pub(super) static DESCRIBE_CLIENT_QUOTAS: Shape = Shape {
     ]),
 };
 
-pub(super) static ALTER_CLIENT_QUOTAS: Shape = Shape {
+pub(super) static ALTER_CLIENT_QUOTAS: MessageShape = MessageShape {
     flexible_since: 1,
     fields: plain(&[
         field(

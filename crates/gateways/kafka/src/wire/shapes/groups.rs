@@ -1,9 +1,9 @@
 //! Requests of consumer groups, and of their offsets.
 
 use crate::wire::shape::Kind::{Blob, Fixed, List, Rows, Text};
-use crate::wire::shape::{NEVER, Shape, field, plain, since, until};
+use crate::wire::shape::{MessageShape, NEVER, field, plain, since, until};
 
-pub(super) static FIND_COORDINATOR: Shape = Shape {
+pub(super) static FIND_COORDINATOR: MessageShape = MessageShape {
     flexible_since: 3,
     fields: plain(&[
         until(0, 3, "key", Text),
@@ -12,7 +12,7 @@ pub(super) static FIND_COORDINATOR: Shape = Shape {
     ]),
 };
 
-pub(super) static JOIN_GROUP: Shape = Shape {
+pub(super) static JOIN_GROUP: MessageShape = MessageShape {
     flexible_since: 6,
     fields: plain(&[
         field("group_id", Text),
@@ -26,7 +26,7 @@ pub(super) static JOIN_GROUP: Shape = Shape {
     ]),
 };
 
-pub(super) static SYNC_GROUP: Shape = Shape {
+pub(super) static SYNC_GROUP: MessageShape = MessageShape {
     flexible_since: 4,
     fields: plain(&[
         field("group_id", Text),
@@ -39,7 +39,7 @@ pub(super) static SYNC_GROUP: Shape = Shape {
     ]),
 };
 
-pub(super) static HEARTBEAT: Shape = Shape {
+pub(super) static HEARTBEAT: MessageShape = MessageShape {
     flexible_since: 4,
     fields: plain(&[
         field("group_id", Text),
@@ -49,7 +49,7 @@ pub(super) static HEARTBEAT: Shape = Shape {
     ]),
 };
 
-pub(super) static LEAVE_GROUP: Shape = Shape {
+pub(super) static LEAVE_GROUP: MessageShape = MessageShape {
     flexible_since: 4,
     fields: plain(&[
         field("group_id", Text),
@@ -66,7 +66,7 @@ pub(super) static LEAVE_GROUP: Shape = Shape {
     ]),
 };
 
-pub(super) static CONSUMER_GROUP_HEARTBEAT: Shape = Shape {
+pub(super) static CONSUMER_GROUP_HEARTBEAT: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("group_id", Text),
@@ -85,7 +85,7 @@ pub(super) static CONSUMER_GROUP_HEARTBEAT: Shape = Shape {
     ]),
 };
 
-pub(super) static CONSUMER_GROUP_DESCRIBE: Shape = Shape {
+pub(super) static CONSUMER_GROUP_DESCRIBE: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("group_ids", List(&Text)),
@@ -93,7 +93,7 @@ pub(super) static CONSUMER_GROUP_DESCRIBE: Shape = Shape {
     ]),
 };
 
-pub(super) static DESCRIBE_GROUPS: Shape = Shape {
+pub(super) static DESCRIBE_GROUPS: MessageShape = MessageShape {
     flexible_since: 5,
     fields: plain(&[
         field("groups", List(&Text)),
@@ -101,15 +101,15 @@ pub(super) static DESCRIBE_GROUPS: Shape = Shape {
     ]),
 };
 
-pub(super) static LIST_GROUPS: Shape = Shape {
+pub(super) static LIST_GROUPS: MessageShape = MessageShape {
     flexible_since: 3,
     fields: plain(&[since(4, "states_filter", List(&Text)), since(5, "types_filter", List(&Text))]),
 };
 
-pub(super) static DELETE_GROUPS: Shape =
-    Shape { flexible_since: 2, fields: plain(&[field("groups_names", List(&Text))]) };
+pub(super) static DELETE_GROUPS: MessageShape =
+    MessageShape { flexible_since: 2, fields: plain(&[field("groups_names", List(&Text))]) };
 
-pub(super) static OFFSET_COMMIT: Shape = Shape {
+pub(super) static OFFSET_COMMIT: MessageShape = MessageShape {
     flexible_since: 8,
     fields: plain(&[
         field("group_id", Text),
@@ -135,7 +135,7 @@ pub(super) static OFFSET_COMMIT: Shape = Shape {
     ]),
 };
 
-pub(super) static OFFSET_FETCH: Shape = Shape {
+pub(super) static OFFSET_FETCH: MessageShape = MessageShape {
     flexible_since: 6,
     fields: plain(&[
         until(0, 7, "group_id", Text),
@@ -169,7 +169,7 @@ pub(super) static OFFSET_FETCH: Shape = Shape {
     ]),
 };
 
-pub(super) static OFFSET_DELETE: Shape = Shape {
+pub(super) static OFFSET_DELETE: MessageShape = MessageShape {
     flexible_since: NEVER,
     fields: plain(&[
         field("group_id", Text),

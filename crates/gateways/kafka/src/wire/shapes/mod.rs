@@ -14,11 +14,11 @@ mod topics;
 
 use kafka_protocol::messages::ApiKey;
 
-use super::shape::Shape;
+use super::shape::MessageShape;
 
 /// `None` for requests that are not handled here, and for Produce, which has its own decoder.
-pub(super) fn of(api: ApiKey) -> Option<&'static Shape> {
-    let shape: &'static Shape = match api {
+pub(super) fn of(api: ApiKey) -> Option<&'static MessageShape> {
+    let shape: &'static MessageShape = match api {
         ApiKey::Fetch => &records::FETCH,
         ApiKey::ListOffsets => &records::LIST_OFFSETS,
         ApiKey::Metadata => &cluster::METADATA,

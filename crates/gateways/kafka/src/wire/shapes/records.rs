@@ -1,9 +1,9 @@
 //! Requests for records, and of producers.
 
 use crate::wire::shape::Kind::{Fixed, List, Row, Rows, Text};
-use crate::wire::shape::{Fields, Shape, field, plain, since, until};
+use crate::wire::shape::{Fields, MessageShape, field, plain, since, until};
 
-pub(super) static FETCH: Shape = Shape {
+pub(super) static FETCH: MessageShape = MessageShape {
     flexible_since: 12,
     fields: Fields {
         plain: &[
@@ -66,7 +66,7 @@ pub(super) static FETCH: Shape = Shape {
     },
 };
 
-pub(super) static LIST_OFFSETS: Shape = Shape {
+pub(super) static LIST_OFFSETS: MessageShape = MessageShape {
     flexible_since: 6,
     fields: plain(&[
         field("replica_id", Fixed(4)),
@@ -89,7 +89,7 @@ pub(super) static LIST_OFFSETS: Shape = Shape {
     ]),
 };
 
-pub(super) static DELETE_RECORDS: Shape = Shape {
+pub(super) static DELETE_RECORDS: MessageShape = MessageShape {
     flexible_since: 2,
     fields: plain(&[
         field(
@@ -106,7 +106,7 @@ pub(super) static DELETE_RECORDS: Shape = Shape {
     ]),
 };
 
-pub(super) static OFFSET_FOR_LEADER_EPOCH: Shape = Shape {
+pub(super) static OFFSET_FOR_LEADER_EPOCH: MessageShape = MessageShape {
     flexible_since: 4,
     fields: plain(&[
         since(3, "replica_id", Fixed(4)),
@@ -127,7 +127,7 @@ pub(super) static OFFSET_FOR_LEADER_EPOCH: Shape = Shape {
     ]),
 };
 
-pub(super) static INIT_PRODUCER_ID: Shape = Shape {
+pub(super) static INIT_PRODUCER_ID: MessageShape = MessageShape {
     flexible_since: 2,
     fields: plain(&[
         field("transactional_id", Text),
@@ -137,7 +137,7 @@ pub(super) static INIT_PRODUCER_ID: Shape = Shape {
     ]),
 };
 
-pub(super) static DESCRIBE_PRODUCERS: Shape = Shape {
+pub(super) static DESCRIBE_PRODUCERS: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[field(
         "topics",
@@ -145,10 +145,10 @@ pub(super) static DESCRIBE_PRODUCERS: Shape = Shape {
     )]),
 };
 
-pub(super) static DESCRIBE_TRANSACTIONS: Shape =
-    Shape { flexible_since: 0, fields: plain(&[field("transactional_ids", List(&Text))]) };
+pub(super) static DESCRIBE_TRANSACTIONS: MessageShape =
+    MessageShape { flexible_since: 0, fields: plain(&[field("transactional_ids", List(&Text))]) };
 
-pub(super) static LIST_TRANSACTIONS: Shape = Shape {
+pub(super) static LIST_TRANSACTIONS: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("state_filters", List(&Text)),

@@ -1,9 +1,9 @@
 //! Requests of share groups.
 
 use crate::wire::shape::Kind::{Fixed, List, Rows, Text};
-use crate::wire::shape::{Fields, Shape, field, plain, since};
+use crate::wire::shape::{Fields, MessageShape, field, plain, since};
 
-pub(super) static SHARE_GROUP_HEARTBEAT: Shape = Shape {
+pub(super) static SHARE_GROUP_HEARTBEAT: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("group_id", Text),
@@ -14,7 +14,7 @@ pub(super) static SHARE_GROUP_HEARTBEAT: Shape = Shape {
     ]),
 };
 
-pub(super) static SHARE_GROUP_DESCRIBE: Shape = Shape {
+pub(super) static SHARE_GROUP_DESCRIBE: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("group_ids", List(&Text)),
@@ -28,7 +28,7 @@ static ACKNOWLEDGEMENT_BATCHES: Fields = plain(&[
     field("acknowledge_types", List(&Fixed(1))),
 ]);
 
-pub(super) static SHARE_FETCH: Shape = Shape {
+pub(super) static SHARE_FETCH: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("group_id", Text),
@@ -61,7 +61,7 @@ pub(super) static SHARE_FETCH: Shape = Shape {
     ]),
 };
 
-pub(super) static SHARE_ACKNOWLEDGE: Shape = Shape {
+pub(super) static SHARE_ACKNOWLEDGE: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("group_id", Text),
@@ -84,7 +84,7 @@ pub(super) static SHARE_ACKNOWLEDGE: Shape = Shape {
     ]),
 };
 
-pub(super) static INITIALIZE_SHARE_GROUP_STATE: Shape = Shape {
+pub(super) static INITIALIZE_SHARE_GROUP_STATE: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("group_id", Text),
@@ -105,7 +105,7 @@ pub(super) static INITIALIZE_SHARE_GROUP_STATE: Shape = Shape {
     ]),
 };
 
-pub(super) static READ_SHARE_GROUP_STATE: Shape = Shape {
+pub(super) static READ_SHARE_GROUP_STATE: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("group_id", Text),
@@ -122,7 +122,7 @@ pub(super) static READ_SHARE_GROUP_STATE: Shape = Shape {
     ]),
 };
 
-pub(super) static WRITE_SHARE_GROUP_STATE: Shape = Shape {
+pub(super) static WRITE_SHARE_GROUP_STATE: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("group_id", Text),
@@ -153,7 +153,7 @@ pub(super) static WRITE_SHARE_GROUP_STATE: Shape = Shape {
     ]),
 };
 
-pub(super) static DELETE_SHARE_GROUP_STATE: Shape = Shape {
+pub(super) static DELETE_SHARE_GROUP_STATE: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("group_id", Text),
@@ -167,7 +167,7 @@ pub(super) static DELETE_SHARE_GROUP_STATE: Shape = Shape {
     ]),
 };
 
-pub(super) static READ_SHARE_GROUP_STATE_SUMMARY: Shape = Shape {
+pub(super) static READ_SHARE_GROUP_STATE_SUMMARY: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("group_id", Text),
@@ -184,7 +184,7 @@ pub(super) static READ_SHARE_GROUP_STATE_SUMMARY: Shape = Shape {
     ]),
 };
 
-pub(super) static DESCRIBE_SHARE_GROUP_OFFSETS: Shape = Shape {
+pub(super) static DESCRIBE_SHARE_GROUP_OFFSETS: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[field(
         "groups",
@@ -198,7 +198,7 @@ pub(super) static DESCRIBE_SHARE_GROUP_OFFSETS: Shape = Shape {
     )]),
 };
 
-pub(super) static ALTER_SHARE_GROUP_OFFSETS: Shape = Shape {
+pub(super) static ALTER_SHARE_GROUP_OFFSETS: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("group_id", Text),
@@ -218,7 +218,7 @@ pub(super) static ALTER_SHARE_GROUP_OFFSETS: Shape = Shape {
     ]),
 };
 
-pub(super) static DELETE_SHARE_GROUP_OFFSETS: Shape = Shape {
+pub(super) static DELETE_SHARE_GROUP_OFFSETS: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("group_id", Text),

@@ -1,9 +1,9 @@
 //! Requests about topics.
 
 use crate::wire::shape::Kind::{Fixed, List, Maybe, Rows, Text};
-use crate::wire::shape::{Shape, field, plain, since, until};
+use crate::wire::shape::{MessageShape, field, plain, since, until};
 
-pub(super) static CREATE_TOPICS: Shape = Shape {
+pub(super) static CREATE_TOPICS: MessageShape = MessageShape {
     flexible_since: 5,
     fields: plain(&[
         field(
@@ -27,7 +27,7 @@ pub(super) static CREATE_TOPICS: Shape = Shape {
     ]),
 };
 
-pub(super) static DELETE_TOPICS: Shape = Shape {
+pub(super) static DELETE_TOPICS: MessageShape = MessageShape {
     flexible_since: 4,
     fields: plain(&[
         since(
@@ -40,7 +40,7 @@ pub(super) static DELETE_TOPICS: Shape = Shape {
     ]),
 };
 
-pub(super) static CREATE_PARTITIONS: Shape = Shape {
+pub(super) static CREATE_PARTITIONS: MessageShape = MessageShape {
     flexible_since: 2,
     fields: plain(&[
         field(
@@ -56,7 +56,7 @@ pub(super) static CREATE_PARTITIONS: Shape = Shape {
     ]),
 };
 
-pub(super) static DESCRIBE_TOPIC_PARTITIONS: Shape = Shape {
+pub(super) static DESCRIBE_TOPIC_PARTITIONS: MessageShape = MessageShape {
     flexible_since: 0,
     fields: plain(&[
         field("topics", Rows(&plain(&[field("name", Text)]))),

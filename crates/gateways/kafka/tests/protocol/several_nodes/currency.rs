@@ -49,14 +49,14 @@ fn group() -> GroupId {
 }
 
 /// A client of a node that does not lead the catalog, and has no barrier in progress.
-struct Walk<'a> {
+struct CurrencyClient<'a> {
     cluster: &'a Cluster,
     node: i32,
     client: Client,
     asked: BTreeSet<&'static str>,
 }
 
-impl Walk<'_> {
+impl CurrencyClient<'_> {
     /// Requests something that no node has: the node must read the current catalog before it responds.
     async fn ask<R: Request>(&mut self, name: &'static str, version: i16, request: R) {
         let broker = &self.cluster.node(self.node).broker;
@@ -84,7 +84,7 @@ async fn unknown_topics_and_groups_are_answered_after_the_catalogs_barrier() {
     let follows = |id: &i32| !cluster.node(*id).broker.leads_catalog();
     let node = (1..=3).find(follows).expect("one leads");
     let client = cluster.client(node).await;
-    let mut walk = Walk { cluster: &cluster, node, client, asked: BTreeSet::new() };
+    let mut walk = CurrencyClient { cluster: &cluster, node, client, asked: BTreeSet::new() };
     let topic = || name(NOWHERE);
 
     let wanted = MetadataRequestTopic::default().with_name(Some(topic()));

@@ -90,7 +90,7 @@ impl Member {
     }
 
     /// Fetches one partition, and waits for records.
-    pub(crate) async fn take(&mut self, topic: Uuid, partition: i32) -> Taken {
+    pub(crate) async fn take(&mut self, topic: Uuid, partition: i32) -> AcquiredBatches {
         let request = self.fetch_request(topic, &[partition], 5000);
         let response = self.send(request).await;
         assert_eq!(response.error_code, 0, "{:?}", response.error_message);
@@ -138,7 +138,7 @@ pub(crate) fn acknowledge_code(response: &ShareAcknowledgeResponse) -> i16 {
 
 /// Acquired ranges with their number of deliveries, and all values of the batches that came along.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct AcquiredBatches {
     pub(crate) acquired: Vec<(i64, i64, i16)>,
     pub(crate) values: Vec<String>,
 }
@@ -147,9 +147,9 @@ pub(crate) fn partition_of(response: &ShareFetchResponse) -> Option<&PartitionDa
     response.responses.first()?.partitions.first()
 }
 
-pub(crate) fn taken(response: &ShareFetchResponse) -> Taken {
+pub(crate) fn taken(response: &ShareFetchResponse) -> AcquiredBatches {
     let partitions = response.responses.iter().flat_map(|topic| &topic.partitions);
-    let mut taken = Taken { acquired: Vec::new(), values: Vec::new() };
+    let mut taken = AcquiredBatches { acquired: Vec::new(), values: Vec::new() };
     for partition in partitions {
         assert_eq!(partition.error_code, 0, "{:?}", partition.error_message);
         taken.acquired.extend(
@@ -163,7 +163,7 @@ pub(crate) fn taken(response: &ShareFetchResponse) -> Taken {
     taken
 }
 
-pub(crate) fn acquired(ranges: &[(i64, i64, i16)], values: &[&str]) -> Taken {
+pub(crate) fn acquired(ranges: &[(i64, i64, i16)], values: &[&str]) -> AcquiredBatches {
     let values = values.iter().map(|value| (*value).to_owned()).collect();
-    Taken { acquired: ranges.to_vec(), values }
+    AcquiredBatches { acquired: ranges.to_vec(), values }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ::operations::document::{Operation, Place};
-use ::operations::history::{Event, GroupHistory, GroupState, Happened, RecordHistory};
+use ::operations::document::{Operation, RecordPosition};
+use ::operations::history::{Event, GroupHistory, GroupState, RecordEvent, RecordHistory};
 use gateway::Connections;
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::share_fetch_request::{AcknowledgementBatch, ForgottenTopic};
@@ -75,7 +75,7 @@ async fn history_of_a_record_has_its_deliveries_and_settlements() {
     member.settle(topic, &[(0, 0, ACCEPT), (1, 1, RELEASE), (2, 2, REJECT)]).await;
     member.take(topic, 0).await;
     let mut of = async |offset| {
-        let place = Place { partition: 0, offset };
+        let place = RecordPosition { partition: 0, offset };
         let asked = Operation::DescribeRecord { topic: "t".to_owned(), place };
         let mut history = client.operate::<RecordHistory>(&asked).await;
         let GroupHistory { state, session, events, .. } = history.groups.remove(0);
@@ -83,7 +83,7 @@ async fn history_of_a_record_has_its_deliveries_and_settlements() {
         let what = |event: Event| (event.what, event.attempt.unwrap_or(0));
         (state, protocol, events.into_iter().map(what).collect::<Vec<_>>())
     };
-    use Happened::*;
+    use RecordEvent::*;
     assert_eq!(of(0).await, (GroupState::Settled, None, vec![(Delivered, 1), (Accepted, 1)]));
     let again = vec![(Delivered, 1), (Released, 1), (Delivered, 2)];
     assert_eq!(of(1).await, (GroupState::Leased, Some("kafka".to_owned()), again));

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use world::Workers;
 
 use super::{ModelBatch, World};
-use crate::address::{Address, Stored};
+use crate::address::{Address, StoredBatches};
 use crate::index::RunTable;
 use crate::read::{Reader, read_blocking};
 
@@ -126,7 +126,7 @@ impl World {
 }
 
 /// The bytes that a consumer receives.
-pub(in crate::index::tests) fn joined(read: &[Stored]) -> Vec<u8> {
+pub(in crate::index::tests) fn joined(read: &[StoredBatches]) -> Vec<u8> {
     let mut pieces = Vec::new();
     read.iter().for_each(|stored| stored.clone().put_pieces(&mut pieces));
     pieces.concat()

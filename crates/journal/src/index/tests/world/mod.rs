@@ -11,10 +11,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::address::{Address, Stored};
+use crate::address::{Address, StoredBatches};
 use crate::index::files::{FileKind, file_name};
 use crate::index::{Index, LogBodies, RunTable, Setup};
-use crate::journal::Keep;
+use crate::journal::CompactionDecision;
 use world::{Disk, DiskFile, SimulatedDisk};
 
 pub(super) use check::joined;
@@ -51,7 +51,7 @@ impl LogBodies for FakeLog {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Logged {
+enum LoggedOperation {
     Accept(u64, Address),
     Refuse(u64, Address),
     Trim(u64, u64),
@@ -81,7 +81,7 @@ pub(super) struct World {
     log: Arc<FakeLog>,
     pub(super) index: Arc<Index>,
     /// The log: an entry's position is its index.
-    entries: Vec<Logged>,
+    entries: Vec<LoggedOperation>,
     /// Last index and size of the segments that the log no longer writes to.
     full: BTreeMap<u32, (u64, u64)>,
     snapshot: Option<Snapshot>,
@@ -150,20 +150,20 @@ impl World {
     ) {
         let (address, bytes) = self.write(span, len, time);
         let body = self.entries.len() as u64;
-        let rows: Vec<Logged> = streams
+        let rows: Vec<LoggedOperation> = streams
             .iter()
             .map(|&(stream, taken)| {
                 let (base_offset, shared) = (self.end(stream), streams.len() > 1);
                 let address = Address { base_offset, shared, ..address };
                 self.log.bodies.lock().entry(self.active).or_default().push((stream, address));
                 if !taken {
-                    return Logged::Refuse(stream, address);
+                    return LoggedOperation::Refuse(stream, address);
                 }
                 self.ends.insert(stream, address.next_offset());
-                let bytes = Stored::at(&address, bytes.clone()).into_bytes();
+                let bytes = StoredBatches::at(&address, bytes.clone()).into_bytes();
                 let batch = ModelBatch { span, max_timestamp: time, bytes, body };
                 self.model.entry(stream).or_default().insert(base_offset, batch);
-                Logged::Accept(stream, address)
+                LoggedOperation::Accept(stream, address)
             })
             .collect();
         if roll {
@@ -203,7 +203,7 @@ impl World {
         (address, bytes)
     }
 
-    fn apply(&mut self, entry: Logged) {
+    fn apply(&mut self, entry: LoggedOperation) {
         apply(&self.index, self.entries.len() as u64, entry);
         self.entries.push(entry);
     }
@@ -228,13 +228,13 @@ impl World {
 
     pub(super) fn trim(&mut self, stream: u64, start: u64) {
         self.kill(stream, 0, start);
-        self.apply(Logged::Trim(stream, start));
+        self.apply(LoggedOperation::Trim(stream, start));
     }
 
     pub(super) fn punch(&mut self, stream: u64, from: u64, to: u64) {
         // A punch does not affect later batches.
         self.kill(stream, from, to.min(self.end(stream)));
-        self.apply(Logged::Punch(stream, from, to));
+        self.apply(LoggedOperation::Punch(stream, from, to));
     }
 
     /// A batch is dead once every offset of it is.
@@ -253,7 +253,7 @@ impl World {
 
     pub(super) fn remove(&mut self, stream: u64) {
         self.model.remove(&stream);
-        self.apply(Logged::Remove(stream));
+        self.apply(LoggedOperation::Remove(stream));
     }
 
     pub(super) fn end(&self, stream: u64) -> u64 {
@@ -303,16 +303,16 @@ impl World {
                     if batches.is_empty() {
                         model.remove(&stream);
                     }
-                    Keep::Drop
+                    CompactionDecision::Drop
                 }
                 1 => {
                     let half = Bytes::copy_from_slice(&bytes[..bytes.len().div_ceil(2)]);
                     batch.bytes = half.clone();
                     fresh -= 1;
                     batch.body = fresh;
-                    Keep::Replace(half)
+                    CompactionDecision::Replace(half)
                 }
-                _ => Keep::Same,
+                _ => CompactionDecision::Same,
             }
         });
     }
@@ -369,19 +369,19 @@ fn open(
     Index::open(setup, table, snapshot.map_or(1, |it| it.claimed_from), None).map(Arc::new)
 }
 
-fn apply(index: &Index, log_index: u64, entry: Logged) {
+fn apply(index: &Index, log_index: u64, entry: LoggedOperation) {
     match entry {
-        Logged::Accept(stream, address) => index.accept(log_index, stream, address),
-        Logged::Refuse(stream, address) => index.refuse(log_index, stream, address),
-        Logged::Punch(stream, from, to) => {
+        LoggedOperation::Accept(stream, address) => index.accept(log_index, stream, address),
+        LoggedOperation::Refuse(stream, address) => index.refuse(log_index, stream, address),
+        LoggedOperation::Punch(stream, from, to) => {
             index.punch(stream, from, to);
             index.applied(log_index);
         }
-        Logged::Trim(stream, start) => {
+        LoggedOperation::Trim(stream, start) => {
             index.trim(stream, start);
             index.applied(log_index);
         }
-        Logged::Remove(stream) => {
+        LoggedOperation::Remove(stream) => {
             index.remove(stream..stream + 1);
             index.applied(log_index);
         }
