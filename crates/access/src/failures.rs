@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use base::limits::LOGIN_FAILURES_KEPT_MAX;
+use crate::limits::LOGIN_FAILURES_KEPT_MAX;
 use parking_lot::Mutex;
 use world::Instant;
 

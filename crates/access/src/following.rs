@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 use broker::{DocumentChanges, DocumentWatch, ExecuteError};
 
 use crate::account::{Account, GUEST};
-use crate::limits;
 use crate::rules;
 use crate::store::{self, OpenError, UserDocumentState};
+use crate::user_limits;
 use crate::users::{Inner, UserError, Users};
 
 impl Users {
@@ -38,7 +38,7 @@ impl Users {
             DocumentChanges::Named(names) => {
                 let read = names.iter().map(|(space, name)| match &**space {
                     rules::SPACE => self.read_rules(),
-                    limits::SPACE => self.read_limits(),
+                    user_limits::SPACE => self.read_limits(),
                     _ => self.refresh(&documents::split(name).concat()),
                 });
                 read.collect()

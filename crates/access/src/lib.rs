@@ -19,7 +19,7 @@
 //! * [`certificate`], [`token`]: principals by client certificate, or by a token of an external issuer
 //! * [`audit`]: audit of changes, log-ins and denials
 //! * [`quotas`]: rates of produced, consumed and changed data for each client
-//! * [`limits`]: limits of connections, channels and queues, by RabbitMQ's names
+//! * [`user_limits`]: limits of connections, channels and queues, by RabbitMQ's names
 //! * [`credential_fingerprint`]: whether an earlier log-in is still valid
 //! * `store`, `rules`: documents of users and of rules; `following`: keeps memory in step with them
 
@@ -36,7 +36,7 @@ mod fair_queue;
 mod following;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-pub mod limits;
+mod limits;
 pub mod login;
 pub mod login_ports;
 mod login_queue;
@@ -53,6 +53,7 @@ mod secret;
 mod store;
 pub mod tags;
 pub mod token;
+pub mod user_limits;
 pub mod users;
 
 #[cfg(test)]

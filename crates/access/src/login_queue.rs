@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use base::limits::{
+use crate::limits::{
     AMQP_PASSWORD_CHECKS_AT_ONCE_MAX, LOGINS_AT_ONCE_PER_NAME_MAX, LOGINS_WAITING_PER_ADDRESS_MAX,
 };
 use tokio::sync::{Mutex, MutexGuard};

@@ -10,9 +10,10 @@
 
 use std::sync::OnceLock;
 
+use crate::limits::AMQP_PASSWORD_HASH_KIB_MAX;
 use argon2::password_hash::phc;
 use argon2::{Algorithm, Argon2, Params, PasswordHasher, PasswordVerifier, Version};
-use base::limits::{AMQP_PASSWORD_BYTES_MAX, AMQP_PASSWORD_HASH_KIB_MAX};
+use base::limits::AMQP_PASSWORD_BYTES_MAX;
 use scram::{Hash, VerifierError};
 use world::{Entropy, OsEntropy};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::limits::ACCESS_RULES_MAX;
+use crate::limits::ACCESS_RULES_MAX;
 use broker::Broker;
 use documents::WritePrecondition;
 use documents::store::{put, read};

@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use base::limits::{ACCESS_RULES_MAX, AMQP_USERS_MAX};
+use crate::limits::{ACCESS_RULES_MAX, AMQP_USERS_MAX};
 use broker::{Broker, DocumentWatch};
 use documents::StoreError;
 use parking_lot::{Mutex, RwLock};
@@ -28,7 +28,6 @@ use crate::acl::Rule;
 use crate::audit::Audit;
 use crate::certificate::CertificateMapping;
 use crate::failures::Failures;
-use crate::limits::{self, LimitTarget, Limits};
 use crate::login_ports::LoginPorts;
 use crate::login_queue::LoginQueue;
 use crate::password::PasswordError;
@@ -37,10 +36,11 @@ use crate::proof::Proofs;
 use crate::secret::{Secret, Verifiers};
 use crate::store::{self, OpenError, UserDocumentState};
 use crate::tags::Tags;
+use crate::user_limits::{self, LimitTarget, Limits};
 use crate::{following, rules};
 
 /// Document spaces that memory follows.
-const SPACES: [&str; 3] = [store::SPACE, rules::SPACE, limits::SPACE];
+const SPACES: [&str; 3] = [store::SPACE, rules::SPACE, user_limits::SPACE];
 /// A short string of AMQP 0-9-1, the narrowest of all protocols.
 pub(crate) const USER_NAME_BYTES_MAX: usize = 255;
 /// Principal of clients with the operators' token; no user has this name.

@@ -1,6 +1,6 @@
 //! Backup steps requested by another node, and the parts sent in reply.
 
-use base::limits::BACKUPS_SENT_MAX;
+use crate::limits::BACKUPS_SENT_MAX;
 use base::{Level, ShardId};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;

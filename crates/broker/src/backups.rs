@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::ShardId;
-use base::limits::{
+use crate::limits::{
     BACKUP_BYTES_PER_SECOND, BACKUP_HELD_FOR, BACKUP_LOG_BYTES_MAX, BACKUPS_SENT_MAX,
 };
+use base::ShardId;
 use journal::LogPin;
 use journal::transfer::Export;
 use parking_lot::Mutex;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::{ADOPTED_WITHIN, MAJORITY_AWAITED_FOR};
+use crate::limits::{ADOPTED_WITHIN, MAJORITY_AWAITED_FOR};
 use base::{Levelled, ShardId};
 use futures_util::future::try_join_all;
 use machine::command::Home;

@@ -5,8 +5,8 @@
 //! its replica is served, and a leader decides which followers it may redirect readers to. The leader's limit is the
 //! stricter one, so that a redirected reader is not sent back at once.
 
+use crate::limits::{COPY_BEHIND_ENTRIES_MAX, COPY_NEAR_ENTRIES_MAX};
 use base::PartitionId;
-use base::limits::{COPY_BEHIND_ENTRIES_MAX, COPY_NEAR_ENTRIES_MAX};
 use consensus::Role;
 use links::NodeId;
 use tokio::time::Instant;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use base::limits::DISK_WELL_AFTER;
+use crate::limits::DISK_WELL_AFTER;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use base::limits::DOCUMENT_CHANGES_NOTED_MAX;
+use crate::limits::DOCUMENT_CHANGES_NOTED_MAX;
 use machine::Command;
 use machine::outcome::EntryEffects;
 use parking_lot::Mutex;

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::{BARRIER_WITHIN, MAJORITY_AWAITED_FOR};
+use crate::limits::MAJORITY_AWAITED_FOR;
+use base::limits::BARRIER_WITHIN;
 use base::{Offset, PartitionId, TopicId};
 use futures_util::future::try_join_all;
 use machine::config::Durability;

@@ -19,10 +19,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::Level;
-use base::limits::{
+use crate::limits::{
     FORWARDED_BYTES, FORWARDED_ROWS, LEADERLESS_HOLD, MAJORITY_AWAITED_FOR, REMOTE_ANSWERED_WITHIN,
 };
+use base::Level;
 use bytes::{Bytes, BytesMut};
 use cluster::Node;
 use consensus::Role;

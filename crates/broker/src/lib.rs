@@ -73,6 +73,7 @@ mod layout;
 mod leader_balance;
 mod leader_gossip;
 pub mod level;
+pub mod limits;
 mod local_shard;
 mod majority;
 mod majority_report;

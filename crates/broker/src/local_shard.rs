@@ -5,7 +5,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::{CATALOG_SEGMENT_BYTES, SEGMENT_BYTES_DEFAULT};
+use crate::limits::CATALOG_SEGMENT_BYTES;
+use base::limits::SEGMENT_BYTES_DEFAULT;
 use base::{ClusterLevel, ShardId};
 use cluster::LinkedPeers;
 use consensus::{Consensus, ConsensusOptions, Group, GroupId};

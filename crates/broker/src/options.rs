@@ -46,7 +46,7 @@ impl Default for BrokerOptions {
             shards_new: 1,
             journal: journal::Options::default(),
             kept_log_bytes_max: base::limits::KEPT_LOG_BYTES_MAX,
-            request_bytes_in_flight_max: base::limits::PRODUCE_BYTES_IN_FLIGHT_MAX,
+            request_bytes_in_flight_max: crate::limits::PRODUCE_BYTES_IN_FLIGHT_MAX,
             housekeeping_interval: Duration::from_secs(1),
             scrub_interval: Some(base::limits::SCRUB_INTERVAL_DEFAULT),
             history_bytes: base::limits::HISTORY_BYTES_PER_SHARD_DEFAULT,

@@ -14,10 +14,11 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::{
+use crate::limits::{
     ACKNOWLEDGED_WITHIN, MESSAGE_BYTES_IN_FLIGHT_MAX, MESSAGE_READS_IN_FLIGHT_MAX,
-    MESSAGES_IN_FLIGHT_MAX, OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX,
+    MESSAGES_IN_FLIGHT_MAX,
 };
+use base::limits::{OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX};
 use base::{Offset, PartitionId, ShardId};
 use bytes::BytesMut;
 use consensus::Consensus;

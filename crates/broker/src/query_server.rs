@@ -1,7 +1,8 @@
 //! Server of queries about the rows of a shard that this node leads. A node replies only while it leads, and once it
 //! has applied everything acknowledged: no reply comes from an empty replica.
 
-use base::limits::{ADOPTED_WITHIN, LEASE_READ_BYTES};
+use crate::limits::ADOPTED_WITHIN;
+use base::limits::LEASE_READ_BYTES;
 use base::{LeaseGroupId, Offset, PartitionId};
 use tokio::time::timeout;
 

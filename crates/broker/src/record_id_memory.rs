@@ -1,6 +1,6 @@
 //! Memory of record ids, over all shards of a node.
 
-use base::limits::DEDUP_BYTES_PER_ID;
+use crate::limits::DEDUP_BYTES_PER_ID;
 
 /// Number of ids in the shards of a node.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::limits::{
+use crate::limits::{
     SCRUB_BYTES_PER_SECOND_ASKED, SCRUB_BYTES_PER_SECOND_MAX, SCRUB_BYTES_PER_SECOND_MIN,
 };
 use journal::Scrub;

@@ -9,9 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::limits::{
-    APPEND_ENTRIES_MAX, DISK_SLOW_AFTER, DISK_STUCK_AFTER, DISK_WELL_AFTER, STANDS_ANYWAY_AFTER,
-};
+use crate::limits::{DISK_SLOW_AFTER, DISK_STUCK_AFTER, DISK_WELL_AFTER, STANDS_ANYWAY_AFTER};
+use base::limits::APPEND_ENTRIES_MAX;
 use cluster::Node;
 use consensus::{Progress, Role};
 use futures_util::future::join_all;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use base::limits::SYNC_HUNG_AFTER;
+use crate::limits::SYNC_HUNG_AFTER;
 use base::{ShardId, TopicId};
 use journal::DiskRoom;
 use machine::rows::record_ids::TopicIds;

@@ -4,7 +4,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use base::limits::SYNC_HUNG_AFTER;
+use crate::limits::SYNC_HUNG_AFTER;
 use journal::Stats;
 use tokio::time::MissedTickBehavior;
 

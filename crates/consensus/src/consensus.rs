@@ -60,7 +60,7 @@ impl Default for ConsensusOptions {
     fn default() -> Self {
         Self {
             snapshot_log_bytes_min: limits::SEGMENT_BYTES_DEFAULT,
-            snapshot_changes_min: limits::REPLAYED_CHANGES_MAX,
+            snapshot_changes_min: crate::limits::REPLAYED_CHANGES_MAX,
             kept_log_bytes_max: limits::KEPT_LOG_BYTES_MAX,
             node: tasks::Failure::new(),
             group: None,

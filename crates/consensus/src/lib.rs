@@ -43,6 +43,7 @@ pub mod floor;
 pub mod group;
 mod incoming;
 pub mod leadership;
+mod limits;
 mod log_store;
 pub mod machine;
 pub mod members;

@@ -30,6 +30,7 @@ mod epochs;
 mod error;
 mod group;
 mod group_persistence;
+mod limits;
 pub mod member;
 mod members;
 mod reconcile;

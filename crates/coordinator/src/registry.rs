@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use crate::limits::{GROUPS_BYTES_MAX, GROUPS_MAX};
 use base::collections::HashState;
-use base::limits::{GROUPS_BYTES_MAX, GROUPS_MAX};
 use base::{HashMap, Level};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;

@@ -10,7 +10,7 @@ use tracing::debug;
 use uuid::Uuid;
 
 use crate::Text;
-use base::limits::{SUBSCRIPTION_PATTERN_BYTES_MAX, SUBSCRIPTION_PATTERN_COMPILED_BYTES_MAX};
+use crate::limits::{SUBSCRIPTION_PATTERN_BYTES_MAX, SUBSCRIPTION_PATTERN_COMPILED_BYTES_MAX};
 
 /// A topic as a group sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]

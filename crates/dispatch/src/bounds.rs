@@ -1,7 +1,7 @@
 //! Limits on the state of one engine. At a limit it stops reading, and resumes when the amount
 //! falls; nothing is dropped.
 
-use base::limits;
+use crate::limits;
 
 /// The product's values are in [`base::limits`]; tests have smaller ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

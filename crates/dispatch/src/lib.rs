@@ -61,6 +61,7 @@ mod ending;
 mod inspect;
 mod lanes;
 mod lease;
+mod limits;
 mod meta;
 mod order;
 mod partition;

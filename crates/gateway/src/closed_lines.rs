@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use base::limits::CLOSED_LINES_KEPT_MAX;
+use crate::limits::CLOSED_LINES_KEPT_MAX;
 use parking_lot::Mutex;
 use world::Instant;
 

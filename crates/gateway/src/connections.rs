@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use base::limits::CONNECTION_TEXT_BYTES_MAX;
+use crate::limits::CONNECTION_TEXT_BYTES_MAX;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::timeout;

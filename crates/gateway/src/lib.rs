@@ -16,6 +16,7 @@
 mod closed_lines;
 pub mod connections;
 pub mod input;
+pub mod limits;
 pub mod listener;
 pub mod slow_reader;
 pub mod socket;

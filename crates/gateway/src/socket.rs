@@ -10,7 +10,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
-use base::limits::{TLS_WRITTEN_AT_ONCE_BYTES_MAX, WRITTEN_AT_ONCE_SLICES_MAX};
+use crate::limits::{TLS_WRITTEN_AT_ONCE_BYTES_MAX, WRITTEN_AT_ONCE_SLICES_MAX};
 use parking_lot::Mutex;
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;

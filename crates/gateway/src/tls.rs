@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::Arc;
 
-use base::limits::{
+use crate::limits::{
     TLS_HANDSHAKE_WITHIN, TLS_HANDSHAKES_AT_ONCE_MAX, TLS_REFUSED_CLOSES_WITHIN,
     TLS_REFUSED_READ_BYTES_MAX,
 };

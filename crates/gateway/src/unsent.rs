@@ -8,7 +8,8 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use base::limits::{UNSENT_KEPT_BYTES_MAX, WRITTEN_AT_ONCE_BYTES_MAX, WRITTEN_AT_ONCE_SLICES_MAX};
+use crate::limits::{UNSENT_KEPT_BYTES_MAX, WRITTEN_AT_ONCE_SLICES_MAX};
+use base::limits::WRITTEN_AT_ONCE_BYTES_MAX;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::AsyncWrite;
 

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::TLS_HANDSHAKE_WITHIN;
 use bytes::Bytes;
+use gateway::limits::TLS_HANDSHAKE_WITHIN;
 use gateway::tls::{ClientCertificates, Pem, TlsError};
 use gateway::{Connections, ListenerOptions, Ports, SlowReader, Socket, Tls, UnsentOutput};
 use rcgen::{

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::limits::{READ_BUFFER_KEPT_BYTES_MIN, READ_BUFFERS_KEPT_BYTES_MAX};
+use crate::limits::{READ_BUFFER_KEPT_BYTES_MIN, READ_BUFFERS_KEPT_BYTES_MAX};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use world::Instant;

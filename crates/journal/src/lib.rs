@@ -25,6 +25,7 @@ pub mod error;
 pub mod fuzzing;
 pub mod inspect;
 pub mod journal;
+mod limits;
 pub mod scrub;
 pub mod stats;
 pub mod transfer;

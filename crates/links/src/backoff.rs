@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use base::limits::{LINK_REFUSED_RETRY, LINK_RETRY_MAX, LINK_RETRY_MIN};
+use crate::limits::LINK_REFUSED_RETRY;
+use base::limits::{LINK_RETRY_MAX, LINK_RETRY_MIN};
 use world::{Entropy, Instant};
 
 use crate::end::ConnectError;

@@ -8,10 +8,8 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use base::limits::{
-    LINK_CLOSES_WITHIN, LINK_PING_EVERY, LINK_PROGRESS_WITHIN, LINK_SILENT_AFTER,
-    WRITTEN_AT_ONCE_BYTES_MAX,
-};
+use crate::limits::{LINK_CLOSES_WITHIN, LINK_PING_EVERY, LINK_PROGRESS_WITHIN, LINK_SILENT_AFTER};
+use base::limits::WRITTEN_AT_ONCE_BYTES_MAX;
 use gateway::UnsentOutput;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Interval, MissedTickBehavior, interval};

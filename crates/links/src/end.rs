@@ -2,7 +2,7 @@
 
 use std::io;
 
-use base::limits::{LINK_PROGRESS_WITHIN, LINK_SILENT_AFTER};
+use crate::limits::{LINK_PROGRESS_WITHIN, LINK_SILENT_AFTER};
 use thiserror::Error;
 
 use crate::refusal::Refusal;

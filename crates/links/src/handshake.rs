@@ -21,7 +21,7 @@
 
 use std::future::poll_fn;
 
-use base::limits::LINK_HANDSHAKE_BYTES_MAX;
+use crate::limits::LINK_HANDSHAKE_BYTES_MAX;
 use base::{Level, Levels};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use gateway::UnsentOutput;

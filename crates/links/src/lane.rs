@@ -3,11 +3,12 @@
 //! One TCP stream is first in, first out. A vote that waits behind 8 MiB of bodies causes an election, so urgent
 //! messages have a connection of their own.
 
-use base::Level;
-use base::limits::{
+use crate::limits::{
     LINK_BULK_REQUESTS_MAX, LINK_CONTROL_BYTES_MAX, LINK_CONTROL_REQUESTS_MAX,
-    LINK_MESSAGE_BYTES_MAX, LINK_REQUESTS_BYTES_MAX, LINK_REQUESTS_MAX,
+    LINK_REQUESTS_BYTES_MAX, LINK_REQUESTS_MAX,
 };
+use base::Level;
+use base::limits::LINK_MESSAGE_BYTES_MAX;
 
 use crate::window::Bounds;
 

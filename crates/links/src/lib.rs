@@ -27,6 +27,7 @@ mod handshake;
 mod identity;
 mod introduction;
 mod lane;
+pub mod limits;
 mod link;
 mod links;
 mod listener;

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use base::limits::{LINK_CLOSES_WITHIN, LINK_GOSSIP_BYTES_MAX, LINK_SESSIONS_MAX};
+use crate::limits::{LINK_CLOSES_WITHIN, LINK_GOSSIP_BYTES_MAX, LINK_SESSIONS_MAX};
 use bytes::Bytes;
 use gateway::{Connections, ListenerOptions};
 use parking_lot::Mutex;

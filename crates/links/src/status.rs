@@ -1,6 +1,6 @@
 //! The status of a link: fail-over reads it for proof that a node is dead.
 
-use base::limits::LINK_UNANSWERED_AFTER;
+use crate::limits::LINK_UNANSWERED_AFTER;
 use world::Instant;
 
 use crate::end::{ConnectError, ConnectionEnd};

@@ -6,8 +6,9 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::{LINK_RETRY_MAX, LINK_SILENT_AFTER};
+use base::limits::LINK_RETRY_MAX;
 use common::{Node, SHARD, directory, in_ms, request_until_answered, send_request};
+use links::limits::LINK_SILENT_AFTER;
 use links::{Lane, Message, NodeId, Peer};
 use tokio::time::{sleep, timeout};
 use turmoil::Builder;

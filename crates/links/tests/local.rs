@@ -4,10 +4,10 @@ mod common;
 
 use std::sync::atomic::Ordering;
 
-use base::limits::{LINK_APPENDS_BYTES_MAX, LINK_APPENDS_MAX, LINK_GOSSIP_BYTES_MAX};
 use bytes::Bytes;
 use common::{Node, SHARD, directory, eventually, in_ms, request_until_answered, send_request};
 use futures_util::FutureExt;
+use links::limits::{LINK_APPENDS_BYTES_MAX, LINK_APPENDS_MAX, LINK_GOSSIP_BYTES_MAX};
 use links::{AppendError, Declined, Lane, Message, NodeId, RequestError};
 use tasks::{EndConsequence, Task};
 use tokio::runtime::Handle;

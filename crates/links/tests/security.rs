@@ -5,9 +5,9 @@ mod common;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use base::limits::LINK_APPENDS_MAX;
 use bytes::Bytes;
 use common::{Node, SHARD, directory, in_ms, is_waiting, request_until_answered, until};
+use links::limits::LINK_APPENDS_MAX;
 use links::{ConnectError, DeathEvidence, Lane, Message, NodeId, Peer, Phase, Security, Tls};
 use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};

@@ -5,12 +5,13 @@ mod common;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use base::limits::{
-    LINK_APPENDS_MAX, LINK_CLOSES_WITHIN, LINK_PROGRESS_WITHIN, LINK_RETRY_MAX, LINK_SILENT_AFTER,
-};
+use base::limits::LINK_RETRY_MAX;
 use common::{
     Behaviour, Node, SHARD, directory, in_ms, is_waiting, request_until_answered, send_request,
     until,
+};
+use links::limits::{
+    LINK_APPENDS_MAX, LINK_CLOSES_WITHIN, LINK_PROGRESS_WITHIN, LINK_SILENT_AFTER,
 };
 use links::{
     AppendError, ConnectError, ConnectionEnd, DeathEvidence, DirectoryIdentity, Lane, Message,

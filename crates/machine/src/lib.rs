@@ -22,6 +22,7 @@ pub mod config;
 pub mod entry;
 mod group_ids;
 pub mod ids;
+pub mod limits;
 pub mod moves;
 pub mod outcome;
 pub mod rows;

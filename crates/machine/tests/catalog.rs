@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use base::limits::{
-    GROUP_CONFIGS_MAX, OFFSET_METADATA_BYTES_MAX, PARTITIONS_PER_SHARD_MAX,
-    PARTITIONS_PER_TOPIC_MAX,
-};
+use base::limits::PARTITIONS_PER_TOPIC_MAX;
 use base::{PartitionId, TopicId};
+use machine::limits::{GROUP_CONFIGS_MAX, OFFSET_METADATA_BYTES_MAX, PARTITIONS_PER_SHARD_MAX};
 use machine::{
     Append, AppendOutcome, Command, CommitOffset, Entry, EntryEffects, NewTopic, Outcome, Refusal,
     State, TopicDefinition, TopicNameError,

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use base::limits::{
-    DOCUMENT_BYTES_MAX, DOCUMENT_NAME_BYTES_MAX, DOCUMENT_SPACE_BYTES_MAX, DOCUMENTS_BYTES_MAX,
-    GROUP_NAME_BYTES_MAX,
-};
+use base::limits::GROUP_NAME_BYTES_MAX;
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, Offset, PartitionId, TopicId};
+use machine::limits::{
+    DOCUMENT_BYTES_MAX, DOCUMENT_NAME_BYTES_MAX, DOCUMENT_SPACE_BYTES_MAX, DOCUMENTS_BYTES_MAX,
+};
 use machine::{
     ALL_PARTITIONS, Append, Command, Entry, EntryEffects, GroupSettle, NewTopic, Outcome, Progress,
     Refusal, State,

@@ -7,9 +7,9 @@ mod lease_steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::limits::REMOVALS_REMEMBERED;
 use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::command::Home;
+use machine::limits::REMOVALS_REMEMBERED;
 use machine::{
     Append, AppendOutcome, Command, Entry, EntryEffects, NewTopic, Outcome, Refusal, Role, State,
     Unit,

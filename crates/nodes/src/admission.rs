@@ -3,8 +3,9 @@
 use std::sync::Weak;
 use std::time::Duration;
 
+use crate::limits::NODES_JOINED_MAX;
 use base::Level;
-use base::limits::{NODES_JOINED_MAX, NODES_MAX};
+use base::limits::NODES_MAX;
 use broker::{Broker, Unavailable, WeakBroker};
 use cluster::{JoiningNode, Node};
 use tokio::time::timeout;

@@ -17,6 +17,7 @@
 mod admission;
 mod backups;
 mod endpoint;
+mod limits;
 mod moves;
 mod node_gossip;
 mod operations;

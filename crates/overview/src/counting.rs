@@ -5,9 +5,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::limits::OVERVIEW_OFFSETS_MAX;
 use base::collections::HashMap;
 use base::lag::{lag, next_unread};
-use base::limits::{ESTIMATE_WITHIN, OVERVIEW_OFFSETS_MAX};
+use base::limits::ESTIMATE_WITHIN;
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::{Broker, LeaseProgress, Unavailable};
 use world::Instant;

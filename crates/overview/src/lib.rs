@@ -13,6 +13,7 @@
 //! * `rows`: selection of the shown rows, and queries for them
 
 mod counting;
+mod limits;
 mod rows;
 mod sample;
 mod totals;

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use base::limits::OVERVIEW_ASKED_MAX;
+use crate::limits::OVERVIEW_ASKED_MAX;
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::delivery::Counters;
 use broker::operations::OperationError;

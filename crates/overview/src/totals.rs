@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::limits::OVERVIEW_ASKED_MAX;
+use crate::limits::OVERVIEW_ASKED_MAX;
 use broker::{Broker, UnreadyReason};
 use operations::overview::{Connections, Member, Node, Rates, Totals};
 

@@ -19,6 +19,7 @@ mod commands;
 mod gate;
 mod http_settings;
 mod levels;
+mod limits;
 mod listeners;
 mod log_ins;
 mod logging;

@@ -244,7 +244,7 @@ fn shards(said: Option<u32>) -> Result<Option<u32>, SettingsError> {
 /// A name that clients and other nodes receive.
 fn rack(said: Option<String>) -> Result<Option<String>, SettingsError> {
     let is_name = |name: &String| {
-        (1..=limits::RACK_BYTES_MAX).contains(&name.len())
+        (1..=crate::limits::RACK_BYTES_MAX).contains(&name.len())
             && name.trim() == name
             && !name.contains(char::is_control)
     };
@@ -252,7 +252,7 @@ fn rack(said: Option<String>) -> Result<Option<String>, SettingsError> {
         Some(name) if !is_name(&name) => {
             let problem = format!(
                 "is no name of a rack: 1 to {} bytes, without blanks around it",
-                limits::RACK_BYTES_MAX
+                crate::limits::RACK_BYTES_MAX
             );
             Err(invalid("rack", &name, problem))
         }

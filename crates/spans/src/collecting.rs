@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use base::limits::{
+use crate::limits::{
     TRACE_LEASES_REMEMBERED_MAX, TRACE_RECORDS_LOOKED_AT_MAX, TRACE_RECORDS_OF_EVENT_MAX,
 };
 use base::{HashMap, LeaseGroupId, Offset, PartitionId};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use base::limits::{
+use crate::limits::{
     TRACE_ANSWER_BYTES_MAX, TRACE_SENT_EVERY, TRACE_SENT_WITHIN, TRACE_SPANS_A_REQUEST_MAX,
 };
 use bytes::Bytes;

@@ -10,7 +10,7 @@
 //!
 //! * [`context`]: the header; [`collecting`]: turns events into spans; [`conventions`]: OpenTelemetry's names
 //!
-//! [`limits::TRACE_RECORDS_LOOKED_AT_MAX`]: base::limits::TRACE_RECORDS_LOOKED_AT_MAX
+//! [`limits::TRACE_RECORDS_LOOKED_AT_MAX`]: crate::limits::TRACE_RECORDS_LOOKED_AT_MAX
 
 mod budget;
 pub mod collecting;
@@ -18,9 +18,10 @@ pub mod context;
 mod conventions;
 mod counts;
 pub mod exporting;
+mod limits;
 mod otlp;
 
-use base::limits::{TRACE_EVENTS_WAITING_MAX, TRACE_SPANS_WAITING_MAX};
+use crate::limits::{TRACE_EVENTS_WAITING_MAX, TRACE_SPANS_WAITING_MAX};
 use broker::Broker;
 use broker::delivery::{HistoryEvents, HistoryFeed};
 use tasks::Task;

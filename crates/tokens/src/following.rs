@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::TOKEN_KEYS_READ_WITHIN;
+use crate::limits::TOKEN_KEYS_READ_WITHIN;
 use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};

@@ -41,7 +41,7 @@ pub fn claims(data: &[u8]) {
 /// A JWK set.
 pub fn keys(data: &[u8]) {
     if let Ok(keys) = Keys::parse(data) {
-        assert!(keys.len() > 0 && keys.len() <= base::limits::TOKEN_KEYS_MAX);
+        assert!(keys.len() > 0 && keys.len() <= crate::limits::TOKEN_KEYS_MAX);
         let hmac = keys.fitting(None, jsonwebtoken::Algorithm::HS256);
         assert_eq!(hmac.count(), 0, "a public key is no secret");
     }

@@ -4,8 +4,8 @@
 //! its key's, so that a public key is never used as an HMAC secret. Keys of other kinds are skipped, as the RFC
 //! requires.
 
+use crate::limits::{TOKEN_KEYS_LIMITS, TOKEN_KEYS_MAX};
 use base::json::{self, JsonTooLarge};
-use base::limits::{TOKEN_KEYS_LIMITS, TOKEN_KEYS_MAX};
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;

@@ -16,6 +16,7 @@ mod following;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod keys;
+pub mod limits;
 pub mod options;
 mod source;
 pub mod verifying;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use base::limits::{
+use crate::limits::{
     TOKEN_KEY_FILE_READ_EVERY, TOKEN_KEYS_READ_AT_MOST_EVERY, TOKEN_KEYS_READ_EVERY,
 };
 use outbound::{Address, AddressError};

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use base::limits::{TOKEN_KEYS_BYTES_MAX, TOKEN_KEYS_READ_WITHIN};
+use crate::limits::{TOKEN_KEYS_BYTES_MAX, TOKEN_KEYS_READ_WITHIN};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::ACCEPT;

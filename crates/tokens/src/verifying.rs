@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::limits::{TOKEN_BYTES_MAX, TOKEN_LEEWAY};
+use crate::limits::{TOKEN_BYTES_MAX, TOKEN_LEEWAY};
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{DecodingKey, Validation, decode, decode_header};
 use serde_json::{Map, Value};

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use base::limits::{TOKEN_BYTES_MAX, TOKEN_LEEWAY};
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject;
@@ -17,6 +16,7 @@ use test_tls::Authority;
 use test_tokens::{
     AUDIENCE, ISSUER, Signer, Value, claims, document, json, now_secs, unsigned, with_secret,
 };
+use tokens::limits::{TOKEN_BYTES_MAX, TOKEN_LEEWAY};
 use tokens::{KeySource, TokenError, TokenOptions, Tokens, looks_like_token};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;

@@ -54,6 +54,7 @@ mod entities;
 pub mod error;
 pub mod exchange;
 pub mod lifecycle;
+mod limits;
 pub mod matched;
 mod metadata;
 pub mod names;

@@ -2,7 +2,7 @@
 //! of queues.
 //!
 //! A node deletes the leftovers of its own earlier runs. The catalog's leader deletes those of another node once that
-//! node has restarted or was disconnected for [`base::limits::RUN_GONE_AFTER`]. If such a node was only partitioned
+//! node has restarted or was disconnected for [`crate::limits::RUN_GONE_AFTER`]. If such a node was only partitioned
 //! and reconnects, its clients find their exclusive queues deleted, as after any deletion by another client.
 
 use std::sync::{Arc, Weak};

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::limits::RUN_GONE_AFTER;
 use base::HashMap;
-use base::limits::RUN_GONE_AFTER;
 use broker::{Broker, DocumentWatch, ExecuteError};
 use documents::{Change, StoreError, WritePrecondition};
 use parking_lot::{Mutex, RwLock};

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::limits::{AUDIT_EVENTS_QUEUED_MAX, AUDIT_TEXT_BYTES_MAX};
 use base::HashSet;
-use base::limits::{AUDIT_EVENTS_QUEUED_MAX, AUDIT_TEXT_BYTES_MAX};
 use broker::Broker;
 use parking_lot::Mutex;
 use serde::Serialize;

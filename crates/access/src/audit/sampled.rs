@@ -5,7 +5,7 @@ use base::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use base::limits::{AUDIT_DENIALS_A_MINUTE_MAX, AUDIT_SAMPLED_KEPT_MAX};
+use crate::limits::{AUDIT_DENIALS_A_MINUTE_MAX, AUDIT_SAMPLED_KEPT_MAX};
 use world::Instant;
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use base::limits::{AUDIT_EVENTS_AT_ONCE_MAX, AUDIT_KEPT_BYTES, AUDIT_KEPT_MS};
+use crate::limits::{AUDIT_EVENTS_AT_ONCE_MAX, AUDIT_KEPT_BYTES, AUDIT_KEPT_MS};
 use broker::{AppendBatch, Broker};
 use record::{BatchBuilder, BatchOptions};
 use tokio::sync::mpsc;

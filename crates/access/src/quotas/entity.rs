@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use base::limits::QUOTA_NAME_BYTES_MAX;
+use crate::limits::QUOTA_NAME_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
 use super::{QuotaError, Table};

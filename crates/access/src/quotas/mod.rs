@@ -26,8 +26,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::limits::{QUOTA_BUCKETS_MIN, QUOTAS_MAX};
 use base::HashMap;
-use base::limits::{QUOTA_BUCKETS_MIN, QUOTAS_MAX};
 use broker::{Broker, DocumentChanges, DocumentWatch, ExecuteError};
 use documents::StoreError;
 use parking_lot::{Mutex, RwLock};

@@ -140,7 +140,7 @@ impl Dedup {
 
 #[cfg(test)]
 mod tests {
-    use base::limits::DEDUP_BYTES_PER_ID;
+    use crate::limits::DEDUP_BYTES_PER_ID;
 
     use super::*;
 

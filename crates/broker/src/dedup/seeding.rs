@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::limits::DEDUP_IDS_PER_ENTRY;
 use base::TopicId;
-use base::limits::DEDUP_IDS_PER_ENTRY;
 use machine::TopicIdsChange;
 
 use super::scanned_ids::ScannedIds;

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::limits::LEASE_BATCH_CACHE_BYTES;
 use base::collections::HashState;
-use base::limits::LEASE_BATCH_CACHE_BYTES;
 use base::{HashMap, Offset, PartitionId};
 use dispatch::ScannedRecord;
 use record::{ReservedHeaders, SharedBatch, SharedRecord};

@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
+use crate::limits::{SETTLE_COMMAND_BYTES_MAX, SETTLE_UNAWAITED_DELAY, SETTLES_IN_FLIGHT_MAX};
 use base::LeaseGroupId;
-use base::limits::{SETTLE_COMMAND_BYTES_MAX, SETTLE_UNAWAITED_DELAY, SETTLES_IN_FLIGHT_MAX};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};

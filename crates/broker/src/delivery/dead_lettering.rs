@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use base::limits::{BATCH_BYTES_DEFAULT, DEAD_LETTERS_PER_ENTRY};
+use crate::limits::DEAD_LETTERS_PER_ENTRY;
+use base::limits::BATCH_BYTES_DEFAULT;
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use machine::config::LeaseGroupConfig;
 use tokio::time::Instant;

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use base::limits::LEASE_SEQUENCED_BATCHES_MAX;
+use crate::limits::LEASE_SEQUENCED_BATCHES_MAX;
 use base::{HashMap, LeaseGroupId, TopicId};
 use parking_lot::Mutex;
 

@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::pin::pin;
 
-use base::limits::LEASE_MESSAGES_PER_TURN;
+use crate::limits::LEASE_MESSAGES_PER_TURN;
 use base::{HashMap, HashSet, LeaseGroupId, Offset};
 use consensus::{Consensus, Leadership};
 use dispatch::{BackOff, Claim, ConsumerId, DeadLetterClaim, PushConsumer, SessionId};

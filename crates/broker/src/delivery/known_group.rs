@@ -6,8 +6,8 @@
 use std::future::Future;
 use std::time::Duration;
 
+use crate::limits::ADOPTED_WITHIN;
 use base::LeaseGroupId;
-use base::limits::ADOPTED_WITHIN;
 use tokio::time::{Instant, sleep};
 
 use crate::broker::Broker;

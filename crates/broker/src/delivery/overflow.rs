@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use base::limits::OVERFLOW_BYTES_AT_ONCE;
+use crate::limits::OVERFLOW_BYTES_AT_ONCE;
 use base::{Offset, PartitionId};
 use bytes::Bytes;
 use dispatch::{PullRequest, SessionId, Settlement};

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::pin::pin;
 
-use base::limits::LEASES_PRESENTED_WITHIN;
+use crate::limits::LEASES_PRESENTED_WITHIN;
 use consensus::Leadership;
 use links::Lane;
 use tokio::time::{Instant, sleep_until};

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use base::limits::{LEASE_READ_BYTES, LEASE_READ_UNPACKED_BYTES, LEASE_READS_IN_FLIGHT_MAX};
+use crate::limits::{LEASE_READ_UNPACKED_BYTES, LEASE_READS_IN_FLIGHT_MAX};
+use base::limits::LEASE_READ_BYTES;
 use base::{HashSet, LeaseGroupId, Offset, PartitionId};
 use dispatch::ReadRange;
 use futures_util::FutureExt;

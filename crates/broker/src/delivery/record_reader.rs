@@ -5,7 +5,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use base::limits::{LEASE_READ_BYTES, LEASE_READ_UNPACKED_BYTES};
+use crate::limits::LEASE_READ_UNPACKED_BYTES;
+use base::limits::LEASE_READ_BYTES;
 use base::{Offset, PartitionId};
 use bytes::Bytes;
 use record::{BatchError, SharedBatch, SharedRecord};

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use base::limits::LEASE_CONSUMERS_PER_SESSION_MAX;
+use crate::limits::LEASE_CONSUMERS_PER_SESSION_MAX;
 use base::{HashMap, LeaseGroupId, ShardId};
 use dispatch::{ConsumerId, SessionId};
 

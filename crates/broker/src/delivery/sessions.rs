@@ -5,7 +5,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use base::limits::LEASE_CONSUMERS_PER_SESSION_MAX;
+use crate::limits::LEASE_CONSUMERS_PER_SESSION_MAX;
 use base::{HashMap, HashSet, LeaseGroupId, ShardId};
 use dispatch::{Assignment, ConsumerId, Pools, PushConsumer, SessionId};
 
@@ -411,7 +411,7 @@ pub(super) fn joined(session: SessionId, options: &ConsumeOptions) -> PushConsum
 
 #[cfg(test)]
 mod tests {
-    use base::limits::LEASE_CONNECTION_UNREAD_BYTES_MAX;
+    use crate::limits::LEASE_CONNECTION_UNREAD_BYTES_MAX;
     use bytes::Bytes;
     use record::{BatchBuilder, BatchOptions, SharedBatch};
     use tokio::sync::mpsc;

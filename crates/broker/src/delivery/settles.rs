@@ -61,7 +61,7 @@ fn take_front<T>(all: &mut Vec<T>, count: usize) -> Vec<T> {
 
 #[cfg(test)]
 mod tests {
-    use base::limits::SETTLE_COMMAND_BYTES_MAX;
+    use crate::limits::SETTLE_COMMAND_BYTES_MAX;
 
     use super::*;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use base::limits::TRACED_STEPS_QUEUED_MAX;
+use crate::limits::TRACED_STEPS_QUEUED_MAX;
 use base::topics::is_written_by_nodes;
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use dispatch::Step;

@@ -5,7 +5,8 @@
 //! yet, too many records, a read error) they are appended afterwards: once the entry is in the log, so that a
 //! refused transfer dead-letters nothing, and before the reply.
 
-use base::limits::{DEAD_LETTERS_PER_ENTRY, LEASE_BATCH_CACHE_BYTES, PROPOSAL_BYTES_MAX};
+use crate::limits::{DEAD_LETTERS_PER_ENTRY, LEASE_BATCH_CACHE_BYTES};
+use base::limits::PROPOSAL_BYTES_MAX;
 use base::{HashMap, LeaseGroupId, Offset, PartitionId};
 use dispatch::SessionId;
 use machine::GroupSettle;

@@ -8,11 +8,11 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use base::HashMap;
-use base::limits::{
+use crate::limits::{
     LEASE_CONNECTION_UNREAD_BYTES_ALWAYS, LEASE_CONNECTION_UNREAD_BYTES_MAX,
     LEASE_NODE_UNREAD_BYTES_MAX,
 };
+use base::HashMap;
 use parking_lot::Mutex;
 
 /// Unread deliveries of all sessions that this node's drivers and relays send to.

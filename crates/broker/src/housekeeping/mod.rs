@@ -28,7 +28,7 @@ mod survey;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::limits::TAIL_CACHE_AGE_MAX;
+use crate::limits::TAIL_CACHE_AGE_MAX;
 use base::{HashMap, PartitionId, ShardId};
 use futures_util::future::join_all;
 use journal::ReclaimReport;

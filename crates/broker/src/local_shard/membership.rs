@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-use base::limits::{MAJORITY_AWAITED_FOR, REPLICAS};
+use crate::limits::MAJORITY_AWAITED_FOR;
+use base::limits::REPLICAS;
 use base::{Level, ShardId};
 use consensus::{Floor, LogEnd, Members};
 use journal::DiskRoom;

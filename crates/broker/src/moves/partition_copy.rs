@@ -1,6 +1,6 @@
 //! The copy of a partition's bytes to another shard, while the partition is served here.
 
-use base::limits::DEDUP_IDS_PER_ENTRY;
+use crate::limits::DEDUP_IDS_PER_ENTRY;
 use base::{Level, Offset, PartitionId};
 use bytes::BytesMut;
 use machine::moves::{MoveStep, Step};

@@ -12,8 +12,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::limits::REMOTE_ANSWERED_WITHIN;
 use base::ShardId;
-use base::limits::{BARRIER_WITHIN, REMOTE_ANSWERED_WITHIN};
+use base::limits::BARRIER_WITHIN;
 use bytes::Bytes;
 use cluster::Node;
 use dispatch::SessionId;

@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
+use crate::limits::GROUP_SLOTS;
 use base::checksum::crc32c;
-use base::limits::GROUP_SLOTS;
 use base::{PartitionId, ShardId, TopicId};
 use machine::catalog::placement::{MovedPlacement, Placement};
 

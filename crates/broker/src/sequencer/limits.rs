@@ -4,8 +4,8 @@
 //! driver's last numbers ([`crate::delivery::group_backlog`]), and adds the records sequenced since. Each shard of a
 //! topic in several shards has a part of the limit ([`limit_here`]).
 
+use crate::limits::DEDUP_IDS_PER_BATCH_MAX;
 use base::PartitionId;
-use base::limits::DEDUP_IDS_PER_BATCH_MAX;
 use journal::DiskRoom;
 use machine::{LeaseGroup, Partition, Topic};
 

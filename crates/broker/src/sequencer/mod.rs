@@ -32,7 +32,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::{LEADERLESS_HOLD, MAJORITY_AWAITED_FOR};
+use crate::limits::{LEADERLESS_HOLD, MAJORITY_AWAITED_FOR};
 use cluster::Node;
 use consensus::{Consensus, Leadership, ProposeError};
 use futures_util::future::BoxFuture;

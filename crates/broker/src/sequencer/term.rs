@@ -13,9 +13,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::{
-    LEADERLESS_HOLD, OUTCOME_AWAITED_FOR, PROPOSAL_BYTES_MAX, PROPOSALS_IN_FLIGHT_MAX,
-};
+use crate::limits::{LEADERLESS_HOLD, OUTCOME_AWAITED_FOR, PROPOSALS_IN_FLIGHT_MAX};
+use base::limits::PROPOSAL_BYTES_MAX;
 use base::{ClusterLevel, Level, PartitionId, TopicId};
 use cluster::Node;
 use consensus::{Consensus, Leadership, Payload, PendingProposal, ProposeError};

@@ -8,8 +8,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::limits::{OUTBOX_HELD_BYTES_MAX, OUTBOX_HOLD};
 use base::ShardId;
-use base::limits::{OUTBOX_HELD_BYTES_MAX, OUTBOX_HOLD};
 use tokio::time::Instant;
 
 use super::proposal::Context;

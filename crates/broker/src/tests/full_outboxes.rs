@@ -1,6 +1,7 @@
 //! An outbox is full because the other shard accepts nothing: requests that need it wait, and all others continue.
 
-use base::limits::{OUTBOX_BYTES_MAX, OUTBOX_HELD_BYTES_MAX, OUTBOX_HOLD};
+use crate::limits::{OUTBOX_HELD_BYTES_MAX, OUTBOX_HOLD};
+use base::limits::OUTBOX_BYTES_MAX;
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use base::PartitionId;
-use base::limits::{LEASE_CONNECTION_UNREAD_BYTES_MAX, RELAY_SIGN_EVERY};
 use broker::delivery::{ConsumeError, PeekOptions, SettleError, SettleWhat, TransferError};
+use broker::limits::{LEASE_CONNECTION_UNREAD_BYTES_MAX, RELAY_SIGN_EVERY};
 use broker::{ConsumeOptions, Credit, Event, Settle, Settlement};
 use tokio::time::{sleep, timeout};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::SNAPSHOT_BYTES_PER_SECOND;
+use crate::limits::SNAPSHOT_BYTES_PER_SECOND;
 use parking_lot::Mutex;
 use world::Instant;
 

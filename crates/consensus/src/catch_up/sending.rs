@@ -3,9 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use base::limits::{
-    SNAPSHOT_HELD_FOR, SNAPSHOT_IDLE_AFTER, SNAPSHOT_PIECE_BYTES, SNAPSHOTS_SENT_MAX,
-};
+use crate::limits::{SNAPSHOT_HELD_FOR, SNAPSHOT_IDLE_AFTER, SNAPSHOTS_SENT_MAX};
+use base::limits::SNAPSHOT_PIECE_BYTES;
 use bytes::Bytes;
 use journal::transfer::{Export, Section};
 use parking_lot::Mutex;

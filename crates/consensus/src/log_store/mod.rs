@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use base::limits::{APPEND_BYTES_MAX, PROPOSAL_BYTES_MAX};
+use crate::limits::APPEND_BYTES_MAX;
+use base::limits::PROPOSAL_BYTES_MAX;
 use futures_util::stream::{self, Stream};
 use journal::{Encoded, EntryId, EntryKind, Journal, ReadError};
 use openraft::entry::{EntryPayload, RaftEntry};

@@ -1,7 +1,7 @@
 //! Messages of a snapshot transfer: the leader offers it, the member requests it piece by piece. The pieces
 //! themselves accompany these messages, under checksums of their own.
 
-use base::limits::SNAPSHOT_SECTION_BYTES_MAX;
+use crate::limits::SNAPSHOT_SECTION_BYTES_MAX;
 use journal::EntryId;
 use journal::transfer::{Manifest, SectionSize};
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Text;
 use crate::error::ErrorKind;
-use base::limits::STREAMS_TASKS_MAX;
+use crate::limits::STREAMS_TASKS_MAX;
 
 use super::status::{Status, StatusCode};
 use crate::error::GroupError;

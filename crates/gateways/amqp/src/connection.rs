@@ -9,10 +9,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use base::limits::{
+use crate::limits::{
     AMQP_READ_BYTES_MAX, AMQP_READ_BYTES_MIN, AMQP_UNSENT_BYTES_MAX, AMQP_UNSENT_BYTES_SOFT,
-    WRITTEN_AT_ONCE_BYTES_MAX,
 };
+use base::limits::WRITTEN_AT_ONCE_BYTES_MAX;
 use broker::{Permit, YieldBudget};
 use futures_util::{FutureExt, StreamExt};
 use gateway::{SlowReader, Socket};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::limits::AMQP_UNSETTLED_PER_CONSUMER_MAX;
 use access::Operation;
-use base::limits::AMQP_UNSETTLED_PER_CONSUMER_MAX;
 use broker::delivery::{ConsumeError, ConsumeOptions, Credit, CreditReturns, LeaseSession};
 use topology::{Queue, QueueKind, VirtualHost};
 

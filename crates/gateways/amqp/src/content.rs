@@ -1,7 +1,7 @@
 //! Assembles a message from its frames: `basic.publish`, a header, and the body of the announced length. It is
 //! published once it is complete.
 
-use base::limits::AMQP_READ_BYTES_MIN;
+use crate::limits::AMQP_READ_BYTES_MIN;
 use bytes::Bytes;
 use rabbitmq::{ArrivingBody, Body};
 use tokio::time::Instant;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use access::Operation;
-use access::limits::{Limit, LimitTarget};
+use access::user_limits::{Limit, LimitTarget};
 use topology::{BindingRequest, Destination, OwnerId, VirtualHost};
 
 use crate::codec::fields::EncodedTable;

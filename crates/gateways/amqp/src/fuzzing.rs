@@ -4,8 +4,8 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use crate::limits::{AMQP_CLIENT_PROPERTIES_BYTES_MAX, AMQP_HANDSHAKE_FRAME_BYTES_MAX};
 use access::sasl;
-use base::limits::{AMQP_CLIENT_PROPERTIES_BYTES_MAX, AMQP_HANDSHAKE_FRAME_BYTES_MAX};
 use bytes::{Bytes, BytesMut};
 use message::Properties;
 use tokio::io::{AsyncRead, ReadBuf};

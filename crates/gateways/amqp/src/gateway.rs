@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::limits::AMQP_ARRIVING_BYTES_MAX;
 use access::Users;
-use base::limits::AMQP_ARRIVING_BYTES_MAX;
 use broker::{AppendError, Broker, Budget};
 use futures_util::FutureExt;
 use tasks::Task;

@@ -17,12 +17,12 @@ use crate::codec::methods::{
 use crate::codec::table::{FieldTable, FieldValue};
 use crate::errors::{Exception, ReplyCode};
 use crate::failure::{Failure, bad_method};
+use crate::limits::AMQP_CLIENT_PROPERTIES_BYTES_MAX;
 use crate::listener::PROTOCOL;
 use crate::operation::OperationResult;
 use crate::quotas::CLIENT_ID;
 use crate::session::{Capabilities, Phase, Session};
 use crate::session_end::SessionEnd;
-use base::limits::AMQP_CLIENT_PROPERTIES_BYTES_MAX;
 use rabbitmq::rights::{Rights, refused_vhost};
 
 const EXTERNAL: &str = "EXTERNAL";

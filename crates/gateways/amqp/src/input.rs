@@ -6,7 +6,7 @@
 use std::io::ErrorKind;
 use std::task::{Context, Poll};
 
-use base::limits::AMQP_READ_BYTES_MIN;
+use crate::limits::AMQP_READ_BYTES_MIN;
 use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncRead;
 

@@ -43,6 +43,7 @@ mod handshake;
 mod in_flight;
 mod incoming_memory;
 mod input;
+pub mod limits;
 mod listener;
 mod operation;
 pub mod operations;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use access::Quotas;
-use access::limits::{Limit, LimitTarget};
 use access::quotas::{Meter, Protocol, Quota, QuotaClient};
+use access::user_limits::{Limit, LimitTarget};
 use base::HashMap;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;

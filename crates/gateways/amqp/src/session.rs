@@ -10,12 +10,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::limits::{AMQP_HANDSHAKE_FRAME_BYTES_MAX, AMQP_POSTED_MAX};
 use access::{CertifiedName, Principal};
 use base::HashMap;
-use base::limits::{
-    AMQP_HANDSHAKE_FRAME_BYTES_MAX, AMQP_POSTED_MAX, PROPOSAL_BYTES_MAX,
-    REQUESTS_IN_FLIGHT_PER_SESSION_MAX,
-};
+use base::limits::{PROPOSAL_BYTES_MAX, REQUESTS_IN_FLIGHT_PER_SESSION_MAX};
 use broker::{AppendBatch, Permit};
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;

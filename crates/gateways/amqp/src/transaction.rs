@@ -4,7 +4,7 @@
 //! and acknowledgements. Acknowledgements for queues of several shards take one entry per shard, the first of them
 //! with all messages.
 
-use base::limits::{
+use crate::limits::{
     AMQP_TRANSACTION_BYTES_MAX, AMQP_TRANSACTION_SETTLES_MAX, AMQP_TRANSACTIONS_BYTES_MAX,
 };
 use std::sync::Arc;

@@ -5,13 +5,13 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::limits::{
+    HTTP_CLOSES_WITHIN, HTTP_HEADER_BYTES_MAX, HTTP_HEADERS_MAX, HTTP_HEADERS_WITHIN,
+};
 use access::{CertifiedName, Users};
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
-use base::limits::{
-    HTTP_CLOSES_WITHIN, HTTP_HEADER_BYTES_MAX, HTTP_HEADERS_MAX, HTTP_HEADERS_WITHIN,
-};
 use gateway::{Connection, Socket};
 use hyper::Request;
 use hyper::body::Incoming;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::limits::HTTP_REQUEST_ID_BYTES_MAX;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER,
@@ -10,7 +11,6 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use base::limits::HTTP_REQUEST_ID_BYTES_MAX;
 use tracing::warn;
 use world::Instant;
 

@@ -8,7 +8,7 @@
 
 use std::io::{Error, ErrorKind};
 
-use base::limits::{HTTP2_CONTROL_FRAMES_MAX, HTTP2_COUNTED_FOR, HTTP2_RESETS_MAX};
+use crate::limits::{HTTP2_CONTROL_FRAMES_MAX, HTTP2_COUNTED_FOR, HTTP2_RESETS_MAX};
 use tokio::time::Instant;
 
 use crate::opening::PREFACE;

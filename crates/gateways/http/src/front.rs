@@ -7,10 +7,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
+use crate::limits::{HTTP_ANSWER_BYTES_IN_FLIGHT_MAX, HTTP_ARRIVING_BYTES_MAX};
 use access::{Quotas, Rights, Users};
-use base::limits::{
-    HTTP_ANSWER_BYTES_IN_FLIGHT_MAX, HTTP_ARRIVING_BYTES_MAX, PARSED_INLINE_BYTES_MAX,
-};
+use base::limits::PARSED_INLINE_BYTES_MAX;
 use broker::delivery::SessionUser;
 use broker::operations::{OperationAnswer, OperationError};
 use broker::{Broker, Budget, CpuPool, LeaseSession, Permit, UnreadyReason};

@@ -4,13 +4,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::http::header::HOST;
-use axum::http::{HeaderMap, HeaderValue, Request, Uri};
-use base::limits::{
+use crate::limits::{
     HTTP_HEADER_BYTES_MAX, HTTP_HEADERS_WITHIN, HTTP2_CONNECTION_WINDOW_BYTES, HTTP2_ERRORS_MAX,
     HTTP2_PING_ANSWERED_WITHIN, HTTP2_PING_EVERY, HTTP2_RESETS_UNSEEN_MAX,
     HTTP2_STREAM_WINDOW_BYTES, HTTP2_STREAMS_MAX, HTTP2_UNSENT_BYTES_MAX,
 };
+use axum::http::header::HOST;
+use axum::http::{HeaderMap, HeaderValue, Request, Uri};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use hyper::server::conn::http2::Builder;
 use hyper_util::rt::TokioTimer;

@@ -33,6 +33,7 @@ pub mod fuzzing;
 mod health;
 mod hosts;
 mod http2;
+pub mod limits;
 pub mod listener;
 mod login;
 mod metrics;

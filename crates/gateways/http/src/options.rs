@@ -42,7 +42,7 @@ impl Default for GatewayOptions {
             sessions_max: limits::SESSIONS_MAX_DEFAULT,
             connections: Connections::default(),
             hosts: Vec::new(),
-            answer_taken_within: limits::HTTP_ANSWER_TAKEN_WITHIN,
+            answer_taken_within: crate::limits::HTTP_ANSWER_TAKEN_WITHIN,
             drain_within: Duration::from_secs(5),
         }
     }

@@ -9,6 +9,9 @@
 //! current      the node's copy of the catalog
 //! ```
 
+use crate::limits::{
+    HTTP_BODY_BYTES_MAX, HTTP_HEADER_BYTES_MAX, HTTP_HEADERS_MAX, HTTP_URI_BYTES_MAX,
+};
 use axum::Router;
 use axum::extract::{Path, Request};
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
@@ -16,9 +19,6 @@ use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use base::limits::{
-    HTTP_BODY_BYTES_MAX, HTTP_HEADER_BYTES_MAX, HTTP_HEADERS_MAX, HTTP_URI_BYTES_MAX,
-};
 
 use crate::connection::EarlyRejection;
 use crate::front::FrontEnd;

@@ -9,13 +9,13 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::limits::{
+    HTTP_SESSION_IDLE_MAX, HTTP_SESSION_MAX, HTTP_SESSIONS_MAX, HTTP_SESSIONS_OF_A_USER_MAX,
+};
 use access::{CredentialFingerprint, Principal, Users};
 use aws_lc_rs::digest::{SHA256, digest};
 use axum::http::HeaderMap;
 use axum::http::header::COOKIE;
-use base::limits::{
-    HTTP_SESSION_IDLE_MAX, HTTP_SESSION_MAX, HTTP_SESSIONS_MAX, HTTP_SESSIONS_OF_A_USER_MAX,
-};
 use parking_lot::Mutex;
 use world::{Entropy, Instant};
 

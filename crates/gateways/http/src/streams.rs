@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use crate::limits::HTTP2_ANSWER_PIECE_BYTES;
 use axum::body::{Body, HttpBody};
-use base::limits::HTTP2_ANSWER_PIECE_BYTES;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use hyper::body::{Frame, SizeHint};

@@ -4,7 +4,8 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use base::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX, FETCH_WAIT_WITHOUT_ROOM};
+use crate::limits::FETCH_WAIT_WITHOUT_ROOM;
+use base::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX};
 use broker::{Permit, Watch, YieldBudget};
 use bytes::Bytes;
 use kafka_protocol::messages::FetchRequest;

@@ -7,8 +7,9 @@
 
 use std::time::Duration;
 
+use crate::limits::COPY_FETCH_WAIT_MAX;
 use base::PartitionId;
-use base::limits::{COPY_FETCH_WAIT_MAX, FETCH_WAIT_MAX};
+use base::limits::FETCH_WAIT_MAX;
 
 use crate::gateway::Gateway;
 use crate::leaders::{ReachableNode, reached};

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::limits::{REQUEST_BACKLOG_PER_SESSION_BYTES_MAX, REQUEST_UNCOUNTED_BYTES_MAX};
 use access::quotas::Meter;
-use base::limits::{REQUEST_BACKLOG_PER_SESSION_BYTES_MAX, REQUEST_UNCOUNTED_BYTES_MAX};
 use broker::{Budget, Permit};
 use bytes::{Buf, BufMut, BytesMut};
 use gateway::input;

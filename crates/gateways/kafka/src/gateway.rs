@@ -10,7 +10,7 @@ use gateway::{Connection, Traffic};
 use kafka_protocol::protocol::StrBytes;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 
-use base::limits::{
+use crate::limits::{
     ANSWER_BYTES_IN_FLIGHT_MAX, ANSWER_UNCOUNTED_BYTES_MAX, ARRIVING_BYTES_MAX,
     DESCRIBED_BYTES_MAX, FETCH_BYTES_IN_FLIGHT_MAX, PACKED_BYTES_IN_FLIGHT_MAX,
     REQUEST_BYTES_IN_FLIGHT_MAX,

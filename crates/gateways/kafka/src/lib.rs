@@ -50,6 +50,7 @@ mod kafka_settings;
 mod leader_fields;
 mod leader_watch;
 mod leaders;
+pub mod limits;
 mod list_response;
 mod listener;
 mod log_dirs;

@@ -5,7 +5,7 @@
 //! a million times. So describing responses are bounded: items beyond the bound get an error, and the client
 //! requests fewer at a time.
 
-use base::limits::DESCRIBED_BYTES_MAX;
+use crate::limits::DESCRIBED_BYTES_MAX;
 use broker::YieldBudget;
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::ResponseError;

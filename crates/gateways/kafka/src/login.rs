@@ -19,8 +19,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::limits::LOGIN_WITHIN;
 use access::{LoginError, OPERATOR, Principal, Proof, Users, sasl};
-use base::limits::LOGIN_WITHIN;
 use bytes::{BufMut, BytesMut};
 use gateway::{Connection, Socket};
 use kafka_protocol::error::ResponseError;

@@ -19,7 +19,8 @@ use record::{
     ValidateLimits,
 };
 
-use base::limits::{BATCH_BYTES_MAX, PRODUCE_TIMEOUT_MIN, REFUSED_RECORDS_NAMED_MAX};
+use crate::limits::PRODUCE_TIMEOUT_MIN;
+use base::limits::{BATCH_BYTES_MAX, REFUSED_RECORDS_NAMED_MAX};
 use base::{PartitionId, TopicId};
 use tasks::Task;
 use tokio::time::Instant;

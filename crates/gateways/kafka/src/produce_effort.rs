@@ -1,6 +1,7 @@
 //! Cost of checking a produced batch, and the limit for the thread that serves the socket.
 
-use base::limits::{PRODUCED_UNPACKED_BYTES_MAX, REPACKED_FACTOR_MAX};
+use crate::limits::REPACKED_FACTOR_MAX;
+use base::limits::PRODUCED_UNPACKED_BYTES_MAX;
 use broker::config::{CompressionType, TopicConfig};
 use record::{BatchHeader, Compression};
 

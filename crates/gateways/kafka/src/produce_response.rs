@@ -1,6 +1,6 @@
 //! Writes a produce response.
 
-use base::limits::REFUSED_RECORDS_EXPLAINED_MAX;
+use crate::limits::REFUSED_RECORDS_EXPLAINED_MAX;
 use bytes::BufMut;
 use record::RefusedRecord;
 

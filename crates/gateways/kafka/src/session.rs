@@ -14,10 +14,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use base::limits::{
-    LOGIN_FRAME_BYTES_MAX, LOGIN_WITHIN, REQUESTS_IN_FLIGHT_PER_SESSION_MAX,
-    RESPONSE_TAKEN_BYTES_MIN, WRITTEN_AT_ONCE_BYTES_MAX,
-};
+use crate::limits::{LOGIN_FRAME_BYTES_MAX, LOGIN_WITHIN, RESPONSE_TAKEN_BYTES_MIN};
+use base::limits::{REQUESTS_IN_FLIGHT_PER_SESSION_MAX, WRITTEN_AT_ONCE_BYTES_MAX};
 use broker::{Permit, YieldBudget, YieldSlots};
 use gateway::socket::{ReadHalf, Socket, WriteHalf};
 use gateway::{SlowReader, UnsentOutput, WriteError};

@@ -9,7 +9,8 @@ use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::{HashMap, limits};
+use crate::limits;
+use base::HashMap;
 use parking_lot::Mutex;
 
 use world::disk::{Disk, DiskFile};

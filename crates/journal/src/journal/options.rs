@@ -38,8 +38,8 @@ impl Default for Options {
         Self {
             segment_bytes: limits::SEGMENT_BYTES_DEFAULT,
             frame_bytes_max: limits::FRAME_BYTES_MAX,
-            tail_cache_bytes: limits::TAIL_CACHE_BYTES,
-            sidecar_cache_bytes: limits::SIDECAR_CACHE_BYTES,
+            tail_cache_bytes: crate::limits::TAIL_CACHE_BYTES,
+            sidecar_cache_bytes: crate::limits::SIDECAR_CACHE_BYTES,
             disk_reserve_bytes: limits::DISK_RESERVE_BYTES_DEFAULT,
             keep_log: false,
             check: BatchCheck(|_, _| true),

@@ -11,7 +11,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::limits;
+use crate::limits;
 use tasks::Workers;
 
 use crate::address::{Address, StoredBatches, put_base_offset};

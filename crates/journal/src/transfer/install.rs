@@ -16,7 +16,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::limits::{SNAPSHOT_ROOM_LOOKED_FOR_EVERY, SNAPSHOT_ROOM_WAITED_FOR};
+use crate::limits::{SNAPSHOT_ROOM_LOOKED_FOR_EVERY, SNAPSHOT_ROOM_WAITED_FOR};
 use bytes::Bytes;
 use tasks::Task;
 use tokio::sync::oneshot;

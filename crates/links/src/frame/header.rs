@@ -1,8 +1,8 @@
 //! The header of a frame: 16 bytes.
 
+use crate::limits::{LINK_GOSSIP_BYTES_MAX, LINK_HANDSHAKE_BYTES_MAX};
 use base::Level;
 use base::checksum::crc32c;
-use base::limits::{LINK_GOSSIP_BYTES_MAX, LINK_HANDSHAKE_BYTES_MAX};
 use bytes::{BufMut, BytesMut};
 
 use crate::end::Violation;

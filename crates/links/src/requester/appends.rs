@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::limits::LINK_PROGRESS_WITHIN;
+use crate::limits::LINK_PROGRESS_WITHIN;
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::limits::{LINK_APPENDS_BYTES_MAX, LINK_APPENDS_MAX, LINK_PROGRESS_WITHIN};
 use base::HashMap;
-use base::limits::{LINK_APPENDS_BYTES_MAX, LINK_APPENDS_MAX, LINK_PROGRESS_WITHIN};
 use tokio::sync::oneshot;
 use world::Instant;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use base::limits::LINK_GOSSIP_EVERY;
+use crate::limits::LINK_GOSSIP_EVERY;
 use futures_util::future::BoxFuture;
 use world::Instant;
 

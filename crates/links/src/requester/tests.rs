@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use base::limits::{LINK_CONTROL_REQUESTS_MAX, LINK_PROGRESS_WITHIN, LINK_REQUESTS_BYTES_MAX};
+use crate::limits::{LINK_CONTROL_REQUESTS_MAX, LINK_PROGRESS_WITHIN, LINK_REQUESTS_BYTES_MAX};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};

@@ -80,7 +80,7 @@ impl ResponderState {
         connection.set_client(&format!("{node}, {lane_name}"));
         debug!(%node, lane = lane_name, %address, "a node has connected");
         let replaced = self.accepted.insert(node, lane);
-        let outbox = Arc::new(Outbox::new(base::limits::LINK_REPLIES_BYTES_MAX));
+        let outbox = Arc::new(Outbox::new(crate::limits::LINK_REPLIES_BYTES_MAX));
         let stopping = async move {
             // Without a sender the listener was dropped, and this task with it.
             let _ = stopping.wait_for(|stopping| *stopping).await;

@@ -47,7 +47,7 @@ fn declined(number: u32, reason: Declined) -> QueuedFrame {
 /// no progress.
 pub(super) fn within(ms: u32) -> Duration {
     match ms {
-        0 => base::limits::LINK_PROGRESS_WITHIN,
+        0 => crate::limits::LINK_PROGRESS_WITHIN,
         ms => Duration::from_millis(u64::from(ms)),
     }
 }

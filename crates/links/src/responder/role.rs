@@ -5,8 +5,9 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::limits::{LINK_APPENDS_BYTES_MAX, LINK_APPENDS_MAX};
 use base::ShardId;
-use base::limits::{LINK_APPENDS_BYTES_MAX, LINK_APPENDS_MAX, SHARDS_MAX};
+use base::limits::SHARDS_MAX;
 use futures_util::future::BoxFuture;
 use gateway::Connection;
 use tasks::Task;

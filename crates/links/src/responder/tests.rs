@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use base::limits::{
+use crate::limits::{
     LINK_APPENDS_BYTES_MAX, LINK_APPENDS_MAX, LINK_BULK_REQUESTS_MAX, LINK_GOSSIP_BYTES_MAX,
-    LINK_HANDSHAKE_BYTES_MAX, LINK_REPLIES_BYTES_MAX, LINK_REQUESTS_BYTES_MAX, SHARDS_MAX,
+    LINK_HANDSHAKE_BYTES_MAX, LINK_REPLIES_BYTES_MAX, LINK_REQUESTS_BYTES_MAX,
 };
+use base::limits::SHARDS_MAX;
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -201,7 +202,7 @@ async fn peer_that_reads_nothing_gets_bounded_replies_and_is_disconnected() {
         sleep(Duration::from_millis(200)).await;
         assert!(began.elapsed() < Duration::from_secs(60), "it is still there");
     }
-    assert!(began.elapsed() >= base::limits::LINK_PROGRESS_WITHIN);
+    assert!(began.elapsed() >= crate::limits::LINK_PROGRESS_WITHIN);
     assert_eq!(scene.ends.await.expect("no panic"), ConnectionEnd::Stalled);
 }
 
@@ -210,7 +211,7 @@ async fn silent_peer_is_disconnected_and_a_pinging_one_is_not() {
     let began = Instant::now();
     let scene = ResponderFixture::new(Lane::Proxy);
     assert_eq!(scene.ends.await.expect("no panic"), ConnectionEnd::Silent);
-    assert!(began.elapsed() <= base::limits::LINK_SILENT_AFTER + Duration::from_millis(200));
+    assert!(began.elapsed() <= crate::limits::LINK_SILENT_AFTER + Duration::from_millis(200));
 
     let mut scene = ResponderFixture::new(Lane::Proxy);
     for _ in 0..1_000 {

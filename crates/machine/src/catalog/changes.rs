@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::limits::{GROUP_CONFIGS_MAX, SHARDS_MAX};
+use crate::limits::GROUP_CONFIGS_MAX;
+use base::limits::SHARDS_MAX;
 use base::{LeaseGroupId, Offset, TopicId};
 
 use super::Catalog;

@@ -5,11 +5,11 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use base::SharedMap;
-use base::limits::{
+use crate::limits::{
     DOCUMENT_BYTES_MAX, DOCUMENT_NAME_BYTES_MAX, DOCUMENT_SPACE_BYTES_MAX, DOCUMENTS_BYTES_MAX,
     DOCUMENTS_MAX,
 };
+use base::SharedMap;
 
 use crate::outcome::Refusal;
 

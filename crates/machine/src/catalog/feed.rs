@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use base::limits::REMOVALS_REMEMBERED;
+use crate::limits::REMOVALS_REMEMBERED;
 use base::{HashMap, LeaseGroupId, Offset, ShardId, SharedMap, Stripe, TopicId};
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, LazyLock};
 
-use base::limits::{LEASE_GROUP_PARTITIONS_MAX, LEASE_GROUPS_MAX};
+use crate::limits::{LEASE_GROUP_PARTITIONS_MAX, LEASE_GROUPS_MAX};
 use base::{HashMap, LeaseGroupId, MAIN_LEASE_GROUP, Offset, SharedMap, TopicId};
 
 use crate::config::{LeaseGroupConfig, Overrides, SharedConfigs};

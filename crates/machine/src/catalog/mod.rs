@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use base::limits::{PARTITIONS_PER_SHARD_MAX, PARTITIONS_PER_TOPIC_MAX};
+use crate::limits::PARTITIONS_PER_SHARD_MAX;
+use base::limits::PARTITIONS_PER_TOPIC_MAX;
 use base::{HashMap, LeaseGroupId, SharedMap, TopicId};
 use uuid::Uuid;
 

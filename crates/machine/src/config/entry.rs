@@ -183,7 +183,7 @@ pub(super) const fn one_or_more(value: &Value<'_>) -> bool {
 }
 
 pub(super) const fn ids_per_topic(value: &Value<'_>) -> bool {
-    const MOST: i64 = base::limits::DEDUP_IDS_PER_TOPIC_MAX as i64;
+    const MOST: i64 = crate::limits::DEDUP_IDS_PER_TOPIC_MAX as i64;
     matches!(value, Value::Whole(1..=MOST))
 }
 

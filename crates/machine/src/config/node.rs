@@ -45,10 +45,10 @@ impl GroupValues {
         initial_rebalance_delay_ms: 3_000,
         session_timeout_ms_min: 6_000,
         session_timeout_ms_max: 30 * 60 * 1000,
-        members_max: base::limits::GROUP_MEMBERS_MAX,
+        members_max: crate::limits::GROUP_MEMBERS_MAX,
         consumer_session_timeout_ms: 45_000,
         consumer_heartbeat_interval_ms: 5_000,
-        consumer_members_max: base::limits::GROUP_MEMBERS_MAX,
+        consumer_members_max: crate::limits::GROUP_MEMBERS_MAX,
     };
 
     /// Checks relations between values.
@@ -177,7 +177,7 @@ impl StreamsValues {
         heartbeat_interval_ms: BoundedValue::new(5_000, 5_000, 15_000),
         standby_replicas: BoundedValue::new(0, 0, 2),
         initial_rebalance_delay_ms: 3_000,
-        members_max: base::limits::GROUP_MEMBERS_MAX,
+        members_max: crate::limits::GROUP_MEMBERS_MAX,
     };
 
     /// Checks relations between values.
@@ -244,11 +244,11 @@ impl Default for NodeConfig {
             overrides: Overrides::new(),
             topic_defaults: Arc::new(TopicConfig::default()),
             own: NodeValues {
-                producer_id_expiration_ms: base::limits::PRODUCER_ID_EXPIRATION.as_millis() as i64,
-                offsets_retention_ms: base::limits::OFFSETS_RETENTION.as_millis() as i64,
-                retention_check_interval_ms: base::limits::RETENTION_CHECK_INTERVAL.as_millis()
+                producer_id_expiration_ms: crate::limits::PRODUCER_ID_EXPIRATION.as_millis() as i64,
+                offsets_retention_ms: crate::limits::OFFSETS_RETENTION.as_millis() as i64,
+                retention_check_interval_ms: crate::limits::RETENTION_CHECK_INTERVAL.as_millis()
                     as i64,
-                dedup_memory_bytes_max: base::limits::DEDUP_BYTES_DEFAULT,
+                dedup_memory_bytes_max: crate::limits::DEDUP_BYTES_DEFAULT,
                 groups: GroupValues::DEFAULT,
                 share: ShareValues::DEFAULT,
                 streams: StreamsValues::DEFAULT,

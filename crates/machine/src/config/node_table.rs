@@ -1,6 +1,6 @@
 //! Every configuration of a node, by the names of Kafka 4 and a few of our own.
 
-use base::limits::GROUP_MEMBERS_MAX;
+use crate::limits::GROUP_MEMBERS_MAX;
 
 use super::NodeValues;
 use super::entry::ConfigKind::{Boolean, Int, Long, String};

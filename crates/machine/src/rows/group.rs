@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use base::limits::{GROUP_NAME_BYTES_MAX, OFFSET_METADATA_BYTES_MAX};
+use crate::limits::OFFSET_METADATA_BYTES_MAX;
+use base::limits::GROUP_NAME_BYTES_MAX;
 use base::{Offset, PartitionId, SharedMap, TopicId};
 use serde::{Deserialize, Serialize};
 

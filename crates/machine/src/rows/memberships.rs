@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
+use crate::limits::MEMBERSHIPS_BYTES_MAX;
 use base::SharedMap;
-use base::limits::{MEMBERSHIP_BYTES_MAX, MEMBERSHIPS_BYTES_MAX};
+use base::limits::MEMBERSHIP_BYTES_MAX;
 
 use super::group::validate_group_name;
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use base::limits::OFFSET_GROUPS_BYTES_MAX;
+use crate::limits::OFFSET_GROUPS_BYTES_MAX;
 use base::{PartitionId, SharedMap, TopicId};
 
 use super::group::{CommittedOffset, Group};
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn group_beyond_the_limit_is_refused_and_existing_groups_still_commit() {
-        let metadata = "x".repeat(base::limits::OFFSET_METADATA_BYTES_MAX);
+        let metadata = "x".repeat(crate::limits::OFFSET_METADATA_BYTES_MAX);
         let mut groups = OffsetGroups::default();
         let mut number = 0;
         let refusal = loop {

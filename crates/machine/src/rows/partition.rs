@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
+use crate::limits::PRODUCERS_PER_PARTITION_MAX;
 use base::Offset;
-use base::limits::PRODUCERS_PER_PARTITION_MAX;
 
 use super::producer::{BatchSequence, ProducerState, SequenceVerdict};
 use crate::entry::Append;

@@ -4,8 +4,8 @@
 //! clients depend on the error codes. The leader checks them before it proposes a batch, and every
 //! replica checks them again when it applies it.
 
+use crate::limits::PRODUCER_BATCHES_REMEMBERED;
 use base::Offset;
-use base::limits::PRODUCER_BATCHES_REMEMBERED;
 use serde::{Deserialize, Serialize};
 
 use crate::snapshot::stored::{PRODUCER_BATCHES_V1, ProducerV1};

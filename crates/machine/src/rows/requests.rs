@@ -10,8 +10,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::limits::NUMBERED_NODES_MAX;
 use base::Offset;
-use base::limits::{NUMBERED_NODES_MAX, NUMBERED_ROWS_KEPT};
+use base::limits::NUMBERED_ROWS_KEPT;
 
 /// Node, incarnation and number of the first of several rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use base::limits::PRODUCER_BATCHES_REMEMBERED;
 use base::{Offset, PartitionId, TopicId};
+use machine::limits::PRODUCER_BATCHES_REMEMBERED;
 use machine::{Append, AppendOutcome, Command, Outcome, Refusal, SequenceRefusal, State};
 
 use crate::steps::{Sequence, Step};

@@ -15,8 +15,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::limits::NODES_JOINED_MAX;
 use base::ShardId;
-use base::limits::{NODES_JOINED_MAX, REPLICAS};
+use base::limits::REPLICAS;
 
 use super::{Group, View, staying};
 use crate::registry::NodeLifecycle;

@@ -1,6 +1,7 @@
 //! Three nodes for each shard: the wanted assignment, and whether the steps lead to it from any start.
 
-use base::limits::{NODES_JOINED_MAX, REPLICAS};
+use crate::limits::NODES_JOINED_MAX;
+use base::limits::REPLICAS;
 
 use super::leaving::RemovalObstacle;
 use super::tests::{LEAVING, Model, group, view};

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::limits::HISTORY_SESSIONS_KEPT;
 use base::HashMap;
-use base::limits::HISTORY_SESSIONS_KEPT;
 use dispatch::SessionId;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};

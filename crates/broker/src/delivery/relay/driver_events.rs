@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::limits::REMOTE_ANSWERED_WITHIN;
+use crate::limits::REMOTE_ANSWERED_WITHIN;
 use bytes::Bytes;
 use dispatch::{SessionId, Settlement};
 use machine::ALL_PARTITIONS;

@@ -9,9 +9,9 @@
 //! Replies are a [`Reply`]; [`Reply::Heard`] is followed by `items` times [`RelayNotification`], whose records are the
 //! body. A link checks the head; the head has a checksum of the records, and batches have their own.
 
+use crate::limits::{RELAY_BATCH_ITEMS_MAX, RELAY_HEAD_BYTES_MAX};
 use base::Level;
 use base::checksum::{crc32c, crc32c_append};
-use base::limits::{RELAY_BATCH_ITEMS_MAX, RELAY_HEAD_BYTES_MAX};
 use bytes::Bytes;
 use links::{Message, ReceivedMessage};
 use serde::de::DeserializeOwned;

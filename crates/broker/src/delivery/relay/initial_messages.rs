@@ -1,6 +1,6 @@
 //! The initial messages to a leader: sessions, consumers, leases, and pending requests.
 
-use base::limits::LEASES_PRESENTED_TOGETHER;
+use crate::limits::LEASES_PRESENTED_TOGETHER;
 use dispatch::{Claim, SessionId};
 
 use super::Relay;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use base::limits::{FETCH_WAIT_MAX, OPERATION_RECORDS_MAX, RELAY_TAKE_BYTES_MAX};
+use crate::limits::RELAY_TAKE_BYTES_MAX;
+use base::limits::{FETCH_WAIT_MAX, OPERATION_RECORDS_MAX};
 use base::{LeaseGroupId, Level, Offset};
 use dispatch::{Claim, ConsumerId, LeaseView, RecordInfo, Selection, SessionId};
 use serde::{Deserialize, Serialize};

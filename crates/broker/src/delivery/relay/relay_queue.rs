@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::limits::{RELAY_BATCHES_IN_FLIGHT, REMOTE_ANSWERED_WITHIN};
 use base::ShardId;
-use base::limits::{RELAY_BATCHES_IN_FLIGHT, REMOTE_ANSWERED_WITHIN};
 use bytes::Bytes;
 use cluster::Node;
 use futures_util::future::BoxFuture;

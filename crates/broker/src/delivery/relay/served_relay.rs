@@ -9,10 +9,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use base::limits::{
-    LINK_MESSAGE_BYTES_MAX, RELAY_BATCH_BYTES, RELAY_BATCH_ITEMS_MAX, RELAY_BATCHES_IN_FLIGHT,
-    RELAY_SESSIONS_MAX, RELAY_SIGN_EVERY, RELAY_SILENT_AFTER, RELAY_UNANSWERED_BYTES_MAX,
+use crate::limits::{
+    RELAY_BATCH_ITEMS_MAX, RELAY_BATCHES_IN_FLIGHT, RELAY_SESSIONS_MAX, RELAY_SIGN_EVERY,
+    RELAY_SILENT_AFTER, RELAY_UNANSWERED_BYTES_MAX,
 };
+use base::limits::{LINK_MESSAGE_BYTES_MAX, RELAY_BATCH_BYTES};
 use bytes::Bytes;
 use cluster::Node;
 use consensus::Role;

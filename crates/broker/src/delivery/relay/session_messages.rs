@@ -1,6 +1,6 @@
 //! Messages of this node's sessions: they update the state kept here, and go to the leader.
 
-use base::limits::REMOTE_ANSWERED_WITHIN;
+use crate::limits::REMOTE_ANSWERED_WITHIN;
 use dispatch::{ConsumerId, SessionId};
 use tokio::time::Instant;
 

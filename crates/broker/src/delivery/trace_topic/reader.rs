@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use base::limits::{
-    LEASE_READ_BYTES, TRACED_READ_BYTES_MAX, TRACED_READ_FROM_BEFORE_MS, TRACED_READ_WITHIN,
-    TRACED_READS_AT_ONCE,
+use crate::limits::{
+    TRACED_READ_BYTES_MAX, TRACED_READ_FROM_BEFORE_MS, TRACED_READ_WITHIN, TRACED_READS_AT_ONCE,
 };
+use base::limits::LEASE_READ_BYTES;
 use base::topics::TRACE;
 use base::{Offset, PartitionId};
 use bytes::Bytes;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use base::limits::{
+use crate::limits::{
     HISTORY_SESSIONS_KEPT, TRACED_BATCH_BYTES, TRACED_KEPT_BYTES, TRACED_KEPT_MS,
     TRACED_RUNS_OF_STEP_MAX, TRACED_STEPS_AT_ONCE_MAX, TRACED_STEPS_WRITTEN_EVERY,
     TRACED_TRIES_MAX,

@@ -53,7 +53,7 @@ async fn large_messages_interleaved_on_channels_of_one_connection_are_all_confir
     client.declare("large").await;
     let part = vec![b'x'; client.payload_bytes_max];
     let body_bytes = (PARTS * part.len()) as u64;
-    assert!(CHANNELS as u64 * body_bytes > base::limits::AMQP_ARRIVING_BYTES_MAX as u64);
+    assert!(CHANNELS as u64 * body_bytes > gateway_amqp::limits::AMQP_ARRIVING_BYTES_MAX as u64);
     for channel in 1..=CHANNELS {
         if channel > 1 {
             client.open_channel(channel).await;

@@ -1,7 +1,7 @@
 //! Quotas and limits as seen by AMQP clients.
 
-use access::limits::{Limit, LimitTarget};
 use access::quotas::{Alteration, Entity, EntityType, Quota};
+use access::user_limits::{Limit, LimitTarget};
 use gateway_amqp::codec::methods::*;
 
 use crate::harness::*;

@@ -3,14 +3,14 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use access::limits::{Limit, LimitTarget};
+use crate::limits::HTTP_DOCUMENT_LIMITS;
 use access::quotas::Quota;
+use access::user_limits::{Limit, LimitTarget};
 use access::{AccessTarget, Operation, Users};
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method};
 use axum::response::Response;
 use base::json::{self, JsonLimits};
-use base::limits::HTTP_DOCUMENT_LIMITS;
 use broker::Broker;
 use bytes::Bytes;
 use rabbitmq::rights::Rights;

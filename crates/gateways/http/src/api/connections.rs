@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use crate::limits::HTTP_API_SESSION_TELLS_WITHIN;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use base::limits::HTTP_API_SESSION_TELLS_WITHIN;
 use futures_util::future::join_all;
 use gateway::Connection;
 use rabbitmq::live::SessionSeen;
@@ -18,7 +18,7 @@ use super::nodes::node_name;
 use super::values as typed;
 
 /// Connections of a node, in the order of their numbers.
-const CONNECTIONS_MAX: usize = base::limits::HTTP_API_ROWS_MAX;
+const CONNECTIONS_MAX: usize = crate::limits::HTTP_API_ROWS_MAX;
 /// Name of AMQP 0-9-1 in the gateways.
 const AMQP: &str = "amqp";
 const HTTP: &str = "http";

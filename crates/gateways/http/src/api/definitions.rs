@@ -2,7 +2,7 @@
 //! administrator, and the log has the user's name.
 
 use access::Verifiers;
-use access::limits::LimitTarget;
+use access::user_limits::LimitTarget;
 use axum::Json;
 use axum::response::IntoResponse;
 use serde_json::{Map, Value, json};

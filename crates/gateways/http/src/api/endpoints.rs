@@ -1,9 +1,9 @@
 //! All endpoints, with their authorization.
 
-use axum::http::Method;
-use base::limits::{
+use crate::limits::{
     HTTP_API_DEFINITIONS_BYTES_MAX, HTTP_API_MESSAGE_BYTES_MAX, HTTP_DOCUMENT_BYTES_MAX,
 };
+use axum::http::Method;
 
 use super::call::{Call, OutcomeFuture};
 use super::{

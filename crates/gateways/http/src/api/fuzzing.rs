@@ -1,6 +1,6 @@
 //! Invariants of requests of the management API.
 
-use base::limits::HTTP_DOCUMENT_LIMITS;
+use crate::limits::HTTP_DOCUMENT_LIMITS;
 
 use super::call::{ObjectReader, object};
 use super::importing;

@@ -1,11 +1,11 @@
 //! Import of a definitions file. The whole file is parsed and validated first, so that an unsupported entry changes
 //! nothing. Existing objects with the same definition are kept.
 
-use access::limits::LimitTarget;
+use crate::limits::HTTP_API_DEFINITIONS_LIMITS;
+use access::user_limits::LimitTarget;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
-use base::limits::HTTP_API_DEFINITIONS_LIMITS;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;

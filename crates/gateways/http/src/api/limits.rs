@@ -1,6 +1,6 @@
 //! Limits of users and virtual hosts: connections, channels and queues.
 
-use access::limits::{Limit, LimitTarget, LimitsSet};
+use access::user_limits::{Limit, LimitTarget, LimitsSet};
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;

@@ -1,8 +1,8 @@
 //! Lists: bare arrays, or pages where the query has RabbitMQ's paging parameters.
 
+use crate::limits::{HTTP_API_PAGE_DEFAULT, HTTP_API_PAGE_MAX, HTTP_API_ROWS_MAX};
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use base::limits::{HTTP_API_PAGE_DEFAULT, HTTP_API_PAGE_MAX, HTTP_API_ROWS_MAX};
 use regex::RegexBuilder;
 use serde_json::{Map, Value, json};
 

@@ -1,13 +1,13 @@
 //! Publishing and getting single messages.
 
+use crate::limits::{
+    HTTP_API_MESSAGE_LIMITS, HTTP_API_MESSAGES_MAX, HTTP_APPENDED_WITHIN, HTTP_READ_BYTES_MAX,
+};
 use access::Operation;
 use access::quotas::Quota;
 use axum::Json;
 use axum::response::IntoResponse;
 use base::TopicId;
-use base::limits::{
-    HTTP_API_MESSAGE_LIMITS, HTTP_API_MESSAGES_MAX, HTTP_APPENDED_WITHIN, HTTP_READ_BYTES_MAX,
-};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use broker::delivery::{PeekOptions, RecordState, Settle, Settlement, TakeOptions};

@@ -1,9 +1,9 @@
 //! Overview of the node, and the current user.
 
+use crate::limits::HTTP_API_QUEUES_SUMMED_MAX;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use base::limits::HTTP_API_QUEUES_SUMMED_MAX;
 use serde_json::{Map, Value, json};
 
 use super::api_error::ApiError;

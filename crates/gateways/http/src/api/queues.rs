@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::limits::HTTP_API_QUEUES_AT_ONCE;
 use access::Operation;
-use access::limits::{Limit, LimitTarget};
 use access::quotas::Quota;
+use access::user_limits::{Limit, LimitTarget};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use base::LeaseGroupId;
-use base::limits::HTTP_API_QUEUES_AT_ONCE;
 use broker::delivery::Counters;
 use futures_util::StreamExt;
 use futures_util::stream;

@@ -1,7 +1,7 @@
 //! Users: created, changed and deleted in the store of all gateways.
 
-use access::limits::{LimitTarget, Limits};
 use access::rabbitmq_hash::{RabbitMqHash, RabbitMqHashing};
+use access::user_limits::{LimitTarget, Limits};
 use access::{ListedUser, Tags, UserError, Users, Verifiers};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;

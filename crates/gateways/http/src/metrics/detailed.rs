@@ -7,16 +7,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Result as Written;
 
+use crate::limits::{
+    HTTP_API_QUEUES_AT_ONCE, HTTP_METRICS_SERIES_DEFAULT, HTTP_METRICS_SERIES_MAX, HTTP_OFFSETS_MAX,
+};
 use access::acl::{Action, Resource};
 use access::{AccessTarget, Operation};
 use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use base::limits::{
-    ESTIMATE_WITHIN, HTTP_API_QUEUES_AT_ONCE, HTTP_METRICS_SERIES_DEFAULT, HTTP_METRICS_SERIES_MAX,
-    HTTP_OFFSETS_MAX,
-};
+use base::limits::ESTIMATE_WITHIN;
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::Broker;
 use broker::delivery::Counters;

@@ -1,6 +1,6 @@
 //! Filter of records. It is a document, not a program, so that the cost of a comparison is its length.
 
-use base::limits::HTTP_SEARCH_TEXT_BYTES_MAX;
+use crate::limits::HTTP_SEARCH_TEXT_BYTES_MAX;
 use record::RecordView;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,9 +1,9 @@
 //! Invariants of requests of `/v1`.
 
+use crate::limits::HTTP_RECORDS_MAX;
 use axum::http::HeaderMap;
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
-use base::limits::HTTP_RECORDS_MAX;
 use bytes::Bytes;
 use operations::document::Operation;
 

@@ -2,10 +2,10 @@
 
 use std::convert::Infallible;
 
+use crate::limits::HTTP_ANSWER_PIECE_BYTES;
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use base::limits::HTTP_ANSWER_PIECE_BYTES;
 use broker::Permit;
 use bytes::Bytes;
 use futures_util::stream::unfold;

@@ -5,16 +5,16 @@
 
 use std::time::Duration;
 
+use crate::limits::{
+    HTTP_LEASE_DEFAULT, HTTP_LEASE_MAX, HTTP_LEASE_MIN, HTTP_READ_BYTES_DEFAULT,
+    HTTP_READ_BYTES_MAX, HTTP_SETTLED_WITHIN, HTTP_SETTLES_MAX,
+};
 use access::quotas::Quota;
 use access::{AccessTarget, Operation};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::{Extension, Json};
-use base::limits::{
-    HTTP_LEASE_DEFAULT, HTTP_LEASE_MAX, HTTP_LEASE_MIN, HTTP_READ_BYTES_DEFAULT,
-    HTTP_READ_BYTES_MAX, HTTP_SETTLED_WITHIN, HTTP_SETTLES_MAX,
-};
 use base::{LeaseGroupId, TopicId};
 use broker::Broker;
 use broker::delivery::{

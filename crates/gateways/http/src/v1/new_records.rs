@@ -3,9 +3,9 @@
 
 use std::fmt;
 
+use crate::limits::{HTTP_RECORD_HEADERS_MAX, HTTP_RECORDS_HELD_BYTES_MAX, HTTP_RECORDS_MAX};
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
-use base::limits::{HTTP_RECORD_HEADERS_MAX, HTTP_RECORDS_HELD_BYTES_MAX, HTTP_RECORDS_MAX};
 use bytes::Bytes;
 use operations::payload::Payload;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::limits::HTTP_OFFSETS_MAX;
 use access::acl::{Action, Resource};
 use access::{AccessTarget, Operation};
 use axum::body::Body;
@@ -12,7 +13,6 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use base::PartitionId;
-use base::limits::HTTP_OFFSETS_MAX;
 use operations::document::Operation as Document;
 use operations::offset_groups::{
     Membership, OffsetGroupPage, OffsetGroupReport, OffsetGroupSummary, OffsetPlace,

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::limits::HTTP_OFFSETS_MAX;
 use access::AccessTarget;
 use access::acl::{Action, Resource};
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::{Extension, Json};
-use base::limits::HTTP_OFFSETS_MAX;
 use base::queue_topics::is_of_other_vhost;
 use base::{PartitionId, TopicId, lag};
 use broker::{Broker, CommittedOffset};

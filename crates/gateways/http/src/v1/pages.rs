@@ -1,7 +1,8 @@
 //! Paged lists, in which each page names the next. All lists of `/v1` have this form.
 
+use crate::limits::HTTP_PAGE_DEFAULT;
 use axum::Json;
-use base::limits::{HTTP_PAGE_DEFAULT, HTTP_PAGE_MAX};
+use base::limits::HTTP_PAGE_MAX;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::limits::{HTTP_APPENDED_WITHIN, HTTP_BODY_BYTES_MAX};
 use access::quotas::Quota;
 use axum::extract::{Path, Request, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use base::PartitionId;
-use base::limits::{BATCH_BYTES_DEFAULT, HTTP_APPENDED_WITHIN, HTTP_BODY_BYTES_MAX};
+use base::limits::BATCH_BYTES_DEFAULT;
 use broker::config::{TimestampType, TopicConfig};
 use broker::{
     AppendBatch, AppendError, AppendedBatch, Broker, RecordIds, Unavailable, batch_options,

@@ -3,6 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::limits::{
+    HTTP_READ_BYTES_DEFAULT, HTTP_READ_BYTES_MAX, HTTP_READ_RECORDS_DEFAULT, HTTP_RECORDS_MAX,
+    HTTP_WAIT_MAX,
+};
 use access::Operation;
 use access::quotas::Quota;
 use axum::Extension;
@@ -10,10 +14,7 @@ use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::response::Response;
 use base::PartitionId;
-use base::limits::{
-    HTTP_READ_BYTES_DEFAULT, HTTP_READ_BYTES_MAX, HTTP_READ_RECORDS_DEFAULT, HTTP_RECORDS_MAX,
-    HTTP_WAIT_MAX, LEASE_READ_BYTES,
-};
+use base::limits::LEASE_READ_BYTES;
 use broker::{Bounds, Broker, FetchError, Permit, batches_in};
 use bytes::Bytes;
 use operations::position::Position;

@@ -2,10 +2,10 @@
 
 use std::error::Error;
 
+use crate::limits::{HTTP_BODY_WITHIN, HTTP_DOCUMENT_BYTES_MAX, HTTP_DOCUMENT_LIMITS};
 use axum::body::Body;
 use axum::http::Uri;
 use base::json::{self, JsonTooLarge};
-use base::limits::{HTTP_BODY_WITHIN, HTTP_DOCUMENT_BYTES_MAX, HTTP_DOCUMENT_LIMITS};
 use broker::Permit;
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, LengthLimitError, Limited};

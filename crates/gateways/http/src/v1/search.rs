@@ -1,6 +1,10 @@
 //! Record search, in bounded steps: each response reports its progress and a cursor, so that the client can show it,
 //! stop, or continue. The node keeps no state between requests.
 
+use crate::limits::{
+    HTTP_READ_BYTES_MAX, HTTP_SEARCH_BYTES_DEFAULT, HTTP_SEARCH_BYTES_MAX, HTTP_SEARCH_MATCHES_MAX,
+    HTTP_SEARCH_WITHIN,
+};
 use access::Operation;
 use access::quotas::Quota;
 use axum::Extension;
@@ -8,10 +12,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use base::PartitionId;
-use base::limits::{
-    HTTP_READ_BYTES_MAX, HTTP_SEARCH_BYTES_DEFAULT, HTTP_SEARCH_BYTES_MAX, HTTP_SEARCH_MATCHES_MAX,
-    HTTP_SEARCH_WITHIN, LEASE_READ_BYTES,
-};
+use base::limits::LEASE_READ_BYTES;
 use broker::{Broker, FetchError, batches_in};
 use bytes::Bytes;
 use operations::document::RecordPosition;

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
+use crate::limits::{HTTP_SSE_COMMENT_EVERY, HTTP_STREAM_PARTITIONS_MAX};
 use access::Operation;
 use access::quotas::Quota;
 use axum::Extension;
@@ -14,7 +15,6 @@ use axum::extract::{Path, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
-use base::limits::{HTTP_SSE_COMMENT_EVERY, HTTP_STREAM_PARTITIONS_MAX};
 use broker::{Broker, Watch};
 use bytes::Bytes;
 use futures_util::stream::unfold;

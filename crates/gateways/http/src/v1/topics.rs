@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::limits::HTTP_COUNTED_PARTITIONS_MAX;
 use access::quotas::Quota;
 use access::{AccessTarget, Operation};
 use axum::body::Body;
@@ -11,7 +12,6 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use base::limits::HTTP_COUNTED_PARTITIONS_MAX;
 use base::{PartitionId, TopicId};
 use broker::config::TopicConfig;
 use broker::{Broker, ExecuteError, NewTopic, Refusal};

@@ -1,10 +1,10 @@
 //! Search of records by key, id, trace or header, with the history of each.
 
+use crate::limits::HTTP_TRACED_MAX;
 use access::quotas::Quota;
 use axum::extract::State;
 use axum::http::Uri;
 use axum::{Extension, Json};
-use base::limits::HTTP_TRACED_MAX;
 use operations::document::{Operation, RecordPosition};
 use operations::history::{FoundRecords, RecordHistory, SearchKey, SearchPosition};
 use operations::payload::Payload;

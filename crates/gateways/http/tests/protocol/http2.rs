@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use access::Admission;
 use axum::http::{Method, Request, Version};
-use base::limits::HTTP2_ANSWER_PIECE_BYTES;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use gateway::tls::ClientCertificates;
 use gateway_http::LoginOptions;
+use gateway_http::limits::HTTP2_ANSWER_PIECE_BYTES;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2;
 use hyper::rt::{Read, Write};

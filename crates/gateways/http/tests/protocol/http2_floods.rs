@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use base::limits::{
+use gateway_http::limits::{
     HTTP_HEADERS_MAX, HTTP_HEADERS_WITHIN, HTTP2_CONTROL_FRAMES_MAX, HTTP2_RESETS_MAX,
     HTTP2_RESETS_UNSEEN_MAX, HTTP2_STREAMS_MAX,
 };

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use axum::http::Method;
-use base::limits::{
+use base::limits::NEW_TOPIC_PARTITIONS_MAX;
+use gateway_http::limits::{
     HTTP_BODY_BYTES_MAX, HTTP_HEADER_BYTES_MAX, HTTP_HEADERS_WITHIN, HTTP_URI_BYTES_MAX,
-    NEW_TOPIC_PARTITIONS_MAX,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

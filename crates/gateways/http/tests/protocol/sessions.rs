@@ -135,7 +135,7 @@ async fn sessions_of_a_user_are_limited_and_the_least_recently_used_ends() {
     let second = cookie(&log_in(&server, "root", "toor").await);
     // The first session is used, so the second is the least recently used.
     assert_eq!(user(&server, &first).await, "root");
-    for _ in 0..base::limits::HTTP_SESSIONS_OF_A_USER_MAX - 1 {
+    for _ in 0..gateway_http::limits::HTTP_SESSIONS_OF_A_USER_MAX - 1 {
         log_in(&server, "root", "toor").await.json();
     }
     assert_eq!(user(&server, &second).await, Value::Null);

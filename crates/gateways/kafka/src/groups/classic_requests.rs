@@ -1,6 +1,7 @@
 //! Requests of the classic protocol: converts messages to events, and replies to responses.
 
-use base::limits::{GROUP_MEMBER_BYTES_MAX, GROUP_NAME_BYTES_MAX};
+use crate::limits::GROUP_MEMBER_BYTES_MAX;
+use base::limits::GROUP_NAME_BYTES_MAX;
 use broker::Permit;
 use coordinator::classic::{
     ClassicGroup, Join, JoinGroupReply, JoinRefused, LeavingMember, Protocol, Sync, SyncGroupReply,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use base::limits::GROUP_MEMBER_BYTES_MAX;
+use crate::limits::GROUP_MEMBER_BYTES_MAX;
 use broker::CatalogView;
 use coordinator::assignment::Assignment;
 use coordinator::assignor::Assignor;

@@ -8,7 +8,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use base::limits::OFFSETS_RETENTION_CHECK_INTERVAL;
+use crate::limits::OFFSETS_RETENTION_CHECK_INTERVAL;
 use broker::{Broker, OffsetAges, Unavailable};
 use coordinator::Text;
 use tracing::{info, warn};

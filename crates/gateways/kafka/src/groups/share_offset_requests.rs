@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::limits::DESCRIBED_BYTES_MAX;
+use crate::limits::DESCRIBED_BYTES_MAX;
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, TopicId};
 use broker::catalog::Topic;
 use broker::{CatalogView, ExecuteError, LeaseProgress, Refusal, Unavailable, YieldBudget};

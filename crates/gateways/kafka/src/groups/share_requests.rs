@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::limits::GROUP_MEMBER_BYTES_MAX;
 use base::MAIN_LEASE_GROUP;
-use base::limits::GROUP_MEMBER_BYTES_MAX;
 use broker::CatalogView;
 use coordinator::assignment::Assignment;
 use coordinator::assignor::simple;

@@ -4,7 +4,7 @@ use base::HashSet;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::limits::{DESCRIBED_BYTES_MAX, GROUP_MEMBER_BYTES_MAX};
+use crate::limits::{DESCRIBED_BYTES_MAX, GROUP_MEMBER_BYTES_MAX};
 use broker::{CatalogView, NewTopic, Refusal, YieldBudget, validate_topic_name};
 use bytes::{Bytes, BytesMut};
 use coordinator::member::{Client, JOINING, LEAVING, PAUSING};

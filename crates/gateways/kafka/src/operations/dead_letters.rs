@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::limits::OPERATION_PAGE_SCAN_MAX;
 use access::{AccessTarget, Operation, Rights};
-use base::limits::{OPERATION_PAGE_SCAN_MAX, OPERATION_RECORDS_MAX};
+use base::limits::OPERATION_RECORDS_MAX;
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, headers};
 use broker::delivery::{PeekedRecord, RedriveError, RedriveTo, RedriveWhat};
 use broker::{CatalogView, YieldBudget};

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::limits::HTTP_GROUPS_ASKED_MAX;
 use access::acl::{Action, Resource};
 use access::{AccessTarget, Operation, Rights};
-use base::limits::{HTTP_GROUPS_ASKED_MAX, HTTP_PAGE_MAX};
+use base::limits::HTTP_PAGE_MAX;
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::delivery::{
     DeadReason, DeathReason, HistoryEvent, RecordHistory as Known, RecordState, SessionId,

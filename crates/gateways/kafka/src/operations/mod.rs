@@ -37,9 +37,10 @@ mod shards;
 
 use std::sync::Arc;
 
+use crate::limits::OPERATION_LIMITS;
 use ::access::Rights;
 use base::json;
-use base::limits::{OPERATION_BYTES_MAX, OPERATION_LIMITS, PARSED_INLINE_BYTES_MAX};
+use base::limits::{OPERATION_BYTES_MAX, PARSED_INLINE_BYTES_MAX};
 use bytes::BufMut;
 use kafka_protocol::error::ResponseError;
 use serde::Serialize;

@@ -4,10 +4,10 @@
 //! has permits of its own, and an operation that holds little needs none. Status and decisions about nodes
 //! are answered while all other operations wait.
 
-use ::operations::document::Operation;
-use base::limits::{
+use crate::limits::{
     BACKUP_OPERATIONS_AT_ONCE_MAX, GROUP_OPERATIONS_AT_ONCE_MAX, RECORD_OPERATIONS_AT_ONCE_MAX,
 };
+use ::operations::document::Operation;
 use kafka_protocol::error::ResponseError;
 use tokio::sync::{Semaphore, SemaphorePermit};
 

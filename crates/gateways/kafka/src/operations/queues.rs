@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use crate::limits::OPERATION_LEASES_MAX;
 use access::{AccessTarget, Operation, Rights};
-use base::limits::{BARRIER_WITHIN, OPERATION_LEASES_MAX, OPERATION_RECORDS_MAX};
+use base::limits::{BARRIER_WITHIN, OPERATION_RECORDS_MAX};
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId};
 use broker::config::{LEASE_GROUP_CONFIGS, Overrides};
 use broker::delivery::{

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use access::acl::{Action, Pattern, Resource, Rule, Verdict};
 use access::{Admission, SettingsUser, Users};
-use base::limits::LOGIN_FRAME_BYTES_MAX;
 use broker::{Broker, BrokerOptions};
 use client::Pipeline;
 use gateway::Ports;
 use gateway::tls::ClientCertificates;
+use gateway_kafka::limits::LOGIN_FRAME_BYTES_MAX;
 use gateway_kafka::{GatewayOptions, LoginOptions};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{

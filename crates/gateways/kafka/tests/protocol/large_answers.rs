@@ -1,8 +1,8 @@
 //! Bounds of describing responses: a name takes a few bytes of a request, and its description thousands.
 //! Items beyond the bound are refused, and the others are described.
 
-use base::limits::DESCRIBED_BYTES_MAX;
 use bytes::Bytes;
+use gateway_kafka::limits::DESCRIBED_BYTES_MAX;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;

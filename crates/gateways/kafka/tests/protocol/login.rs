@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use access::Admission;
-use base::limits::{LOGIN_FRAME_BYTES_MAX, LOGIN_WITHIN};
 use gateway_kafka::GatewayOptions;
+use gateway_kafka::limits::{LOGIN_FRAME_BYTES_MAX, LOGIN_WITHIN};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{
     ApiVersionsRequest, MetadataRequest, SaslAuthenticateRequest, SaslAuthenticateResponse,

@@ -15,7 +15,7 @@ const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
 /// Tags are below it, so that no slot in use looks like an empty one.
 const TAGS: u64 = (1 << (u32::BITS - PLACE_BITS)) - 1;
 const EMPTY: u32 = u32::MAX;
-const _: () = assert!(base::limits::DEDUP_IDS_PER_TOPIC_MAX < PLACE_MASK);
+const _: () = assert!(crate::limits::DEDUP_IDS_PER_TOPIC_MAX < PLACE_MASK);
 /// The hash has more bits for the directory than any number of ids needs.
 const DEPTH_MAX: u32 = 32;
 

@@ -14,7 +14,8 @@ mod ring;
 
 use std::collections::BTreeMap;
 
-use base::limits::{DEDUP_IDS_FORGOTTEN_PER_CHANGE, DEDUP_IDS_PER_TOPIC_MAX};
+use crate::limits::DEDUP_IDS_PER_TOPIC_MAX;
+use base::limits::DEDUP_IDS_FORGOTTEN_PER_CHANGE;
 use base::{Offset, PartitionId, TopicId};
 
 use crate::entry::Append;

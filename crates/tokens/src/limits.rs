@@ -1,6 +1,14 @@
-//! Bounds of tokens for log-in (JWT), and of the keys that they are signed with.
+//! Bounds of this crate: memory, sizes and times. A bound that a user can set has its default here and its setting in
+//! the comment. The others keep one bad client from harming the others.
 
 use std::time::Duration;
+
+use base::json::JsonLimits;
+use base::limits::JSON_DEPTH_MAX;
+
+/// The keys of a token issuer.
+pub const TOKEN_KEYS_LIMITS: JsonLimits =
+    JsonLimits { values: 20_000, depth: JSON_DEPTH_MAX, bytes: 8 << 20 };
 
 /// Size of a token. One with many claims has some 8 KiB.
 pub const TOKEN_BYTES_MAX: usize = 16 << 10;

@@ -1,6 +1,24 @@
-//! Bounds of HTTP.
+//! Bounds of this crate: memory, sizes and times. A bound that a user can set has its default here and its setting in
+//! the comment. The others keep one bad client from harming the others.
 
 use std::time::Duration;
+
+use base::json::JsonLimits;
+use base::limits::JSON_DEPTH_MAX;
+
+/// A request body of `/v1`, except records: 1,000 settles, or some hundred settings.
+pub const HTTP_DOCUMENT_LIMITS: JsonLimits =
+    JsonLimits { values: 50_000, depth: JSON_DEPTH_MAX, bytes: 16 << 20 };
+/// Records of one request, with their keys, values and headers.
+pub const HTTP_RECORDS_HELD_BYTES_MAX: usize = 96 << 20;
+/// Headers of one record.
+pub const HTTP_RECORD_HEADERS_MAX: usize = 10_000;
+/// A file of definitions: some 100,000 queues with arguments. More are imported as several files.
+pub const HTTP_API_DEFINITIONS_LIMITS: JsonLimits =
+    JsonLimits { values: 4_000_000, depth: JSON_DEPTH_MAX, bytes: 160 << 20 };
+/// A message that is published through the management API, with its properties.
+pub const HTTP_API_MESSAGE_LIMITS: JsonLimits =
+    JsonLimits { values: 50_000, depth: JSON_DEPTH_MAX, bytes: 40 << 20 };
 
 /// Approximate size of all headers of a request; much longer headers are not read.
 pub const HTTP_HEADER_BYTES_MAX: usize = 32 << 10;
@@ -18,9 +36,6 @@ pub const HTTP_REQUEST_ID_BYTES_MAX: usize = 64;
 pub const HTTP_ANSWER_TAKEN_WITHIN: Duration = Duration::from_secs(30);
 /// Time for a connection that an operator closes to finish its request.
 pub const HTTP_CLOSES_WITHIN: Duration = Duration::from_secs(1);
-
-// ------------------------------------------------------------------------------------------- HTTP/2
-
 /// Requests of one connection at a time.
 pub const HTTP2_STREAMS_MAX: u32 = 100;
 /// Flow-control windows: unread body bytes of one request, and of all requests of a connection. A body of
@@ -48,9 +63,6 @@ pub const HTTP2_ERRORS_MAX: usize = 200;
 pub const HTTP2_RESETS_MAX: u32 = 2 * HTTP2_STREAMS_MAX;
 pub const HTTP2_CONTROL_FRAMES_MAX: u32 = 1_000;
 pub const HTTP2_COUNTED_FOR: Duration = Duration::from_secs(10);
-
-// ------------------------------------------------------------------------------- documents, records
-
 /// Time limit for a body to arrive.
 pub const HTTP_BODY_WITHIN: Duration = Duration::from_secs(30);
 /// Size limit of a body that is a document, except records.
@@ -76,7 +88,6 @@ pub const HTTP_SETTLED_WITHIN: Duration = Duration::from_secs(60);
 pub const HTTP_OFFSETS_MAX: usize = 10_000;
 /// Rows of a list.
 pub const HTTP_PAGE_DEFAULT: usize = 100;
-pub const HTTP_PAGE_MAX: usize = 1_000;
 /// Leases that are taken or settled in one request.
 pub const HTTP_SETTLES_MAX: usize = 1_000;
 pub const HTTP_LEASE_DEFAULT: Duration = Duration::from_secs(30);
@@ -100,17 +111,11 @@ pub const HTTP_SEARCH_MATCHES_MAX: usize = 1_000;
 pub const HTTP_SEARCH_TEXT_BYTES_MAX: usize = 1 << 10;
 /// Partitions whose ends a list of topics looks up to count their records.
 pub const HTTP_COUNTED_PARTITIONS_MAX: usize = 20_000;
-/// Groups with committed offsets whose position relative to a record is looked up.
-pub const HTTP_GROUPS_ASKED_MAX: usize = 1_000;
 /// Records that one request finds and returns the events of.
 pub const HTTP_TRACED_MAX: usize = 50;
-
 /// Series of single topics and groups in a response.
 pub const HTTP_METRICS_SERIES_DEFAULT: usize = 10_000;
 pub const HTTP_METRICS_SERIES_MAX: usize = 100_000;
-
-// ------------------------------------------------------------------------------- the management API
-
 /// A page of a list.
 pub const HTTP_API_PAGE_DEFAULT: usize = 100;
 pub const HTTP_API_PAGE_MAX: usize = 500;
