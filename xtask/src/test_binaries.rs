@@ -21,6 +21,9 @@ use crate::side_by_side::{at_once, side_by_side};
 /// and may never end.
 const LEFT_OPEN_MAX: Duration = Duration::from_secs(10);
 
+/// Binaries that take minutes. They start first, so that none of them runs alone at the end.
+const LONGEST: [&str; 3] = ["broker broker", "kafka protocol", "sim seeds"];
+
 struct Binary {
     /// `PACKAGE TARGET`, as shown to people.
     name: String,
@@ -82,7 +85,8 @@ fn build(of: &[&str]) -> Outcome<Vec<Binary>> {
         return Err(Failure::new("the tests do not compile"));
     }
     let told = String::from_utf8_lossy(&built.stdout);
-    let binaries: Vec<Binary> = told.lines().filter_map(binary).collect();
+    let mut binaries: Vec<Binary> = told.lines().filter_map(binary).collect();
+    binaries.sort_by_key(|binary| !LONGEST.contains(&&binary.name[..]));
     if binaries.is_empty() {
         return Err(Failure::new("cargo named no test binary"));
     }

