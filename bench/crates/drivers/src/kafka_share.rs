@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use client::requests::{self, ConfigChange, ConfigResource};
-use client::share::{Leased, Settlement, ShareLimits, ShareMember};
+use client::share::{LeasedRecord, Settlement, ShareLimits, ShareMember};
 use client::{CallError, Pipeline, Tcp};
 use driver::{
     About, DeliveryId, Driver, Failure, Lanes, RECEIVE_WAIT, Received, Receiver, Return, Sender,
@@ -216,7 +216,7 @@ impl Driver for Share {
 struct ShareReceiver {
     member: ShareMember,
     /// Leased records that have not been requested yet.
-    waiting: VecDeque<Leased>,
+    waiting: VecDeque<LeasedRecord>,
     /// How to accept each delivery.
     open: HashMap<u64, client::share::Settle>,
     deliveries: u64,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use client::CallError;
 use client::blocking::{Connection, SentBatches};
 use client::records::{NewRecord, batch_of};
-use client::requests::Answer;
+use client::requests::ProduceOutcome;
 
 use crate::failure::{Failure, Outcome};
 use crate::stage::Server;
@@ -53,7 +53,7 @@ fn touch(connection: &mut Connection, mut partitions: Vec<i32>) -> Outcome {
                 .map(|&partition| connection.produce(TOPIC, partition, one.clone()))
                 .collect();
             for (&partition, sent) in some.iter().zip(sent.map_err(failed())?) {
-                if let Answer::Refused { .. } = connection.answer(sent).map_err(failed())? {
+                if let ProduceOutcome::Refused { .. } = connection.answer(sent).map_err(failed())? {
                     refused.push(partition);
                 }
             }
