@@ -82,7 +82,11 @@ async fn serve_amqp(
     let known = move |name: &str| known.vhost(name).is_some();
     let users = Users::open(broker.clone(), settings, known).await;
     let users = users.map_err(|error| words(&error))?;
-    let options = gateway_amqp::GatewayOptions::default();
+    // Clients of a cluster are on other hosts.
+    let options = gateway_amqp::GatewayOptions {
+        plaintext_passwords: true,
+        ..gateway_amqp::GatewayOptions::default()
+    };
     let serving = gateway_amqp::serve(listener, broker.clone(), topology, users, options, stopping);
     Ok(broker.vital(Task::AmqpListener, serving))
 }

@@ -107,6 +107,21 @@ fn seed_repeats_its_run_with_upgrades() {
     repeats(Profile::Upgrade);
 }
 
+/// All requests of a client may fail in a run without a violation.
+#[test]
+fn clients_of_queues_declare_and_count_some() {
+    let seed = SEED.to_string();
+    let traced = Command::new(env!("CARGO_BIN_EXE_sim"))
+        .args(["run", "--seed", &seed, "--profile", Profile::Queues.name(), "--trace"])
+        .output()
+        .expect("the program runs");
+    let text = text(&traced);
+    let has = |request: &str, reply: &str| {
+        text.lines().any(|line| line.contains(request) && line.contains(reply))
+    };
+    assert!(has(": Declare at ", "Ok(Ok(Done))") && has(": Count at ", "Ok(Ok(Counted("));
+}
+
 #[test]
 fn different_seeds_are_different_runs() {
     assert_ne!(run(1, Profile::All).stdout, run(2, Profile::All).stdout);
