@@ -1,5 +1,5 @@
-//! Bounds that several crates share. Each crate has its own in its module `limits`, and docs/internals/bounds.md lists
-//! all. A bound that a user can set has its default here and its setting in the comment. The others keep one bad client
+//! Bounds that several crates share. Each crate has its own in its module `limits`; docs/internals/bounds.md describes
+//! the budgets of a node. A bound that a user can set has its default here and its setting in the comment. The others keep one bad client
 //! from harming the others.
 
 use std::time::Duration;

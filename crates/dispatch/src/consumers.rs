@@ -281,7 +281,7 @@ impl Consumers {
                 if Some(id) != active {
                     self.events.push((id, true));
                 }
-                // The active one was not queued if it waited for records of the former one.
+                // The active consumer is not queued while it waits for records of the former one.
                 self.queue(id);
             }
         }

@@ -106,7 +106,7 @@ impl Lanes {
         let next = match further {
             Some(further) => {
                 lane.holder = further;
-                // It was released since, and waited for the former holder.
+                // A record that was released meanwhile waits among the blocked ones.
                 let place = lane.blocked.binary_search_by_key(&further, |waiting| waiting.0);
                 lane.blocked.remove(place.ok()?)?
             }

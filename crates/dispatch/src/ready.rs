@@ -390,7 +390,7 @@ impl ReadyRecords {
         }
     }
 
-    /// Removes all records. The holder is leased at times.
+    /// Removes all records. The holder may be leased, and then still holds the partition.
     pub(crate) fn clear(&mut self) {
         *self = Self { holder: self.holder, ..Self::default() };
     }

@@ -107,7 +107,7 @@ fn deleting_a_released_record_of_an_earlier_term_frees_its_key() {
     );
 }
 
-/// It waited for the records of the former active one, and waited on.
+/// The active consumer waited for records of the former one, and was not queued when all could take records.
 #[test]
 fn active_consumer_gets_records_when_all_may_get_some() {
     run(
@@ -125,8 +125,8 @@ fn active_consumer_gets_records_when_all_may_get_some() {
     );
 }
 
-/// It was expired when it was read, and there was no room for another dead letter. Then the policy
-/// let it live.
+/// The record had expired when it was read, without room for another dead letter. Then the time limit
+/// was removed.
 #[test]
 fn scheduled_record_that_does_not_expire_after_all_is_delivered_in_time() {
     run(
