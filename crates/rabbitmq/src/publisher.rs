@@ -94,6 +94,8 @@ pub struct Confirms {
     pub parts: Vec<MessagePart>,
     /// Kept messages, once for each of their batches.
     pub kept: Vec<RetainedPart>,
+    /// Channel and number of each message that was rejected before it was in a batch.
+    pub rejected: Vec<(u16, u64)>,
     /// The last number of each channel.
     pub channels: Vec<ConfirmedUpTo>,
     /// End of the replies to each batch, which has one for each of its partitions.

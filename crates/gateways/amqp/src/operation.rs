@@ -76,6 +76,7 @@ pub(crate) enum OperationResult {
     /// An unroutable message is to be routed again.
     MayRoute {
         content: Box<Content>,
+        copy: CopyFreshness,
     },
     ChannelClosed,
     ConnectionClosed,
@@ -211,8 +212,8 @@ impl Session {
                     self.fail(Failure { channel: 0, method: ConnectionOpen::ID, exception });
                 }
             }
-            OperationResult::MayRoute { content } => {
-                if let Err(exception) = self.publish(number, *content, CopyFreshness::Current) {
+            OperationResult::MayRoute { content, copy } => {
+                if let Err(exception) = self.publish(number, *content, copy) {
                     self.fail(Failure { channel: number, method, exception });
                 }
             }

@@ -26,12 +26,14 @@ use rabbitmq::Body;
 use rabbitmq::publisher::{Confirms, Parcel};
 
 /// Freshness of this node's copy of the declarations by which a message is routed.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CopyFreshness {
     /// A missing entity may have been declared on another node a moment ago.
     AsItIs,
-    /// It was refreshed after the message arrived, or the refresh failed.
+    /// It was refreshed after the message arrived.
     Current,
+    /// The refresh failed: this node may lack declarations.
+    Outdated,
 }
 
 impl Session {
@@ -69,6 +71,9 @@ impl Session {
             && !self.gateway.broker.is_alone()
         {
             return self.publish_by_current(number, content);
+        }
+        if leads_nowhere && !is_reply && copy == CopyFreshness::Outdated && self.reject(number)? {
+            return Ok(());
         }
         let targets = routed?;
         if each_queue {
@@ -120,14 +125,33 @@ impl Session {
     fn publish_by_current(&mut self, number: u16, content: Content) -> Result<(), Exception> {
         let (_, vhost, _) = self.at_hand()?;
         let refreshed = async move {
-            if let Err(error) = vhost.refresh().await {
-                // Messages are still routed while the catalog has no leader.
-                tracing::debug!(%error, "a message is routed by what this node knows");
-            }
-            Ok(OperationResult::MayRoute { content: Box::new(content) })
+            let copy = match vhost.refresh().await {
+                Ok(()) => CopyFreshness::Current,
+                Err(error) => {
+                    tracing::debug!(%error, "a message cannot be routed by current declarations");
+                    CopyFreshness::Outdated
+                }
+            };
+            Ok(OperationResult::MayRoute { content: Box::new(content), copy })
         };
         self.begin(number, BasicPublish::ID, refreshed);
         Ok(())
+    }
+
+    /// Rejects a message that may belong to a queue declared on another node: with a nack on a channel that confirms,
+    /// with an exception in a transaction. Returns false on other channels, which have no reply for a single message.
+    fn reject(&mut self, number: u16) -> Result<bool, Exception> {
+        let Some(channel) = self.channels.get_mut(&number) else { return Ok(false) };
+        if channel.transaction.is_some() {
+            let text = "a message cannot be routed while the catalog has no leader";
+            return Err(Exception::precondition_failed(text));
+        }
+        let Some(confirms) = &mut channel.confirms else { return Ok(false) };
+        confirms.published += 1;
+        let sequence = confirms.published;
+        self.publisher.confirms.note(number, channel.generation, sequence);
+        self.publisher.confirms.rejected.push((number, sequence));
+        Ok(true)
     }
 
     /// Adds a message to the current append, or to the open transaction of its channel.
@@ -265,7 +289,7 @@ impl Session {
         for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
             self.gateway.note_refused(error);
         }
-        let mut refused_parts = rerouted.to_vec();
+        let mut refused_parts = [rerouted, &confirms.rejected].concat();
         if any_refused {
             let parts = confirms.parts.iter().filter(|part| refused(part.batch));
             refused_parts.extend(parts.map(|part| (part.channel, part.number)));

@@ -205,3 +205,45 @@ async fn purge_finds_a_queue_redeclared_elsewhere() {
     assert_eq!(purged.message_count, 1);
     assert_eq!(other.queue_counts(queue).await.messages, 0);
 }
+
+/// A queue that was declared at another node, while the node of `client` is cut off from the declaration.
+async fn queue_declared_elsewhere() -> ChangedElsewhere {
+    let cluster = Cluster::of(test_cluster::start_three_behind_gates().await).await;
+    let here = cluster.follower_of_the_catalog();
+    let mut client = cluster.nodes[here].client().await;
+    let mut other = cluster.nodes[(here + 1) % 3].client().await;
+    client.declare("known").await;
+    let gate = cluster.members[here].gate();
+    gate.close();
+    let queue = "queue".to_owned();
+    other.declare(&queue).await;
+    ChangedElsewhere { _cluster: cluster, gate, client, other, queue }
+}
+
+#[tokio::test]
+async fn message_is_nacked_while_its_queue_may_have_been_declared_elsewhere() {
+    let mut declared = queue_declared_elsewhere().await;
+    let ChangedElsewhere { gate, client, other, queue, .. } = &mut declared;
+    client.select_confirms(1).await;
+    publish_mandatory(client, queue).await;
+    let came = client.method(1).await;
+    let Method::BasicNack(nack) = came.method() else { panic!("{:?}", came.method()) };
+    assert_eq!((nack.delivery_tag, nack.multiple), (1, false));
+    gate.open();
+    publish_mandatory(client, queue).await;
+    client.confirmed_up_to(1, 2).await;
+    assert_eq!(other.queue_counts(queue).await.messages, 1);
+}
+
+#[tokio::test]
+async fn transaction_fails_while_a_queue_may_have_been_declared_elsewhere() {
+    let mut declared = queue_declared_elsewhere().await;
+    let ChangedElsewhere { gate, client, other, queue, .. } = &mut declared;
+    client.call(1, TxSelect::default()).await;
+    client.publish(1, "", queue, b"a").await;
+    let came = client.method(1).await;
+    let Method::ChannelClose(close) = came.method() else { panic!("{:?}", came.method()) };
+    assert_eq!(close.reply_code, 406, "{}", close.reply_text);
+    gate.open();
+    assert_eq!(other.queue_counts(queue).await.messages, 0);
+}
