@@ -77,7 +77,7 @@ struct Step {
 
 const PASSED: Counts = Counts { passed: 1, failed: 0 };
 
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 16] = [
     Step {
         title: "format",
         tier: None,
@@ -195,6 +195,16 @@ const STEPS: [Step; 15] = [
         remedy: "add the history to the test as a case, and mend it",
         meanwhile: |_| Vec::new(),
         run: |_| random_histories(),
+    },
+    Step {
+        title: "long tests in full",
+        tier: Some(Tier::Full),
+        remedy: "THOROUGH=1 cargo test -p sim --test seeds, or -p broker rewrites",
+        meanwhile: |_| Vec::new(),
+        run: |_| {
+            test_binaries::run_thoroughly("sim seeds", "seed_")?;
+            test_binaries::run_thoroughly("broker broker", "rewrites")
+        },
     },
     Step {
         title: "fuzz targets",

@@ -6,7 +6,8 @@
 use std::io::{PipeReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
@@ -21,8 +22,22 @@ use crate::side_by_side::{at_once, side_by_side};
 /// and may never end.
 const LEFT_OPEN_MAX: Duration = Duration::from_secs(10);
 
+/// Time after which a test binary is killed. The longest takes six minutes on two idle cores.
+const BINARY_LIMIT: Duration = Duration::from_secs(25 * 60);
+
+/// Interval at which a running test binary is checked for its end.
+const CHECKED_EACH: Duration = Duration::from_millis(100);
+
 /// Binaries that take minutes. They start first, so that none of them runs alone at the end.
-const LONGEST: [&str; 3] = ["broker broker", "kafka protocol", "sim seeds"];
+const LONGEST: [&str; 7] = [
+    "nodes membership",
+    "sim seeds",
+    "broker broker",
+    "server cli",
+    "kafka protocol",
+    "sim crash",
+    "test-cluster compaction",
+];
 
 struct Binary {
     /// `PACKAGE TARGET`, as shown to people.
@@ -38,6 +53,8 @@ struct TestRun {
     output: String,
     /// Whether its process succeeded.
     succeeded: bool,
+    /// Whether it exceeded its time.
+    is_killed: bool,
 }
 
 /// Builds, runs and counts all tests of a workspace. `of`: cargo arguments that select the workspace.
@@ -66,6 +83,18 @@ pub(crate) fn run(of: &[&str]) -> Outcome<Counts> {
         return Err(Failure::new(format!("{passed} passed, {not} failed, in {of}")));
     }
     Ok(counts)
+}
+
+/// Runs the long tests of a test binary whole, of which [`run`] tries a part. `filter`: a part of their names.
+pub(crate) fn run_thoroughly(name: &str, filter: &str) -> Outcome<Counts> {
+    let found = build(&[])?.into_iter().find(|binary| binary.name == name);
+    let binary = found.ok_or_else(|| Failure::new(format!("there is no test binary {name}")))?;
+    let mut command = binary.command();
+    let status = command.arg(filter).env("THOROUGH", "1").status()?;
+    if !status.success() {
+        return Err(Failure::new(format!("a test of {name} failed")));
+    }
+    Ok(Counts { passed: 1, failed: 0 })
 }
 
 /// The command that builds all test binaries of a workspace.
@@ -107,44 +136,102 @@ fn binary(message: &str) -> Option<Binary> {
     Some(Binary { name, path, directory })
 }
 
-/// Runs a test binary in its package's folder, as cargo does.
-fn run_binary(binary: &Binary) -> Outcome<TestRun> {
-    let mut command = Command::new(&binary.path);
-    command.current_dir(&binary.directory).env("CARGO_MANIFEST_DIR", &binary.directory);
-    run_command(&binary.name, command)
+impl Binary {
+    /// Runs it in its package's folder, as cargo does.
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.current_dir(&self.directory).env("CARGO_MANIFEST_DIR", &self.directory);
+        command
+    }
 }
 
-fn run_command(name: &str, command: Command) -> Outcome<TestRun> {
+fn run_binary(binary: &Binary) -> Outcome<TestRun> {
+    let mut ran = run_command(&binary.name, binary.command(), BINARY_LIMIT)?;
+    if ran.is_killed {
+        let listed = binary.command().args(["--list", "--format", "terse"]).output()?;
+        let names = String::from_utf8_lossy(&listed.stdout);
+        let unfinished = unfinished_tests(&names, &ran.output).join(", ");
+        ran.output += &format!(
+            "\n{} was killed after {} s; tests without a result: {unfinished}\n",
+            ran.name,
+            BINARY_LIMIT.as_secs()
+        );
+    }
+    Ok(ran)
+}
+
+/// Names in a listing by a test binary that have no result in its output.
+fn unfinished_tests<'a>(listing: &'a str, output: &str) -> Vec<&'a str> {
+    let names = listing.lines().filter_map(|line| line.strip_suffix(": test"));
+    names.filter(|name| !output.contains(&format!("test {name} ... "))).collect()
+}
+
+fn run_command(name: &str, command: Command, limit: Duration) -> Outcome<TestRun> {
     let begun = Instant::now();
     let (mut child, output) = start(command).context(|| format!("cannot run {name}"))?;
-    let succeeded = child.wait()?.success();
-    let output = match output.recv_timeout(LEFT_OPEN_MAX) {
-        Ok(output) => output?,
-        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-            let why = "left a process behind that keeps its output open";
-            return Err(Failure::new(format!("a test of {name} {why}")));
+    let (succeeded, is_killed) = loop {
+        if let Some(status) = child.try_wait()? {
+            break (status.success(), false);
         }
+        if begun.elapsed() >= limit {
+            child.kill()?;
+            child.wait()?;
+            break (false, true);
+        }
+        thread::sleep(CHECKED_EACH);
     };
-    let output = String::from_utf8_lossy(&output).into_owned();
-    Ok(TestRun { name: name.to_owned(), took: begun.elapsed(), output, succeeded })
+    if output.closed.recv_timeout(LEFT_OPEN_MAX).is_err() && !is_killed {
+        let why = "left a process behind that keeps its output open";
+        return Err(Failure::new(format!("a test of {name} {why}")));
+    }
+    let output = output.so_far();
+    Ok(TestRun { name: name.to_owned(), took: begun.elapsed(), output, succeeded, is_killed })
 }
 
-/// Starts a command; its whole output is sent once the output is closed.
-fn start(mut command: Command) -> io::Result<(Child, Receiver<io::Result<Vec<u8>>>)> {
+/// Output of a command, read by a thread of its own.
+struct Output {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    /// Receives one value once the output is closed.
+    closed: Receiver<()>,
+}
+
+impl Output {
+    fn so_far(&self) -> String {
+        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+fn start(mut command: Command) -> io::Result<(Child, Output)> {
     let (reader, writer) = io::pipe()?;
     command.stdin(Stdio::null()).stderr(writer.try_clone()?).stdout(writer);
     let child = command.spawn()?;
     // The command holds the writing ends, which would keep the output open.
     drop(command);
-    let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || drop(sender.send(read_all(reader))));
-    Ok((child, receiver))
+    let (sender, closed) = mpsc::channel();
+    let bytes = Arc::new(Mutex::new(Vec::new()));
+    let read = Arc::clone(&bytes);
+    thread::spawn(move || {
+        read_all(reader, &read);
+        let _ = sender.send(());
+    });
+    Ok((child, Output { bytes, closed }))
 }
 
-fn read_all(mut reader: PipeReader) -> io::Result<Vec<u8>> {
-    let mut output = Vec::new();
-    reader.read_to_end(&mut output)?;
-    Ok(output)
+/// Reads until the output is closed or cannot be read.
+fn read_all(mut reader: PipeReader, bytes: &Mutex<Vec<u8>>) {
+    let mut chunk = [0; 8 << 10];
+    loop {
+        match reader.read(&mut chunk) {
+            Ok(0) => return,
+            Ok(read) => {
+                let mut bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
+                bytes.extend_from_slice(&chunk[..read]);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
 }
 
 /// Parses `test result: ok. 14 passed; 0 failed; ...`.
@@ -191,11 +278,21 @@ mod tests {
         let shell = |script: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
-            run_command("some tests", command)
+            run_command("some tests", command, Duration::from_secs(60))
         };
         let ran = shell("echo out; echo err >&2; exit 3").expect("it ran");
         assert!(!ran.succeeded && ran.output == "out\nerr\n", "{}", ran.output);
         let told = shell("sleep 15 &").err().expect("a process is left behind");
         assert!(told.to_string().contains("left a process behind"), "{told}");
+    }
+
+    #[test]
+    fn binary_beyond_its_time_is_killed_and_its_unfinished_tests_are_named() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo test quick ... ok; exec sleep 60"]);
+        let ran = run_command("some tests", command, Duration::from_millis(500)).expect("it ran");
+        assert!(ran.is_killed && !ran.succeeded, "{}", ran.output);
+        let listing = "quick: test\nstuck: test\n\n2 tests, 0 benchmarks\n";
+        assert_eq!(unfinished_tests(listing, &ran.output), ["stuck"]);
     }
 }
