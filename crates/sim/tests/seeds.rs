@@ -1,4 +1,5 @@
-//! Reproducibility of a seed: the same seed twice gives the same trace, and no invariant is violated.
+//! One seed of each profile violates no invariant. The same seed twice gives the same trace: here for some profiles,
+//! for all of them with `THOROUGH=1`, as `cargo xtask ci --full` does.
 
 use std::process::{Command, Output};
 
@@ -19,22 +20,35 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-fn repeats(profile: Profile) {
-    let [first, second] = [run(SEED, profile), run(SEED, profile)];
-    assert!(first.status.success(), "{}", text(&first));
-    assert_eq!(text(&first), text(&second), "seed {SEED} is not the same run twice");
+fn passes(profile: Profile) -> String {
+    let ran = run(SEED, profile);
+    let text = text(&ran);
+    assert!(ran.status.success(), "{text}");
     let says = format!("seed {SEED}: ok, trace ");
-    assert!(text(&first).lines().last().is_some_and(|last| last.starts_with(&says)));
+    assert!(text.lines().last().is_some_and(|last| last.starts_with(&says)), "{text}");
+    text
+}
+
+fn repeats(profile: Profile) {
+    assert_eq!(passes(profile), passes(profile), "seed {SEED} is not the same run twice");
+}
+
+/// Runs a profile whose parts are also in one that always runs twice.
+fn runs(profile: Profile) {
+    match std::env::var_os("THOROUGH") {
+        Some(_) => repeats(profile),
+        None => drop(passes(profile)),
+    }
 }
 
 #[test]
-fn seed_repeats_its_run_with_power_losses() {
-    repeats(Profile::Power);
+fn seed_runs_with_power_losses() {
+    runs(Profile::Power);
 }
 
 #[test]
-fn seed_repeats_its_run_with_kills() {
-    repeats(Profile::Kill);
+fn seed_runs_with_kills() {
+    runs(Profile::Kill);
 }
 
 #[test]
@@ -43,13 +57,13 @@ fn seed_repeats_its_run_with_a_failing_disk() {
 }
 
 #[test]
-fn seed_repeats_its_run_with_clock_steps() {
-    repeats(Profile::Clock);
+fn seed_runs_with_clock_steps() {
+    runs(Profile::Clock);
 }
 
 #[test]
-fn seed_repeats_its_run_with_elections() {
-    repeats(Profile::Elections);
+fn seed_runs_with_elections() {
+    runs(Profile::Elections);
 }
 
 #[test]
@@ -58,13 +72,13 @@ fn seed_repeats_its_run_with_all_faults() {
 }
 
 #[test]
-fn seed_repeats_its_run_in_a_cluster() {
-    repeats(Profile::Cluster);
+fn seed_runs_in_a_cluster() {
+    runs(Profile::Cluster);
 }
 
 #[test]
-fn seed_repeats_its_run_in_a_cluster_with_leases() {
-    repeats(Profile::Relays);
+fn seed_runs_in_a_cluster_with_leases() {
+    runs(Profile::Relays);
 }
 
 #[test]
@@ -73,18 +87,18 @@ fn seed_repeats_its_run_in_a_cluster_with_queues() {
 }
 
 #[test]
-fn seed_repeats_its_run_in_a_cluster_with_committed_offsets() {
-    repeats(Profile::Registers);
+fn seed_runs_in_a_cluster_with_committed_offsets() {
+    runs(Profile::Registers);
 }
 
 #[test]
-fn seed_repeats_its_run_in_a_cluster_with_stalled_writes() {
-    repeats(Profile::Stalls);
+fn seed_runs_in_a_cluster_with_stalled_writes() {
+    runs(Profile::Stalls);
 }
 
 #[test]
-fn seed_repeats_its_run_in_a_cluster_of_five() {
-    repeats(Profile::Five);
+fn seed_runs_in_a_cluster_of_five() {
+    runs(Profile::Five);
 }
 
 #[test]
@@ -93,18 +107,18 @@ fn seed_repeats_its_run_with_joining_and_leaving_nodes() {
 }
 
 #[test]
-fn seed_repeats_its_run_with_bit_flips() {
-    repeats(Profile::Damage);
+fn seed_runs_with_bit_flips() {
+    runs(Profile::Damage);
 }
 
 #[test]
-fn seed_repeats_its_run_with_moving_partitions() {
-    repeats(Profile::Moves);
+fn seed_runs_with_moving_partitions() {
+    runs(Profile::Moves);
 }
 
 #[test]
-fn seed_repeats_its_run_with_upgrades() {
-    repeats(Profile::Upgrade);
+fn seed_runs_with_upgrades() {
+    runs(Profile::Upgrade);
 }
 
 /// All requests of a client may fail in a run without a violation.
