@@ -21,12 +21,16 @@ async fn take_from_many_partitions_checks_only_changed_ones() {
     let session = node.broker.lease_session();
     assert!(take(&session, group, 1).await.is_empty());
 
-    let begun = Instant::now();
-    for _ in 0..1_000 {
-        assert!(take(&session, group, 1).await.is_empty());
+    // Other tests may hold the processors for most of the time: the fastest of many counts.
+    let mut fastest = Duration::MAX;
+    for _ in 0..20 {
+        let begun = Instant::now();
+        for _ in 0..50 {
+            assert!(take(&session, group, 1).await.is_empty());
+        }
+        fastest = fastest.min(begun.elapsed());
     }
-    let taken = begun.elapsed();
-    assert!(taken < Duration::from_secs(2), "1,000 takes took {taken:?}");
+    assert!(fastest < Duration::from_millis(100), "50 takes took {fastest:?} and more");
 
     // Once an append is acknowledged, its record is found.
     for index in [0, 1, PARTITIONS / 2, PARTITIONS - 1] {

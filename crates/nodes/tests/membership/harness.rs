@@ -331,6 +331,11 @@ pub(crate) struct Load {
 
 impl Load {
     pub(crate) fn on(cluster: &Cluster) -> Self {
+        Self::of_values(cluster, 0)
+    }
+
+    /// Its values have at least this many bytes.
+    pub(crate) fn of_values(cluster: &Cluster, bytes: usize) -> Self {
         let brokers = cluster.members.values().map(|member| member.node.broker.clone()).collect();
         let brokers: Arc<Mutex<Vec<Broker>>> = Arc::new(Mutex::new(brokers));
         let (stop, topic) = (Arc::<AtomicBool>::default(), cluster.topic);
@@ -346,7 +351,7 @@ impl Load {
                 let partition = PartitionId::new(topic, (number % u64::from(PARTITIONS)) as u32);
                 let leads = |broker: &&Broker| broker.leads_each(&[partition])[0];
                 let leader = at.lock().iter().find(leads).cloned();
-                let value = format!("v{number}");
+                let value = format!("v{number:<bytes$}");
                 if let Some(leader) = leader {
                     let batch = batch(partition, &value);
                     let answers = timeout(SOON, leader.append(vec![batch])).await;
