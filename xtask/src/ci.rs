@@ -24,6 +24,8 @@ const SUITE: &str = "bench/Cargo.toml";
 /// Arguments that select the tests of the benchmark suite: see [`SUITE`].
 const SUITE_TESTS: [&str; 3] = ["--manifest-path", SUITE, "--no-default-features"];
 
+const DRIVER_LINTS: &str = "clippy --locked --workspace --all-targets --manifest-path bench/Cargo.toml --all-features -- -D warnings";
+
 const RELEASE_BUILD: [&str; 5] = ["build", "--locked", "--release", "--package", "postroad"];
 
 /// Disk space that all steps together take, measured cold and rounded up.
@@ -75,144 +77,90 @@ struct Step {
     run: fn(Tier) -> Outcome<Counts>,
 }
 
+const FULL: Option<Tier> = Some(Tier::Full);
+
+const fn step(
+    title: &'static str,
+    tier: Option<Tier>,
+    remedy: &'static str,
+    run: fn(Tier) -> Outcome<Counts>,
+) -> Step {
+    Step { title, tier, remedy, meanwhile: |_| Vec::new(), run }
+}
+
+impl Step {
+    const fn meanwhile(self, builds: fn(Tier) -> Vec<Command>) -> Self {
+        Self { meanwhile: builds, ..self }
+    }
+}
+
 const PASSED: Counts = Counts { passed: 1, failed: 0 };
 
 const STEPS: [Step; 16] = [
-    Step {
-        title: "format",
-        tier: None,
-        remedy: "cargo fmt --all",
-        meanwhile: |_| Vec::new(),
-        run: |_| {
-            cargo(&["fmt", "--all", "--check"])?;
-            cargo(&["fmt", "--manifest-path", SUITE, "--all", "--check"])?;
-            cargo(&["fmt", "--manifest-path", fuzz::MANIFEST, "--check"])
-        },
-    },
-    Step {
-        title: "licences",
-        tier: None,
-        remedy: "cargo deny check, and replace the dependency or decide in deny.toml",
-        meanwhile: |_| Vec::new(),
-        run: |_| deny(),
-    },
-    Step {
-        title: "lints and tests of the workspace",
-        tier: None,
-        remedy: "cargo test -p PACKAGE NAME repeats a test, cargo clippy --workspace --all-targets the lints",
-        meanwhile: |tier| match tier {
-            Tier::Short => vec![test_binaries::build_only(&SUITE_TESTS)],
-            Tier::Full => vec![cargo_command(&RELEASE_BUILD)],
-        },
-        run: |_| test_binaries::run(&[]),
-    },
-    Step {
-        title: "release build",
-        tier: Some(Tier::Full),
-        remedy: "cargo build --release -p postroad",
-        meanwhile: |_| Vec::new(),
-        run: |_| cargo(&RELEASE_BUILD),
-    },
-    Step {
-        title: "the console in a browser",
-        tier: None,
-        remedy: "cargo xtask console",
-        meanwhile: |_| Vec::new(),
-        run: |tier| console::in_ci(tier.server()).map(|()| PASSED),
-    },
-    Step {
-        title: "real clients",
-        tier: None,
-        remedy: "cargo xtask compat FAMILY --name SCENARIO repeats one",
-        meanwhile: |tier| match tier {
-            Tier::Short => Vec::new(),
-            Tier::Full => fuzz::build_all()
-                .into_iter()
-                .chain([test_binaries::build_only(&SUITE_TESTS)])
-                .collect(),
-        },
-        run: |tier| compat::run(&compat::Options::for_ci(tier.server(), tier == Tier::Full)),
-    },
-    Step {
-        title: "lints and tests of the benchmark suite",
-        tier: None,
-        remedy: "cargo test --manifest-path bench/Cargo.toml -p PACKAGE NAME repeats one",
-        meanwhile: |_| Vec::new(),
-        run: |_| test_binaries::run(&SUITE_TESTS),
-    },
-    Step {
-        title: "lints of the benchmark drivers",
-        tier: Some(Tier::Full),
-        remedy: "cargo clippy --manifest-path bench/Cargo.toml --workspace --all-targets --all-features",
-        meanwhile: |_| Vec::new(),
-        run: |_| {
-            let workspace = ["clippy", "--locked", "--workspace", "--all-targets"];
-            let suite = ["--manifest-path", SUITE, "--all-features"];
-            cargo(&[&workspace[..], &suite, &["--", "-D", "warnings"]].concat())
-        },
-    },
-    Step {
-        title: "kill -9 under load",
-        tier: None,
-        remedy: "cargo xtask soak kill",
-        meanwhile: |_| Vec::new(),
-        run: |tier| {
-            let kills = if tier == Tier::Full { FULL_KILLS } else { KILLS };
-            soak::kill_in_ci(&tier.server(), kills).map(|()| PASSED)
-        },
-    },
-    Step {
-        title: "kill -9 with consumers at work",
-        tier: Some(Tier::Full),
-        remedy: "cargo xtask soak leases",
-        meanwhile: |_| Vec::new(),
-        run: |tier| soak::leases_in_ci(&tier.server(), FULL_KILLS).map(|()| PASSED),
-    },
-    Step {
-        title: "elections with clients at work",
-        tier: Some(Tier::Full),
-        remedy: "cargo xtask soak elections",
-        meanwhile: |_| Vec::new(),
-        run: |tier| soak::elections_in_ci(&tier.server(), FULL_ELECTION_SECONDS).map(|()| PASSED),
-    },
-    Step {
-        title: "commands of README and the user guide",
-        tier: Some(Tier::Full),
-        remedy: "cargo xtask guide",
-        meanwhile: |_| Vec::new(),
-        run: |_| guide::in_ci().map(|()| PASSED),
-    },
-    Step {
-        title: "the API by its own description",
-        tier: Some(Tier::Full),
-        remedy: "cargo xtask api",
-        meanwhile: |_| Vec::new(),
-        run: |tier| api::in_ci(tier.server()).map(|()| PASSED),
-    },
-    Step {
-        title: "random histories, others in each run",
-        tier: Some(Tier::Full),
-        remedy: "add the history to the test as a case, and mend it",
-        meanwhile: |_| Vec::new(),
-        run: |_| random_histories(),
-    },
-    Step {
-        title: "long tests in full",
-        tier: Some(Tier::Full),
-        remedy: "THOROUGH=1 cargo test -p sim --test seeds, or -p broker rewrites",
-        meanwhile: |_| Vec::new(),
-        run: |_| {
-            test_binaries::run_thoroughly("sim seeds", "seed_")?;
-            test_binaries::run_thoroughly("broker broker", "rewrites")
-        },
-    },
-    Step {
-        title: "fuzz targets",
-        tier: Some(Tier::Full),
-        remedy: "cargo xtask fuzz",
-        meanwhile: |_| Vec::new(),
-        run: |_| fuzz::short(FULL_FUZZ_SECONDS).map(|passed| Counts { passed, failed: 0 }),
-    },
+    step("format", None, "cargo fmt --all", |_| {
+        cargo(&["fmt", "--all", "--check"])?;
+        cargo(&["fmt", "--manifest-path", SUITE, "--all", "--check"])?;
+        cargo(&["fmt", "--manifest-path", fuzz::MANIFEST, "--check"])
+    }),
+    step("licences", None, "cargo deny check; deny.toml decides", |_| deny()),
+    step("lints and tests", None, "cargo test -p PACKAGE NAME, or cargo clippy", |_| {
+        test_binaries::run(&[])
+    })
+    .meanwhile(|tier| match tier {
+        Tier::Short => vec![test_binaries::build_only(&SUITE_TESTS)],
+        Tier::Full => vec![cargo_command(&RELEASE_BUILD)],
+    }),
+    step("release build", FULL, "cargo build --release -p postroad", |_| cargo(&RELEASE_BUILD)),
+    step("the console in a browser", None, "cargo xtask console", |tier| {
+        console::in_ci(tier.server()).map(|()| PASSED)
+    }),
+    step("real clients", None, "cargo xtask compat FAMILY --name SCENARIO repeats one", |tier| {
+        compat::run(&compat::Options::for_ci(tier.server(), tier == Tier::Full))
+    })
+    .meanwhile(|tier| match tier {
+        Tier::Short => Vec::new(),
+        Tier::Full => {
+            fuzz::build_all().into_iter().chain([test_binaries::build_only(&SUITE_TESTS)]).collect()
+        }
+    }),
+    step(
+        "tests of the benchmark suite",
+        None,
+        "cargo test --manifest-path bench/Cargo.toml",
+        |_| test_binaries::run(&SUITE_TESTS),
+    ),
+    step(
+        "lints of the benchmark drivers",
+        FULL,
+        "cargo clippy --manifest-path bench/Cargo.toml --all-features",
+        |_| cargo(&DRIVER_LINTS.split(' ').collect::<Vec<_>>()),
+    ),
+    step("kill -9 under load", None, "cargo xtask soak kill", |tier| {
+        let kills = if tier == Tier::Full { FULL_KILLS } else { KILLS };
+        soak::kill_in_ci(&tier.server(), kills).map(|()| PASSED)
+    }),
+    step("kill -9 with consumers at work", FULL, "cargo xtask soak leases", |tier| {
+        soak::leases_in_ci(&tier.server(), FULL_KILLS).map(|()| PASSED)
+    }),
+    step("elections with clients at work", FULL, "cargo xtask soak elections", |tier| {
+        soak::elections_in_ci(&tier.server(), FULL_ELECTION_SECONDS).map(|()| PASSED)
+    }),
+    step("commands of README and the user guide", FULL, "cargo xtask guide", |_| {
+        guide::in_ci().map(|()| PASSED)
+    }),
+    step("the API by its own description", FULL, "cargo xtask api", |tier| {
+        api::in_ci(tier.server()).map(|()| PASSED)
+    }),
+    step("random histories, others in each run", FULL, "add the history to the test", |_| {
+        random_histories()
+    }),
+    step("long tests in full", FULL, "THOROUGH=1 cargo test -p sim -p broker", |_| {
+        test_binaries::run_thoroughly("sim seeds", "seed_")?;
+        test_binaries::run_thoroughly("broker broker", "rewrites")
+    }),
+    step("fuzz targets", FULL, "cargo xtask fuzz", |_| {
+        fuzz::short(FULL_FUZZ_SECONDS).map(|passed| Counts { passed, failed: 0 })
+    }),
 ];
 
 /// Runs the steps until one fails. Ends with one plain line that counts what was tested.

@@ -3,7 +3,7 @@
 //! `cargo test` runs one binary after the other. Many of ours wait for elections, leases and disks, and would leave
 //! one of two cores idle. The documentation has no examples to run (a rule of `crates/tasks/tests/tidy.rs`).
 
-use std::io::{PipeReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -24,9 +24,6 @@ const LEFT_OPEN_MAX: Duration = Duration::from_secs(10);
 
 /// Time after which a test binary is killed. The longest takes six minutes on two idle cores.
 const BINARY_LIMIT: Duration = Duration::from_secs(25 * 60);
-
-/// Interval at which a running test binary is checked for its end.
-const CHECKED_EACH: Duration = Duration::from_millis(100);
 
 /// Binaries that take minutes. They start first, so that none of them runs alone at the end.
 const LONGEST: [&str; 7] = [
@@ -151,11 +148,8 @@ fn run_binary(binary: &Binary) -> Outcome<TestRun> {
         let listed = binary.command().args(["--list", "--format", "terse"]).output()?;
         let names = String::from_utf8_lossy(&listed.stdout);
         let unfinished = unfinished_tests(&names, &ran.output).join(", ");
-        ran.output += &format!(
-            "\n{} was killed after {} s; tests without a result: {unfinished}\n",
-            ran.name,
-            BINARY_LIMIT.as_secs()
-        );
+        let limit = BINARY_LIMIT.as_secs();
+        ran.output += &format!("\nkilled after {limit} s; tests without a result: {unfinished}\n");
     }
     Ok(ran)
 }
@@ -178,7 +172,7 @@ fn run_command(name: &str, command: Command, limit: Duration) -> Outcome<TestRun
             child.wait()?;
             break (false, true);
         }
-        thread::sleep(CHECKED_EACH);
+        thread::sleep(Duration::from_millis(100));
     };
     if output.closed.recv_timeout(LEFT_OPEN_MAX).is_err() && !is_killed {
         let why = "left a process behind that keeps its output open";
@@ -212,26 +206,14 @@ fn start(mut command: Command) -> io::Result<(Child, Output)> {
     let bytes = Arc::new(Mutex::new(Vec::new()));
     let read = Arc::clone(&bytes);
     thread::spawn(move || {
-        read_all(reader, &read);
+        for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
+            let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
+            read.extend_from_slice(&line);
+            read.push(b'\n');
+        }
         let _ = sender.send(());
     });
     Ok((child, Output { bytes, closed }))
-}
-
-/// Reads until the output is closed or cannot be read.
-fn read_all(mut reader: PipeReader, bytes: &Mutex<Vec<u8>>) {
-    let mut chunk = [0; 8 << 10];
-    loop {
-        match reader.read(&mut chunk) {
-            Ok(0) => return,
-            Ok(read) => {
-                let mut bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
-                bytes.extend_from_slice(&chunk[..read]);
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return,
-        }
-    }
 }
 
 /// Parses `test result: ok. 14 passed; 0 failed; ...`.

@@ -41,7 +41,7 @@ fn flip(disk: &SimulatedDisk, file: &Path) {
 async fn filled() -> (Cluster, BTreeSet<String>) {
     let cluster = Cluster::start_with(small()).await;
     // Few appends fill the segments.
-    let load = Load::of_values(&cluster, 1_000);
+    let load = Load::with_values(&cluster, 1_000);
     let disk = || cluster.members[&1].node.place().disk().clone();
     let full = async || (1..=SHARDS).all(|shard| files(&disk(), shard, ".seg").len() >= 6);
     wait_for(full, || "several segments".to_owned()).await;

@@ -331,11 +331,11 @@ pub(crate) struct Load {
 
 impl Load {
     pub(crate) fn on(cluster: &Cluster) -> Self {
-        Self::of_values(cluster, 0)
+        Self::with_values(cluster, 0)
     }
 
     /// Its values have at least this many bytes.
-    pub(crate) fn of_values(cluster: &Cluster, bytes: usize) -> Self {
+    pub(crate) fn with_values(cluster: &Cluster, bytes: usize) -> Self {
         let brokers = cluster.members.values().map(|member| member.node.broker.clone()).collect();
         let brokers: Arc<Mutex<Vec<Broker>>> = Arc::new(Mutex::new(brokers));
         let (stop, topic) = (Arc::<AtomicBool>::default(), cluster.topic);
