@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use admin::AdminError;
 use broker::{AppendError, ExecuteError, FetchError, Refusal, SequenceRefusal, Unavailable};
 use consumer_groups::CoordinatorError;
 use consumer_groups::lease_groups::LeaseGroupError;
@@ -265,6 +266,35 @@ impl From<LeaseGroupError> for Fault {
             LeaseGroupError::Create(error) => error.into(),
             LeaseGroupError::Read(error) => error.into(),
         }
+    }
+}
+
+impl From<AdminError> for Fault {
+    fn from(error: AdminError) -> Self {
+        use ResponseError::*;
+        let (code, message) = match error {
+            AdminError::Execute(error) => return error.into(),
+            AdminError::Append(error) => return error.into(),
+            AdminError::Fetch(error) => return error.into(),
+            AdminError::ShardUnavailable(unavailable) => return unavailable.into(),
+            AdminError::Loading => return Self::plain(CoordinatorLoadInProgress),
+            AdminError::Invalid(message) => (InvalidRequest, message),
+            AdminError::InvalidConfig(message) => (ResponseError::InvalidConfig, message),
+            AdminError::UnknownTopic(message) => (UnknownTopicOrPartition, message),
+            AdminError::UnknownGroup(message) => (GroupIdNotFound, message),
+            AdminError::NotFound(message) => (ResourceNotFound, message),
+            AdminError::TopicDenied(message) => (TopicAuthorizationFailed, message),
+            AdminError::GroupDenied(message) => (GroupAuthorizationFailed, message),
+            AdminError::ClusterDenied(message) => (ClusterAuthorizationFailed, message),
+            AdminError::GroupNotEmpty(message) => (NonEmptyGroup, message),
+            AdminError::OffsetOutOfRange(message) => (ResponseError::OffsetOutOfRange, message),
+            AdminError::AnotherNode(message) => (NotCoordinator, message),
+            // Clients do not retry this code by themselves.
+            AdminError::Unavailable(message) => (RequestTimedOut, message),
+            AdminError::Damaged(message) => (KafkaStorageError, message),
+            AdminError::Failed(message) => (UnknownServerError, message),
+        };
+        Self::new(code, message)
     }
 }
 

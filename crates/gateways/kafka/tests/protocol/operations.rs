@@ -353,7 +353,7 @@ impl OperationFamily for Echo {
 
 #[tokio::test]
 async fn operation_of_another_gateway_is_passed_on_unread() {
-    let node = Node::with(|options| options.families = vec![("echo", Arc::new(Echo))]).await;
+    let node = Node::with_families(vec![("echo", Arc::new(Echo))]).await;
     let mut client = node.client().await;
     let asked = |family: &str, operation| Operation::Family { family: family.into(), operation };
     let said = serde_json::json!({"do-what": ["nobody", "else", 1, null, "knows"]});
