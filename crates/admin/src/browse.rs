@@ -8,9 +8,9 @@ use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use broker::delivery::{BrowseError, PeekOptions, PeekedRecord, RecordState};
 use broker::{Broker, StoredBatches, batches_in};
 use bytes::Bytes;
-use record::{RecordView, SharedBatch, SharedRecord};
 use operations::document::{RecordPosition, StoredHeader, StoredRecord};
 use operations::payload::Payload;
+use record::{RecordView, SharedBatch, SharedRecord};
 
 use crate::AdminError;
 
@@ -126,9 +126,8 @@ async fn shared_batches(
     broker: &Broker,
     pieces: &[StoredBatches],
 ) -> Result<Vec<Arc<SharedBatch>>, AdminError> {
-    let damaged = |error: record::BatchError| {
-        AdminError::Damaged(format!("a batch cannot be read: {error}"))
-    };
+    let damaged =
+        |error: record::BatchError| AdminError::Damaged(format!("a batch cannot be read: {error}"));
     let mut batches = Vec::new();
     for batch in batches_in(pieces) {
         let (header, bytes) = batch.map_err(damaged)?;
@@ -193,7 +192,7 @@ pub(crate) fn stored(partition: u32, record: &RecordView<'_>) -> StoredRecord {
 pub(crate) fn unreadable(error: BrowseError) -> AdminError {
     match error {
         BrowseError::UnknownGroup(_) => {
-            AdminError::UnknownGroup("the queue was deleted meanwhile")
+            AdminError::UnknownGroup("the queue was deleted meanwhile".to_owned())
         }
         BrowseError::Read(error) => error.into(),
         BrowseError::Unavailable(why) => why.into(),

@@ -10,15 +10,15 @@ use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, headers};
 use broker::delivery::{PeekedRecord, RedriveError, RedriveTo, RedriveWhat};
 use broker::{Broker, CatalogView, YieldBudget};
 use consumer_groups::dead_letters::{self as share, Route};
-use record::HeadersView;
 use operations::document::{
     DeadLetter, DeadLetterCount, DeadLetterCounts, DeadLetterFilter, DeadLetterPage,
     DeadLetterTopics, DeadLettersMoved, Death, RecordPosition, Span,
 };
+use record::HeadersView;
 
-use crate::limits::OPERATION_PAGE_SCAN_MAX;
 use crate::AdminError;
 use crate::browse::{PageBudget, Source, VisitDecision, first_record, stored};
+use crate::limits::OPERATION_PAGE_SCAN_MAX;
 use crate::queues::{ensure_main, no_topic, remove_from};
 
 /// Dead letters that one request redrives or deletes.
@@ -72,7 +72,10 @@ fn source(broker: &Broker, topic: &str) -> Result<Source, AdminError> {
 
 /// Topics that groups name for their dead letters, and those marked for letters of any group. If a gateway's
 /// router chooses the topic, also each queue whose oldest record is a dead letter.
-pub(crate) async fn topics(broker: &Broker, asker: &Rights) -> Result<DeadLetterTopics, AdminError> {
+pub(crate) async fn topics(
+    broker: &Broker,
+    asker: &Rights,
+) -> Result<DeadLetterTopics, AdminError> {
     let (mut topics, maybe) = candidates(&broker.catalog());
     let mut pace = YieldBudget::new(broker.turns(), FLOORS_AT_ONCE as u32);
     for some in maybe.chunks(FLOORS_AT_ONCE) {
@@ -84,8 +87,7 @@ pub(crate) async fn topics(broker: &Broker, asker: &Rights) -> Result<DeadLetter
             let Some(floor) = floor.filter(|_| !topics.contains(&*candidate.topic)) else {
                 continue;
             };
-            if let Ok(Some(record)) =
-                first_record(broker, candidate.partition, floor).await
+            if let Ok(Some(record)) = first_record(broker, candidate.partition, floor).await
                 && is_known(&death(&record.view().headers))
             {
                 topics.insert(candidate.topic.to_string());
@@ -184,8 +186,7 @@ pub(crate) async fn show(
         VisitDecision::More
     };
     let Some(places) = &only.records else {
-        let next =
-            source.visit(broker, None, from, OPERATION_PAGE_SCAN_MAX, visit).await?;
+        let next = source.visit(broker, None, from, OPERATION_PAGE_SCAN_MAX, visit).await?;
         return Ok(DeadLetterPage { records, next });
     };
     for place in sorted(places).into_iter().filter(|place| Some(*place) >= from) {
@@ -193,8 +194,7 @@ pub(crate) async fn show(
             true => visit(peeked),
             false => VisitDecision::More,
         };
-        let stopped =
-            source.visit(broker, Some(place.partition), Some(place), 1, is_it).await?;
+        let stopped = source.visit(broker, Some(place.partition), Some(place), 1, is_it).await?;
         if stopped == Some(place) {
             return Ok(DeadLetterPage { records, next: Some(place) });
         }
@@ -268,8 +268,9 @@ pub(crate) async fn redrive(
     let target = match to {
         None => RedriveTo::Source,
         Some(to) if to == topic => {
-            return Err(AdminError::Invalid(format!("the dead letters are in topic {topic} already; name another"),
-            ));
+            return Err(AdminError::Invalid(format!(
+                "the dead letters are in topic {topic} already; name another"
+            )));
         }
         Some(to) => {
             let found = broker.catalog().topic_id(to);

@@ -255,3 +255,29 @@ impl From<OperationError> for AdminError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use base::{PartitionId, TopicId};
+
+    use super::*;
+
+    #[test]
+    fn missing_partition_is_reported_alike_by_every_call() {
+        let partition = PartitionId::new(TopicId(1), 0);
+        let unknown = AdminError::unknown_partition();
+        assert_eq!(AdminError::from(FetchError::UnknownPartition(partition)), unknown);
+        assert_eq!(AdminError::from(AppendError::UnknownPartition(partition)), unknown);
+        assert_eq!(AdminError::from(Refusal::UnknownPartition { partition }), unknown);
+        let refused = ExecuteError::Refused(Refusal::UnknownTopic { topic: TopicId(1) });
+        assert_eq!(AdminError::from(refused), unknown);
+        assert_eq!(unknown.class(), ErrorClass::NotFound);
+    }
+
+    #[test]
+    fn long_message_is_cut_between_characters() {
+        let message = AdminError::Invalid(format!("a{}", "ä".repeat(MESSAGE_BYTES_MAX))).message();
+        assert_eq!(message.len(), MESSAGE_BYTES_MAX - 1);
+        assert!(message.ends_with('ä'));
+    }
+}

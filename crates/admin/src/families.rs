@@ -21,8 +21,7 @@ impl Families {
     /// The effect of an operation. An unknown family or operation counts as a change.
     pub(crate) fn effect(&self, family: &str, operation: &Value) -> Effect {
         let document = serde_json::to_vec(operation).unwrap_or_default();
-        self.find(family)
-            .map_or(Effect::Change(String::new()), |found| found.effect(&document))
+        self.find(family).map_or(Effect::Change(String::new()), |found| found.effect(&document))
     }
 
     /// Whether the operation holds megabytes of stored data while it runs.
@@ -39,9 +38,8 @@ impl Families {
         let Some(found) = self.find(family) else {
             return Err(AdminError::Invalid(format!("this node has no operations of {family}")));
         };
-        let operation = serde_json::to_vec(operation).map_err(|error| {
-            AdminError::Invalid(format!("the operation is no JSON: {error}"))
-        })?;
+        let operation = serde_json::to_vec(operation)
+            .map_err(|error| AdminError::Invalid(format!("the operation is no JSON: {error}")))?;
         Ok(found.carry_out(operation).await?)
     }
 }

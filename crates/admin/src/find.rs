@@ -7,13 +7,13 @@ use base::limits::{LEASE_READ_BYTES, OPERATION_RECORDS_MAX};
 use base::{PartitionId, TopicId};
 use broker::{Broker, FetchError, batches_in};
 use bytes::Bytes;
+use operations::history::{FoundRecord, FoundRecords, SearchKey, SearchPosition};
 use record::{RecordView, SharedBatch};
 use tokio::time::Instant;
-use operations::history::{FoundRecord, FoundRecords, SearchKey, SearchPosition};
 
+use crate::AdminError;
 use crate::browse::{PageBudget, stored};
 use crate::queues::no_topic;
-use crate::AdminError;
 
 /// Byte and time limit of one request: operations of other callers wait meanwhile.
 const BYTES_MAX: usize = 16 << 20;

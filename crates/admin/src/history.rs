@@ -6,11 +6,11 @@ use access::acl::{Action, Resource};
 use access::{AccessTarget, Operation, Rights};
 use base::limits::HTTP_PAGE_MAX;
 use base::{LeaseGroupId, PartitionId, TopicId};
+use broker::Broker;
 use broker::delivery::{
     DeadReason, DeathReason, HistoryEvent, RecordHistory as Known, RecordState, SessionId,
     SessionUser, StepKind, UnsettledRecord,
 };
-use broker::Broker;
 use consumer_groups::dead_letters::Route;
 use operations::document::RecordPosition;
 use operations::history::{
@@ -18,11 +18,11 @@ use operations::history::{
     SessionSeen, TracedSeen,
 };
 
-use crate::limits::HISTORY_OFFSET_GROUPS_MAX;
+use crate::AdminError;
 use crate::browse::{read_log, stored};
 use crate::dead_letters::{death, is_known};
+use crate::limits::HISTORY_OFFSET_GROUPS_MAX;
 use crate::queues::no_topic;
-use crate::AdminError;
 
 /// A lease group of the topic, as the catalog has it.
 struct TopicLeaseGroup {

@@ -37,7 +37,6 @@ use access::Rights;
 use broker::Broker;
 use consumer_groups::Groups;
 use gateway::Connections;
-use nodes::Nodes;
 use operations::document::Operation;
 use operations::family::NamedFamilies;
 use serde::Serialize;
@@ -55,7 +54,6 @@ pub struct Admin(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     broker: Broker,
-    nodes: Nodes,
     groups: Groups,
     connections: Connections,
     families: Families,
@@ -78,13 +76,12 @@ impl Admin {
     /// `connections`: those of all gateways of the node. `families`: operations of other parts of the node.
     pub fn new(
         broker: Broker,
-        nodes: Nodes,
         groups: Groups,
         connections: Connections,
         families: NamedFamilies,
     ) -> Self {
         let (families, permits) = (Families::new(families), OperationPermits::new());
-        Self(Arc::new(Inner { broker, nodes, groups, connections, families, permits }))
+        Self(Arc::new(Inner { broker, groups, connections, families, permits }))
     }
 
     /// Carries out an operation with the caller's rights.
@@ -108,11 +105,6 @@ impl Admin {
         rights::check(asker, operation, effect)
     }
 
-    /// Whether this is the operator token of a node of the cluster.
-    pub fn accept_operator_token(&self, token: &str) -> bool {
-        self.0.nodes.accept_operator_token(token)
-    }
-
     /// The live connections of all gateways.
     pub fn connections(&self) -> &Connections {
         &self.0.connections
@@ -122,7 +114,7 @@ impl Admin {
 impl AuthorizedOperation<'_> {
     pub async fn carry_out(self) -> Reply {
         let Self { node, asker, operation } = self;
-        let Inner { broker, groups, connections, families, permits, .. } = node;
+        let Inner { broker, groups, connections, families, permits } = node;
         let _permit = permits.wait(families, &operation).await?;
         if reads_the_catalog(&operation) {
             broker.catalog_is_current().await?;

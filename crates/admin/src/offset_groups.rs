@@ -50,8 +50,7 @@ pub(crate) async fn list(
     let mut groups: Vec<OffsetGroupSummary> = Vec::new();
     // Groups that the caller may not see are skipped, a page at a time.
     loop {
-        let mut names =
-            node.broker.shards().offset_groups_after(&after, GROUPS_PER_LOOK).await?;
+        let mut names = node.broker.shards().offset_groups_after(&after, GROUPS_PER_LOOK).await?;
         pace.step(names.len() as u32).await;
         let mut until = names.last().filter(|_| names.len() == GROUPS_PER_LOOK).cloned();
         let mut found = with_members(node, asker, &after, until.as_deref(), max + 1);
@@ -256,7 +255,8 @@ fn shown(broker: &Broker, asker: &Rights, found: MemberCopy) -> OffsetGroupMembe
             let read = assigned_partitions(bytes);
             let seen = read.map(|topics| {
                 let seen = topics.into_iter().filter(|topic| sees(&topic.topic));
-                let shown = seen.map(|it| AssignedTopic { topic: it.topic, partitions: it.partitions });
+                let shown =
+                    seen.map(|it| AssignedTopic { topic: it.topic, partitions: it.partitions });
                 shown.collect()
             });
             (seen, None)
@@ -297,7 +297,8 @@ pub(crate) async fn seek(
             "a seek has 1 to {OPERATION_RECORDS_MAX} places, not {count}"
         )));
     }
-    let partitions = to.iter().map(|place| find(node.broker, place)).collect::<Result<Vec<_>, _>>()?;
+    let partitions =
+        to.iter().map(|place| find(node.broker, place)).collect::<Result<Vec<_>, _>>()?;
     if partitions.iter().collect::<BTreeSet<_>>().len() < partitions.len() {
         return Err(AdminError::Invalid("a partition is named twice".to_owned()));
     }
@@ -306,8 +307,9 @@ pub(crate) async fn seek(
         let OffsetPlace { topic, partition, offset } = place;
         let (start, end) = bounds.map_or((0, 0), |bounds| (bounds.log_start, bounds.end));
         if !(start..=end).contains(offset) {
-            return Err(AdminError::OffsetOutOfRange(format!("partition {partition} of {topic} has {start} to {end}, not {offset}"),
-            ));
+            return Err(AdminError::OffsetOutOfRange(format!(
+                "partition {partition} of {topic} has {start} to {end}, not {offset}"
+            )));
         }
     }
     let has_offsets = node.broker.shards().has_offsets(name).await?;
@@ -339,8 +341,7 @@ fn find(broker: &Broker, place: &OffsetPlace) -> Result<PartitionId, AdminError>
     let known = catalog.topic_named(topic).ok_or_else(|| no_topic(topic))?;
     let index = known.partition(*partition);
     index.ok_or_else(|| {
-        AdminError::UnknownTopic(format!("topic {topic} has no partition {partition}"),
-        )
+        AdminError::UnknownTopic(format!("topic {topic} has no partition {partition}"))
     })
 }
 
@@ -353,8 +354,9 @@ pub(crate) async fn delete(
     dry_run: bool,
 ) -> Result<EmptyReply, AdminError> {
     if !tenants::may_be_deleted(node.broker, asker, name).await? {
-        return Err(AdminError::GroupDenied(format!("the group {name} has offsets in topics that this user may not read"),
-        ));
+        return Err(AdminError::GroupDenied(format!(
+            "the group {name} has offsets in topics that this user may not read"
+        )));
     }
     let has_offsets = node.broker.shards().has_offsets(name).await?;
     visit(node, name, |group| match group {
@@ -399,9 +401,8 @@ fn visit<R>(
 
 fn not_found(group: &str) -> AdminError {
     AdminError::UnknownGroup(format!(
-            "there is no group {group} that commits offsets; 'postroad group list' names those there are"
-        ),
-    )
+        "there is no group {group} that commits offsets; 'postroad group list' names those there are"
+    ))
 }
 
 /// The error for a group with members: they would continue from their own offsets, and overwrite the new
@@ -412,8 +413,7 @@ fn has_members(name: &str, group: &Group) -> AdminError {
         members => (format!("{members} members"), "them"),
     };
     AdminError::GroupNotEmpty(match group {
-            Group::Share(_) => format!("{name} is a share group with {members}"),
-            _ => format!("the group {name} has {members}: stop {it} first"),
-        },
-    )
+        Group::Share(_) => format!("{name} is a share group with {members}"),
+        _ => format!("the group {name} has {members}: stop {it} first"),
+    })
 }

@@ -7,11 +7,11 @@
 use operations::document::Operation;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::AdminError;
+use crate::families::Families;
 use crate::limits::{
     BACKUP_OPERATIONS_AT_ONCE_MAX, GROUP_OPERATIONS_AT_ONCE_MAX, RECORD_OPERATIONS_AT_ONCE_MAX,
 };
-use crate::AdminError;
-use crate::families::Families;
 
 /// Operations that share permits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,8 +48,7 @@ impl OperationPermits {
         families: &Families,
         operation: &Operation,
     ) -> Result<Option<SemaphorePermit<'_>>, AdminError> {
-        let holds_data =
-            |family: &str, operation: &_| families.holds_data(family, operation);
+        let holds_data = |family: &str, operation: &_| families.holds_data(family, operation);
         self.of(class_of(operation, holds_data)).await
     }
 

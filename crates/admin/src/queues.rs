@@ -13,26 +13,25 @@ use broker::delivery::{
 use broker::{Broker, LeaseProgress};
 use consumer_groups::lease_groups;
 use futures_util::future::join_all;
-use record::ReservedHeaders;
 use operations::document::{
     DeclaredQueue, EmptyReply, Lease, PartitionProgress, QueueConfig, QueueName, QueuePage,
     QueueRates, QueueReport, QueueSummary, QueuedRecord, RecordCount, RecordPage, RecordPosition,
     RecordState, RemovedRecords, Start, UnremovedRecord,
 };
+use record::ReservedHeaders;
 
-use crate::limits::OPERATION_LEASES_MAX;
 use crate::AdminError;
 use crate::browse::{PageBudget, Source, VisitDecision, first_record, stored};
+use crate::limits::OPERATION_LEASES_MAX;
 
 /// Records that are settled together, and share one sync of the disk.
 const REMOVED_TOGETHER: usize = 256;
 
 pub(crate) fn no_topic(topic: &str) -> AdminError {
     AdminError::UnknownTopic(format!(
-            "there is no topic {topic}; 'postroad topic list' names those there are, 'postroad \
+        "there is no topic {topic}; 'postroad topic list' names those there are, 'postroad \
              queue declare {topic}' makes a queue"
-        ),
-    )
+    ))
 }
 
 fn no_queue(queue: &QueueName) -> AdminError {
@@ -42,13 +41,15 @@ fn no_queue(queue: &QueueName) -> AdminError {
         _ => (format!("topic {topic} has no queue of group {group}"), format!(" --group {group}")),
     };
     AdminError::UnknownGroup(format!(
-            "{which}; 'postroad queue declare {topic}{flag}' makes it one, 'postroad queue list' names those there are"
-        ),
-    )
+        "{which}; 'postroad queue declare {topic}{flag}' makes it one, 'postroad queue list' names those there are"
+    ))
 }
 
 /// Returns the lease group, and the records that it reads.
-pub(crate) fn find(broker: &Broker, queue: &QueueName) -> Result<(LeaseGroupId, Source), AdminError> {
+pub(crate) fn find(
+    broker: &Broker,
+    queue: &QueueName,
+) -> Result<(LeaseGroupId, Source), AdminError> {
     let catalog = broker.catalog();
     let topic = catalog.topic_named(&queue.topic).ok_or_else(|| no_topic(&queue.topic))?;
     let group = catalog.lease_group_named(topic.id(), &queue.group);
@@ -108,10 +109,9 @@ fn check_route(own: &Overrides, values: &Overrides) -> Result<(), AdminError> {
     match route {
         Some(route) if own.get("dead.letter.topic") != values.get("dead.letter.topic") => {
             Err(AdminError::InvalidConfig(format!(
-                    "the protocol that this queue was made with says where its dead letters go \
+                "the protocol that this queue was made with says where its dead letters go \
                      (dead.letter.route is {route}); change that there"
-                ),
-            ))
+            )))
         }
         _ => Ok(()),
     }
@@ -168,7 +168,10 @@ struct LeaseGroupState {
 
 /// Returns `None` if the group does not exist, or its topic was deleted meanwhile. The caller has waited for
 /// current copies.
-async fn standing(broker: &Broker, id: LeaseGroupId) -> Result<Option<LeaseGroupState>, AdminError> {
+async fn standing(
+    broker: &Broker,
+    id: LeaseGroupId,
+) -> Result<Option<LeaseGroupState>, AdminError> {
     let Some((mut standing, partitions)) = defined(broker, id) else { return Ok(None) };
     let indexes: Vec<u32> = (0..partitions).collect();
     let progress = broker.shards().known().lease_progress(id, &indexes).await?;
@@ -269,7 +272,10 @@ async fn oldest(
     Ok(oldest)
 }
 
-pub(crate) async fn describe(broker: &Broker, queue: &QueueName) -> Result<QueueReport, AdminError> {
+pub(crate) async fn describe(
+    broker: &Broker,
+    queue: &QueueName,
+) -> Result<QueueReport, AdminError> {
     let (id, _) = find(broker, queue)?;
     let gone = || no_queue(queue);
     broker.all_are_current(BARRIER_WITHIN).await?;
@@ -345,8 +351,9 @@ fn queued(peeked: &PeekedRecord, now_ms: i64) -> QueuedRecord {
 
 fn no_partition(queue: &QueueName, partition: u32, partitions: u32) -> AdminError {
     let topic = &queue.topic;
-    AdminError::UnknownTopic(format!("topic {topic} has no partition {partition}; it has {partitions}, counted from 0"),
-    )
+    AdminError::UnknownTopic(format!(
+        "topic {topic} has no partition {partition}; it has {partitions}, counted from 0"
+    ))
 }
 
 // --------------------------------------------------------------------------------------- changing
@@ -387,9 +394,8 @@ pub(crate) async fn remove_from(
 ) -> Result<RemovedRecords, AdminError> {
     let mut removed = RemovedRecords::default();
     for together in records.chunks(REMOVED_TOGETHER) {
-        let each = together
-            .iter()
-            .map(|place| broker.delete_record(id, place.partition, place.offset));
+        let each =
+            together.iter().map(|place| broker.delete_record(id, place.partition, place.offset));
         for (place, outcome) in together.iter().zip(join_all(each).await) {
             match outcome {
                 Ok(()) => removed.removed += 1,
@@ -447,8 +453,9 @@ pub(crate) async fn delete(
         let QueueName { topic, .. } = queue;
         let count = counters.consumers;
         let consumers = if count == 1 { "consumer" } else { "consumers" };
-        return Err(AdminError::GroupNotEmpty(format!("queue {topic} has {count} {consumers}; stop them first, or use --force"),
-        ));
+        return Err(AdminError::GroupNotEmpty(format!(
+            "queue {topic} has {count} {consumers}; stop them first, or use --force"
+        )));
     }
     broker.delete_lease_group(group).await?;
     Ok(EmptyReply {})
@@ -470,10 +477,9 @@ pub(crate) async fn ensure_main(
     if !is_there {
         if !asker.may(Operation::Alter, AccessTarget::Topic(topic)) {
             return Err(AdminError::TopicDenied(format!(
-                    "the topic {topic} is no queue yet, and this user may not make it one: \
+                "the topic {topic} is no queue yet, and this user may not make it one: \
                      it takes the right to alter the topic"
-                ),
-            ));
+            )));
         }
         declare(broker, &queue, Start::Earliest, BTreeMap::new()).await?;
     }

@@ -2,8 +2,8 @@
 
 use access::acl::{Action, Resource};
 use access::{AccessTarget, Operation as Right, RequestContext, Rights};
-use operations::family::Effect;
 use operations::document::{Operation, QueueName};
+use operations::family::Effect;
 
 use crate::AdminError;
 
@@ -25,9 +25,8 @@ pub(crate) fn check(
         && !rights.allows_by(name.as_str(), action, Resource::Group, group)
     {
         return Err(AdminError::GroupDenied(format!(
-                "this user may not do that to the group {group}; an administrator grants the right with 'postroad acl add'"
-            ),
-        ));
+            "this user may not do that to the group {group}; an administrator grants the right with 'postroad acl add'"
+        )));
     }
     let (needs, subject) = needs(operation, effect);
     let said = RequestContext { request: &name, subject: &subject };
@@ -142,16 +141,15 @@ fn refused(right: Right, target: AccessTarget<'_>) -> AdminError {
     match target {
         AccessTarget::Cluster => {
             let word = if right == Right::Look { "describe" } else { "alter" };
-            AdminError::ClusterDenied(format!("this needs a user who may {word} the cluster"),
-            )
+            AdminError::ClusterDenied(format!("this needs a user who may {word} the cluster"))
         }
         AccessTarget::Topic(topic)
         | AccessTarget::Group { topic, .. }
         | AccessTarget::Queue { topic, .. } => AdminError::TopicDenied(format!(
-                "this user may not do that to the topic {topic}; an administrator grants the right with 'postroad acl add'"
-            ),
-        ),
-        AccessTarget::Exchange { name, .. } => AdminError::ClusterDenied(format!("this user may not do that to the exchange {name}"),
-        ),
+            "this user may not do that to the topic {topic}; an administrator grants the right with 'postroad acl add'"
+        )),
+        AccessTarget::Exchange { name, .. } => {
+            AdminError::ClusterDenied(format!("this user may not do that to the exchange {name}"))
+        }
     }
 }

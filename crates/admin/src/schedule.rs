@@ -3,11 +3,11 @@
 use base::limits::OPERATION_RECORDS_MAX;
 use broker::Broker;
 use broker::delivery::PeekedRecord;
-use record::ReservedHeaders;
 use operations::document::{
     Cancel, QueueName, RecordPosition, RemovedRecords, ScheduledPage, ScheduledRecord,
 };
 use operations::payload::Payload;
+use record::ReservedHeaders;
 
 use crate::AdminError;
 use crate::browse::{PageBudget, Source, VisitDecision, stored, unreadable};

@@ -2,9 +2,7 @@
 
 use base::ShardId;
 use broker::{Broker, ShardStatus};
-use operations::document::{
-    ElectedTerm, ShardContent, ShardList, ShardSummary, SnapshotTransfer,
-};
+use operations::document::{ElectedTerm, ShardContent, ShardList, ShardSummary, SnapshotTransfer};
 
 use crate::AdminError;
 
@@ -53,7 +51,6 @@ fn lagging_node(known: &broker::CatchUpProgress) -> SnapshotTransfer {
 
 pub(crate) async fn elect(broker: &Broker) -> Result<ElectedTerm, AdminError> {
     let elected = broker.elect_all().await;
-    let term =
-        elected.map_err(|error| AdminError::Unavailable(error.to_string()))?;
+    let term = elected.map_err(|error| AdminError::Unavailable(error.to_string()))?;
     Ok(ElectedTerm { term })
 }

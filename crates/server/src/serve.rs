@@ -239,18 +239,18 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         (operations::overview::FAMILY, Arc::new(Overviews::new(broker.clone(), host))),
     ];
     let groups = Groups::start(&broker);
-    let (of_node, live) = (nodes.clone(), connections.clone());
-    let admin = Admin::new(broker.clone(), of_node, groups.clone(), live, families);
+    let admin = Admin::new(broker.clone(), groups.clone(), connections.clone(), families);
     let (stop, stopping) = watch::channel(false);
     let advertised = nodes.own().endpoints.kafka.clone();
     let options = GatewayOptions {
         users: Some(users.clone()),
         login: kafka_login,
         quotas: quotas.clone(),
-        ..gateway_options(&settings, nodes, groups, admin.clone())
+        ..gateway_options(&settings, nodes.clone(), groups, admin.clone())
     };
     front.open(gateway_http::Node {
         admin,
+        nodes,
         broker: broker.clone(),
         topology: Some(topology.clone()),
         listening: listeners.bound.listening(),

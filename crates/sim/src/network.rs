@@ -49,8 +49,7 @@ impl Gateways {
         let endpoints = Endpoints { kafka: endpoint, amqp: None, kafka_tls: None, rack: None };
         let nodes = Nodes::alone(broker.node(), endpoints);
         let (groups, connections) = (Groups::start(broker), Connections::default());
-        let admin =
-            Admin::new(broker.clone(), nodes.clone(), groups.clone(), connections, Vec::new());
+        let admin = Admin::new(broker.clone(), groups.clone(), connections, Vec::new());
         let options = gateway_kafka::GatewayOptions::new(nodes, groups, admin);
         let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping);
         let kafka = broker.vital(Task::KafkaListener, serving);

@@ -14,6 +14,7 @@ use base::limits::PARSED_INLINE_BYTES_MAX;
 use broker::delivery::SessionUser;
 use broker::{Broker, Budget, CpuPool, LeaseSession, Permit, UnreadyReason};
 use gateway::Tls;
+use nodes::Nodes;
 use tasks::Failure;
 use tokio::sync::watch;
 use topology::Topology;
@@ -76,6 +77,8 @@ pub struct Node {
     pub quotas: Quotas,
     /// Carries out operations of operators.
     pub admin: Admin,
+    /// The nodes of the cluster, whose operator tokens are accepted.
+    pub nodes: Nodes,
     /// Version of the product.
     pub version: &'static str,
     /// TLS of the node's ports, if there is any.

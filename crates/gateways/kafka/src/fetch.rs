@@ -406,7 +406,7 @@ mod tests {
             config: BTreeMap::new(),
         };
         broker.create_topic(topic).await.expect("is created");
-        let options = GatewayOptions::of_test(&broker);
+        let options = GatewayOptions::single_node(&broker);
         Gateway::new(broker, options, stopping)
     }
 

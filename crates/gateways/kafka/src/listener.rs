@@ -85,7 +85,7 @@ mod tests {
         let broker = Broker::open(World::on(disk), Path::new("/data"), BrokerOptions::default());
         let (_stop, stopping) = watch::channel(false);
         let broker = broker.await.expect("opens");
-        let options = GatewayOptions::of_test(&broker);
+        let options = GatewayOptions::single_node(&broker);
         let end = SocketAddr::from(([127, 0, 0, 1], 1));
         let registered = options.connections.register(PROTOCOL, end, end);
         let gateway = Gateway::new(broker, options, stopping);

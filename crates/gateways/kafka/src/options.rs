@@ -63,14 +63,12 @@ impl GatewayOptions {
         admission.is_log_in_required(self.users.as_ref())
     }
 
-    /// Options of a single node without other gateways.
+    /// Options of a single node.
     #[cfg(test)]
-    pub(crate) fn of_test(broker: &broker::Broker) -> Self {
-        let (nodes, groups) = (crate::leaders::alone(), Groups::start(broker));
-        let connections = Connections::default();
-        let admin =
-            Admin::new(broker.clone(), nodes.clone(), groups.clone(), connections, Vec::new());
-        Self::new(nodes, groups, admin)
+    pub(crate) fn single_node(broker: &broker::Broker) -> Self {
+        let (groups, connections) = (Groups::start(broker), Connections::default());
+        let admin = Admin::new(broker.clone(), groups.clone(), connections, Vec::new());
+        Self::new(crate::leaders::alone(), groups, admin)
     }
 
     /// The live connections are those that `admin` lists.

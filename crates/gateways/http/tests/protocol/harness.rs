@@ -126,13 +126,14 @@ impl Server {
         let known = topology.clone();
         let known = move |name: &str| known.has_vhost(name);
         let users = Users::open(broker.clone(), vec![root], known).await.expect("are read");
-        let ServedKafka { admin, address, stop } = ServedKafka::of(&broker).await;
+        let ServedKafka { admin, nodes, address, stop } = ServedKafka::of(&broker).await;
         self.kafka.set((address, stop)).expect("a server has one node");
         let node = (broker.clone(), topology.clone(), users.clone());
         self.node.set(node).expect("a server has one node");
         let quotas = Quotas::open(broker.clone()).expect("quotas are read");
         self.front.open(Node {
             admin,
+            nodes,
             broker,
             topology: Some(topology),
             listening: vec![ListeningPort { protocol: "amqp", address: self.address }],
@@ -184,6 +185,7 @@ impl Server {
 /// A Kafka listener of the node, and the operations of operators, as a server has them.
 struct ServedKafka {
     admin: Admin,
+    nodes: Nodes,
     address: SocketAddr,
     /// Serves the node as long as it lives.
     stop: watch::Sender<bool>,
@@ -199,12 +201,11 @@ impl ServedKafka {
         let nodes =
             Nodes::alone(broker.node(), endpoints).with_operator_token("token of operators");
         let (groups, connections) = (Groups::start(broker), Connections::default());
-        let (served, of_node) = (broker.clone(), nodes.clone());
-        let admin = Admin::new(served, of_node, groups.clone(), connections, Vec::new());
-        let options = gateway_kafka::GatewayOptions::new(nodes, groups, admin.clone());
+        let admin = Admin::new(broker.clone(), groups.clone(), connections, Vec::new());
+        let options = gateway_kafka::GatewayOptions::new(nodes.clone(), groups, admin.clone());
         let (stop, stopping) = watch::channel(false);
         tokio::spawn(gateway_kafka::serve(listener, broker.clone(), options, stopping));
-        Self { admin, address, stop }
+        Self { admin, nodes, address, stop }
     }
 }
 

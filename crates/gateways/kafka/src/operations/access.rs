@@ -23,7 +23,7 @@ pub(crate) fn check(
     token: Option<&str>,
 ) -> Result<Arc<Rights>, Fault> {
     let rights = session.login.principal().map(|_| session.rights.get(gateway, session));
-    let is_valid = token.map(|token| gateway.options.admin.accept_operator_token(token));
+    let is_valid = token.map(|token| gateway.options.nodes.accept_operator_token(token));
     check_of(session.connection.peer().ip(), rights, is_valid)
 }
 

@@ -11,8 +11,8 @@ use admin::Admin;
 use broker::{Broker, BrokerOptions};
 use client::Pipeline;
 use consumer_groups::Groups;
-use gateway::{Connections, Ports};
 use gateway::tls::ClientCertificates;
+use gateway::{Connections, Ports};
 use gateway_kafka::limits::LOGIN_FRAME_BYTES_MAX;
 use gateway_kafka::{GatewayOptions, LoginOptions};
 use kafka_protocol::error::ResponseError;
@@ -64,8 +64,7 @@ impl Node {
             Endpoints { kafka: at.clone(), amqp: None, kafka_tls: Some(at), rack: None };
         let nodes = Nodes::alone(broker.node(), endpoints);
         let (groups, connections) = (Groups::start(&broker), Connections::default());
-        let admin =
-            Admin::new(broker.clone(), nodes.clone(), groups.clone(), connections, Vec::new());
+        let admin = Admin::new(broker.clone(), groups.clone(), connections, Vec::new());
         let mut options = GatewayOptions::new(nodes, groups, admin);
         options.users = Some(users.clone());
         let (plain, tls) = (Admission::Required, Admission::Required);

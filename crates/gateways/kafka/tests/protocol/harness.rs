@@ -102,8 +102,7 @@ impl Node {
         );
         let groups = Groups::start(&broker);
         let connections = Connections::default();
-        let admin =
-            Admin::new(broker.clone(), nodes.clone(), groups.clone(), connections, families);
+        let admin = Admin::new(broker.clone(), groups.clone(), connections, families);
         let mut options = GatewayOptions::new(nodes, groups, admin);
         change(&broker, &mut options);
         if options.login.plain == Admission::Required {

@@ -6,10 +6,10 @@ use ::operations::document::{
     Cancel, ConnectionPage, DeadLetterFilter, DeadLettersMoved, DeclaredQueue, EmptyReply,
     Operation, QueueName, QueueReport, RecordPage, RecordState, RemovedRecords, Span, Start,
 };
+use ::operations::family::{Effect, OperationAnswer, OperationError, OperationFamily};
 use ::operations::{API_KEY, KNOWN_TO, VERSION, VERSION_WITH_TOKEN, document};
 use base::MAIN_LEASE_GROUP;
 use broker::TakeOptions;
-use ::operations::family::{Effect, OperationAnswer, OperationError, OperationFamily};
 use bytes::{Buf, Bytes};
 use kafka_protocol::error::ResponseError::{self, *};
 use kafka_protocol::messages::ApiVersionsRequest;

@@ -122,8 +122,7 @@ async fn serve(node: TestNode) -> Node {
     let nodes = Nodes::join(&broker, &member, endpoints, None);
     let (stop, stopping) = watch::channel(false);
     let (groups, connections) = (Groups::start(&broker), Connections::default());
-    let admin =
-        Admin::new(broker.clone(), nodes.clone(), groups.clone(), connections, Vec::new());
+    let admin = Admin::new(broker.clone(), groups.clone(), connections, Vec::new());
     let options = GatewayOptions::new(nodes.clone(), groups, admin);
     let serving = gateway_kafka::serve(listener, broker.clone(), options, stopping);
     Node { broker, address, nodes, member, _serving: (stop, tokio::spawn(serving)) }
