@@ -2,28 +2,20 @@
 //!
 //! Operators send them to any gateway that carries operations, which forwards the document unread
 //! ([`broker::operations`]). They are a family of operations and have no listener of their own. So the command line
-//! has one entry point, and errors read the same whichever gateway carried the request.
-//!
-//! * [`document`]: requests and replies
+//! has one entry point, and errors read the same whichever gateway carried the request. The documents are those of
+//! [`operations::amqp`].
 
-pub mod document;
-
-use access::{UserError, Users, Verifiers};
+use access::{UserError, Users};
 use base::limits::{OPERATION_PAGE_BYTES_MAX, OPERATION_RECORDS_MAX};
 use broker::operations::{Effect, OperationAnswer, OperationError, OperationFamily};
 use documents::StoreError;
+use operations::amqp::{
+    AccessExplanation, AddedUser, CreateResult, EmptyDocument, NamedPolicy, Operation,
+    PolicyDefinition, PolicyPage, UserPage, UserSummary, VhostPage, VhostPermissions, VhostSummary,
+};
+use passwords::Verifiers;
 use serde::Serialize;
-use topology::{
-    ChangeError, DEFAULT_VHOST, PolicyDefinition, PolicyError, PolicyScope, Topology, VirtualHost,
-};
-
-use document::{
-    AccessExplanation, AddedUser, CreateResult, EmptyDocument, NamedPolicy, Operation, PolicyPage,
-    UserPage, UserSummary, VhostPage, VhostPermissions, VhostSummary,
-};
-
-/// Name of the operation family.
-pub const FAMILY: &str = "amqp";
+use topology::{ChangeError, DEFAULT_VHOST, PolicyError, PolicyScope, Topology, VirtualHost};
 
 /// Length limit of a short string on the wire.
 const VHOST_NAME_BYTES_MAX: usize = 255;

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use access::{Permissions, hash_password};
+use access_rules::Permissions;
 use broker::operations::{OperationError, OperationFamily};
 use gateway_amqp::codec::methods::*;
-use gateway_amqp::operations::document::Operation;
+use operations::amqp::{ApplyTo, Operation, PolicyDefinition};
+use passwords::hash_password;
 use serde_json::{Value, json};
-use topology::{ApplyTo, PolicyDefinition};
 use world::SimulatedDisk;
 
 use crate::harness::{Node, user};

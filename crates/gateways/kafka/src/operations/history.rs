@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::limits::HTTP_GROUPS_ASKED_MAX;
-use access::acl::{Action, Resource};
 use access::{AccessTarget, Operation, Rights};
+use access_rules::acl::{Action, Resource};
 use base::limits::HTTP_PAGE_MAX;
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::delivery::{

@@ -1,7 +1,7 @@
 //! Rights that each operation needs.
 
-use access::acl::{Action, Resource};
 use access::{AccessTarget, Operation as Right, RequestContext, Rights};
+use access_rules::acl::{Action, Resource};
 use broker::operations::Effect;
 use kafka_protocol::error::ResponseError;
 
