@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
 
-use access_rules::Permissions;
+use access_rules::{OPERATOR, Permissions};
 use broker::{Broker, BrokerOptions};
 use passwords::rabbitmq_hash::RabbitMqHash;
 use passwords::{Verifiers, hash_password};

@@ -48,6 +48,7 @@ pub fn lines(text: &str) -> String {
 }
 
 /// Writes text escaped as by [`text`].
+#[derive(Debug)]
 pub struct Escaping<W>(pub W);
 
 impl<W: fmt::Write> fmt::Write for Escaping<W> {

@@ -24,7 +24,7 @@ pub(crate) enum Command {
     /// Run the broker
     Serve(Box<ServeFlags>),
     #[command(flatten)]
-    Cli(cli::Command),
+    Cli(Box<cli::Command>),
     Restore(RestoreArguments),
     Recover(RecoverArguments),
     /// Look into a journal on disk, without a broker

@@ -95,6 +95,6 @@ mod tests {
         assert_eq!(preview(b"a\n\x1bc"), "a\\u{a}\\u{1b}c");
         assert_eq!(preview("äöüßéx".as_bytes()), "äöüßé…");
         assert_eq!(preview(&[0xff; 9]), "(9 bytes)");
-        assert_eq!(preview(None, 5), "-");
+        assert_eq!(super::preview(None, 5), "-");
     }
 }
