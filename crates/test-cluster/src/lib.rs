@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use base::{Level, Levels};
 use broker::{Broker, BrokerOptions, OpenError, WeakBroker};
-use cluster::{MEMBER_FILE, Node as Member, NodeOptions, NodeStartError};
+use cluster::{DirectoryError, MEMBER_FILE, Node as Member, NodeOptions, NodeStartError};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 pub use gate::Gate;
@@ -28,6 +28,8 @@ pub const SHARDS: u32 = 3;
 const DIR: &str = "/data";
 /// Interval of leadership gossip.
 const TELL_EVERY: Duration = Duration::from_millis(20);
+/// The longest wait for the tasks of a directory's former node.
+const LOCKED_AT_MOST: Duration = Duration::from_secs(20);
 
 /// A broker, and its node as a member of the cluster.
 #[derive(Debug)]
@@ -304,7 +306,11 @@ pub async fn begin(
         security: Security::Plain { beyond_loopback: false },
         levels: place.levels,
     };
-    let member = Arc::new(Member::start(&world, dir, options, connections, &failure).await?);
+    let start = async || {
+        let (options, connections) = (options.clone(), connections.clone());
+        Member::start(&world, dir, options, connections, &failure).await
+    };
+    let member = Arc::new(start_once_unlocked(start).await?);
     let options = BrokerOptions {
         node: u32::try_from(member.identity().at.node.0).expect("a small number"),
         shards: Some(SHARDS),
@@ -315,6 +321,23 @@ pub async fn begin(
     };
     let opening = async move { Broker::open(world, Path::new(DIR), options).await };
     Ok((member, opening.boxed()))
+}
+
+/// Starts a node again while its directory is locked: tasks of the former node end a moment after it.
+async fn start_once_unlocked(
+    start: impl AsyncFn() -> Result<Member, NodeStartError>,
+) -> Result<Member, NodeStartError> {
+    let deadline = tokio::time::Instant::now() + LOCKED_AT_MOST;
+    loop {
+        match start().await {
+            Err(NodeStartError::Directory(DirectoryError::InUse { .. }))
+                if tokio::time::Instant::now() < deadline =>
+            {
+                tokio::time::sleep(TELL_EVERY).await;
+            }
+            started => return started,
+        }
+    }
 }
 
 async fn open(

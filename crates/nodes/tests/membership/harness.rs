@@ -9,7 +9,7 @@ use base::{PartitionId, ShardId, TopicId};
 use broker::operations::{OperationError, OperationFamily};
 use broker::{AppendBatch, Broker, FetchError, NewTopic, batches_in};
 use bytes::BytesMut;
-use cluster::{DirectoryError, NodeStartError};
+use cluster::NodeStartError;
 use futures_util::future::join_all;
 use nodes::{Administration, Endpoint, Endpoints, Nodes};
 use operations::cluster::{NodeDecision, Operation, Status};
@@ -121,17 +121,7 @@ impl Cluster {
     }
 
     pub(crate) async fn join_from(&mut self, place: NodeSetup) -> Result<u64, NodeStartError> {
-        let starting = async {
-            loop {
-                match Box::pin(try_start(place.clone())).await {
-                    // Tasks of the former node end a moment after it.
-                    Err(NodeStartError::Directory(DirectoryError::InUse { .. })) => {
-                        sleep(Duration::from_millis(20)).await;
-                    }
-                    started => return started,
-                }
-            }
-        };
+        let starting = Box::pin(try_start(place));
         let node = timeout(SOON, starting).await.expect("it starts or does not")?;
         let number = u64::from(node.broker.node());
         self.members.insert(number, follow(node, self.racks.get(&number).cloned()));
@@ -160,18 +150,9 @@ impl Cluster {
 
     /// Starts nodes concurrently, as after a power loss of all: none may be ready without the others.
     pub(crate) async fn start_all_again(&mut self, places: Vec<NodeSetup>) {
-        let starting = places.into_iter().map(|place| async move {
-            loop {
-                match Box::pin(try_start(place.clone())).await {
-                    // Tasks of the former node end a moment after it.
-                    Err(NodeStartError::Directory(DirectoryError::InUse { .. })) => {
-                        sleep(Duration::from_millis(20)).await;
-                    }
-                    started => return started.expect("it starts again"),
-                }
-            }
-        });
+        let starting = places.into_iter().map(|place| Box::pin(try_start(place)));
         for node in timeout(SOON, join_all(starting)).await.expect("they start") {
+            let node = node.expect("it starts again");
             let number = u64::from(node.broker.node());
             self.members.insert(number, follow(node, self.racks.get(&number).cloned()));
         }
