@@ -26,7 +26,6 @@
 //! * [`delivery`]: leasing records one by one, and settling each
 //! * `dedup`: finds copies of records that were appended before; `record_ids`: the hashes that it compares;
 //!   `record_id_memory`: their memory in a node
-//! * [`operations`]: operator requests that one gateway receives and another carries out
 //! * `barrier`: freshness of a copy of the catalog; `document_watch`: changed documents
 //! * `changes`: partitions changed by applied entries; `housekeeping`: retention, compaction, expiry and reclaiming
 //!   of space in these; `compaction_progress`: progress of compaction on this disk
@@ -79,7 +78,6 @@ mod majority;
 mod majority_report;
 pub mod move_requests;
 mod moves;
-pub mod operations;
 mod options;
 mod peers;
 mod pending;

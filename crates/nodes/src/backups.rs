@@ -7,7 +7,7 @@ use ::operations::backup::{
 use base::ShardId;
 use broker::Broker;
 use broker::backup::BackupError;
-use broker::operations::OperationError;
+use ::operations::family::OperationError;
 use journal::transfer::Section;
 
 use crate::operations::written;

@@ -2,7 +2,7 @@
 
 use ::operations::cluster as document;
 use base::{PartitionId, ShardId, TopicId};
-use broker::operations::OperationError;
+use ::operations::family::OperationError;
 use broker::{Broker, ExecuteError, MoveState, MoveStatus, Refusal, Unavailable};
 
 /// Limit on the partitions named in a status.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ::operations::cluster as document;
 use ::operations::cluster::Operation;
 use broker::Broker;
-use broker::operations::{Effect, OperationAnswer, OperationError, OperationFamily};
+use ::operations::family::{Effect, OperationAnswer, OperationError, OperationFamily};
 use cluster::Node;
 use links::NodeId;
 use serde::Serialize;

@@ -18,12 +18,14 @@
 //! * [`cluster`]: operations on a cluster as a whole
 //! * [`overview`]: a repeated summary of a node
 //! * [`backup`]: a backup, pulled piece by piece
+//! * [`family`]: operations of a part of the node, as the part implements them
 //! * [`payload`]: bytes of a record in a JSON document
 //! * [`time`], [`position`]: times, and places in a partition, in human notation
 
 pub mod backup;
 pub mod cluster;
 pub mod document;
+pub mod family;
 pub mod history;
 pub mod offset_groups;
 pub mod overview;

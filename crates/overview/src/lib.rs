@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::limits::OVERVIEW_ROWS_MAX;
-use broker::operations::{Effect, OperationAnswer, OperationError, OperationFamily};
+use operations::family::{Effect, OperationAnswer, OperationError, OperationFamily};
 use broker::{Broker, Unavailable};
 use gateway::Connections;
 use operations::overview::{Operation, Order, Overview, Table, TableQuery};

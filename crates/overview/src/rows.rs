@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::limits::OVERVIEW_ASKED_MAX;
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::delivery::Counters;
-use broker::operations::OperationError;
+use operations::family::OperationError;
 use broker::{Broker, batches_in};
 use futures_util::StreamExt;
 use futures_util::stream;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{PartitionId, TopicId};
-use broker::operations::{Effect, OperationError, OperationFamily};
+use operations::family::{Effect, OperationError, OperationFamily};
 use broker::{AppendBatch, AppendError, Broker, BrokerOptions, CommitOffset, NewTopic};
 use bytes::BytesMut;
 use operations::overview::{

@@ -1,7 +1,7 @@
 //! Operators' requests over HTTP. The Kafka gateway implements them for the command line; HTTP forwards to it.
 
 use access::Rights;
-use broker::operations::{OperationAnswer, OperationError};
+use operations::family::{OperationAnswer, OperationError};
 use gateway_kafka::Operations;
 use operations::document::Operation;
 

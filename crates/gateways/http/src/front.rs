@@ -11,7 +11,7 @@ use crate::limits::{HTTP_ANSWER_BYTES_IN_FLIGHT_MAX, HTTP_ARRIVING_BYTES_MAX};
 use access::{Quotas, Rights, Users};
 use base::limits::PARSED_INLINE_BYTES_MAX;
 use broker::delivery::SessionUser;
-use broker::operations::{OperationAnswer, OperationError};
+use operations::family::{OperationAnswer, OperationError};
 use broker::{Broker, Budget, CpuPool, LeaseSession, Permit, UnreadyReason};
 use gateway::Tls;
 use operations::document::Operation;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use access::{Admission, Quotas, Users};
 use base::limits;
-use broker::operations::OperationFamily;
+use ::operations::family::OperationFamily;
 use gateway::Connections;
 use nodes::Nodes;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ::backup::{Manifest, Source, StoredBackup, StoredError, TakeError, take};
 use broker::BrokerOptions;
-use broker::operations::{OperationError, OperationFamily};
+use operations::family::{OperationError, OperationFamily};
 use nodes::Administration;
 use nodes::restore::{RestoreError, RestoreReport, look, restore};
 use operations::backup::{BackupBegun, BackupEnds, Step};

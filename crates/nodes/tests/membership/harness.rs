@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base::{PartitionId, ShardId, TopicId};
-use broker::operations::{OperationError, OperationFamily};
+use operations::family::{OperationError, OperationFamily};
 use broker::{AppendBatch, Broker, FetchError, NewTopic, batches_in};
 use bytes::BytesMut;
 use cluster::NodeStartError;

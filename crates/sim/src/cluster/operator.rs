@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use base::limits::REPLICAS;
-use broker::operations::{OperationError, OperationFamily};
+use operations::family::{OperationError, OperationFamily};
 use operations::cluster::{Node, NodeDecision, NodeState as Wanted, Operation, Shard, Status};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout};

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use base::{Level, Levels};
-use broker::operations::OperationFamily;
+use operations::family::OperationFamily;
 use nodes::Administration;
 use operations::cluster::{Operation, Upgrade};
 use tokio::time::{Instant, sleep, timeout};

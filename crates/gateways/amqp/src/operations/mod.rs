@@ -1,8 +1,8 @@
 //! Operators' operations on this gateway's entities: vhosts, policies, users.
 //!
-//! Operators send them to any gateway that carries operations, which forwards the document unread
-//! ([`broker::operations`]). They are a family of operations and have no listener of their own. So the command line
-//! has one entry point, and errors read the same whichever gateway carried the request.
+//! Operators send them to the service of operators' operations, which forwards the document unread. They are a family of
+//! operations ([`OperationFamily`]) and have no listener of their own. So the command line has one entry point, and errors
+//! read the same whichever gateway carried the request.
 //!
 //! * [`document`]: requests and replies
 
@@ -10,7 +10,7 @@ pub mod document;
 
 use access::{UserError, Users, Verifiers};
 use base::limits::{OPERATION_PAGE_BYTES_MAX, OPERATION_RECORDS_MAX};
-use broker::operations::{Effect, OperationAnswer, OperationError, OperationFamily};
+use ::operations::family::{Effect, OperationAnswer, OperationError, OperationFamily};
 use documents::StoreError;
 use serde::Serialize;
 use topology::{

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use access::{Permissions, hash_password};
-use broker::operations::{OperationError, OperationFamily};
+use ::operations::family::{OperationError, OperationFamily};
 use gateway_amqp::codec::methods::*;
 use gateway_amqp::operations::document::Operation;
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@ use access::Rights;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use broker::operations::OperationError;
+use operations::family::OperationError;
 use operations::document::{Operation, RecordPosition};
 use serde::de::DeserializeOwned;
 

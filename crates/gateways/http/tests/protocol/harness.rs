@@ -9,7 +9,7 @@ use access::{Admission, Quotas, Rights, SettingsUser, Users};
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use broker::operations::{OperationAnswer, OperationError};
+use operations::family::{OperationAnswer, OperationError};
 use broker::{Broker, BrokerOptions};
 use bytes::Bytes;
 use gateway::{Connections, Ports, Tls};

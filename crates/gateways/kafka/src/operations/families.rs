@@ -1,7 +1,7 @@
 //! Operations of other gateways. This module selects the family, passes the document on, and maps errors to
 //! Kafka's codes.
 
-use broker::operations::{Effect, OperationError};
+use ::operations::family::{Effect, OperationError};
 use kafka_protocol::error::ResponseError;
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 
 use access::acl::{Action, Resource};
 use access::{AccessTarget, Operation as Right, RequestContext, Rights};
-use broker::operations::Effect;
+use ::operations::family::Effect;
 use kafka_protocol::error::ResponseError;
 
 use crate::errors::Fault;

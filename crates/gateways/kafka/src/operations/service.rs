@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ::access::Rights;
-use broker::operations::OperationError;
+use ::operations::family::OperationError;
 use kafka_protocol::error::ResponseError::*;
 
 use super::{carry_out, families, rights};

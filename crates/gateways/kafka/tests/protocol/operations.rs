@@ -9,7 +9,7 @@ use ::operations::document::{
 use ::operations::{API_KEY, KNOWN_TO, VERSION, VERSION_WITH_TOKEN, document};
 use base::MAIN_LEASE_GROUP;
 use broker::TakeOptions;
-use broker::operations::{Effect, OperationAnswer, OperationError, OperationFamily};
+use ::operations::family::{Effect, OperationAnswer, OperationError, OperationFamily};
 use bytes::{Buf, Bytes};
 use kafka_protocol::error::ResponseError::{self, *};
 use kafka_protocol::messages::ApiVersionsRequest;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use broker::Broker;
-use broker::operations::OperationFamily;
+use ::operations::family::OperationFamily;
 use futures_util::future::join_all;
 use gateway_kafka::GatewayOptions;
 use kafka_protocol::messages::{MetadataRequest, MetadataResponse};

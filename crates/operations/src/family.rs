@@ -1,9 +1,9 @@
-//! Operator requests received by one gateway and carried out by another.
+//! Operations of a part of the node, such as the nodes of the cluster or one gateway.
 //!
-//! Operators talk to one gateway, and some of their requests concern entities of another protocol. Gateways do not
-//! know each other, so each gateway with operations implements [`OperationFamily`], and the server passes it to the
-//! operators' gateway. An operation is a document that only the family reads. So neither the broker nor the gateway
-//! in between knows the other protocol's terms, and a new operation is a change in one crate.
+//! Operators talk to one service of the node, and some of their requests concern entities that only another part knows.
+//! Each such part implements [`OperationFamily`], and the server passes it to that service. An operation is a document
+//! that only the family reads. So the service in between does not know the family's terms, and a new operation is a
+//! change in one crate.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -13,7 +13,7 @@ use std::pin::Pin;
 pub type OperationAnswer<'a> =
     Pin<Box<dyn Future<Output = Result<Vec<u8>, OperationError>> + Send + 'a>>;
 
-/// The operations of one gateway.
+/// The operations of one part of the node.
 pub trait OperationFamily: Send + Sync + Debug {
     /// Returns the effect of an operation, given as to [`OperationFamily::carry_out`].
     fn effect(&self, operation: &[u8]) -> Effect;
@@ -23,8 +23,8 @@ pub trait OperationFamily: Send + Sync + Debug {
         false
     }
 
-    /// Carries out one operation. The operation is a JSON document of at most [`base::limits::OPERATION_BYTES_MAX`]
-    /// bytes, not parsed yet; the reply is one, too.
+    /// Carries out one operation. The operation is a JSON document that was bounded in size but not parsed; the reply is
+    /// one, too.
     fn carry_out(&self, operation: Vec<u8>) -> OperationAnswer<'_>;
 }
 
