@@ -71,6 +71,7 @@ struct Inner {
     turns: YieldSlots,
     /// Producer ids reserved for this node.
     producer_ids: tokio::sync::Mutex<Range<i64>>,
+    config_changes: tokio::sync::Mutex<()>,
     failure: Failure,
     scrubbing: Arc<Scrubbing>,
     backups: Arc<Backups>,
@@ -216,6 +217,7 @@ impl Broker {
             cpu,
             turns: YieldSlots::for_runtime(),
             producer_ids: tokio::sync::Mutex::default(),
+            config_changes: tokio::sync::Mutex::default(),
             failure: failure.clone(),
             scrubbing: Arc::clone(&scrubbing),
             backups: Arc::default(),
@@ -370,6 +372,11 @@ impl Broker {
 
     pub(crate) fn producer_ids(&self) -> &tokio::sync::Mutex<Range<i64>> {
         &self.0.producer_ids
+    }
+
+    /// Held while a configuration is read, altered and written back: the broker takes whole sets of settings.
+    pub fn config_changes(&self) -> &tokio::sync::Mutex<()> {
+        &self.0.config_changes
     }
 
     /// Waits for room for `bytes` of a request before it is read; dropping the permit returns the room.

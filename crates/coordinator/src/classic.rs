@@ -19,6 +19,7 @@ use world::Instant;
 use crate::member::{Client, Waiter};
 use crate::subscription::topics_of_subscription;
 
+pub mod assignment;
 mod join;
 pub mod member;
 mod presence;

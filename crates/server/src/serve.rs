@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use access::{Audit, Quotas, Users};
 use broker::{Broker, BrokerOptions};
+use consumer_groups::Groups;
 use gateway::Connections;
 use gateway_amqp::operations::Administration;
 use gateway_http::FrontEnd;
@@ -203,7 +204,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     };
     configure(&broker, &settings.kafka_configs).await?;
     let (topology, users) = declared(&broker, &settings).await?;
-    let mut options = gateway_options(&settings, nodes.clone());
+    let mut options = gateway_options(&settings, nodes.clone(), Groups::start(&broker));
     let (security, bound) = (&settings.security, &listeners.bound);
     let logins = security.logins(bound, users.has_any(), cluster.is_some()).and_then(|kafka| {
         Ok((kafka, security.http_logins(bound, users.has_any(), cluster.is_some())?))
@@ -432,12 +433,12 @@ fn broker_options(
     }
 }
 
-fn gateway_options(settings: &Settings, nodes: Nodes) -> GatewayOptions {
+fn gateway_options(settings: &Settings, nodes: Nodes, groups: Groups) -> GatewayOptions {
     GatewayOptions {
         auto_create_topics: settings.auto_create_topics,
         partitions_default: settings.default_partitions,
         sessions_max: settings.connections_max,
-        ..GatewayOptions::new(nodes)
+        ..GatewayOptions::new(nodes, groups)
     }
 }
 

@@ -13,6 +13,7 @@ use broker::Broker;
 use client::connect::Connecting;
 use client::{Connect, Pipeline};
 use client_amqp::{Channel, Mode, TimedStream};
+use consumer_groups::Groups;
 use nodes::{Endpoint, Endpoints, Nodes};
 use tasks::Task;
 use tokio::sync::watch;
@@ -45,7 +46,7 @@ impl Gateways {
         let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port: KAFKA };
         let endpoints = Endpoints { kafka: endpoint, amqp: None, kafka_tls: None, rack: None };
         let nodes = Nodes::alone(broker.node(), endpoints);
-        let options = gateway_kafka::GatewayOptions::new(nodes);
+        let options = gateway_kafka::GatewayOptions::new(nodes, Groups::start(broker));
         let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping);
         let kafka = broker.vital(Task::KafkaListener, serving);
         Ok(Self { stop, serving: vec![kafka, amqp] })

@@ -73,6 +73,7 @@ fn no_part_of_a_node_uses_a_client() {
         "broker",
         "cluster",
         "consensus",
+        "consumer-groups",
         "coordinator",
         "documents",
         "gateways/amqp",

@@ -11,6 +11,7 @@ use broker::config::{
     Overrides, TopicConfig, topic_entry, topic_entry_for_node,
 };
 use broker::validate_topic_name;
+use consumer_groups::{lease_groups, tenants};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::alter_configs_response::AlterConfigsResourceResponse;
 use kafka_protocol::messages::incremental_alter_configs_request::AlterableConfig;
@@ -23,11 +24,9 @@ use kafka_protocol::messages::{
 use crate::authorization::Caller;
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
-use crate::groups::tenants;
 use crate::kafka_settings::is_of_kafka;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
-use crate::share::lease_groups;
 use crate::static_configs::STATIC_CONFIGS;
 
 /// Kinds of configurable resources (Kafka's `ConfigResource.Type`).
@@ -212,7 +211,8 @@ impl Resource {
                 let before = config_of();
                 broker.set_group_config(group.clone(), config).await?;
                 let after = config_of();
-                lease_groups::ensure_dead_letter_topic(gateway, &after).await?;
+                let partitions = gateway.options.partitions_default;
+                lease_groups::ensure_dead_letter_topic(broker, &after, partitions).await?;
                 lease_groups::carry_over(broker, group, &before, &after).await?;
             }
             // Read-only resources never get here.
@@ -272,7 +272,7 @@ pub(crate) async fn alter(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: AlterConfigsRequest = request.decode()?;
-    let _one_at_a_time = gateway.config_changes.lock().await;
+    let _one_at_a_time = gateway.broker.config_changes().lock().await;
     let mut seen = HashSet::default();
     let mut responses = Vec::with_capacity(message.resources.len());
     for resource in message.resources {
@@ -325,7 +325,7 @@ pub(crate) async fn alter_incrementally(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: IncrementalAlterConfigsRequest = request.decode()?;
-    let _one_at_a_time = gateway.config_changes.lock().await;
+    let _one_at_a_time = gateway.broker.config_changes().lock().await;
     let mut seen = HashSet::default();
     let mut responses = Vec::with_capacity(message.resources.len());
     for resource in message.resources {

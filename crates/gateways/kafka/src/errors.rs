@@ -7,6 +7,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use broker::{AppendError, ExecuteError, FetchError, Refusal, SequenceRefusal, Unavailable};
+use consumer_groups::CoordinatorError;
+use consumer_groups::lease_groups::LeaseGroupError;
 use coordinator::{ErrorKind, GroupError};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::protocol::StrBytes;
@@ -254,6 +256,22 @@ impl From<&BatchError> for Fault {
 impl From<GroupError> for Fault {
     fn from(error: GroupError) -> Self {
         Self::new(group_code(error.kind), error.message)
+    }
+}
+
+impl From<LeaseGroupError> for Fault {
+    fn from(error: LeaseGroupError) -> Self {
+        match error {
+            LeaseGroupError::Create(error) => error.into(),
+            LeaseGroupError::Read(error) => error.into(),
+        }
+    }
+}
+
+pub(crate) fn coordinator_code(error: CoordinatorError) -> ResponseError {
+    match error {
+        CoordinatorError::NotCoordinator => ResponseError::NotCoordinator,
+        CoordinatorError::Loading => ResponseError::CoordinatorLoadInProgress,
     }
 }
 

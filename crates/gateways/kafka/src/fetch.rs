@@ -373,6 +373,7 @@ mod tests {
     use std::sync::Arc;
 
     use broker::{Broker, BrokerOptions, NewTopic};
+    use consumer_groups::Groups;
     use tokio::sync::watch;
     use uuid::Uuid;
     use world::World;
@@ -407,7 +408,8 @@ mod tests {
             config: BTreeMap::new(),
         };
         broker.create_topic(topic).await.expect("is created");
-        Gateway::new(broker, GatewayOptions::new(alone()), stopping)
+        let options = GatewayOptions::new(alone(), Groups::start(&broker));
+        Gateway::new(broker, options, stopping)
     }
 
     fn wants_of(topic: &TopicRef, partitions: u32) -> Vec<(TopicRef, i32, FetchParameters)> {

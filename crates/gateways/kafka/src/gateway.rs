@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use access::quotas::{Meter, Protocol, Quotas};
 use broker::{Broker, Budget, Permit};
-use coordinator::Text;
+use coordinator::{Coordinator, Text};
 use gateway::{Connection, Traffic};
+use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::StrBytes;
-use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 
 use crate::limits::{
     ANSWER_BYTES_IN_FLIGHT_MAX, ANSWER_UNCOUNTED_BYTES_MAX, ARRIVING_BYTES_MAX,
@@ -17,21 +18,18 @@ use crate::limits::{
 };
 
 use crate::authorization::CachedRights;
+use crate::errors::coordinator_code;
 use crate::fetch_sessions::{FetchSessions, OwnSessions};
-use crate::groups::Groups;
 use crate::leader_watch::{Changes, LeaderWatch};
 use crate::login::Login;
 use crate::operations::permits::OperationPermits;
 use crate::options::GatewayOptions;
-use crate::share::{
-    DEAD_LETTER_SCHEME, OwnShareSessions, ShareDeadLetters, ShareKey, ShareSessions,
-};
+use crate::share::{OwnShareSessions, ShareKey, ShareSessions};
 
 #[derive(Debug)]
 pub(crate) struct Gateway {
     pub(crate) broker: Broker,
     pub(crate) options: GatewayOptions,
-    pub(crate) groups: Groups,
     pub(crate) traffic: Traffic,
     pub(crate) fetch_sessions: FetchSessions,
     pub(crate) share_sessions: ShareSessions,
@@ -49,8 +47,6 @@ pub(crate) struct Gateway {
     /// Large responses other than fetch responses, from the first row to written.
     pub(crate) answer_budget: Budget,
     pub(crate) operations: OperationPermits,
-    /// Held while a configuration is read, altered and written back.
-    pub(crate) config_changes: AsyncMutex<()>,
     leaders: LeaderWatch,
     shutdown: watch::Receiver<bool>,
 }
@@ -67,12 +63,9 @@ impl Gateway {
         options: GatewayOptions,
         shutdown: watch::Receiver<bool>,
     ) -> Self {
-        let dead_letters = Arc::new(ShareDeadLetters::new(broker.downgrade()));
-        broker.set_dead_letter_router(DEAD_LETTER_SCHEME, dead_letters);
-        let groups = Groups::new(&broker);
+        let coordinators = Arc::downgrade(options.groups.coordinators());
         Self {
-            leaders: LeaderWatch::start(&broker, Arc::downgrade(groups.homes())),
-            groups,
+            leaders: LeaderWatch::start(&broker, coordinators),
             traffic: options.connections.traffic(PROTOCOL),
             fetch_sessions: FetchSessions::new(options.fetch_sessions_max),
             share_sessions: ShareSessions::default(),
@@ -83,7 +76,6 @@ impl Gateway {
             waiting_budget: Budget::new(options.waiting_bytes_max),
             answer_budget: Budget::new(ANSWER_BYTES_IN_FLIGHT_MAX),
             operations: OperationPermits::new(),
-            config_changes: AsyncMutex::new(()),
             broker,
             options,
             shutdown,
@@ -109,6 +101,12 @@ impl Gateway {
         let mut shutdown = self.shutdown.clone();
         // The sender lives as long as the node.
         let _ = shutdown.wait_for(|stopping| *stopping).await;
+    }
+
+    /// Returns the group's coordinator. Callers keep it only for a visit, because dropping it at the end of the
+    /// term ends the requests that wait in it.
+    pub(crate) fn coordinator(&self, group: &str) -> Result<Arc<Coordinator>, ResponseError> {
+        self.options.groups.of(group).map_err(coordinator_code)
     }
 
     pub(crate) fn node_id(&self) -> i32 {

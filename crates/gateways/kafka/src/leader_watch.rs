@@ -7,11 +7,11 @@ use std::future::pending;
 use std::sync::Weak;
 
 use broker::{Broker, LeaderChanges};
+use consumer_groups::Coordinators;
 use tasks::Task;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::groups::Homes;
 
 #[derive(Debug)]
 pub(crate) struct LeaderWatch {
@@ -22,12 +22,12 @@ pub(crate) struct LeaderWatch {
 
 impl LeaderWatch {
     /// Must be called within a runtime.
-    pub(crate) fn start(broker: &Broker, homes: Weak<Homes>) -> Self {
+    pub(crate) fn start(broker: &Broker, coordinators: Weak<Coordinators>) -> Self {
         if broker.is_alone() {
             return Self { changes: None, task: None };
         }
         let (count, changes) = watch::channel(0);
-        let watching = notify(broker.leader_changes(), homes, count);
+        let watching = notify(broker.leader_changes(), coordinators, count);
         let task = broker.vital(Task::KafkaLeaders, watching);
         Self { changes: Some(changes), task: Some(task) }
     }
@@ -50,12 +50,12 @@ impl Drop for LeaderWatch {
 }
 
 /// Runs until it is cancelled.
-async fn notify(mut changes: LeaderChanges, homes: Weak<Homes>, count: watch::Sender<u64>) {
+async fn notify(mut changes: LeaderChanges, coordinators: Weak<Coordinators>, count: watch::Sender<u64>) {
     loop {
         changes.next().await;
         // Dropping the groups cancels this task too.
-        let Some(homes) = homes.upgrade() else { return pending().await };
-        homes.forget_lost();
+        let Some(coordinators) = coordinators.upgrade() else { return pending().await };
+        coordinators.forget_lost();
         count.send_modify(|count| *count += 1);
     }
 }

@@ -25,8 +25,6 @@ pub const DESCRIBED_BYTES_MAX: usize = 32 << 20;
 pub const ANSWER_UNCOUNTED_BYTES_MAX: usize = 64 << 10;
 /// Size limit of one member's metadata, and of the assignment that it gets from its leader.
 pub const GROUP_MEMBER_BYTES_MAX: usize = 1 << 20;
-/// How often expired offsets are looked for (Kafka's `offsets.retention.check.interval.ms`).
-pub const OFFSETS_RETENTION_CHECK_INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// A request of up to so many bytes, other than a produce request, counts against no budget of the
 /// node: a heartbeat must not wait for others.
 pub const REQUEST_UNCOUNTED_BYTES_MAX: usize = 4 << 10;

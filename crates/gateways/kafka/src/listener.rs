@@ -100,6 +100,7 @@ mod tests {
     use std::path::Path;
 
     use broker::BrokerOptions;
+    use consumer_groups::Groups;
     use world::{Net, World};
 
     use super::*;
@@ -112,10 +113,11 @@ mod tests {
         let disk = Arc::new(world::SimulatedDisk::new());
         let broker = Broker::open(World::on(disk), Path::new("/data"), BrokerOptions::default());
         let (_stop, stopping) = watch::channel(false);
-        let options = GatewayOptions::new(crate::leaders::alone());
+        let broker = broker.await.expect("opens");
+        let options = GatewayOptions::new(crate::leaders::alone(), Groups::start(&broker));
         let end = SocketAddr::from(([127, 0, 0, 1], 1));
         let registered = options.connections.register(PROTOCOL, end, end);
-        let gateway = Gateway::new(broker.await.expect("opens"), options, stopping);
+        let gateway = Gateway::new(broker, options, stopping);
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Net::Kernel.listen(any_port).await.expect("binds");
         let address = listener.local_addr().expect("is bound").to_string();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use access::{Admission, Quotas, Users};
 use base::limits;
 use ::operations::family::OperationFamily;
+use consumer_groups::Groups;
 use gateway::Connections;
 use nodes::Nodes;
 
@@ -26,6 +27,8 @@ pub struct LoginOptions {
 pub struct GatewayOptions {
     /// Advertised endpoints of this node and of others; they may differ from the bound addresses.
     pub nodes: Nodes,
+    /// The groups that this node coordinates.
+    pub groups: Groups,
     /// Kafka's `auto.create.topics.enable`: a metadata request may create the topics that it names.
     pub auto_create_topics: bool,
     /// Kafka's `num.partitions`: partitions of a topic that is created without a count.
@@ -61,9 +64,10 @@ impl GatewayOptions {
         admission.is_log_in_required(self.users.as_ref())
     }
 
-    pub fn new(nodes: Nodes) -> Self {
+    pub fn new(nodes: Nodes, groups: Groups) -> Self {
         Self {
             nodes,
+            groups,
             auto_create_topics: true,
             partitions_default: 1,
             sessions_max: limits::SESSIONS_MAX_DEFAULT,

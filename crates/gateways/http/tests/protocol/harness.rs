@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use operations::family::{OperationAnswer, OperationError};
 use broker::{Broker, BrokerOptions};
 use bytes::Bytes;
+use consumer_groups::Groups;
 use gateway::{Connections, Ports, Tls};
 use gateway_http::{
     FrontEnd, GatewayOptions, HttpPorts, ListeningPort, LoginOptions, Node, ProcessSeen,
@@ -197,7 +198,7 @@ impl Operator {
         let endpoints = Endpoints { kafka, amqp: None, kafka_tls: None, rack: None };
         let nodes =
             Nodes::alone(broker.node(), endpoints).with_operator_token("token of operators");
-        let options = gateway_kafka::GatewayOptions::new(nodes);
+        let options = gateway_kafka::GatewayOptions::new(nodes, Groups::start(broker));
         let (stop, stopping) = watch::channel(false);
         let kafka = Kafka::open(broker.clone(), options, stopping);
         let operations = kafka.operations();

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use base::HashSet;
 use broker::YieldBudget;
+use consumer_groups::limits::GROUPS_PER_LOOK;
+use consumer_groups::{lease_groups, tenants};
 use coordinator::Group;
 use coordinator::classic::{ClassicGroup, Phase};
 use coordinator::share::EMPTY_STATE;
@@ -25,13 +27,12 @@ use crate::authorization::Caller;
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::groups::classic_requests::check_group;
-use crate::groups::code_of;
 use crate::groups::committed::{
-    GROUPS_PER_LOOK, WithOffsets, coordinator_error, coordinator_unavailable, has_offsets,
+    WithOffsets, coordinator_error, coordinator_unavailable, has_offsets,
 };
+use crate::groups::{check_described, code_of};
 use crate::groups::share_offset_requests::delete_part;
 use crate::groups::share_requests::group_not_found;
-use crate::groups::tenants;
 use crate::groups::text::own;
 use crate::leaders::{
     KnownLeaders, NO_NODE, ReachableNode, broker_id, host_of, port_of, reached_node,
@@ -40,7 +41,6 @@ use crate::list_response::ListWriter;
 use crate::no_transactions::no_transactions_for;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
-use crate::share::lease_groups;
 
 // ---------------------------------------------------------------------------------- coordinators
 
@@ -176,7 +176,7 @@ pub(crate) async fn list(
     let types = lower_case(&message.types_filter);
     let asker = &request.asker;
     let mut listed = durable_groups(gateway, asker).await;
-    gateway.groups.for_each(|name, group| {
+    gateway.options.groups.for_each(|name, group| {
         if tenants::is_listed(&gateway.broker, asker.rights(), group) {
             let row = listed_group(group.protocol_type(), group.state_name(), group.type_name());
             listed.insert(name.to_string(), row);
@@ -207,7 +207,7 @@ async fn durable_groups(gateway: &Gateway, asker: &Caller) -> BTreeMap<String, L
     let mut add = async |names: Vec<String>, row: &ListedGroup, of_leases: bool| {
         let last = names.last().cloned()?;
         pace.step(names.len() as u32).await;
-        let ours = names.into_iter().filter(|name| gateway.groups.coordinates(name));
+        let ours = names.into_iter().filter(|name| gateway.options.groups.coordinates(name));
         let ours = ours.filter(|name| !of_leases || is_seen(name));
         listed.extend(ours.map(|name| (name, row.clone())));
         Some(last)
@@ -289,13 +289,12 @@ fn describe_one(
         Ok(has_offsets) => has_offsets,
         Err(error) => return described.with_error_code(error.code()),
     };
-    let groups = match gateway.groups.of(name) {
+    let groups = match gateway.coordinator(name) {
         Ok(groups) => groups,
         Err(error) => return described.with_error_code(error.code()),
     };
-    let check = |group: &Group| tenants::check_described(&gateway.broker, asker.rights(), group);
     groups.visit(name, |visit| match visit.group {
-        Some(group) if check(group).is_err() => {
+        Some(group) if check_described(gateway, asker, group).is_err() => {
             described.with_error_code(ResponseError::TopicAuthorizationFailed.code())
         }
         Some(Group::Classic(group)) => describe_classic(described, group),
@@ -373,7 +372,7 @@ async fn delete_one(
     if !may_delete.map_err(|why| Fault::from(why).error)? {
         return Err(ResponseError::GroupAuthorizationFailed);
     }
-    let was_known = gateway.groups.of(name)?.visit(name, |visit| match visit.group {
+    let was_known = gateway.coordinator(name)?.visit(name, |visit| match visit.group {
         Some(group) if !group.is_empty() => Err(ResponseError::NonEmptyGroup),
         known => Ok(known.take().is_some()),
     })?;

@@ -3,6 +3,7 @@
 use crate::limits::GROUP_MEMBER_BYTES_MAX;
 use base::limits::GROUP_NAME_BYTES_MAX;
 use broker::Permit;
+use consumer_groups::settings::{group_values, join_limits, millis};
 use coordinator::classic::{
     ClassicGroup, Join, JoinGroupReply, JoinRefused, LeavingMember, Protocol, Sync, SyncGroupReply,
 };
@@ -22,8 +23,8 @@ use crate::authorization::Caller;
 use crate::errors::group_code;
 use crate::gateway::{Gateway, Session};
 use crate::groups::code_of;
-use crate::groups::node::{answer_or_drain, group_values, join_limits, millis, visit_to_store};
 use crate::groups::text::{own, own_bytes};
+use crate::groups::waiting::{answer_or_drain, visit_to_store};
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 
@@ -96,7 +97,7 @@ async fn join_response(
             }
         }
     };
-    let mut answer = match gateway.groups.of(&message.group_id) {
+    let mut answer = match gateway.coordinator(&message.group_id) {
         Ok(groups) => groups.visit_and_wait(&message.group_id, event),
         Err(error) => return join_refused(&member_id, error),
     };
@@ -138,7 +139,7 @@ fn join_refused(member_id: &str, error: ResponseError) -> JoinGroupResponse {
 
 fn check_join(gateway: &Gateway, message: &JoinGroupRequest) -> Result<(), ResponseError> {
     check_group_name(&message.group_id)?;
-    let groups = gateway.groups.of(&message.group_id)?;
+    let groups = gateway.coordinator(&message.group_id)?;
     let values = group_values(&gateway.broker);
     let allowed = values.session_timeout_ms_min..=values.session_timeout_ms_max;
     if !allowed.contains(&message.session_timeout_ms) {
@@ -240,7 +241,7 @@ async fn sync_response(
             }
         }
     };
-    let mut answer = match gateway.groups.of(&message.group_id) {
+    let mut answer = match gateway.coordinator(&message.group_id) {
         Ok(groups) => groups.visit_and_wait(&message.group_id, event),
         Err(error) => return refused(error),
     };
@@ -266,7 +267,7 @@ fn check_sync(gateway: &Gateway, message: &SyncGroupRequest) -> Result<(), Respo
         return Err(ResponseError::MessageTooLarge);
     }
     let bytes = message.assignments.iter().map(|one| one.assignment.len()).sum();
-    if bytes > 0 && !gateway.groups.of(&message.group_id)?.has_room(&message.group_id, bytes) {
+    if bytes > 0 && !gateway.coordinator(&message.group_id)?.has_room(&message.group_id, bytes) {
         return Err(ResponseError::GroupMaxSizeReached);
     }
     Ok(())
@@ -279,7 +280,7 @@ pub(crate) fn heartbeat(gateway: &Gateway, mut request: Request) -> Result<Respo
     let (member, generation) = (&message.member_id, message.generation_id);
     let instance = message.group_instance_id.as_deref();
     let result = check_group(&request.asker, &message.group_id).and_then(|()| {
-        let beat = gateway.groups.of(&message.group_id)?.visit(&message.group_id, |visit| {
+        let beat = gateway.coordinator(&message.group_id)?.visit(&message.group_id, |visit| {
             match visit.group {
                 Some(Group::Classic(group)) => {
                     group.heartbeat(member, instance, generation, visit.now)

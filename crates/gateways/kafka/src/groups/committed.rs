@@ -2,6 +2,7 @@
 //! committed.
 
 use broker::{ExecuteError, Unavailable};
+use consumer_groups::limits::GROUPS_PER_LOOK;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::GroupId;
 
@@ -12,9 +13,6 @@ use crate::gateway::Gateway;
 pub(crate) async fn has_offsets(gateway: &Gateway, name: &str) -> Result<bool, ResponseError> {
     gateway.broker.shards().has_offsets(name).await.map_err(coordinator_unavailable)
 }
-
-/// Groups per query: it delays appends meanwhile.
-pub(crate) const GROUPS_PER_LOOK: usize = 500;
 
 /// Whether each group of a list has committed offsets. Queries a part of the list at a time, and only on
 /// demand.

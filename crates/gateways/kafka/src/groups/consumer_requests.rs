@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use crate::limits::GROUP_MEMBER_BYTES_MAX;
-use broker::CatalogView;
+use consumer_groups::settings::{consumer_limits, millis};
+use consumer_groups::tenants;
 use coordinator::assignment::Assignment;
 use coordinator::assignor::Assignor;
-use coordinator::consumer::{ConsumerGroup, ConsumerLimits, Heartbeat, Member, Report};
+use coordinator::consumer::{ConsumerGroup, Heartbeat, Member, Report};
 use coordinator::member::{Client, JOINING, LEAVING, PAUSING};
 use coordinator::{Group, GroupAccess, text};
 use kafka_protocol::ResponseError;
@@ -27,11 +28,11 @@ use crate::authorization::Caller;
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::groups::admin_requests::DESCRIBED_GROUP_BYTES;
+use crate::groups::check_described;
 use crate::groups::classic_requests::{check_group, client_of};
 use crate::groups::committed::WithOffsets;
-use crate::groups::node::{millis, visit_to_store};
+use crate::groups::waiting::visit_to_store;
 use crate::groups::share_requests::group_not_found;
-use crate::groups::tenants;
 use crate::groups::text::own;
 use crate::groups::topics::Topics;
 use crate::list_response::ListWriter;
@@ -119,7 +120,7 @@ fn check_heartbeat(
     if bytes > GROUP_MEMBER_BYTES_MAX {
         return invalid("SubscribedTopicNames is too long.");
     }
-    let groups = gateway.groups.of(&message.group_id).map_err(Fault::plain)?;
+    let groups = gateway.coordinator(&message.group_id).map_err(Fault::plain)?;
     if message.member_epoch == JOINING && !groups.has_room(&message.group_id, bytes) {
         return Err(Fault::plain(ResponseError::GroupMaxSizeReached));
     }
@@ -181,7 +182,7 @@ async fn report(
     assignor: Option<Assignor>,
 ) -> Result<ConsumerGroupHeartbeatResponse, Fault> {
     let name = &message.group_id;
-    let (limits, interval_ms) = limits_of(&gateway.broker.catalog(), name);
+    let (limits, interval_ms) = consumer_limits(&gateway.broker.catalog(), name);
     let event = heartbeat_event(message, client_of(session, head), assignor);
     let topics = Topics(&gateway.broker);
     let shown = visit_to_store(gateway, name, |visit: GroupAccess<'_>| {
@@ -205,17 +206,6 @@ async fn report(
         .with_member_epoch(epoch)
         .with_heartbeat_interval_ms(interval_ms)
         .with_assignment(assigned.as_ref().map(reported)))
-}
-
-/// The group's limits, and the heartbeat interval of its members.
-pub(crate) fn limits_of(catalog: &CatalogView<'_>, name: &str) -> (ConsumerLimits, i32) {
-    let node = &catalog.node_config().own.groups;
-    let group = catalog.group_config(name);
-    let session = group.session_timeout_ms.unwrap_or(node.consumer_session_timeout_ms);
-    let interval = group.heartbeat_interval_ms.unwrap_or(node.consumer_heartbeat_interval_ms);
-    let limits =
-        ConsumerLimits { members_max: node.consumer_members_max, session_timeout: millis(session) };
-    (limits, interval)
 }
 
 fn heartbeat_event(
@@ -298,9 +288,9 @@ fn describe_one(
     let is_durable =
         has_offsets || tenants::sees_lease_groups(&gateway.broker, asker.rights(), name);
     let mut described =
-        gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
+        gateway.coordinator(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
             Some(known @ Group::Consumer(_)) => {
-                tenants::check_described(&gateway.broker, asker.rights(), known)?;
+                check_described(gateway, asker, known)?;
                 let Group::Consumer(group) = known else { return Err(group_not_found(name)) };
                 Ok(describe_group(group, version))
             }

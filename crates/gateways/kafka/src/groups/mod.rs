@@ -2,43 +2,41 @@
 //!
 //! Commits are durable before the response, and so are membership and assignments.
 //!
-//! The group protocols are in [`coordinator`], which is independent of messages and error codes:
+//! The group protocols are in [`coordinator`], and the groups of this node in [`consumer_groups`]: both are independent
+//! of messages and error codes.
 //!
-//! * `node`: the groups of this node, and their background tasks
+//! * `waiting`: requests that wait for a group
 //! * `topics`: the catalog as groups need it
 //! * `classic_requests`, `consumer_requests`, `share_requests`, `streams_requests`, `offset_requests`,
 //!   `offset_delete_requests`, `share_offset_requests`, `admin_requests`: convert messages to events, and
 //!   back
 //! * `streams_messages`: the messages of KIP-1071, which the message crate does not have
-//! * `assigned`: assignments of members of classic groups
 //! * `committed`: groups with committed offsets
-//! * `expiry`: expiry of the offsets of unused groups
 
+use consumer_groups::tenants;
+use coordinator::Group;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::ApiKey;
 
+use crate::authorization::Caller;
+use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
 mod admin_requests;
-pub(crate) mod assigned;
 mod classic_requests;
 pub(crate) mod committed;
 mod consumer_requests;
-mod expiry;
-mod node;
 mod offset_delete_requests;
 mod offset_requests;
 mod share_offset_requests;
 mod share_requests;
 pub(crate) mod streams_messages;
 pub(crate) mod streams_requests;
-pub(crate) mod tenants;
 pub(crate) mod text;
 mod topics;
-
-pub(crate) use node::{Groups, Homes};
+mod waiting;
 
 /// Handles one group request.
 pub(crate) async fn handle(
@@ -72,6 +70,17 @@ pub(crate) async fn handle(
         ApiKey::DescribeGroups => admin_requests::describe(gateway, request).await,
         ApiKey::DeleteGroups => admin_requests::delete(gateway, request).await,
         other => Err(RequestError::UnknownApi(other as i16)),
+    }
+}
+
+/// Refuses to describe a group if the caller may not see one of its topics, as Kafka does.
+fn check_described(gateway: &Gateway, asker: &Caller, group: &Group) -> Result<(), Fault> {
+    match tenants::may_be_described(&gateway.broker, asker.rights(), group) {
+        true => Ok(()),
+        false => Err(Fault::new(
+            ResponseError::TopicAuthorizationFailed,
+            "this user may not see all topics of the group",
+        )),
     }
 }
 

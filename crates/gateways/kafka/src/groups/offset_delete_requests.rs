@@ -78,7 +78,7 @@ async fn subscribed_topics(
     message: &OffsetDeleteRequest,
 ) -> Result<HashSet<TopicName>, ResponseError> {
     let has_offsets = has_offsets(gateway, &message.group_id).await?;
-    gateway.groups.of(&message.group_id)?.visit(&message.group_id, |visit| {
+    gateway.coordinator(&message.group_id)?.visit(&message.group_id, |visit| {
         let topics = message.topics.iter().map(|topic| &topic.name);
         match visit.group {
             Some(Group::Classic(group)) if !group.is_empty() && !group.is_of_consumers() => {

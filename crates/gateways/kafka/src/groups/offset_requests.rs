@@ -146,7 +146,7 @@ fn may_commit(
 ) -> Result<(), ResponseError> {
     let (member, generation) = (&message.member_id, message.generation_id_or_member_epoch);
     let instance = message.group_instance_id.as_deref();
-    gateway.groups.of(&message.group_id)?.visit(&message.group_id, |visit| match visit.group {
+    gateway.coordinator(&message.group_id)?.visit(&message.group_id, |visit| match visit.group {
         Some(Group::Classic(group)) => {
             let permitted = group.commit(member, instance, generation, visit.now);
             permitted.map_err(group_code)
@@ -322,7 +322,7 @@ async fn fetch_group(
 }
 
 fn may_fetch(gateway: &Gateway, wanted: &OffsetFetchRequestGroup) -> Result<(), ResponseError> {
-    gateway.groups.of(&wanted.group_id)?.visit(&wanted.group_id, |visit| match visit.group {
+    gateway.coordinator(&wanted.group_id)?.visit(&wanted.group_id, |visit| match visit.group {
         // The classic protocol does not fence reads. An unknown member learns that from its heartbeats.
         Some(Group::Share(group)) if !group.is_empty() => Err(ResponseError::GroupIdNotFound),
         Some(Group::Classic(_) | Group::Share(_)) | None => Ok(()),

@@ -13,6 +13,7 @@ use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, TopicId};
 use broker::catalog::Topic;
 use broker::{CatalogView, ExecuteError, LeaseProgress, Refusal, Unavailable, YieldBudget};
 use bytes::BufMut;
+use consumer_groups::lease_groups::{self, ShareLeaseGroup};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::alter_share_group_offsets_request::AlterShareGroupOffsetsRequestTopic;
 use kafka_protocol::messages::alter_share_group_offsets_response::{
@@ -36,7 +37,6 @@ use crate::groups::text::own;
 use crate::list_response::{Chunks, too_much};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
-use crate::share::lease_groups::{self, ShareLeaseGroup};
 use crate::wire::primitives::PutPrimitives;
 use coordinator::Group;
 
@@ -285,7 +285,7 @@ async fn put_topic(
 
 /// Whether the share group has members here. Fails if the name is another kind of group's.
 fn share_group_has_members(gateway: &Gateway, name: &GroupId) -> Result<bool, Fault> {
-    gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
+    gateway.coordinator(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
         Some(Group::Share(group)) => Ok(!group.is_empty()),
         Some(other) if !other.is_empty() => Err(not_a_share_group(name)),
         _ => Ok(false),
@@ -414,7 +414,7 @@ async fn move_group(
     let found = || broker.catalog().lease_group_named(topic, name).map(|group| group.id());
     if found().is_none() {
         let config = lease_groups::config_of(&broker.catalog(), name);
-        lease_groups::make(broker, name, topic, Vec::new(), config).await?;
+        lease_groups::create(broker, name, topic, Vec::new(), config).await?;
     }
     let group = found().ok_or_else(Fault::unknown_partition)?;
     Ok(broker.shards().seek_lease_group(group, starts).await?)

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use crate::limits::GROUP_MEMBER_BYTES_MAX;
 use base::MAIN_LEASE_GROUP;
-use broker::CatalogView;
+use consumer_groups::settings::share_limits;
+use consumer_groups::{lease_groups, tenants};
 use coordinator::assignment::Assignment;
 use coordinator::assignor::simple;
 use coordinator::member::{Client, JOINING, LEAVING};
-use coordinator::share::{EMPTY_STATE, Heartbeat, Member, Report, ShareGroup, ShareLimits};
+use coordinator::share::{EMPTY_STATE, Heartbeat, Member, Report, ShareGroup};
 use coordinator::{Group, GroupAccess, text};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::share_group_describe_response::{
@@ -29,16 +30,14 @@ use crate::authorization::{Caller, topic_refused};
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::groups::admin_requests::DESCRIBED_GROUP_BYTES;
+use crate::groups::check_described;
 use crate::groups::classic_requests::{check_group, client_of};
 use crate::groups::committed::has_offsets;
-use crate::groups::node::millis;
-use crate::groups::tenants;
 use crate::groups::text::own;
 use crate::groups::topics::Topics;
 use crate::list_response::ListWriter;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
-use crate::share::lease_groups;
 
 // ------------------------------------------------------------------------------------- heartbeat
 
@@ -95,7 +94,7 @@ fn check_heartbeat(
     if bytes > GROUP_MEMBER_BYTES_MAX {
         return invalid("SubscribedTopicNames is too long.");
     }
-    let groups = gateway.groups.of(&message.group_id).map_err(Fault::plain)?;
+    let groups = gateway.coordinator(&message.group_id).map_err(Fault::plain)?;
     if message.member_epoch == JOINING && !groups.has_room(&message.group_id, bytes) {
         return Err(Fault::plain(ResponseError::GroupMaxSizeReached));
     }
@@ -106,7 +105,7 @@ fn leave(
     gateway: &Gateway,
     message: &ShareGroupHeartbeatRequest,
 ) -> Result<ShareGroupHeartbeatResponse, Fault> {
-    gateway.groups.of(&message.group_id).map_err(Fault::plain)?.visit(
+    gateway.coordinator(&message.group_id).map_err(Fault::plain)?.visit(
         &message.group_id,
         |visit| match visit.group {
             Some(Group::Share(group)) => Ok(group.leave(&message.member_id)?),
@@ -136,11 +135,11 @@ async fn report(
     message: &ShareGroupHeartbeatRequest,
 ) -> Result<ShareGroupHeartbeatResponse, Fault> {
     let name = &message.group_id;
-    let (limits, interval_ms) = limits_of(&gateway.broker.catalog(), name);
+    let (limits, interval_ms) = share_limits(&gateway.broker.catalog(), name);
     let has_offsets = has_offsets(gateway, name).await.map_err(Fault::plain)?;
     let event = heartbeat_event(message, client);
     let catalog = Topics(&gateway.broker);
-    let (report, topics) = gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| {
+    let (report, topics) = gateway.coordinator(name).map_err(Fault::plain)?.visit(name, |visit| {
         let GroupAccess { group, now, .. } = visit;
         let report = match &mut *group {
             Some(Group::Share(group)) => Ok(group.heartbeat(event, limits, &catalog, now)?),
@@ -164,7 +163,7 @@ async fn report(
     })?;
     // Lease groups exist before the member fetches from its new partitions.
     let topics = creatable_topics(gateway, asker, name, topics);
-    lease_groups::ensure(gateway, name, &topics).await?;
+    lease_groups::ensure(&gateway.broker, name, &topics).await?;
     let Report { epoch, assigned } = report;
     Ok(ShareGroupHeartbeatResponse::default()
         .with_member_epoch(epoch)
@@ -201,15 +200,6 @@ fn check_queues(gateway: &Gateway, asker: &Caller, names: &[TopicName]) -> Resul
         true => Ok(()),
         false => Err(topic_refused()),
     }
-}
-
-/// The group's limits, and the heartbeat interval of its members.
-fn limits_of(catalog: &CatalogView<'_>, name: &str) -> (ShareLimits, i32) {
-    let node = &catalog.node_config().own.share;
-    let group = &catalog.group_config(name).share;
-    let session_ms = node.session_timeout_ms.holds(group.session_timeout_ms);
-    let limits = ShareLimits { members_max: node.members_max, session_timeout: millis(session_ms) };
-    (limits, node.heartbeat_interval_ms.holds(group.heartbeat_interval_ms))
 }
 
 fn heartbeat_event(message: &ShareGroupHeartbeatRequest, client: Client) -> Heartbeat {
@@ -270,9 +260,9 @@ fn describe_one(
 ) -> Result<DescribedGroup, Fault> {
     check_group(asker, name).map_err(Fault::plain)?;
     let described =
-        gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
+        gateway.coordinator(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
             Some(known @ Group::Share(_)) => {
-                tenants::check_described(&gateway.broker, asker.rights(), known)?;
+                check_described(gateway, asker, known)?;
                 let Group::Share(group) = known else { return Ok(None) };
                 Ok(Some(describe_group(group)))
             }

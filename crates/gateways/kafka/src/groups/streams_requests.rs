@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::limits::{DESCRIBED_BYTES_MAX, GROUP_MEMBER_BYTES_MAX};
-use broker::{CatalogView, NewTopic, Refusal, YieldBudget, validate_topic_name};
+use broker::{NewTopic, Refusal, YieldBudget, validate_topic_name};
 use bytes::{Bytes, BytesMut};
+use consumer_groups::settings::{millis, streams_limits};
+use consumer_groups::tenants;
 use coordinator::member::{Client, JOINING, LEAVING, PAUSING};
 use coordinator::streams::tasks::Tasks;
 use coordinator::streams::topology::InternalTopic;
@@ -22,14 +24,14 @@ use crate::errors::Fault;
 use crate::frames::Frame;
 use crate::gateway::{Gateway, Session};
 use crate::groups::admin_requests::DESCRIBED_GROUP_BYTES;
+use crate::groups::check_described;
 use crate::groups::classic_requests::check_group;
 use crate::groups::committed::has_offsets;
-use crate::groups::node::{millis, visit_to_store};
+use crate::groups::waiting::visit_to_store;
 use crate::groups::share_requests::group_not_found;
 use crate::groups::streams_messages::{
     DescribeRequest, DescribedGroup, HeartbeatRequest, HeartbeatResponse, begin_described,
 };
-use crate::groups::tenants;
 use crate::groups::topics::Topics;
 use crate::list_response::{Chunks, too_much};
 use crate::request::{Preamble, RequestError};
@@ -190,7 +192,7 @@ fn check(gateway: &Gateway, asker: &Caller, request: &HeartbeatRequest) -> Resul
                 return invalid("Topology must be non-null when (re-)joining.");
             };
             topology.check()?;
-            let groups = gateway.groups.of(&request.group).map_err(Fault::plain)?;
+            let groups = gateway.coordinator(&request.group).map_err(Fault::plain)?;
             if !groups.has_room(&request.group, 2 * topology.bytes()) {
                 return Err(Fault::plain(ResponseError::GroupMaxSizeReached));
             }
@@ -239,7 +241,7 @@ async fn report(
     request: HeartbeatRequest,
     client: Client,
 ) -> Result<HeartbeatResponse, Fault> {
-    let (limits, interval_ms) = limits_of(&gateway.broker.catalog(), &request.group);
+    let (limits, interval_ms) = streams_limits(&gateway.broker.catalog(), &request.group);
     let mut report = show(gateway, &request, limits, &client).await?;
     if !report.missing.is_empty() {
         match create(gateway, &report.missing).await {
@@ -316,20 +318,6 @@ async fn report_again(
             _ => Err(unknown_member(request)),
         });
     shown.await.map_err(Fault::plain)?
-}
-
-/// The group's limits, and the heartbeat interval of its members.
-pub(crate) fn limits_of(catalog: &CatalogView<'_>, name: &str) -> (StreamsLimits, i32) {
-    let node = &catalog.node_config().own.streams;
-    let own = &catalog.group_config(name).streams;
-    let delay = own.initial_rebalance_delay_ms.unwrap_or(node.initial_rebalance_delay_ms);
-    let limits = StreamsLimits {
-        members_max: node.members_max,
-        session_timeout: millis(node.session_timeout_ms.holds(own.session_timeout_ms)),
-        standbys: usize::try_from(node.standby_replicas.holds(own.standby_replicas)).unwrap_or(0),
-        initial_delay: millis(delay),
-    };
-    (limits, node.heartbeat_interval_ms.holds(own.heartbeat_interval_ms))
 }
 
 fn event(request: &HeartbeatRequest, client: &Client) -> Heartbeat {
@@ -443,9 +431,9 @@ async fn describe_one(
     let has_offsets = has_offsets(gateway, name).await.map_err(Fault::plain)?;
     let is_durable =
         has_offsets || tenants::sees_lease_groups(&gateway.broker, asker.rights(), name);
-    gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
+    gateway.coordinator(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
         Some(known @ Group::Streams(_)) => {
-            tenants::check_described(&gateway.broker, asker.rights(), known)?;
+            check_described(gateway, asker, known)?;
             let Group::Streams(group) = known else { return Err(group_not_found(name)) };
             Ok(DescribedGroup::of(name.clone(), group))
         }

@@ -10,12 +10,12 @@ use base::limits::OPERATION_RECORDS_MAX;
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, headers};
 use broker::delivery::{PeekedRecord, RedriveError, RedriveTo, RedriveWhat};
 use broker::{CatalogView, YieldBudget};
+use consumer_groups::dead_letters::{self as share, Route};
 use kafka_protocol::error::ResponseError;
 use record::HeadersView;
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
-use crate::share::dead_letters::{self as share, Route};
 
 use super::browse::{PageBudget, Source, VisitDecision, first_record, stored};
 use super::queues::{ensure_main, no_topic, remove_from};

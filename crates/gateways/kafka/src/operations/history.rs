@@ -11,6 +11,7 @@ use broker::delivery::{
     DeadReason, DeathReason, HistoryEvent, RecordHistory as Known, RecordState, SessionId,
     SessionUser, StepKind, UnsettledRecord,
 };
+use consumer_groups::dead_letters::Route;
 use kafka_protocol::error::ResponseError;
 
 use super::browse::{read_log, stored};
@@ -18,7 +19,6 @@ use super::dead_letters::{death, is_known};
 use super::queues::no_topic;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
-use crate::share::dead_letters::Route;
 
 use ::operations::document::RecordPosition;
 use ::operations::history::{

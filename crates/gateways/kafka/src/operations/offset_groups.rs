@@ -12,7 +12,10 @@ use access::{AccessTarget, Operation as Right, Rights};
 use base::PartitionId;
 use base::limits::OPERATION_RECORDS_MAX;
 use broker::{CommitOffset, ExecuteError, Refusal, YieldBudget};
+use consumer_groups::limits::GROUPS_PER_LOOK;
+use consumer_groups::tenants;
 use coordinator::assignment::Assignment;
+use coordinator::classic::assignment::assigned_partitions;
 use coordinator::classic::{ClassicGroup, Phase};
 use coordinator::consumer::ConsumerGroup;
 use coordinator::member::Client;
@@ -22,9 +25,6 @@ use kafka_protocol::error::ResponseError;
 use super::invalid;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
-use crate::groups::assigned::assigned_partitions;
-use crate::groups::committed::GROUPS_PER_LOOK;
-use crate::groups::tenants;
 
 use ::operations::document::EmptyReply;
 use ::operations::offset_groups::{
@@ -57,7 +57,7 @@ pub(super) async fn list(
         }
         names.retain(|name| until.as_ref().is_none_or(|until| name <= until));
         for name in names {
-            let empty = || gateway.groups.coordinates(&name).then(without_members);
+            let empty = || gateway.options.groups.coordinates(&name).then(without_members);
             let membership = empty();
             found.entry(name).or_insert(membership);
         }
@@ -87,7 +87,7 @@ fn with_members(
 ) -> BTreeMap<String, Option<Membership>> {
     let range = (Bound::Excluded(after), until.map_or(Bound::Unbounded, Bound::Included));
     let mut found: BTreeMap<String, Option<Membership>> = BTreeMap::new();
-    gateway.groups.for_each(|name, group| {
+    gateway.options.groups.for_each(|name, group| {
         let is_between = std::ops::RangeBounds::<str>::contains(&range, name);
         let is_full =
             found.len() == max && found.last_key_value().is_some_and(|(last, _)| name > &**last);
@@ -249,10 +249,11 @@ fn shown(gateway: &Gateway, asker: &Rights, found: MemberCopy) -> OffsetGroupMem
     };
     let (assignment, target) = match &found.has {
         MemberAssignment::Written(bytes) => {
-            let read = assigned_partitions(bytes).ok();
-            let seen = read.map(|mut topics| {
-                topics.retain(|topic| sees(&topic.topic));
-                topics
+            let read = assigned_partitions(bytes);
+            let seen = read.map(|topics| {
+                let seen = topics.into_iter().filter(|topic| sees(&topic.topic));
+                let shown = seen.map(|it| AssignedTopic { topic: it.topic, partitions: it.partitions });
+                shown.collect()
             });
             (seen, None)
         }
@@ -386,7 +387,7 @@ fn visit<R>(
     name: &str,
     look: impl FnOnce(&mut Option<Group>) -> Result<R, Fault>,
 ) -> Result<R, Fault> {
-    let groups = gateway.groups.of(name).map_err(|error| match error {
+    let groups = gateway.coordinator(name).map_err(|error| match error {
         ResponseError::NotCoordinator => {
             let message = match gateway.broker.coordinator(name) {
                 Some(node) => format!("node {node} coordinates the group {name}: ask that one"),

@@ -12,13 +12,13 @@ use broker::delivery::{
     Counters, PeekedRecord, RecordState as BrokerState, RemoveError, SeekError, SeekTo,
 };
 use broker::{Broker, LeaseProgress};
+use consumer_groups::lease_groups;
 use futures_util::future::join_all;
 use kafka_protocol::error::ResponseError;
 use record::ReservedHeaders;
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
-use crate::share::lease_groups;
 
 use super::browse::{PageBudget, Source, VisitDecision, first_record, stored};
 use ::operations::document::{
@@ -73,7 +73,7 @@ pub(super) async fn declare(
     config: Overrides,
 ) -> Result<DeclaredQueue, Fault> {
     // The present configuration is read, altered and written back.
-    let _one_at_a_time = gateway.config_changes.lock().await;
+    let _one_at_a_time = gateway.broker.config_changes().lock().await;
     let (topic, partitions, known) = {
         let catalog = gateway.broker.catalog();
         let topic = catalog.topic_named(&queue.topic).ok_or_else(|| no_topic(&queue.topic))?;

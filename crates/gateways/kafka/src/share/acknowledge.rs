@@ -14,6 +14,7 @@ use std::future::Future;
 use base::LeaseGroupId;
 use broker::delivery::SettleError;
 use broker::{Broker, CatalogView, LeaseSession, Settle, SettleWhat, Settlement, Unavailable};
+use consumer_groups::lease_groups;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
@@ -31,7 +32,7 @@ use crate::share::request::{
 };
 use crate::share::response::{PartitionOutcome, ShareAcknowledged, encode_acknowledged};
 use crate::share::sessions::{FINAL_EPOCH, INITIAL_EPOCH};
-use crate::share::{key_of, lease_groups};
+use crate::share::key_of;
 
 pub(crate) async fn handle(
     gateway: &Gateway,

@@ -10,6 +10,7 @@ use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::delivery::TakeError;
 use broker::{Delivery, Settle, SettleWhat, Settlement, TakeOptions};
 use bytes::Bytes;
+use consumer_groups::lease_groups;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use kafka_protocol::error::ResponseError;
@@ -33,7 +34,7 @@ use crate::share::limits::Limits;
 use crate::share::request::{ShareFetchRequest, SharePartition};
 use crate::share::response::{AcquiredRange, ShareFetched, encode_fetched};
 use crate::share::sessions::{FINAL_EPOCH, INITIAL_EPOCH, ShareKey, ShareSession, session_user};
-use crate::share::{acknowledge, batches, key_of, lease_groups};
+use crate::share::{acknowledge, batches, key_of};
 
 /// Byte limit of a fetch while the node's budget for fetched bytes is used up: consumers that do not drain
 /// their responses must not block the others.

@@ -1,13 +1,12 @@
 //! Share groups' records (KIP-932): fetched by lease, and acknowledged one by one.
 //!
-//! A share group is a lease group of its name in each topic. [`crate::groups`] decides its membership, and
-//! the partitions of each member. Here a member's share session takes records out of the lease groups and
+//! A share group is a lease group of its name in each topic ([`consumer_groups::lease_groups`]). [`crate::groups`]
+//! decides its membership, and the partitions of each member. Here a member's share session takes records out of the lease groups and
 //! settles them.
 //!
 //! * `fetch`, `acknowledge`: the two requests; `limits`: limits of a fetch
 //! * `sessions`: state between requests
 //! * `acquired`, `batches`, `answers`: from leased records to the response
-//! * `lease_groups`: share groups in the broker; `dead_letters`: their dead letters
 //! * `request`, `response`: codecs of both requests
 
 use kafka_protocol::error::ResponseError;
@@ -19,16 +18,13 @@ mod acknowledge;
 mod acquired;
 mod answers;
 mod batches;
-pub(crate) mod dead_letters;
 mod fetch;
-pub(crate) mod lease_groups;
 mod limits;
 mod request;
 mod response;
 mod sessions;
 
 pub(crate) use acknowledge::handle as acknowledge;
-pub(crate) use dead_letters::{SCHEME as DEAD_LETTER_SCHEME, ShareDeadLetters};
 pub(crate) use fetch::handle as fetch;
 pub(crate) use sessions::{OwnShareSessions, ShareKey, ShareSessions};
 

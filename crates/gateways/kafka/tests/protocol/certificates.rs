@@ -9,6 +9,7 @@ use access::acl::{Action, Pattern, Resource, Rule, Verdict};
 use access::{Admission, SettingsUser, Users};
 use broker::{Broker, BrokerOptions};
 use client::Pipeline;
+use consumer_groups::Groups;
 use gateway::Ports;
 use gateway::tls::ClientCertificates;
 use gateway_kafka::limits::LOGIN_FRAME_BYTES_MAX;
@@ -60,7 +61,8 @@ impl Node {
         let at = Endpoint { host: "localhost".to_owned(), port: address.port() };
         let endpoints =
             Endpoints { kafka: at.clone(), amqp: None, kafka_tls: Some(at), rack: None };
-        let mut options = GatewayOptions::new(Nodes::alone(broker.node(), endpoints));
+        let nodes = Nodes::alone(broker.node(), endpoints);
+        let mut options = GatewayOptions::new(nodes, Groups::start(&broker));
         options.users = Some(users.clone());
         let (plain, tls) = (Admission::Required, Admission::Required);
         options.login = LoginOptions { plain, tls, plaintext: false, session_max };

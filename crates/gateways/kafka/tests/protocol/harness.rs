@@ -13,6 +13,7 @@ use bytes::{Bytes, BytesMut};
 pub(crate) use client::requests::topic_name as name;
 use client::requests::{self, FetchLimits};
 use client::{Pipeline, RequestHandle};
+use consumer_groups::Groups;
 use gateway_kafka::GatewayOptions;
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::produce_response::PartitionProduceResponse;
@@ -90,7 +91,7 @@ impl Node {
             broker.node(),
             Endpoints { kafka, amqp: None, kafka_tls: None, rack: None },
         );
-        let mut options = GatewayOptions::new(nodes);
+        let mut options = GatewayOptions::new(nodes, Groups::start(&broker));
         change(&broker, &mut options);
         if options.login.plain == Admission::Required {
             // The administrator, as which clients log in if login is required.

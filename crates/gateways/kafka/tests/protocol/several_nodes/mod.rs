@@ -13,12 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use broker::Broker;
-use ::operations::family::OperationFamily;
+use consumer_groups::Groups;
 use futures_util::future::join_all;
 use gateway_kafka::GatewayOptions;
 use kafka_protocol::messages::{MetadataRequest, MetadataResponse};
 use nodes::{Endpoint, Endpoints, Nodes};
 use operations::cluster::Operation;
+use operations::family::OperationFamily;
 use test_cluster::TestNode;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -118,7 +119,7 @@ async fn serve(node: TestNode) -> Node {
     let endpoints = Endpoints { kafka, amqp: None, kafka_tls: None, rack };
     let nodes = Nodes::join(&broker, &member, endpoints, None);
     let (stop, stopping) = watch::channel(false);
-    let options = GatewayOptions::new(nodes.clone());
+    let options = GatewayOptions::new(nodes.clone(), Groups::start(&broker));
     let serving = gateway_kafka::serve(listener, broker.clone(), options, stopping);
     Node { broker, address, nodes, member, _serving: (stop, tokio::spawn(serving)) }
 }

@@ -6,16 +6,13 @@ use access::{AccessTarget, Operation, Rights};
 use base::queue_topics::is_of_other_vhost;
 use broker::{Broker, Unavailable};
 use coordinator::Group;
-use kafka_protocol::error::ResponseError;
 use uuid::Uuid;
-
-use crate::errors::Fault;
 
 /// Committed offsets per query.
 const OFFSETS_AT_ONCE: usize = 1_000;
 
 /// Whether the caller may see the topic among a group's.
-pub(crate) fn sees(rights: &Rights, topic: &str) -> bool {
+pub fn sees(rights: &Rights, topic: &str) -> bool {
     !is_of_other_vhost(topic) || rights.would(Operation::Describe, AccessTarget::Topic(topic))
 }
 
@@ -24,24 +21,13 @@ fn may_delete_part(rights: &Rights, topic: &str) -> bool {
     !is_of_other_vhost(topic) || rights.would(Operation::Browse, AccessTarget::Topic(topic))
 }
 
-/// Refuses to describe a group if the caller may not see one of its topics, as Kafka does.
-pub(crate) fn check_described(
-    broker: &Broker,
-    rights: &Rights,
-    group: &Group,
-) -> Result<(), Fault> {
-    let shown = |topic: &str| sees(rights, topic);
-    match rights.is_everything() || all_topics(broker, group, shown) {
-        true => Ok(()),
-        false => Err(Fault::new(
-            ResponseError::TopicAuthorizationFailed,
-            "this user may not see all topics of the group",
-        )),
-    }
+/// Whether the caller may see all topics of the group. Kafka describes a group only then.
+pub fn may_be_described(broker: &Broker, rights: &Rights, group: &Group) -> bool {
+    rights.is_everything() || all_topics(broker, group, |topic| sees(rights, topic))
 }
 
 /// Whether the group appears in lists: the caller may see one of its topics, or it has none.
-pub(crate) fn is_listed(broker: &Broker, rights: &Rights, group: &Group) -> bool {
+pub fn is_listed(broker: &Broker, rights: &Rights, group: &Group) -> bool {
     rights.is_everything()
         || !all_topics(broker, group, |topic| !sees(rights, topic))
         || all_topics(broker, group, |_| false)
@@ -70,7 +56,7 @@ fn all_topics(broker: &Broker, group: &Group, test: impl Fn(&str) -> bool) -> bo
 }
 
 /// Whether the caller may see a topic of this share group.
-pub(crate) fn sees_lease_groups(broker: &Broker, rights: &Rights, group: &str) -> bool {
+pub fn sees_lease_groups(broker: &Broker, rights: &Rights, group: &str) -> bool {
     let catalog = broker.catalog();
     let of_group = catalog.lease_groups_with_name(group);
     let mut topics = of_group.filter_map(|it| catalog.topic(it.topic()));
@@ -78,7 +64,7 @@ pub(crate) fn sees_lease_groups(broker: &Broker, rights: &Rights, group: &str) -
 }
 
 /// Whether the caller may delete all offsets and leases of the group.
-pub(crate) async fn may_be_deleted(
+pub async fn may_be_deleted(
     broker: &Broker,
     rights: &Rights,
     group: &str,
@@ -116,7 +102,7 @@ pub(crate) async fn may_be_deleted(
 }
 
 /// Whether the caller may alter all topics in which the share group's configuration takes effect.
-pub(crate) fn may_be_configured(broker: &Broker, rights: &Rights, group: &str) -> bool {
+pub fn may_be_configured(broker: &Broker, rights: &Rights, group: &str) -> bool {
     let catalog = broker.catalog();
     let of_group = catalog.lease_groups_with_name(group);
     let mut topics = of_group.filter_map(|it| catalog.topic(it.topic()));

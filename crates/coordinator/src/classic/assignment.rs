@@ -1,33 +1,47 @@
 //! Assignment that the leader of a classic group wrote for a member: Kafka's `ConsumerProtocolAssignment`.
 //! Clients write and read it. Here it is parsed for operators only, and may hold any bytes.
 
-use operations::offset_groups::AssignedTopic;
+use bytes::Buf;
 
-use crate::wire::primitives::{Cursor, MalformedValue};
+/// Partitions of one topic that are assigned to a member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AssignedPartitions {
+    pub topic: String,
+    pub partitions: Vec<u32>,
+}
 
-/// Returns partitions by topic, sorted. The version and the assignor's user data are skipped.
-pub(crate) fn assigned_partitions(bytes: &[u8]) -> Result<Vec<AssignedTopic>, MalformedValue> {
+/// Returns the assigned partitions by topic, sorted; `None` if the assignment has another form. The version and the
+/// assignor's user data are skipped.
+pub fn assigned_partitions(mut bytes: &[u8]) -> Option<Vec<AssignedPartitions>> {
     if bytes.is_empty() {
-        return Ok(Vec::new());
+        return Some(Vec::new());
     }
-    let mut cursor = Cursor::new(bytes);
-    cursor.int16()?;
-    let count = cursor.count(false)?.ok_or(MalformedValue::Null)?;
+    bytes.try_get_i16().ok()?;
     let mut topics = Vec::new();
-    for _ in 0..count {
-        let topic = cursor.text(false)?.to_owned();
-        let count = cursor.count(false)?.ok_or(MalformedValue::Null)?;
+    for _ in 0..count(&mut bytes)? {
+        let topic = name(&mut bytes)?;
         let mut partitions = Vec::new();
-        for _ in 0..count {
-            let index = cursor.int32()?;
-            let index = u32::try_from(index);
-            partitions.push(index.map_err(|_| MalformedValue::Length { length: -1 })?);
+        for _ in 0..count(&mut bytes)? {
+            partitions.push(u32::try_from(bytes.try_get_i32().ok()?).ok()?);
         }
         partitions.sort_unstable();
-        topics.push(AssignedTopic { topic, partitions });
+        topics.push(AssignedPartitions { topic, partitions });
     }
     topics.sort_by(|a, b| a.topic.cmp(&b.topic));
-    Ok(topics)
+    Some(topics)
+}
+
+/// Every element takes a byte or more, so a count above the remaining bytes is refused here.
+fn count(bytes: &mut &[u8]) -> Option<usize> {
+    let count = usize::try_from(bytes.try_get_i32().ok()?).ok()?;
+    (count <= bytes.len()).then_some(count)
+}
+
+fn name(bytes: &mut &[u8]) -> Option<String> {
+    let len = usize::try_from(bytes.try_get_i16().ok()?).ok()?;
+    let (name, rest) = bytes.split_at_checked(len)?;
+    *bytes = rest;
+    std::str::from_utf8(name).ok().map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -57,7 +71,7 @@ mod tests {
             assert_eq!(read, [("a", &[1_u32][..]), ("b", &[0, 2][..])]);
         }
         assert!(assigned_partitions(&[]).expect("none").is_empty());
-        assert!(assigned_partitions(&[0]).is_err());
+        assert!(assigned_partitions(&[0]).is_none());
     }
 
     proptest! {

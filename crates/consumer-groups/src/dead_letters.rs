@@ -29,25 +29,26 @@ pub(crate) fn route(topic: &str, copies_record: bool) -> String {
 }
 
 /// A parsed route.
-pub(crate) struct Route<'a> {
-    pub(crate) topic: &'a str,
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Route<'a> {
+    pub topic: &'a str,
 }
 
 impl<'a> Route<'a> {
     /// Returns `None` for the route of another gateway.
-    pub(crate) fn parse(route: &'a str) -> Option<Self> {
+    pub fn parse(route: &'a str) -> Option<Self> {
         let (_, topic) = route.strip_prefix(SCHEME)?.strip_prefix(':')?.split_once(':')?;
         Some(Self { topic })
     }
 }
 
 // Headers of a letter (KIP-1191).
-pub(crate) const TOPIC: &str = "__dlq.errors.topic";
-pub(crate) const PARTITION: &str = "__dlq.errors.partition";
-pub(crate) const OFFSET: &str = "__dlq.errors.offset";
-pub(crate) const GROUP: &str = "__dlq.errors.group";
-pub(crate) const DELIVERIES: &str = "__dlq.errors.delivery.count";
-pub(crate) const MESSAGE: &str = "__dlq.errors.message";
+pub const TOPIC: &str = "__dlq.errors.topic";
+pub const PARTITION: &str = "__dlq.errors.partition";
+pub const OFFSET: &str = "__dlq.errors.offset";
+pub const GROUP: &str = "__dlq.errors.group";
+pub const DELIVERIES: &str = "__dlq.errors.delivery.count";
+pub const MESSAGE: &str = "__dlq.errors.message";
 
 /// Holds the broker weakly, because the broker holds it.
 #[derive(Debug)]
@@ -129,7 +130,7 @@ fn message(reason: DeathReason) -> &'static str {
 }
 
 /// The reason that belongs to a letter's message.
-pub(crate) fn reason(text: &str) -> Option<DeathReason> {
+pub fn reason(text: &str) -> Option<DeathReason> {
     use DeathReason::{Attempts, Expired, Overflow, Rejected};
     [Rejected, Attempts, Expired, Overflow].into_iter().find(|reason| message(*reason) == text)
 }

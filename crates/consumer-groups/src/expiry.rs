@@ -13,7 +13,7 @@ use broker::{Broker, OffsetAges, Unavailable};
 use coordinator::Text;
 use tracing::{info, warn};
 
-use crate::groups::Homes;
+use crate::Coordinators;
 
 /// Groups per query: it delays appends meanwhile.
 const GROUPS_PER_LOOK: usize = 200;
@@ -28,33 +28,33 @@ enum ExpiryScope {
 }
 
 /// Runs until it is cancelled.
-pub(crate) async fn run(broker: Broker, homes: Weak<Homes>) {
+pub(crate) async fn run(broker: Broker, coordinators: Weak<Coordinators>) {
     loop {
         tokio::time::sleep(OFFSETS_RETENTION_CHECK_INTERVAL).await;
         // Dropping the groups cancels this task too.
-        let Some(homes) = homes.upgrade() else { continue };
-        if let Err(unavailable) = sweep(&broker, &homes).await {
+        let Some(coordinators) = coordinators.upgrade() else { continue };
+        if let Err(unavailable) = sweep(&broker, &coordinators).await {
             // Retried after the interval.
             warn!(%unavailable, "groups could not be looked at for offsets that expire");
         }
     }
 }
 
-async fn sweep(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> {
-    expire(broker, homes).await?;
-    drop_unused(broker, homes).await
+async fn sweep(broker: &Broker, coordinators: &Coordinators) -> Result<(), Unavailable> {
+    expire(broker, coordinators).await?;
+    drop_unused(broker, coordinators).await
 }
 
 /// Returns for how long a group of this node has certainly had no members. `None`: it has some, or another
 /// node coordinates it.
-fn empty_for(homes: &Homes, name: &str) -> Option<Duration> {
-    let groups = homes.of(name).ok()?;
+fn empty_for(coordinators: &Coordinators, name: &str) -> Option<Duration> {
+    let groups = coordinators.of(name).ok()?;
     let since = groups.empty_since(name)?;
     Some(groups.now().duration_since(since))
 }
 
 /// Checks every group with offsets that this node coordinates.
-async fn expire(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> {
+async fn expire(broker: &Broker, coordinators: &Coordinators) -> Result<(), Unavailable> {
     let now_ms = broker.timeline().unstepped_ms();
     let retention_ms = broker.catalog().node_config().own.offsets_retention_ms;
     let mut last = String::new();
@@ -62,12 +62,12 @@ async fn expire(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> {
         let mut names = broker.shards().coordinated_groups_after(&last, GROUPS_PER_LOOK);
         let Some(end) = names.last() else { return Ok(()) };
         last.clone_from(end);
-        names.retain(|name| empty_for(homes, name).is_some());
+        names.retain(|name| empty_for(coordinators, name).is_some());
         let ages = broker.shards().offset_ages(&names).await?;
         let (mut old, mut expired) = (Vec::new(), Vec::new());
         for (name, ages) in names.into_iter().zip(ages) {
             // Checked again, because a member may have joined meanwhile.
-            let Some((empty_for, ages)) = empty_for(homes, &name).zip(ages) else { continue };
+            let Some((empty_for, ages)) = empty_for(coordinators, &name).zip(ages) else { continue };
             match due(&ages, empty_for, now_ms, retention_ms) {
                 Some(ExpiryScope::Old) => old.push(name),
                 Some(ExpiryScope::Expired) => expired.push(name),
@@ -81,13 +81,13 @@ async fn expire(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> {
 }
 
 /// Drops groups without any state worth keeping.
-async fn drop_unused(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> {
-    let idle: Vec<Text> = homes.all().iter().flat_map(|groups| groups.idle()).collect();
+async fn drop_unused(broker: &Broker, coordinators: &Coordinators) -> Result<(), Unavailable> {
+    let idle: Vec<Text> = coordinators.all().iter().flat_map(|groups| groups.idle()).collect();
     for names in idle.chunks(GROUPS_PER_LOOK) {
         let asked: Vec<&str> = names.iter().map(|name| &**name).collect();
         let have_offsets = broker.shards().have_offsets(&asked).await?;
         for (name, _) in names.iter().zip(have_offsets).filter(|(_, has_offsets)| !has_offsets) {
-            if let Ok(groups) = homes.of(name) {
+            if let Ok(groups) = coordinators.of(name) {
                 groups.drop_idle(name);
             }
         }

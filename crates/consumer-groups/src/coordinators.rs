@@ -1,4 +1,4 @@
-//! The groups of this node, their background tasks, and their configuration.
+//! The coordinators of this node's groups, and their background tasks.
 //!
 //! A node coordinates the groups of the shards that it leads. Its view of members holds for as long as it
 //! leads, so there is a coordinator for each term of each shard. At the end of the term it is dropped with
@@ -6,35 +6,31 @@
 //! restores them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::{HashMap, ShardId};
-use broker::config::GroupValues;
 use broker::{Broker, Coordination, ExecuteError, HomeTerm};
-use coordinator::classic::JoinLimits;
 use coordinator::{
-    Coordinator, Group, GroupAccess, NotCoordinator, SessionTimeouts, Totals, keep_members,
-    watch_deadlines,
+    Coordinator, NotCoordinator, SessionTimeouts, Totals, keep_members, watch_deadlines,
 };
-use kafka_protocol::ResponseError;
 use parking_lot::RwLock;
 use tasks::Task;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
-use crate::gateway::Gateway;
-use crate::groups::{consumer_requests, expiry, streams_requests};
+use crate::settings::{consumer_limits, group_values, join_limits, streams_limits};
 
-/// Group state shared by all sessions.
-#[derive(Debug)]
-pub(crate) struct Groups {
-    homes: Arc<Homes>,
-    expiring: JoinHandle<()>,
+/// Reason why this node does not serve a group now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CoordinatorError {
+    /// Another node coordinates the group, or none.
+    #[error("This is not the correct coordinator.")]
+    NotCoordinator,
+    /// The group's members are being restored.
+    #[error("The coordinator is loading and hence can't process requests.")]
+    Loading,
 }
 
 /// The coordinators of the shards that this node leads.
 #[derive(Debug)]
-pub(crate) struct Homes {
+pub struct Coordinators {
     broker: Broker,
     /// The bounds of groups apply to the whole node.
     totals: Arc<Totals>,
@@ -48,67 +44,25 @@ struct HomeCoordinator {
     groups: Option<Arc<Coordinator>>,
 }
 
-impl Groups {
-    /// Must be called within a runtime: it spawns tasks for deadlines and old offsets.
-    pub(crate) fn new(broker: &Broker) -> Self {
-        let homes =
-            Homes { broker: broker.clone(), totals: Arc::default(), led: RwLock::default() };
-        let homes = Arc::new(homes);
-        if broker.is_alone() {
-            // This node coordinates all groups from now on, and their time without members counts from here.
-            let _ = homes.of("");
-        }
-        let expiring = expiry::run(broker.clone(), Arc::downgrade(&homes));
-        Self { homes, expiring: broker.vital(Task::KafkaOffsetExpiry, expiring) }
-    }
-
-    pub(crate) fn homes(&self) -> &Arc<Homes> {
-        &self.homes
-    }
-
-    /// As [`Homes::of`].
-    pub(crate) fn of(&self, group: &str) -> Result<Arc<Coordinator>, ResponseError> {
-        self.homes.of(group)
-    }
-
-    /// Whether this node coordinates the group.
-    pub(crate) fn coordinates(&self, group: &str) -> bool {
-        self.homes.home(group).is_ok()
-    }
-
-    /// Visits every group that this node coordinates, in no order.
-    pub(crate) fn for_each(&self, mut show: impl FnMut(&str, &Group)) {
-        for groups in self.homes.all() {
-            groups.for_each(&mut show);
-        }
-    }
-}
-
-impl Drop for Groups {
-    fn drop(&mut self) {
-        self.expiring.abort();
-    }
-}
-
 impl HomeCoordinator {
-    fn groups(&self) -> Result<Arc<Coordinator>, ResponseError> {
-        self.groups.clone().ok_or(ResponseError::CoordinatorLoadInProgress)
+    fn groups(&self) -> Result<Arc<Coordinator>, CoordinatorError> {
+        self.groups.clone().ok_or(CoordinatorError::Loading)
     }
 }
 
 /// A term whose groups are being restored. Dropping it releases waiting clients, also after a panic.
 struct RestoreGuard<'a> {
-    homes: &'a Homes,
+    coordinators: &'a Coordinators,
     home: HomeTerm,
 }
 
 impl RestoreGuard<'_> {
-    fn end(self, groups: Arc<Coordinator>) -> Result<Arc<Coordinator>, ResponseError> {
-        let mut led = self.homes.led.write();
+    fn end(self, groups: Arc<Coordinator>) -> Result<Arc<Coordinator>, CoordinatorError> {
+        let mut led = self.coordinators.led.write();
         // The term may be over: then the entry was removed, or belongs to another term.
         match led.get_mut(&self.home.shard).filter(|led| led.home == self.home) {
             Some(led) => led.groups = Some(Arc::clone(&groups)),
-            None => return Err(ResponseError::NotCoordinator),
+            None => return Err(CoordinatorError::NotCoordinator),
         }
         Ok(groups)
     }
@@ -116,7 +70,7 @@ impl RestoreGuard<'_> {
 
 impl Drop for RestoreGuard<'_> {
     fn drop(&mut self) {
-        let mut led = self.homes.led.write();
+        let mut led = self.coordinators.led.write();
         let is_unfinished = |led: &&HomeCoordinator| led.home == self.home && led.groups.is_none();
         if led.get(&self.home.shard).filter(is_unfinished).is_some() {
             led.remove(&self.home.shard);
@@ -124,10 +78,19 @@ impl Drop for RestoreGuard<'_> {
     }
 }
 
-impl Homes {
+impl Coordinators {
+    pub(crate) fn new(broker: Broker) -> Self {
+        Self { broker, totals: Arc::default(), led: RwLock::default() }
+    }
+
+    /// Whether this node coordinates the group.
+    pub(crate) fn coordinates(&self, group: &str) -> bool {
+        self.home(group).is_ok()
+    }
+
     /// Returns the group's coordinator. Callers keep it only for a visit, because dropping it at the end of
     /// the term ends the requests that wait in it.
-    pub(crate) fn of(&self, group: &str) -> Result<Arc<Coordinator>, ResponseError> {
+    pub fn of(&self, group: &str) -> Result<Arc<Coordinator>, CoordinatorError> {
         {
             let led = self.led.read();
             // Checked under the lock, here and below: [`Self::forget_lost`] takes the lock after a loss.
@@ -146,16 +109,16 @@ impl Homes {
         };
         drop(former);
         // Outside of the lock: it may decode megabytes, while members of all other groups send heartbeats.
-        let restoring = RestoreGuard { homes: self, home };
+        let restoring = RestoreGuard { coordinators: self, home };
         let groups = Arc::new(self.begin(home));
         restoring.end(groups)
     }
 
-    fn home(&self, group: &str) -> Result<HomeTerm, ResponseError> {
+    fn home(&self, group: &str) -> Result<HomeTerm, CoordinatorError> {
         match self.broker.coordination(group) {
             Coordination::Here(home) => Ok(home),
-            Coordination::Loading => Err(ResponseError::CoordinatorLoadInProgress),
-            Coordination::Elsewhere => Err(ResponseError::NotCoordinator),
+            Coordination::Loading => Err(CoordinatorError::Loading),
+            Coordination::Elsewhere => Err(CoordinatorError::NotCoordinator),
         }
     }
 
@@ -197,8 +160,8 @@ impl Homes {
             let sessions = {
                 let catalog = self.broker.catalog();
                 SessionTimeouts {
-                    consumer: consumer_requests::limits_of(&catalog, &name).0.session_timeout,
-                    streams: streams_requests::limits_of(&catalog, &name).0.session_timeout,
+                    consumer: consumer_limits(&catalog, &name).0.session_timeout,
+                    streams: streams_limits(&catalog, &name).0.session_timeout,
                 }
             };
             if let Err(error) = groups.restore(&name, &kept, sessions) {
@@ -209,7 +172,7 @@ impl Homes {
 
     /// Drops the coordinators of shards that this node no longer leads, which ends the requests that wait in
     /// them.
-    pub(crate) fn forget_lost(&self) {
+    pub fn forget_lost(&self) {
         let mut lost = Vec::new();
         self.led.write().retain(|_, led| {
             let goes_on = self.broker.still_leads(led.home);
@@ -230,50 +193,6 @@ impl Homes {
     }
 }
 
-/// Applies an event to a group, and returns once its result is stored: no member knows more than the next
-/// coordinator will.
-pub(crate) async fn visit_to_store<R>(
-    gateway: &Gateway,
-    group: &str,
-    event: impl FnOnce(GroupAccess<'_>) -> R,
-) -> Result<R, ResponseError> {
-    let (result, stored) = gateway.groups.of(group)?.visit_to_store(group, event);
-    if let Some(mut stored) = stored {
-        answer_or_drain(gateway, &mut stored).await?;
-    }
-    Ok(result)
-}
-
-/// Waits for a reply. The client looks for another coordinator if the node shuts down first, or no longer
-/// coordinates the group: then the group is dropped with the sender.
-pub(crate) async fn answer_or_drain<T>(
-    gateway: &Gateway,
-    answer: &mut oneshot::Receiver<T>,
-) -> Result<T, ResponseError> {
-    tokio::select! {
-        biased;
-        reply = answer => reply.map_err(|_| ResponseError::NotCoordinator),
-        () = gateway.draining() => Err(ResponseError::CoordinatorNotAvailable),
-    }
-}
-
-/// The node's current configuration of groups.
-pub(crate) fn group_values(broker: &Broker) -> GroupValues {
-    broker.catalog().node_config().own.groups
-}
-
-pub(crate) fn join_limits(values: &GroupValues) -> JoinLimits {
-    JoinLimits {
-        initial_delay: millis(values.initial_rebalance_delay_ms),
-        members_max: values.members_max,
-    }
-}
-
-/// A time in a request or a configuration; a negative one counts as zero.
-pub(crate) fn millis(ms: i32) -> Duration {
-    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -284,38 +203,36 @@ mod tests {
     use super::*;
 
     /// Without the task that expires offsets, and without a coordinator of its own.
-    async fn homes() -> (Broker, Homes) {
+    async fn coordinators() -> (Broker, Coordinators) {
         let world = World::on(Arc::new(SimulatedDisk::new()));
         let broker = Broker::open(world, Path::new("/data"), BrokerOptions::default()).await;
         let broker = broker.expect("opens");
-        let homes =
-            Homes { broker: broker.clone(), totals: Arc::default(), led: RwLock::default() };
-        (broker, homes)
+        (broker.clone(), Coordinators::new(broker))
     }
 
     #[tokio::test]
     async fn groups_report_loading_during_restore_without_holding_the_lock() {
-        let (broker, homes) = homes().await;
-        let home = homes.home("g").expect("it is alone");
-        homes.led.write().insert(home.shard, HomeCoordinator { home, groups: None });
-        let restoring = RestoreGuard { homes: &homes, home };
-        assert_eq!(homes.of("g").err(), Some(ResponseError::CoordinatorLoadInProgress));
-        assert!(homes.all().is_empty());
-        homes.forget_lost();
-        let groups = Arc::new(homes.begin(home));
+        let (broker, coordinators) = coordinators().await;
+        let home = coordinators.home("g").expect("it is alone");
+        coordinators.led.write().insert(home.shard, HomeCoordinator { home, groups: None });
+        let restoring = RestoreGuard { coordinators: &coordinators, home };
+        assert_eq!(coordinators.of("g").err(), Some(CoordinatorError::Loading));
+        assert!(coordinators.all().is_empty());
+        coordinators.forget_lost();
+        let groups = Arc::new(coordinators.begin(home));
         restoring.end(Arc::clone(&groups)).expect("the term goes on");
-        assert!(Arc::ptr_eq(&homes.of("g").expect("it is restored"), &groups));
+        assert!(Arc::ptr_eq(&coordinators.of("g").expect("it is restored"), &groups));
         drop(groups);
         broker.shutdown().await;
     }
 
     #[tokio::test]
     async fn unfinished_restore_is_started_again() {
-        let (broker, homes) = homes().await;
-        let home = homes.home("g").expect("it is alone");
-        homes.led.write().insert(home.shard, HomeCoordinator { home, groups: None });
-        drop(RestoreGuard { homes: &homes, home });
-        assert!(homes.of("g").is_ok());
+        let (broker, coordinators) = coordinators().await;
+        let home = coordinators.home("g").expect("it is alone");
+        coordinators.led.write().insert(home.shard, HomeCoordinator { home, groups: None });
+        drop(RestoreGuard { coordinators: &coordinators, home });
+        assert!(coordinators.of("g").is_ok());
         broker.shutdown().await;
     }
 }

@@ -11,23 +11,37 @@ use std::sync::Arc;
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use broker::catalog::LeaseGroup;
 use broker::config::{GroupConfig, NodeValues, Overrides, StartPosition};
-use broker::{Broker, CatalogView, ExecuteError, NewTopic, Refusal};
+use broker::{Broker, CatalogView, ExecuteError, FetchError, NewTopic, Refusal, Unavailable};
 use tracing::info;
 use uuid::Uuid;
 
-use crate::errors::Fault;
-use crate::gateway::Gateway;
-use crate::share::dead_letters;
+use crate::dead_letters;
+
+/// Reason why a lease group was not created.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum LeaseGroupError {
+    #[error(transparent)]
+    Create(#[from] ExecuteError),
+    /// The offset at which the group starts cannot be read.
+    #[error(transparent)]
+    Read(#[from] FetchError),
+}
+
+impl From<Unavailable> for LeaseGroupError {
+    fn from(unavailable: Unavailable) -> Self {
+        Self::Read(unavailable.into())
+    }
+}
 
 /// A share group's lease group in one topic.
 #[derive(Clone, Debug)]
-pub(crate) struct ShareLeaseGroup {
-    pub(crate) lease_group: LeaseGroupId,
-    pub(crate) topic_name: Arc<str>,
+pub struct ShareLeaseGroup {
+    pub lease_group: LeaseGroupId,
+    pub topic_name: Arc<str>,
 }
 
 /// A share group's lease groups, by name of the topic.
-pub(crate) fn parts(broker: &Broker, group: &str) -> BTreeMap<Arc<str>, ShareLeaseGroup> {
+pub fn parts(broker: &Broker, group: &str) -> BTreeMap<Arc<str>, ShareLeaseGroup> {
     let catalog = broker.catalog();
     let named = catalog.lease_groups_with_name(group);
     let part = |lease_group: LeaseGroup<'_>| {
@@ -41,13 +55,13 @@ pub(crate) fn parts(broker: &Broker, group: &str) -> BTreeMap<Arc<str>, ShareLea
 }
 
 /// Duration of the group's leases.
-pub(crate) fn lock_ms(catalog: &CatalogView<'_>, group: &str) -> i32 {
+pub fn lock_ms(catalog: &CatalogView<'_>, group: &str) -> i32 {
     let own = catalog.group_config(group).share.record_lock_duration_ms;
     catalog.node_config().own.share.record_lock_duration_ms.holds(own)
 }
 
 /// Records of a partition that the group's members may hold at a time.
-pub(crate) fn locks_max(catalog: &CatalogView<'_>, group: &str) -> u32 {
+pub fn locks_max(catalog: &CatalogView<'_>, group: &str) -> u32 {
     let own = catalog.group_config(group).share.partition_record_locks_max;
     catalog.node_config().own.share.partition_record_locks_max.holds(own).max(1) as u32
 }
@@ -62,7 +76,7 @@ fn lease_group_config(config: &GroupConfig, node: &NodeValues) -> Overrides {
     values
 }
 
-// ---------------------------------------------------------------------------------------- making
+// -------------------------------------------------------------------------------------- creating
 
 /// A topic in which the share group has no lease group yet.
 struct UnsharedTopic {
@@ -72,13 +86,12 @@ struct UnsharedTopic {
 
 /// Ensures that the group has a lease group in each of these topics. Topics that were deleted meanwhile are
 /// skipped.
-pub(crate) async fn ensure(gateway: &Gateway, group: &str, topics: &[Uuid]) -> Result<(), Fault> {
-    let broker = &gateway.broker;
+pub async fn ensure(broker: &Broker, group: &str, topics: &[Uuid]) -> Result<(), LeaseGroupError> {
     if missing(&broker.catalog(), group, topics).is_empty() {
         return Ok(());
     }
     // So that a concurrent change of the group's configuration is either read here or applied afterwards.
-    let _one_at_a_time = gateway.config_changes.lock().await;
+    let _one_at_a_time = broker.config_changes().lock().await;
     let (missing, start, config) = {
         let catalog = broker.catalog();
         let start = catalog.group_config(group).share.start;
@@ -86,7 +99,7 @@ pub(crate) async fn ensure(gateway: &Gateway, group: &str, topics: &[Uuid]) -> R
     };
     for UnsharedTopic { topic, partitions } in missing {
         let starts = starts(broker, topic, partitions, start).await?;
-        make(broker, group, topic, starts, config.clone()).await?;
+        create(broker, group, topic, starts, config.clone()).await?;
     }
     Ok(())
 }
@@ -101,13 +114,13 @@ fn missing(catalog: &CatalogView<'_>, group: &str, topics: &[Uuid]) -> Vec<Unsha
 
 /// Creates the group's lease group in a topic, starting at these offsets; a missing one stands for the
 /// partition's start.
-pub(crate) async fn make(
+pub async fn create(
     broker: &Broker,
     group: &str,
     topic: TopicId,
     starts: Vec<Offset>,
     config: Overrides,
-) -> Result<(), Fault> {
+) -> Result<(), ExecuteError> {
     match broker.create_lease_group(topic, group.to_owned(), starts, config).await {
         Ok(_) => {
             info!(group, %topic, "share group begins with a topic");
@@ -117,12 +130,12 @@ pub(crate) async fn make(
         Err(ExecuteError::Refused(
             Refusal::LeaseGroupExists { .. } | Refusal::UnknownTopic { .. },
         )) => Ok(()),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 
 /// The configuration of a lease group that is created before any subscription.
-pub(crate) fn config_of(catalog: &CatalogView<'_>, group: &str) -> Overrides {
+pub fn config_of(catalog: &CatalogView<'_>, group: &str) -> Overrides {
     lease_group_config(catalog.group_config(group), &catalog.node_config().own)
 }
 
@@ -131,7 +144,7 @@ async fn starts(
     topic: TopicId,
     partitions: u32,
     start: StartPosition,
-) -> Result<Vec<Offset>, Fault> {
+) -> Result<Vec<Offset>, LeaseGroupError> {
     if start == StartPosition::Earliest {
         return Ok(Vec::new());
     }
@@ -157,13 +170,14 @@ async fn starts(
 
 /// Creates a share group's dead-letter topic if it does not exist, and the node creates such topics.
 /// Otherwise it may be created later: letters until then are dropped, as in Kafka.
-pub(crate) async fn ensure_dead_letter_topic(
-    gateway: &Gateway,
+pub async fn ensure_dead_letter_topic(
+    broker: &Broker,
     config: &GroupConfig,
-) -> Result<(), Fault> {
+    partitions: u32,
+) -> Result<(), ExecuteError> {
     let Some(name) = &config.share.dead_letter_topic else { return Ok(()) };
     let is_wanted = {
-        let catalog = gateway.broker.catalog();
+        let catalog = broker.catalog();
         let creates = catalog.node_config().own.dead_letters.auto_create_topics;
         creates && catalog.topic_id(name).is_none()
     };
@@ -173,24 +187,24 @@ pub(crate) async fn ensure_dead_letter_topic(
     let takes_letters = ("errors.deadletterqueue.group.enable".to_owned(), "true".to_owned());
     let topic = NewTopic {
         name: name.clone(),
-        uuid: gateway.broker.entropy().uuid(),
-        partitions: gateway.options.partitions_default,
+        uuid: broker.entropy().uuid(),
+        partitions,
         config: BTreeMap::from([takes_letters]),
     };
-    match gateway.broker.create_topic(topic).await {
+    match broker.create_topic(topic).await {
         Ok(_) | Err(ExecuteError::Refused(Refusal::TopicExists { .. })) => Ok(()),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 
 /// Applies a change of a share group's configuration to its lease groups. Only changed settings are touched,
 /// since another protocol may have set the rest.
-pub(crate) async fn carry_over(
+pub async fn carry_over(
     broker: &Broker,
     group: &str,
     before: &GroupConfig,
     after: &GroupConfig,
-) -> Result<(), Fault> {
+) -> Result<(), ExecuteError> {
     let changes = {
         let catalog = broker.catalog();
         let node = &catalog.node_config().own;
@@ -208,7 +222,7 @@ pub(crate) async fn carry_over(
     for (group, config) in changes {
         match broker.set_lease_group_config(group, config).await {
             Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownLeaseGroup { .. })) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
     }
     Ok(())
