@@ -67,7 +67,9 @@ async fn expire(broker: &Broker, coordinators: &Coordinators) -> Result<(), Unav
         let (mut old, mut expired) = (Vec::new(), Vec::new());
         for (name, ages) in names.into_iter().zip(ages) {
             // Checked again, because a member may have joined meanwhile.
-            let Some((empty_for, ages)) = empty_for(coordinators, &name).zip(ages) else { continue };
+            let Some((empty_for, ages)) = empty_for(coordinators, &name).zip(ages) else {
+                continue;
+            };
             match due(&ages, empty_for, now_ms, retention_ms) {
                 Some(ExpiryScope::Old) => old.push(name),
                 Some(ExpiryScope::Expired) => expired.push(name),

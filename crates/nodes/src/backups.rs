@@ -4,10 +4,10 @@ use ::operations::backup::{
     BackupBegun, BackupEnded, BackupEnds, BackupPiece, Blob, LogId, LogPiece, SectionSize,
     ShardBackupBegun, Step,
 };
+use ::operations::family::OperationError;
 use base::ShardId;
 use broker::Broker;
 use broker::backup::BackupError;
-use ::operations::family::OperationError;
 use journal::transfer::Section;
 
 use crate::operations::written;

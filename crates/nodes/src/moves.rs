@@ -1,8 +1,8 @@
 //! Moves of partitions to other shards, requested by operators. The shards execute them ([`broker::move_requests`]).
 
 use ::operations::cluster as document;
-use base::{PartitionId, ShardId, TopicId};
 use ::operations::family::OperationError;
+use base::{PartitionId, ShardId, TopicId};
 use broker::{Broker, ExecuteError, MoveState, MoveStatus, Refusal, Unavailable};
 
 /// Limit on the partitions named in a status.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ::operations::cluster as document;
 use ::operations::cluster::Operation;
-use broker::Broker;
 use ::operations::family::{Effect, OperationAnswer, OperationError, OperationFamily};
+use broker::Broker;
 use cluster::Node;
 use links::NodeId;
 use serde::Serialize;

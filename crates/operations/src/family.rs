@@ -8,10 +8,14 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 /// The document of a reply.
 pub type OperationAnswer<'a> =
     Pin<Box<dyn Future<Output = Result<Vec<u8>, OperationError>> + Send + 'a>>;
+
+/// Families by name.
+pub type NamedFamilies = Vec<(&'static str, Arc<dyn OperationFamily>)>;
 
 /// The operations of one part of the node.
 pub trait OperationFamily: Send + Sync + Debug {

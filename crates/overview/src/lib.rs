@@ -22,9 +22,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::limits::OVERVIEW_ROWS_MAX;
-use operations::family::{Effect, OperationAnswer, OperationError, OperationFamily};
 use broker::{Broker, Unavailable};
 use gateway::Connections;
+use operations::family::{Effect, OperationAnswer, OperationError, OperationFamily};
 use operations::overview::{Operation, Order, Overview, Table, TableQuery};
 use parking_lot::Mutex;
 use tasks::Task;

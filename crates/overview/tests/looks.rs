@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{PartitionId, TopicId};
-use operations::family::{Effect, OperationError, OperationFamily};
 use broker::{AppendBatch, AppendError, Broker, BrokerOptions, CommitOffset, NewTopic};
 use bytes::BytesMut;
+use operations::family::{Effect, OperationError, OperationFamily};
 use operations::overview::{
     GroupRow, Order, Overview, QueueRow, Rows, Table, TableQuery, TopicRow,
 };

@@ -25,7 +25,6 @@ mod log_ins;
 mod logging;
 #[cfg(test)]
 mod named_commands;
-mod operator;
 mod operator_token;
 mod output;
 mod position;

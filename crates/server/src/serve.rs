@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Audit, Quotas, Users};
+use admin::Admin;
 use broker::{Broker, BrokerOptions};
 use consumer_groups::Groups;
 use gateway::Connections;
 use gateway_amqp::operations::Administration;
 use gateway_http::FrontEnd;
-use gateway_kafka::{GatewayOptions, Kafka};
+use gateway_kafka::GatewayOptions;
 use links::{Security, Tls};
 use nodes::{Endpoint, Nodes};
+use operations::family::NamedFamilies;
 use overview::Overviews;
 use spans::Spans;
 use tasks::{Failure, Task};
@@ -30,7 +32,6 @@ use crate::levels;
 use crate::listeners::{Bound, Listeners, TakenPorts};
 use crate::log_ins;
 use crate::logging;
-use crate::operator::Operator;
 use crate::security_settings::{AuditMode, UnprotectedListener};
 use crate::settings::{ServeFlags, Settings, SettingsError};
 use crate::signals::Signals;
@@ -204,7 +205,6 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     };
     configure(&broker, &settings.kafka_configs).await?;
     let (topology, users) = declared(&broker, &settings).await?;
-    let mut options = gateway_options(&settings, nodes.clone(), Groups::start(&broker));
     let (security, bound) = (&settings.security, &listeners.bound);
     let logins = security.logins(bound, users.has_any(), cluster.is_some()).and_then(|kafka| {
         Ok((kafka, security.http_logins(bound, users.has_any(), cluster.is_some())?))
@@ -212,7 +212,6 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let (kafka_login, http_login) = logins.inspect_err(|_| failure.expect_ends())?;
     users.set_login_ports(log_ins::ports(&settings, bound, &kafka_login, &http_login));
     log_ins::log_requirements(&settings, &users);
-    options.login = kafka_login;
     instruct(&users, &settings);
     let tokens = settings.tokens.clone().map(|it| Tokens::new(it, Arc::clone(&world.clock)));
     if let Some(tokens) = &tokens {
@@ -223,29 +222,35 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         mode => Audit::open(&broker, mode == AuditMode::Strict),
     };
     users.set_audit(audit.clone());
-    options.users = Some(users.clone());
     let quotas = Quotas::open(broker.clone())?;
     connections.set_gate(Arc::new(Gate(quotas.clone())));
-    options.quotas = quotas.clone();
-    // Operators connect to the Kafka gateway, which forwards AMQP's operations.
-    let administration = Administration::new(topology.clone(), users.clone());
-    options.families.push((gateway_amqp::operations::FAMILY, Arc::new(administration)));
-    let cluster_operations = Arc::new(nodes.administration(&broker));
-    options.families.push((operations::cluster::FAMILY, cluster_operations));
     let host = overview::Host {
         version: env!("CARGO_PKG_VERSION"),
         started,
         connections: connections.clone(),
         process: process::at_a_glance,
     };
-    let overviews = Arc::new(Overviews::new(broker.clone(), host));
-    options.families.push((operations::overview::FAMILY, overviews));
+    let families: NamedFamilies = vec![
+        (
+            gateway_amqp::operations::FAMILY,
+            Arc::new(Administration::new(topology.clone(), users.clone())),
+        ),
+        (operations::cluster::FAMILY, Arc::new(nodes.administration(&broker))),
+        (operations::overview::FAMILY, Arc::new(Overviews::new(broker.clone(), host))),
+    ];
+    let groups = Groups::start(&broker);
+    let admin = Admin::new(broker.clone(), groups.clone(), connections.clone(), families);
     let (stop, stopping) = watch::channel(false);
-    options.connections = connections.clone();
-    let advertised = options.nodes.own().endpoints.kafka.clone();
-    let gateway_kafka = Kafka::open(broker.clone(), options, stopping.clone());
+    let advertised = nodes.own().endpoints.kafka.clone();
+    let options = GatewayOptions {
+        users: Some(users.clone()),
+        login: kafka_login,
+        quotas: quotas.clone(),
+        ..gateway_options(&settings, nodes.clone(), groups, admin.clone())
+    };
     front.open(gateway_http::Node {
-        operator: Arc::new(Operator(gateway_kafka.operations())),
+        admin,
+        nodes,
         broker: broker.clone(),
         topology: Some(topology.clone()),
         listening: listeners.bound.listening(),
@@ -261,7 +266,8 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     announce(&settings, &listeners.bound, &advertised, (&broker, &log_ins), started);
 
     let (kafka, amqp) = listeners.into_ports(tls);
-    let mut gateways = vec![broker.vital(Task::KafkaListener, gateway_kafka.serve(kafka))];
+    let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping.clone());
+    let mut gateways = vec![broker.vital(Task::KafkaListener, serving)];
     if let Some(ports) = amqp {
         let mut options = amqp_options(&settings, connections);
         options.quotas = quotas;
@@ -433,12 +439,17 @@ fn broker_options(
     }
 }
 
-fn gateway_options(settings: &Settings, nodes: Nodes, groups: Groups) -> GatewayOptions {
+fn gateway_options(
+    settings: &Settings,
+    nodes: Nodes,
+    groups: Groups,
+    admin: Admin,
+) -> GatewayOptions {
     GatewayOptions {
         auto_create_topics: settings.auto_create_topics,
         partitions_default: settings.default_partitions,
         sessions_max: settings.connections_max,
-        ..GatewayOptions::new(nodes, groups)
+        ..GatewayOptions::new(nodes, groups, admin)
     }
 }
 

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{SettingsUser, Users};
+use admin::Admin;
 use broker::Broker;
 use client::connect::Connecting;
 use client::{Connect, Pipeline};
 use client_amqp::{Channel, Mode, TimedStream};
 use consumer_groups::Groups;
+use gateway::Connections;
 use nodes::{Endpoint, Endpoints, Nodes};
 use tasks::Task;
 use tokio::sync::watch;
@@ -46,7 +48,9 @@ impl Gateways {
         let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port: KAFKA };
         let endpoints = Endpoints { kafka: endpoint, amqp: None, kafka_tls: None, rack: None };
         let nodes = Nodes::alone(broker.node(), endpoints);
-        let options = gateway_kafka::GatewayOptions::new(nodes, Groups::start(broker));
+        let (groups, connections) = (Groups::start(broker), Connections::default());
+        let admin = Admin::new(broker.clone(), groups.clone(), connections, Vec::new());
+        let options = gateway_kafka::GatewayOptions::new(nodes, groups, admin);
         let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping);
         let kafka = broker.vital(Task::KafkaListener, serving);
         Ok(Self { stop, serving: vec![kafka, amqp] })

@@ -70,6 +70,7 @@ fn no_part_of_a_node_uses_a_client() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all crates");
     let of_a_node = [
         "access",
+        "admin",
         "broker",
         "cluster",
         "consensus",

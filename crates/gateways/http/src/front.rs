@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use crate::limits::{HTTP_ANSWER_BYTES_IN_FLIGHT_MAX, HTTP_ARRIVING_BYTES_MAX};
-use access::{Quotas, Rights, Users};
+use access::{Quotas, Users};
+use admin::Admin;
 use base::limits::PARSED_INLINE_BYTES_MAX;
 use broker::delivery::SessionUser;
-use operations::family::{OperationAnswer, OperationError};
 use broker::{Broker, Budget, CpuPool, LeaseSession, Permit, UnreadyReason};
 use gateway::Tls;
-use operations::document::Operation;
+use nodes::Nodes;
 use tasks::Failure;
 use tokio::sync::watch;
 use topology::Topology;
@@ -76,7 +76,9 @@ pub struct Node {
     /// Rates of produced, consumed and changed data for each client.
     pub quotas: Quotas,
     /// Carries out operations of operators.
-    pub operator: Arc<dyn Operator>,
+    pub admin: Admin,
+    /// The nodes of the cluster, whose operator tokens are accepted.
+    pub nodes: Nodes,
     /// Version of the product.
     pub version: &'static str,
     /// TLS of the node's ports, if there is any.
@@ -85,18 +87,6 @@ pub struct Node {
     pub process: fn() -> ProcessSeen,
     /// Outcomes of spans of traced records; `None`: there are no spans.
     pub spans: Option<spans::Counts>,
-}
-
-/// Carries out operations of operators, for all protocols.
-pub trait Operator: Send + Sync + fmt::Debug {
-    /// Carries out an operation for a user with these rights. Returns the document of the response.
-    fn carry_out<'a>(&'a self, rights: &'a Rights, operation: Operation) -> OperationAnswer<'a>;
-
-    /// Whether the rights allow the operation, without doing it.
-    fn check(&self, rights: &Rights, operation: &Operation) -> Result<(), OperationError>;
-
-    /// Whether clients with this token are operators.
-    fn accept_token(&self, token: &str) -> bool;
 }
 
 /// Whether clients should be sent to this node.

@@ -48,7 +48,7 @@ mod slow_client;
 mod streams;
 mod v1;
 
-pub use front::{FrontEnd, ListeningPort, Node, Operator};
+pub use front::{FrontEnd, ListeningPort, Node};
 pub use listener::{HttpPorts, serve};
 pub use metrics::ProcessSeen;
 pub use options::{GatewayOptions, LoginOptions};

@@ -297,7 +297,7 @@ async fn log_in_by_token(node: &Node, peer: &Peer, token: &str) -> Result<Princi
 }
 
 fn by_token(node: &Node, credentials: &Credentials) -> bool {
-    credentials.name == OPERATOR && node.operator.accept_token(&credentials.password)
+    credentials.name == OPERATOR && node.nodes.accept_operator_token(&credentials.password)
 }
 
 /// Parses `Basic` credentials (RFC 7617): name, colon and password, in base64.

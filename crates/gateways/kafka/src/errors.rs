@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use admin::AdminError;
 use broker::{AppendError, ExecuteError, FetchError, Refusal, SequenceRefusal, Unavailable};
 use consumer_groups::CoordinatorError;
 use consumer_groups::lease_groups::LeaseGroupError;
@@ -268,6 +269,35 @@ impl From<LeaseGroupError> for Fault {
     }
 }
 
+impl From<AdminError> for Fault {
+    fn from(error: AdminError) -> Self {
+        use ResponseError::*;
+        let (code, message) = match error {
+            AdminError::Execute(error) => return error.into(),
+            AdminError::Append(error) => return error.into(),
+            AdminError::Fetch(error) => return error.into(),
+            AdminError::ShardUnavailable(unavailable) => return unavailable.into(),
+            AdminError::Loading => return Self::plain(CoordinatorLoadInProgress),
+            AdminError::Invalid(message) => (InvalidRequest, message),
+            AdminError::InvalidConfig(message) => (ResponseError::InvalidConfig, message),
+            AdminError::UnknownTopic(message) => (UnknownTopicOrPartition, message),
+            AdminError::UnknownGroup(message) => (GroupIdNotFound, message),
+            AdminError::NotFound(message) => (ResourceNotFound, message),
+            AdminError::TopicDenied(message) => (TopicAuthorizationFailed, message),
+            AdminError::GroupDenied(message) => (GroupAuthorizationFailed, message),
+            AdminError::ClusterDenied(message) => (ClusterAuthorizationFailed, message),
+            AdminError::GroupNotEmpty(message) => (NonEmptyGroup, message),
+            AdminError::OffsetOutOfRange(message) => (ResponseError::OffsetOutOfRange, message),
+            AdminError::AnotherNode(message) => (NotCoordinator, message),
+            // Clients do not retry this code by themselves.
+            AdminError::Unavailable(message) => (RequestTimedOut, message),
+            AdminError::Damaged(message) => (KafkaStorageError, message),
+            AdminError::Failed(message) => (UnknownServerError, message),
+        };
+        Self::new(code, message)
+    }
+}
+
 pub(crate) fn coordinator_code(error: CoordinatorError) -> ResponseError {
     match error {
         CoordinatorError::NotCoordinator => ResponseError::NotCoordinator,
@@ -305,4 +335,99 @@ pub(crate) fn refused_records(error: BatchError) -> Vec<RefusedRecord> {
 /// The result's error code; 0 on success.
 pub(crate) fn code_of<T>(result: &Result<T, Fault>) -> i16 {
     result.as_ref().err().map_or(0, Fault::code)
+}
+
+#[cfg(test)]
+mod tests {
+    use admin::ErrorClass;
+    use base::PartitionId;
+
+    use super::*;
+
+    /// HTTP answers by the class of an error, and the command line by Kafka's code.
+    fn class_of(code: ResponseError) -> ErrorClass {
+        use ResponseError::*;
+        match code {
+            TopicAuthorizationFailed | GroupAuthorizationFailed | ClusterAuthorizationFailed => {
+                ErrorClass::Denied
+            }
+            UnknownTopicOrPartition | GroupIdNotFound | ResourceNotFound => ErrorClass::NotFound,
+            NotCoordinator => ErrorClass::AnotherNode,
+            NotLeaderOrFollower | NotController | CoordinatorLoadInProgress | RequestTimedOut => {
+                ErrorClass::Unavailable
+            }
+            UnknownServerError | KafkaStorageError => ErrorClass::Failed,
+            _ => ErrorClass::Invalid,
+        }
+    }
+
+    #[test]
+    fn code_of_an_operations_error_fits_its_class() {
+        let said = || "said".to_owned();
+        let partition = PartitionId::new(base::TopicId(1), 0);
+        let refused: [Refusal; 9] = [
+            Refusal::UnknownPartition { partition },
+            Refusal::UnknownGroup { group: said() },
+            Refusal::UnknownLeaseGroup { group: base::LeaseGroupId(1) },
+            Refusal::TopicExists { name: said() },
+            Refusal::InvalidGroupName { bytes: 2, at_most: 1 },
+            Refusal::TooManyLeaseGroups { at_most: 1 },
+            Refusal::OffsetOutOfRange { partition, offset: 3, start: 1, end: 2 },
+            Refusal::TopicIdsExhausted,
+            Refusal::UnitRefused,
+        ];
+        let unavailable = || {
+            [
+                Unavailable::NotLeader,
+                Unavailable::Stopping,
+                Unavailable::Failed("said".to_owned()),
+                Unavailable::Unanswered,
+            ]
+        };
+        let append = [
+            AppendError::UnknownPartition(partition),
+            AppendError::StorageFull { free_bytes: 1, reserve_bytes: 2 },
+            AppendError::OutboxFull { to: base::ShardId(1) },
+            AppendError::UnitRefused,
+            AppendError::Moving(partition),
+            AppendError::RefusedBefore,
+            AppendError::TooManyIds { ids: 2, at_most: 1 },
+        ];
+        let fetch = [
+            FetchError::UnknownPartition(partition),
+            FetchError::OffsetOutOfRange { offset: 3, log_start: 1, end: 2 },
+            FetchError::Storage(said()),
+        ];
+        let mut errors = vec![
+            AdminError::Invalid(said()),
+            AdminError::InvalidConfig(said()),
+            AdminError::UnknownTopic(said()),
+            AdminError::UnknownGroup(said()),
+            AdminError::NotFound(said()),
+            AdminError::TopicDenied(said()),
+            AdminError::GroupDenied(said()),
+            AdminError::ClusterDenied(said()),
+            AdminError::GroupNotEmpty(said()),
+            AdminError::OffsetOutOfRange(said()),
+            AdminError::AnotherNode(said()),
+            AdminError::Loading,
+            AdminError::Unavailable(said()),
+            AdminError::Damaged(said()),
+            AdminError::Failed(said()),
+        ];
+        errors.extend(refused.map(AdminError::from));
+        errors.extend(append.map(AdminError::from));
+        errors.extend(fetch.map(AdminError::from));
+        errors.extend(unavailable().map(AdminError::from));
+        errors.extend(unavailable().map(|why| ExecuteError::from(why).into()));
+        errors.extend(unavailable().map(|why| AppendError::from(why).into()));
+        errors.extend(unavailable().map(|why| FetchError::from(why).into()));
+        for error in errors {
+            let (class, message) = (error.class(), error.message());
+            let fault = Fault::from(error.clone());
+            assert_eq!(class_of(fault.error), class, "{error:?}");
+            let is_plain = error == AdminError::Loading;
+            assert_eq!(fault.message(), Some(&*message).filter(|_| !is_plain), "{error:?}");
+        }
+    }
 }

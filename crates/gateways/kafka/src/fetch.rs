@@ -373,14 +373,12 @@ mod tests {
     use std::sync::Arc;
 
     use broker::{Broker, BrokerOptions, NewTopic};
-    use consumer_groups::Groups;
     use tokio::sync::watch;
     use uuid::Uuid;
     use world::World;
 
     use super::*;
     use crate::fetch_sessions::FetchParameters;
-    use crate::leaders::alone;
     use crate::options::GatewayOptions;
 
     const PARTITIONS: u32 = 5_000;
@@ -408,7 +406,7 @@ mod tests {
             config: BTreeMap::new(),
         };
         broker.create_topic(topic).await.expect("is created");
-        let options = GatewayOptions::new(alone(), Groups::start(&broker));
+        let options = GatewayOptions::single_node(&broker);
         Gateway::new(broker, options, stopping)
     }
 

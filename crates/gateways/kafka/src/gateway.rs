@@ -22,7 +22,6 @@ use crate::errors::coordinator_code;
 use crate::fetch_sessions::{FetchSessions, OwnSessions};
 use crate::leader_watch::{Changes, LeaderWatch};
 use crate::login::Login;
-use crate::operations::permits::OperationPermits;
 use crate::options::GatewayOptions;
 use crate::share::{OwnShareSessions, ShareKey, ShareSessions};
 
@@ -46,7 +45,6 @@ pub(crate) struct Gateway {
     pub(crate) waiting_budget: Budget,
     /// Large responses other than fetch responses, from the first row to written.
     pub(crate) answer_budget: Budget,
-    pub(crate) operations: OperationPermits,
     leaders: LeaderWatch,
     shutdown: watch::Receiver<bool>,
 }
@@ -75,7 +73,6 @@ impl Gateway {
             arriving_budget: Budget::new(ARRIVING_BYTES_MAX),
             waiting_budget: Budget::new(options.waiting_bytes_max),
             answer_budget: Budget::new(ANSWER_BYTES_IN_FLIGHT_MAX),
-            operations: OperationPermits::new(),
             broker,
             options,
             shutdown,

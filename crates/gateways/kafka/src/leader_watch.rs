@@ -12,7 +12,6 @@ use tasks::Task;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-
 #[derive(Debug)]
 pub(crate) struct LeaderWatch {
     /// Number of changes; `None` on a single node.
@@ -50,7 +49,11 @@ impl Drop for LeaderWatch {
 }
 
 /// Runs until it is cancelled.
-async fn notify(mut changes: LeaderChanges, coordinators: Weak<Coordinators>, count: watch::Sender<u64>) {
+async fn notify(
+    mut changes: LeaderChanges,
+    coordinators: Weak<Coordinators>,
+    count: watch::Sender<u64>,
+) {
     loop {
         changes.next().await;
         // Dropping the groups cancels this task too.

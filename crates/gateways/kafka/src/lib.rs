@@ -23,7 +23,7 @@
 //! * `quotas`: charges clients; `quota_requests`: lists and changes quotas
 //! * `elections`, `reassignments`: preferred leaders and placement of replicas
 //! * `unsupported_requests`, `refused_share_state`: requests that a broker without transactions does not serve
-//! * [`operations`]: operations that Kafka has no request for, in a request of our own
+//! * `operations`: operations that Kafka has no request for, in a request of our own
 //! * `topic_ref`: topics by name or id
 //! * `errors`: maps errors to Kafka's error codes
 
@@ -59,7 +59,7 @@ mod metadata;
 mod metadata_response;
 mod no_transactions;
 mod offsets;
-pub mod operations;
+mod operations;
 mod options;
 mod partitions;
 mod produce;
@@ -85,6 +85,5 @@ mod unsupported_requests;
 mod versions;
 mod wire;
 
-pub use listener::{Kafka, serve};
-pub use operations::service::Operations;
+pub use listener::serve;
 pub use options::{GatewayOptions, LoginOptions};

@@ -46,10 +46,6 @@ pub const RESPONSE_TAKEN_BYTES_MIN: usize = 64 << 10;
 pub const SESSION_IDLE_MAX: Duration = Duration::from_secs(10 * 60);
 /// Fetch sessions kept (Kafka's `max.incremental.fetch.session.cache.slots`).
 pub const FETCH_SESSIONS_MAX: usize = 1_000;
-/// Records examined for a response.
-pub const OPERATION_PAGE_SCAN_MAX: usize = 20_000;
-/// Leases in the description of a queue.
-pub const OPERATION_LEASES_MAX: usize = 100;
 /// A Kafka client that must log in does so within this time.
 pub const LOGIN_WITHIN: Duration = Duration::from_secs(10);
 /// Frame size limit of a client that has not logged in.
@@ -64,11 +60,3 @@ pub const COPY_FETCH_WAIT_MAX: Duration = Duration::from_secs(2);
 /// An operation of the command line. It may name 10,000 records or offsets.
 pub const OPERATION_LIMITS: JsonLimits =
     JsonLimits { values: 150_000, depth: JSON_DEPTH_MAX, bytes: 32 << 20 };
-/// Concurrent operations of the command line that hold a page of records, or a piece of a backup. Others of their
-/// class wait.
-pub const RECORD_OPERATIONS_AT_ONCE_MAX: usize = 4;
-pub const BACKUP_OPERATIONS_AT_ONCE_MAX: usize = 4;
-pub const GROUP_OPERATIONS_AT_ONCE_MAX: usize = 16;
-
-/// Groups with committed offsets whose position relative to a record is looked up.
-pub const HTTP_GROUPS_ASKED_MAX: usize = 1_000;

@@ -10,46 +10,18 @@ use tracing::{debug, warn};
 
 use crate::gateway::{Gateway, PROTOCOL, Session};
 use crate::login::Login;
-use crate::operations::service::Operations;
 use crate::options::GatewayOptions;
 use crate::session;
 
-/// The gateway before it serves connections.
-#[derive(Debug)]
-pub struct Kafka {
-    gateway: Arc<Gateway>,
-    shutdown: watch::Receiver<bool>,
-}
-
-impl Kafka {
-    /// `shutdown`: becomes true when the node shuts down.
-    pub fn open(broker: Broker, options: GatewayOptions, shutdown: watch::Receiver<bool>) -> Self {
-        Self { gateway: Arc::new(Gateway::new(broker, options, shutdown.clone())), shutdown }
-    }
-
-    /// Operators' operations, for callers without a Kafka connection.
-    pub fn operations(&self) -> Operations {
-        Operations::of(&self.gateway)
-    }
-
-    /// Serves Kafka clients until the node shuts down. Then lets every session finish its started requests
-    /// (for at most `drain_within` of its options) and returns.
-    pub async fn serve(self, ports: impl Into<Ports>) {
-        serve_with(self.gateway, ports.into(), self.shutdown).await;
-    }
-}
-
-/// Like [`Kafka::serve`].
+/// Serves Kafka clients until `shutdown` becomes true. Then lets every session finish its started requests (for at
+/// most `drain_within` of the options) and returns.
 pub async fn serve(
     ports: impl Into<Ports>,
     broker: Broker,
     options: GatewayOptions,
     shutdown: watch::Receiver<bool>,
 ) {
-    Kafka::open(broker, options, shutdown).serve(ports).await;
-}
-
-async fn serve_with(gateway: Arc<Gateway>, ports: Ports, shutdown: watch::Receiver<bool>) {
+    let gateway = Arc::new(Gateway::new(broker, options, shutdown.clone()));
     let options = &gateway.options;
     let accepting = ListenerOptions {
         protocol: PROTOCOL,
@@ -66,7 +38,7 @@ async fn serve_with(gateway: Arc<Gateway>, ports: Ports, shutdown: watch::Receiv
         let session = Arc::new(Session::new(connection, encrypted, login, quotas));
         serve_session(socket, session, Arc::clone(&gateway))
     };
-    gateway::serve_ports(ports, accepting, shutdown, serving).await;
+    gateway::serve_ports(ports.into(), accepting, shutdown, serving).await;
 }
 
 async fn serve_session(socket: Socket, session: Arc<Session>, gateway: Arc<Gateway>) {
@@ -100,7 +72,6 @@ mod tests {
     use std::path::Path;
 
     use broker::BrokerOptions;
-    use consumer_groups::Groups;
     use world::{Net, World};
 
     use super::*;
@@ -114,7 +85,7 @@ mod tests {
         let broker = Broker::open(World::on(disk), Path::new("/data"), BrokerOptions::default());
         let (_stop, stopping) = watch::channel(false);
         let broker = broker.await.expect("opens");
-        let options = GatewayOptions::new(crate::leaders::alone(), Groups::start(&broker));
+        let options = GatewayOptions::single_node(&broker);
         let end = SocketAddr::from(([127, 0, 0, 1], 1));
         let registered = options.connections.register(PROTOCOL, end, end);
         let gateway = Gateway::new(broker, options, stopping);

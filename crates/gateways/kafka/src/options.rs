@@ -1,11 +1,10 @@
 //! Options of this gateway, set by the server.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Admission, Quotas, Users};
+use admin::Admin;
 use base::limits;
-use ::operations::family::OperationFamily;
 use consumer_groups::Groups;
 use gateway::Connections;
 use nodes::Nodes;
@@ -29,6 +28,8 @@ pub struct GatewayOptions {
     pub nodes: Nodes,
     /// The groups that this node coordinates.
     pub groups: Groups,
+    /// Carries out operations of operators.
+    pub admin: Admin,
     /// Kafka's `auto.create.topics.enable`: a metadata request may create the topics that it names.
     pub auto_create_topics: bool,
     /// Kafka's `num.partitions`: partitions of a topic that is created without a count.
@@ -53,8 +54,6 @@ pub struct GatewayOptions {
     pub login: LoginOptions,
     /// Rates at which clients may send, receive and change.
     pub quotas: Quotas,
-    /// Operations of other gateways that operators may call here, by the family's name.
-    pub families: Vec<(&'static str, Arc<dyn OperationFamily>)>,
 }
 
 impl GatewayOptions {
@@ -64,14 +63,24 @@ impl GatewayOptions {
         admission.is_log_in_required(self.users.as_ref())
     }
 
-    pub fn new(nodes: Nodes, groups: Groups) -> Self {
+    /// Options of a single node.
+    #[cfg(test)]
+    pub(crate) fn single_node(broker: &broker::Broker) -> Self {
+        let (groups, connections) = (Groups::start(broker), Connections::default());
+        let admin = Admin::new(broker.clone(), groups.clone(), connections, Vec::new());
+        Self::new(crate::leaders::alone(), groups, admin)
+    }
+
+    /// The live connections are those that `admin` lists.
+    pub fn new(nodes: Nodes, groups: Groups, admin: Admin) -> Self {
         Self {
             nodes,
             groups,
+            connections: admin.connections().clone(),
+            admin,
             auto_create_topics: true,
             partitions_default: 1,
             sessions_max: limits::SESSIONS_MAX_DEFAULT,
-            connections: Connections::default(),
             request_bytes_max: limits::REQUEST_BYTES_MAX,
             request_arrives_within: limits::REQUEST_ARRIVES_WITHIN,
             response_taken_within: limits::RESPONSE_TAKEN_WITHIN,
@@ -82,7 +91,6 @@ impl GatewayOptions {
             users: None,
             login: LoginOptions::default(),
             quotas: Quotas::default(),
-            families: Vec::new(),
         }
     }
 }

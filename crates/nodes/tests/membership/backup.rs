@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use ::backup::{Manifest, Source, StoredBackup, StoredError, TakeError, take};
 use broker::BrokerOptions;
-use operations::family::{OperationError, OperationFamily};
 use nodes::Administration;
 use nodes::restore::{RestoreError, RestoreReport, look, restore};
 use operations::backup::{BackupBegun, BackupEnds, Step};
 use operations::cluster::Operation;
+use operations::family::{OperationError, OperationFamily};
 use serde::de::DeserializeOwned;
 use test_cluster::{JournalOptions, NodeSetup};
 use tokio::time::{sleep, timeout};

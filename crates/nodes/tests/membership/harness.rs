@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base::{PartitionId, ShardId, TopicId};
-use operations::family::{OperationError, OperationFamily};
 use broker::{AppendBatch, Broker, FetchError, NewTopic, batches_in};
 use bytes::BytesMut;
 use cluster::NodeStartError;
 use futures_util::future::join_all;
 use nodes::{Administration, Endpoint, Endpoints, Nodes};
 use operations::cluster::{NodeDecision, Operation, Status};
+use operations::family::{OperationError, OperationFamily};
 use parking_lot::Mutex;
 use record::{BatchBuilder, BatchHeader, BatchOptions};
 use serde::de::DeserializeOwned;

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use base::limits::REPLICAS;
-use operations::family::{OperationError, OperationFamily};
 use operations::cluster::{Node, NodeDecision, NodeState as Wanted, Operation, Shard, Status};
+use operations::family::{OperationError, OperationFamily};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout};
 

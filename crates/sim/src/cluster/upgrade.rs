@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use base::{Level, Levels};
-use operations::family::OperationFamily;
 use nodes::Administration;
 use operations::cluster::{Operation, Upgrade};
+use operations::family::OperationFamily;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Shared, State};

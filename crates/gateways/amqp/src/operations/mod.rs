@@ -8,9 +8,9 @@
 
 pub mod document;
 
+use ::operations::family::{Effect, OperationAnswer, OperationError, OperationFamily};
 use access::{UserError, Users, Verifiers};
 use base::limits::{OPERATION_PAGE_BYTES_MAX, OPERATION_RECORDS_MAX};
-use ::operations::family::{Effect, OperationAnswer, OperationError, OperationFamily};
 use documents::StoreError;
 use serde::Serialize;
 use topology::{

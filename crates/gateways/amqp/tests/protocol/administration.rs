@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use access::{Permissions, hash_password};
 use ::operations::family::{OperationError, OperationFamily};
+use access::{Permissions, hash_password};
 use gateway_amqp::codec::methods::*;
 use gateway_amqp::operations::document::Operation;
 use serde_json::{Value, json};

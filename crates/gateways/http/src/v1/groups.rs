@@ -1,6 +1,6 @@
 //! Lease groups of a topic, which settle records one by one: create, inspect, pause, seek, purge, delete.
 //!
-//! The command line uses the same operations ([`crate::front::Operator`]); this module has only paths and documents.
+//! The command line uses the same operations ([`admin::Admin`]); this module has only paths and documents.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
-//! Operations of the command line, requested by paths ([`crate::front::Operator`]); responses are their documents.
+//! Operations of the command line, requested by paths ([`admin::Admin`]); responses are their documents.
 
 use access::Rights;
+use admin::{AdminError, ErrorClass};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use operations::family::OperationError;
 use operations::document::{Operation, RecordPosition};
 use serde::de::DeserializeOwned;
 
@@ -30,19 +30,19 @@ async fn carry_out(
     operation: Operation,
     missing: Kind,
 ) -> Result<Vec<u8>, Problem> {
-    let answer = front.opened()?.operator.carry_out(rights, operation).await;
-    answer.map_err(|error| problem(error, missing))
+    let answer = front.opened()?.admin.carry_out(rights, operation).await;
+    answer.map_err(|error| problem(&error, missing))
 }
 
-fn problem(error: OperationError, missing: Kind) -> Problem {
-    let detail = error.to_string();
-    match error {
-        OperationError::NotAllowed(_) => Problem::new(Kind::NotAllowed, detail),
-        OperationError::NotFound(_) => Problem::new(missing, detail),
-        OperationError::Invalid(_) => Problem::new(Kind::Invalid, detail),
-        OperationError::Elsewhere(_) => Problem::new(Kind::AnotherNode, detail),
-        OperationError::Unavailable(_) => Problem::busy(detail),
-        OperationError::Failed(_) => Problem::new(Kind::Failed, detail),
+fn problem(error: &AdminError, missing: Kind) -> Problem {
+    let detail = error.message();
+    match error.class() {
+        ErrorClass::Denied => Problem::new(Kind::NotAllowed, detail),
+        ErrorClass::NotFound => Problem::new(missing, detail),
+        ErrorClass::Invalid => Problem::new(Kind::Invalid, detail),
+        ErrorClass::AnotherNode => Problem::new(Kind::AnotherNode, detail),
+        ErrorClass::Unavailable => Problem::busy(detail),
+        ErrorClass::Failed => Problem::new(Kind::Failed, detail),
     }
 }
 
@@ -54,8 +54,8 @@ pub(super) async fn look_before<T: DeserializeOwned>(
     look: Operation,
     missing: Kind,
 ) -> Result<T, Problem> {
-    let allowed = front.opened()?.operator.check(asker.rights(), tried);
-    allowed.map_err(|error| problem(error, missing))?;
+    let allowed = front.opened()?.admin.check(asker.rights(), tried);
+    allowed.map_err(|error| problem(&error, missing))?;
     read(carry_out(front, &Rights::everything(), look, missing).await?)
 }
 

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use access::{Admission, Quotas, Rights, SettingsUser, Users};
+use access::{Admission, Quotas, SettingsUser, Users};
+use admin::Admin;
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use operations::family::{OperationAnswer, OperationError};
 use broker::{Broker, BrokerOptions};
 use bytes::Bytes;
 use consumer_groups::Groups;
@@ -17,13 +17,11 @@ use gateway::{Connections, Ports, Tls};
 use gateway_http::{
     FrontEnd, GatewayOptions, HttpPorts, ListeningPort, LoginOptions, Node, ProcessSeen,
 };
-use gateway_kafka::{Kafka, Operations};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use nodes::{Endpoint, Endpoints, Nodes};
-use operations::document::Operation;
 use rabbitmq::dead_letter::{Router, SCHEME};
 use serde_json::Value;
 use tasks::Failure;
@@ -47,7 +45,8 @@ pub(crate) struct Server {
     pub(crate) metrics: SocketAddr,
     pub(crate) connections: Connections,
     pub(crate) disk: Arc<SimulatedDisk>,
-    kafka: OnceLock<SocketAddr>,
+    /// Address of the Kafka listener, which serves as long as the sender lives.
+    kafka: OnceLock<(SocketAddr, watch::Sender<bool>)>,
     /// State of the AMQP gateway, for when it is started.
     node: OnceLock<(Broker, Topology, Users)>,
     serving: JoinHandle<()>,
@@ -127,13 +126,14 @@ impl Server {
         let known = topology.clone();
         let known = move |name: &str| known.has_vhost(name);
         let users = Users::open(broker.clone(), vec![root], known).await.expect("are read");
-        let (operator, kafka) = Operator::of(&broker).await;
-        self.kafka.set(kafka).expect("a server has one node");
+        let ServedKafka { admin, nodes, address, stop } = ServedKafka::of(&broker).await;
+        self.kafka.set((address, stop)).expect("a server has one node");
         let node = (broker.clone(), topology.clone(), users.clone());
         self.node.set(node).expect("a server has one node");
         let quotas = Quotas::open(broker.clone()).expect("quotas are read");
         self.front.open(Node {
-            operator: Arc::new(operator),
+            admin,
+            nodes,
             broker,
             topology: Some(topology),
             listening: vec![ListeningPort { protocol: "amqp", address: self.address }],
@@ -150,7 +150,7 @@ impl Server {
 
     /// Address of the node's Kafka listener, which needs no log-in.
     pub(crate) fn kafka(&self) -> SocketAddr {
-        *self.kafka.get().expect("the node is open")
+        self.kafka.get().expect("the node is open").0
     }
 
     /// Serves AMQP as well, until the returned sender is dropped.
@@ -182,15 +182,17 @@ impl Server {
     }
 }
 
-/// Carries out operations of operators by a Kafka gateway, as a server does.
-#[derive(Debug)]
-struct Operator {
-    operations: Operations,
-    _stop: watch::Sender<bool>,
+/// A Kafka listener of the node, and the operations of operators, as a server has them.
+struct ServedKafka {
+    admin: Admin,
+    nodes: Nodes,
+    address: SocketAddr,
+    /// Serves the node as long as it lives.
+    stop: watch::Sender<bool>,
 }
 
-impl Operator {
-    async fn of(broker: &Broker) -> (Self, SocketAddr) {
+impl ServedKafka {
+    async fn of(broker: &Broker) -> Self {
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Net::Kernel.listen(any_port).await.expect("binds");
         let address = listener.local_addr().expect("is bound");
@@ -198,26 +200,12 @@ impl Operator {
         let endpoints = Endpoints { kafka, amqp: None, kafka_tls: None, rack: None };
         let nodes =
             Nodes::alone(broker.node(), endpoints).with_operator_token("token of operators");
-        let options = gateway_kafka::GatewayOptions::new(nodes, Groups::start(broker));
+        let (groups, connections) = (Groups::start(broker), Connections::default());
+        let admin = Admin::new(broker.clone(), groups.clone(), connections, Vec::new());
+        let options = gateway_kafka::GatewayOptions::new(nodes.clone(), groups, admin.clone());
         let (stop, stopping) = watch::channel(false);
-        let kafka = Kafka::open(broker.clone(), options, stopping);
-        let operations = kafka.operations();
-        tokio::spawn(kafka.serve(listener));
-        (Self { operations, _stop: stop }, address)
-    }
-}
-
-impl gateway_http::Operator for Operator {
-    fn carry_out<'a>(&'a self, rights: &'a Rights, operation: Operation) -> OperationAnswer<'a> {
-        Box::pin(self.operations.carry_out(rights, operation))
-    }
-
-    fn check(&self, rights: &Rights, operation: &Operation) -> Result<(), OperationError> {
-        self.operations.check(rights, operation)
-    }
-
-    fn accept_token(&self, token: &str) -> bool {
-        self.operations.accept_operator_token(token)
+        tokio::spawn(gateway_kafka::serve(listener, broker.clone(), options, stopping));
+        Self { admin, nodes, address, stop }
     }
 }
 

@@ -30,10 +30,10 @@ use crate::groups::classic_requests::check_group;
 use crate::groups::committed::{
     WithOffsets, coordinator_error, coordinator_unavailable, has_offsets,
 };
-use crate::groups::{check_described, code_of};
 use crate::groups::share_offset_requests::delete_part;
 use crate::groups::share_requests::group_not_found;
 use crate::groups::text::own;
+use crate::groups::{check_described, code_of};
 use crate::leaders::{
     KnownLeaders, NO_NODE, ReachableNode, broker_id, host_of, port_of, reached_node,
 };

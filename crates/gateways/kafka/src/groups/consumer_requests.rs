@@ -31,10 +31,10 @@ use crate::groups::admin_requests::DESCRIBED_GROUP_BYTES;
 use crate::groups::check_described;
 use crate::groups::classic_requests::{check_group, client_of};
 use crate::groups::committed::WithOffsets;
-use crate::groups::waiting::visit_to_store;
 use crate::groups::share_requests::group_not_found;
 use crate::groups::text::own;
 use crate::groups::topics::Topics;
+use crate::groups::waiting::visit_to_store;
 use crate::list_response::ListWriter;
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
@@ -287,8 +287,8 @@ fn describe_one(
     let has_offsets = check_group(asker, name).and(has_offsets).map_err(Fault::plain)?;
     let is_durable =
         has_offsets || tenants::sees_lease_groups(&gateway.broker, asker.rights(), name);
-    let mut described =
-        gateway.coordinator(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
+    let mut described = gateway.coordinator(name).map_err(Fault::plain)?.visit(name, |visit| {
+        match visit.group {
             Some(known @ Group::Consumer(_)) => {
                 check_described(gateway, asker, known)?;
                 let Group::Consumer(group) = known else { return Err(group_not_found(name)) };
@@ -300,7 +300,8 @@ fn describe_one(
                 let message = format!("Group {} is not a consumer group.", name.as_str());
                 Err(Fault::new(ResponseError::GroupIdNotFound, message))
             }
-        })?;
+        }
+    })?;
     // Deleted topics have no name, so their assignments are left out.
     let catalog = gateway.broker.catalog();
     for member in &mut described.members {

@@ -139,28 +139,29 @@ async fn report(
     let has_offsets = has_offsets(gateway, name).await.map_err(Fault::plain)?;
     let event = heartbeat_event(message, client);
     let catalog = Topics(&gateway.broker);
-    let (report, topics) = gateway.coordinator(name).map_err(Fault::plain)?.visit(name, |visit| {
-        let GroupAccess { group, now, .. } = visit;
-        let report = match &mut *group {
-            Some(Group::Share(group)) => Ok(group.heartbeat(event, limits, &catalog, now)?),
-            Some(other) if !other.is_empty() => Err(not_a_share_group(name)),
-            // A group with committed offsets only belongs to another protocol.
-            _ if has_offsets => Err(not_a_share_group(name)),
-            _ if message.member_epoch != JOINING => Err(unknown_member(message)),
-            // An empty group of another protocol is replaced.
-            replaced => {
-                let mut group = ShareGroup::new(text(name));
-                let report = group.heartbeat(event, limits, &catalog, now)?;
-                *replaced = Some(Group::Share(group));
-                Ok(report)
-            }
-        }?;
-        let topics = match group {
-            Some(Group::Share(group)) if report.assigned.is_some() => group.topics().collect(),
-            _ => Vec::new(),
-        };
-        Ok::<_, Fault>((report, topics))
-    })?;
+    let (report, topics) =
+        gateway.coordinator(name).map_err(Fault::plain)?.visit(name, |visit| {
+            let GroupAccess { group, now, .. } = visit;
+            let report = match &mut *group {
+                Some(Group::Share(group)) => Ok(group.heartbeat(event, limits, &catalog, now)?),
+                Some(other) if !other.is_empty() => Err(not_a_share_group(name)),
+                // A group with committed offsets only belongs to another protocol.
+                _ if has_offsets => Err(not_a_share_group(name)),
+                _ if message.member_epoch != JOINING => Err(unknown_member(message)),
+                // An empty group of another protocol is replaced.
+                replaced => {
+                    let mut group = ShareGroup::new(text(name));
+                    let report = group.heartbeat(event, limits, &catalog, now)?;
+                    *replaced = Some(Group::Share(group));
+                    Ok(report)
+                }
+            }?;
+            let topics = match group {
+                Some(Group::Share(group)) if report.assigned.is_some() => group.topics().collect(),
+                _ => Vec::new(),
+            };
+            Ok::<_, Fault>((report, topics))
+        })?;
     // Lease groups exist before the member fetches from its new partitions.
     let topics = creatable_topics(gateway, asker, name, topics);
     lease_groups::ensure(&gateway.broker, name, &topics).await?;
@@ -259,8 +260,8 @@ fn describe_one(
     name: &GroupId,
 ) -> Result<DescribedGroup, Fault> {
     check_group(asker, name).map_err(Fault::plain)?;
-    let described =
-        gateway.coordinator(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
+    let described = gateway.coordinator(name).map_err(Fault::plain)?.visit(name, |visit| {
+        match visit.group {
             Some(known @ Group::Share(_)) => {
                 check_described(gateway, asker, known)?;
                 let Group::Share(group) = known else { return Ok(None) };
@@ -268,7 +269,8 @@ fn describe_one(
             }
             Some(other) if !other.is_empty() => Err(not_a_share_group(name)),
             _ => Ok(None),
-        })?;
+        }
+    })?;
     let mut described = match described {
         Some(described) => described,
         None if tenants::sees_lease_groups(&gateway.broker, asker.rights(), name) => {

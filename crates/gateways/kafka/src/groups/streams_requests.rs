@@ -27,12 +27,12 @@ use crate::groups::admin_requests::DESCRIBED_GROUP_BYTES;
 use crate::groups::check_described;
 use crate::groups::classic_requests::check_group;
 use crate::groups::committed::has_offsets;
-use crate::groups::waiting::visit_to_store;
 use crate::groups::share_requests::group_not_found;
 use crate::groups::streams_messages::{
     DescribeRequest, DescribedGroup, HeartbeatRequest, HeartbeatResponse, begin_described,
 };
 use crate::groups::topics::Topics;
+use crate::groups::waiting::visit_to_store;
 use crate::list_response::{Chunks, too_much};
 use crate::request::{Preamble, RequestError};
 use crate::response::Response;

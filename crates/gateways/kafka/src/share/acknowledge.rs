@@ -27,12 +27,12 @@ use crate::leaders::{Referrals, is_about_leader};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::share::answers::refer;
+use crate::share::key_of;
 use crate::share::request::{
     Acknowledge, AcknowledgedRange, ShareAcknowledgeRequest, SharePartition,
 };
 use crate::share::response::{PartitionOutcome, ShareAcknowledged, encode_acknowledged};
 use crate::share::sessions::{FINAL_EPOCH, INITIAL_EPOCH};
-use crate::share::key_of;
 
 pub(crate) async fn handle(
     gateway: &Gateway,

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use access::acl::{Action, Pattern, Resource, Rule, Verdict};
 use access::{Admission, SettingsUser, Users};
+use admin::Admin;
 use broker::{Broker, BrokerOptions};
 use client::Pipeline;
 use consumer_groups::Groups;
-use gateway::Ports;
 use gateway::tls::ClientCertificates;
+use gateway::{Connections, Ports};
 use gateway_kafka::limits::LOGIN_FRAME_BYTES_MAX;
 use gateway_kafka::{GatewayOptions, LoginOptions};
 use kafka_protocol::error::ResponseError;
@@ -62,7 +63,9 @@ impl Node {
         let endpoints =
             Endpoints { kafka: at.clone(), amqp: None, kafka_tls: Some(at), rack: None };
         let nodes = Nodes::alone(broker.node(), endpoints);
-        let mut options = GatewayOptions::new(nodes, Groups::start(&broker));
+        let (groups, connections) = (Groups::start(&broker), Connections::default());
+        let admin = Admin::new(broker.clone(), groups.clone(), connections, Vec::new());
+        let mut options = GatewayOptions::new(nodes, groups, admin);
         options.users = Some(users.clone());
         let (plain, tls) = (Admission::Required, Admission::Required);
         options.login = LoginOptions { plain, tls, plaintext: false, session_max };

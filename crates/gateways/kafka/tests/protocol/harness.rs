@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use access::Admission;
 use access::{Quotas, SettingsUser, Users};
+use admin::Admin;
 use base::{LeaseGroupId, MAIN_LEASE_GROUP};
 use broker::{Broker, BrokerOptions};
 use bytes::{Bytes, BytesMut};
@@ -14,6 +15,7 @@ pub(crate) use client::requests::topic_name as name;
 use client::requests::{self, FetchLimits};
 use client::{Pipeline, RequestHandle};
 use consumer_groups::Groups;
+use gateway::Connections;
 use gateway_kafka::GatewayOptions;
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::produce_response::PartitionProduceResponse;
@@ -23,6 +25,7 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
 use nodes::{Endpoint, Endpoints, Nodes};
+use operations::family::NamedFamilies;
 use record::{Batch, BatchBuilder, BatchOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -64,11 +67,17 @@ impl Node {
         disk: Arc<SimulatedDisk>,
         change: impl FnOnce(&mut GatewayOptions),
     ) -> Self {
-        Self::on_with(disk, |_, options| change(options)).await
+        Self::on_with(disk, Vec::new(), |_, options| change(options)).await
+    }
+
+    /// A node with operations of other parts.
+    pub(crate) async fn with_families(families: NamedFamilies) -> Self {
+        Self::on_with(Arc::new(SimulatedDisk::new()), families, |_, _| {}).await
     }
 
     async fn on_with(
         disk: Arc<SimulatedDisk>,
+        families: NamedFamilies,
         change: impl FnOnce(&Broker, &mut GatewayOptions),
     ) -> Self {
         let options = BrokerOptions {
@@ -91,7 +100,10 @@ impl Node {
             broker.node(),
             Endpoints { kafka, amqp: None, kafka_tls: None, rack: None },
         );
-        let mut options = GatewayOptions::new(nodes, Groups::start(&broker));
+        let groups = Groups::start(&broker);
+        let connections = Connections::default();
+        let admin = Admin::new(broker.clone(), groups.clone(), connections, families);
+        let mut options = GatewayOptions::new(nodes, groups, admin);
         change(&broker, &mut options);
         if options.login.plain == Admission::Required {
             // The administrator, as which clients log in if login is required.
@@ -109,7 +121,7 @@ impl Node {
 
     /// A node that stores quotas.
     pub(crate) async fn with_quotas() -> Self {
-        Self::on_with(Arc::new(SimulatedDisk::new()), |broker, options| {
+        Self::on_with(Arc::new(SimulatedDisk::new()), Vec::new(), |broker, options| {
             options.quotas = Quotas::open(broker.clone()).expect("quotas are read");
         })
         .await

@@ -6,10 +6,10 @@ use ::operations::document::{
     Cancel, ConnectionPage, DeadLetterFilter, DeadLettersMoved, DeclaredQueue, EmptyReply,
     Operation, QueueName, QueueReport, RecordPage, RecordState, RemovedRecords, Span, Start,
 };
+use ::operations::family::{Effect, OperationAnswer, OperationError, OperationFamily};
 use ::operations::{API_KEY, KNOWN_TO, VERSION, VERSION_WITH_TOKEN, document};
 use base::MAIN_LEASE_GROUP;
 use broker::TakeOptions;
-use ::operations::family::{Effect, OperationAnswer, OperationError, OperationFamily};
 use bytes::{Buf, Bytes};
 use kafka_protocol::error::ResponseError::{self, *};
 use kafka_protocol::messages::ApiVersionsRequest;
@@ -353,7 +353,7 @@ impl OperationFamily for Echo {
 
 #[tokio::test]
 async fn operation_of_another_gateway_is_passed_on_unread() {
-    let node = Node::with(|options| options.families = vec![("echo", Arc::new(Echo))]).await;
+    let node = Node::with_families(vec![("echo", Arc::new(Echo))]).await;
     let mut client = node.client().await;
     let asked = |family: &str, operation| Operation::Family { family: family.into(), operation };
     let said = serde_json::json!({"do-what": ["nobody", "else", 1, null, "knows"]});

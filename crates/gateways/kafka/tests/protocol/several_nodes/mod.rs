@@ -12,9 +12,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use admin::Admin;
 use broker::Broker;
 use consumer_groups::Groups;
 use futures_util::future::join_all;
+use gateway::Connections;
 use gateway_kafka::GatewayOptions;
 use kafka_protocol::messages::{MetadataRequest, MetadataResponse};
 use nodes::{Endpoint, Endpoints, Nodes};
@@ -119,7 +121,9 @@ async fn serve(node: TestNode) -> Node {
     let endpoints = Endpoints { kafka, amqp: None, kafka_tls: None, rack };
     let nodes = Nodes::join(&broker, &member, endpoints, None);
     let (stop, stopping) = watch::channel(false);
-    let options = GatewayOptions::new(nodes.clone(), Groups::start(&broker));
+    let (groups, connections) = (Groups::start(&broker), Connections::default());
+    let admin = Admin::new(broker.clone(), groups.clone(), connections, Vec::new());
+    let options = GatewayOptions::new(nodes.clone(), groups, admin);
     let serving = gateway_kafka::serve(listener, broker.clone(), options, stopping);
     Node { broker, address, nodes, member, _serving: (stop, tokio::spawn(serving)) }
 }

@@ -1,18 +1,13 @@
 //! The node's shards, and their elections.
 
 use base::ShardId;
-use broker::ShardStatus;
-use kafka_protocol::error::ResponseError;
+use broker::{Broker, ShardStatus};
+use operations::document::{ElectedTerm, ShardContent, ShardList, ShardSummary, SnapshotTransfer};
 
-use crate::errors::Fault;
-use crate::gateway::Gateway;
+use crate::AdminError;
 
-use ::operations::document::{
-    ElectedTerm, ShardContent, ShardList, ShardSummary, SnapshotTransfer,
-};
-
-pub(super) fn list(gateway: &Gateway) -> ShardList {
-    ShardList { shards: gateway.broker.shard_statuses().iter().map(summary).collect() }
+pub(crate) fn list(broker: &Broker) -> ShardList {
+    ShardList { shards: broker.shard_statuses().iter().map(summary).collect() }
 }
 
 fn summary(status: &ShardStatus) -> ShardSummary {
@@ -54,10 +49,8 @@ fn lagging_node(known: &broker::CatchUpProgress) -> SnapshotTransfer {
     SnapshotTransfer { node, bytes, of_bytes }
 }
 
-pub(super) async fn elect(gateway: &Gateway) -> Result<ElectedTerm, Fault> {
-    let elected = gateway.broker.elect_all().await;
-    // Clients do not retry this code by themselves.
-    let term =
-        elected.map_err(|error| Fault::new(ResponseError::RequestTimedOut, error.to_string()))?;
+pub(crate) async fn elect(broker: &Broker) -> Result<ElectedTerm, AdminError> {
+    let elected = broker.elect_all().await;
+    let term = elected.map_err(|error| AdminError::Unavailable(error.to_string()))?;
     Ok(ElectedTerm { term })
 }

@@ -4,16 +4,14 @@
 //! has permits of its own, and an operation that holds little needs none. Status and decisions about nodes
 //! are answered while all other operations wait.
 
+use operations::document::Operation;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::AdminError;
+use crate::families::Families;
 use crate::limits::{
     BACKUP_OPERATIONS_AT_ONCE_MAX, GROUP_OPERATIONS_AT_ONCE_MAX, RECORD_OPERATIONS_AT_ONCE_MAX,
 };
-use ::operations::document::Operation;
-use kafka_protocol::error::ResponseError;
-use tokio::sync::{Semaphore, SemaphorePermit};
-
-use super::families;
-use crate::errors::Fault;
-use crate::gateway::Gateway;
 
 /// Operations that share permits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +42,17 @@ impl OperationPermits {
         }
     }
 
-    async fn of(&self, class: Class) -> Result<Option<SemaphorePermit<'_>>, Fault> {
+    /// Waits for the operation's permit.
+    pub(crate) async fn wait(
+        &self,
+        families: &Families,
+        operation: &Operation,
+    ) -> Result<Option<SemaphorePermit<'_>>, AdminError> {
+        let holds_data = |family: &str, operation: &_| families.holds_data(family, operation);
+        self.of(class_of(operation, holds_data)).await
+    }
+
+    async fn of(&self, class: Class) -> Result<Option<SemaphorePermit<'_>>, AdminError> {
         let permits = match class {
             Class::Small => return Ok(None),
             Class::Groups => &self.groups,
@@ -53,17 +61,8 @@ impl OperationPermits {
         };
         // The semaphores are never closed.
         let permit = permits.acquire().await;
-        permit.map(Some).map_err(|_| Fault::plain(ResponseError::UnknownServerError))
+        permit.map(Some).map_err(|closed| AdminError::Failed(closed.to_string()))
     }
-}
-
-/// Waits for the operation's permit.
-pub(super) async fn wait<'a>(
-    gateway: &'a Gateway,
-    operation: &Operation,
-) -> Result<Option<SemaphorePermit<'a>>, Fault> {
-    let holds_data = |family: &str, operation: &_| families::holds_data(gateway, family, operation);
-    gateway.operations.of(class_of(operation, holds_data)).await
 }
 
 fn class_of(
@@ -108,7 +107,7 @@ fn class_of(
 mod tests {
     use std::time::Duration;
 
-    use ::operations::document::QueueName;
+    use operations::document::QueueName;
     use serde_json::{Value, json};
     use tokio::time::timeout;
 

@@ -1,33 +1,33 @@
 //! Scheduled records: lists them, and cancels them before they are due.
 
 use base::limits::OPERATION_RECORDS_MAX;
-use record::ReservedHeaders;
-
-use crate::errors::Fault;
-use crate::gateway::Gateway;
-
-use super::browse::{PageBudget, Source, VisitDecision, stored, unreadable};
-use super::queues::{find, not_removed, remove_from, removing};
-use ::operations::document::{
+use broker::Broker;
+use broker::delivery::PeekedRecord;
+use operations::document::{
     Cancel, QueueName, RecordPosition, RemovedRecords, ScheduledPage, ScheduledRecord,
 };
-use ::operations::payload::Payload;
+use operations::payload::Payload;
+use record::ReservedHeaders;
+
+use crate::AdminError;
+use crate::browse::{PageBudget, Source, VisitDecision, stored, unreadable};
+use crate::queues::{find, not_removed, remove_from, removing};
 
 /// Records per read: they hold their batches until they were visited.
 const CHUNK_RECORDS: usize = 64;
 
-pub(super) async fn list(
-    gateway: &Gateway,
+pub(crate) async fn list(
+    broker: &Broker,
     queue: &QueueName,
     mut after: Option<RecordPosition>,
     records_max: u32,
-) -> Result<ScheduledPage, Fault> {
-    let (group, _) = find(gateway, queue)?;
+) -> Result<ScheduledPage, AdminError> {
+    let (group, _) = find(broker, queue)?;
     let records_max = (records_max as usize).clamp(1, OPERATION_RECORDS_MAX);
     let (mut records, mut room) = (Vec::new(), PageBudget::default());
     loop {
         let from = after.map(|place| (place.partition, place.offset));
-        let found = gateway.broker.list_delayed(group, from, CHUNK_RECORDS).await;
+        let found = broker.list_delayed(group, from, CHUNK_RECORDS).await;
         let found = found.map_err(unreadable)?;
         if found.is_empty() {
             return Ok(ScheduledPage { records, next: None });
@@ -46,22 +46,22 @@ pub(super) async fn list(
     }
 }
 
-pub(super) async fn cancel(
-    gateway: &Gateway,
+pub(crate) async fn cancel(
+    broker: &Broker,
     queue: &QueueName,
     what: &Cancel,
-) -> Result<RemovedRecords, Fault> {
-    let (group, source) = find(gateway, queue)?;
+) -> Result<RemovedRecords, AdminError> {
+    let (group, source) = find(broker, queue)?;
     match what {
         Cancel::Id(id) => {
-            let cancelled = gateway.broker.cancel_delayed(group, id.as_bytes()).await;
+            let cancelled = broker.cancel_delayed(group, id.as_bytes()).await;
             let removed = cancelled.map_err(|error| removing(queue, error))?;
             Ok(RemovedRecords { removed, refused: Vec::new() })
         }
         Cancel::Records(places) => {
             let (mut scheduled, mut refused) = (Vec::new(), Vec::new());
             for &place in places {
-                if is_scheduled(gateway, &source, place).await? {
+                if is_scheduled(broker, &source, place).await? {
                     scheduled.push(place);
                 } else {
                     let RecordPosition { partition, offset } = place;
@@ -71,7 +71,7 @@ pub(super) async fn cancel(
                     refused.push(not_removed(place, reason));
                 }
             }
-            let mut removed = remove_from(gateway, queue, group, &scheduled).await?;
+            let mut removed = remove_from(broker, queue, group, &scheduled).await?;
             removed.refused.extend(refused);
             Ok(removed)
         }
@@ -79,17 +79,17 @@ pub(super) async fn cancel(
 }
 
 async fn is_scheduled(
-    gateway: &Gateway,
+    broker: &Broker,
     source: &Source,
     place: RecordPosition,
-) -> Result<bool, Fault> {
-    let now_ms = gateway.broker.clock().now_ms();
+) -> Result<bool, AdminError> {
+    let now_ms = broker.clock().now_ms();
     let mut found = false;
-    let visit = |peeked: broker::delivery::PeekedRecord| {
+    let visit = |peeked: PeekedRecord| {
         let due = ReservedHeaders::read(&peeked.record.view().headers).deliver_at_ms;
         found = peeked.offset == place.offset && due.is_some_and(|due| due > now_ms);
         VisitDecision::Stop
     };
-    source.visit(&gateway.broker, Some(place.partition), Some(place), 1, visit).await?;
+    source.visit(broker, Some(place.partition), Some(place), 1, visit).await?;
     Ok(found)
 }

@@ -1,26 +1,23 @@
 //! Live client connections.
 
 use base::limits::OPERATION_RECORDS_MAX;
-use gateway::Connection;
-use kafka_protocol::error::ResponseError;
+use gateway::{Connection, Connections};
+use operations::document::{ConnectionPage, ConnectionSummary, EmptyReply};
 
-use crate::errors::Fault;
-use crate::gateway::Gateway;
+use crate::AdminError;
 
-use ::operations::document::{ConnectionPage, ConnectionSummary, EmptyReply};
-
-pub(super) fn list(
-    gateway: &Gateway,
+pub(crate) fn list(
+    connections: &Connections,
+    now_ms: i64,
     after: Option<u64>,
     connections_max: u32,
-) -> Result<ConnectionPage, Fault> {
+) -> ConnectionPage {
     let max = (connections_max as usize).clamp(1, OPERATION_RECORDS_MAX);
-    let now_ms = gateway.broker.clock().now_ms();
-    let mut connections = gateway.options.connections.list(after, max + 1);
-    let more = connections.len() > max;
-    connections.truncate(max);
-    let connections = connections.iter().map(|connection| summary(connection, now_ms)).collect();
-    Ok(ConnectionPage { connections, more })
+    let mut listed = connections.list(after, max + 1);
+    let more = listed.len() > max;
+    listed.truncate(max);
+    let connections = listed.iter().map(|connection| summary(connection, now_ms)).collect();
+    ConnectionPage { connections, more }
 }
 
 fn summary(connection: &Connection, now_ms: i64) -> ConnectionSummary {
@@ -35,12 +32,12 @@ fn summary(connection: &Connection, now_ms: i64) -> ConnectionSummary {
     }
 }
 
-pub(super) fn close(gateway: &Gateway, connection: u64) -> Result<EmptyReply, Fault> {
-    if !gateway.options.connections.close(connection) {
+pub(crate) fn close(connections: &Connections, connection: u64) -> Result<EmptyReply, AdminError> {
+    if !connections.close(connection) {
         let message = format!(
             "there is no connection {connection}; 'postroad connection list' names those there are"
         );
-        return Err(Fault::new(ResponseError::ResourceNotFound, message));
+        return Err(AdminError::NotFound(message));
     }
     tracing::info!(session = connection, "an operator closes a connection");
     Ok(EmptyReply {})

@@ -2,23 +2,21 @@
 
 use access::acl::{Action, Resource};
 use access::{AccessTarget, Operation as Right, RequestContext, Rights};
-use ::operations::family::Effect;
-use kafka_protocol::error::ResponseError;
+use operations::document::{Operation, QueueName};
+use operations::family::Effect;
 
-use crate::errors::Fault;
-
-use ::operations::document::{Operation, QueueName};
+use crate::AdminError;
 
 /// Setting of a declared group: the topic of its dead letters.
 const DEAD_LETTER_TOPIC: &str = "dead.letter.topic";
 
 /// Checks that the caller has every right that the operation needs. Lists filter their results themselves.
-/// `effect`: the effect of another gateway's operation.
-pub(super) fn check(
+/// `effect`: the effect of an operation of a family.
+pub(crate) fn check(
     rights: &Rights,
     operation: &Operation,
     effect: impl Fn(&str, &serde_json::Value) -> Effect,
-) -> Result<(), Fault> {
+) -> Result<(), AdminError> {
     if rights.is_everything() && !rights.is_audited() {
         return Ok(());
     }
@@ -26,12 +24,9 @@ pub(super) fn check(
     if let Some((action, group)) = needs_of_group(operation)
         && !rights.allows_by(name.as_str(), action, Resource::Group, group)
     {
-        return Err(Fault::new(
-            ResponseError::GroupAuthorizationFailed,
-            format!(
-                "this user may not do that to the group {group}; an administrator grants the right with 'postroad acl add'"
-            ),
-        ));
+        return Err(AdminError::GroupDenied(format!(
+            "this user may not do that to the group {group}; an administrator grants the right with 'postroad acl add'"
+        )));
     }
     let (needs, subject) = needs(operation, effect);
     let said = RequestContext { request: &name, subject: &subject };
@@ -142,26 +137,19 @@ fn of(queue: &QueueName) -> AccessTarget<'_> {
 }
 
 /// The refusal does not reveal whether the target exists.
-fn refused(right: Right, target: AccessTarget<'_>) -> Fault {
+fn refused(right: Right, target: AccessTarget<'_>) -> AdminError {
     match target {
         AccessTarget::Cluster => {
             let word = if right == Right::Look { "describe" } else { "alter" };
-            Fault::new(
-                ResponseError::ClusterAuthorizationFailed,
-                format!("this needs a user who may {word} the cluster"),
-            )
+            AdminError::ClusterDenied(format!("this needs a user who may {word} the cluster"))
         }
         AccessTarget::Topic(topic)
         | AccessTarget::Group { topic, .. }
-        | AccessTarget::Queue { topic, .. } => Fault::new(
-            ResponseError::TopicAuthorizationFailed,
-            format!(
-                "this user may not do that to the topic {topic}; an administrator grants the right with 'postroad acl add'"
-            ),
-        ),
-        AccessTarget::Exchange { name, .. } => Fault::new(
-            ResponseError::ClusterAuthorizationFailed,
-            format!("this user may not do that to the exchange {name}"),
-        ),
+        | AccessTarget::Queue { topic, .. } => AdminError::TopicDenied(format!(
+            "this user may not do that to the topic {topic}; an administrator grants the right with 'postroad acl add'"
+        )),
+        AccessTarget::Exchange { name, .. } => {
+            AdminError::ClusterDenied(format!("this user may not do that to the exchange {name}"))
+        }
     }
 }

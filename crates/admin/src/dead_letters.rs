@@ -4,32 +4,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::limits::OPERATION_PAGE_SCAN_MAX;
 use access::{AccessTarget, Operation, Rights};
 use base::limits::OPERATION_RECORDS_MAX;
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, headers};
 use broker::delivery::{PeekedRecord, RedriveError, RedriveTo, RedriveWhat};
-use broker::{CatalogView, YieldBudget};
+use broker::{Broker, CatalogView, YieldBudget};
 use consumer_groups::dead_letters::{self as share, Route};
-use kafka_protocol::error::ResponseError;
-use record::HeadersView;
-
-use crate::errors::Fault;
-use crate::gateway::Gateway;
-
-use super::browse::{PageBudget, Source, VisitDecision, first_record, stored};
-use super::queues::{ensure_main, no_topic, remove_from};
-use ::operations::document::{
+use operations::document::{
     DeadLetter, DeadLetterCount, DeadLetterCounts, DeadLetterFilter, DeadLetterPage,
     DeadLetterTopics, DeadLettersMoved, Death, RecordPosition, Span,
 };
+use record::HeadersView;
+
+use crate::AdminError;
+use crate::browse::{PageBudget, Source, VisitDecision, first_record, stored};
+use crate::limits::OPERATION_PAGE_SCAN_MAX;
+use crate::queues::{ensure_main, no_topic, remove_from};
 
 /// Dead letters that one request redrives or deletes.
 const MOVED_MAX: usize = 1_000;
 
 /// The death of a dead letter, from the broker's headers, or from those of a share group's letter without a
 /// copy (KIP-1191).
-pub(super) fn death(headers: &HeadersView<'_>) -> Death {
+pub(crate) fn death(headers: &HeadersView<'_>) -> Death {
     let text = |name: &str| {
         let value = std::str::from_utf8(headers.last(name.as_bytes())??).ok()?;
         Some(value.to_owned())
@@ -53,7 +50,7 @@ pub(super) fn death(headers: &HeadersView<'_>) -> Death {
     }
 }
 
-pub(super) fn is_known(death: &Death) -> bool {
+pub(crate) fn is_known(death: &Death) -> bool {
     death.reason.is_some() || death.topic.is_some()
 }
 
@@ -65,8 +62,8 @@ fn matches(death: &Death, only: &DeadLetterFilter) -> bool {
 }
 
 /// Returns the records among which a topic's dead letters are.
-fn source(gateway: &Gateway, topic: &str) -> Result<Source, Fault> {
-    let catalog = gateway.broker.catalog();
+fn source(broker: &Broker, topic: &str) -> Result<Source, AdminError> {
+    let catalog = broker.catalog();
     let topic = catalog.topic_named(topic).ok_or_else(|| no_topic(topic))?;
     let group = catalog.lease_group_named(topic.id(), MAIN_LEASE_GROUP);
     let (id, partitions) = (topic.id(), topic.partition_count());
@@ -75,20 +72,22 @@ fn source(gateway: &Gateway, topic: &str) -> Result<Source, Fault> {
 
 /// Topics that groups name for their dead letters, and those marked for letters of any group. If a gateway's
 /// router chooses the topic, also each queue whose oldest record is a dead letter.
-pub(super) async fn topics(gateway: &Gateway, asker: &Rights) -> Result<DeadLetterTopics, Fault> {
-    let (mut topics, maybe) = candidates(&gateway.broker.catalog());
-    let mut pace = YieldBudget::new(gateway.broker.turns(), FLOORS_AT_ONCE as u32);
+pub(crate) async fn topics(
+    broker: &Broker,
+    asker: &Rights,
+) -> Result<DeadLetterTopics, AdminError> {
+    let (mut topics, maybe) = candidates(&broker.catalog());
+    let mut pace = YieldBudget::new(broker.turns(), FLOORS_AT_ONCE as u32);
     for some in maybe.chunks(FLOORS_AT_ONCE) {
         pace.step(some.len() as u32).await;
         let places: Vec<_> = some.iter().map(|it| (it.group, it.partition.index)).collect();
-        let floors = gateway.broker.shards().lease_floors(&places).await?;
+        let floors = broker.shards().lease_floors(&places).await?;
         for (candidate, floor) in some.iter().zip(floors) {
             // A topic that was deleted meanwhile has none.
             let Some(floor) = floor.filter(|_| !topics.contains(&*candidate.topic)) else {
                 continue;
             };
-            if let Ok(Some(record)) =
-                first_record(&gateway.broker, candidate.partition, floor).await
+            if let Ok(Some(record)) = first_record(broker, candidate.partition, floor).await
                 && is_known(&death(&record.view().headers))
             {
                 topics.insert(candidate.topic.to_string());
@@ -137,12 +136,12 @@ fn candidates(catalog: &CatalogView<'_>) -> (BTreeSet<String>, Vec<Candidate>) {
     (named, maybe)
 }
 
-pub(super) async fn count(
-    gateway: &Gateway,
+pub(crate) async fn count(
+    broker: &Broker,
     topic: &str,
     from: Option<RecordPosition>,
-) -> Result<DeadLetterCounts, Fault> {
-    let source = source(gateway, topic)?;
+) -> Result<DeadLetterCounts, AdminError> {
+    let source = source(broker, topic)?;
     let mut counts: BTreeMap<_, DeadLetterCount> = BTreeMap::new();
     let visit = |peeked: PeekedRecord| {
         let Death { topic, group, reason, time_ms, .. } = death(&peeked.record.view().headers);
@@ -160,18 +159,18 @@ pub(super) async fn count(
         count.last_ms = count.last_ms.max(time_ms);
         VisitDecision::More
     };
-    let next = source.visit(&gateway.broker, None, from, OPERATION_PAGE_SCAN_MAX, visit).await?;
+    let next = source.visit(broker, None, from, OPERATION_PAGE_SCAN_MAX, visit).await?;
     Ok(DeadLetterCounts { counts: counts.into_values().collect(), next })
 }
 
-pub(super) async fn show(
-    gateway: &Gateway,
+pub(crate) async fn show(
+    broker: &Broker,
     topic: &str,
     only: &DeadLetterFilter,
     from: Option<RecordPosition>,
     records_max: u32,
-) -> Result<DeadLetterPage, Fault> {
-    let source = source(gateway, topic)?;
+) -> Result<DeadLetterPage, AdminError> {
+    let source = source(broker, topic)?;
     let records_max = (records_max as usize).min(OPERATION_RECORDS_MAX);
     let (mut records, mut room) = (Vec::new(), PageBudget::default());
     let mut visit = |peeked: PeekedRecord| {
@@ -187,8 +186,7 @@ pub(super) async fn show(
         VisitDecision::More
     };
     let Some(places) = &only.records else {
-        let next =
-            source.visit(&gateway.broker, None, from, OPERATION_PAGE_SCAN_MAX, visit).await?;
+        let next = source.visit(broker, None, from, OPERATION_PAGE_SCAN_MAX, visit).await?;
         return Ok(DeadLetterPage { records, next });
     };
     for place in sorted(places).into_iter().filter(|place| Some(*place) >= from) {
@@ -196,8 +194,7 @@ pub(super) async fn show(
             true => visit(peeked),
             false => VisitDecision::More,
         };
-        let stopped =
-            source.visit(&gateway.broker, Some(place.partition), Some(place), 1, is_it).await?;
+        let stopped = source.visit(broker, Some(place.partition), Some(place), 1, is_it).await?;
         if stopped == Some(place) {
             return Ok(DeadLetterPage { records, next: Some(place) });
         }
@@ -220,17 +217,17 @@ struct SelectedLetters {
 }
 
 async fn choose(
-    gateway: &Gateway,
+    broker: &Broker,
     source: &Source,
     only: &DeadLetterFilter,
     span: &Span,
-) -> Result<SelectedLetters, Fault> {
+) -> Result<SelectedLetters, AdminError> {
     let until = match &span.until {
         Some(until) => until.clone(),
         None => {
             let ids = (0..source.partitions).map(|index| PartitionId::new(source.topic, index));
             let ids: Vec<PartitionId> = ids.collect();
-            let bounds = gateway.broker.shards().bounds(&ids).await?.into_iter();
+            let bounds = broker.shards().bounds(&ids).await?.into_iter();
             bounds.map(|bounds| bounds.map_or(0, |bounds| bounds.end)).collect()
         }
     };
@@ -256,35 +253,34 @@ async fn choose(
         VisitDecision::More
     };
     let scan = OPERATION_PAGE_SCAN_MAX;
-    let next = source.visit(&gateway.broker, None, span.from, scan, visit).await?;
+    let next = source.visit(broker, None, span.from, scan, visit).await?;
     Ok(SelectedLetters { places, next, until })
 }
 
-pub(super) async fn redrive(
-    gateway: &Gateway,
+pub(crate) async fn redrive(
+    broker: &Broker,
     asker: &Rights,
     topic: &str,
     only: &DeadLetterFilter,
     to: Option<&str>,
     span: &Span,
-) -> Result<DeadLettersMoved, Fault> {
+) -> Result<DeadLettersMoved, AdminError> {
     let target = match to {
         None => RedriveTo::Source,
         Some(to) if to == topic => {
-            return Err(Fault::new(
-                ResponseError::InvalidRequest,
-                format!("the dead letters are in topic {topic} already; name another"),
-            ));
+            return Err(AdminError::Invalid(format!(
+                "the dead letters are in topic {topic} already; name another"
+            )));
         }
         Some(to) => {
-            let found = gateway.broker.catalog().topic_id(to);
+            let found = broker.catalog().topic_id(to);
             RedriveTo::Topic(found.ok_or_else(|| no_topic(to))?)
         }
     };
-    let (_, group, source) = ensure_main(gateway, asker, topic).await?;
-    let SelectedLetters { places, next, until } = choose(gateway, &source, only, span).await?;
+    let (_, group, source) = ensure_main(broker, asker, topic).await?;
+    let SelectedLetters { places, next, until } = choose(broker, &source, only, span).await?;
     let places = places.iter().map(|place| (place.partition, place.offset)).collect();
-    let moved = gateway.broker.redrive(group, RedriveWhat::Records(places), target).await;
+    let moved = broker.redrive(group, RedriveWhat::Records(places), target).await;
     let moved = moved.map_err(|error| match error {
         RedriveError::UnknownGroup(_) => no_topic(topic),
         RedriveError::Append(error) => error.into(),
@@ -294,16 +290,16 @@ pub(super) async fn redrive(
     Ok(DeadLettersMoved { records: moved.moved, left: moved.left, next, until })
 }
 
-pub(super) async fn delete(
-    gateway: &Gateway,
+pub(crate) async fn delete(
+    broker: &Broker,
     asker: &Rights,
     topic: &str,
     only: &DeadLetterFilter,
     span: &Span,
-) -> Result<DeadLettersMoved, Fault> {
-    let (queue, group, source) = ensure_main(gateway, asker, topic).await?;
-    let SelectedLetters { places, next, until } = choose(gateway, &source, only, span).await?;
-    let removed = remove_from(gateway, &queue, group, &places).await?;
+) -> Result<DeadLettersMoved, AdminError> {
+    let (queue, group, source) = ensure_main(broker, asker, topic).await?;
+    let SelectedLetters { places, next, until } = choose(broker, &source, only, span).await?;
+    let removed = remove_from(broker, &queue, group, &places).await?;
     let left = removed.refused.len() as u64;
     Ok(DeadLettersMoved { records: removed.removed, left, next, until })
 }

@@ -2,29 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use crate::limits::HTTP_GROUPS_ASKED_MAX;
 use access::acl::{Action, Resource};
 use access::{AccessTarget, Operation, Rights};
 use base::limits::HTTP_PAGE_MAX;
 use base::{LeaseGroupId, PartitionId, TopicId};
+use broker::Broker;
 use broker::delivery::{
     DeadReason, DeathReason, HistoryEvent, RecordHistory as Known, RecordState, SessionId,
     SessionUser, StepKind, UnsettledRecord,
 };
 use consumer_groups::dead_letters::Route;
-use kafka_protocol::error::ResponseError;
-
-use super::browse::{read_log, stored};
-use super::dead_letters::{death, is_known};
-use super::queues::no_topic;
-use crate::errors::Fault;
-use crate::gateway::Gateway;
-
-use ::operations::document::RecordPosition;
-use ::operations::history::{
+use operations::document::RecordPosition;
+use operations::history::{
     Event, GroupHistory, GroupState, OffsetGroupSeen, Presence, RecordEvent, RecordHistory,
     SessionSeen, TracedSeen,
 };
+
+use crate::AdminError;
+use crate::browse::{read_log, stored};
+use crate::dead_letters::{death, is_known};
+use crate::limits::HISTORY_OFFSET_GROUPS_MAX;
+use crate::queues::no_topic;
 
 /// A lease group of the topic, as the catalog has it.
 struct TopicLeaseGroup {
@@ -34,19 +32,18 @@ struct TopicLeaseGroup {
     dead_letter_topic: Option<String>,
 }
 
-pub(super) async fn describe(
-    gateway: &Gateway,
+pub(crate) async fn describe(
+    broker: &Broker,
     asker: &Rights,
     topic: &str,
     place: RecordPosition,
-) -> Result<RecordHistory, Fault> {
-    let broker = &gateway.broker;
-    let (id, groups, mut truncated) = groups(gateway, asker, topic)?;
+) -> Result<RecordHistory, AdminError> {
+    let (id, groups, mut truncated) = groups(broker, asker, topic)?;
     let RecordPosition { partition, offset } = place;
     let partition = PartitionId::new(id, partition);
     let unknown = || {
         let problem = format!("topic {topic} has no partition {}", place.partition);
-        Fault::new(ResponseError::UnknownTopicOrPartition, problem)
+        AdminError::UnknownTopic(problem)
     };
     broker.bounds_of(partition).await?.ok_or_else(unknown)?;
     broker.copies_are_current(&[partition]).await?;
@@ -101,7 +98,7 @@ pub(super) async fn describe(
         history.remembered_since_ms = known.since_ms;
         history.silent_nodes = known.silent;
     }
-    let (offset_groups, more) = in_offset_groups(gateway, asker, partition, offset).await?;
+    let (offset_groups, more) = in_offset_groups(broker, asker, partition, offset).await?;
     truncated |= more;
     Ok(RecordHistory { offset_groups, truncated, ..history })
 }
@@ -115,11 +112,11 @@ fn keep_protocol(user: &mut SessionUser) {
 
 /// Lease groups of the topic that the caller may see, and whether there are more.
 fn groups(
-    gateway: &Gateway,
+    broker: &Broker,
     asker: &Rights,
     name: &str,
-) -> Result<(TopicId, Vec<TopicLeaseGroup>, bool), Fault> {
-    let catalog = gateway.broker.catalog();
+) -> Result<(TopicId, Vec<TopicLeaseGroup>, bool), AdminError> {
+    let catalog = broker.catalog();
     let topic = catalog.topic_named(name).ok_or_else(|| no_topic(name))?;
     let of_topic = catalog.lease_groups_of(topic.id());
     let mut seen = of_topic.filter(|group| {
@@ -242,15 +239,15 @@ fn seen(session: SessionId, users: &BTreeMap<SessionId, SessionUser>) -> Session
 }
 
 async fn in_offset_groups(
-    gateway: &Gateway,
+    broker: &Broker,
     asker: &Rights,
     partition: PartitionId,
     offset: u64,
-) -> Result<(Vec<OffsetGroupSeen>, bool), Fault> {
-    let shards = gateway.broker.shards();
-    let mut names = shards.offset_groups_after("", HTTP_GROUPS_ASKED_MAX + 1).await?;
-    let truncated = names.len() > HTTP_GROUPS_ASKED_MAX;
-    names.truncate(HTTP_GROUPS_ASKED_MAX);
+) -> Result<(Vec<OffsetGroupSeen>, bool), AdminError> {
+    let shards = broker.shards();
+    let mut names = shards.offset_groups_after("", HISTORY_OFFSET_GROUPS_MAX + 1).await?;
+    let truncated = names.len() > HISTORY_OFFSET_GROUPS_MAX;
+    names.truncate(HISTORY_OFFSET_GROUPS_MAX);
     names.retain(|name| asker.allows(Action::Describe, Resource::Group, name));
     let mut seen = Vec::new();
     for group in names {

@@ -11,53 +11,56 @@ use access::acl::{Action, Resource};
 use access::{AccessTarget, Operation as Right, Rights};
 use base::PartitionId;
 use base::limits::OPERATION_RECORDS_MAX;
-use broker::{CommitOffset, ExecuteError, Refusal, YieldBudget};
+use broker::{Broker, CommitOffset, ExecuteError, Refusal, YieldBudget};
 use consumer_groups::limits::GROUPS_PER_LOOK;
-use consumer_groups::tenants;
+use consumer_groups::{CoordinatorError, Groups, tenants};
 use coordinator::assignment::Assignment;
 use coordinator::classic::assignment::assigned_partitions;
 use coordinator::classic::{ClassicGroup, Phase};
 use coordinator::consumer::ConsumerGroup;
 use coordinator::member::Client;
 use coordinator::{Group, Text};
-use kafka_protocol::error::ResponseError;
-
-use super::invalid;
-use crate::errors::Fault;
-use crate::gateway::Gateway;
-
-use ::operations::document::EmptyReply;
-use ::operations::offset_groups::{
+use operations::document::EmptyReply;
+use operations::offset_groups::{
     AssignedTopic, Membership, OffsetGroupMember, OffsetGroupPage, OffsetGroupReport,
     OffsetGroupSummary, OffsetPlace,
 };
 
+use crate::AdminError;
+use crate::queues::no_topic;
+
+/// The broker of this node, and the groups that it coordinates.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node<'a> {
+    pub(crate) broker: &'a Broker,
+    pub(crate) groups: &'a Groups,
+}
+
 // ------------------------------------------------------------------------------------------- list
 
-pub(super) async fn list(
-    gateway: &Gateway,
+pub(crate) async fn list(
+    node: Node<'_>,
     asker: &Rights,
     after: Option<&str>,
     groups_max: u32,
-) -> Result<OffsetGroupPage, Fault> {
+) -> Result<OffsetGroupPage, AdminError> {
     let max = (groups_max as usize).clamp(1, OPERATION_RECORDS_MAX);
-    let mut pace = YieldBudget::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
+    let mut pace = YieldBudget::new(node.broker.turns(), GROUPS_PER_LOOK as u32);
     let mut after = after.unwrap_or_default().to_owned();
     let mut groups: Vec<OffsetGroupSummary> = Vec::new();
     // Groups that the caller may not see are skipped, a page at a time.
     loop {
-        let mut names =
-            gateway.broker.shards().offset_groups_after(&after, GROUPS_PER_LOOK).await?;
+        let mut names = node.broker.shards().offset_groups_after(&after, GROUPS_PER_LOOK).await?;
         pace.step(names.len() as u32).await;
         let mut until = names.last().filter(|_| names.len() == GROUPS_PER_LOOK).cloned();
-        let mut found = with_members(gateway, asker, &after, until.as_deref(), max + 1);
+        let mut found = with_members(node, asker, &after, until.as_deref(), max + 1);
         if found.len() > max {
             // More groups may follow.
             until = found.last_key_value().map(|(name, _)| name.clone());
         }
         names.retain(|name| until.as_ref().is_none_or(|until| name <= until));
         for name in names {
-            let empty = || gateway.options.groups.coordinates(&name).then(without_members);
+            let empty = || node.groups.coordinates(&name).then(without_members);
             let membership = empty();
             found.entry(name).or_insert(membership);
         }
@@ -79,7 +82,7 @@ fn sees(asker: &Rights, group: &str) -> bool {
 
 /// Returns the first `max` groups with members here whose names lie between the bounds.
 fn with_members(
-    gateway: &Gateway,
+    node: Node<'_>,
     asker: &Rights,
     after: &str,
     until: Option<&str>,
@@ -87,14 +90,14 @@ fn with_members(
 ) -> BTreeMap<String, Option<Membership>> {
     let range = (Bound::Excluded(after), until.map_or(Bound::Unbounded, Bound::Included));
     let mut found: BTreeMap<String, Option<Membership>> = BTreeMap::new();
-    gateway.options.groups.for_each(|name, group| {
+    node.groups.for_each(|name, group| {
         let is_between = std::ops::RangeBounds::<str>::contains(&range, name);
         let is_full =
             found.len() == max && found.last_key_value().is_some_and(|(last, _)| name > &**last);
         if !is_between || is_full || matches!(group, Group::Share(_)) {
             return;
         }
-        if !tenants::is_listed(&gateway.broker, asker, group) {
+        if !tenants::is_listed(node.broker, asker, group) {
             return;
         }
         found.insert(name.to_owned(), Some(membership(group)));
@@ -132,24 +135,24 @@ fn membership(group: &Group) -> Membership {
 
 // --------------------------------------------------------------------------------------- describe
 
-pub(super) async fn describe(
-    gateway: &Gateway,
+pub(crate) async fn describe(
+    node: Node<'_>,
     asker: &Rights,
     name: &str,
     after: Option<&str>,
     members_max: u32,
-) -> Result<OffsetGroupReport, Fault> {
+) -> Result<OffsetGroupReport, AdminError> {
     let max = (members_max as usize).clamp(1, OPERATION_RECORDS_MAX);
-    let has_offsets = gateway.broker.shards().has_offsets(name).await?;
-    let (membership, mut members) = visit(gateway, name, |group| match group {
+    let has_offsets = node.broker.shards().has_offsets(name).await?;
+    let (membership, mut members) = visit(node, name, |group| match group {
         Some(Group::Share(_)) | None if has_offsets => Ok((without_members(), Vec::new())),
         Some(Group::Share(_)) | None => Err(not_found(name)),
         Some(group) => Ok((membership(group), members(group, after, max + 1))),
     })?;
     let more = members.len() > max;
     members.truncate(max);
-    let members = members.into_iter().map(|member| shown(gateway, asker, member)).collect();
-    Ok(OffsetGroupReport { coordinator: gateway.broker.node(), membership, members, more })
+    let members = members.into_iter().map(|member| shown(node.broker, asker, member)).collect();
+    Ok(OffsetGroupReport { coordinator: node.broker.node(), membership, members, more })
 }
 
 /// A member, copied while its group was locked.
@@ -233,10 +236,10 @@ fn consumer_members(
 }
 
 /// Resolves the names of topics, and leaves out those that the caller may not see.
-fn shown(gateway: &Gateway, asker: &Rights, found: MemberCopy) -> OffsetGroupMember {
+fn shown(broker: &Broker, asker: &Rights, found: MemberCopy) -> OffsetGroupMember {
     let sees = |topic: &str| asker.would(Right::Describe, AccessTarget::Topic(topic));
     let named = |assignment: &Assignment| -> Vec<AssignedTopic> {
-        let catalog = gateway.broker.catalog();
+        let catalog = broker.catalog();
         let topics = assignment.topics().filter_map(|(topic, partitions)| {
             // A deleted topic has no name.
             let topic = catalog.topic_with_uuid(&topic)?.name().to_string();
@@ -252,7 +255,8 @@ fn shown(gateway: &Gateway, asker: &Rights, found: MemberCopy) -> OffsetGroupMem
             let read = assigned_partitions(bytes);
             let seen = read.map(|topics| {
                 let seen = topics.into_iter().filter(|topic| sees(&topic.topic));
-                let shown = seen.map(|it| AssignedTopic { topic: it.topic, partitions: it.partitions });
+                let shown =
+                    seen.map(|it| AssignedTopic { topic: it.topic, partitions: it.partitions });
                 shown.collect()
             });
             (seen, None)
@@ -281,35 +285,35 @@ fn shown(gateway: &Gateway, asker: &Rights, found: MemberCopy) -> OffsetGroupMem
 
 // ------------------------------------------------------------------------------------------- seek
 
-pub(super) async fn seek(
-    gateway: &Gateway,
+pub(crate) async fn seek(
+    node: Node<'_>,
     name: &str,
     to: &[OffsetPlace],
     dry_run: bool,
-) -> Result<EmptyReply, Fault> {
+) -> Result<EmptyReply, AdminError> {
     if to.is_empty() || to.len() > OPERATION_RECORDS_MAX {
         let count = to.len();
-        return Err(invalid(format!(
+        return Err(AdminError::Invalid(format!(
             "a seek has 1 to {OPERATION_RECORDS_MAX} places, not {count}"
         )));
     }
-    let partitions = to.iter().map(|place| find(gateway, place)).collect::<Result<Vec<_>, _>>()?;
+    let partitions =
+        to.iter().map(|place| find(node.broker, place)).collect::<Result<Vec<_>, _>>()?;
     if partitions.iter().collect::<BTreeSet<_>>().len() < partitions.len() {
-        return Err(invalid("a partition is named twice".to_owned()));
+        return Err(AdminError::Invalid("a partition is named twice".to_owned()));
     }
-    let bounds = gateway.broker.shards().bounds(&partitions).await?;
+    let bounds = node.broker.shards().bounds(&partitions).await?;
     for (place, bounds) in to.iter().zip(bounds) {
         let OffsetPlace { topic, partition, offset } = place;
         let (start, end) = bounds.map_or((0, 0), |bounds| (bounds.log_start, bounds.end));
         if !(start..=end).contains(offset) {
-            return Err(Fault::new(
-                ResponseError::OffsetOutOfRange,
-                format!("partition {partition} of {topic} has {start} to {end}, not {offset}"),
-            ));
+            return Err(AdminError::OffsetOutOfRange(format!(
+                "partition {partition} of {topic} has {start} to {end}, not {offset}"
+            )));
         }
     }
-    let has_offsets = gateway.broker.shards().has_offsets(name).await?;
-    visit(gateway, name, |group| match group {
+    let has_offsets = node.broker.shards().has_offsets(name).await?;
+    visit(node, name, |group| match group {
         Some(group) if !group.is_empty() => Err(has_members(name, group)),
         Some(Group::Share(_)) | None if !has_offsets => Err(not_found(name)),
         _ => Ok(()),
@@ -324,42 +328,38 @@ pub(super) async fn seek(
         metadata: String::new(),
         expire_ms: None,
     });
-    let refused = gateway.broker.shards().commit_offsets(name, offsets.collect()).await?;
+    let refused = node.broker.shards().commit_offsets(name, offsets.collect()).await?;
     match refused.into_iter().next() {
         Some((_, refusal)) => Err(refusal.into()),
         None => Ok(EmptyReply {}),
     }
 }
 
-fn find(gateway: &Gateway, place: &OffsetPlace) -> Result<PartitionId, Fault> {
+fn find(broker: &Broker, place: &OffsetPlace) -> Result<PartitionId, AdminError> {
     let OffsetPlace { topic, partition, .. } = place;
-    let catalog = gateway.broker.catalog();
-    let known = catalog.topic_named(topic).ok_or_else(|| super::queues::no_topic(topic))?;
+    let catalog = broker.catalog();
+    let known = catalog.topic_named(topic).ok_or_else(|| no_topic(topic))?;
     let index = known.partition(*partition);
     index.ok_or_else(|| {
-        Fault::new(
-            ResponseError::UnknownTopicOrPartition,
-            format!("topic {topic} has no partition {partition}"),
-        )
+        AdminError::UnknownTopic(format!("topic {topic} has no partition {partition}"))
     })
 }
 
 // ----------------------------------------------------------------------------------------- delete
 
-pub(super) async fn delete(
-    gateway: &Gateway,
+pub(crate) async fn delete(
+    node: Node<'_>,
     asker: &Rights,
     name: &str,
     dry_run: bool,
-) -> Result<EmptyReply, Fault> {
-    if !tenants::may_be_deleted(&gateway.broker, asker, name).await? {
-        return Err(Fault::new(
-            ResponseError::GroupAuthorizationFailed,
-            format!("the group {name} has offsets in topics that this user may not read"),
-        ));
+) -> Result<EmptyReply, AdminError> {
+    if !tenants::may_be_deleted(node.broker, asker, name).await? {
+        return Err(AdminError::GroupDenied(format!(
+            "the group {name} has offsets in topics that this user may not read"
+        )));
     }
-    let has_offsets = gateway.broker.shards().has_offsets(name).await?;
-    visit(gateway, name, |group| match group {
+    let has_offsets = node.broker.shards().has_offsets(name).await?;
+    visit(node, name, |group| match group {
         Some(other) if !other.is_empty() => Err(has_members(name, other)),
         Some(Group::Share(_)) | None if !has_offsets => Err(not_found(name)),
         known => {
@@ -372,7 +372,7 @@ pub(super) async fn delete(
     if !has_offsets || dry_run {
         return Ok(EmptyReply {});
     }
-    match gateway.broker.shards().delete_offset_group(name).await {
+    match node.broker.shards().delete_offset_group(name).await {
         // Another request has deleted it meanwhile.
         Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownGroup { .. })) => Ok(EmptyReply {}),
         Err(error) => Err(error.into()),
@@ -383,44 +383,37 @@ pub(super) async fn delete(
 
 /// Visits the group, if this node coordinates it.
 fn visit<R>(
-    gateway: &Gateway,
+    node: Node<'_>,
     name: &str,
-    look: impl FnOnce(&mut Option<Group>) -> Result<R, Fault>,
-) -> Result<R, Fault> {
-    let groups = gateway.coordinator(name).map_err(|error| match error {
-        ResponseError::NotCoordinator => {
-            let message = match gateway.broker.coordinator(name) {
+    look: impl FnOnce(&mut Option<Group>) -> Result<R, AdminError>,
+) -> Result<R, AdminError> {
+    let groups = node.groups.of(name).map_err(|error| match error {
+        CoordinatorError::NotCoordinator => {
+            AdminError::AnotherNode(match node.broker.coordinator(name) {
                 Some(node) => format!("node {node} coordinates the group {name}: ask that one"),
                 None => format!("no node coordinates the group {name} at present"),
-            };
-            Fault::new(error, message)
+            })
         }
-        error => Fault::plain(error),
+        CoordinatorError::Loading => AdminError::Loading,
     })?;
     groups.visit(name, |visit| look(visit.group))
 }
 
-fn not_found(group: &str) -> Fault {
-    Fault::new(
-        ResponseError::GroupIdNotFound,
-        format!(
-            "there is no group {group} that commits offsets; 'postroad group list' names those there are"
-        ),
-    )
+fn not_found(group: &str) -> AdminError {
+    AdminError::UnknownGroup(format!(
+        "there is no group {group} that commits offsets; 'postroad group list' names those there are"
+    ))
 }
 
 /// The error for a group with members: they would continue from their own offsets, and overwrite the new
 /// ones.
-fn has_members(name: &str, group: &Group) -> Fault {
+fn has_members(name: &str, group: &Group) -> AdminError {
     let (members, it) = match membership(group).members {
         1 => ("1 member".to_owned(), "it"),
         members => (format!("{members} members"), "them"),
     };
-    Fault::new(
-        ResponseError::NonEmptyGroup,
-        match group {
-            Group::Share(_) => format!("{name} is a share group with {members}"),
-            _ => format!("the group {name} has {members}: stop {it} first"),
-        },
-    )
+    AdminError::GroupNotEmpty(match group {
+        Group::Share(_) => format!("{name} is a share group with {members}"),
+        _ => format!("the group {name} has {members}: stop {it} first"),
+    })
 }

@@ -8,28 +8,26 @@ use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use broker::delivery::{BrowseError, PeekOptions, PeekedRecord, RecordState};
 use broker::{Broker, StoredBatches, batches_in};
 use bytes::Bytes;
-use kafka_protocol::error::ResponseError;
+use operations::document::{RecordPosition, StoredHeader, StoredRecord};
+use operations::payload::Payload;
 use record::{RecordView, SharedBatch, SharedRecord};
 
-use crate::errors::Fault;
-
-use ::operations::document::{RecordPosition, StoredHeader, StoredRecord};
-use ::operations::payload::Payload;
+use crate::AdminError;
 
 /// Records per read: they hold their batches until they were visited.
 const CHUNK_RECORDS: usize = 64;
 
 /// A topic's records that a lease group has not settled; without a group, all records.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Source {
-    pub(super) topic: TopicId,
-    pub(super) partitions: u32,
-    pub(super) group: Option<LeaseGroupId>,
+pub(crate) struct Source {
+    pub(crate) topic: TopicId,
+    pub(crate) partitions: u32,
+    pub(crate) group: Option<LeaseGroupId>,
 }
 
 /// A visitor's decision after a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum VisitDecision {
+pub(crate) enum VisitDecision {
     More,
     /// Stops before this record: the next page begins with it.
     Stop,
@@ -38,14 +36,14 @@ pub(super) enum VisitDecision {
 impl Source {
     /// Calls `visit` with each record from a place on, until it stops or `records_max` were read. Returns
     /// where to continue; `None` at the end.
-    pub(super) async fn visit(
+    pub(crate) async fn visit(
         &self,
         broker: &Broker,
         partition: Option<u32>,
         from: Option<RecordPosition>,
         records_max: usize,
         mut visit: impl FnMut(PeekedRecord) -> VisitDecision,
-    ) -> Result<Option<RecordPosition>, Fault> {
+    ) -> Result<Option<RecordPosition>, AdminError> {
         let from = from.unwrap_or(RecordPosition { partition: partition.unwrap_or(0), offset: 0 });
         let last = partition.map_or(self.partitions, |only| only.saturating_add(1));
         let mut left = records_max;
@@ -77,7 +75,7 @@ impl Source {
         partition: u32,
         from: Offset,
         records_max: usize,
-    ) -> Result<Vec<PeekedRecord>, Fault> {
+    ) -> Result<Vec<PeekedRecord>, AdminError> {
         match self.group {
             Some(group) => {
                 let options = PeekOptions { partition: Some(partition), from, records_max };
@@ -92,15 +90,15 @@ impl Source {
 }
 
 /// Reads records of a partition without a lease group.
-pub(super) async fn read_log(
+pub(crate) async fn read_log(
     broker: &Broker,
     partition: PartitionId,
     from: Offset,
     records_max: usize,
-) -> Result<Vec<PeekedRecord>, Fault> {
+) -> Result<Vec<PeekedRecord>, AdminError> {
     let mut found: Vec<PeekedRecord> = Vec::new();
     broker.copies_are_current(&[partition]).await?;
-    let bounds = broker.bounds_of(partition).await?.ok_or_else(Fault::unknown_partition)?;
+    let bounds = broker.bounds_of(partition).await?.ok_or_else(AdminError::unknown_partition)?;
     let mut next = from.max(bounds.log_start);
     // Compaction may have removed a whole range; then the records after it are read.
     while found.is_empty() && next < bounds.end {
@@ -127,10 +125,9 @@ pub(super) async fn read_log(
 async fn shared_batches(
     broker: &Broker,
     pieces: &[StoredBatches],
-) -> Result<Vec<Arc<SharedBatch>>, Fault> {
-    let damaged = |error: record::BatchError| {
-        Fault::new(ResponseError::KafkaStorageError, format!("a batch cannot be read: {error}"))
-    };
+) -> Result<Vec<Arc<SharedBatch>>, AdminError> {
+    let damaged =
+        |error: record::BatchError| AdminError::Damaged(format!("a batch cannot be read: {error}"));
     let mut batches = Vec::new();
     for batch in batches_in(pieces) {
         let (header, bytes) = batch.map_err(damaged)?;
@@ -143,30 +140,30 @@ async fn shared_batches(
 }
 
 /// Returns the first stored record of a partition at or after an offset.
-pub(super) async fn first_record(
+pub(crate) async fn first_record(
     broker: &Broker,
     partition: PartitionId,
     offset: Offset,
-) -> Result<Option<SharedRecord>, Fault> {
+) -> Result<Option<SharedRecord>, AdminError> {
     let found = read_log(broker, partition, offset, 1).await?;
     Ok(found.into_iter().next().map(|peeked| peeked.record))
 }
 
 /// Counts a page's records and bytes, to bound it.
 #[derive(Debug, Default)]
-pub(super) struct PageBudget {
+pub(crate) struct PageBudget {
     records: usize,
     bytes: usize,
 }
 
 impl PageBudget {
     /// Adds a record to the page if it fits; the first one always does.
-    pub(super) fn takes(&mut self, record: &SharedRecord, records_max: usize) -> bool {
+    pub(crate) fn takes(&mut self, record: &SharedRecord, records_max: usize) -> bool {
         self.has(record.encoded_len(), records_max)
     }
 
     /// Like [`Self::takes`], by the record's size.
-    pub(super) fn has(&mut self, bytes: usize, records_max: usize) -> bool {
+    pub(crate) fn has(&mut self, bytes: usize, records_max: usize) -> bool {
         let fits = self.bytes + bytes <= OPERATION_PAGE_BYTES_MAX && self.records < records_max;
         if fits || self.records == 0 {
             self.records += 1;
@@ -177,7 +174,7 @@ impl PageBudget {
     }
 }
 
-pub(super) fn stored(partition: u32, record: &RecordView<'_>) -> StoredRecord {
+pub(crate) fn stored(partition: u32, record: &RecordView<'_>) -> StoredRecord {
     let header = |header: record::Header<'_>| StoredHeader {
         name: String::from_utf8_lossy(header.key).into_owned(),
         value: header.value.map(Payload::copied),
@@ -192,10 +189,10 @@ pub(super) fn stored(partition: u32, record: &RecordView<'_>) -> StoredRecord {
     }
 }
 
-pub(super) fn unreadable(error: BrowseError) -> Fault {
+pub(crate) fn unreadable(error: BrowseError) -> AdminError {
     match error {
         BrowseError::UnknownGroup(_) => {
-            Fault::new(ResponseError::GroupIdNotFound, "the queue was deleted meanwhile")
+            AdminError::UnknownGroup("the queue was deleted meanwhile".to_owned())
         }
         BrowseError::Read(error) => error.into(),
         BrowseError::Unavailable(why) => why.into(),

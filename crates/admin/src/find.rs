@@ -7,17 +7,13 @@ use base::limits::{LEASE_READ_BYTES, OPERATION_RECORDS_MAX};
 use base::{PartitionId, TopicId};
 use broker::{Broker, FetchError, batches_in};
 use bytes::Bytes;
-use kafka_protocol::error::ResponseError;
+use operations::history::{FoundRecord, FoundRecords, SearchKey, SearchPosition};
 use record::{RecordView, SharedBatch};
 use tokio::time::Instant;
 
-use super::browse::{PageBudget, stored};
-use super::invalid;
-use super::queues::no_topic;
-use crate::errors::Fault;
-use crate::gateway::Gateway;
-
-use ::operations::history::{FoundRecord, FoundRecords, SearchKey, SearchPosition};
+use crate::AdminError;
+use crate::browse::{PageBudget, stored};
+use crate::queues::no_topic;
 
 /// Byte and time limit of one request: operations of other callers wait meanwhile.
 const BYTES_MAX: usize = 16 << 20;
@@ -37,7 +33,7 @@ enum SearchPredicate<'a> {
 }
 
 impl<'a> SearchPredicate<'a> {
-    fn of(by: &'a SearchKey) -> Result<Self, Fault> {
+    fn of(by: &'a SearchKey) -> Result<Self, AdminError> {
         Ok(match by {
             SearchKey::Key(key) => Self::Key(&key.0),
             SearchKey::Id(id) => Self::Header(ID.as_bytes(), id.as_bytes()),
@@ -50,7 +46,7 @@ impl<'a> SearchPredicate<'a> {
                     let problem = format!(
                         "{text:?} is no trace id: 32 hexadecimal digits, or a value of traceparent"
                     );
-                    return Err(invalid(problem));
+                    return Err(AdminError::Invalid(problem));
                 }
                 Self::Trace(id)
             }
@@ -87,17 +83,17 @@ struct Search<'a> {
     found: FoundRecords,
 }
 
-pub(super) async fn find(
-    gateway: &Gateway,
+pub(crate) async fn find(
+    broker: &Broker,
     asker: &Rights,
     topic: Option<&str>,
     by: &SearchKey,
     from_ms: Option<i64>,
     after: Option<SearchPosition>,
     records_max: u32,
-) -> Result<FoundRecords, Fault> {
+) -> Result<FoundRecords, AdminError> {
     let mut search = Search {
-        broker: &gateway.broker,
+        broker,
         wanted: SearchPredicate::of(by)?,
         from_ms,
         records_max: (records_max as usize).clamp(1, OPERATION_RECORDS_MAX),
@@ -106,7 +102,7 @@ pub(super) async fn find(
         until: Instant::now() + WITHIN,
         found: FoundRecords { records: Vec::new(), looked_at: 0, looked_at_bytes: 0, next: None },
     };
-    let topics = topics(gateway, asker, topic, after.as_ref().map(|after| &*after.topic))?;
+    let topics = topics(broker, asker, topic, after.as_ref().map(|after| &*after.topic))?;
     for (name, id, partitions) in topics {
         if Instant::now() >= search.until {
             let at = after.as_ref().filter(|after| after.topic == name).cloned();
@@ -114,7 +110,7 @@ pub(super) async fn find(
             return Ok(FoundRecords { next: Some(next), ..search.found });
         }
         let ids: Vec<_> = (0..partitions).map(|index| PartitionId::new(id, index)).collect();
-        gateway.broker.copies_are_current(&ids).await?;
+        broker.copies_are_current(&ids).await?;
         for partition in ids {
             let from = match &after {
                 Some(after) if after.topic == name => match after.partition.cmp(&partition.index) {
@@ -135,12 +131,12 @@ pub(super) async fn find(
 
 /// Topics by name, from the one at which the search continues.
 fn topics(
-    gateway: &Gateway,
+    broker: &Broker,
     asker: &Rights,
     only: Option<&str>,
     from: Option<&str>,
-) -> Result<Vec<(String, TopicId, u32)>, Fault> {
-    let catalog = gateway.broker.catalog();
+) -> Result<Vec<(String, TopicId, u32)>, AdminError> {
+    let catalog = broker.catalog();
     if let Some(name) = only {
         let topic = catalog.topic_named(name).ok_or_else(|| no_topic(name))?;
         return Ok(vec![(name.to_owned(), topic.id(), topic.partition_count())]);
@@ -164,7 +160,7 @@ impl Search<'_> {
         topic: &str,
         id: PartitionId,
         from: Option<u64>,
-    ) -> Result<Option<u64>, Fault> {
+    ) -> Result<Option<u64>, AdminError> {
         // A topic that was deleted meanwhile has no records.
         let Some(bounds) = self.broker.bounds_of(id).await? else { return Ok(None) };
         let mut next = match (from, self.from_ms) {
@@ -217,7 +213,7 @@ impl Search<'_> {
         id: PartitionId,
         batch: &SharedBatch,
         from: u64,
-    ) -> Result<Option<u64>, Fault> {
+    ) -> Result<Option<u64>, AdminError> {
         for record in batch.records() {
             let view = record.map_err(damaged)?;
             if view.offset < from {
@@ -236,8 +232,8 @@ impl Search<'_> {
     }
 }
 
-fn damaged(error: record::BatchError) -> Fault {
-    Fault::new(ResponseError::KafkaStorageError, format!("a batch cannot be read: {error}"))
+fn damaged(error: record::BatchError) -> AdminError {
+    AdminError::Damaged(format!("a batch cannot be read: {error}"))
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::limits::OPERATION_LEASES_MAX;
 use access::{AccessTarget, Operation, Rights};
 use base::limits::{BARRIER_WITHIN, OPERATION_RECORDS_MAX};
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId};
@@ -14,49 +13,44 @@ use broker::delivery::{
 use broker::{Broker, LeaseProgress};
 use consumer_groups::lease_groups;
 use futures_util::future::join_all;
-use kafka_protocol::error::ResponseError;
-use record::ReservedHeaders;
-
-use crate::errors::Fault;
-use crate::gateway::Gateway;
-
-use super::browse::{PageBudget, Source, VisitDecision, first_record, stored};
-use ::operations::document::{
+use operations::document::{
     DeclaredQueue, EmptyReply, Lease, PartitionProgress, QueueConfig, QueueName, QueuePage,
     QueueRates, QueueReport, QueueSummary, QueuedRecord, RecordCount, RecordPage, RecordPosition,
     RecordState, RemovedRecords, Start, UnremovedRecord,
 };
+use record::ReservedHeaders;
+
+use crate::AdminError;
+use crate::browse::{PageBudget, Source, VisitDecision, first_record, stored};
+use crate::limits::OPERATION_LEASES_MAX;
 
 /// Records that are settled together, and share one sync of the disk.
 const REMOVED_TOGETHER: usize = 256;
 
-pub(super) fn no_topic(topic: &str) -> Fault {
-    Fault::new(
-        ResponseError::UnknownTopicOrPartition,
-        format!(
-            "there is no topic {topic}; 'postroad topic list' names those there are, 'postroad \
+pub(crate) fn no_topic(topic: &str) -> AdminError {
+    AdminError::UnknownTopic(format!(
+        "there is no topic {topic}; 'postroad topic list' names those there are, 'postroad \
              queue declare {topic}' makes a queue"
-        ),
-    )
+    ))
 }
 
-fn no_queue(queue: &QueueName) -> Fault {
+fn no_queue(queue: &QueueName) -> AdminError {
     let QueueName { topic, group } = queue;
     let (which, flag) = match &**group {
         MAIN_LEASE_GROUP => (format!("topic {topic} is no queue"), String::new()),
         _ => (format!("topic {topic} has no queue of group {group}"), format!(" --group {group}")),
     };
-    Fault::new(
-        ResponseError::GroupIdNotFound,
-        format!(
-            "{which}; 'postroad queue declare {topic}{flag}' makes it one, 'postroad queue list' names those there are"
-        ),
-    )
+    AdminError::UnknownGroup(format!(
+        "{which}; 'postroad queue declare {topic}{flag}' makes it one, 'postroad queue list' names those there are"
+    ))
 }
 
 /// Returns the lease group, and the records that it reads.
-pub(super) fn find(gateway: &Gateway, queue: &QueueName) -> Result<(LeaseGroupId, Source), Fault> {
-    let catalog = gateway.broker.catalog();
+pub(crate) fn find(
+    broker: &Broker,
+    queue: &QueueName,
+) -> Result<(LeaseGroupId, Source), AdminError> {
+    let catalog = broker.catalog();
     let topic = catalog.topic_named(&queue.topic).ok_or_else(|| no_topic(&queue.topic))?;
     let group = catalog.lease_group_named(topic.id(), &queue.group);
     let id = group.ok_or_else(|| no_queue(queue))?.id();
@@ -66,16 +60,16 @@ pub(super) fn find(gateway: &Gateway, queue: &QueueName) -> Result<(LeaseGroupId
 
 // --------------------------------------------------------------------------------------- declare
 
-pub(super) async fn declare(
-    gateway: &Gateway,
+pub(crate) async fn declare(
+    broker: &Broker,
     queue: &QueueName,
     from: Start,
     config: Overrides,
-) -> Result<DeclaredQueue, Fault> {
+) -> Result<DeclaredQueue, AdminError> {
     // The present configuration is read, altered and written back.
-    let _one_at_a_time = gateway.broker.config_changes().lock().await;
+    let _one_at_a_time = broker.config_changes().lock().await;
     let (topic, partitions, known) = {
-        let catalog = gateway.broker.catalog();
+        let catalog = broker.catalog();
         let topic = catalog.topic_named(&queue.topic).ok_or_else(|| no_topic(&queue.topic))?;
         let group = catalog.lease_group_named(topic.id(), &queue.group);
         let known = group.map(|group| (group.id(), (**group.overrides()).clone()));
@@ -85,18 +79,18 @@ pub(super) async fn declare(
         let mut values = match &*queue.group {
             MAIN_LEASE_GROUP => Overrides::new(),
             // The group's share configuration applies, as Kafka's share consumers expect.
-            group => lease_groups::config_of(&gateway.broker.catalog(), group),
+            group => lease_groups::config_of(&broker.catalog(), group),
         };
         values.extend(config);
         let starts = match from {
             Start::Earliest => Vec::new(),
             Start::Latest => {
                 let partitions: Vec<PartitionId> = partitions.collect();
-                let bounds = gateway.broker.shards().bounds(&partitions).await?;
+                let bounds = broker.shards().bounds(&partitions).await?;
                 bounds.into_iter().map(|bounds| bounds.map_or(0, |bounds| bounds.end)).collect()
             }
         };
-        gateway.broker.create_lease_group(topic, queue.group.clone(), starts, values).await?;
+        broker.create_lease_group(topic, queue.group.clone(), starts, values).await?;
         return Ok(DeclaredQueue { created: true, changed: false });
     };
     let mut values = own.clone();
@@ -105,22 +99,19 @@ pub(super) async fn declare(
         return Ok(DeclaredQueue { created: false, changed: false });
     }
     check_route(&own, &values)?;
-    gateway.broker.set_lease_group_config(group, values).await?;
+    broker.set_lease_group_config(group, values).await?;
     Ok(DeclaredQueue { created: false, changed: true })
 }
 
 /// Rejects a dead-letter topic beside a route: the route takes precedence, so the topic would have no effect.
-fn check_route(own: &Overrides, values: &Overrides) -> Result<(), Fault> {
+fn check_route(own: &Overrides, values: &Overrides) -> Result<(), AdminError> {
     let route = values.get("dead.letter.route").filter(|route| !route.is_empty());
     match route {
         Some(route) if own.get("dead.letter.topic") != values.get("dead.letter.topic") => {
-            Err(Fault::new(
-                ResponseError::InvalidConfig,
-                format!(
-                    "the protocol that this queue was made with says where its dead letters go \
+            Err(AdminError::InvalidConfig(format!(
+                "the protocol that this queue was made with says where its dead letters go \
                      (dead.letter.route is {route}); change that there"
-                ),
-            ))
+            )))
         }
         _ => Ok(()),
     }
@@ -128,15 +119,15 @@ fn check_route(own: &Overrides, values: &Overrides) -> Result<(), Fault> {
 
 // ---------------------------------------------------------------------------------------- looking
 
-pub(super) async fn list(
-    gateway: &Gateway,
+pub(crate) async fn list(
+    broker: &Broker,
     asker: &Rights,
     after: Option<&QueueName>,
     queues_max: u32,
-) -> Result<QueuePage, Fault> {
+) -> Result<QueuePage, AdminError> {
     let queues_max = (queues_max as usize).clamp(1, OPERATION_RECORDS_MAX);
     let mut found: Vec<LeaseGroupId> = {
-        let catalog = gateway.broker.catalog();
+        let catalog = broker.catalog();
         let from = after.map_or(Bound::Unbounded, |after| Bound::Included(&*after.topic));
         // Sorted by name, and the groups of each topic too.
         let seen = |topic: &str| asker.would(Operation::Describe, AccessTarget::Topic(topic));
@@ -153,10 +144,10 @@ pub(super) async fn list(
     let more = found.len() > queues_max;
     found.truncate(queues_max);
     let mut queues = Vec::with_capacity(found.len());
-    gateway.broker.all_are_current(BARRIER_WITHIN).await?;
+    broker.all_are_current(BARRIER_WITHIN).await?;
     for id in found {
         // A group that was deleted meanwhile is left out.
-        if let Some(summary) = summary(&gateway.broker, id).await? {
+        if let Some(summary) = summary(broker, id).await? {
             queues.push(summary);
         }
     }
@@ -177,7 +168,10 @@ struct LeaseGroupState {
 
 /// Returns `None` if the group does not exist, or its topic was deleted meanwhile. The caller has waited for
 /// current copies.
-async fn standing(broker: &Broker, id: LeaseGroupId) -> Result<Option<LeaseGroupState>, Fault> {
+async fn standing(
+    broker: &Broker,
+    id: LeaseGroupId,
+) -> Result<Option<LeaseGroupState>, AdminError> {
     let Some((mut standing, partitions)) = defined(broker, id) else { return Ok(None) };
     let indexes: Vec<u32> = (0..partitions).collect();
     let progress = broker.shards().known().lease_progress(id, &indexes).await?;
@@ -209,7 +203,7 @@ fn defined(broker: &Broker, id: LeaseGroupId) -> Option<(LeaseGroupState, u32)> 
     Some((standing, topic.partition_count()))
 }
 
-async fn summary(broker: &Broker, id: LeaseGroupId) -> Result<Option<QueueSummary>, Fault> {
+async fn summary(broker: &Broker, id: LeaseGroupId) -> Result<Option<QueueSummary>, AdminError> {
     let Some(standing) = standing(broker, id).await? else { return Ok(None) };
     let Some(counters) = broker.counters(id).await else { return Ok(None) };
     Ok(Some(summarize(broker, &standing, counters).await?))
@@ -219,7 +213,7 @@ async fn summarize(
     broker: &Broker,
     standing: &LeaseGroupState,
     counters: Counters,
-) -> Result<QueueSummary, Fault> {
+) -> Result<QueueSummary, AdminError> {
     let at_ms = broker.clock().now_ms();
     let oldest = oldest(broker, standing, &counters).await?;
     let lag_seconds = match oldest {
@@ -260,7 +254,7 @@ async fn oldest(
     broker: &Broker,
     standing: &LeaseGroupState,
     counters: &Counters,
-) -> Result<Option<i64>, Fault> {
+) -> Result<Option<i64>, AdminError> {
     if counters.depth == 0 {
         return Ok(None);
     }
@@ -278,9 +272,11 @@ async fn oldest(
     Ok(oldest)
 }
 
-pub(super) async fn describe(gateway: &Gateway, queue: &QueueName) -> Result<QueueReport, Fault> {
-    let (id, _) = find(gateway, queue)?;
-    let broker = &gateway.broker;
+pub(crate) async fn describe(
+    broker: &Broker,
+    queue: &QueueName,
+) -> Result<QueueReport, AdminError> {
+    let (id, _) = find(broker, queue)?;
     let gone = || no_queue(queue);
     broker.all_are_current(BARRIER_WITHIN).await?;
     let standing = standing(broker, id).await?.ok_or_else(gone)?;
@@ -310,19 +306,19 @@ pub(super) async fn describe(gateway: &Gateway, queue: &QueueName) -> Result<Que
     })
 }
 
-pub(super) async fn peek(
-    gateway: &Gateway,
+pub(crate) async fn peek(
+    broker: &Broker,
     queue: &QueueName,
     partition: Option<u32>,
     from: Option<RecordPosition>,
     records_max: u32,
-) -> Result<RecordPage, Fault> {
-    let (_, source) = find(gateway, queue)?;
+) -> Result<RecordPage, AdminError> {
+    let (_, source) = find(broker, queue)?;
     if let Some(partition) = partition.filter(|partition| *partition >= source.partitions) {
         return Err(no_partition(queue, partition, source.partitions));
     }
     let records_max = (records_max as usize).min(OPERATION_RECORDS_MAX);
-    let now_ms = gateway.broker.clock().now_ms();
+    let now_ms = broker.clock().now_ms();
     let (mut records, mut room) = (Vec::new(), PageBudget::default());
     let visit = |peeked: PeekedRecord| {
         if !room.takes(&peeked.record, records_max) {
@@ -331,7 +327,7 @@ pub(super) async fn peek(
         records.push(queued(&peeked, now_ms));
         VisitDecision::More
     };
-    let next = source.visit(&gateway.broker, partition, from, records_max, visit).await?;
+    let next = source.visit(broker, partition, from, records_max, visit).await?;
     Ok(RecordPage { records, next })
 }
 
@@ -353,55 +349,53 @@ fn queued(peeked: &PeekedRecord, now_ms: i64) -> QueuedRecord {
     QueuedRecord { state, until_ms, attempts: peeked.attempts, record }
 }
 
-fn no_partition(queue: &QueueName, partition: u32, partitions: u32) -> Fault {
+fn no_partition(queue: &QueueName, partition: u32, partitions: u32) -> AdminError {
     let topic = &queue.topic;
-    Fault::new(
-        ResponseError::UnknownTopicOrPartition,
-        format!("topic {topic} has no partition {partition}; it has {partitions}, counted from 0"),
-    )
+    AdminError::UnknownTopic(format!(
+        "topic {topic} has no partition {partition}; it has {partitions}, counted from 0"
+    ))
 }
 
 // --------------------------------------------------------------------------------------- changing
 
-pub(super) async fn purge(gateway: &Gateway, queue: &QueueName) -> Result<RecordCount, Fault> {
-    let (id, _) = find(gateway, queue)?;
-    let records = gateway.broker.purge(id).await.map_err(|error| removing(queue, error))?;
+pub(crate) async fn purge(broker: &Broker, queue: &QueueName) -> Result<RecordCount, AdminError> {
+    let (id, _) = find(broker, queue)?;
+    let records = broker.purge(id).await.map_err(|error| removing(queue, error))?;
     Ok(RecordCount { records })
 }
 
-pub(super) fn removing(queue: &QueueName, error: RemoveError) -> Fault {
+pub(crate) fn removing(queue: &QueueName, error: RemoveError) -> AdminError {
     match error {
         RemoveError::UnknownGroup(_) => no_queue(queue),
         RemoveError::NotThere { .. } | RemoveError::Leased { .. } => {
-            Fault::new(ResponseError::InvalidRequest, error.to_string())
+            AdminError::Invalid(error.to_string())
         }
         RemoveError::Read(error) => error.into(),
         RemoveError::Unavailable(why) => why.into(),
     }
 }
 
-pub(super) async fn remove(
-    gateway: &Gateway,
+pub(crate) async fn remove(
+    broker: &Broker,
     queue: &QueueName,
     records: &[RecordPosition],
-) -> Result<RemovedRecords, Fault> {
-    let (id, _) = find(gateway, queue)?;
-    remove_from(gateway, queue, id, records).await
+) -> Result<RemovedRecords, AdminError> {
+    let (id, _) = find(broker, queue)?;
+    remove_from(broker, queue, id, records).await
 }
 
 /// Settles records one by one, many at a time. A record that cannot be removed is reported, and does not stop
 /// the others.
-pub(super) async fn remove_from(
-    gateway: &Gateway,
+pub(crate) async fn remove_from(
+    broker: &Broker,
     queue: &QueueName,
     id: LeaseGroupId,
     records: &[RecordPosition],
-) -> Result<RemovedRecords, Fault> {
+) -> Result<RemovedRecords, AdminError> {
     let mut removed = RemovedRecords::default();
     for together in records.chunks(REMOVED_TOGETHER) {
-        let each = together
-            .iter()
-            .map(|place| gateway.broker.delete_record(id, place.partition, place.offset));
+        let each =
+            together.iter().map(|place| broker.delete_record(id, place.partition, place.offset));
         for (place, outcome) in together.iter().zip(join_all(each).await) {
             match outcome {
                 Ok(()) => removed.removed += 1,
@@ -415,31 +409,31 @@ pub(super) async fn remove_from(
     Ok(removed)
 }
 
-pub(super) fn not_removed(place: RecordPosition, reason: String) -> UnremovedRecord {
+pub(crate) fn not_removed(place: RecordPosition, reason: String) -> UnremovedRecord {
     UnremovedRecord { partition: place.partition, offset: place.offset, reason }
 }
 
-pub(super) async fn pause(
-    gateway: &Gateway,
+pub(crate) async fn pause(
+    broker: &Broker,
     queue: &QueueName,
     paused: bool,
-) -> Result<EmptyReply, Fault> {
-    let (group, _) = find(gateway, queue)?;
-    gateway.broker.pause_lease_group(group, paused).await?;
+) -> Result<EmptyReply, AdminError> {
+    let (group, _) = find(broker, queue)?;
+    broker.pause_lease_group(group, paused).await?;
     Ok(EmptyReply {})
 }
 
-pub(super) async fn seek(
-    gateway: &Gateway,
+pub(crate) async fn seek(
+    broker: &Broker,
     queue: &QueueName,
     to: &[RecordPosition],
-) -> Result<EmptyReply, Fault> {
-    let (group, source) = find(gateway, queue)?;
+) -> Result<EmptyReply, AdminError> {
+    let (group, source) = find(broker, queue)?;
     if let Some(place) = to.iter().find(|place| place.partition >= source.partitions) {
         return Err(no_partition(queue, place.partition, source.partitions));
     }
     let offsets = to.iter().map(|place| (place.partition, place.offset)).collect();
-    match gateway.broker.seek(group, SeekTo::Offsets(offsets)).await {
+    match broker.seek(group, SeekTo::Offsets(offsets)).await {
         Ok(()) => Ok(EmptyReply {}),
         Err(SeekError::UnknownGroup(_)) => Err(no_queue(queue)),
         Err(SeekError::Refused(refusal)) => Err(refusal.into()),
@@ -448,51 +442,47 @@ pub(super) async fn seek(
     }
 }
 
-pub(super) async fn delete(
-    gateway: &Gateway,
+pub(crate) async fn delete(
+    broker: &Broker,
     queue: &QueueName,
     force: bool,
-) -> Result<EmptyReply, Fault> {
-    let (group, _) = find(gateway, queue)?;
-    let counters = gateway.broker.counters(group).await.ok_or_else(|| no_queue(queue))?;
+) -> Result<EmptyReply, AdminError> {
+    let (group, _) = find(broker, queue)?;
+    let counters = broker.counters(group).await.ok_or_else(|| no_queue(queue))?;
     if counters.consumers > 0 && !force {
         let QueueName { topic, .. } = queue;
         let count = counters.consumers;
         let consumers = if count == 1 { "consumer" } else { "consumers" };
-        return Err(Fault::new(
-            ResponseError::NonEmptyGroup,
-            format!("queue {topic} has {count} {consumers}; stop them first, or use --force"),
-        ));
+        return Err(AdminError::GroupNotEmpty(format!(
+            "queue {topic} has {count} {consumers}; stop them first, or use --force"
+        )));
     }
-    gateway.broker.delete_lease_group(group).await?;
+    broker.delete_lease_group(group).await?;
     Ok(EmptyReply {})
 }
 
 /// Returns the lease group of a topic's dead letters. A topic without one is declared a queue with all its
 /// records, which needs the same right as a declaration.
-pub(super) async fn ensure_main(
-    gateway: &Gateway,
+pub(crate) async fn ensure_main(
+    broker: &Broker,
     asker: &Rights,
     topic: &str,
-) -> Result<(QueueName, LeaseGroupId, Source), Fault> {
+) -> Result<(QueueName, LeaseGroupId, Source), AdminError> {
     let queue = QueueName { topic: topic.to_owned(), group: MAIN_LEASE_GROUP.to_owned() };
     let is_there = {
-        let catalog = gateway.broker.catalog();
+        let catalog = broker.catalog();
         let topic = catalog.topic_named(topic).ok_or_else(|| no_topic(topic))?;
         catalog.lease_group_named(topic.id(), MAIN_LEASE_GROUP).is_some()
     };
     if !is_there {
         if !asker.may(Operation::Alter, AccessTarget::Topic(topic)) {
-            return Err(Fault::new(
-                ResponseError::TopicAuthorizationFailed,
-                format!(
-                    "the topic {topic} is no queue yet, and this user may not make it one: \
+            return Err(AdminError::TopicDenied(format!(
+                "the topic {topic} is no queue yet, and this user may not make it one: \
                      it takes the right to alter the topic"
-                ),
-            ));
+            )));
         }
-        declare(gateway, &queue, Start::Earliest, BTreeMap::new()).await?;
+        declare(broker, &queue, Start::Earliest, BTreeMap::new()).await?;
     }
-    let (id, source) = find(gateway, &queue)?;
+    let (id, source) = find(broker, &queue)?;
     Ok((queue, id, source))
 }
