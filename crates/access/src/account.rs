@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use access_rules::Permissions;
+use passwords::{GUEST_HASH, PasswordError, Secret, Verifiers};
 use serde::{Deserialize, Serialize};
 
-use crate::password::{GUEST_HASH, PasswordError};
-use crate::permissions::{Grant, PatternError, Patterns, Permissions};
-use crate::secret::{Secret, Verifiers};
+use crate::permissions::{Grant, PatternError, Patterns, check_permissions};
 use crate::tags::Tags;
 
 /// RabbitMQ's default user.
@@ -43,7 +43,7 @@ impl CompiledPermissions {
             return Some(Grant::of(Arc::clone(patterns)));
         }
         // The patterns were validated when they were set.
-        let compiled = Arc::new(self.set.compile().ok()?);
+        let compiled = Arc::new(Patterns::compile(&self.set).ok()?);
         Some(Grant::of(Arc::clone(self.patterns.get_or_init(|| compiled))))
     }
 }
@@ -103,7 +103,7 @@ impl Account {
         let secret = Arc::new(Secret::new(&document.verifiers)?);
         let mut permissions = BTreeMap::new();
         for (virtual_host, set) in document.permissions {
-            set.compile()?;
+            check_permissions(&set)?;
             permissions.insert(Arc::from(virtual_host), CompiledPermissions::new(set));
         }
         let tags = document.tags;

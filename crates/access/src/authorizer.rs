@@ -29,11 +29,11 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use access_rules::acl::{Action, CLUSTER, Resource, Rule, Verdict};
 use base::MAIN_LEASE_GROUP;
 use base::queue_topics::{self, DEFAULT_VHOST, TopicOwner};
 use base::topics::is_written_by_nodes;
 
-use crate::acl::{Action, CLUSTER, Resource, Rule, Verdict};
 use crate::audit::AuditedClient;
 use crate::operation::Operation;
 use crate::permissions::{Grant, Permission};

@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use access_rules::OPERATOR;
 use aws_lc_rs::digest::{Context, SHA256};
 
 use crate::principal::Principal;
-use crate::users::{OPERATOR, Users};
+use crate::users::Users;
 
 /// Fingerprint of the credentials behind a log-in. It changes when the password changes, or when the user is deleted
 /// and created again.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use passwords::Verifiers;
 use scram::{Hash, Verifier};
 
-use crate::secret::Verifiers;
 use crate::users::{UserError, Users};
 
 /// A SCRAM mechanism of a user, and its iterations.

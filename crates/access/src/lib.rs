@@ -6,16 +6,12 @@
 //! to one.
 //!
 //! * [`users`]: users, and changes of them; `account`: one user in memory
-//!
-//! * [`users`]: users, and changing them; `account`: one as it is kept
 //! * [`admission`]: which ports require a log-in; [`login`]: from credentials to a principal; [`sasl`]: SASL messages
 //! * [`principal`], [`permissions`]: a logged-in user and its permissions
 //! * [`tags`]: user tags of RabbitMQ's management API
 //! * [`proof`]: log-in by SCRAM; `failures`: failed log-ins
 //! * [`credentials`]: SCRAM credentials, listed and changed
-//! * [`password`], [`rabbitmq_hash`], `secret`: hashes and verifiers of passwords
-//! * [`acl`], [`authorizer`]: Kafka's access lists, and decisions by rules, permissions and tags; [`operation`]: all
-//!   operations
+//! * [`authorizer`]: decisions by rules, permissions and tags; [`operation`]: all operations
 //! * [`certificate`], [`token`]: principals by client certificate, or by a token of an external issuer
 //! * [`audit`]: audit of changes, log-ins and denials
 //! * [`quotas`]: rates of produced, consumed and changed data for each client
@@ -24,7 +20,6 @@
 //! * `store`, `rules`: documents of users and of rules; `following`: keeps memory in step with them
 
 mod account;
-pub mod acl;
 pub mod admission;
 pub mod audit;
 pub mod authorizer;
@@ -41,15 +36,12 @@ pub mod login;
 pub mod login_ports;
 mod login_queue;
 pub mod operation;
-pub mod password;
 pub mod permissions;
 pub mod principal;
 pub mod proof;
 pub mod quotas;
-pub mod rabbitmq_hash;
 mod rules;
 pub mod sasl;
-mod secret;
 mod store;
 pub mod tags;
 pub mod token;
@@ -67,12 +59,10 @@ pub use credential_fingerprint::CredentialFingerprint;
 pub use credentials::ScramCredential;
 pub use login::{Credentials, LoginError};
 pub use operation::Operation;
-pub use password::{PasswordError, hash_password};
-pub use permissions::{Grant, PatternError, Permission, Permissions};
+pub use permissions::{Grant, PatternError, Permission, check_permissions};
 pub use principal::Principal;
 pub use proof::Proof;
 pub use quotas::Quotas;
-pub use secret::Verifiers;
 pub use store::OpenError;
 pub use tags::Tags;
-pub use users::{ListedUser, OPERATOR, SettingsUser, UserError, Users};
+pub use users::{ListedUser, SettingsUser, UserError, Users};

@@ -31,5 +31,3 @@ pub(crate) const AMQP_PASSWORD_CHECKS_AT_ONCE_MAX: usize = 2;
 pub(crate) const LOGINS_WAITING_PER_ADDRESS_MAX: usize = 1_000;
 /// Concurrent log-ins of one address by one name, until they are answered. The reply to a failure is delayed.
 pub(crate) const LOGINS_AT_ONCE_PER_NAME_MAX: usize = 4;
-/// Memory cost limit of a password hash.
-pub(crate) const AMQP_PASSWORD_HASH_KIB_MAX: u32 = 64 << 10;

@@ -4,12 +4,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use passwords::same;
 use tasks::Task;
 use world::Instant;
 
 use crate::account::Account;
 use crate::fair_queue::QueueFull;
-use crate::password::same;
 use crate::principal::Principal;
 use crate::users::Users;
 

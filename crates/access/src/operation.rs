@@ -4,7 +4,8 @@
 //! own operations use this table. A topic and its queue are one thing under two names, so a row has both: the action
 //! that rules must allow on the topic, and the permissions of which one is needed on the queue.
 
-use crate::acl::Action;
+use access_rules::acl::Action;
+
 use crate::permissions::Permission;
 use crate::permissions::Permission::{Configure, Read, Write};
 

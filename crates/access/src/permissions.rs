@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use access_rules::Permissions;
 use regex::{Regex, RegexBuilder};
-use serde::{Deserialize, Serialize};
 
 /// Compiled size of a pattern.
 const PATTERN_COMPILED_BYTES_MAX: usize = 1 << 20;
@@ -30,15 +30,6 @@ impl Permission {
     }
 }
 
-/// Patterns as they are set and kept.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Permissions {
-    pub configure: String,
-    pub write: String,
-    pub read: String,
-}
-
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[error("the pattern for {permission} is no regular expression: {source}")]
 pub struct PatternError {
@@ -46,24 +37,9 @@ pub struct PatternError {
     pub source: regex::Error,
 }
 
-impl Permissions {
-    /// Validates all patterns.
-    pub fn check(&self) -> Result<(), PatternError> {
-        self.compile().map(drop)
-    }
-
-    pub fn everything() -> Self {
-        let all = || ".*".to_owned();
-        Self { configure: all(), write: all(), read: all() }
-    }
-
-    pub(crate) fn compile(&self) -> Result<Patterns, PatternError> {
-        Ok(Patterns {
-            configure: Pattern::new(Permission::Configure, &self.configure)?,
-            write: Pattern::new(Permission::Write, &self.write)?,
-            read: Pattern::new(Permission::Read, &self.read)?,
-        })
-    }
+/// Validates all patterns.
+pub fn check_permissions(set: &Permissions) -> Result<(), PatternError> {
+    Patterns::compile(set).map(drop)
 }
 
 /// Compiled patterns.
@@ -72,6 +48,16 @@ pub(crate) struct Patterns {
     configure: Pattern,
     write: Pattern,
     read: Pattern,
+}
+
+impl Patterns {
+    pub(crate) fn compile(set: &Permissions) -> Result<Self, PatternError> {
+        Ok(Self {
+            configure: Pattern::new(Permission::Configure, &set.configure)?,
+            write: Pattern::new(Permission::Write, &set.write)?,
+            read: Pattern::new(Permission::Read, &set.read)?,
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -151,7 +137,8 @@ mod tests {
 
     fn grant(configure: &str, write: &str, read: &str) -> Grant {
         let [configure, write, read] = [configure, write, read].map(str::to_owned);
-        let patterns = Permissions { configure, write, read }.compile().expect("patterns");
+        let set = Permissions { configure, write, read };
+        let patterns = Patterns::compile(&set).expect("patterns");
         Grant::of(Arc::new(patterns))
     }
 
@@ -168,9 +155,9 @@ mod tests {
     fn empty_pattern_matches_nothing_and_an_invalid_one_is_rejected() {
         assert!(!grant("", "", "").allows(Permission::Read, "q"));
         let wrong = Permissions { read: "(".to_owned(), ..Permissions::everything() };
-        assert_eq!(wrong.compile().expect_err("is refused").permission, "read");
+        assert_eq!(Patterns::compile(&wrong).expect_err("is refused").permission, "read");
         let looks_ahead = Permissions { write: "^(?!amq)".to_owned(), ..Permissions::everything() };
-        let text = looks_ahead.compile().expect_err("is refused").to_string();
+        let text = Patterns::compile(&looks_ahead).expect_err("is refused").to_string();
         assert!(text.contains("look-around"), "{text}");
     }
 }

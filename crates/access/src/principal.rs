@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use access_rules::OPERATOR;
+
 use crate::permissions::Grant;
-use crate::users::{OPERATOR, Users};
+use crate::users::Users;
 
 /// A logged-in user. Users may change while they are connected: sessions reload their rights when [`Users::changes`]
 /// fires.

@@ -12,13 +12,13 @@ use aws_lc_rs::hmac;
 use documents::WritePrecondition;
 use documents::store::{put, read};
 use parking_lot::Mutex;
+use passwords::GUEST_PASSWORD;
 use scram::{Challenge, ClientFirst, Hash, ITERATIONS_MADE, ScramError, Verifier};
 use serde::{Deserialize, Serialize};
 use tasks::Task;
 use tokio::sync::OnceCell;
 
 use crate::login::LoginError;
-use crate::password::GUEST_PASSWORD;
 use crate::principal::Principal;
 use crate::users::Users;
 

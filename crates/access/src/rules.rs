@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::limits::ACCESS_RULES_MAX;
+use access_rules::acl::{Rule, RuleFilter};
 use broker::Broker;
 use documents::WritePrecondition;
 use documents::store::{put, read};
 use serde::{Deserialize, Serialize};
 
-use crate::acl::{Rule, RuleFilter};
+use crate::limits::ACCESS_RULES_MAX;
 use crate::store::OpenError;
 use crate::users::{UserError, Users};
 

@@ -4,7 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
 
+use access_rules::{OPERATOR, Permissions};
 use broker::{Broker, BrokerOptions};
+use passwords::rabbitmq_hash::RabbitMqHash;
+use passwords::{Verifiers, hash_password};
 use scram::Hash;
 use world::{SimulatedDisk, World};
 
@@ -225,7 +228,7 @@ async fn standing_ends_when_the_password_changes_or_the_user_is_deleted() {
     // A hash that was imported from RabbitMQ: here that of password test12, and then another one.
     let imported = |hash: &str| Verifiers {
         password_hash: None,
-        rabbitmq: Some(crate::rabbitmq_hash::RabbitMqHash::with_guessed_algorithm(hash)),
+        rabbitmq: Some(RabbitMqHash::with_guessed_algorithm(hash)),
         scram: Vec::new(),
     };
     let documented = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR";

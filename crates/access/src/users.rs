@@ -14,26 +14,26 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::limits::{ACCESS_RULES_MAX, AMQP_USERS_MAX};
+use access_rules::acl::Rule;
+use access_rules::{OPERATOR, Permissions};
 use broker::{Broker, DocumentWatch};
 use documents::StoreError;
 use parking_lot::{Mutex, RwLock};
+use passwords::{PasswordError, Secret, Verifiers};
 use scram::Hash;
 use tasks::Task;
 use tokens::Tokens;
 use tokio::sync::watch;
 
 use crate::account::{Account, CompiledPermissions, GUEST};
-use crate::acl::Rule;
 use crate::audit::Audit;
 use crate::certificate::CertificateMapping;
 use crate::failures::Failures;
+use crate::limits::{ACCESS_RULES_MAX, AMQP_USERS_MAX};
 use crate::login_ports::LoginPorts;
 use crate::login_queue::LoginQueue;
-use crate::password::PasswordError;
-use crate::permissions::{Grant, PatternError, Permissions};
+use crate::permissions::{Grant, PatternError, check_permissions};
 use crate::proof::Proofs;
-use crate::secret::{Secret, Verifiers};
 use crate::store::{self, OpenError, UserDocumentState};
 use crate::tags::Tags;
 use crate::user_limits::{self, LimitTarget, Limits};
@@ -43,8 +43,6 @@ use crate::{following, rules};
 const SPACES: [&str; 3] = [store::SPACE, rules::SPACE, user_limits::SPACE];
 /// A short string of AMQP 0-9-1, the narrowest of all protocols.
 pub(crate) const USER_NAME_BYTES_MAX: usize = 255;
-/// Principal of clients with the operators' token; no user has this name.
-pub const OPERATOR: &str = "_operator";
 
 /// A user of the node's settings: may log in from anywhere and do everything.
 #[derive(Clone, PartialEq, Eq)]
@@ -386,7 +384,7 @@ impl Users {
         virtual_host: &str,
         set: Permissions,
     ) -> Result<(), UserError> {
-        set.compile()?;
+        check_permissions(&set)?;
         if !(self.0.virtual_host_exists)(virtual_host) {
             self.catch_up().await?;
         }

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use access::{Credentials, Users, hash_password};
+use access::{Credentials, Users};
+use passwords::hash_password;
 use test_cluster::start_three;
 use tokio::time::{sleep, timeout};
 

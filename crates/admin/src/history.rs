@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use access::acl::{Action, Resource};
 use access::{AccessTarget, Operation, Rights};
+use access_rules::acl::{Action, Resource};
 use base::limits::HTTP_PAGE_MAX;
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::Broker;

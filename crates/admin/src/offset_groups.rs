@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use access::acl::{Action, Resource};
 use access::{AccessTarget, Operation as Right, Rights};
+use access_rules::acl::{Action, Resource};
 use base::PartitionId;
 use base::limits::OPERATION_RECORDS_MAX;
 use broker::{Broker, CommitOffset, ExecuteError, Refusal, YieldBudget};

@@ -1,7 +1,7 @@
 //! Rights that each operation needs.
 
-use access::acl::{Action, Resource};
 use access::{AccessTarget, Operation as Right, RequestContext, Rights};
+use access_rules::acl::{Action, Resource};
 use operations::document::{Operation, QueueName};
 use operations::family::Effect;
 

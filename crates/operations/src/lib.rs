@@ -16,12 +16,14 @@
 //! * [`offset_groups`]: the same for groups that commit offsets
 //! * [`history`]: search for records, and their history
 //! * [`cluster`]: operations on a cluster as a whole
+//! * [`amqp`]: operations on virtual hosts, policies and users
 //! * [`overview`]: a repeated summary of a node
 //! * [`backup`]: a backup, pulled piece by piece
 //! * [`family`]: operations of a part of the node, as the part implements them
 //! * [`payload`]: bytes of a record in a JSON document
 //! * [`time`], [`position`]: times, and places in a partition, in human notation
 
+pub mod amqp;
 pub mod backup;
 pub mod cluster;
 pub mod document;

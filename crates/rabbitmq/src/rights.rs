@@ -21,8 +21,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use access::acl::Verdict;
 use access::{AccessTarget, Operation, Principal, Users};
+use access_rules::acl::Verdict;
 use topology::names::topic_name;
 use topology::{Destination, RoutedQueue};
 

@@ -1,33 +1,11 @@
-//! The command line.
+//! The command line: the commands of crate `cli`, and those of this one. Their order is that of the help.
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use cli::journal::JournalArguments;
 
-use crate::commands::acl::{AccessArguments, AclArguments};
-use crate::commands::backup::BackupArguments;
-use crate::commands::cluster::{ClusterArguments, StatusArguments};
-use crate::commands::connection::ConnectionArguments;
-use crate::commands::consume::ConsumeArguments;
-use crate::commands::dead_letter::DeadLetterArguments;
-use crate::commands::demo::DemoArguments;
-use crate::commands::doctor::DoctorArguments;
-use crate::commands::group::GroupArguments;
-use crate::commands::journal::JournalArguments;
-use crate::commands::node::NodeArguments;
-use crate::commands::policy::PolicyArguments;
-use crate::commands::produce::ProduceArguments;
-use crate::commands::queue::QueueArguments;
-use crate::commands::quota::QuotaArguments;
-use crate::commands::recover::RecoverArguments;
-use crate::commands::restore::RestoreArguments;
-use crate::commands::schedule::ScheduleArguments;
-use crate::commands::shard::ShardArguments;
-use crate::commands::tls::TlsArguments;
-use crate::commands::top::TopArguments;
-use crate::commands::topic::TopicArguments;
-use crate::commands::trace::TraceArguments;
-use crate::commands::user::UserArguments;
-use crate::commands::vhost::VhostArguments;
+use crate::recover::RecoverArguments;
+use crate::restore::RestoreArguments;
 use crate::settings::ServeFlags;
 
 /// One durable message broker: a log and a queue at once.
@@ -45,49 +23,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Run the broker
     Serve(Box<ServeFlags>),
-    /// Make, list, describe, alter and delete topics
-    Topic(TopicArguments),
-    Produce(ProduceArguments),
-    Consume(ConsumeArguments),
-    /// List, describe, reset and delete groups
-    Group(GroupArguments),
-    /// Topics as queues: declare, look at, empty, pause and delete them
-    Queue(QueueArguments),
-    /// Records that queues gave up: count, show, send back and delete them
-    DeadLetter(DeadLetterArguments),
-    /// Records to be delivered later: list and cancel them
-    Schedule(ScheduleArguments),
-    /// Where a record is, and what became of it: by its place, key, id, trace or header
-    Trace(TraceArguments),
-    Top(TopArguments),
-    /// Clients' connections: list and close them
-    Connection(ConnectionArguments),
-    /// Elect a new leader
-    Shard(ShardArguments),
-    /// State of the nodes and shards: short for 'cluster status'
-    Status(StatusArguments),
-    /// How a cluster stands: its nodes and shards, and what is at risk
-    Cluster(ClusterArguments),
-    /// Nodes of a cluster: drain, resume, remove and replace them
-    Node(NodeArguments),
-    /// AMQP's virtual hosts: add, list and delete them
-    Vhost(VhostArguments),
-    /// AMQP's policies: settings for all queues or exchanges whose names fit a pattern
-    Policy(PolicyArguments),
-    /// Users: add, list and delete them, set passwords and permissions
-    User(UserArguments),
-    /// Rules about who may do what by Kafka's protocol: add, list and remove them
-    Acl(AclArguments),
-    /// Explain why a user may do something, or may not
-    Access(AccessArguments),
-    /// How much clients may send, take and change in a second: list, set and remove quotas
-    Quota(QuotaArguments),
-    /// Certificates to try encryption with
-    Tls(TlsArguments),
-    /// Run a cluster on this machine, to try it out
-    Demo(DemoArguments),
-    Doctor(DoctorArguments),
-    Backup(BackupArguments),
+    #[command(flatten)]
+    Cli(Box<cli::Command>),
     Restore(RestoreArguments),
     Recover(RecoverArguments),
     /// Look into a journal on disk, without a broker

@@ -9,7 +9,6 @@ use gateway_http::{HttpPorts, ListeningPort};
 use nodes::{Endpoint, Endpoints};
 use world::net::{Listener, Net};
 
-use crate::serve::ServeError;
 use crate::settings::Settings;
 
 /// All bound ports, before any client is served.
@@ -38,7 +37,7 @@ pub(crate) struct Bound {
 
 impl Listeners {
     /// Binds all of them, so that the error names every address that is in use.
-    pub(crate) async fn bind(net: Net, settings: &Settings) -> Result<Self, ServeError> {
+    pub(crate) async fn bind(net: Net, settings: &Settings) -> Result<Self, TakenPorts> {
         let tls = settings.tls.as_ref();
         let mut taken = Vec::new();
         let kafka = bind(net, "kafka", Some(settings.kafka), &mut taken).await;
@@ -49,7 +48,7 @@ impl Listeners {
         let http_tls = bind(net, "http-tls", tls.and_then(|tls| tls.http), &mut taken).await;
         let metrics = bind(net, "metrics", settings.http.metrics, &mut taken).await;
         let Some((kafka, kafka_bound)) = kafka.filter(|_| taken.is_empty()) else {
-            return Err(ServeError::Listen(TakenPorts(taken)));
+            return Err(TakenPorts(taken));
         };
         let at = |listener: &Option<(Listener, SocketAddr)>| listener.as_ref().map(|(_, at)| *at);
         let bound = Bound {

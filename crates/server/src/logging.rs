@@ -7,14 +7,13 @@ use std::error::Error;
 use std::fmt::{self, Write as _};
 
 use clap::ValueEnum;
+use cli::printable::Escaping;
 use serde::Deserialize;
 use tracing::field::{Field, Visit};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::Writer;
-
-use crate::printable::Escaping;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]

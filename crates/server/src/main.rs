@@ -1,23 +1,20 @@
 //! `postroad`: one durable broker, a log and a queue at once, in one binary.
 //!
-//! * `arguments`: the command line
-//! * `settings`, `cluster_settings`: settings of `serve`: flags, environment, file, defaults
-//! * `security_settings`: login requirements of ports
-//! * `tls_settings`, `tls_files`: ports with encryption, and the files with the certificate
+//! * `arguments`: the command line; crate `cli` has most commands
 //! * `serve`: the broker and its gateways, wired together
-//! * `starting`: errors that prevent the start; `signals`: requests to stop
+//! * `serve_error`: errors that prevent the start or end a node; `starting`: conditions for the start
+//! * `restore`, `recover`: the other commands that open a broker
+//! * `settings`: settings of `serve`: flags, environment, file, defaults
 //! * `listeners`: the ports that clients connect to; `gate`: limits their connections
+//! * `log_ins`: login requirements of ports
+//! * `tls_files`: the files with the certificate
+//! * `operator`: operators' requests over HTTP
 //! * `logging`: log output and its format
-//! * `commands`: everything but `serve`, one file each
-//! * `printable`: escapes text for a terminal
+//! * `signals`: requests to stop; `process`: resource usage; `levels`: feature levels
 //! * `named_commands`: a test of the commands named in texts
-//! * `output`, `progress`, `record_line`, `time`, `position`: printed and typed values
 
 mod arguments;
-mod cluster_settings;
-mod commands;
 mod gate;
-mod http_settings;
 mod levels;
 mod limits;
 mod listeners;
@@ -25,37 +22,24 @@ mod log_ins;
 mod logging;
 #[cfg(test)]
 mod named_commands;
-mod operator_token;
-mod output;
-mod position;
-mod printable;
 mod process;
-mod progress;
-mod record_line;
-mod security_settings;
+mod recover;
+mod restore;
 mod serve;
+mod serve_error;
 mod settings;
 mod signals;
-mod size;
 mod starting;
-mod time;
 mod tls_files;
-mod tls_settings;
-mod token_settings;
-mod trace_settings;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser};
+use cli::{CommandError, runtime};
 
 use crate::arguments::{Arguments, Command, Completion};
-use crate::commands::{
-    CommandError, acl, backup, cluster, connection, consume, dead_letter, demo, doctor, group,
-    journal, node, policy, produce, queue, quota, recover, restore, schedule, shard, tls, top,
-    topic, trace, user, vhost,
-};
 use crate::settings::source;
 
 #[global_allocator]
@@ -68,33 +52,10 @@ fn main() -> ExitCode {
     };
     let outcome = match command {
         Command::Serve(flags) => serve::run(*flags).map_err(CommandError::from),
-        Command::Topic(arguments) => commands::run(topic::run(arguments)),
-        Command::Produce(arguments) => commands::run(produce::run(arguments)),
-        Command::Consume(arguments) => commands::run(consume::run(arguments)),
-        Command::Group(arguments) => commands::run(group::run(arguments)),
-        Command::Queue(arguments) => commands::run(queue::run(arguments)),
-        Command::DeadLetter(arguments) => commands::run(dead_letter::run(arguments)),
-        Command::Schedule(arguments) => commands::run(schedule::run(arguments)),
-        Command::Trace(arguments) => commands::run(trace::run(arguments)),
-        Command::Top(arguments) => commands::run(top::run(arguments)),
-        Command::Connection(arguments) => commands::run(connection::run(arguments)),
-        Command::Shard(arguments) => commands::run(shard::run(arguments)),
-        Command::Cluster(arguments) => commands::run(cluster::run(arguments)),
-        Command::Status(arguments) => commands::run(cluster::run_status(arguments)),
-        Command::Node(arguments) => commands::run(node::run(arguments)),
-        Command::Vhost(arguments) => commands::run(vhost::run(arguments)),
-        Command::Policy(arguments) => commands::run(policy::run(arguments)),
-        Command::User(arguments) => commands::run(user::run(arguments)),
-        Command::Acl(arguments) => commands::run(acl::run(arguments)),
-        Command::Access(arguments) => commands::run(acl::run_access(arguments)),
-        Command::Quota(arguments) => commands::run(quota::run(arguments)),
-        Command::Tls(arguments) => tls::run(arguments),
-        Command::Demo(arguments) => commands::run(demo::run(arguments)),
-        Command::Doctor(arguments) => commands::run(doctor::run(arguments)),
-        Command::Backup(arguments) => commands::run(backup::run(arguments)),
-        Command::Restore(arguments) => commands::run(restore::run(arguments)),
-        Command::Recover(arguments) => commands::run(recover::run(arguments)),
-        Command::Journal(arguments) => journal::run(&arguments),
+        Command::Cli(command) => command.run(source::known_settings),
+        Command::Restore(arguments) => runtime::run(restore::run(arguments)),
+        Command::Recover(arguments) => runtime::run(recover::run(arguments)),
+        Command::Journal(arguments) => cli::journal::run(&arguments),
         Command::Version => version(),
         Command::Completion(completion) => complete(&completion),
     };

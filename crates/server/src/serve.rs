@@ -1,14 +1,12 @@
 //! The broker and its gateways, wired together; from start to an orderly end.
 
-use std::fmt::Display;
-use std::io::Write;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Audit, Quotas, Users};
 use admin::Admin;
 use broker::{Broker, BrokerOptions};
+use cli::operator_token;
 use consumer_groups::Groups;
 use gateway::Connections;
 use gateway_amqp::operations::Administration;
@@ -26,76 +24,16 @@ use tokio::sync::watch;
 use topology::Topology;
 use world::{Instant, World};
 
-use crate::cluster_settings::{ClusterSettings, waits_for};
 use crate::gate::Gate;
-use crate::levels;
-use crate::listeners::{Bound, Listeners, TakenPorts};
-use crate::log_ins;
-use crate::logging;
-use crate::security_settings::{AuditMode, UnprotectedListener};
-use crate::settings::{ServeFlags, Settings, SettingsError};
+use crate::listeners::{Bound, Listeners};
+use crate::serve_error::ServeError;
+use crate::settings::cluster::ClusterSettings;
+use crate::settings::security::AuditMode;
+use crate::settings::{ServeFlags, Settings};
 use crate::signals::Signals;
-use crate::tls_files::{TlsFiles, TlsFilesError};
-use crate::{operator_token, process, starting};
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ServeError {
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    #[error("{0}")]
-    Logging(String),
-    #[error("the runtime could not start: {0}")]
-    Runtime(std::io::Error),
-    #[error("{0}")]
-    Open(Box<broker::OpenError>),
-    #[error("{0}")]
-    Member(Box<cluster::NodeStartError>),
-    #[error("the peers' secret in {path} cannot be used: {reason}")]
-    PeerSecret { path: PathBuf, reason: String },
-    #[error("{0}")]
-    Listen(TakenPorts),
-    #[error("the data directory {path} {problem}", path = path.display())]
-    Data { path: PathBuf, problem: String },
-    #[error("the certificate for TLS cannot be used: {0}")]
-    Certificate(#[from] TlsFilesError),
-    #[error("cannot wait for signals: {0}")]
-    Signals(std::io::Error),
-    #[error("what --kafka-config says cannot be set: {0}")]
-    Config(broker::ExecuteError),
-    #[error("the operators' token cannot be read or made: {0}")]
-    OperatorToken(std::io::Error),
-    #[error("what clients have declared cannot be read: {0}")]
-    Topology(#[from] topology::OpenError),
-    #[error("what is kept of users and quotas cannot be read: {0}")]
-    Users(#[from] access::OpenError),
-    #[error(transparent)]
-    Unprotected(#[from] UnprotectedListener),
-    #[error("{0}")]
-    Injection(String),
-    #[error("the thread that ends the process when a part of it fails could not start: {0}")]
-    Exit(std::io::Error),
-    #[error("stopped: {0}; what was acknowledged is safe on disk, start again to recover it")]
-    Failed(String),
-    #[error(
-        "node {node} was removed from its cluster, and the other nodes refuse it; to have this machine in the cluster \
-         again, start a new node with an empty data directory and `--join`"
-    )]
-    Removed { node: u32 },
-    #[error("{0}")]
-    Outdated(String),
-}
-
-impl From<broker::OpenError> for ServeError {
-    fn from(error: broker::OpenError) -> Self {
-        Self::Open(Box::new(error))
-    }
-}
-
-impl From<cluster::NodeStartError> for ServeError {
-    fn from(error: cluster::NodeStartError) -> Self {
-        Self::Member(Box::new(error))
-    }
-}
+use crate::starting::{say, waits_for};
+use crate::tls_files::TlsFiles;
+use crate::{levels, log_ins, logging, process, starting};
 
 pub(crate) fn run(flags: ServeFlags) -> Result<(), ServeError> {
     let started = Instant::now();
@@ -137,12 +75,12 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let world = world::injected::machine().map_err(ServeError::Injection)?;
     starting::check(&settings.data)?;
     // The ports first: a second instance should fail on them, not on the data directory's lock.
-    let mut listeners = Listeners::bind(world.net, &settings).await?;
+    let mut listeners = Listeners::bind(world.net, &settings).await.map_err(ServeError::Listen)?;
     starting::check_unused(&settings.data)?;
     let certificate = settings.tls.as_ref();
     let certificate =
         certificate.map(|tls| TlsFiles::open(tls, Arc::clone(&world.clock))).transpose()?;
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::new().map_err(ServeError::Signals)?;
     let (failure, connections) = (Failure::new(), Connections::default());
     // From here on operators can query the progress of the start.
     let tls = certificate.as_ref().map(TlsFiles::tls);
@@ -231,10 +169,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         process: process::at_a_glance,
     };
     let families: NamedFamilies = vec![
-        (
-            gateway_amqp::operations::FAMILY,
-            Arc::new(Administration::new(topology.clone(), users.clone())),
-        ),
+        (operations::amqp::FAMILY, Arc::new(Administration::new(topology.clone(), users.clone()))),
         (operations::cluster::FAMILY, Arc::new(nodes.administration(&broker))),
         (operations::overview::FAMILY, Arc::new(Overviews::new(broker.clone(), host))),
     ];
@@ -356,12 +291,6 @@ async fn configure(broker: &Broker, configs: &[(String, String)]) -> Result<(), 
         return Ok(());
     }
     broker.set_node_config(config).await.map_err(ServeError::Config)
-}
-
-/// Prints a line on standard output. A closed output must not stop the server.
-pub(crate) fn say(line: impl Display) {
-    let mut stdout = std::io::stdout().lock();
-    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
 /// Joins a cluster; a new node retries until it has received its number.

@@ -1,8 +1,8 @@
 //! Signals that stop the broker.
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use std::io;
 
-use crate::serve::ServeError;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// SIGTERM and SIGINT.
 #[derive(Debug)]
@@ -12,9 +12,9 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    pub(crate) fn new() -> Result<Self, ServeError> {
-        let terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
-        let interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
+    pub(crate) fn new() -> io::Result<Self> {
+        let terminate = signal(SignalKind::terminate())?;
+        let interrupt = signal(SignalKind::interrupt())?;
         Ok(Self { terminate, interrupt })
     }
 

@@ -1,16 +1,19 @@
-//! Errors that prevent the start of a node, with their remedies.
+//! Conditions for the start of a node: its data directory, and what it waits for. Messages name the remedies.
 
-use std::io::ErrorKind;
+use std::fmt::Display;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use broker::{Broker, UnreadyReason};
+use cli::output::bytes;
+use cluster::Node;
 use tokio::time::timeout;
+use world::disk::lock_holder;
 
-use crate::output::bytes;
-use crate::process;
-use crate::serve::{ServeError, say};
+use crate::serve_error::ServeError;
 use crate::settings::{Settings, source};
 
 /// A node that is not ready within this time prints the reason.
@@ -55,12 +58,25 @@ fn warn_of_variables() {
 /// Rejects a data directory that another process uses.
 pub(crate) fn check_unused(path: &Path) -> Result<(), ServeError> {
     let shards = std::fs::read_dir(path).into_iter().flatten().flatten();
-    let Some(holder) = shards.map(|it| it.path()).find_map(|it| process::holder_of_lock(&it))
-    else {
+    let Some(holder) = shards.map(|it| it.path()).find_map(|it| lock_holder(&it)) else {
         return Ok(());
     };
     let by = holder.pid.map_or("another process".to_owned(), |pid| format!("process {pid}"));
     Err(refused(path, format!("is in use by {by}; stop that first, or name another with --data")))
+}
+
+/// Prints a line on standard output. A closed output must not stop the server.
+pub(crate) fn say(line: impl Display) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+}
+
+/// Describes what the node waits for while no node leads the catalog, for as long as it runs.
+pub(crate) fn waits_for(
+    node: Option<&Arc<Node>>,
+) -> impl Fn() -> Option<String> + Send + Sync + use<> {
+    let node = node.map(Arc::downgrade);
+    move || node.as_ref()?.upgrade()?.waits_for()
 }
 
 /// Waits until the node serves clients, and announces it. After a while a line names the missing condition.

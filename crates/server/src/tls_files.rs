@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use world::{Clock, Workers};
 
-use crate::tls_settings::{TlsPaths, TlsSettings};
+use crate::settings::tls::{TlsPaths, TlsSettings};
 
 const LOOKS_EVERY: Duration = Duration::from_secs(10);
 /// Size limit of a file: PEM files with certificates are smaller.

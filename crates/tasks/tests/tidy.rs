@@ -26,7 +26,7 @@ const FORBIDDEN: [&str; 9] = [
 
 /// Code outside a node. A command's process ends with its main thread and reports that to its user. The tasks of a
 /// client end with their connection, which its caller notices.
-const OUTSIDE_A_NODE: [&str; 3] = ["client/src/", "server/src/commands/", "test-cluster/src/"];
+const OUTSIDE_A_NODE: [&str; 3] = ["client/src/", "cli/src/", "test-cluster/src/"];
 
 /// Whether the file is source of a node, not of a test.
 fn is_node_source(path: &str) -> bool {
@@ -97,8 +97,8 @@ fn no_part_of_a_node_uses_a_client() {
 
 /// The broker holds the state. A backup applies its logs, to derive each shard's knowledge of the others. The command
 /// line reads journals of stopped nodes.
-const KNOW_THE_MACHINE: [&str; 4] = ["machine", "backup", "broker", "server"];
-const READS_JOURNALS: &str = "server/src/commands/journal";
+const KNOW_THE_MACHINE: [&str; 4] = ["machine", "backup", "broker", "cli"];
+const READS_JOURNALS: &str = "cli/src/journal";
 
 /// Otherwise a protocol would depend on the placement of state on nodes.
 #[test]
@@ -121,15 +121,15 @@ fn only_the_broker_uses_the_machine() {
     }
     for file in files {
         let name = file.strip_prefix(crates).expect("below it").to_string_lossy().into_owned();
-        if name.starts_with("server/src/") && !name.starts_with(READS_JOURNALS) {
+        if name.starts_with("cli/src/") && !name.starts_with(READS_JOURNALS) {
             let text = std::fs::read_to_string(&file).expect("text");
             assert!(!text.contains("machine::"), "{name} asks the machine");
         }
     }
 }
 
-/// Signal handling of a process, which no simulation runs.
-const NOT_SIMULATED: [&str; 1] = ["server/"];
+/// Signal handling of a process, and commands, which no simulation runs.
+const NOT_SIMULATED: [&str; 2] = ["server/", "cli/"];
 
 /// Without `biased` tokio polls the branches in a random order that no seed fixes.
 #[test]

@@ -83,7 +83,7 @@ pub use exchange::{Exchange, ExchangeKind, NewExchange};
 pub use lifecycle::OwnerId;
 pub use metadata::{Metadata, MetadataError};
 pub use names::DEFAULT_VHOST;
-pub use policy::{ApplyTo, Definition, Policy, PolicyDefinition, PolicyError, PolicyScope};
+pub use policy::{Policy, PolicyError, PolicyScope};
 pub use projection::DocumentError;
 pub use queue::{NewQueue, Owner, Queue, QueueKind};
 pub use recovery::OpenError;

@@ -1,21 +1,17 @@
 //! Policies: settings for all queues or exchanges whose names match a pattern. The matching policy with the highest
 //! priority applies, and one operator policy beside it, which may only tighten.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use broker::config::{ConfigError, LeaseGroupConfig, NodeConfig, Overrides, TopicConfig};
+use operations::amqp::{ApplyTo, Definition, PolicyDefinition};
 use regex::{Regex, RegexBuilder};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use values::Table;
 
 use crate::arguments::{EXPIRY_MS_MAX, max_age_ms};
 use crate::queue::QueueKind;
 use crate::settings::QueueSettings;
-
-/// Settings by RabbitMQ's names, without `x-`.
-pub type Definition = BTreeMap<String, Value>;
 
 /// Compiled size of a pattern.
 const PATTERN_COMPILED_BYTES_MAX: usize = 1 << 20;
@@ -24,34 +20,6 @@ const PATTERN_COMPILED_BYTES_MAX: usize = 1 << 20;
 pub enum PolicyScope {
     User,
     Operator,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub enum ApplyTo {
-    #[default]
-    #[serde(rename = "all")]
-    All,
-    #[serde(rename = "queues")]
-    Queues,
-    #[serde(rename = "classic_queues")]
-    ClassicQueues,
-    #[serde(rename = "quorum_queues")]
-    QuorumQueues,
-    #[serde(rename = "streams")]
-    Streams,
-    #[serde(rename = "exchanges")]
-    Exchanges,
-}
-
-/// A policy as it is set and listed.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct PolicyDefinition {
-    pub pattern: String,
-    #[serde(rename = "apply-to", default)]
-    pub apply_to: ApplyTo,
-    #[serde(default)]
-    pub priority: i64,
-    pub definition: Definition,
 }
 
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]

@@ -13,6 +13,7 @@ use base::HashMap;
 use broker::{DocumentChanges, DocumentNames, DocumentWatch};
 use documents::MalformedDocument;
 use documents::store::Raw;
+use operations::amqp::PolicyDefinition;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
@@ -21,7 +22,7 @@ use crate::OwnerId;
 use crate::exchange::{Exchange, ExchangeKind, NewExchange};
 use crate::metadata;
 use crate::names::DEFAULT_VHOST;
-use crate::policy::{Policy, PolicyDefinition, PolicyError, PolicyScope, Subject};
+use crate::policy::{Policy, PolicyError, PolicyScope, Subject};
 use crate::queue::{Owner, Queue, queue_name};
 use crate::settings::QueueSettings;
 use crate::store::{

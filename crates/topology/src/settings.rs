@@ -22,11 +22,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use broker::config::LeaseOrdering;
+use operations::amqp::Definition;
 use serde_json::Value as Json;
 use values::{Table, Value};
 
 use crate::arguments::{ORDERING, max_age_ms};
-use crate::policy::{Definition, PolicyMatch};
+use crate::policy::PolicyMatch;
 use crate::queue::QueueKind;
 
 /// Delivery limit of a quorum queue without a setting.

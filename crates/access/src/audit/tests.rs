@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use access_rules::acl::{Action, Pattern, Resource, Rule, Verdict};
 use base::PartitionId;
 use broker::{BrokerOptions, batches_in};
 use record::Batch;
@@ -9,7 +10,6 @@ use serde_json::{Value, json};
 use world::{SimulatedDisk, World};
 
 use super::*;
-use crate::acl::{Action, Pattern, Resource, Rule, Verdict};
 use crate::users::SettingsUser;
 use crate::{AccessTarget, Operation, Principal, Rights};
 
@@ -55,7 +55,7 @@ async fn written(broker: &Broker, users: &Users) -> Vec<Value> {
 }
 
 async fn user_with(users: &Users, action: Action, name: &str) {
-    let hash = crate::hash_password("canary-password").expect("a hash");
+    let hash = passwords::hash_password("canary-password").expect("a hash");
     users.add("app", hash).await.expect("is added");
     let rule = Rule {
         resource: Resource::Topic,

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use access_rules::acl::{Action, CLUSTER, Resource};
 use base::queue_topics::is_of_other_vhost;
 
 use super::{AccessTarget, Decision, Rights};
-use crate::acl::{Action, CLUSTER, Resource};
 use crate::audit::{AuditedClient, Kind, RequestContext, RequestedAction};
 use crate::operation::Operation;
 

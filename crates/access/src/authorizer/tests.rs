@@ -1,6 +1,8 @@
+use access_rules::Permissions;
+use access_rules::acl::Pattern;
+
 use super::*;
-use crate::acl::Pattern;
-use crate::permissions::Permissions;
+use crate::permissions::Patterns;
 
 fn rule(verdict: Verdict, action: Action, pattern: Pattern, name: &str) -> Rule {
     let (principal, host) = ("User:app".to_owned(), "*".to_owned());
@@ -11,7 +13,8 @@ fn rule(verdict: Verdict, action: Action, pattern: Pattern, name: &str) -> Rule 
 fn rights(rules: Vec<Rule>, grant: Option<[&str; 3]>) -> Rights {
     let grant = grant.map(|set| {
         let [configure, write, read] = set.map(str::to_owned);
-        let patterns = Permissions { configure, write, read }.compile().expect("patterns");
+        let set = Permissions { configure, write, read };
+        let patterns = Patterns::compile(&set).expect("patterns");
         (Arc::from(DEFAULT_VHOST), Grant::of(Arc::new(patterns)))
     });
     let grants = grant.into_iter().collect();
@@ -167,7 +170,7 @@ fn named_group_needs_a_right_to_the_group() {
 /// Rights of a user with all permissions in these virtual hosts.
 fn tenant(vhosts: &[&str], rules: Vec<Rule>) -> Rights {
     let grant = || {
-        let patterns = Permissions::everything().compile().expect("patterns");
+        let patterns = Patterns::compile(&Permissions::everything()).expect("patterns");
         Grant::of(Arc::new(patterns))
     };
     let grants = vhosts.iter().map(|vhost| (Arc::from(*vhost), grant())).collect();
@@ -206,7 +209,7 @@ fn permissions_of_a_vhost_apply_only_to_its_topics_and_groups() {
 #[test]
 fn permission_pattern_is_matched_against_the_queue_name() {
     let patterns = Permissions { read: "^secretq$".to_owned(), ..Permissions::everything() };
-    let grant = Grant::of(Arc::new(patterns.compile().expect("patterns")));
+    let grant = Grant::of(Arc::new(Patterns::compile(&patterns).expect("patterns")));
     let shop = Rights { grants: [(Arc::from("shop"), grant)].into(), ..rights(Vec::new(), None) };
     let reads = |name: &str| shop.allows(Action::Read, Resource::Topic, name);
     assert!(reads(FOREIGN) && !reads("amqp.shop.other") && !reads("amqp.shop.secretq.dead"));

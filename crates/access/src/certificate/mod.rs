@@ -10,9 +10,11 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use access_rules::OPERATOR;
+
 use crate::login::LoginError;
 use crate::principal::Principal;
-use crate::users::{OPERATOR, USER_NAME_BYTES_MAX, Users};
+use crate::users::{USER_NAME_BYTES_MAX, Users};
 
 pub mod mapping;
 pub mod names;

@@ -1,6 +1,8 @@
 //! Filters of quotas, for Kafka's DescribeClientQuotas.
 
-use super::{Entity, EntityType, Table, Values};
+use access_rules::quota::{Entity, EntityType, Values};
+
+use super::Table;
 
 /// Condition on a part of an entity.
 #[derive(Clone, PartialEq, Eq, Debug)]

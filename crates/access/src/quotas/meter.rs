@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use access_rules::OPERATOR;
+use access_rules::quota::Quota;
 use parking_lot::Mutex;
 use tokio::time::sleep_until;
 use world::Instant;
 
 use super::bucket::Bucket;
-use super::{Protocol, Quota, Quotas};
-use crate::users::OPERATOR;
+use super::{Protocol, Quotas};
 
 /// Principal of an unauthenticated Kafka connection (`User:ANONYMOUS`).
 pub const ANONYMOUS: &str = "ANONYMOUS";

@@ -8,15 +8,17 @@
 //!
 //! Without quotas, a request costs one load of a counter.
 //!
-//! * [`entity`]: entities and kinds of quotas; [`filter`]: selects the listed ones
+//! * [`alteration`]: changes of quotas; `resolution`: the quota that applies to a client
+//! * [`filter`]: selects the listed quotas
 //! * [`bucket`]: remaining credit; [`meter`]: charges a session
 //! * [`throttled`]: waits, for metrics
 //! * `storage`: the document
 
+pub mod alteration;
 pub mod bucket;
-pub mod entity;
 pub mod filter;
 pub mod meter;
+mod resolution;
 mod storage;
 pub mod throttled;
 
@@ -26,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::limits::{QUOTA_BUCKETS_MIN, QUOTAS_MAX};
+use access_rules::quota::{Entity, Quota, Values};
 use base::HashMap;
 use broker::{Broker, DocumentChanges, DocumentWatch, ExecuteError};
 use documents::StoreError;
@@ -35,9 +37,10 @@ use tasks::Task;
 use tokio::sync::watch;
 use world::Instant;
 
+use crate::limits::{QUOTA_BUCKETS_MIN, QUOTAS_MAX};
 use crate::store::OpenError;
+pub use alteration::Alteration;
 use bucket::Bucket;
-pub use entity::{Alteration, Entity, EntityType, Quota, Values};
 pub use filter::{Component, Filter, Match};
 pub use meter::{Meter, QuotaClient};
 use throttled::Throttled;
@@ -175,7 +178,7 @@ impl Quotas {
     /// The bucket that a client is charged by, if a quota applies to it.
     pub(crate) fn bucket(&self, quota: Quota, user: &str, client: &str) -> Option<Arc<Bucket>> {
         let table = self.table();
-        let (rate, of_user, of_client) = entity::resolve(&table, quota, user, client)?;
+        let (rate, of_user, of_client) = resolution::resolve(&table, quota, user, client)?;
         Some(self.shared(quota, of_user.then_some(user), of_client.then_some(client), rate))
     }
 
@@ -207,7 +210,7 @@ impl Quotas {
             return Ok(());
         }
         let address = address.to_canonical();
-        let Some(rate) = entity::resolve_address(&self.table(), address) else { return Ok(()) };
+        let Some(rate) = resolution::resolve_address(&self.table(), address) else { return Ok(()) };
         let text = address.to_string();
         let bucket = self.shared(Quota::ConnectionCreationRate, Some(&text), None, rate);
         let now = self.now_nanos();

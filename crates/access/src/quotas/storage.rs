@@ -1,11 +1,12 @@
 //! Storage of quotas: one document, so that the changes of a request are one entry of the log.
 
+use access_rules::quota::{Entity, Values};
 use broker::Broker;
 use documents::store::{put, read};
 use documents::{StoreError, WritePrecondition};
 use serde::{Deserialize, Serialize};
 
-use super::{Entity, Table, Values};
+use super::Table;
 use crate::store::OpenError;
 
 pub(super) const SPACE: &str = "access.quotas";

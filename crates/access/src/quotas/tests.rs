@@ -3,11 +3,12 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
+use access_rules::OPERATOR;
+use access_rules::quota::EntityType;
 use broker::BrokerOptions;
 use world::{SimulatedDisk, World};
 
 use super::*;
-use crate::users::OPERATOR;
 
 async fn open_on(disk: &SimulatedDisk) -> (Broker, Quotas) {
     let world = World::on(Arc::new(disk.clone()));
@@ -52,7 +53,7 @@ async fn most_specific_entity_applies_for_each_quota_separately() {
         entity(None, of("app")),
         entity(None, default),
     ];
-    let rate = |quota| Some(entity::resolve(&quotas.table(), quota, "ada", "app")?.0);
+    let rate = |quota| Some(resolution::resolve(&quotas.table(), quota, "ada", "app")?.0);
     // From the least to the most specific: each one overrides the one before.
     for (place, entity) in order.into_iter().enumerate().rev() {
         altered(&quotas, &[set(entity, Quota::ProducerByteRate, 1.0 + place as f64)]).await;
@@ -61,7 +62,7 @@ async fn most_specific_entity_applies_for_each_quota_separately() {
     assert_eq!(rate(Quota::ConsumerByteRate), None);
     altered(&quotas, &[set(entity(None, default), Quota::ConsumerByteRate, 9.0)]).await;
     assert_eq!(rate(Quota::ConsumerByteRate), Some(9.0));
-    assert!(entity::resolve(&quotas.table(), Quota::ProducerByteRate, "bob", "x").is_some());
+    assert!(resolution::resolve(&quotas.table(), Quota::ProducerByteRate, "bob", "x").is_some());
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::Quota;
+use access_rules::quota::Quota;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use access::Quotas;
-use access::quotas::{Meter, Protocol, Quota, QuotaClient};
+use access::quotas::{Meter, Protocol, QuotaClient};
 use access::user_limits::{Limit, LimitTarget};
+use access_rules::quota::Quota;
 use base::HashMap;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;

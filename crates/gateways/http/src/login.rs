@@ -7,8 +7,9 @@
 
 use std::sync::Arc;
 
-use access::acl::{Action, CLUSTER, Resource};
-use access::{AccessTarget, Audit, Credentials, OPERATOR, Operation, Principal, Rights, Users};
+use access::{AccessTarget, Audit, Credentials, Operation, Principal, Rights, Users};
+use access_rules::OPERATOR;
+use access_rules::acl::{Action, CLUSTER, Resource};
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;

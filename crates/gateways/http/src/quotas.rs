@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use access::Quotas;
-use access::quotas::{Meter, Protocol, Quota, QuotaClient as Charged};
+use access::quotas::{Meter, Protocol, QuotaClient as Charged};
+use access_rules::quota::Quota;
 
 use crate::front::Node;
 use crate::login::RequestClient;

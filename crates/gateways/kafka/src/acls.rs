@@ -1,7 +1,7 @@
 //! Kafka's requests about access rules (ACLs: KIP-11, KIP-140, KIP-290).
 
-use access::acl::{Action, Pattern, PatternFilter, Resource, Rule, RuleFilter, Verdict};
 use access::{UserError, Users};
+use access_rules::acl::{Action, Pattern, PatternFilter, Resource, Rule, RuleFilter, Verdict};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::create_acls_request::AclCreation;
 use kafka_protocol::messages::create_acls_response::AclCreationResult;

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use access::acl::{Action, CLUSTER, Resource};
 use access::{AccessTarget, Operation, RequestContext, Rights};
+use access_rules::acl::{Action, CLUSTER, Resource};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::ApiKey;
 use parking_lot::Mutex;

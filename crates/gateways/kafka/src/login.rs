@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::limits::LOGIN_WITHIN;
-use access::{LoginError, OPERATOR, Principal, Proof, Users, sasl};
+use access::{LoginError, Principal, Proof, Users, sasl};
+use access_rules::OPERATOR;
 use bytes::{BufMut, BytesMut};
 use gateway::{Connection, Socket};
 use kafka_protocol::error::ResponseError;

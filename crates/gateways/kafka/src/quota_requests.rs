@@ -1,6 +1,7 @@
 //! Kafka's requests about quotas: describes and alters them (KIP-546).
 
-use access::quotas::{Alteration, Component, Entity, EntityType, Filter, Match, QuotaError};
+use access::quotas::{Alteration, Component, Filter, Match, QuotaError};
+use access_rules::quota::{Entity, EntityType};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::alter_client_quotas_request::EntryData;
 use kafka_protocol::messages::describe_client_quotas_request::ComponentData;
@@ -45,7 +46,7 @@ pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Respon
 }
 
 fn entry(
-    (entity, values): (&Entity, &access::quotas::Values),
+    (entity, values): (&Entity, &access_rules::quota::Values),
 ) -> describe_client_quotas_response::EntryData {
     let parts = entity.0.iter().map(|(of, name)| {
         describe_client_quotas_response::EntityData::default()

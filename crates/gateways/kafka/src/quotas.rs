@@ -7,7 +7,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use access::quotas::{Quota, QuotaClient};
+use access::quotas::QuotaClient;
+use access_rules::quota::Quota;
 use kafka_protocol::error::ResponseError;
 
 use crate::errors::Fault;

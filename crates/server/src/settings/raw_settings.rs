@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Deserialize;
 
+use super::security::{AuditMode, Auth};
+use super::size;
+use super::tls::ClientAuth;
 use crate::logging::LogFormat;
-use crate::security_settings::{AuditMode, Auth};
-use crate::size;
-use crate::tls_settings::ClientAuth;
 
 /// Settings of the command line and the environment.
 #[derive(Args, Clone, Debug, Default)]

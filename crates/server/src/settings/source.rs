@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use clap::{Args, Command};
+use cli::KnownSetting;
 
 use super::{ServeFlags, SettingsError};
 
@@ -65,6 +66,16 @@ pub(crate) fn variable_of_wrong_flag(argument: &str) -> Option<String> {
     is_from_variable.then_some(variable)
 }
 
+/// All settings.
+pub(crate) fn known_settings() -> Vec<KnownSetting> {
+    let flags = ServeFlags::augment_args(Command::new("serve"));
+    let known = flags.get_arguments().filter_map(|argument| {
+        let variable = argument.get_env()?.to_str()?.to_owned();
+        Some(KnownSetting { name: argument.get_long()?.to_owned(), variable })
+    });
+    known.collect()
+}
+
 /// Variables that look like settings but are unknown, each with the most similar setting.
 pub(crate) fn unknown_variables() -> Vec<(String, Option<String>)> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
@@ -72,9 +83,7 @@ pub(crate) fn unknown_variables() -> Vec<(String, Option<String>)> {
 }
 
 fn unknown_of(names: impl Iterator<Item = String>) -> Vec<(String, Option<String>)> {
-    let flags = ServeFlags::augment_args(Command::new("serve"));
-    let mut known: Vec<String> =
-        flags.get_arguments().filter_map(|it| Some(it.get_env()?.to_str()?.to_owned())).collect();
+    let mut known: Vec<String> = known_settings().into_iter().map(|it| it.variable).collect();
     known.extend(OTHERS.map(str::to_owned));
     let is_unknown = |name: &String| {
         name.starts_with(PREFIX)

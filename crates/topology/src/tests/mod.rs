@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use broker::{Broker, BrokerOptions, NewTopic};
+use operations::amqp::{ApplyTo, PolicyDefinition};
 use routing::{Message, NoHeaders};
 use values::{Table, Value};
 use world::{Entropy, OsEntropy, SimulatedDisk, World};

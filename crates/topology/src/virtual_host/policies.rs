@@ -7,13 +7,12 @@
 use std::sync::Arc;
 
 use documents::{Change, DocumentRef, StoreError, WritePrecondition};
+use operations::amqp::{Definition, PolicyDefinition};
 
 use super::VirtualHost;
 use crate::changing::{AttemptOutcome, Attempts};
 use crate::error::ChangeError;
-use crate::policy::{
-    Definition, Policy, PolicyDefinition, PolicyError, PolicyMatch, PolicyScope, Subject,
-};
+use crate::policy::{Policy, PolicyError, PolicyMatch, PolicyScope, Subject};
 use crate::queue::Queue;
 use crate::settings::QueueSettings;
 use crate::store::policy_space;

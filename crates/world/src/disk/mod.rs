@@ -9,10 +9,12 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 
+mod lock_holder;
 mod real;
 mod simulated;
 mod uncached;
 
+pub use lock_holder::{LockHolder, lock_holder};
 pub use real::RealDisk;
 pub use simulated::SimulatedDisk;
 

@@ -18,6 +18,9 @@ use super::{Disk, DiskFile, Space};
 /// Slices that Linux accepts in one `pwritev` (`UIO_MAXIOV`).
 const SLICES_PER_WRITE_MAX: usize = 1024;
 
+/// File whose lock claims its directory.
+pub(super) const LOCK: &str = "LOCK";
+
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 
@@ -80,7 +83,7 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, dir: &Path) -> io::Result<Box<dyn Send + Sync>> {
-        let path = dir.join("LOCK");
+        let path = dir.join(LOCK);
         let file =
             File::options().read(true).write(true).create(true).truncate(false).open(path)?;
         // The kernel releases the lock when the process ends in any way.

@@ -2,28 +2,19 @@
 //!
 //! Operators send them to the service of operators' operations, which forwards the document unread. They are a family of
 //! operations ([`OperationFamily`]) and have no listener of their own. So the command line has one entry point, and errors
-//! read the same whichever gateway carried the request.
-//!
-//! * [`document`]: requests and replies
-
-pub mod document;
+//! read the same whichever gateway carried the request. The documents are those of [`operations::amqp`].
 
 use ::operations::family::{Effect, OperationAnswer, OperationError, OperationFamily};
-use access::{UserError, Users, Verifiers};
+use access::{UserError, Users};
 use base::limits::{OPERATION_PAGE_BYTES_MAX, OPERATION_RECORDS_MAX};
 use documents::StoreError;
+use operations::amqp::{
+    AccessExplanation, AddedUser, CreateResult, EmptyDocument, NamedPolicy, Operation,
+    PolicyDefinition, PolicyPage, UserPage, UserSummary, VhostPage, VhostPermissions, VhostSummary,
+};
+use passwords::Verifiers;
 use serde::Serialize;
-use topology::{
-    ChangeError, DEFAULT_VHOST, PolicyDefinition, PolicyError, PolicyScope, Topology, VirtualHost,
-};
-
-use document::{
-    AccessExplanation, AddedUser, CreateResult, EmptyDocument, NamedPolicy, Operation, PolicyPage,
-    UserPage, UserSummary, VhostPage, VhostPermissions, VhostSummary,
-};
-
-/// Name of the operation family.
-pub const FAMILY: &str = "amqp";
+use topology::{ChangeError, DEFAULT_VHOST, PolicyError, PolicyScope, Topology, VirtualHost};
 
 /// Length limit of a short string on the wire.
 const VHOST_NAME_BYTES_MAX: usize = 255;

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use ::operations::family::{OperationError, OperationFamily};
-use access::{Permissions, hash_password};
+use access_rules::Permissions;
 use gateway_amqp::codec::methods::*;
-use gateway_amqp::operations::document::Operation;
+use operations::amqp::{ApplyTo, Operation, PolicyDefinition};
+use passwords::hash_password;
 use serde_json::{Value, json};
-use topology::{ApplyTo, PolicyDefinition};
 use world::SimulatedDisk;
 
 use crate::harness::{Node, user};

@@ -5,13 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::{Permissions, Users, hash_password};
+use access::Users;
+use access_rules::Permissions;
 use broker::{Broker, BrokerOptions};
 use gateway::Ports;
 use gateway::tls::ClientCertificates;
 use gateway_amqp::GatewayOptions;
 use gateway_amqp::codec::fields::{EncodedTable, LongString};
 use gateway_amqp::codec::methods::*;
+use passwords::hash_password;
 use test_tls::{Authority, CertificateSubject, CertifiedKey, TlsStream};
 use tokio::net::TcpStream;
 use tokio::sync::watch;

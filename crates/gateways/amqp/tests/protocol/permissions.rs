@@ -2,7 +2,7 @@
 
 use gateway_amqp::codec::fields::EncodedTable;
 use gateway_amqp::codec::methods::*;
-use gateway_amqp::operations::document::Operation;
+use operations::amqp::Operation;
 
 use crate::administration::{add_user, add_vhost, allow, operate};
 use crate::harness::{Client, Node, table, user};

@@ -1,7 +1,8 @@
 //! Quotas and limits as seen by AMQP clients.
 
-use access::quotas::{Alteration, Entity, EntityType, Quota};
+use access::quotas::Alteration;
 use access::user_limits::{Limit, LimitTarget};
+use access_rules::quota::{Entity, EntityType, Quota};
 use gateway_amqp::codec::methods::*;
 
 use crate::harness::*;

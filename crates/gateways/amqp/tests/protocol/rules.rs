@@ -1,7 +1,7 @@
 //! Kafka's ACL rules hold for AMQP: a queue and its topic are one entity under two names. Every method is also tried
 //! by a user without rights.
 
-use access::acl::{Action, Pattern, Resource, Rule, Verdict};
+use access_rules::acl::{Action, Pattern, Resource, Rule, Verdict};
 use gateway_amqp::codec::methods::*;
 
 use crate::administration::{add_user, allow};

@@ -1,6 +1,6 @@
 //! Tokens as passwords, as RabbitMQ's clients send them, and their renewal.
 
-use access::Permissions;
+use access_rules::Permissions;
 use gateway_amqp::codec::fields::LongString;
 use gateway_amqp::codec::methods::*;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl TokenNode {
         let (stop, stopping) = watch::channel(false);
         tokio::spawn(tokens.clone().follow(world, stopping));
         node.users.believe_tokens(tokens);
-        let hash = access::hash_password("secret").expect("a hash");
+        let hash = passwords::hash_password("secret").expect("a hash");
         node.users.add("app", hash).await.expect("is made");
         node.users.allow("app", "/", Permissions::everything()).await.expect("is allowed");
         Self { node, signer, _folder: folder, _stop: stop }

@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::limits::HTTP_DOCUMENT_LIMITS;
-use access::quotas::Quota;
 use access::user_limits::{Limit, LimitTarget};
 use access::{AccessTarget, Operation, Users};
+use access_rules::quota::Quota;
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method};
 use axum::response::Response;

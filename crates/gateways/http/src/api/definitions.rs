@@ -1,10 +1,10 @@
 //! Export of all definitions, as one document in RabbitMQ's format. It contains password hashes, so it requires an
 //! administrator, and the log has the user's name.
 
-use access::Verifiers;
 use access::user_limits::LimitTarget;
 use axum::Json;
 use axum::response::IntoResponse;
+use passwords::Verifiers;
 use serde_json::{Map, Value, json};
 use topology::{PolicyScope, VirtualHost};
 

@@ -7,9 +7,10 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use bytes::Bytes;
+use operations::amqp::PolicyDefinition;
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
-use topology::{BindingRequest, Destination, PolicyDefinition, PolicyScope, VirtualHost};
+use topology::{BindingRequest, Destination, PolicyScope, VirtualHost};
 use values::Table;
 
 use super::api_error::ApiError;
@@ -43,7 +44,7 @@ const IGNORED_GLOBAL_PARAMETERS: [&str; 2] = ["cluster_name", "internal_cluster_
 struct File {
     vhosts: Vec<(String, vhosts::VhostMetadata)>,
     users: Vec<(String, Map<String, Value>)>,
-    permissions: Vec<(String, String, access::Permissions)>,
+    permissions: Vec<(String, String, access_rules::Permissions)>,
     policies: Vec<(String, String, PolicyDefinition)>,
     queues: Vec<(String, String, queues::QueueRequest)>,
     exchanges: Vec<(String, String, exchanges::ExchangeRequest)>,

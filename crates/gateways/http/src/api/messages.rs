@@ -4,7 +4,7 @@ use crate::limits::{
     HTTP_API_MESSAGE_LIMITS, HTTP_API_MESSAGES_MAX, HTTP_APPENDED_WITHIN, HTTP_READ_BYTES_MAX,
 };
 use access::Operation;
-use access::quotas::Quota;
+use access_rules::quota::Quota;
 use axum::Json;
 use axum::response::IntoResponse;
 use base::TopicId;

@@ -1,6 +1,7 @@
 //! Permissions of users in virtual hosts.
 
-use access::{ListedUser, Permissions};
+use access::{ListedUser, check_permissions};
+use access_rules::Permissions;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde_json::{Map, Value, json};
@@ -55,7 +56,7 @@ pub(super) fn parse(said: &Map<String, Value>) -> Result<Permissions, ApiError> 
     let text = |name| said.needed(name).map(str::to_owned);
     let set =
         Permissions { configure: text("configure")?, write: text("write")?, read: text("read")? };
-    set.check().map_err(|error| ApiError::bad_request(error.to_string()))?;
+    check_permissions(&set).map_err(|error| ApiError::bad_request(error.to_string()))?;
     Ok(set)
 }
 

@@ -2,8 +2,9 @@
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
+use operations::amqp::PolicyDefinition;
 use serde_json::{Map, Value, json};
-use topology::{Policy, PolicyDefinition, PolicyScope, VirtualHost};
+use topology::{Policy, PolicyScope, VirtualHost};
 
 use super::api_error::ApiError;
 use super::call::{Call, ObjectReader, Outcome};
@@ -60,7 +61,7 @@ pub(super) fn parse(said: &Map<String, Value>) -> Result<PolicyDefinition, ApiEr
     let definition = reader.object("definition")?;
     let definition = definition.ok_or_else(|| ApiError::bad_request("key_missing: definition"))?;
     let apply_to = match reader.text("apply-to")? {
-        None => topology::ApplyTo::default(),
+        None => operations::amqp::ApplyTo::default(),
         Some(text) => serde_json::from_value(text.into())
             .map_err(|_| ApiError::bad_request(format!("apply-to: {text} is not known")))?,
     };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::limits::HTTP_API_QUEUES_AT_ONCE;
 use access::Operation;
-use access::quotas::Quota;
 use access::user_limits::{Limit, LimitTarget};
+use access_rules::quota::Quota;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use base::LeaseGroupId;

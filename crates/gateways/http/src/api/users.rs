@@ -1,10 +1,11 @@
 //! Users: created, changed and deleted in the store of all gateways.
 
-use access::rabbitmq_hash::{RabbitMqHash, RabbitMqHashing};
 use access::user_limits::{LimitTarget, Limits};
-use access::{ListedUser, Tags, UserError, Users, Verifiers};
+use access::{ListedUser, Tags, UserError, Users};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
+use passwords::Verifiers;
+use passwords::rabbitmq_hash::{RabbitMqHash, RabbitMqHashing};
 use serde_json::{Map, Value, json};
 use tasks::Task;
 

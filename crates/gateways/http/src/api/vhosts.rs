@@ -144,7 +144,7 @@ async fn add(call: &Call, name: &str) -> Result<VirtualHost, ApiError> {
     if let (Some(user), Some(users)) = (call.asker.name(), &call.node()?.users)
         && users.verifiers(user).is_some()
     {
-        let everything = access::Permissions::everything();
+        let everything = access_rules::Permissions::everything();
         users.allow(user, name, everything).await?;
     }
     Ok(vhost)

@@ -10,8 +10,8 @@ use std::fmt::Result as Written;
 use crate::limits::{
     HTTP_API_QUEUES_AT_ONCE, HTTP_METRICS_SERIES_DEFAULT, HTTP_METRICS_SERIES_MAX, HTTP_OFFSETS_MAX,
 };
-use access::acl::{Action, Resource};
 use access::{AccessTarget, Operation};
+use access_rules::acl::{Action, Resource};
 use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};

@@ -13,7 +13,7 @@ mod format;
 mod requests;
 mod writer;
 
-use access::acl::Action;
+use access_rules::acl::Action;
 use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;

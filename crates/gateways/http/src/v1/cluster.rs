@@ -1,6 +1,6 @@
 //! State of nodes and shards, and decisions of operators about them.
 
-use access::acl::Action;
+use access_rules::acl::Action;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;

@@ -9,8 +9,8 @@ use crate::limits::{
     HTTP_LEASE_DEFAULT, HTTP_LEASE_MAX, HTTP_LEASE_MIN, HTTP_READ_BYTES_DEFAULT,
     HTTP_READ_BYTES_MAX, HTTP_SETTLED_WITHIN, HTTP_SETTLES_MAX,
 };
-use access::quotas::Quota;
 use access::{AccessTarget, Operation};
+use access_rules::quota::Quota;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;

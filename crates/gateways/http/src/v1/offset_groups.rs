@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use crate::limits::HTTP_OFFSETS_MAX;
-use access::acl::{Action, Resource};
 use access::{AccessTarget, Operation};
+use access_rules::acl::{Action, Resource};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::limits::HTTP_OFFSETS_MAX;
 use access::AccessTarget;
-use access::acl::{Action, Resource};
+use access_rules::acl::{Action, Resource};
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::{Extension, Json};

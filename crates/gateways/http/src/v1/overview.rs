@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use access::acl::Action;
+use access_rules::acl::Action;
 use axum::extract::State;
 use axum::{Extension, Json};
 use broker::{SYNC_BUCKETS_MICROS, ShardVitals, UnreadyReason, Vitals};

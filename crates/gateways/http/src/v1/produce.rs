@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::limits::{HTTP_APPENDED_WITHIN, HTTP_BODY_BYTES_MAX};
-use access::quotas::Quota;
+use access_rules::quota::Quota;
 use axum::extract::{Path, Request, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use access::acl::Action;
-use access::quotas::{Alteration, Entity, EntityType, QuotaError, Values};
+use access::quotas::{Alteration, QuotaError};
+use access_rules::acl::Action;
+use access_rules::quota::{Entity, EntityType, Values};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};

@@ -8,7 +8,7 @@ use crate::limits::{
     HTTP_WAIT_MAX,
 };
 use access::Operation;
-use access::quotas::Quota;
+use access_rules::quota::Quota;
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::Uri;

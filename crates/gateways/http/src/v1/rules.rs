@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use access::acl::{Action, PatternFilter, Resource, Rule, RuleFilter};
+use access_rules::acl::{Action, PatternFilter, Resource, Rule, RuleFilter};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
@@ -141,7 +141,7 @@ pub(super) async fn explain(
         host => host.parse().map_err(|_| unknown("address", host))?,
     };
     let name = match (of, &*name) {
-        (Resource::Cluster, "") => access::acl::CLUSTER,
+        (Resource::Cluster, "") => access_rules::acl::CLUSTER,
         (_, name) => name,
     };
     let explained = node_users(front.opened()?)?.explain(&user, host, action, of, name);

@@ -6,7 +6,7 @@ use crate::limits::{
     HTTP_SEARCH_WITHIN,
 };
 use access::Operation;
-use access::quotas::Quota;
+use access_rules::quota::Quota;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};

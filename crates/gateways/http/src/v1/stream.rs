@@ -8,7 +8,7 @@ use std::convert::Infallible;
 
 use crate::limits::{HTTP_SSE_COMMENT_EVERY, HTTP_STREAM_PARTITIONS_MAX};
 use access::Operation;
-use access::quotas::Quota;
+use access_rules::quota::Quota;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use access::quotas::Quota;
 use access::{AccessTarget, Operation};
+use access_rules::quota::Quota;
 use aws_lc_rs::digest;
 use axum::body::Body;
 use axum::extract::{Path, State};

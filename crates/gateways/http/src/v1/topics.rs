@@ -5,8 +5,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::limits::HTTP_COUNTED_PARTITIONS_MAX;
-use access::quotas::Quota;
 use access::{AccessTarget, Operation};
+use access_rules::quota::Quota;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};

@@ -1,7 +1,7 @@
 //! Search of records by key, id, trace or header, with the history of each.
 
 use crate::limits::HTTP_TRACED_MAX;
-use access::quotas::Quota;
+use access_rules::quota::Quota;
 use axum::extract::State;
 use axum::http::Uri;
 use axum::{Extension, Json};

@@ -1,11 +1,13 @@
 //! Users and their permissions.
 
-use access::acl::Action;
-use access::{Permissions, UserError, Users, Verifiers};
+use access::{UserError, Users};
+use access_rules::Permissions;
+use access_rules::acl::Action;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::{Extension, Json};
+use passwords::Verifiers;
 use serde::{Deserialize, Serialize};
 use tasks::Task;
 use utoipa::ToSchema;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use access::Admission;
-use access::acl::{Action, CLUSTER, Pattern, Resource, Rule, Verdict};
+use access_rules::acl::{Action, CLUSTER, Pattern, Resource, Rule, Verdict};
 use axum::http::Method;
 use gateway_http::LoginOptions;
 use hyper::client::conn::http1;

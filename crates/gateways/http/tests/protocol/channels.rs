@@ -142,8 +142,8 @@ async fn single_active_consumer_is_reported_as_active() {
 async fn user_sees_own_connections_and_an_administrator_closes_those_of_a_user() {
     let (server, _broker, users) = safe_node().await;
     let (address, _serving) = server.serve_amqp().await;
-    users.add("app", access::hash_password("secret").expect("a hash")).await.expect("is made");
-    users.allow("app", "/", access::Permissions::everything()).await.expect("is allowed");
+    users.add("app", passwords::hash_password("secret").expect("a hash")).await.expect("is made");
+    users.allow("app", "/", access_rules::Permissions::everything()).await.expect("is allowed");
     users
         .set_tags("app", access::Tags::new(vec!["management".to_owned()]).expect("tags"))
         .await

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use access::acl::{Action, CLUSTER, Pattern, Resource, Rule, Verdict};
-use access::{Admission, hash_password};
+use access::Admission;
+use access_rules::acl::{Action, CLUSTER, Pattern, Resource, Rule, Verdict};
 use gateway_http::LoginOptions;
+use passwords::hash_password;
 use tokio::time::Instant;
 
 use crate::harness::{Server, basic, get, open_node, safe_node};

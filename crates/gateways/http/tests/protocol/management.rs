@@ -240,7 +240,7 @@ async fn user_needs_a_tag_and_then_has_its_permissions() {
 #[tokio::test]
 async fn user_with_a_tag_alone_is_rejected_by_all_other_endpoints() {
     let (server, _broker, users) = safe_node().await;
-    let hash = access::hash_password("secret").expect("a hash");
+    let hash = passwords::hash_password("secret").expect("a hash");
     users.add("nobody", hash).await.expect("is made");
     let paths = gateway_http::management_endpoints();
     assert!(paths.len() > 80);

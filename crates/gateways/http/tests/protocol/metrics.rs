@@ -201,7 +201,7 @@ async fn detailed_metrics_show_selected_topics_and_groups() {
 async fn detailed_metrics_hide_topics_that_the_user_may_not_see() {
     let (server, broker, users) = safe_node().await;
     make_topics(&broker, ["orders".to_owned()].into_iter(), 1).await;
-    users.add("app", access::hash_password("secret").expect("a hash")).await.expect("is made");
+    users.add("app", passwords::hash_password("secret").expect("a hash")).await.expect("is made");
     let path = "/metrics/detailed?family=topic,partition,lease_group,group";
     let answer = server.get_as(path, "app", "secret").await;
     assert!(answer.status == 200 && !answer.text().contains("orders"), "{answer:?}");

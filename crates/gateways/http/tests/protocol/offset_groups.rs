@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::acl::{Action, Pattern, Resource, Rule, Verdict};
+use access_rules::acl::{Action, Pattern, Resource, Rule, Verdict};
 use axum::http::Method;
 use client::consumer::ConsumerMember;
 use client::groups::Committer;
@@ -197,7 +197,7 @@ async fn group_is_deleted_with_its_offsets_after_a_dry_run() {
 #[tokio::test]
 async fn hidden_topics_and_groups_are_not_revealed() {
     let (server, _broker, users) = safe_node().await;
-    users.add("app", access::hash_password("secret").expect("a hash")).await.expect("is made");
+    users.add("app", passwords::hash_password("secret").expect("a hash")).await.expect("is made");
     let allow = async |resource, name: &str, action| {
         let rule = Rule {
             resource,

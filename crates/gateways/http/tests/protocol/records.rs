@@ -415,9 +415,9 @@ async fn invalid_stream_request_is_rejected() {
 
 #[tokio::test]
 async fn stream_ends_when_the_right_to_read_is_revoked() {
-    use access::acl::{Action, Pattern, Resource, Rule, Verdict};
+    use access_rules::acl::{Action, Pattern, Resource, Rule, Verdict};
     let (server, _broker, users) = safe_node().await;
-    let hash = access::hash_password("secret").expect("a hash");
+    let hash = passwords::hash_password("secret").expect("a hash");
     users.add("app", hash).await.expect("is made");
     let rule = |verdict| Rule {
         resource: Resource::Topic,

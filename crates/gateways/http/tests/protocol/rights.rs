@@ -120,7 +120,7 @@ async fn every_path_is_listed_and_requires_its_right() {
     assert_eq!(found, listed);
     // A user without rights is rejected where one is required, and a client without log-in everywhere.
     let (server, _broker, users) = safe_node().await;
-    users.add("app", access::hash_password("secret").expect("a hash")).await.expect("is made");
+    users.add("app", passwords::hash_password("secret").expect("a hash")).await.expect("is made");
     let app = basic("app", "secret");
     for (route, takes) in KNOWN.iter().filter(|(_, takes)| *takes != Takes::Nothing) {
         let (method, path) = route.split_once(' ').expect("two words");

@@ -1,7 +1,7 @@
 //! Browsers log in, and are identified by a cookie from then on.
 
-use access::hash_password;
 use axum::http::Method;
+use passwords::hash_password;
 use serde_json::{Value, json};
 
 use crate::harness::{ReceivedResponse, Server, ask, connect, get, open_node, request, safe_node};

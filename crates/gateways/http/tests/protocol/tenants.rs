@@ -1,9 +1,11 @@
 //! Isolation of tenants: a user with all rights in vhost `/` requests every path of `/v1`, of RabbitMQ's API and of
 //! the metrics about a queue of vhost `shop`. The queue must not be visible, changed or counted.
 
-use access::acl::{Action, Pattern, Resource, Rule, Verdict};
-use access::{Permissions, Tags, Users, hash_password};
+use access::{Tags, Users};
+use access_rules::Permissions;
+use access_rules::acl::{Action, Pattern, Resource, Rule, Verdict};
 use axum::http::Method;
+use passwords::hash_password;
 use serde_json::{Value, json};
 
 use crate::harness::{ReceivedResponse, Server, ask, basic, connect, request, safe_node};

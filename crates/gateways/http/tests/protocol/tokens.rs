@@ -1,6 +1,6 @@
 //! `Authorization: Bearer`: tokens of an external issuer.
 
-use access::acl::{Action, CLUSTER, Pattern, Resource, Rule, Verdict};
+use access_rules::acl::{Action, CLUSTER, Pattern, Resource, Rule, Verdict};
 use test_tokens::{AUDIENCE, ISSUER, Signer, claims, document, json, unsigned};
 use tokens::{KeySource, TokenOptions, Tokens};
 use tokio::sync::watch;

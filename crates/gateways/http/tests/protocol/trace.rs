@@ -102,7 +102,7 @@ async fn trace_searches_only_topics_that_the_user_may_read() {
         let path = format!("/v1/topics/{topic}/records");
         assert_eq!(send(Method::POST, &path, records).await.status, 200);
     }
-    users.add("ada", access::hash_password("secret").expect("a hash")).await.expect("is made");
+    users.add("ada", passwords::hash_password("secret").expect("a hash")).await.expect("is made");
     for (resource, name, action) in [("topic", "t", "read"), ("group", "main", "describe")] {
         let rule = json!({
             "resource": resource, "pattern": "literal", "name": name, "principal": "User:ada", "host": "*",

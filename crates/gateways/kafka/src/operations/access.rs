@@ -7,7 +7,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ::access::{OPERATOR, Rights};
+use ::access::Rights;
+use access_rules::OPERATOR;
 use kafka_protocol::error::ResponseError;
 
 use crate::errors::Fault;

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use access::Admission;
-use access::acl::{Action, CLUSTER, Pattern, Resource, Rule, Verdict};
-use access::{Permissions, Verifiers};
+use access_rules::Permissions;
+use access_rules::acl::{Action, CLUSTER, Pattern, Resource, Rule, Verdict};
 use kafka_protocol::messages::alter_user_scram_credentials_request::ScramCredentialDeletion;
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::Request;
+use passwords::Verifiers;
 
 use crate::harness::*;
 
@@ -59,9 +60,9 @@ impl Node {
     }
 
     pub(crate) async fn forget_rules(&self) {
-        let filter = access::acl::RuleFilter {
+        let filter = access_rules::acl::RuleFilter {
             resource: None,
-            pattern: access::acl::PatternFilter::Any,
+            pattern: access_rules::acl::PatternFilter::Any,
             name: None,
             principal: None,
             host: None,

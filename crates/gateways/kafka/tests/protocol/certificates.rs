@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::acl::{Action, Pattern, Resource, Rule, Verdict};
 use access::{Admission, SettingsUser, Users};
+use access_rules::acl::{Action, Pattern, Resource, Rule, Verdict};
 use admin::Admin;
 use broker::{Broker, BrokerOptions};
 use client::Pipeline;

@@ -6,7 +6,7 @@ use ::operations::document::{
 };
 use ::operations::history::SearchKey;
 use ::operations::offset_groups::OffsetPlace;
-use access::acl::{Action, CLUSTER, Resource};
+use access_rules::acl::{Action, CLUSTER, Resource};
 use base::MAIN_LEASE_GROUP;
 use kafka_protocol::error::ResponseError::{
     self, ClusterAuthorizationFailed, GroupAuthorizationFailed, TopicAuthorizationFailed,

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use ::operations::document::{DeadLetterTopics, Operation, QueueName, QueuePage, Start};
-use access::Permissions;
-use access::acl::{Action, CLUSTER, Pattern, Resource, Rule, Verdict};
+use access_rules::Permissions;
+use access_rules::acl::{Action, CLUSTER, Pattern, Resource, Rule, Verdict};
 use base::MAIN_LEASE_GROUP;
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::Request;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use access::Admission;
-use access::acl::{Action, Pattern, Resource, Rule, Verdict};
+use access_rules::acl::{Action, Pattern, Resource, Rule, Verdict};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{
     MetadataRequest, SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest,
