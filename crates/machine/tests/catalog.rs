@@ -103,6 +103,18 @@ fn partition(topic: TopicId, index: u32) -> PartitionId {
 }
 
 #[test]
+fn topic_counts_as_deleted_only_after_it_existed() {
+    let mut machine = Machine::new();
+    let is_deleted = |machine: &Machine| machine.state.catalog.is_deleted(TopicId(0));
+    assert!(!is_deleted(&machine), "it may be newer than this catalog");
+    let topic = machine.create("t", 1).expect("created");
+    assert_eq!(topic, TopicId(0));
+    assert!(!is_deleted(&machine));
+    machine.run(Command::DeleteTopics { topics: vec![topic] }).expect("deleted");
+    assert!(is_deleted(&machine) && !machine.state.catalog.is_deleted(TopicId(1)));
+}
+
+#[test]
 fn a_topic_is_found_by_name_id_and_uuid_and_listed_by_name() {
     let mut machine = Machine::new();
     let b = machine.create("b", 2).unwrap();

@@ -107,9 +107,8 @@ impl Dedup {
         if surplus > 0
             && let Some((topic, of_oldest)) = stored.oldest()
         {
-            // A topic without a window needs none of its ids.
             let change = topic_change(topic, view, now_ms)
-                .unwrap_or_else(|| TopicIdsChange::new(topic, i64::MAX, 0));
+                .unwrap_or_else(|| TopicIdsChange::new(topic, i64::MIN, u64::MAX));
             let change = changes.entry(topic).or_insert(change);
             let kept = (of_oldest.len() + change.len() as u64).saturating_sub(surplus);
             change.at_most = change.at_most.min(kept);

@@ -63,21 +63,20 @@ fn surplus(view: &View<'_>, memory: Memory, now_ms: i64) -> Option<TopicIdsChang
 }
 
 /// Returns changes of topics whose oldest ids are outside their window.
-fn expired(view: &View<'_>, now_ms: i64) -> Vec<TopicIdsChange> {
+pub(super) fn expired(view: &View<'_>, now_ms: i64) -> Vec<TopicIdsChange> {
     let stored = view.rows.record_ids();
-    let of_topic = |topic: TopicId| {
-        let config = view.catalog.topic(topic).map(|topic| &topic.config);
-        match config.filter(|config| config.dedup_window_ms > 0) {
-            Some(config) => {
-                let before_ms = now_ms.saturating_sub(config.dedup_window_ms);
-                let late = LATE_AT_LEAST_MS.max(config.dedup_window_ms / PART_OF_WINDOW);
-                (TopicIdsChange::new(topic, before_ms, config.dedup_ids_max), late)
-            }
-            None => (TopicIdsChange::new(topic, i64::MAX, 0), 0),
+    let change_of = |topic: TopicId| match view.catalog.topic(topic).map(|topic| &topic.config) {
+        Some(config) if config.dedup_window_ms > 0 => {
+            let before_ms = now_ms.saturating_sub(config.dedup_window_ms);
+            let late = LATE_AT_LEAST_MS.max(config.dedup_window_ms / PART_OF_WINDOW);
+            Some((TopicIdsChange::new(topic, before_ms, config.dedup_ids_max), late))
         }
+        // A topic that is newer than this node's copy of the catalog may have a window.
+        None if !view.catalog.is_deleted(topic) => None,
+        Some(_) | None => Some((TopicIdsChange::new(topic, i64::MAX, 0), 0)),
     };
     let changes = stored.topics().filter_map(|(id, topic)| {
-        let (change, late) = of_topic(id);
+        let (change, late) = change_of(id)?;
         let before_ms = change.expire_before_ms;
         let is_over = match topic.oldest_ms() {
             Some(oldest_ms) => oldest_ms.saturating_add(late) < before_ms,

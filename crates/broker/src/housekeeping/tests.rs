@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use base::TopicId;
 use bytes::BytesMut;
-use machine::Outcome;
 use machine::command::NewTopic;
+use machine::{Catalog, KnownId, Outcome, RecordIdsChange, TopicIdsChange};
 use record::{BatchBuilder, BatchHeader, BatchOptions};
 use world::{Entropy, ManualClock, OsEntropy, SimulatedDisk, World};
 
 use super::*;
+use crate::housekeeping::record_ids::expired;
+use crate::shard::View;
 use crate::{AppendBatch, Broker, BrokerOptions};
 
 const START_MS: i64 = 1_700_000_000_000;
@@ -263,4 +265,26 @@ async fn partition_is_compacted_once_when_its_segment_would_have_closed() {
     assert_eq!(compacted_to(&node), Some(5));
     node.round().await;
     assert_eq!(node.round().await, (0, 0));
+}
+
+/// A new leader's copy of the catalog may be behind the rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ids_of_a_topic_newer_than_the_catalog_are_kept() {
+    let node = Node::open(&SimulatedDisk::new()).await;
+    let topic = node.topic("t", 1, &[("dedup.window.ms", "60000")]).await;
+    let shard = &node.broker.shards_with_rows()[0];
+    let known = KnownId { hash: 1, at_ms: START_MS, partition: 0, offset: 0 };
+    let inherited = vec![known];
+    let change = TopicIdsChange { inherited, ..TopicIdsChange::new(topic, 0, 10) };
+    let change = RecordIdsChange { topics: vec![change], complete: true };
+    shard.execute(Command::RecordIds(change)).await.expect("stored");
+    let before = Catalog::default();
+    shard.read(|view| {
+        assert_eq!(view.rows.record_ids().len(), 1);
+        assert!(expired(view, START_MS).is_empty());
+        let behind = View { catalog: &before, rows: view.rows, last_ms: 0, shard: view.shard };
+        assert!(expired(&behind, START_MS).is_empty() && expired(&behind, i64::MAX).is_empty());
+        assert_eq!(expired(view, START_MS + 10 * HOUR_MS).len(), 1);
+    });
+    node.broker.shutdown().await;
 }

@@ -57,7 +57,6 @@ pub(super) fn next(view: &View<'_>, rests: impl Fn(PartitionId) -> bool) -> Opti
         let topic = catalog.topic(partition.topic)?;
         topic.moving.get(&partition.index)
     };
-    let is_gone = |topic: TopicId| catalog.topic(topic).is_none() && topic.0 < catalog.next_topic();
     let of_leaving = |(partition, leaving): (PartitionId, OutgoingMove)| {
         let OutgoingMove { id, to, phase } = leaving;
         let it = Move { partition, id, to, frozen: phase == Phase::Frozen };
@@ -71,12 +70,12 @@ pub(super) fn next(view: &View<'_>, rests: impl Fn(PartitionId) -> bool) -> Opti
             Phase::Frozen | Phase::Cancelled | Phase::Away => None,
         }
     };
-    let topics_gone = rows.moving_topics().filter(|(topic, _)| is_gone(topic.id()));
+    let topics_gone = rows.moving_topics().filter(|(topic, _)| catalog.is_deleted(topic.id()));
     let dropped = topics_gone.map(|(topic, _)| {
         let adopted = rows.adopted();
         MoveAction::Drop { topic: topic.id(), adopted }
     });
-    let leaving = rows.all_leaving().filter(|(it, _)| !is_gone(it.topic)).filter_map(of_leaving);
+    let leaving = rows.all_leaving().filter(|(it, _)| !catalog.is_deleted(it.topic)).filter_map(of_leaving);
     let discarded = rows.all_imports().filter_map(|(partition, import)| {
         let id = import.id;
         let is_wanted = moving(partition).is_some_and(|moving| moving.id == id);

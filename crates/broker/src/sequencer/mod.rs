@@ -112,6 +112,7 @@ impl Sequencer {
         while self.open || !refused.is_empty() || !self.aside.is_empty() {
             match self.next_leadership(&mut refused).await {
                 Ok(leadership) => {
+                    self.catch_up_with_the_catalog(&leadership).await;
                     if std::mem::take(&mut self.is_in_doubt) || former < leadership.since() {
                         // The state has the ids appended by another node, and those of abandoned proposals.
                         self.dedup.begin(&self.shard, self.clock.now_ms()).await;
@@ -167,6 +168,41 @@ impl Sequencer {
                         Some(request) => request.refuse(&Unavailable::NotLeader),
                         None => return Err(ProposeError::Stopping),
                     }
+                }
+            }
+        }
+    }
+
+    /// Waits until this node's copy of the catalog has all topics and groups that the rows have, or until the term
+    /// ends. A copy that is behind lacks the settings of the others' latest topics: their records would be appended as
+    /// if no setting were made, and their ids be forgotten. Requests wait as they do for a leader.
+    async fn catch_up_with_the_catalog(&mut self, leadership: &Leadership) {
+        let shard = Arc::clone(&self.shard);
+        let consensus = self.consensus.clone();
+        let mut caught_up = pin!(shard.catalog_has_rows());
+        let mut lost = pin!(leadership.lost());
+        let mut ended = pin!(consensus.ended());
+        let mut overdue = pin!(sleep(LEADERLESS_HOLD));
+        let mut is_overdue = false;
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut caught_up => return,
+                () = &mut lost => return,
+                _ = &mut ended => return,
+                () = &mut overdue, if !is_overdue => {
+                    is_overdue = true;
+                    tracing::warn!(
+                        shard = %self.shard.role().shard(),
+                        "this node leads the shard, and has not received all changes of the catalog: requests are \
+                         refused until it has"
+                    );
+                    self.held.give_all_back();
+                }
+                received = self.inbox.recv(), if is_overdue && self.open => match received {
+                    Some(Request::MayWait(may)) => self.held.may_wait(may),
+                    Some(request) => request.refuse(&Unavailable::NotLeader),
+                    None => self.open = false,
                 }
             }
         }

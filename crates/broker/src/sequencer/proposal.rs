@@ -218,9 +218,10 @@ impl Proposal {
             }
             Request::Execute { mut command, reply } => {
                 if let Command::CommitOffsets { offsets, .. } = &mut command {
-                    // The rows of a deleted topic may be dropped before this is applied, and its offsets would stay.
+                    // The rows of a deleted topic may be dropped before this is applied, and its offsets would stay. A
+                    // topic may be newer than this node's copy of the catalog.
                     let catalog = context.state.catalog;
-                    offsets.retain(|commit| catalog.topic(commit.partition.topic).is_some());
+                    offsets.retain(|commit| !catalog.is_deleted(commit.partition.topic));
                 }
                 context.ahead.record_command(&command, self.ticket, &mut self.touched);
                 self.alone.push(command);

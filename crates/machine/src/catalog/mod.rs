@@ -125,6 +125,12 @@ impl Catalog {
         self.next_topic
     }
 
+    /// Whether the topic existed and exists no more. Numbers are not assigned again, so false for a topic that is newer
+    /// than this copy of the catalog.
+    pub fn is_deleted(&self, topic: TopicId) -> bool {
+        topic.0 < self.next_topic && !self.topics.contains_key(&topic)
+    }
+
     /// Number of shards with records, from shard 1. 0 while the rows are in the catalog's own log.
     pub fn shard_count(&self) -> u32 {
         self.shards
