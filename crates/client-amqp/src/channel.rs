@@ -181,12 +181,12 @@ impl<T: Transport> Channel<T> {
         for queue in queues {
             self.publish("", queue, body);
         }
+        let mut refused = None;
         while !self.unconfirmed.is_empty() {
-            if let Some(refused) = self.confirms().await?.iter().find(|confirm| !confirm.taken) {
-                return Err(AmqpError::Refused { tag: refused.tag });
-            }
+            let confirms = self.confirms().await?;
+            refused = refused.or_else(|| confirms.iter().find(|confirm| !confirm.taken).copied());
         }
-        Ok(())
+        refused.map_or(Ok(()), |confirm| Err(AmqpError::Refused { tag: confirm.tag }))
     }
 
     /// Queues a persistent message for the next write. Returns its tag. The exchange without a name routes by queue

@@ -75,7 +75,8 @@ pub(super) fn next(view: &View<'_>, rests: impl Fn(PartitionId) -> bool) -> Opti
         let adopted = rows.adopted();
         MoveAction::Drop { topic: topic.id(), adopted }
     });
-    let leaving = rows.all_leaving().filter(|(it, _)| !catalog.is_deleted(it.topic)).filter_map(of_leaving);
+    let leaving =
+        rows.all_leaving().filter(|(it, _)| !catalog.is_deleted(it.topic)).filter_map(of_leaving);
     let discarded = rows.all_imports().filter_map(|(partition, import)| {
         let id = import.id;
         let is_wanted = moving(partition).is_some_and(|moving| moving.id == id);
