@@ -110,7 +110,7 @@ fn topic_counts_as_deleted_only_after_it_existed() {
     let topic = machine.create("t", 1).expect("created");
     assert_eq!(topic, TopicId(0));
     assert!(!is_deleted(&machine));
-    machine.run(Command::DeleteTopics { topics: vec![topic] }).expect("deleted");
+    machine.run(Command::DeleteTopic { topic }).expect("deleted");
     assert!(is_deleted(&machine) && !machine.state.catalog.is_deleted(TopicId(1)));
 }
 
